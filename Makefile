@@ -1,0 +1,203 @@
+# `make help` lists the targets. On a fresh machine with CPython 3.11, `make demo` and `make test` do all of their own
+# set-up; afterwards everything is incremental.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+CMAKE := $(VENV)/bin/cmake
+NINJA := $(VENV)/bin/ninja
+JOBS ?= $(shell nproc)
+CONFIGURE := $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA)
+
+# A stamp is named after the contents of what it stands for, so an edit of a requirement file makes a new one.
+hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-12)
+TOOLS_STAMP := $(VENV)/.stamp-tools-$(call hash,requirements/tools.txt)
+BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requirements/tools.txt)
+TEST_STAMP := $(VENV)/.stamp-test-$(call hash,requirements/*.txt)
+DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
+PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
+SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build
+SYSTEM_TEST_STAMP := $(VENV)/.stamp-system-test
+SYSTEM_LINT_STAMP := $(VENV)/.stamp-system-lint
+
+##@ Use
+
+.PHONY: build
+build: extension $(PACKAGE_STAMP) ## all of the set-up: .venv with kintsugi importable and its command
+	@[ build/release/.imported -nt build/release/build.ninja ] && \
+	  [ -z "$$(find python/kintsugi -newer build/release/.imported -name '*.so')" ] || \
+	  { $(PY) -c 'import kintsugi' && touch build/release/.imported; }
+	@echo "kintsugi is ready: $(PY), $(VENV)/bin/kintsugi"
+
+.PHONY: demo
+demo: build $(DEMO_STAMP) ## compile a real sentence-embedding model and compare it with eager (ARGS=--peer: also torch.compile)
+	$(PY) -m bench.demo $(ARGS)
+
+.PHONY: bench
+bench: build $(DEMO_STAMP) ## measure Kintsugi and torch.compile side by side: a JSON file and a table
+	$(PY) -m bench.run $(ARGS)
+
+##@ Test
+
+.PHONY: test
+test: test-fast test-python conformance-subset ## everything that the gate runs
+
+.PHONY: test-fast
+test-fast: core ## C++ units and file tests: no Python, no torch
+	build/core/bin/unit_tests --gtest_brief=1
+	@if [ -x build/core/bin/filetests ]; then build/core/bin/filetests --gtest_brief=1 tests/filetests; fi
+
+.PHONY: microbench
+microbench: core ## Google Benchmark on the core
+	@if [ -x build/core/bin/microbench ]; then build/core/bin/microbench $(ARGS); \
+	else echo "Google Benchmark is missing: install the package libbenchmark-dev"; fi
+
+.PHONY: test-python
+test-python: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests (ARGS="-k name" for some of them)
+	$(PY) -m pytest -q tests/python $(ARGS)
+
+.PHONY: conformance
+conformance: build ## CPython's own Lib/test, every frame run by our interpreter
+	$(PY) tests/conformance/run.py $(ARGS)
+
+.PHONY: conformance-subset
+conformance-subset: build
+	$(PY) tests/conformance/run.py --subset
+
+.PHONY: fuzz
+fuzz: core build $(TEST_STAMP) ## the fuzzers, SECONDS each (default 60)
+	@set -e; for fuzzer in build/core/bin/fuzz_*; do \
+	  if [ -x "$$fuzzer" ]; then echo "$$fuzzer"; "$$fuzzer" --seconds=$(SECONDS); fi; done
+	@set -e; for fuzzer in tests/fuzz/*.py; do \
+	  if [ -e "$$fuzzer" ]; then echo "$$fuzzer"; $(PY) "$$fuzzer" --seconds $(SECONDS); fi; done
+SECONDS ?= 60
+
+.PHONY: bless
+bless: core ## write what the file tests got into their expectations; review the diff like code
+	KINTSUGI_BLESS=1 build/core/bin/filetests --gtest_brief=1 tests/filetests
+
+##@ Check
+
+.PHONY: lint
+lint: check-tree lint-cpp lint-python ## layers, sizes, docs, formatting, types
+
+.PHONY: check-tree
+check-tree: $(TEST_STAMP)
+	$(PY) scripts/check_layers.py
+	$(PY) scripts/check_sizes.py
+	$(PY) scripts/check_docs.py
+
+# The style is Debian 12's version 14; later ones break lines in other places.
+CLANG_FORMAT = $(shell command -v clang-format-14 || echo clang-format)
+CPP_FILES = $(shell find csrc tests bench -name '*.cc' -o -name '*.h')
+
+.PHONY: lint-cpp
+lint-cpp: $(SYSTEM_LINT_STAMP)
+	@$(CLANG_FORMAT) --dry-run -Werror $(CPP_FILES)
+
+.PHONY: lint-python
+lint-python: $(TEST_STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy python/kintsugi
+
+.PHONY: format
+format: $(SYSTEM_LINT_STAMP) $(TEST_STAMP) ## rewrite the tree in the house format
+	$(CLANG_FORMAT) -i $(CPP_FILES)
+	$(VENV)/bin/ruff check --fix-only -q .
+	$(VENV)/bin/ruff format .
+
+.PHONY: tidy
+tidy: $(SYSTEM_LINT_STAMP) extension ## clang-tidy (skipped, saying so, where it can't be installed)
+	@if command -v clang-tidy >/dev/null; then \
+	  find csrc -name '*.cc' | xargs -P $(JOBS) -n 1 clang-tidy -p build/release --quiet; \
+	else echo "clang-tidy is not installed: tidy was skipped"; fi
+
+.PHONY: asan
+asan: $(PACKAGE_STAMP) $(TEST_STAMP) $(DEMO_STAMP) $(SYSTEM_TEST_STAMP) ## AddressSanitizer and UBSan: units, file tests, Python tests
+	scripts/sanitize.sh address,undefined build/asan units python $(ARGS)
+
+.PHONY: ubsan
+ubsan: $(BUILD_STAMP) $(SYSTEM_TEST_STAMP) ## UBSan alone on units and file tests
+	scripts/sanitize.sh undefined build/ubsan units
+
+.PHONY: tsan
+tsan: $(BUILD_STAMP) $(SYSTEM_TEST_STAMP) ## ThreadSanitizer on units and file tests
+	scripts/sanitize.sh thread build/tsan units
+
+.PHONY: leaks
+leaks: build $(TEST_STAMP) ## 10,000 rounds of compile, call, reset: memory must not grow
+	$(PY) -m pytest -q tests/python/test_leaks.py --leak-rounds 10000
+
+.PHONY: docs
+docs: $(TEST_STAMP) ## check the documentation
+	$(PY) scripts/check_docs.py
+
+##@ Housekeeping
+
+.PHONY: clean
+clean: ## remove what was built, keep .venv
+	rm -rf build python/kintsugi/_C*.so $(VENV)/.stamp-package-*
+
+.PHONY: distclean
+distclean: clean ## remove .venv too
+	rm -rf $(VENV)
+
+.PHONY: help
+help: ## this text
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- the set-up, from here on without help text ---
+
+$(SYSTEM_BUILD_STAMP):
+	@scripts/setup.sh system compiler headers
+	@mkdir -p $(VENV) && touch $@
+
+$(SYSTEM_TEST_STAMP):
+	@scripts/setup.sh system compiler tests
+	@mkdir -p $(VENV) && touch $@
+
+$(SYSTEM_LINT_STAMP):
+	@scripts/setup.sh system lint
+	@mkdir -p $(VENV) && touch $@
+
+$(TOOLS_STAMP): | $(SYSTEM_TEST_STAMP)
+	@scripts/setup.sh venv $(VENV) requirements/tools.txt
+	@touch $@
+
+$(BUILD_STAMP): | $(SYSTEM_BUILD_STAMP)
+	@scripts/setup.sh venv $(VENV) requirements/build.txt
+	@touch $@
+
+$(TEST_STAMP): | $(SYSTEM_BUILD_STAMP)
+	@scripts/setup.sh venv $(VENV) requirements/test.txt
+	@touch $@
+
+$(DEMO_STAMP): | $(BUILD_STAMP)
+	@scripts/setup.sh venv $(VENV) requirements/demo.txt
+	@touch $@
+
+# The package is installed as editable, without C++: the module is built by `extension`, right into the package.
+$(PACKAGE_STAMP): | $(BUILD_STAMP)
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation \
+	  --config-settings=wheel.cmake=false -e .
+	@touch $@
+
+build/release/build.ninja: | $(BUILD_STAMP)
+	@$(CONFIGURE) -B build/release -DPython_EXECUTABLE=$(CURDIR)/$(PY) -DKINTSUGI_TESTS=OFF \
+	  -DKINTSUGI_EXT_DIR=$(CURDIR)/python
+
+.PHONY: extension
+extension: build/release/build.ninja | $(BUILD_STAMP)
+	@ls python/kintsugi/_C*.so >/dev/null 2>&1 || echo "building the extension (some minutes, the first time)"
+	@$(NINJA) -C build/release -j $(JOBS) --quiet
+
+build/core/build.ninja: | $(TOOLS_STAMP)
+	@$(CONFIGURE) -B build/core -DKINTSUGI_EXTENSION=OFF
+
+.PHONY: core
+core: build/core/build.ninja | $(TOOLS_STAMP)
+	@$(NINJA) -C build/core -j $(JOBS) --quiet

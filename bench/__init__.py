@@ -1,0 +1,1 @@
+"""Benchmarks, and the registry of models that the benchmarks and the tests share."""

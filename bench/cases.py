@@ -1,0 +1,180 @@
+"""What is measured. Each function measures one thing for all systems in interleaved rounds and returns plain data."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bench import compare, measure
+from bench.models.spec import Inputs, ModelSpec
+from bench.systems import EAGER, System, constant_backend
+
+Data = dict[str, Any]
+
+
+def _loop(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> measure.Thunk:
+    def run(calls: int) -> None:
+        if kwargs:
+            for _ in range(calls):
+                call(*args, **kwargs)
+        else:
+            for _ in range(calls):
+                call(*args)
+
+    return run
+
+
+def _one_argument(call: Callable[[Any], Any], x: Any) -> measure.Thunk:
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            call(x)
+
+    return run
+
+
+def _compiled(systems: Sequence[System], make: Callable[[], Any]) -> dict[str, Any]:
+    made = {}
+    for system in systems:
+        system.reset()
+        made[system.name] = system.compile(make())
+    return made
+
+
+def tiny_call(systems: Sequence[System], rounds: int) -> Data:
+    """Call overhead: `x + 1` on four numbers, microseconds above eager."""
+
+    def make() -> Callable[[torch.Tensor], torch.Tensor]:
+        def add_one(x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+        return add_one
+
+    x = torch.zeros(4)
+    thunks = {name: _one_argument(call, x) for name, call in _compiled(systems, make).items()}
+    for thunk in thunks.values():
+        thunk(1000)
+    return measure.summarize(measure.interleaved(thunks, rounds, 2000))
+
+
+def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
+    """Guards and dispatch of a deep model of tiny widths, in microseconds a call.
+
+    The graphs are replaced by ones that return kept results (an FX backend, the same for every system), so what a
+    call costs is its guards, the dispatch and the rebuilding of its results.
+    """
+    rows: Data = {}
+    thunks = {}
+    args, kwargs = spec.inputs(spec.build())
+    for system in systems:
+        if system is EAGER:
+            continue
+        system.reset()
+        try:
+            call = system.compile(spec.build(), backend=constant_backend)
+            for _ in range(3):
+                call(*args, **kwargs)
+            thunks[system.name] = _loop(call, args, kwargs)
+        except Exception as error:
+            rows[system.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+    calls = min((measure.calls_for(thunk, 0.02) for thunk in thunks.values()), default=1)
+    for name, series in measure.interleaved(thunks, rounds, calls).items() if thunks else ():
+        rows[name] = {"us": 1e6 * statistics.median(series)}
+    return rows
+
+
+def first_call(spec: ModelSpec, size: str, systems: Sequence[System], rounds: int) -> Data:
+    """The first call of freshly compiled modules in a warm process, as a multiple of an eager call beside it."""
+    model = spec.build(size)
+    ratios: dict[str, list[float]] = {system.name: [] for system in systems if system is not EAGER}
+    cold: dict[str, float] = {}
+    eager_times = []
+    for _ in range(2):
+        args, kwargs = spec.inputs(model, size)
+        model(*args, **kwargs)
+    for turn in range(rounds):
+        for system in systems:
+            if system is EAGER:
+                continue
+            eager = min(_timed(model, spec.inputs(model, size, turn)) for _ in range(3))
+            eager_times.append(eager)
+            system.reset()
+            first = _timed(system.compile(model), spec.inputs(model, size, turn))
+            cold.setdefault(system.name, first)
+            ratios[system.name].append(first / eager)
+    rows: Data = {
+        name: {"ratio": statistics.median(series), "coldest_s": cold[name]} for name, series in ratios.items()
+    }
+    rows["eager"] = {"seconds": statistics.median(eager_times)} if eager_times else {}
+    return rows
+
+
+def _timed(call: Callable[..., Any], inputs: Inputs) -> float:
+    args, kwargs = inputs
+    with measure.no_collection():
+        start = time.perf_counter()
+        call(*args, **kwargs)
+        return time.perf_counter() - start
+
+
+def _fresh_inputs_loop(call: Callable[..., Any], inputs: Inputs) -> measure.Thunk:
+    """For calls that change their inputs: every call gets a copy, made outside of the measured time by `_refill`."""
+    queue: list[Inputs] = []
+
+    def run(calls: int) -> None:
+        for _ in range(calls):
+            args, kwargs = queue.pop()
+            call(*args, **kwargs)
+
+    def refill(calls: int) -> None:
+        queue.extend(copy.deepcopy(inputs) for _ in range(calls))
+
+    run.refill = refill  # type: ignore[attr-defined]
+    return run
+
+
+def steady_state(spec: ModelSpec, size: str, systems: Sequence[System], rounds: int, target: float) -> Data:
+    """Seconds a call once compiled, the counts, and the largest difference to eager on the same inputs."""
+    thunks: dict[str, measure.Thunk] = {}
+    rows: Data = {}
+    reference = None
+    for system in systems:
+        system.reset()
+        try:
+            model = spec.build(size)
+            call = system.compile(model)
+            for seed in (1, 2, 3):
+                args, kwargs = spec.inputs(model, size, seed)
+                out = call(*args, **kwargs)
+            reference = out if system is EAGER else reference
+            rows[system.name] = {
+                "counts": system.counts(call),
+                "difference": compare.largest_distance(reference, out),
+            }
+            inputs = spec.inputs(model, size, 4)
+            thunks[system.name] = (
+                _fresh_inputs_loop(call, inputs) if spec.consumes_inputs else _loop(call, *inputs)
+            )
+        except Exception as error:
+            rows[system.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+    times = _steady_rounds(thunks, rounds, target)
+    for name, row in measure.summarize(times).items():
+        rows[name] |= row
+    return rows
+
+
+def _steady_rounds(thunks: dict[str, measure.Thunk], rounds: int, target: float) -> dict[str, list[float]]:
+    if not all(hasattr(thunk, "refill") for thunk in thunks.values()):
+        return measure.interleaved(thunks, rounds, measure.calls_for(thunks["eager"], target))
+    calls = 10
+    times: dict[str, list[float]] = {name: [] for name in thunks}
+    for _ in range(rounds + 1):
+        for thunk in thunks.values():
+            thunk.refill(calls)  # type: ignore[attr-defined]
+        for name, series in measure.interleaved(thunks, 1, calls).items():
+            times[name] += series
+    return {name: series[1:] for name, series in times.items()}

@@ -1,0 +1,199 @@
+"""The tables of a benchmark's result, and its summary against the figures to reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.measure import geometric_mean
+
+Result = dict[str, Any]
+
+# An eager call above this is not dominated by overhead, and its first call is held to a multiple of it.
+LONG_CALL_S = 0.005
+
+
+def _rows(part: Result | None) -> Result:
+    return (part or {}).get("rows") or {}
+
+
+def _why(part: Result) -> str:
+    if "failed" in part:
+        text = str(part["why"]).strip().splitlines()
+        return f"{part['failed']}: {text[-1] if text else ''}"
+    return ""
+
+
+def _entries(result: Result, size: str | None = None) -> Iterator[tuple[str, Result]]:
+    for key, entry in result.get("models", {}).items():
+        if size in (None, entry["size"]):
+            yield key, entry
+
+
+def _ours(entry: Result, part: str = "steady") -> Result:
+    return _rows(entry[part]).get("kintsugi") or {}
+
+
+def whole(entry: Result) -> bool:
+    counts = _ours(entry).get("counts", {})
+    return (counts.get("graph_count"), counts.get("graph_break_count")) == (1, 0)
+
+
+def _median(values: list[float]) -> float:
+    values = sorted(values)
+    return values[len(values) // 2] if values else math.nan
+
+
+def summary(result: Result) -> Result:
+    """Each figure: what was measured, the figure to reach, whether it is reached, and what falls short."""
+    figures: Result = {}
+
+    def add(name: str, value: float, goal: float, at_most: bool, short: list[str] | None = None) -> None:
+        reached = not math.isnan(value) and (value <= goal if at_most else value >= goal)
+        figures[name] = {
+            "value": value,
+            "goal": goal,
+            "at_most": at_most,
+            "reached": reached,
+            "short": short or [],
+        }
+
+    if "tiny" in result:
+        add(
+            "tiny call, us above eager",
+            _rows(result["tiny"]).get("kintsugi", {}).get("excess_us", math.nan),
+            2,
+            True,
+        )
+    for name, goal in (("bert-12", 20), ("qwen2-24", 30)):
+        if "guards" in result:
+            value = _rows(result["guards"][name]).get("kintsugi", {}).get("us", math.nan)
+            add(f"guards and dispatch of {name}, us", value, goal, True)
+    if result.get("models"):
+        _summarize_models(result, add)
+    return figures
+
+
+def _summarize_models(result: Result, add: Any) -> None:
+    speed = {key: _ours(entry).get("speedup", math.nan) for key, entry in _entries(result)}
+    ratio = {key: _ours(entry, "first").get("ratio", math.nan) for key, entry in _entries(result)}
+    length = {
+        key: _rows(entry["steady"]).get("eager", {}).get("seconds", 0.0) for key, entry in _entries(result)
+    }
+    tiny = [key for key, entry in _entries(result, "tiny") if not math.isnan(speed[key])]
+    long = [key for key in ratio if length[key] > LONG_CALL_S and not math.isnan(ratio[key])]
+    known = [value for value in speed.values() if not math.isnan(value)]
+    slow = [f"{key} {ratio[key]:.2f}" for key in long if ratio[key] > 1.5]
+    add("first call above 5 ms, x eager (median)", _median([ratio[key] for key in long]), 1.5, True)
+    add(
+        "first call above 5 ms, x eager (worst)",
+        max([ratio[key] for key in long], default=math.nan),
+        1.5,
+        True,
+        slow,
+    )
+    add("steady state, worst speed-up over eager", min(known, default=math.nan), 0.98, False,
+        [f"{key} {value:.3f}" for key, value in speed.items() if value < 0.98])  # fmt: skip
+    add(
+        "steady state of tiny widths, speed-up (geometric mean)",
+        geometric_mean([speed[key] for key in tiny]),
+        1.2,
+        False,
+    )
+    entries = dict(_entries(result))
+    broken = [key for key, entry in entries.items() if not whole(entry)]
+    add("captured as one trace with no break, share", 1 - len(broken) / len(entries), 0.95, False, broken)
+    failed = [key for key, entry in entries.items() if not _ours(entry) or "error" in _ours(entry)]
+    add("models that failed", len(failed), 0, True, failed)
+    wrong = [f"{key} {_ours(entry)['difference']:.2g}" for key, entry in entries.items()
+             if _ours(entry).get("difference", 0) != 0]  # fmt: skip
+    add("models with a difference to eager", len(wrong), 0, True, wrong)
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{1e3 * value:.3f}"
+
+
+def _cells(entry: Result, name: str) -> list[str]:
+    steady, first = _rows(entry["steady"]).get(name, {}), _rows(entry["first"]).get(name, {})
+    if "error" in steady:
+        return ["", "", steady["error"][:40], "", ""]
+    counts = steady.get("counts", {})
+    shape = f"{counts['graph_count']}/{counts['graph_break_count']}" if counts else ""
+    return [
+        f"{first['ratio']:.2f}" if "ratio" in first else "",
+        _milliseconds(steady.get("seconds")),
+        f"{steady['speedup']:.2f}" if "speedup" in steady else "",
+        shape,
+        f"{steady['difference']:.1g}" if "difference" in steady else "",
+    ]
+
+
+def models_table(result: Result) -> Table:
+    names = ["kintsugi", *_peers(result)]
+    table = Table(
+        title="Models: first call (x eager), steady state (ms), speed-up, graphs/breaks, largest difference"
+    )
+    table.add_column("model")
+    table.add_column("eager ms", justify="right")
+    for name in names:
+        for column in ("first", "ms", "x", "g/b", "diff"):
+            table.add_column(f"{name}\n{column}", justify="right")
+    for key, entry in _entries(result):
+        if "failed" in entry["steady"]:
+            table.add_row(key, "", _why(entry["steady"]))
+            continue
+        eager = _milliseconds(_rows(entry["steady"]).get("eager", {}).get("seconds"))
+        table.add_row(key, eager, *[cell for name in names for cell in _cells(entry, name)])
+    return table
+
+
+def _peers(result: Result) -> list[str]:
+    found: dict[str, None] = {}
+    for _, entry in _entries(result):
+        for name in _rows(entry["steady"]):
+            if name.startswith("torch.compile"):
+                found[name] = None
+    return list(found)
+
+
+def overhead_table(result: Result) -> Table:
+    table = Table(title="Overhead")
+    for column in ("what", "system", "us"):
+        table.add_column(column, justify="right" if column == "us" else "left")
+    for name, row in _rows(result.get("tiny")).items():
+        what = "x + 1 on four numbers" if name == "eager" else "x + 1, above eager"
+        table.add_row(what, name, f"{1e6 * row['seconds'] if name == 'eager' else row['excess_us']:.2f}")
+    for model, part in result.get("guards", {}).items():
+        for name, row in _rows(part).items():
+            table.add_row(f"guards and dispatch, {model}", name, row.get("error") or f"{row['us']:.1f}")
+    for part in [result.get("tiny", {}), *result.get("guards", {}).values()]:
+        if _why(part):
+            table.add_row("failed", "", _why(part))
+    return table
+
+
+def summary_table(result: Result) -> Table:
+    table = Table(title="Against the figures to reach")
+    for column in ("figure", "measured", "to reach", "reached", "falls short"):
+        table.add_column(column, justify="right" if column in ("measured", "to reach") else "left")
+    for name, row in result["summary"].items():
+        goal = f"{'≤' if row['at_most'] else '≥'} {row['goal']:g}"
+        short = ", ".join(row["short"][:8]) + (
+            f" … {len(row['short']) - 8} more" if len(row["short"]) > 8 else ""
+        )
+        table.add_row(name, f"{row['value']:.3g}", goal, "yes" if row["reached"] else "NO", short)
+    return table
+
+
+def show(result: Result) -> None:
+    console = Console(width=None if Console().is_terminal else 170)
+    if "tiny" in result or "guards" in result:
+        console.print(overhead_table(result))
+    if result.get("models"):
+        console.print(models_table(result))
+    console.print(summary_table(result))

@@ -1,0 +1,156 @@
+"""Measures Kintsugi beside eager, and beside torch.compile when asked to: `python -m bench.run --help`.
+
+Writes bench/results/<name>.json and prints tables. All systems run in one process per model, in interleaved rounds,
+with a fixed number of threads; the figures are medians. Every model runs in a forked child, so that a crash or an
+endless call is one row of the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from bench import cases, measure, models, report, systems
+from bench.models.spec import ModelSpec
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.splitlines()[0])
+    peer_help = "measure torch.compile with this backend too (eager is quick, inductor takes long)"
+    parser.add_argument("--peer", choices=("none", "eager", "inductor"), default="none", help=peer_help)
+    parser.add_argument(
+        "--backend", default="eager", help="Kintsugi's backend (default: eager, which is replay)"
+    )
+    parser.add_argument("--models", help="only models whose name contains one of these comma-separated parts")
+    parser.add_argument("--only", choices=("tiny", "guards", "models"), help="only this part")
+    parser.add_argument("--size", choices=models.SIZES, help="only this size")
+    parser.add_argument("--quick", action="store_true", help="few models and few rounds: about two minutes")
+    parser.add_argument("--rounds", type=int, default=0, help="interleaved rounds (default 21, quick 7)")
+    parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads (default 1)")
+    parser.add_argument(
+        "--timeout", type=float, default=300, help="seconds allowed for a model (default 300)"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="where the JSON goes (default bench/results/latest.json)"
+    )
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (7 if options.quick else 21)
+    options.target = 0.03 if options.quick else 0.06
+    return options
+
+
+def chosen_systems(options: argparse.Namespace) -> list[systems.System]:
+    chosen = [systems.EAGER, systems.kintsugi(options.backend)]
+    return chosen if options.peer == "none" else [*chosen, systems.peer(options.peer)]
+
+
+def environment(options: argparse.Namespace) -> dict[str, Any]:
+    def output(*command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    cpu = [
+        line.split(":")[1].strip() for line in output("lscpu").splitlines() if line.startswith("Model name")
+    ]
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": (cpu or [platform.processor()])[0],
+        "cpus": torch.multiprocessing.cpu_count(),
+        "threads": options.threads,
+        "commit": output("git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"),
+        "command": " ".join(["python", "-m", "bench.run", *sys.argv[1:]]),
+        "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "report_compiling": _report_compiling(),
+    }
+
+
+def _report_compiling() -> bool:
+    import kintsugi
+
+    return bool(kintsugi.config.report_compiling)
+
+
+def in_child(work: Callable[[], Any], options: argparse.Namespace) -> dict[str, Any]:
+    def body() -> Any:
+        torch.set_num_threads(options.threads)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            return work()
+
+    kind, value = measure.isolated(body, options.timeout)
+    return {"rows": value} if kind == "ok" else {"failed": kind, "why": value}
+
+
+def model_cases(spec: ModelSpec, size: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Steady state, then the first call, each in a child of its own: neither can spoil the other's state."""
+    chosen = chosen_systems(options)
+    steady = functools.partial(cases.steady_state, spec, size, chosen, options.rounds, options.target)
+    first = functools.partial(cases.first_call, spec, size, chosen, 3 if options.quick else 7)
+    return {
+        "kind": spec.kind,
+        "size": size,
+        "steady": in_child(steady, options),
+        "first": in_child(first, options),
+    }
+
+
+def each_model(options: argparse.Namespace) -> Iterator[tuple[ModelSpec, str]]:
+    for spec in models.select(options.models, quick=options.quick):
+        for size in spec.sizes:
+            if options.size in (None, size):
+                yield spec, size
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    result: dict[str, Any] = {"environment": environment(options)}
+    tell = functools.partial(print, file=sys.stderr, flush=True)
+    if options.only in (None, "tiny"):
+        tell("tiny function")
+        result["tiny"] = in_child(
+            lambda: cases.tiny_call(chosen_systems(options), 3 * options.rounds), options
+        )
+    if options.only in (None, "guards"):
+        result["guards"] = {}
+        for name in ("bert-12", "qwen2-24"):
+            tell(f"guards of {name}")
+            work = functools.partial(
+                cases.guard_cost, models.REGISTRY[name], chosen_systems(options), options.rounds
+            )
+            result["guards"][name] = in_child(work, options)
+    if options.only in (None, "models"):
+        result["models"] = {}
+        for spec, size in each_model(options):
+            tell(f"{spec.name} ({size})")
+            result["models"][f"{spec.name}/{size}"] = model_cases(spec, size, options)
+    result["summary"] = report.summary(result)
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    import transformers  # noqa: F401  (imported before the forks, so that no child pays for it)
+
+    result = run(options)
+    path = options.output or RESULTS / "latest.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    report.show(result)
+    print(f"\nwritten to {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

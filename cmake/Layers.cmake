@@ -1,0 +1,30 @@
+# A layer is a directory of csrc/; what it may include is checked by scripts/check_layers.py, from csrc/layers.toml.
+
+# kintsugi_layer(name DEPENDS layers... LIBRARIES targets...): the object library of csrc/<name>/**/*.cc.
+# Object libraries, not archives: tables that register themselves must not be dropped by the linker.
+function(kintsugi_layer name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/${name}/*.cc)
+
+  # Usage requirements travel on an interface library, so that depending on a layer does not link its objects twice.
+  add_library(kintsugi_${name}_usage INTERFACE)
+  target_link_libraries(kintsugi_${name}_usage INTERFACE kintsugi_options ${ARG_LIBRARIES})
+  foreach(dependency ${ARG_DEPENDS})
+    target_link_libraries(kintsugi_${name}_usage INTERFACE kintsugi_${dependency}_usage)
+  endforeach()
+
+  if(sources)
+    add_library(kintsugi_${name} OBJECT ${sources})
+    target_link_libraries(kintsugi_${name} PRIVATE kintsugi_${name}_usage)
+  endif()
+endfunction()
+
+# The objects of some layers and what they link, for an executable or the extension.
+function(kintsugi_link_layers target)
+  foreach(layer ${ARGN})
+    target_link_libraries(${target} PRIVATE kintsugi_${layer}_usage)
+    if(TARGET kintsugi_${layer})
+      target_link_libraries(${target} PRIVATE kintsugi_${layer})
+    endif()
+  endforeach()
+endfunction()

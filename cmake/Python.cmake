@@ -1,0 +1,34 @@
+# CPython, nanobind and the extension module.
+
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+if(NOT Python_VERSION VERSION_LESS 3.12)
+  message(FATAL_ERROR "Kintsugi supports CPython 3.11; ${Python_EXECUTABLE} is ${Python_VERSION}.")
+endif()
+if(NOT EXISTS "${Python_INCLUDE_DIRS}/internal/pycore_frame.h")
+  message(FATAL_ERROR "The headers of CPython 3.11 lack internal/pycore_frame.h: install python3.11-dev.")
+endif()
+
+execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+  OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "nanobind is missing from ${Python_EXECUTABLE}: pip install nanobind.")
+endif()
+find_package(nanobind CONFIG REQUIRED)
+
+# kintsugi_extension(name LAYERS layers...): kintsugi.<name> from csrc/bindings and the layers' objects.
+function(kintsugi_extension name)
+  cmake_parse_arguments(ARG "" "" "LAYERS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/bindings/*.cc)
+  if(NOT sources)
+    message(STATUS "csrc/bindings is empty: no extension")
+    return()
+  endif()
+  nanobind_add_module(${name} NB_STATIC NOMINSIZE NOSTRIP ${sources})
+  kintsugi_link_layers(${name} ${ARG_LAYERS})
+  target_link_libraries(${name} PRIVATE kintsugi_torch)
+  set_target_properties(${name} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${KINTSUGI_EXT_DIR}/kintsugi
+    # torch is imported first, so the loader has its libraries already; this is for a wheel used in other ways.
+    INSTALL_RPATH "$ORIGIN/../torch/lib")
+  install(TARGETS ${name} LIBRARY DESTINATION kintsugi COMPONENT extension)
+endfunction()

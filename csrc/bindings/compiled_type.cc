@@ -1,0 +1,243 @@
+#include "bindings/compiled_type.h"
+
+#include <structmember.h>
+
+#include <new>
+#include <unordered_set>
+
+#include "diag/log.h"
+#include "driver/compiled_function.h"
+#include "guard/document.h"
+#include "support/check.h"
+
+namespace nb = nanobind;
+
+namespace kintsugi::bindings {
+
+namespace {
+
+using driver::CompiledFunction;
+
+struct CompiledObject {
+  PyObject ob_base;
+  vectorcallfunc vectorcall;
+  PyObject* weakrefs;
+  CompiledFunction* impl;
+};
+
+PyTypeObject* compiledType = nullptr;
+std::unordered_set<CompiledFunction*>& allFunctions() {
+  static auto* set = new std::unordered_set<CompiledFunction*>();
+  return *set;
+}
+
+CompiledFunction& implOf(PyObject* self) { return *reinterpret_cast<CompiledObject*>(self)->impl; }
+
+PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  try {
+    return implOf(self).call(args, nargsf, kwnames);
+  } catch (const std::exception& error) {
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: internal error: %s", error.what());
+    return nullptr;
+  }
+}
+
+PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"fn", "options", nullptr};
+  PyObject *fn, *options;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!", const_cast<char**>(names), &fn, &PyDict_Type, &options)) {
+    return nullptr;
+  }
+  if (!PyCallable_Check(fn)) {
+    PyErr_Format(PyExc_TypeError, "kintsugi.compile needs a callable, not %.200s", Py_TYPE(fn)->tp_name);
+    return nullptr;
+  }
+  driver::FunctionOptions parsed;
+  PyObject* value = PyDict_GetItemString(options, "fullgraph");
+  parsed.fullgraph = value != nullptr && PyObject_IsTrue(value) == 1;
+  value = PyDict_GetItemString(options, "backend");
+  if (value != nullptr && value != Py_None) parsed.backend = pyapi::newRef(value);
+  value = PyDict_GetItemString(options, "recompile_limit");
+  if (value != nullptr && value != Py_None) {
+    parsed.hasRecompileLimit = true;
+    parsed.recompileLimit = PyLong_AsSize_t(value);
+    if (PyErr_Occurred()) return nullptr;
+  }
+  auto* self = reinterpret_cast<CompiledObject*>(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = vectorcall;
+  self->impl = new (std::nothrow) CompiledFunction(fn, std::move(parsed));
+  if (self->impl == nullptr) {
+    Py_DECREF(self);
+    return PyErr_NoMemory();
+  }
+  allFunctions().insert(self->impl);
+  return reinterpret_cast<PyObject*>(self);
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  CompiledFunction* impl = reinterpret_cast<CompiledObject*>(self)->impl;
+  return impl != nullptr ? impl->traverse(visit, arg) : 0;
+}
+
+void dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  auto* object = reinterpret_cast<CompiledObject*>(self);
+  if (object->weakrefs != nullptr) PyObject_ClearWeakRefs(self);
+  allFunctions().erase(object->impl);
+  delete object->impl;
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+// A method of a class when it is used as a decorator there: compiled functions bind like functions.
+PyObject* descrGet(PyObject* self, PyObject* object, PyObject*) {
+  if (object == nullptr || object == Py_None) return Py_NewRef(self);
+  return PyMethod_New(self, object);
+}
+
+nb::dict diagnosticDict(const diag::Diagnostic& d) {
+  nb::dict row;
+  row["code"] = nb::str(d.codeInfo().id.data(), d.codeInfo().id.size());
+  row["name"] = nb::str(d.codeInfo().name.data(), d.codeInfo().name.size());
+  row["message"] = nb::str(d.message().c_str());
+  row["cure"] = nb::str(d.cure().c_str());
+  row["file"] = nb::str(d.location.file.c_str());
+  row["line"] = d.location.line;
+  row["function"] = nb::str(d.location.function.c_str());
+  return row;
+}
+
+PyObject* stats(PyObject* self, PyObject*) {
+  CompiledFunction& impl = implOf(self);
+  runtime::CacheStats cache = impl.cache().stats();
+  nb::dict out;
+  size_t ops = 0, guards = 0, graphs = 0;
+  uint64_t exits = 0;
+  for (const auto& trace : impl.cache().traces()) {
+    ops += trace->trace().countOf(ir::Op::kAten);
+    guards += trace->recording().document.guards.guards.size();
+    graphs += 1 + trace->trace().countOf(ir::Op::kCall);
+    exits += trace->sideExits.load();
+  }
+  out["graph_count"] = graphs;
+  out["graph_break_count"] = impl.breaks().size();
+  out["op_count"] = ops;
+  out["trace_count"] = cache.traces;
+  out["guard_count"] = guards;
+  out["hits"] = cache.hits;
+  out["misses"] = cache.misses;
+  out["recompiles"] = cache.recompiles;
+  out["side_exits"] = exits;
+  return out.release().ptr();
+}
+
+PyObject* traces(PyObject* self, PyObject*) {
+  nb::list out;
+  for (const auto& trace : implOf(self).cache().traces()) {
+    out.append(nb::str(guard::print(trace->recording().document).c_str()));
+  }
+  return out.release().ptr();
+}
+
+PyObject* breaks(PyObject* self, PyObject*) {
+  nb::list out;
+  for (const diag::Diagnostic& d : implOf(self).breaks()) out.append(diagnosticDict(d));
+  return out.release().ptr();
+}
+
+PyObject* recompiles(PyObject* self, PyObject*) {
+  nb::list out;
+  for (const driver::Recompile& r : implOf(self).recompiles()) {
+    nb::dict row;
+    row["guard"] = nb::str(r.guard.c_str());
+    row["expected"] = nb::str(r.expected.c_str());
+    row["seen"] = nb::str(r.seen.c_str());
+    row["file"] = nb::str(r.file.c_str());
+    row["line"] = r.line;
+    out.append(row);
+  }
+  return out.release().ptr();
+}
+
+PyObject* reset(PyObject* self, PyObject*) {
+  implOf(self).reset();
+  Py_RETURN_NONE;
+}
+
+// Testing: makes one guard instruction of one trace fail at every run (exit stress).
+PyObject* forceExit(PyObject* self, PyObject* args) {
+  Py_ssize_t trace, index;
+  if (!PyArg_ParseTuple(args, "nn", &trace, &index)) return nullptr;
+  auto list = implOf(self).cache().traces();
+  if (trace < 0 || static_cast<size_t>(trace) >= list.size()) {
+    PyErr_SetString(PyExc_IndexError, "no such trace");
+    return nullptr;
+  }
+  list[static_cast<size_t>(trace)]->replay().forceExit(static_cast<size_t>(index));
+  Py_RETURN_NONE;
+}
+
+PyObject* getFn(PyObject* self, void*) { return Py_NewRef(implOf(self).fn()); }
+PyObject* getDisabled(PyObject*, void*) { Py_RETURN_FALSE; }
+
+PyMethodDef methods[] = {
+    {"stats", stats, METH_NOARGS, "Counters, as a dict."},
+    {"traces", traces, METH_NOARGS, "The text of each root trace."},
+    {"breaks", breaks, METH_NOARGS, "One dict a break."},
+    {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
+    {"reset", reset, METH_NOARGS, "Forgets all traces."},
+    {"_force_exit", forceExit, METH_VARARGS, "Testing: makes a guard instruction fail."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyGetSetDef getset[] = {
+    {"fn", getFn, nullptr, "The callable that was compiled.", nullptr},
+    {"disabled", getDisabled, nullptr, "Whether calls go to eager.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weakrefs), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(newCompiled)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(descrGet)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"kintsugi._C.Compiled", sizeof(CompiledObject), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
+
+}  // namespace
+
+PyObject* compiledTarget(PyObject* object) {
+  return Py_TYPE(object) == compiledType ? implOf(object).fn() : nullptr;
+}
+
+void resetAllCompiled() {
+  // Freeing traces may run finalizers that make or drop compiled functions.
+  std::vector<CompiledFunction*> all(allFunctions().begin(), allFunctions().end());
+  for (CompiledFunction* f : all) {
+    if (allFunctions().contains(f)) f->reset();
+  }
+}
+
+void bindCompiled(nb::module_& module) {
+  compiledType = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (compiledType == nullptr) throw nb::python_error();
+  module.attr("Compiled") = nb::handle(reinterpret_cast<PyObject*>(compiledType));
+}
+
+}  // namespace kintsugi::bindings

@@ -1,0 +1,100 @@
+// The extension module `kintsugi._C`: what the Python package needs of the core, and nothing else.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <pthread.h>
+
+#include "bindings/compiled_type.h"
+#include "bindings/guard_testing.h"
+#include "bindings/interpret.h"
+#include "bindings/replay_testing.h"
+#include "capture/calls/targets.h"
+#include "diag/log.h"
+#include "driver/compiled_function.h"
+#include "driver/recording.h"
+
+namespace nb = nanobind;
+
+namespace kintsugi {
+
+namespace {
+
+PyObject* logSink = nullptr;  // kept for the process; replaced under the GIL
+
+void emitToPython(const diag::log::Event& event) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  if (logSink != nullptr) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    auto channel = diag::log::channelName(event.channel);
+    PyObject* result = PyObject_CallFunction(logSink, "s#s#", channel.data(), static_cast<Py_ssize_t>(channel.size()),
+                                             event.text.c_str(), static_cast<Py_ssize_t>(event.text.size()));
+    if (result == nullptr) PyErr_WriteUnraisable(logSink);
+    Py_XDECREF(result);
+    PyErr_Restore(type, value, traceback);
+  }
+  PyGILState_Release(gil);
+}
+
+void setLogSink(nb::object sink) {
+  Py_XSETREF(logSink, sink.is_none() ? nullptr : sink.release().ptr());
+  diag::log::setSink(logSink != nullptr ? emitToPython : nullptr);
+}
+
+void setLogChannels(const std::vector<std::string>& names) {
+  diag::log::disableAll();
+  for (const std::string& name : names) {
+    auto channel = diag::log::findChannel(name);
+    if (!channel) throw nb::value_error(("unknown log channel: " + name).c_str());
+    diag::log::setEnabled(*channel, true);
+  }
+}
+
+// Settings that the core does not need are accepted: the package validates names and types.
+void setConfig(const std::string& name, nb::object value) {
+  driver::Settings& s = driver::settings();
+  if (name == "recompile_limit" || name == "cache_size_limit") s.recompileLimit = nb::cast<size_t>(value);
+  if (name == "trace_length_limit") s.traceLengthLimit = nb::cast<size_t>(value);
+  if (name == "report_compiling") s.reportCompiling = nb::cast<bool>(value);
+  if (name == "suppress_errors") s.suppressErrors = nb::cast<bool>(value);
+}
+
+nb::list codes() {
+  nb::list out;
+  for (const diag::CodeInfo& info : diag::allCodes()) {
+    nb::dict row;
+    row["code"] = nb::str(info.id.data(), info.id.size());
+    row["name"] = nb::str(info.name.data(), info.name.size());
+    row["message"] = nb::str(info.message.data(), info.message.size());
+    row["cure"] = nb::str(info.cure.data(), info.cure.size());
+    auto severity = diag::severityName(info.severity);
+    row["severity"] = nb::str(severity.data(), severity.size());
+    out.append(row);
+  }
+  return out;
+}
+
+}  // namespace
+
+}  // namespace kintsugi
+
+NB_MODULE(_C, m) {
+  using namespace kintsugi;
+  nb::set_leak_warnings(false);
+  bindings::bindCompiled(m);
+  capture::setCompiledTarget(bindings::compiledTarget);
+  m.def("reset_all", &bindings::resetAllCompiled);
+  m.def("set_config", &setConfig, nb::arg("name"), nb::arg("value").none());
+  m.def("set_log_sink", &setLogSink, nb::arg("sink").none());
+  m.def("set_log_channels", &setLogChannels);
+  m.def("codes", &codes);
+  m.def("is_recording", &driver::isRecording);
+  // Replay is ready when a call returns: there is no work in the background to wait for.
+  m.def(
+      "wait", [](nb::object) { return true; }, nb::arg("timeout").none() = nb::none());
+  bindInterpreter(m);
+  bindings::bindReplayTesting(m);
+  bindings::bindGuardTesting(m);
+  pthread_atfork(nullptr, nullptr, [] { runtime::TraceCache::forgetRecordings(); });
+}

@@ -1,0 +1,310 @@
+#include "capture/attributes.h"
+
+#include <string_view>
+
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+namespace {
+
+constexpr std::string_view kTensorMetadata[] = {"shape",    "dtype",     "device",  "layout",   "ndim",      "requires_grad",
+                                                "is_leaf",  "is_cuda",   "is_cpu",  "is_sparse", "is_quantized", "is_meta",
+                                                "is_nested", "itemsize", "nbytes",  "is_mps",   "is_xpu",    "is_mkldnn",
+                                                "is_sparse_csr", "is_mtia", "is_ipu", "is_xla", "is_maia", "is_vulkan"};
+
+std::string_view text(PyObject* name) {
+  Py_ssize_t n = 0;
+  const char* s = PyUnicode_AsUTF8AndSize(name, &n);
+  return {s, static_cast<size_t>(n)};
+}
+
+bool isDataDescriptor(PyObject* d) { return Py_TYPE(d)->tp_descr_set != nullptr; }
+bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
+
+AttributePlan known(Shadow shadow) {
+  AttributePlan plan;
+  plan.how = AttributePlan::kKnown;
+  plan.shadow = shadow;
+  return plan;
+}
+
+AttributePlan simple(AttributePlan::How how) {
+  AttributePlan plan;
+  plan.how = how;
+  return plan;
+}
+
+AttributePlan planTensor(PyObject* object, PyObject* name) {
+  PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+  AttributePlan plan;
+  if (d == nullptr) return plan;
+  if (isMethodLike(d)) {
+    plan.how = AttributePlan::kMethod;
+    plan.function = d;
+    return plan;
+  }
+  if (Py_TYPE(d) != &PyGetSetDescr_Type) return plan;
+  plan.how = AttributePlan::kTorch;
+  for (std::string_view m : kTensorMetadata) plan.metaPure = plan.metaPure || m == text(name);
+  return plan;
+}
+
+AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  auto* cls = reinterpret_cast<PyTypeObject*>(object);
+  auto* meta = Py_TYPE(object);
+  if (meta->tp_getattro != PyType_Type.tp_getattro) return simple(AttributePlan::kStep);
+  if (shadow.isSource() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
+  rec.guardTypeVersion(cls);
+  rec.guardTypeVersion(meta);
+  PyObject* metaValue = _PyType_Lookup(meta, name);
+  PyObject* value = _PyType_Lookup(cls, name);
+  if (metaValue != nullptr && isDataDescriptor(metaValue)) {
+    std::string_view n = text(name);
+    if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__mro__" || n == "__bases__" ||
+        n == "__class__" || n == "__doc__") {
+      return known(Shadow::constant());
+    }
+    return simple(AttributePlan::kStep);
+  }
+  if (value == nullptr) {
+    if (metaValue != nullptr && isMethodLike(metaValue)) {
+      AttributePlan plan = simple(AttributePlan::kMethod);
+      plan.function = metaValue;
+      return plan;
+    }
+    return simple(metaValue == nullptr && meta == &PyType_Type ? AttributePlan::kRaises : AttributePlan::kStep);
+  }
+  if (PyFunction_Check(value)) return known(Shadow::constant());
+  if (Py_TYPE(value) == &PyStaticMethod_Type || Py_TYPE(value) == &PyProperty_Type || isMethodLike(value) ||
+      Py_TYPE(value) == &PyGetSetDescr_Type || Py_TYPE(value) == &PyMemberDescr_Type) {
+    return known(Shadow::constant());
+  }
+  if (Py_TYPE(value) == &PyClassMethod_Type || Py_TYPE(value)->tp_descr_get != nullptr) {
+    return known(Shadow{});  // a bound method, described after it was made
+  }
+  return known(classValue(rec, value));
+}
+
+// What an instance dict has to say: the entry, or the guard that there is none.
+std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, bool& aborted) {
+  if (shadow.isVirtual()) {
+    Virtual& v = rec.virtualOf(shadow);
+    if (v.kind != VirtualKind::kInstance) {
+      PyObject** slot = _PyObject_GetDictPtr(object);
+      if (slot == nullptr || *slot == nullptr) return std::nullopt;
+      if (v.kind == VirtualKind::kOpaque || v.value != ir::kNone) {
+        rec.abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+        aborted = true;
+      }
+      return std::nullopt;
+    }
+    PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
+    if (encoded != nullptr) return Recorder::decode(encoded);
+    return std::nullopt;
+  }
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (slot == nullptr) return std::nullopt;
+  ir::SourceId source = rec.sourceOf(shadow, object);
+  if (*slot == nullptr) {
+    rec.guard(GuardKind::kNoDict, source);
+    return std::nullopt;
+  }
+  PyObject* dict = *slot;
+  Shadow dictShadow = rec.readSource(SourceKind::kDict, source, nullptr, 0, dict);
+  PyObject* value = PyDict_GetItemWithError(dict, name);
+  if (value != nullptr) {
+    Shadow entry = rec.dictEntry(dictShadow, dict, name, value);
+    aborted = !rec.live();
+    return entry;
+  }
+  aborted = !rec.lacksKey(dictShadow, dict, name);
+  return std::nullopt;
+}
+
+AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d) {
+  if (Py_TYPE(d) == &PyProperty_Type) {
+    PyObject* getter = reinterpret_cast<PyObject**>(d)[2];  // propertyobject: PyObject_HEAD, prop_get
+    if (getter == nullptr || !PyFunction_Check(getter)) return simple(AttributePlan::kStep);
+    AttributePlan plan = simple(AttributePlan::kFrame);
+    plan.pending = rec.methodFrame(getter, shadow, object);
+    return plan;
+  }
+  if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
+    pyapi::Ref<> value = pyapi::steal(Py_TYPE(d)->tp_descr_get(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    ir::SourceId source = rec.sourceOf(shadow, object);
+    if (!value) {
+      PyErr_Clear();
+      rec.guard(GuardKind::kEmptyMember, source, rec.constId(d));
+      return simple(AttributePlan::kRaises);
+    }
+    if (rec.overlayOf(object) != nullptr) {
+      rec.abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+      return simple(AttributePlan::kAborted);
+    }
+    return known(rec.readSource(SourceKind::kMember, source, d, 0, value.get()));
+  }
+  if (Py_TYPE(d) == &PyGetSetDescr_Type) {
+    std::string_view n = text(name);
+    if (n == "__class__") return known(Shadow::constant());
+    PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? _PyObject_GetDictPtr(object) : nullptr;
+    if (slot != nullptr && *slot != nullptr) {
+      return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));
+    }
+    if (PyFunction_Check(object) && (n == "__name__" || n == "__qualname__" || n == "__module__")) {
+      if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
+      return known(Shadow::constant());
+    }
+    return simple(AttributePlan::kStep);
+  }
+  PyObject* getter = _PyType_Lookup(Py_TYPE(d), PyUnicode_InternFromString("__get__"));
+  if (getter != nullptr && PyFunction_Check(getter)) {
+    AttributePlan plan = simple(AttributePlan::kFrame);
+    plan.pending = rec.methodFrame(getter, classValue(rec, d), d);
+    plan.pending.args.push_back(object);
+    plan.pending.shadows.push_back(shadow);
+    plan.pending.args.push_back(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    plan.pending.shadows.push_back(Shadow::constant());
+    plan.pending.positional = 3;
+    return plan;
+  }
+  return simple(AttributePlan::kStep);
+}
+
+PyObject* getattributeOf(PyTypeObject* type) {
+  static PyObject* name = PyUnicode_InternFromString("__getattribute__");
+  return _PyType_Lookup(type, name);
+}
+
+bool isModuleGetattr(PyObject* hook) {
+  static PyObject* code = [] {
+    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch.nn.modules.module"));
+    pyapi::Ref<> cls = pyapi::steal(module ? PyObject_GetAttrString(module.get(), "Module") : nullptr);
+    pyapi::Ref<> function = pyapi::steal(cls ? PyObject_GetAttrString(cls.get(), "__getattr__") : nullptr);
+    PyErr_Clear();
+    return function && PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get())) : nullptr;
+  }();
+  return code != nullptr && PyFunction_Check(hook) && PyFunction_GET_CODE(hook) == code;
+}
+
+// torch.nn.Module.__getattr__ by its meaning, not its bytecode: a module is asked for its parts some hundred times a call.
+AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* hook) {
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (slot == nullptr || *slot == nullptr) return simple(AttributePlan::kStep);
+  rec.pinFunction(hook);
+  PyObject* dict = *slot;
+  Shadow dictShadow = rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, dict);
+  static PyObject* parts[] = {PyUnicode_InternFromString("_parameters"), PyUnicode_InternFromString("_buffers"),
+                              PyUnicode_InternFromString("_modules")};
+  for (PyObject* part : parts) {
+    PyObject* members = PyDict_GetItemWithError(dict, part);
+    if (members == nullptr) {
+      if (!rec.lacksKey(dictShadow, dict, part)) return simple(AttributePlan::kAborted);
+      continue;
+    }
+    if (!PyDict_Check(members) || !rec.plainDict(members)) return simple(AttributePlan::kStep);
+    Shadow membersShadow = rec.dictEntry(dictShadow, dict, part, members);
+    PyObject* value = PyDict_GetItemWithError(members, name);
+    if (value != nullptr) {
+      AttributePlan plan = known(rec.dictEntry(membersShadow, members, name, value));
+      plan.native = true;
+      return plan;
+    }
+    if (!rec.lacksKey(membersShadow, members, name)) return simple(AttributePlan::kAborted);
+  }
+  AttributePlan plan = simple(AttributePlan::kRaises);
+  plan.native = true;
+  return plan;
+}
+
+AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
+  if (type->tp_getattro != PyObject_GenericGetAttr) {
+    if (getattributeOf(type) != getattributeOf(&PyBaseObject_Type)) return simple(AttributePlan::kStep);
+  }
+  rec.guardType(shadow, object);
+  rec.guardTypeVersion(type);
+  if (!rec.live()) return simple(AttributePlan::kAborted);
+  PyObject* d = _PyType_Lookup(type, name);
+  if (d != nullptr && isDataDescriptor(d)) return planDescriptor(rec, shadow, object, name, d);
+  bool aborted = false;
+  auto entry = instanceEntry(rec, shadow, object, name, aborted);
+  if (aborted) return simple(AttributePlan::kAborted);
+  if (entry) return known(*entry);
+  if (d != nullptr) {
+    if (isMethodLike(d)) {
+      AttributePlan plan = simple(AttributePlan::kMethod);
+      plan.function = d;
+      return plan;
+    }
+    if (Py_TYPE(d) == &PyStaticMethod_Type) return known(Shadow::constant());
+    if (Py_TYPE(d) == &PyClassMethod_Type) return known(Shadow{});
+    if (Py_TYPE(d)->tp_descr_get == nullptr) return known(classValue(rec, d));
+    return planDescriptor(rec, shadow, object, name, d);
+  }
+  PyObject* hook = _PyType_Lookup(type, hookName);
+  if (hook == nullptr) return simple(AttributePlan::kRaises);
+  if (isModuleGetattr(hook) && !shadow.isVirtual()) return planModule(rec, shadow, object, name, hook);
+  if (!PyFunction_Check(hook)) return simple(AttributePlan::kStep);
+  AttributePlan plan = simple(AttributePlan::kFrame);
+  plan.pending = rec.methodFrame(hook, shadow, object);
+  plan.pending.args.push_back(name);
+  plan.pending.shadows.push_back(Shadow::constant());
+  plan.pending.positional = 2;
+  return plan;
+}
+
+}  // namespace
+
+Shadow classValue(Recorder& rec, PyObject* value) {
+  if (Recorder::isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) || PyCFunction_Check(value) ||
+      isMethodLike(value)) {
+    return Shadow::constant();
+  }
+  return rec.pinnedRoot(value);
+}
+
+Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow functionShadow, PyObject* self,
+                   Shadow selfShadow) {
+  Shadow shadow = rec.newVirtual(VirtualKind::kMethod, method);
+  Virtual& v = rec.virtualOf(shadow);
+  v.parts = {functionShadow, selfShadow};
+  v.partObjects.push_back(pyapi::newRef(function));
+  v.partObjects.push_back(pyapi::newRef(self));
+  return shadow;
+}
+
+AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  if (shadow.isConst() && Recorder::isPlain(object)) {
+    PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+    if (d != nullptr && isMethodLike(d)) {
+      AttributePlan plan = simple(AttributePlan::kMethod);
+      plan.function = d;
+      return plan;
+    }
+    return known(Shadow::constant());
+  }
+  if (torchapi::isTensor(object)) return planTensor(object, name);
+  if (PyModule_CheckExact(object)) {
+    auto entry = rec.moduleAttribute(shadow, object, name);
+    if (!rec.live()) return simple(AttributePlan::kAborted);
+    return entry ? known(*entry) : simple(AttributePlan::kStep);
+  }
+  if (PyType_Check(object)) return planClass(rec, shadow, object, name);
+  if (shadow.isValue()) {
+    PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+    if (d != nullptr && isMethodLike(d)) {
+      AttributePlan plan = simple(AttributePlan::kMethod);
+      plan.function = d;
+      return plan;
+    }
+    return simple(AttributePlan::kStep);
+  }
+  return planInstance(rec, shadow, object, name);
+}
+
+}  // namespace kintsugi::capture

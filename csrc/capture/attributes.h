@@ -1,0 +1,36 @@
+// Attribute access, as data: how CPython would find an attribute, decided from the types before the instruction runs.
+//
+// Nothing here runs Python code. Plans are values; they live for one instruction.
+#pragma once
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+struct AttributePlan {
+  enum How : uint8_t {
+    kKnown,   // `shadow` is what the result will have
+    kMethod,  // a function or method descriptor of the type, to be bound to the object
+    kFrame,   // a Python function will be entered (property, __getattr__, __get__): `pending` announces it
+    kTorch,   // a tensor property that calls the dispatcher or reads metadata
+    kStep,    // none of these: read it again on every run
+    kRaises,  // AttributeError, and the guards see to it that it will be so again
+    kAborted,
+  };
+  How how = kStep;
+  Shadow shadow;
+  PyObject* function = nullptr;  // kMethod: the unbound callable (borrowed from the type)
+  PendingFrame pending;
+  bool metaPure = false;  // kTorch
+  bool native = false;    // kKnown: Python code runs all the same, and what it reads has been described; do not watch it
+};
+
+// Plans reading `object.name` and adds the guards that the plan rests on.
+AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+// The shadow of a bound method object.
+Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow functionShadow, PyObject* self,
+                   Shadow selfShadow);
+// Looks an attribute up in a type and gives what instances see without binding.
+Shadow classValue(Recorder& rec, PyObject* value);
+
+}  // namespace kintsugi::capture

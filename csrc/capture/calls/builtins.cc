@@ -1,0 +1,416 @@
+// Models: builtins and math.
+#include "capture/attributes.h"
+#include "capture/calls/model.h"
+#include "capture/numbers.h"
+
+namespace kintsugi::capture {
+
+using guard::GuardKind;
+
+namespace {
+
+Flow lenModel(CallContext& ctx, Shadow& result) {
+  PyObject* o = ctx.args[0];
+  if (torchapi::isTensor(o)) return torchMetaModel(ctx, result);
+  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__len__");
+  if (method != nullptr && PyFunction_Check(method)) {
+    PendingFrame pending = ctx.rec.methodFrame(method, ctx.shadows[0], o);
+    pending.rebuildable = false;
+    ctx.rec.guardType(ctx.shadows[0], o);
+    ctx.rec.guardTypeVersion(Py_TYPE(o));
+    ctx.rec.expectFrame(std::move(pending));
+    Flow flow = run(ctx);
+    if (ctx.rec.live() && flow == Flow::kNext && !ctx.rec.returned().isConst()) {
+      ctx.rec.abort(diag::Code::KTG0102, {"__len__"});
+    }
+    result = Shadow::constant();
+    return flow;
+  }
+  Shadow shadow = ctx.shadows[0];
+  if (shadow.isValue()) return knownModel(ctx, result);
+  bool view = shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView;
+  if (view) {
+    Virtual& v = ctx.rec.virtualOf(shadow);
+    ctx.rec.pinLength(v.parts[0], v.partObjects[0].get());
+  } else if (PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) || PyUnicode_CheckExact(o)) {
+    ctx.rec.pinLength(shadow, o);
+  } else if (!ctx.rec.tryPinDeep(shadow, o)) {
+    return knownModel(ctx, result);
+  }
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+// isinstance(x, types): the type of x and what the classes are. A metaclass with a Python hook is entered as a frame.
+Flow isinstanceModel(CallContext& ctx, Shadow& result) {
+  PyObject *o = ctx.args[0], *types = ctx.args[1];
+  Shadow typesShadow = ctx.shadows[1];
+  if (!ctx.rec.pinDeep(typesShadow, types)) return run(ctx);
+  if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], o);
+  PyObject* list[] = {types};
+  PyObject** items = PyTuple_Check(types) ? reinterpret_cast<PyTupleObject*>(types)->ob_item : list;
+  Py_ssize_t n = PyTuple_Check(types) ? PyTuple_GET_SIZE(types) : 1;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* hook = Recorder::specialMethod(Py_TYPE(items[i]), "__instancecheck__");
+    bool python = hook != nullptr && PyFunction_Check(hook);
+    if (!python || reinterpret_cast<PyObject*>(Py_TYPE(o)) == items[i]) continue;
+    // Hooks of the standard library and torch (ABCMeta, Parameter) look at types and flags only.
+    Recorder::Paused paused(ctx.rec);
+    result = Shadow::constant();
+    return run(ctx);
+  }
+  Recorder::Paused paused(ctx.rec);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow typeModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() != 1) return opaqueModel(ctx, result);
+  if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+// getattr and hasattr, by the same plan as LOAD_ATTR.
+Flow getattrLike(CallContext& ctx, Shadow& result, bool has) {
+  Shadow nameShadow = ctx.shadows[1];
+  PyObject* o = ctx.args[0];
+  Shadow shadow = ctx.shadows[0];
+  if (!PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(nameShadow, ctx.args[1])) return opaqueModel(ctx, result);
+  AttributePlan plan = planAttribute(ctx.rec, shadow, o, ctx.args[1]);
+  if (!ctx.rec.live()) return run(ctx);
+  if (plan.how == AttributePlan::kTorch) {
+    if (has) {
+      result = Shadow::constant();
+      Recorder::Paused paused(ctx.rec);
+      return run(ctx);
+    }
+    ctx.metaPure = plan.metaPure;
+    return ctx.rec.torchStep(ctx, result);
+  }
+  bool gone = plan.how == AttributePlan::kRaises;
+  if (plan.how == AttributePlan::kStep) {
+    Recorder::CallKind kind = ctx.rec.stepKind(o);
+    return ctx.rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? "" : nullptr, result);
+  }
+  if (plan.how == AttributePlan::kFrame) {
+    plan.pending.rebuildable = false;
+    ctx.rec.expectFrame(std::move(plan.pending));
+  }
+  bool frame = plan.how == AttributePlan::kFrame;
+  pyapi::Ref<> self = pyapi::newRef(o);
+  Shadow fallback = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
+  Flow flow;
+  {
+    std::optional<Recorder::Paused> paused;
+    if (plan.native) paused.emplace(ctx.rec);
+    flow = run(ctx);
+  }
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  if (has) {
+    result = Shadow::constant();
+  } else if (gone) {
+    result = fallback;
+  } else if (frame) {
+    // The property or __getattr__ may have raised AttributeError, which gives the default.
+    result = ctx.rec.frameRaised() ? fallback : ctx.rec.returned();
+  } else if (plan.how == AttributePlan::kMethod) {
+    result = boundMethod(ctx.rec, ctx.act.peek(1), plan.function, Shadow::constant(), self.get(), shadow);
+  } else if (plan.shadow.kind == ShadowKind::kNull) {
+    PyObject* bound = ctx.act.peek(1);
+    if (PyMethod_Check(bound)) {
+      result = boundMethod(ctx.rec, bound, PyMethod_GET_FUNCTION(bound), Shadow::constant(), PyMethod_GET_SELF(bound),
+                           classValue(ctx.rec, PyMethod_GET_SELF(bound)));
+    } else {
+      result = ctx.rec.newVirtual(VirtualKind::kOpaque, bound);
+    }
+  } else {
+    result = plan.shadow;
+  }
+  return flow;
+}
+
+Flow getattrModel(CallContext& ctx, Shadow& result) { return getattrLike(ctx, result, false); }
+Flow hasattrModel(CallContext& ctx, Shadow& result) { return getattrLike(ctx, result, true); }
+
+Flow callableModel(CallContext& ctx, Shadow& result) {
+  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+// int(), float(), bool() of tensors, run-time numbers and constants.
+Flow numberModel(CallContext& ctx, Shadow& result, ir::TypeKind kind) {
+  if (ctx.total() != 1) return foldModel(ctx, result);
+  PyObject* o = ctx.args[0];
+  if (torchapi::isTensor(o)) return torchModel(ctx, result);
+  if (ctx.shadows[0].isValue()) {
+    if (auto converted = numberConvert(ctx.rec, kind, ctx.shadows[0])) {
+      result = *converted;
+      return run(ctx);
+    }
+  }
+  if (kind == ir::TypeKind::kBool && ctx.kwnames == nullptr) {
+    if (!ctx.rec.pinTruth(ctx.shadows[0], o)) return run(ctx);
+    result = Shadow::constant();
+    return run(ctx);
+  }
+  PyObject* hook = Recorder::specialMethod(Py_TYPE(o), kind == ir::TypeKind::kInt ? "__int__" : "__float__");
+  if (hook != nullptr && PyFunction_Check(hook)) return opaqueModel(ctx, result);
+  return foldModel(ctx, result);
+}
+Flow intModel(CallContext& ctx, Shadow& result) { return numberModel(ctx, result, ir::TypeKind::kInt); }
+Flow floatModel(CallContext& ctx, Shadow& result) { return numberModel(ctx, result, ir::TypeKind::kFloat); }
+Flow boolModel(CallContext& ctx, Shadow& result) { return numberModel(ctx, result, ir::TypeKind::kBool); }
+
+Flow strModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 1 && !Recorder::isPlainDeep(ctx.args[0]) && !Recorder::isIdentityValue(ctx.args[0])) {
+    Recorder::CallKind kind = ctx.rec.stepKind(ctx.args[0]);
+    return ctx.rec.callStep(ctx, kind, nullptr, result);
+  }
+  return ctx.total() > 0 && ctx.rec.comesFromStep(ctx.shadows[0]) ? knownModel(ctx, result) : foldModel(ctx, result);
+}
+
+Flow iterModel(CallContext& ctx, Shadow& result) {
+  PyObject* o = ctx.args[0];
+  Shadow shadow = ctx.shadows[0];
+  if (ctx.total() != 1) return opaqueModel(ctx, result);
+  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__iter__");
+  if (method != nullptr && PyFunction_Check(method)) {
+    PendingFrame pending = ctx.rec.methodFrame(method, shadow, o);
+    ctx.rec.guardType(shadow, o);
+    ctx.rec.guardTypeVersion(Py_TYPE(o));
+    pending.site = ctx.rec.callSite(ctx.instr, ctx.popped);
+    ctx.rec.expectFrame(std::move(pending));
+    Flow flow = run(ctx);
+    result = ctx.rec.returned();
+    return flow;
+  }
+  if (Py_TYPE(o)->tp_iter == PyObject_SelfIter || PyGen_CheckExact(o)) {
+    result = shadow;
+    return run(ctx);
+  }
+  if (shadow.isValue() || !ctx.rec.iterated(shadow, o)) {
+    ctx.rec.abort(diag::Code::KTG0101, {"iter"});
+    return run(ctx);
+  }
+  pyapi::Ref<> container = pyapi::newRef(o);
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.newIterator(ctx.act.peek(1), shadow, container.get());
+  return flow;
+}
+
+Flow nextModel(CallContext& ctx, Shadow& result) {
+  Shadow iterator = ctx.shadows[0];
+  PyObject* o = ctx.args[0];
+  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__next__");
+  if (method != nullptr && PyFunction_Check(method)) {
+    PendingFrame pending = ctx.rec.methodFrame(method, iterator, o);
+    pending.rebuildable = false;
+    ctx.rec.guardType(iterator, o);
+    ctx.rec.expectFrame(std::move(pending));
+    Flow flow = run(ctx);
+    result = ctx.rec.returned();
+    return flow;
+  }
+  if (!ctx.rec.prepareNext(ctx.frame, ctx.instr, iterator, o)) return run(ctx);
+  Shadow fallback = ctx.total() > 1 ? ctx.shadows[1] : Shadow::constant();
+  pyapi::Ref<> other = pyapi::newRef(ctx.total() > 1 ? ctx.args[1] : nullptr);
+  bool exhausted = ctx.rec.exhausted(iterator);
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  if (other && (exhausted || (ctx.rec.frameRaised() && ctx.act.peek(1) == other.get()))) {
+    result = fallback;
+    return flow;
+  }
+  auto item = ctx.rec.advance(iterator, ctx.act.peek(1));
+  if (!item) ctx.rec.abort(diag::Code::KTG0101, {"next"});
+  result = item.value_or(Shadow::constant());
+  return flow;
+}
+
+Flow rangeModel(CallContext& ctx, Shadow& result) { return foldModel(ctx, result); }
+
+// A stand-in for the iterator that C code makes for an argument of enumerate(), zip() or map(); we never see it.
+std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
+  PyObject* o = ctx.args[i];
+  Shadow shadow = ctx.shadows[i];
+  if (shadow.isVirtual()) {
+    VirtualKind kind = ctx.rec.virtualOf(shadow).kind;
+    if (kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate || kind == VirtualKind::kZip ||
+        kind == VirtualKind::kGenerator) {
+      return shadow;
+    }
+  }
+  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__iter__");
+  if (shadow.isValue() || (method != nullptr && PyFunction_Check(method))) return std::nullopt;
+  if (!ctx.rec.iterated(shadow, o)) return std::nullopt;
+  pyapi::Ref<> stand = pyapi::steal(PyObject_GetIter(o));
+  return ctx.rec.newIterator(stand.get(), shadow, o);
+}
+
+Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t first) {
+  std::vector<Shadow> parts(ctx.shadows, ctx.shadows + first);
+  std::vector<pyapi::Ref<>> objects;
+  for (size_t i = 0; i < first; ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
+  size_t count = kind == VirtualKind::kEnumerate ? 1 : ctx.positional;
+  int64_t start = 0;
+  bool ok = ctx.positional >= count;
+  if (kind == VirtualKind::kEnumerate && ctx.total() == 2) {
+    Shadow s = ctx.shadows[1];
+    ok = PyLong_CheckExact(ctx.args[1]) && ctx.rec.pin(s, ctx.args[1]);
+    start = ok ? PyLong_AsLongLong(ctx.args[1]) : 0;
+  } else {
+    ok = ok && ctx.kwnames == nullptr;
+  }
+  for (size_t i = first; ok && i < count; ++i) {
+    auto inner = innerIterator(ctx, i);
+    ok = inner.has_value();
+    if (!ok) break;
+    parts.push_back(*inner);
+    objects.push_back(pyapi::newRef(ctx.rec.virtualOf(*inner).object.get()));
+  }
+  if (!ok) {
+    ctx.rec.abort(diag::Code::KTG0101, {Py_TYPE(ctx.callable)->tp_name});
+    return run(ctx);
+  }
+  Flow flow = runVirtual(ctx, kind, result);
+  if (flow == Flow::kNext && ctx.rec.live()) {
+    Virtual& v = ctx.rec.virtualOf(result);
+    v.parts = std::move(parts);
+    v.partObjects = std::move(objects);
+    v.index = start;
+  }
+  return flow;
+}
+Flow enumerateModel(CallContext& ctx, Shadow& result) { return iteratorType(ctx, result, VirtualKind::kEnumerate, 0); }
+Flow zipModel(CallContext& ctx, Shadow& result) { return iteratorType(ctx, result, VirtualKind::kZip, 0); }
+
+// all(), any(), sum(), min(), max() of what C code would iterate over by itself.
+Flow reduceModel(CallContext& ctx, Shadow& result) {
+  bool constant = true;
+  for (size_t i = 0; i < ctx.total(); ++i) constant = constant && ctx.rec.canPinDeep(ctx.shadows[i], ctx.args[i]);
+  if (constant) return foldModel(ctx, result);
+  bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
+                   ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
+  if (generator) {
+    ctx.rec.expectItems(ctx.shadows[0]);
+    Flow flow = run(ctx);
+    for (Shadow item : ctx.rec.takeItems()) {
+      if (!item.isConst() && ctx.rec.live()) ctx.rec.abort(diag::Code::KTG0103, {"the items of a generator"});
+    }
+    result = Shadow::constant();
+    return flow;
+  }
+  bool tensors = false;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    tensors = tensors || torchapi::isTensor(ctx.args[i]);
+    if (PyTuple_Check(ctx.args[i]) || PyList_Check(ctx.args[i])) {
+      auto parts = ctx.rec.elementsOf(ctx.shadows[i], ctx.args[i]);
+      for (size_t k = 0; parts && k < parts->size(); ++k) {
+        PyObject* item = PyTuple_Check(ctx.args[i]) ? PyTuple_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k))
+                                                    : PyList_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k));
+        tensors = tensors || torchapi::isTensor(item);
+      }
+    }
+  }
+  // sum() of tensors adds them; the others compare them, which reads data: then it is a step.
+  return tensors ? torchModel(ctx, result) : knownModel(ctx, result);
+}
+
+Flow sortedModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 1 && ctx.rec.canPinDeep(ctx.shadows[0], ctx.args[0])) {
+    Shadow s = ctx.shadows[0];
+    if (!ctx.rec.pinDeep(s, ctx.args[0])) return run(ctx);
+    Flow flow = runVirtual(ctx, VirtualKind::kList, result);
+    if (flow == Flow::kNext && ctx.rec.live()) {
+      ctx.rec.virtualOf(result).parts.assign(PyList_GET_SIZE(ctx.act.peek(1)), Shadow::constant());
+    }
+    return flow;
+  }
+  return opaqueModel(ctx, result);
+}
+
+Flow reversedModel(CallContext& ctx, Shadow& result) {
+  PyObject* o = ctx.args[0];
+  auto parts = PyTuple_Check(o) || PyList_Check(o) ? ctx.rec.elementsOf(ctx.shadows[0], o) : std::nullopt;
+  if (!parts && PyRange_Check(o) && ctx.shadows[0].isConst()) {
+    parts = std::vector<Shadow>(PyObject_Size(o), Shadow::constant());
+  }
+  if (!parts) return opaqueModel(ctx, result);
+  // Iterate over a reversed copy: the same items in the same order.
+  pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(o));
+  pyapi::Ref<> turned = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(copy.get())));
+  for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(copy.get()); i < n; ++i) {
+    PyTuple_SET_ITEM(turned.get(), i, Py_NewRef(PyTuple_GET_ITEM(copy.get(), n - 1 - i)));
+  }
+  std::vector<Shadow> back(parts->rbegin(), parts->rend());
+  Shadow tuple = ctx.rec.tupleOf(turned.get(), std::move(back));
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.newIterator(ctx.act.peek(1), tuple, turned.get());
+  return flow;
+}
+
+Flow superModel(CallContext& ctx, Shadow& result) {
+  PyObject *type = nullptr, *self = nullptr;
+  Shadow selfShadow;
+  if (ctx.total() == 2) {
+    type = ctx.args[0];
+    self = ctx.args[1];
+    selfShadow = ctx.shadows[1];
+    Shadow t = ctx.shadows[0];
+    if (!ctx.rec.pin(t, type)) return run(ctx);
+  } else if (ctx.total() == 0) {
+    // super(): __class__ is a free variable of the frame, the object its first local.
+    ctx.rec.superArguments(ctx.frame, type, self, selfShadow);
+  }
+  if (type == nullptr || self == nullptr) {
+    ctx.rec.abort(diag::Code::KTG0101, {"super"});
+    return run(ctx);
+  }
+  pyapi::Ref<> keptType = pyapi::newRef(type), keptSelf = pyapi::newRef(self);
+  Flow flow = runVirtual(ctx, VirtualKind::kSuper, result);
+  if (flow == Flow::kNext && ctx.rec.live()) {
+    Virtual& v = ctx.rec.virtualOf(result);
+    v.parts = {Shadow::constant(), selfShadow};
+    v.partObjects.push_back(std::move(keptType));
+    v.partObjects.push_back(std::move(keptSelf));
+  }
+  return flow;
+}
+
+Flow setattrModel(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
+
+Flow sliceModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> parts(ctx.shadows, ctx.shadows + ctx.total());
+  if (parts.size() == 1) parts.insert(parts.begin(), Shadow::constant());
+  parts.resize(3, Shadow::constant());
+  Flow flow = runVirtual(ctx, VirtualKind::kSlice, result);
+  if (flow == Flow::kNext && ctx.rec.live()) ctx.rec.virtualOf(result).parts = std::move(parts);
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.len", lenModel},           {"builtins.isinstance", isinstanceModel}, {"builtins.issubclass", foldModel},
+    {"builtins.type", typeModel},         {"builtins.getattr", getattrModel},       {"builtins.hasattr", hasattrModel},
+    {"builtins.setattr", setattrModel},   {"builtins.callable", callableModel},     {"builtins.int", intModel},
+    {"builtins.float", floatModel},       {"builtins.bool", boolModel},             {"builtins.str", strModel},
+    {"builtins.repr", strModel},          {"builtins.format", strModel},            {"builtins.iter", iterModel},
+    {"builtins.next", nextModel},         {"builtins.range", rangeModel},           {"builtins.enumerate", enumerateModel},
+    {"builtins.zip", zipModel},           {"builtins.all", reduceModel},            {"builtins.any", reduceModel},
+    {"builtins.sum", reduceModel},        {"builtins.min", reduceModel},            {"builtins.max", reduceModel},
+    {"builtins.abs", foldModel},          {"builtins.round", foldModel},            {"builtins.divmod", foldModel},
+    {"builtins.pow", foldModel},          {"builtins.ord", foldModel},              {"builtins.chr", foldModel},
+    {"builtins.hash", foldModel},         {"builtins.bin", foldModel},              {"builtins.hex", foldModel},
+    {"builtins.complex", foldModel},      {"builtins.bytes", foldModel},            {"builtins.sorted", sortedModel},
+    {"builtins.reversed", reversedModel}, {"builtins.super", superModel},           {"builtins.slice", sliceModel},
+    {"builtins.print", knownModel},       {"builtins.id", knownModel},              {"math.*", foldModel},
+    {"_operator.*", foldModel},           {"builtins.str.*", foldModel},            {"builtins.int.*", foldModel},
+    {"builtins.float.*", foldModel},      {"builtins.bytes.*", foldModel},
+};
+
+}  // namespace
+
+void registerBuiltinModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

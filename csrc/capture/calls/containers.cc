@@ -1,0 +1,337 @@
+// Models: list, tuple, dict and set, their constructors and methods.
+#include "capture/calls/model.h"
+
+#include <algorithm>
+
+namespace kintsugi::capture {
+
+namespace {
+
+bool isVirtualList(CallContext& ctx) {
+  return ctx.shadows[0].isVirtual() && ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kList;
+}
+
+// A method that changes an old list in a way that later reads would have to follow: an effect, and no reads after it.
+Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
+  PyObject* list = ctx.args[0];
+  if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
+  std::vector<std::pair<Shadow, PyObject*>> args;
+  for (size_t i = 1; i < ctx.total(); ++i) args.emplace_back(ctx.shadows[i], ctx.args[i]);
+  pyapi::Ref<> kept = pyapi::newRef(list);
+  if (!ctx.rec.emitMethod(method, ctx.shadows[0], list, args)) return run(ctx);
+  Flow flow = run(ctx);
+  ctx.rec.makeOverlay(kept.get()).dirty = true;
+  result = Shadow::constant();
+  return flow;
+}
+
+Flow appendModel(CallContext& ctx, Shadow& result) {
+  if (!isVirtualList(ctx)) return changeOld(ctx, "append", result);
+  if (ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone &&
+      !ctx.rec.emitMethod("append", ctx.shadows[0], ctx.args[0], {{ctx.shadows[1], ctx.args[1]}})) {
+    return run(ctx);
+  }
+  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  v.parts.push_back(ctx.shadows[1]);
+  ctx.rec.touched();
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow extendModel(CallContext& ctx, Shadow& result) {
+  bool generator = ctx.shadows[1].isVirtual() && ctx.rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
+  result = Shadow::constant();
+  if (generator && isVirtualList(ctx)) {
+    Shadow list = ctx.shadows[0];
+    ctx.rec.expectItems(ctx.shadows[1]);
+    Flow flow = run(ctx);
+    for (Shadow item : ctx.rec.takeItems()) ctx.rec.virtualOf(list).parts.push_back(item);
+    ctx.rec.touched();
+    return flow;
+  }
+  ctx.rec.extendList(ctx.shadows[0], ctx.args[0], ctx.shadows[1], ctx.args[1]);
+  return run(ctx);
+}
+
+Flow popModel(CallContext& ctx, Shadow& result) {
+  Shadow index = ctx.total() > 1 ? ctx.shadows[1] : Shadow::constant();
+  bool known = isVirtualList(ctx) && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone &&
+               (ctx.total() == 1 || (PyLong_CheckExact(ctx.args[1]) && ctx.rec.pin(index, ctx.args[1])));
+  if (!known) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  Shadow list = ctx.shadows[0];
+  auto n = static_cast<Py_ssize_t>(ctx.rec.virtualOf(list).parts.size());
+  Py_ssize_t at = ctx.total() > 1 ? PyLong_AsSsize_t(ctx.args[1]) : -1;
+  if (at < 0) at += n;
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  Virtual& v = ctx.rec.virtualOf(list);
+  result = v.parts[at];
+  v.parts.erase(v.parts.begin() + at);
+  ctx.rec.touched();
+  return flow;
+}
+
+Flow insertModel(CallContext& ctx, Shadow& result) {
+  Shadow index = ctx.shadows[1];
+  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone) return changeOld(ctx, "insert", result);
+  if (!PyLong_CheckExact(ctx.args[1]) || !ctx.rec.pin(index, ctx.args[1])) return run(ctx);
+  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  auto n = static_cast<Py_ssize_t>(v.parts.size());
+  Py_ssize_t at = PyLong_AsSsize_t(ctx.args[1]);
+  at = std::clamp<Py_ssize_t>(at < 0 ? at + n : at, 0, n);
+  v.parts.insert(v.parts.begin() + at, ctx.shadows[2]);
+  ctx.rec.touched();
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow reverseModel(CallContext& ctx, Shadow& result) {
+  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone) return changeOld(ctx, "reverse", result);
+  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  std::reverse(v.parts.begin(), v.parts.end());
+  ctx.rec.touched();
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow clearModel(CallContext& ctx, Shadow& result) {
+  if (PyList_Check(ctx.args[0]) && isVirtualList(ctx) && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone) {
+    ctx.rec.virtualOf(ctx.shadows[0]).parts.clear();
+    ctx.rec.touched();
+    result = Shadow::constant();
+    return run(ctx);
+  }
+  return PyList_Check(ctx.args[0]) ? changeOld(ctx, "clear", result) : opaqueModel(ctx, result);
+}
+
+// list(x), tuple(x), x.copy()
+Flow sequenceModel(CallContext& ctx, Shadow& result) {
+  bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
+                   ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
+  std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
+  bool items = false;
+  if (generator) {
+    ctx.rec.expectItems(ctx.shadows[0]);
+  } else if (ctx.total() == 1) {
+    if (torchapi::isTensor(ctx.args[0])) return opaqueModel(ctx, result);
+    PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__iter__");
+    if (hook != nullptr && PyFunction_Check(hook)) return iterableObject(ctx, result);
+    parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
+    items = ctx.shadows[0].isVirtual() && ctx.rec.isItemsView(ctx.shadows[0]);
+  }
+  if (!parts) return ctx.rec.live() ? unknownSequence(ctx, result) : run(ctx);
+  Shadow source = ctx.total() > 0 ? ctx.shadows[0] : Shadow::constant();
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  if (generator) parts = ctx.rec.takeItems();
+  PyObject* made = ctx.act.peek(1);
+  if (parts->size() != static_cast<size_t>(Py_SIZE(made))) {
+    ctx.rec.abort(diag::Code::KTG0303, {Py_TYPE(made)->tp_name});
+    return flow;
+  }
+  if (auto known = ctx.rec.knownObject(made)) {  // tuple(t) is t
+    result = *known;
+    return flow;
+  }
+  for (size_t i = 0; items && i < parts->size(); ++i) {
+    PyObject* pair = PyList_Check(made) ? PyList_GET_ITEM(made, i) : PyTuple_GET_ITEM(made, i);
+    (*parts)[i] = ctx.rec.tupleOf(pair, {Shadow::constant(), (*parts)[i]});
+  }
+  if (source.isVirtual() && ctx.rec.virtualOf(source).kind == VirtualKind::kIterator) {
+    ctx.rec.virtualOf(source).index += static_cast<int64_t>(parts->size());
+    ctx.rec.touched();
+  }
+  if (PyTuple_Check(made)) {
+    result = ctx.rec.tupleOf(made, std::move(*parts));
+  } else {
+    result = ctx.rec.newVirtual(VirtualKind::kList, made);
+    ctx.rec.virtualOf(result).parts = std::move(*parts);
+  }
+  return flow;
+}
+
+// dict(), dict(other), dict(a=1)
+Flow dictModel(CallContext& ctx, Shadow& result) {
+  std::vector<std::pair<pyapi::Ref<>, Shadow>> entries;
+  if (ctx.positional > 1) return opaqueModel(ctx, result);
+  if (ctx.positional == 1) {
+    PyObject* other = ctx.args[0];
+    if (!PyDict_Check(other) || ctx.shadows[0].isValue() || !ctx.rec.plainDict(other)) return opaqueModel(ctx, result);
+    auto values = ctx.rec.dictParts(ctx.shadows[0], other, 1);
+    pyapi::Ref<> keys = pyapi::steal(PySequence_List(other));
+    if (!values) return run(ctx);
+    for (size_t i = 0; i < values->size(); ++i) {
+      entries.emplace_back(pyapi::newRef(PyList_GET_ITEM(keys.get(), i)), (*values)[i]);
+    }
+  }
+  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
+    entries.emplace_back(pyapi::newRef(PyTuple_GET_ITEM(ctx.kwnames, i - ctx.positional)), ctx.shadows[i]);
+  }
+  Flow flow = runVirtual(ctx, PyDict_CheckExact(ctx.callable) ? VirtualKind::kDict : VirtualKind::kInstance, result);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  if (PyDict_CheckExact(ctx.act.peek(1))) ctx.rec.virtualOf(result).kind = VirtualKind::kDict;
+  for (auto& [key, value] : entries) ctx.rec.setEntry(ctx.rec.virtualOf(result), key.get(), value);
+  return flow;
+}
+
+Flow dictGetModel(CallContext& ctx, Shadow& result) {
+  PyObject* dict = ctx.args[0];
+  Shadow key = ctx.shadows[1];
+  if (ctx.shadows[0].isValue() || !ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
+    return ctx.rec.live() ? knownModel(ctx, result) : run(ctx);
+  }
+  PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
+  PyErr_Clear();
+  if (value != nullptr) {
+    result = ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
+  } else {
+    ctx.rec.lacksKey(ctx.shadows[0], dict, ctx.args[1]);
+    result = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
+  }
+  return run(ctx);
+}
+
+Flow dictPopModel(CallContext& ctx, Shadow& result) {
+  PyObject* dict = ctx.args[0];
+  Shadow key = ctx.shadows[1];
+  if (!ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
+    return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  }
+  PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
+  PyErr_Clear();
+  result = value != nullptr ? ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value)
+           : ctx.total() > 2 ? ctx.shadows[2]
+                             : Shadow::constant();
+  if (ctx.rec.live() && !ctx.rec.deleteItem(ctx.shadows[0], dict, ctx.args[1])) {
+    ctx.rec.abort(diag::Code::KTG0303, {"dict.pop"});
+  }
+  return run(ctx);
+}
+
+Flow setdefaultModel(CallContext& ctx, Shadow& result) {
+  PyObject* dict = ctx.args[0];
+  Shadow key = ctx.shadows[1];
+  if (ctx.total() < 3 || !ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
+    return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  }
+  PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
+  PyErr_Clear();
+  if (value != nullptr) {
+    result = ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
+  } else {
+    ctx.rec.storeItem(ctx.shadows[0], dict, ctx.args[1], ctx.shadows[2], ctx.args[2]);
+    result = ctx.shadows[2];
+  }
+  return run(ctx);
+}
+
+Flow dictView(CallContext& ctx, Shadow& result, int64_t what) {
+  PyObject* dict = ctx.args[0];
+  Shadow shadow = ctx.shadows[0];
+  if (shadow.isValue() || (!PyDict_CheckExact(dict) && !ctx.rec.plainDict(dict))) return knownModel(ctx, result);
+  pyapi::Ref<> kept = pyapi::newRef(dict);
+  Flow flow = runVirtual(ctx, VirtualKind::kDictView, result);
+  if (flow == Flow::kNext && ctx.rec.live()) {
+    Virtual& v = ctx.rec.virtualOf(result);
+    v.index = what;
+    v.parts = {shadow};
+    v.partObjects.push_back(std::move(kept));
+  }
+  return flow;
+}
+Flow keysModel(CallContext& ctx, Shadow& result) { return dictView(ctx, result, 0); }
+Flow valuesModel(CallContext& ctx, Shadow& result) { return dictView(ctx, result, 1); }
+Flow itemsModel(CallContext& ctx, Shadow& result) { return dictView(ctx, result, 2); }
+
+Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
+  PyObject* dict = ctx.args[0];
+  bool ok = true;
+  if (ctx.positional == 2) {
+    PyObject* other = ctx.args[1];
+    ok = PyDict_Check(other) && !ctx.shadows[1].isValue() && ctx.rec.plainDict(other);
+    auto values = ok ? ctx.rec.dictParts(ctx.shadows[1], other, 1) : std::nullopt;
+    ok = values.has_value();
+    pyapi::Ref<> keys = pyapi::steal(ok ? PySequence_List(other) : nullptr);
+    for (size_t i = 0; ok && i < values->size(); ++i) {
+      PyObject* key = PyList_GET_ITEM(keys.get(), i);
+      ok = ctx.rec.storeItem(ctx.shadows[0], dict, key, (*values)[i], PyDict_GetItemWithError(other, key));
+    }
+  }
+  for (size_t i = ctx.positional; ok && i < ctx.total(); ++i) {
+    ok = ctx.rec.storeItem(ctx.shadows[0], dict, PyTuple_GET_ITEM(ctx.kwnames, i - ctx.positional), ctx.shadows[i],
+                           ctx.args[i]);
+  }
+  if (!ok) ctx.rec.abort(diag::Code::KTG0303, {"dict.update"});
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow setItemModel(CallContext& ctx, Shadow& result) {
+  Shadow key = ctx.shadows[1];
+  result = Shadow::constant();
+  if (!ctx.rec.tryPinDeep(key, ctx.args[1]) ||
+      !ctx.rec.storeItem(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2])) {
+    ctx.rec.abort(diag::Code::KTG0303, {"__setitem__"});
+  }
+  return run(ctx);
+}
+
+Flow getItemModel(CallContext& ctx, Shadow& result) {
+  Shadow key = ctx.shadows[1];
+  PyObject* value = ctx.rec.tryPinDeep(key, ctx.args[1]) ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1]) : nullptr;
+  PyErr_Clear();
+  if (value == nullptr || ctx.shadows[0].isValue()) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  result = ctx.rec.dictEntry(ctx.shadows[0], ctx.args[0], ctx.args[1], value);
+  return run(ctx);
+}
+
+Flow setModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 1) {
+    auto parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
+    Shadow s = ctx.shadows[0];
+    if (!parts || !ctx.rec.tryPinDeep(s, ctx.args[0])) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  }
+  return runVirtual(ctx, VirtualKind::kSet, result);
+}
+
+Flow setAddModel(CallContext& ctx, Shadow& result) {
+  Shadow item = ctx.shadows[1];
+  bool virtualSet = ctx.shadows[0].isVirtual() && ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kSet;
+  if (virtualSet && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone && ctx.rec.tryPinDeep(item, ctx.args[1])) {
+    ctx.rec.touched();
+    result = Shadow::constant();
+    return run(ctx);
+  }
+  return ctx.rec.live() ? changeOld(ctx, "add", result) : run(ctx);
+}
+
+Flow setDiscardModel(CallContext& ctx, Shadow& result) { return changeOld(ctx, "discard", result); }
+
+constexpr ModelRow kRows[] = {
+    {"builtins.list", sequenceModel},        {"builtins.tuple", sequenceModel},       {"builtins.list.append", appendModel},
+    {"builtins.list.extend", extendModel},   {"builtins.list.pop", popModel},         {"builtins.list.insert", insertModel},
+    {"builtins.list.reverse", reverseModel}, {"builtins.list.clear", clearModel},     {"builtins.list.copy", sequenceModel},
+    {"builtins.list.index", foldModel},      {"builtins.list.count", foldModel},      {"builtins.tuple.index", foldModel},
+    {"builtins.tuple.count", foldModel},     {"builtins.dict", dictModel},            {"collections.OrderedDict", dictModel},
+    {"builtins.dict.copy", dictModel},       {"builtins.dict.get", dictGetModel},     {"builtins.dict.pop", dictPopModel},
+    {"collections.OrderedDict.pop", dictPopModel},
+    {"builtins.dict.setdefault", setdefaultModel},
+    {"collections.OrderedDict.setdefault", setdefaultModel},
+    {"builtins.dict.keys", keysModel},       {"builtins.dict.values", valuesModel},   {"builtins.dict.items", itemsModel},
+    {"collections.OrderedDict.keys", keysModel},
+    {"collections.OrderedDict.values", valuesModel},
+    {"collections.OrderedDict.items", itemsModel},
+    {"builtins.dict.update", dictUpdateModel},
+    {"collections.OrderedDict.update", dictUpdateModel},
+    {"builtins.dict.__setitem__", setItemModel},
+    {"collections.OrderedDict.__setitem__", setItemModel},
+    {"builtins.dict.__getitem__", getItemModel},
+    {"builtins.set", setModel},              {"builtins.frozenset", setModel},        {"builtins.set.add", setAddModel},
+    {"builtins.set.discard", setDiscardModel},
+};
+
+}  // namespace
+
+void registerContainerModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,136 @@
+#include "capture/calls/model.h"
+
+#include <cstring>
+#include <string>
+
+namespace kintsugi::capture {
+
+namespace {
+
+std::unordered_map<PyObject*, CallModel>& table() {
+  static auto* models = new std::unordered_map<PyObject*, CallModel>();
+  return *models;
+}
+
+// "torch.nn.functional.relu": the longest prefix that is an imported module, then attributes. Nothing is imported here.
+PyObject* resolve(const std::string& path) {
+  PyObject* modules = PyImport_GetModuleDict();
+  for (size_t dot = path.rfind('.'); dot != std::string::npos; dot = dot == 0 ? std::string::npos : path.rfind('.', dot - 1)) {
+    PyObject* module = PyDict_GetItemString(modules, path.substr(0, dot).c_str());
+    if (module == nullptr) continue;
+    pyapi::Ref<> object = pyapi::newRef(module);
+    size_t at = dot + 1;
+    while (object && at <= path.size()) {
+      size_t end = std::min(path.find('.', at), path.size());
+      std::string name = path.substr(at, end - at);
+      PyObject* next = nullptr;
+      if (PyType_Check(object.get())) {
+        pyapi::Ref<> key = pyapi::steal(PyUnicode_FromString(name.c_str()));
+        next = Py_XNewRef(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(object.get()), key.get()));
+        if (next != nullptr && Py_TYPE(next) == &PyStaticMethod_Type) {
+          Py_DECREF(next);
+          next = PyObject_GetAttrString(object.get(), name.c_str());
+        }
+      } else {
+        next = PyObject_GetAttrString(object.get(), name.c_str());
+      }
+      object = pyapi::steal(next);
+      at = end + 1;
+    }
+    PyErr_Clear();
+    return object.release();
+  }
+  return nullptr;
+}
+
+void addAll(PyObject* owner, CallModel model) {
+  PyObject* dict = PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner)->tp_dict : PyModule_GetDict(owner);
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(dict, &at, &key, &value)) {
+    if (PyCFunction_Check(value) || PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+      if (!PyFunction_Check(value)) table().try_emplace(Py_NewRef(value), model);
+    }
+  }
+}
+
+}  // namespace
+
+void addModels(const ModelRow* rows, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    std::string path = rows[i].callable;
+    bool all = path.size() > 2 && path.compare(path.size() - 2, 2, ".*") == 0;
+    if (all) path.resize(path.size() - 2);
+    PyObject* object = path.find('.') == std::string::npos ? Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()))
+                                                           : resolve(path);
+    if (object == nullptr) continue;  // not in this version
+    if (all) {
+      addAll(object, rows[i].model);
+    } else {
+      table().insert_or_assign(object, rows[i].model);
+    }
+  }
+}
+
+CallModel modelOf(PyObject* callable) {
+  static bool registered = [] {
+    for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools", "collections"}) {
+      Py_XDECREF(PyImport_ImportModule(name));
+    }
+    PyErr_Clear();
+    registerBuiltinModels();
+    registerContainerModels();
+    registerObjectModels();
+    registerTorchModels();
+    return true;
+  }();
+  (void)registered;
+  auto it = table().find(callable);
+  return it == table().end() ? nullptr : it->second;
+}
+
+Flow foldModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  bool tensors = false, step = false;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    tensors = tensors || torchapi::isTensor(ctx.args[i]);
+    step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args[i]) ||
+           (ctx.rec.comesFromStep(shadows[i]) && !shadows[i].isValue());
+  }
+  if (tensors) return torchModel(ctx, result);
+  if (step) return knownModel(ctx, result);
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+  }
+  Flow flow = run(ctx);
+  result = Shadow::constant();
+  return flow;
+}
+
+Flow constantModel(CallContext& ctx, Shadow& result) {
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow knownModel(CallContext& ctx, Shadow& result) {
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+}
+
+Flow opaqueModel(CallContext& ctx, Shadow& result) {
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
+}
+
+Flow torchModel(CallContext& ctx, Shadow& result) { return ctx.rec.torchStep(ctx, result); }
+
+Flow torchMetaModel(CallContext& ctx, Shadow& result) {
+  ctx.metaPure = true;
+  return ctx.rec.torchStep(ctx, result);
+}
+
+Flow runVirtual(CallContext& ctx, VirtualKind kind, Shadow& result) {
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.newVirtual(kind, ctx.act.peek(1));
+  return flow;
+}
+
+}  // namespace kintsugi::capture

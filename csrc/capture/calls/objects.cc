@@ -1,0 +1,86 @@
+// Models: object, tuple.__new__, functools, itertools, typing and other small things.
+#include "capture/attributes.h"
+#include "capture/calls/model.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// object.__setattr__(self, name, value), reached through super() or by name.
+Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
+  Shadow name = ctx.shadows[1];
+  result = Shadow::constant();
+  PyObject* setter = nullptr;
+  if (ctx.total() != 3 || !PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(name, ctx.args[1])) return run(ctx);
+  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  if (!ctx.rec.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter)) return run(ctx);
+  if (setter == nullptr) return run(ctx);
+  return knownModel(ctx, result);
+}
+
+Flow objectGetattributeModel(CallContext& ctx, Shadow& result) {
+  if (PyObject_GenericGetAttr == Py_TYPE(ctx.args[0])->tp_getattro) return modelOf(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"))(ctx, result);
+  return opaqueModel(ctx, result);
+}
+
+Flow objectInitModel(CallContext& ctx, Shadow& result) {
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+// object.__new__(cls): an instance without attributes.
+Flow objectNewModel(CallContext& ctx, Shadow& result) {
+  Shadow cls = ctx.shadows[0];
+  if (!ctx.rec.pin(cls, ctx.args[0])) return run(ctx);
+  return runVirtual(ctx, VirtualKind::kInstance, result);
+}
+
+// tuple.__new__(cls, iterable): named tuples.
+Flow tupleNewModel(CallContext& ctx, Shadow& result) {
+  Shadow cls = ctx.shadows[0];
+  if (ctx.total() != 2 || !ctx.rec.pin(cls, ctx.args[0]) || ctx.shadows[1].isValue()) return opaqueModel(ctx, result);
+  auto parts = ctx.rec.iterated(ctx.shadows[1], ctx.args[1]);
+  if (!parts) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.tupleOf(ctx.act.peek(1), std::move(*parts));
+  return flow;
+}
+
+Flow memberGetModel(CallContext& ctx, Shadow& result) { return knownModel(ctx, result); }
+
+// Types whose instances are immutable values: made again from pinned arguments, equal every time.
+Flow valueTypeModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.tryPinDeep(shadows[i], ctx.args[i])) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  }
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.object.__setattr__", objectSetattrModel},
+    {"builtins.object.__getattribute__", objectGetattributeModel},
+    {"builtins.object.__init__", objectInitModel},
+    {"builtins.object.__init_subclass__", objectInitModel},
+    {"builtins.object.__new__", objectNewModel},
+    {"builtins.tuple.__new__", tupleNewModel},
+    {"builtins.object", objectNewModel},
+    {"builtins.vars", memberGetModel},
+    {"sys.getrecursionlimit", constantModel},
+    {"sys.getsizeof", knownModel},
+    {"gc.isenabled", knownModel},
+    {"time.time", knownModel},
+    {"time.perf_counter", knownModel},
+    {"time.monotonic", knownModel},
+    {"time.time_ns", knownModel},
+    {"time.perf_counter_ns", knownModel},
+    {"torch.Size", valueTypeModel},
+    {"torch.device", valueTypeModel},
+};
+
+}  // namespace
+
+void registerObjectModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

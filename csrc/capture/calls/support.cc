@@ -1,0 +1,142 @@
+// What the call models need beyond the recorder's own questions.
+#include <cstring>
+#include <string_view>
+
+#include "capture/calls/model.h"
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+bool Recorder::exhausted(Shadow iterator) {
+  if (!iterator.isVirtual()) return false;
+  Virtual& v = virtualOf(iterator);
+  if (v.kind == VirtualKind::kEnumerate) return exhausted(v.parts[0]);
+  if (v.kind == VirtualKind::kZip) {
+    for (Shadow part : std::vector<Shadow>(v.parts)) {
+      if (exhausted(part)) return true;
+    }
+    return v.parts.empty();
+  }
+  if (v.kind != VirtualKind::kIterator) return false;
+  auto left = iterated(iterator, v.object.get());
+  return left && left->empty();
+}
+
+// super() without arguments: the class is in the free variable __class__, the object is the first local.
+void Recorder::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {
+  PyCodeObject* code = frame.code;
+  PyObject** locals = pyapi::localsPlus(frame.act->frame);
+  if (code->co_argcount == 0 || locals[0] == nullptr) return;
+  self = locals[0];
+  selfShadow = frame.locals[0];
+  if (PyCell_Check(self) && selfShadow.isVirtual() && virtualOf(selfShadow).kind == VirtualKind::kCell) {
+    self = PyCell_GET(self);
+    selfShadow = virtualOf(selfShadow).parts[0];
+  }
+  for (int i = code->co_nlocalsplus - code->co_nfreevars; i < code->co_nlocalsplus; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+    if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0 || locals[i] == nullptr) continue;
+    type = PyCell_GET(locals[i]);
+    // The cell is part of the function, whose identity is known; methods do not change their class.
+    if (frame.locals[i].isSource() && type != nullptr) {
+      Shadow content = readSource(guard::SourceKind::kCell, frame.locals[i].id, nullptr, 0, type);
+      pin(content, type);
+    }
+  }
+}
+
+bool Recorder::isItemsView(Shadow shadow) {
+  Virtual& v = virtualOf(shadow);
+  if (v.kind == VirtualKind::kDictView) return v.index == 2;
+  return v.kind == VirtualKind::kIterator && v.parts[0].isVirtual() && isItemsView(v.parts[0]);
+}
+
+// May this be an argument of a torch function that is recorded through the dispatcher?
+bool Recorder::acceptsTorch(Shadow shadow, PyObject* object) {
+  if (torchapi::isTensor(object)) return torchapi::isExactTensorType(Py_TYPE(object));
+  if (isPlain(object)) return true;
+  if (shadow.isVirtual()) {
+    Virtual& v = virtualOf(shadow);
+    switch (v.kind) {
+      case VirtualKind::kRange:
+      case VirtualKind::kSlice:
+        return true;
+      case VirtualKind::kTuple:
+      case VirtualKind::kList:
+        for (size_t i = 0; i < v.parts.size(); ++i) {
+          PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+          if (!acceptsTorch(v.parts[i], item)) return false;
+        }
+        return true;
+      default:
+        return false;
+    }
+  }
+  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!acceptsTorch(Shadow::constant(), item)) return false;
+    }
+    return true;
+  }
+  if (PySlice_Check(object) || PyRange_Check(object)) return true;
+  if (PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return false;
+  return isIdentityValue(object) || std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator";
+}
+
+bool Recorder::answersCompiling(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  std::string_view name = PyUnicode_AsUTF8(code->co_name);
+  if (name != "is_compiling" && name != "is_dynamo_compiling") return false;
+  std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+  return file.find("/torch/compiler/") != std::string_view::npos ||
+         file.find("/torch/_dynamo/") != std::string_view::npos || file.find("/kintsugi/") != std::string_view::npos;
+}
+
+Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
+  Flow flow;
+  {
+    Paused paused(*this);
+    flow = execute(ctx.act, ctx.instr);
+  }
+  if (flow == Flow::kNext && options_.reportCompiling) {
+    PyObject*& slot = ctx.act.peek(1);
+    PyObject* old = slot;
+    slot = Py_NewRef(Py_True);
+    Py_DECREF(old);
+  }
+  result = Shadow::constant();
+  return flow;
+}
+
+// list(x) or tuple(x) where x's class has an __iter__ in Python.
+Flow iterableObject(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  PyObject* object = ctx.args[0];
+  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__iter__");
+  rec.guardType(ctx.shadows[0], object);
+  rec.guardTypeVersion(Py_TYPE(object));
+  PendingFrame pending = rec.methodFrame(method, ctx.shadows[0], object);
+  pending.rebuildable = false;
+  rec.expectFrame(std::move(pending));
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  PyObject* made = ctx.act.peek(1);
+  Shadow iterator = rec.returned();
+  auto parts = iterator.isVirtual() ? rec.iterated(iterator, rec.virtualOf(iterator).object.get()) : std::nullopt;
+  if (!parts || parts->size() != static_cast<size_t>(Py_SIZE(made)) || rec.isItemsView(iterator)) {
+    rec.abort(diag::Code::KTG0101, {"an iterable object"});
+    return flow;
+  }
+  if (PyTuple_Check(made)) {
+    result = rec.tupleOf(made, std::move(*parts));
+  } else {
+    result = rec.newVirtual(VirtualKind::kList, made);
+    rec.virtualOf(result).parts = std::move(*parts);
+  }
+  return flow;
+}
+
+Flow unknownSequence(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
+
+}  // namespace kintsugi::capture

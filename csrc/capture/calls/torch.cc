@@ -1,0 +1,199 @@
+// Models: torch's C functions and tensor methods.
+//
+// By rule, a C function of torch's namespaces is recorded through the dispatcher. The rows below are the exceptions: those
+// that fill memory without it, read metadata or global state, or change state that is guarded.
+#include <string_view>
+
+#include "capture/calls/model.h"
+#include "capture/calls/torch_callables.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// A change of the global state inside the trace: made again in the same place.
+Flow stateModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+  }
+  Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  if (flow == Flow::kNext && ctx.rec.live() && Recorder::isPlain(ctx.act.peek(1))) result = Shadow::constant();
+  return flow;
+}
+
+// Overrides are looked for in types only, and those are guarded.
+Flow overridesModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (ctx.shadows[i].isSource()) ctx.rec.guardType(ctx.shadows[i], ctx.args[i]);
+  }
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow autogradModel(CallContext& ctx, Shadow& result) {
+  ctx.rec.noteBreak(diag::Code::KTG0108, {});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
+constexpr ModelRow kRows[] = {
+    // memory filled without the dispatcher, or data read without it
+    {"torch.tensor", knownModel},
+    {"torch.as_tensor", knownModel},
+    {"torch.asarray", knownModel},
+    {"torch.from_numpy", knownModel},
+    {"torch.frombuffer", knownModel},
+    {"torch.sparse_coo_tensor", knownModel},
+    {"torch._C.TensorBase.numpy", knownModel},
+    {"torch._C.TensorBase.tolist", knownModel},
+    {"torch._C.TensorBase.data_ptr", knownModel},
+    {"torch._C.TensorBase.set_", opaqueModel},
+    {"torch._C.TensorBase.new", opaqueModel},
+    {"torch._C.TensorBase.new_tensor", knownModel},
+    {"torch._C.TensorBase.untyped_storage", knownModel},
+    {"torch._C.TensorBase.requires_grad_", opaqueModel},
+    {"torch._C.TensorBase._make_subclass", opaqueModel},
+    {"torch._C.TensorBase.apply_", opaqueModel},
+    {"torch._C.TensorBase.map_", opaqueModel},
+    {"torch.manual_seed", knownModel},
+    {"torch.get_rng_state", knownModel},
+    {"torch.set_rng_state", knownModel},
+    {"torch.initial_seed", knownModel},
+    // metadata
+    {"torch._C.TensorBase.size", torchMetaModel},
+    {"torch._C.TensorBase.dim", torchMetaModel},
+    {"torch._C.TensorBase.ndimension", torchMetaModel},
+    {"torch._C.TensorBase.numel", torchMetaModel},
+    {"torch._C.TensorBase.nelement", torchMetaModel},
+    {"torch._C.TensorBase.stride", torchMetaModel},
+    {"torch._C.TensorBase.is_contiguous", torchMetaModel},
+    {"torch._C.TensorBase.is_floating_point", torchMetaModel},
+    {"torch._C.TensorBase.is_complex", torchMetaModel},
+    {"torch._C.TensorBase.is_signed", torchMetaModel},
+    {"torch._C.TensorBase.is_conj", torchMetaModel},
+    {"torch._C.TensorBase.is_neg", torchMetaModel},
+    {"torch._C.TensorBase.is_inference", torchMetaModel},
+    {"torch._C.TensorBase.element_size", torchMetaModel},
+    {"torch._C.TensorBase.get_device", torchMetaModel},
+    {"torch._C.TensorBase.is_same_size", torchMetaModel},
+    {"torch._C.TensorBase.__len__", torchMetaModel},
+    {"torch.is_floating_point", torchMetaModel},
+    {"torch.is_complex", torchMetaModel},
+    {"torch.is_signed", torchMetaModel},
+    {"torch.numel", torchMetaModel},
+    {"torch.is_same_size", torchMetaModel},
+    {"torch.broadcast_shapes", torchMetaModel},
+    {"torch.result_type", torchMetaModel},
+    {"torch.promote_types", constantModel},
+    {"torch.can_cast", constantModel},
+    {"torch.finfo", constantModel},
+    {"torch.iinfo", constantModel},
+    // guarded global state
+    {"torch.is_grad_enabled", constantModel},
+    {"torch.is_inference_mode_enabled", constantModel},
+    {"torch.is_autocast_enabled", constantModel},
+    {"torch.is_autocast_cache_enabled", constantModel},
+    {"torch.is_autocast_cpu_enabled", constantModel},
+    {"torch.get_autocast_dtype", constantModel},
+    {"torch.get_autocast_cpu_dtype", constantModel},
+    {"torch.get_autocast_gpu_dtype", constantModel},
+    {"torch.get_default_dtype", constantModel},
+    {"torch._C._get_tracing_state", constantModel},
+    {"torch._C._is_tracing", constantModel},
+    {"torch._C._is_torch_function_enabled", constantModel},
+    {"torch._C._is_torch_function_all_disabled", constantModel},
+    {"torch._C._is_torch_function_mode_enabled", constantModel},
+    {"torch._C._len_torch_function_stack", constantModel},
+    {"torch._C._len_torch_dispatch_stack", constantModel},
+    {"torch._C._are_functorch_transforms_active", constantModel},
+    {"torch._C._log_api_usage_once", constantModel},
+    {"torch._C._get_deterministic_algorithms", constantModel},
+    {"torch._C._cuda_getDeviceCount", constantModel},
+    {"torch._C._get_privateuse1_backend_name", constantModel},
+    {"torch._C._get_cudnn_enabled", constantModel},
+    {"torch._C._get_mkldnn_enabled", constantModel},
+    {"torch._C._has_torch_function", overridesModel},
+    {"torch._C._has_torch_function_unary", overridesModel},
+    {"torch._C._has_torch_function_variadic", overridesModel},
+    // changes of the global state
+    {"torch._C._set_grad_enabled", stateModel},
+    {"torch.set_autocast_enabled", stateModel},
+    {"torch.set_autocast_cpu_enabled", stateModel},
+    {"torch.set_autocast_dtype", stateModel},
+    {"torch.set_autocast_cpu_dtype", stateModel},
+    {"torch.set_autocast_gpu_dtype", stateModel},
+    {"torch.set_autocast_cache_enabled", stateModel},
+    {"torch.autocast_increment_nesting", stateModel},
+    {"torch.autocast_decrement_nesting", stateModel},
+    {"torch.clear_autocast_cache", stateModel},
+    // autograd at run time
+    {"torch._C._FunctionBase.apply", autogradModel},
+    {"torch._C._EngineBase.run_backward", autogradModel},
+};
+
+bool startsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+
+std::string_view textOf(PyObject* object) {
+  return object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : std::string_view();
+}
+
+bool classify(PyObject* callable) {
+  if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
+    PyTypeObject* owner = PyDescr_TYPE(callable);
+    return std::string_view(owner->tp_name) == "torch._C.TensorBase" || startsWith(owner->tp_name, "torch._C._Tensor");
+  }
+  if (PyCFunction_Check(callable)) {
+    PyObject* self = PyCFunction_GET_SELF(callable);
+    if (self != nullptr && PyType_Check(self)) {
+      return startsWith(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch._C._VariableFunctions");
+    }
+    pyapi::Ref<> module = pyapi::steal(PyObject_GetAttrString(callable, "__module__"));
+    PyErr_Clear();
+    std::string_view name = textOf(module.get());
+    for (const char* prefix : {"torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested",
+                               "torch._C._sparse", "torch._C._VariableFunctions"}) {
+      if (startsWith(name, prefix)) return true;
+    }
+    return false;
+  }
+  std::string_view type = Py_TYPE(callable)->tp_name;
+  return type == "OpOverload" || type == "OpOverloadPacket";
+}
+
+// Methods that torch defines in Python on Tensor, which only call the dispatcher and look at metadata.
+constexpr std::string_view kTensorMethods[] = {
+    "norm", "split", "unflatten", "stft", "istft", "lu", "unique", "unique_consecutive", "__rsub__", "__rdiv__",
+    "__rtruediv__", "__itruediv__", "__pow__", "__rpow__", "__ipow__", "__floordiv__", "__rfloordiv__", "__rlshift__",
+    "__rrshift__", "__rmod__", "__rmatmul__", "__contains__", "__rxor__", "__ror__", "__rand__", "wrapped"};
+
+}  // namespace
+
+bool isTorchCallable(PyObject* callable) {
+  static auto* known = new std::unordered_map<PyObject*, bool>();
+  auto it = known->find(callable);
+  if (it != known->end()) return it->second;
+  bool result = classify(callable);
+  bool lasting = Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type;
+  if (lasting) known->emplace(Py_NewRef(callable), result);
+  return result;
+}
+
+// Python functions of torch.nn.functional and the like: functions of their arguments and the guarded global state.
+bool isTorchFunctional(PyObject* function) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  std::string_view file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(f->func_code)->co_filename);
+  auto ends = [&](std::string_view suffix) {
+    return file.size() > suffix.size() && file.substr(file.size() - suffix.size()) == suffix;
+  };
+  if (ends("/torch/nn/functional.py") || ends("/torch/functional.py") || ends("/torch/_jit_internal.py")) return true;
+  if (!ends("/torch/_tensor.py")) return false;
+  std::string_view name = PyUnicode_AsUTF8(f->func_name);
+  for (std::string_view method : kTensorMethods) {
+    if (name == method) return true;
+  }
+  return false;
+}
+
+void registerTorchModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

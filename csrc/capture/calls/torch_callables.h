@@ -1,0 +1,11 @@
+// Which callables are torch's own, by rule (see calls/torch.cc). GIL held; answers are cached for good.
+#pragma once
+
+#include "pyapi/ref.h"
+
+namespace kintsugi::capture {
+
+bool isTorchCallable(PyObject* callable);    // C functions whose dispatcher calls are recorded
+bool isTorchFunctional(PyObject* function);  // Python functions that are treated the same way
+
+}  // namespace kintsugi::capture

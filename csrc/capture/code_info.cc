@@ -1,0 +1,119 @@
+// Decodes code objects, and keeps the result in the code object's extra slot.
+#include <memory>
+#include <new>
+
+#include "capture/handlers/handlers.h"
+#include "capture/interpreter.h"
+#include "pyapi/code.h"
+#include "pyapi/ref.h"
+
+namespace kintsugi::capture {
+
+struct CodeInfoBuilder {
+  static CodeInfo* build(PyCodeObject* code);
+  static void destroy(void* info);
+};
+
+namespace {
+
+// Instruction words joined from EXTENDED_ARG prefixes.
+struct Word {
+  uint8_t op;
+  uint32_t arg;
+  int32_t index;  // of the opcode itself
+};
+
+Word readWord(const uint8_t* bytes, int32_t unit) {
+  uint32_t arg = bytes[2 * unit + 1];
+  uint8_t op = bytes[2 * unit];
+  while (op == EXTENDED_ARG) {
+    unit++;
+    op = bytes[2 * unit];
+    arg = (arg << 8) | bytes[2 * unit + 1];
+  }
+  return {op, arg, unit};
+}
+
+}  // namespace
+
+// A unit inside an instruction (an inline cache, or an EXTENDED_ARG after the first) is decoded like a
+// beginning: nothing jumps there.
+CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
+  auto bytes = pyapi::Ref<>::steal(PyCode_GetCode(code));
+  if (!bytes) {
+    return nullptr;
+  }
+  const auto* raw = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get()));
+  const auto size = static_cast<int32_t>(PyBytes_GET_SIZE(bytes.get()) / 2);
+  std::unique_ptr<Instr[]> instrs(new (std::nothrow) Instr[size]);
+  if (!instrs) {
+    PyErr_NoMemory();
+    return nullptr;
+  }
+  int32_t callStart = -1;  // where the KW_NAMES/PRECALL of the coming CALL begin
+  int32_t globals = 0;
+  int32_t attributes = 0;
+  for (int32_t unit = 0; unit < size;) {
+    const Word word = readWord(raw, unit);
+    const int32_t next = word.index + 1 + pyapi::cacheCount(word.op);
+    int32_t start = unit;
+    if (word.op == KW_NAMES || word.op == PRECALL) {
+      callStart = callStart < 0 ? unit : callStart;
+    } else {
+      start = word.op == CALL && callStart >= 0 ? callStart : unit;
+      callStart = -1;
+    }
+    int32_t cache = -1;
+    if (word.op == LOAD_GLOBAL) {
+      cache = globals++;
+    } else if (word.op == LOAD_ATTR || word.op == STORE_ATTR || word.op == LOAD_METHOD) {
+      cache = attributes++;
+    }
+    for (int32_t i = unit; i < next && i < size; i++) {
+      instrs[i] = Instr{word.op, word.arg, start, word.index, next, cache, handlerOf(word.op)};
+    }
+    unit = next;
+  }
+  std::unique_ptr<GlobalCache[]> globalCaches(new (std::nothrow) GlobalCache[globals]);
+  std::unique_ptr<pyapi::AttributeCache[]> attributeCaches(new (std::nothrow)
+                                                               pyapi::AttributeCache[attributes]);
+  std::unique_ptr<CodeInfo> info(new (std::nothrow) CodeInfo);
+  if (!globalCaches || !attributeCaches || !info) {
+    PyErr_NoMemory();
+    return nullptr;
+  }
+  info->instrs_ = instrs.release();
+  info->size_ = size;
+  info->globalCaches_ = globalCaches.release();
+  info->attributeCaches_ = attributeCaches.release();
+  return info.release();
+}
+
+void CodeInfoBuilder::destroy(void* info) {
+  auto* codeInfo = static_cast<CodeInfo*>(info);
+  if (codeInfo != nullptr) {
+    delete[] codeInfo->instrs_;
+    delete[] codeInfo->globalCaches_;
+    delete[] codeInfo->attributeCaches_;
+    delete codeInfo;
+  }
+}
+
+const CodeInfo* CodeInfo::of(PyCodeObject* code) {
+  static const Py_ssize_t index = _PyEval_RequestCodeExtraIndex(&CodeInfoBuilder::destroy);
+  if (void* info = pyapi::codeExtra(code, index)) [[likely]] {
+    return static_cast<const CodeInfo*>(info);
+  }
+  if (index < 0) {
+    PyErr_SetString(PyExc_RuntimeError, "no extra slot of code objects is free");
+    return nullptr;
+  }
+  CodeInfo* info = CodeInfoBuilder::build(code);
+  if (info != nullptr && _PyCode_SetExtra(reinterpret_cast<PyObject*>(code), index, info) < 0) {
+    CodeInfoBuilder::destroy(info);
+    return nullptr;
+  }
+  return info;
+}
+
+}  // namespace kintsugi::capture

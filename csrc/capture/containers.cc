@@ -1,0 +1,262 @@
+// Recorder: lists and iteration.
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+using ir::Op;
+
+// The shadows of everything that iterating over the object gives, without consuming it. Nothing: not known.
+std::optional<std::vector<Shadow>> Recorder::iterated(Shadow shadow, PyObject* object) {
+  if (PyTuple_Check(object) || PyList_Check(object)) return elementsOf(shadow, object);
+  if (PyRange_Check(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
+    if (!pin(shadow, object)) return std::nullopt;
+    Py_ssize_t n = PyObject_Size(object);
+    return std::vector<Shadow>(n, Shadow::constant());
+  }
+  if (PyDict_Check(object) && plainDict(object)) return dictParts(shadow, object, 0);
+  if (PyAnySet_CheckExact(object) && orderIsKnown(shadow, object)) {
+    if (!pinContainer(shadow, object)) return std::nullopt;
+    return std::vector<Shadow>(PySet_GET_SIZE(object), Shadow::constant());
+  }
+  if (!shadow.isVirtual()) return std::nullopt;
+  Virtual& v = virtualOf(shadow);
+  if (v.kind == VirtualKind::kDictView) return dictParts(v.parts[0], v.partObjects[0].get(), v.index);
+  if (v.kind == VirtualKind::kIterator) {
+    auto all = iterated(v.parts[0], v.partObjects[0].get());
+    if (!all || static_cast<size_t>(v.index) > all->size()) return std::nullopt;
+    all->erase(all->begin(), all->begin() + v.index);
+    return all;
+  }
+  return std::nullopt;
+}
+
+bool Recorder::orderIsKnown(Shadow shadow, PyObject* set) {
+  return PySet_GET_SIZE(set) < 2 || shadow.isConst() ||
+         (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kSet);
+}
+
+// what: 0 keys, 1 values, 2 items
+std::optional<std::vector<Shadow>> Recorder::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
+  if (!pinKeys(shadow, dict)) return std::nullopt;
+  std::vector<Shadow> parts;
+  pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));  // in the order of iteration, OrderedDict's own included
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    PyObject* value = PyDict_GetItemWithError(dict, key);
+    if (value == nullptr) return std::nullopt;
+    parts.push_back(what == 0 ? Shadow::constant() : dictEntry(shadow, dict, key, value));
+    if (!live_) return std::nullopt;
+  }
+  return parts;
+}
+
+// The object that iterating over `object` begins with, when `iterator` was just made for it.
+Shadow Recorder::newIterator(PyObject* iterator, Shadow shadow, PyObject* object) {
+  Shadow result = newVirtual(VirtualKind::kIterator, iterator);
+  Virtual& v = virtualOf(result);
+  v.parts = {shadow};
+  v.partObjects.push_back(pyapi::newRef(object));
+  return result;
+}
+
+// The iterator has given `item`: its shadow; the iterator moves on.
+std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
+  if (!iterator.isVirtual()) return std::nullopt;
+  Virtual& v = virtualOf(iterator);
+  touched();
+  switch (v.kind) {
+    case VirtualKind::kIterator: {
+      PyObject* container = v.partObjects[0].get();
+      int64_t at = v.index++;
+      if (PyTuple_Check(container) || PyList_Check(container)) return elementOf(v.parts[0], container, at);
+      if (PyDict_Check(container)) return Shadow::constant();
+      if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDictView) {
+        return advanceView(v.parts[0], at, item);
+      }
+      return Shadow::constant();
+    }
+    case VirtualKind::kEnumerate: {
+      ++v.index;
+      PyObject* inner = PyTuple_GET_ITEM(item, 1);
+      auto part = advance(v.parts[0], inner);
+      if (!part) return std::nullopt;
+      return tupleOf(item, {Shadow::constant(), *part});
+    }
+    case VirtualKind::kZip: {
+      std::vector<Shadow> inner = v.parts;
+      std::vector<Shadow> parts;
+      for (size_t i = 0; i < inner.size(); ++i) {
+        auto part = advance(inner[i], PyTuple_GET_ITEM(item, i));
+        if (!part) return std::nullopt;
+        parts.push_back(*part);
+      }
+      return tupleOf(item, std::move(parts));
+    }
+    case VirtualKind::kMap:
+    case VirtualKind::kGenerator:
+      return returned_;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<Shadow> Recorder::advanceView(Shadow view, int64_t at, PyObject* item) {
+  Virtual& v = virtualOf(view);
+  PyObject* dict = v.partObjects[0].get();
+  pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
+  if (!keys || at >= PyList_GET_SIZE(keys.get())) return std::nullopt;
+  if (v.index == 0) return Shadow::constant();
+  PyObject* key = PyList_GET_ITEM(keys.get(), at);
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (value == nullptr) return std::nullopt;
+  Shadow entry = dictEntry(v.parts[0], dict, key, value);
+  if (v.index == 1) return entry;
+  return tupleOf(item, {Shadow::constant(), entry});
+}
+
+// Makes sure that an iterator will give as many items again, and announces the frame that the next item may need.
+bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object) {
+  (void)object;
+  if (!iterator.isVirtual()) {
+    abort(diag::Code::KTG0101, {"an iterator that is older than the trace"});
+    return false;
+  }
+  Virtual& v = virtualOf(iterator);
+  switch (v.kind) {
+    case VirtualKind::kIterator:
+      return live_;  // pinned when it was made
+    case VirtualKind::kEnumerate:
+      return prepareNext(frame, instr, v.parts[0], v.partObjects[0].get());
+    case VirtualKind::kZip:
+      for (size_t i = 0; i < v.parts.size(); ++i) {
+        Shadow part = v.parts[i];
+        bool simple = part.isVirtual() && (virtualOf(part).kind == VirtualKind::kIterator ||
+                                           virtualOf(part).kind == VirtualKind::kEnumerate);
+        if (!simple || !prepareNext(frame, instr, part, nullptr)) {
+          abort(diag::Code::KTG0101, {"zip"});
+          return false;
+        }
+      }
+      return live_;
+    case VirtualKind::kGenerator: {
+      PendingFrame pending;
+      pending.generator = &v;
+      pending.rebuildable = false;
+      expectFrame(std::move(pending));
+      return true;
+    }
+    default:
+      abort(diag::Code::KTG0101, {Py_TYPE(v.object.get())->tp_name});
+      return false;
+  }
+}
+
+// list.extend, list += : the caller executes it.
+bool Recorder::extendList(Shadow list, PyObject* object, Shadow more, PyObject* iterable) {
+  auto parts = iterated(more, iterable);
+  if (!parts) {
+    abort(diag::Code::KTG0303, {"list.extend"});
+    return false;
+  }
+  if (list.isVirtual() && virtualOf(list).kind == VirtualKind::kList) {
+    if (virtualOf(list).value != ir::kNone && !emitMethod("extend", list, object, {{more, iterable}})) return false;
+    Virtual& v = virtualOf(list);
+    v.parts.insert(v.parts.end(), parts->begin(), parts->end());
+    touched();
+    return true;
+  }
+  if (!list.isSource() && !list.isConst()) {
+    abort(diag::Code::KTG0303, {"list"});
+    return false;
+  }
+  if (!emitMethod("extend", list, object, {{more, iterable}})) return false;
+  makeOverlay(object).dirty = true;
+  return live_;
+}
+
+// list[index] = value
+bool Recorder::storeElement(Shadow list, PyObject* object, Py_ssize_t index, Shadow value, PyObject* real) {
+  Py_ssize_t n = PyList_GET_SIZE(object);
+  if (list.isVirtual() && virtualOf(list).kind == VirtualKind::kList) {
+    if (index < 0) index += n;
+    if (index < 0 || index >= n) return live_;  // raises
+    pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
+    if (virtualOf(list).value != ir::kNone &&
+        !emitEffect(Op::kSetItem, {{list, object}, {Shadow::constant(), key.get()}, {value, real}})) {
+      return false;
+    }
+    virtualOf(list).parts[index] = value;
+    touched();
+    return true;
+  }
+  if (!list.isSource() && !list.isConst()) return false;
+  if (!pinLength(list, object)) return false;
+  ir::SourceId source = sourceOf(list, object);
+  pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
+  if (!emitEffect(Op::kSetItem, {{Shadow::source(source), object}, {Shadow::constant(), key.get()}, {value, real}})) {
+    return false;
+  }
+  makeOverlay(object).dirty = true;
+  return live_;
+}
+
+bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  PyErr_Clear();
+  if (value == nullptr) return lacksKey(shadow, dict, key);
+  if (shadow.isVirtual()) {
+    Virtual& v = virtualOf(shadow);
+    if (!v.entries || v.kind == VirtualKind::kOpaque) return false;
+    if (v.value != ir::kNone && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}})) return false;
+    if (PyDict_DelItem(virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
+    touched();
+    return live_;
+  }
+  dictEntry(shadow, dict, key, value);
+  ir::SourceId source = sourceOf(shadow, dict);
+  if (!emitEffect(Op::kDelItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}})) return false;
+  return noteDelete(dict, key);
+}
+
+// The consumer of a generator made here is about to take all of its items.
+void Recorder::expectItems(Shadow generator) {
+  items_.clear();
+  PendingFrame pending;
+  pending.generator = &virtualOf(generator);
+  pending.rebuildable = false;
+  pending.collect = true;
+  expectFrame(std::move(pending));
+}
+
+// object.method(args...) as an effect, without a result.
+bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
+                          const std::vector<std::pair<Shadow, PyObject*>>& args) {
+  PyObject* descriptor = specialMethod(Py_TYPE(object), method);
+  if (descriptor == nullptr) {
+    abort(diag::Code::KTG0303, {method});
+    return false;
+  }
+  if (shadow.isSource() || shadow.isConst()) {
+    ir::SourceId source = sourceOf(shadow, object);
+    shadow = Shadow::source(source);
+    guardType(shadow, object);
+  }
+  std::vector<ir::Operand> operands = {ir::Operand::constant(constId(descriptor))};
+  ir::Operand self;
+  if (!operandOf(shadow, object, self)) return false;
+  operands.push_back(self);
+  for (auto [arg, real] : args) {
+    if (torchapi::isTensor(real) && !arg.isVirtual()) arg = tensorShadow(real, arg);
+    ir::Operand operand;
+    if (!live_ || !escape(arg, real)) return false;
+    if (!operandOf(arg, real, operand)) {
+      abort(diag::Code::KTG0302, {Py_TYPE(real)->tp_name});
+      return false;
+    }
+    operands.push_back(operand);
+  }
+  emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}}, stateBefore());
+  return live_;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,78 @@
+// Attribute access.
+#include "capture/handlers/common.h"
+
+namespace kintsugi::capture::handlers {
+
+Flow loadAttr(Activation& act, const Instr& instr) {
+  PyObject* owner = top(act);
+  pyapi::AttributeCache& cache = act.code->attributeCache(instr);
+  PyObject* value = pyapi::cachedAttribute(cache, owner);
+  if (value != nullptr) [[likely]] {
+    top(act) = Py_NewRef(value);
+    Py_DECREF(owner);
+    return Flow::kNext;
+  }
+  PyObject* name = nameArg(act, instr);
+  value = PyObject_GetAttr(owner, name);
+  if (value != nullptr) {
+    pyapi::fillLoadCache(&cache, owner, name);
+  }
+  act.sp--;
+  Py_DECREF(owner);
+  return pushResult(act, value);
+}
+
+Flow storeAttr(Activation& act, const Instr& instr) {
+  PyObject* owner = act.peek(1);
+  PyObject* value = act.peek(2);
+  pyapi::AttributeCache& cache = act.code->attributeCache(instr);
+  int error = 0;
+  act.sp -= 2;
+  if (!pyapi::storeCachedAttribute(cache, owner, value)) [[unlikely]] {
+    PyObject* name = nameArg(act, instr);
+    error = PyObject_SetAttr(owner, name, value);
+    if (error == 0) {
+      pyapi::fillStoreCache(&cache, owner, name);
+    }
+  }
+  Py_DECREF(value);
+  Py_DECREF(owner);
+  return error == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow deleteAttr(Activation& act, const Instr& instr) {
+  auto owner = popRef(act);
+  return PyObject_SetAttr(owner.get(), nameArg(act, instr), nullptr) == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+// Leaves [method, self] for a method that was found on the type, [null, attribute] otherwise.
+Flow loadMethod(Activation& act, const Instr& instr) {
+  PyObject* owner = top(act);
+  pyapi::AttributeCache& cache = act.code->attributeCache(instr);
+  PyObject* method = pyapi::cachedMethod(cache, owner);
+  bool unbound = method != nullptr;
+  if (!unbound) {
+    method = pyapi::cachedAttribute(cache, owner);
+  }
+  if (method != nullptr) [[likely]] {
+    Py_INCREF(method);
+  } else {
+    PyObject* name = nameArg(act, instr);
+    unbound = _PyObject_GetMethod(owner, name, &method) != 0;
+    if (method == nullptr) {
+      return Flow::kRaise;
+    }
+    pyapi::fillMethodCache(&cache, owner, name);
+  }
+  if (unbound) {
+    top(act) = method;
+    push(act, owner);
+    return Flow::kNext;
+  }
+  top(act) = nullptr;
+  push(act, method);
+  Py_DECREF(owner);
+  return Flow::kNext;
+}
+
+}  // namespace kintsugi::capture::handlers

@@ -1,0 +1,194 @@
+// Calls and function objects.
+//
+// A call of a Python function goes through its vectorcall, which pushes a frame and evaluates it through the
+// frame hook: that is how callees come back to the interpreter.
+#include "capture/handlers/common.h"
+
+namespace kintsugi::capture::handlers {
+
+namespace {
+
+// What `f(**x)` raises when x is no mapping, or repeats a keyword; _PyDict_MergeEx() said so in its own
+// words.
+void rewordKeywordsError(PyObject* function, PyObject* keywords) {
+  if (PyErr_ExceptionMatches(PyExc_AttributeError) != 0) {
+    PyErr_Clear();
+    auto name = pyapi::steal(_PyObject_FunctionStr(function));
+    if (name) {
+      PyErr_Format(PyExc_TypeError, "%U argument after ** must be a mapping, not %.200s", name.get(),
+                   Py_TYPE(keywords)->tp_name);
+    }
+    return;
+  }
+  if (PyErr_ExceptionMatches(PyExc_KeyError) == 0) {
+    return;
+  }
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (value == nullptr || !PyTuple_Check(value) || PyTuple_GET_SIZE(value) != 1) {
+    PyErr_Restore(type, value, traceback);
+    return;
+  }
+  auto name = pyapi::steal(_PyObject_FunctionStr(function));
+  if (name) {
+    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(),
+                 PyTuple_GET_ITEM(value, 0));
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+}
+
+// The `*args` of a call as a tuple; empty with an exception pending.
+pyapi::Ref<> positionalTuple(PyObject* function, pyapi::Ref<> args) {
+  if (PyTuple_CheckExact(args.get())) {
+    return args;
+  }
+  if (Py_TYPE(args.get())->tp_iter == nullptr && PySequence_Check(args.get()) == 0) {
+    PyErr_Clear();  // the function's name is asked for below
+    auto name = pyapi::steal(_PyObject_FunctionStr(function));
+    if (name) {
+      PyErr_Format(PyExc_TypeError, "%U argument after * must be an iterable, not %.200s", name.get(),
+                   Py_TYPE(args.get())->tp_name);
+    }
+    return nullptr;
+  }
+  return pyapi::steal(PySequence_Tuple(args.get()));
+}
+
+// The `**kwargs` of a call as a dict; empty with an exception pending.
+pyapi::Ref<> keywordDict(PyObject* function, pyapi::Ref<> keywords) {
+  if (PyDict_CheckExact(keywords.get())) {
+    return keywords;
+  }
+  auto dict = pyapi::steal(PyDict_New());
+  if (dict && _PyDict_MergeEx(dict.get(), keywords.get(), 2) < 0) {
+    rewordKeywordsError(function, keywords.get());
+    return nullptr;
+  }
+  return dict;
+}
+
+}  // namespace
+
+// CPython unpacks bound methods here. We do it in CALL, so that the stack before a call does not depend on
+// whether the PRECALL has run (a snapshot resumes at the KW_NAMES or PRECALL that begins the call).
+Flow precall(Activation&, const Instr&) { return Flow::kNext; }
+
+Flow kwNames(Activation& act, const Instr& instr) {
+  act.kwnames = constArg(act, instr);
+  return Flow::kNext;
+}
+
+// Stack: [method, self, arg...] or [null, callable, arg...].
+Flow call(Activation& act, const Instr& instr) {
+  PyObject** args = act.sp - instr.arg;
+  Py_ssize_t count = instr.arg;
+  if (args[-2] == nullptr && Py_IS_TYPE(args[-1], &PyMethod_Type)) {
+    PyObject* bound = args[-1];
+    args[-2] = Py_NewRef(PyMethod_GET_FUNCTION(bound));
+    args[-1] = Py_NewRef(PyMethod_GET_SELF(bound));
+    Py_DECREF(bound);
+  }
+  const bool isMethod = args[-2] != nullptr;
+  if (isMethod) {
+    args--;
+    count++;
+  }
+  PyObject* function = args[-1];
+  PyObject* kwnames = act.kwnames;
+  act.kwnames = nullptr;
+  const Py_ssize_t positional = count - (kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames));
+  PyObject* result = PyObject_Vectorcall(
+      function, args, static_cast<size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+  Py_DECREF(function);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    Py_DECREF(args[i]);
+  }
+  act.sp = isMethod ? args - 1 : args - 2;
+  if (result == nullptr) {
+    return Flow::kRaise;
+  }
+  push(act, result);
+  return checkEvalBreaker(act);
+}
+
+// Stack: [null, callable, args] and, with bit 0, [..., kwargs].
+Flow callFunctionEx(Activation& act, const Instr& instr) {
+  pyapi::Ref<> keywords;
+  if ((instr.arg & 1) != 0) {
+    keywords = popRef(act);
+    keywords = keywordDict(second(act), std::move(keywords));
+    if (!keywords) {
+      return Flow::kRaise;
+    }
+  }
+  auto args = popRef(act);
+  args = positionalTuple(top(act), std::move(args));
+  if (!args) {
+    return Flow::kRaise;
+  }
+  auto function = popRef(act);
+  PyObject* result = PyObject_Call(function.get(), args.get(), keywords.get());
+  function.reset();
+  args.reset();
+  keywords.reset();
+  top(act) = result;  // over the null; null again when the call raised
+  return result == nullptr ? Flow::kRaise : checkEvalBreaker(act);
+}
+
+// Adds a `**kwargs` of a call to the dict being built; a keyword that is there already is an error.
+Flow dictMerge(Activation& act, const Instr& instr) {
+  auto update = popRef(act);
+  const auto depth = static_cast<int>(instr.arg);
+  if (_PyDict_MergeEx(act.peek(depth), update.get(), 2) < 0) {
+    rewordKeywordsError(act.peek(depth + 2), update.get());
+    return Flow::kRaise;
+  }
+  return Flow::kNext;
+}
+
+Flow makeFunction(Activation& act, const Instr& instr) {
+  auto code = popRef(act);
+  PyObject* object = PyFunction_New(code.get(), pyapi::globalsOf(act.frame));
+  if (object == nullptr) {
+    return Flow::kRaise;
+  }
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  if ((instr.arg & 8) != 0) {
+    function->func_closure = pop(act);
+  }
+  if ((instr.arg & 4) != 0) {
+    function->func_annotations = pop(act);
+  }
+  if ((instr.arg & 2) != 0) {
+    function->func_kwdefaults = pop(act);
+  }
+  if ((instr.arg & 1) != 0) {
+    function->func_defaults = pop(act);
+  }
+  push(act, object);
+  return Flow::kNext;
+}
+
+Flow loadBuildClass(Activation& act, const Instr&) {
+  PyObject* builtins = pyapi::builtinsOf(act.frame);
+  PyObject* name = &_Py_ID(__build_class__);
+  PyObject* builder = nullptr;
+  if (PyDict_CheckExact(builtins)) {
+    builder = Py_XNewRef(PyDict_GetItemWithError(builtins, name));
+    if (builder == nullptr && PyErr_Occurred() == nullptr) {
+      PyErr_SetString(PyExc_NameError, "__build_class__ not found");
+    }
+  } else {
+    builder = PyObject_GetItem(builtins, name);
+    if (builder == nullptr && PyErr_ExceptionMatches(PyExc_KeyError) != 0) {
+      PyErr_SetString(PyExc_NameError, "__build_class__ not found");
+    }
+  }
+  return pushResult(act, builder);
+}
+
+}  // namespace kintsugi::capture::handlers

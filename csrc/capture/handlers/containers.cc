@@ -1,0 +1,301 @@
+// Building and unpacking tuples, lists, sets, dicts, slices and strings.
+#include "capture/handlers/common.h"
+
+namespace kintsugi::capture::handlers {
+
+namespace {
+
+void dropStack(Activation& act, uint32_t count) {
+  PyObject** newTop = act.sp - count;
+  while (act.sp > newTop) {
+    Py_DECREF(pop(act));
+  }
+}
+
+Flow raiseTooFew(int expected, bool atLeast, Py_ssize_t got) {
+  const char* format = atLeast ? "not enough values to unpack (expected at least %d, got %zd)"
+                               : "not enough values to unpack (expected %d, got %zd)";
+  PyErr_Format(PyExc_ValueError, format, expected, got);
+  return Flow::kRaise;
+}
+
+// Takes the next `before` items out of the iterator; each goes below the last one on the stack. `after` is -1
+// when there is no star target. kRaise with `*taken` items to be dropped again.
+Flow unpackHead(PyObject* iterator, PyObject** end, int before, int after, int* taken) {
+  while (*taken < before) {
+    PyObject* item = PyIter_Next(iterator);
+    if (item == nullptr) {
+      if (PyErr_Occurred() != nullptr) {
+        return Flow::kRaise;
+      }
+      return raiseTooFew(after < 0 ? before : before + after, after >= 0, *taken);
+    }
+    *taken += 1;
+    end[-*taken] = item;
+  }
+  return Flow::kNext;
+}
+
+// The rest of the iterator as a list in the next slot, then the last `after` items of it.
+Flow unpackTail(PyObject* iterator, PyObject** end, int before, int after, int* taken) {
+  PyObject* rest = PySequence_List(iterator);
+  if (rest == nullptr) {
+    return Flow::kRaise;
+  }
+  *taken += 1;
+  end[-*taken] = rest;
+  const Py_ssize_t size = PyList_GET_SIZE(rest);
+  if (size < after) {
+    return raiseTooFew(before + after, true, before + size);
+  }
+  for (Py_ssize_t i = size - after; i < size; i++) {
+    *taken += 1;
+    end[-*taken] = PyList_GET_ITEM(rest, i);
+  }
+  Py_SET_SIZE(rest, size - after);  // their references moved to the stack
+  return Flow::kNext;
+}
+
+Flow expectExhausted(PyObject* iterator, int expected) {
+  auto surplus = pyapi::steal(PyIter_Next(iterator));
+  if (!surplus) {
+    return PyErr_Occurred() != nullptr ? Flow::kRaise : Flow::kNext;
+  }
+  PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", expected);
+  return Flow::kRaise;
+}
+
+// Unpacks onto the stack, the first item on top.
+Flow unpackIterable(Activation& act, PyObject* source, int before, int after) {
+  auto iterator = pyapi::steal(PyObject_GetIter(source));
+  if (!iterator) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) != 0 && Py_TYPE(source)->tp_iter == nullptr &&
+        PySequence_Check(source) == 0) {
+      PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", Py_TYPE(source)->tp_name);
+    }
+    return Flow::kRaise;
+  }
+  const int total = after < 0 ? before : before + 1 + after;
+  PyObject** end = act.sp + total;
+  int taken = 0;
+  Flow flow = unpackHead(iterator.get(), end, before, after, &taken);
+  if (flow == Flow::kNext) {
+    flow = after < 0 ? expectExhausted(iterator.get(), before)
+                     : unpackTail(iterator.get(), end, before, after, &taken);
+  }
+  if (flow == Flow::kNext) {
+    act.sp = end;
+    return flow;
+  }
+  for (; taken > 0; taken--) {
+    Py_DECREF(end[-taken]);
+  }
+  return flow;
+}
+
+}  // namespace
+
+Flow buildTuple(Activation& act, const Instr& instr) {
+  PyObject* tuple = PyTuple_New(instr.arg);
+  if (tuple == nullptr) {
+    return Flow::kRaise;
+  }
+  act.sp -= instr.arg;
+  for (uint32_t i = 0; i < instr.arg; i++) {
+    PyTuple_SET_ITEM(tuple, i, act.sp[i]);
+  }
+  push(act, tuple);
+  return Flow::kNext;
+}
+
+Flow buildList(Activation& act, const Instr& instr) {
+  PyObject* list = PyList_New(instr.arg);
+  if (list == nullptr) {
+    return Flow::kRaise;
+  }
+  act.sp -= instr.arg;
+  for (uint32_t i = 0; i < instr.arg; i++) {
+    PyList_SET_ITEM(list, i, act.sp[i]);
+  }
+  push(act, list);
+  return Flow::kNext;
+}
+
+Flow buildSet(Activation& act, const Instr& instr) {
+  auto set = pyapi::steal(PySet_New(nullptr));
+  if (!set) {
+    return Flow::kRaise;
+  }
+  for (int i = static_cast<int>(instr.arg); i > 0; i--) {
+    if (PySet_Add(set.get(), act.peek(i)) < 0) {
+      return Flow::kRaise;
+    }
+  }
+  dropStack(act, instr.arg);
+  push(act, set.release());
+  return Flow::kNext;
+}
+
+Flow buildMap(Activation& act, const Instr& instr) {
+  auto dict = pyapi::steal(_PyDict_NewPresized(instr.arg));
+  if (!dict) {
+    return Flow::kRaise;
+  }
+  for (int i = static_cast<int>(instr.arg); i > 0; i--) {
+    if (PyDict_SetItem(dict.get(), act.peek(2 * i), act.peek(2 * i - 1)) < 0) {
+      return Flow::kRaise;
+    }
+  }
+  dropStack(act, 2 * instr.arg);
+  push(act, dict.release());
+  return Flow::kNext;
+}
+
+Flow buildConstKeyMap(Activation& act, const Instr& instr) {
+  PyObject* keys = top(act);
+  if (!PyTuple_CheckExact(keys) || PyTuple_GET_SIZE(keys) != static_cast<Py_ssize_t>(instr.arg)) {
+    PyErr_SetString(PyExc_SystemError, "bad BUILD_CONST_KEY_MAP keys argument");
+    return Flow::kRaise;
+  }
+  auto dict = pyapi::steal(_PyDict_NewPresized(instr.arg));
+  if (!dict) {
+    return Flow::kRaise;
+  }
+  for (uint32_t i = 0; i < instr.arg; i++) {
+    PyObject* value = act.peek(static_cast<int>(instr.arg - i) + 1);
+    if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(keys, i), value) < 0) {
+      return Flow::kRaise;
+    }
+  }
+  dropStack(act, instr.arg + 1);
+  push(act, dict.release());
+  return Flow::kNext;
+}
+
+Flow buildString(Activation& act, const Instr& instr) {
+  auto empty = pyapi::steal(PyUnicode_New(0, 0));
+  PyObject* joined = empty ? _PyUnicode_JoinArray(empty.get(), act.sp - instr.arg, instr.arg) : nullptr;
+  if (joined == nullptr) {
+    return Flow::kRaise;
+  }
+  dropStack(act, instr.arg);
+  push(act, joined);
+  return Flow::kNext;
+}
+
+Flow buildSlice(Activation& act, const Instr& instr) {
+  pyapi::Ref<> step;
+  if (instr.arg == 3) {
+    step = popRef(act);
+  }
+  auto stop = popRef(act);
+  auto start = popRef(act);
+  return pushResult(act, PySlice_New(start.get(), stop.get(), step.get()));
+}
+
+Flow formatValue(Activation& act, const Instr& instr) {
+  pyapi::Ref<> spec;
+  if ((instr.arg & 4) != 0) {
+    spec = popRef(act);
+  }
+  auto value = popRef(act);
+  switch (instr.arg & 3) {
+    case 1:
+      value = pyapi::steal(PyObject_Str(value.get()));
+      break;
+    case 2:
+      value = pyapi::steal(PyObject_Repr(value.get()));
+      break;
+    case 3:
+      value = pyapi::steal(PyObject_ASCII(value.get()));
+      break;
+    default:
+      break;
+  }
+  if (!value) {
+    return Flow::kRaise;
+  }
+  // format() of a plain string without a specification is the string.
+  if (spec || !PyUnicode_CheckExact(value.get())) {
+    value = pyapi::steal(PyObject_Format(value.get(), spec.get()));
+  }
+  return pushResult(act, value.release());
+}
+
+Flow listAppend(Activation& act, const Instr& instr) {
+  auto value = popRef(act);
+  return PyList_Append(act.peek(static_cast<int>(instr.arg)), value.get()) == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow setAdd(Activation& act, const Instr& instr) {
+  auto value = popRef(act);
+  return PySet_Add(act.peek(static_cast<int>(instr.arg)), value.get()) == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow mapAdd(Activation& act, const Instr& instr) {
+  auto value = popRef(act);
+  auto key = popRef(act);
+  PyObject* dict = act.peek(static_cast<int>(instr.arg));
+  return PyDict_SetItem(dict, key.get(), value.get()) == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow listExtend(Activation& act, const Instr& instr) {
+  auto iterable = popRef(act);
+  auto* list = reinterpret_cast<PyListObject*>(act.peek(static_cast<int>(instr.arg)));
+  auto none = pyapi::steal(_PyList_Extend(list, iterable.get()));
+  if (none) {
+    return Flow::kNext;
+  }
+  PyTypeObject* type = Py_TYPE(iterable.get());
+  if (PyErr_ExceptionMatches(PyExc_TypeError) != 0 && type->tp_iter == nullptr &&
+      PySequence_Check(iterable.get()) == 0) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s", type->tp_name);
+  }
+  return Flow::kRaise;
+}
+
+Flow setUpdate(Activation& act, const Instr& instr) {
+  auto iterable = popRef(act);
+  return _PySet_Update(act.peek(static_cast<int>(instr.arg)), iterable.get()) >= 0 ? Flow::kNext
+                                                                                   : Flow::kRaise;
+}
+
+Flow dictUpdate(Activation& act, const Instr& instr) {
+  auto update = popRef(act);
+  if (PyDict_Update(act.peek(static_cast<int>(instr.arg)), update.get()) >= 0) {
+    return Flow::kNext;
+  }
+  if (PyErr_ExceptionMatches(PyExc_AttributeError) != 0) {
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not a mapping", Py_TYPE(update.get())->tp_name);
+  }
+  return Flow::kRaise;
+}
+
+Flow listToTuple(Activation& act, const Instr&) {
+  auto list = popRef(act);
+  return pushResult(act, PyList_AsTuple(list.get()));
+}
+
+Flow unpackSequence(Activation& act, const Instr& instr) {
+  auto source = popRef(act);
+  const auto count = static_cast<Py_ssize_t>(instr.arg);
+  const bool isTuple = PyTuple_CheckExact(source.get()) && PyTuple_GET_SIZE(source.get()) == count;
+  const bool isList = !isTuple && PyList_CheckExact(source.get()) && PyList_GET_SIZE(source.get()) == count;
+  if (!isTuple && !isList) {
+    return unpackIterable(act, source.get(), static_cast<int>(instr.arg), -1);
+  }
+  PyObject** items = PySequence_Fast_ITEMS(source.get());
+  for (Py_ssize_t i = count; i-- > 0;) {
+    pushNew(act, items[i]);
+  }
+  return Flow::kNext;
+}
+
+Flow unpackEx(Activation& act, const Instr& instr) {
+  auto source = popRef(act);
+  return unpackIterable(act, source.get(), static_cast<int>(instr.arg & 0xFF),
+                        static_cast<int>(instr.arg >> 8));
+}
+
+}  // namespace kintsugi::capture::handlers

@@ -1,0 +1,150 @@
+// Leaving a frame (return, yield), generators, coroutines and async generators.
+#include "capture/handlers/common.h"
+#include "pyapi/generator.h"
+
+namespace kintsugi::capture::handlers {
+
+Flow returnValue(Activation& act, const Instr&) {
+  act.result = pop(act);
+  return Flow::kReturn;
+}
+
+// Frames of generator functions begin in CPython's evaluator, which runs this one.
+Flow returnGenerator(Activation& act, const Instr& instr) { return unknownOpcode(act, instr); }
+
+// Must not raise: the compiler takes an exception here for a failed close() or throw().
+Flow yieldValue(Activation& act, const Instr&) {
+  act.result = pop(act);
+  pyapi::generatorOf(act.frame)->gi_frame_state = FRAME_SUSPENDED;
+  return Flow::kYield;
+}
+
+Flow send(Activation& act, const Instr& instr) {
+  auto value = popRef(act);
+  PyObject* receiver = top(act);
+  PyObject* result = nullptr;
+  const PySendResult status = PyIter_Send(receiver, value.get(), &result);
+  value.reset();
+  if (status == PYGEN_ERROR) {
+    return Flow::kRaise;
+  }
+  if (status == PYGEN_NEXT) {
+    push(act, result);
+    return Flow::kNext;
+  }
+  top(act) = result;
+  Py_DECREF(receiver);
+  act.pc += static_cast<int32_t>(instr.arg);
+  return Flow::kNext;
+}
+
+Flow getYieldFromIter(Activation& act, const Instr&) {
+  PyObject* iterable = top(act);
+  if (PyGen_CheckExact(iterable)) {
+    return Flow::kNext;
+  }
+  if (PyCoro_CheckExact(iterable)) {
+    if ((pyapi::codeOf(act.frame)->co_flags & (CO_COROUTINE | CO_ITERABLE_COROUTINE)) != 0) {
+      return Flow::kNext;
+    }
+    Py_DECREF(pop(act));
+    PyErr_SetString(PyExc_TypeError, "cannot 'yield from' a coroutine object in a non-coroutine generator");
+    return Flow::kRaise;
+  }
+  auto owned = popRef(act);
+  return pushResult(act, PyObject_GetIter(owned.get()));
+}
+
+// The argument: 1 after __aenter__, 2 after __aexit__, 0 for a plain `await`.
+Flow getAwaitable(Activation& act, const Instr& instr) {
+  auto iterable = popRef(act);
+  PyTypeObject* type = Py_TYPE(iterable.get());
+  auto iterator = pyapi::steal(pyapi::awaitableIterator(iterable.get()));
+  if (!iterator) {
+    const bool noAwait = type->tp_as_async == nullptr || type->tp_as_async->am_await == nullptr;
+    if (noAwait && (instr.arg == 1 || instr.arg == 2)) {
+      PyErr_Format(PyExc_TypeError,
+                   "'async with' received an object from %s that does not implement __await__: %.100s",
+                   instr.arg == 1 ? "__aenter__" : "__aexit__", type->tp_name);
+    }
+    return Flow::kRaise;
+  }
+  iterable.reset();
+  if (PyCoro_CheckExact(iterator.get()) &&
+      pyapi::delegatesTo(reinterpret_cast<PyGenObject*>(iterator.get())) != nullptr) {
+    iterator.reset();
+    PyErr_SetString(PyExc_RuntimeError, "coroutine is being awaited already");
+    return Flow::kRaise;
+  }
+  push(act, iterator.release());
+  return Flow::kNext;
+}
+
+Flow getAiter(Activation& act, const Instr&) {
+  auto object = popRef(act);
+  PyTypeObject* type = Py_TYPE(object.get());
+  const unaryfunc getter = type->tp_as_async != nullptr ? type->tp_as_async->am_aiter : nullptr;
+  if (getter == nullptr) {
+    PyErr_Format(PyExc_TypeError, "'async for' requires an object with __aiter__ method, got %.100s",
+                 type->tp_name);
+    return Flow::kRaise;
+  }
+  auto iterator = pyapi::steal(getter(object.get()));
+  object.reset();
+  if (!iterator) {
+    return Flow::kRaise;
+  }
+  PyTypeObject* iteratorType = Py_TYPE(iterator.get());
+  if (iteratorType->tp_as_async == nullptr || iteratorType->tp_as_async->am_anext == nullptr) {
+    PyErr_Format(PyExc_TypeError,
+                 "'async for' received an object from __aiter__ that does not implement __anext__: %.100s",
+                 iteratorType->tp_name);
+    return Flow::kRaise;
+  }
+  push(act, iterator.release());
+  return Flow::kNext;
+}
+
+Flow getAnext(Activation& act, const Instr&) {
+  PyObject* iterator = top(act);
+  PyTypeObject* type = Py_TYPE(iterator);
+  if (PyAsyncGen_CheckExact(iterator)) {
+    return pushResult(act, type->tp_as_async->am_anext(iterator));
+  }
+  const unaryfunc getter = type->tp_as_async != nullptr ? type->tp_as_async->am_anext : nullptr;
+  if (getter == nullptr) {
+    PyErr_Format(PyExc_TypeError, "'async for' requires an iterator with __anext__ method, got %.100s",
+                 type->tp_name);
+    return Flow::kRaise;
+  }
+  auto next = pyapi::steal(getter(iterator));
+  if (!next) {
+    return Flow::kRaise;
+  }
+  PyObject* awaitable = pyapi::awaitableIterator(next.get());
+  if (awaitable == nullptr) {
+    _PyErr_FormatFromCause(PyExc_TypeError, "'async for' received an invalid object from __anext__: %.100s",
+                           Py_TYPE(next.get())->tp_name);
+  }
+  return pushResult(act, awaitable);
+}
+
+// Stack: [async iterator, exception]: StopAsyncIteration ends the loop, anything else goes on.
+Flow endAsyncFor(Activation& act, const Instr&) {
+  auto value = popRef(act);
+  if (PyErr_GivenExceptionMatches(value.get(), PyExc_StopAsyncIteration) != 0) {
+    value.reset();
+    Py_DECREF(pop(act));
+    return Flow::kNext;
+  }
+  pyapi::restoreRaised(value.get());
+  act.keepTraceback = true;
+  return Flow::kRaise;
+}
+
+Flow asyncGenWrap(Activation& act, const Instr&) {
+  auto value = popRef(act);
+  return pushResult(act, pyapi::wrapAsyncGenValue(value.get()));
+}
+
+}  // namespace kintsugi::capture::handlers

@@ -1,0 +1,25 @@
+// The opcode handlers: one function an opcode, declared from opcodes.def, and the table that the decoder
+// reads.
+//
+// A handler executes one instruction with CPython's semantics on the activation's real stack. `act.pc`
+// already points behind the instruction and `prev_instr` of the frame at it. It returns kRaise with a Python
+// exception pending; operands that it consumed are then off the stack, so the unwinder sees only owned slots
+// (null slots are allowed). Threads: the GIL is needed.
+#pragma once
+
+#include "capture/interpreter.h"
+#include "pyapi/frame.h"
+
+namespace kintsugi::capture {
+
+namespace handlers {
+#define KINTSUGI_OPCODE(opcode, function) Flow function(Activation& act, const Instr& instr);
+#include "capture/handlers/opcodes.def"
+// What every opcode number that this Python version does not define runs: SystemError.
+Flow unknownOpcode(Activation& act, const Instr& instr);
+}  // namespace handlers
+
+// The handler of a (de-specialized) opcode.
+OpHandler handlerOf(uint8_t opcode);
+
+}  // namespace kintsugi::capture

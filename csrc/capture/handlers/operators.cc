@@ -1,0 +1,180 @@
+// Unary, binary and comparison operators, subscripts.
+#include "capture/handlers/common.h"
+#include "pyapi/number.h"
+
+namespace kintsugi::capture::handlers {
+
+namespace {
+
+using UnaryFunction = PyObject* (*)(PyObject*);
+using BinaryFunction = PyObject* (*)(PyObject*, PyObject*);
+
+Flow applyUnary(Activation& act, UnaryFunction function) {
+  auto operand = popRef(act);
+  return pushResult(act, function(operand.get()));
+}
+
+PyObject* power(PyObject* base, PyObject* exponent) { return PyNumber_Power(base, exponent, Py_None); }
+PyObject* inPlacePower(PyObject* base, PyObject* exponent) {
+  return PyNumber_InPlacePower(base, exponent, Py_None);
+}
+
+// In the order of BINARY_OP's argument (NB_ADD, NB_AND, ...).
+constexpr BinaryFunction kBinaryFunctions[] = {
+    PyNumber_Add,
+    PyNumber_And,
+    PyNumber_FloorDivide,
+    PyNumber_Lshift,
+    PyNumber_MatrixMultiply,
+    PyNumber_Multiply,
+    PyNumber_Remainder,
+    PyNumber_Or,
+    power,
+    PyNumber_Rshift,
+    PyNumber_Subtract,
+    PyNumber_TrueDivide,
+    PyNumber_Xor,
+    PyNumber_InPlaceAdd,
+    PyNumber_InPlaceAnd,
+    PyNumber_InPlaceFloorDivide,
+    PyNumber_InPlaceLshift,
+    PyNumber_InPlaceMatrixMultiply,
+    PyNumber_InPlaceMultiply,
+    PyNumber_InPlaceRemainder,
+    PyNumber_InPlaceOr,
+    inPlacePower,
+    PyNumber_InPlaceRshift,
+    PyNumber_InPlaceSubtract,
+    PyNumber_InPlaceTrueDivide,
+    PyNumber_InPlaceXor,
+};
+static_assert(NB_ADD == 0 && NB_POWER == 8 && NB_INPLACE_ADD == 13 && NB_INPLACE_XOR == 25);
+
+bool isAdd(uint32_t op) { return op == NB_ADD || op == NB_INPLACE_ADD; }
+
+// `s = s + t` and `s += t` on strings grow `s` in place when nobody else owns it; without that, building a
+// string in a loop takes quadratic time. Does the work of the STORE_FAST that follows, too. kNext with
+// `*done` false: not the case.
+Flow appendToLocal(Activation& act, bool* done) {
+  const Instr& next = act.code->at(act.pc);
+  if (act.observed || next.op != STORE_FAST || localSlot(act, next.arg) != second(act)) {
+    return Flow::kNext;
+  }
+  *done = true;
+  auto right = popRef(act);
+  Py_DECREF(pop(act));  // the local keeps it alive
+  PyUnicode_Append(&localSlot(act, next.arg), right.get());
+  if (localSlot(act, next.arg) == nullptr) {
+    return Flow::kRaise;
+  }
+  act.pc = next.next;
+  return Flow::kNext;
+}
+
+}  // namespace
+
+Flow unaryPositive(Activation& act, const Instr&) { return applyUnary(act, PyNumber_Positive); }
+Flow unaryNegative(Activation& act, const Instr&) { return applyUnary(act, PyNumber_Negative); }
+Flow unaryInvert(Activation& act, const Instr&) { return applyUnary(act, PyNumber_Invert); }
+
+Flow unaryNot(Activation& act, const Instr&) {
+  auto operand = popRef(act);
+  const int truth = PyObject_IsTrue(operand.get());
+  return truth < 0 ? Flow::kRaise : pushBool(act, truth == 0);
+}
+
+Flow binaryOp(Activation& act, const Instr& instr) {
+  PyObject* right = top(act);
+  PyObject* left = second(act);
+  PyObject* result = nullptr;
+  if (Py_TYPE(left) == Py_TYPE(right)) {
+    if (PyFloat_CheckExact(left)) {
+      result = pyapi::fastFloatOp(instr.arg, left, right);
+    } else if (PyLong_CheckExact(left)) {
+      result = pyapi::fastIntOp(instr.arg, left, right);
+    } else if (PyUnicode_CheckExact(left) && isAdd(instr.arg)) {
+      bool done = false;
+      const Flow flow = appendToLocal(act, &done);
+      if (done) {
+        return flow;
+      }
+    }
+  }
+  if (result == nullptr) {
+    result = kBinaryFunctions[instr.arg](left, right);
+  }
+  act.sp -= 2;
+  Py_DECREF(left);
+  Py_DECREF(right);
+  return pushResult(act, result);
+}
+
+Flow compareOp(Activation& act, const Instr& instr) {
+  PyObject* right = top(act);
+  PyObject* left = second(act);
+  PyObject* result = nullptr;
+  if (Py_TYPE(left) == Py_TYPE(right)) {
+    if (PyLong_CheckExact(left)) {
+      result = pyapi::fastIntCompare(instr.arg, left, right);
+    } else if (PyFloat_CheckExact(left)) {
+      result = pyapi::fastFloatCompare(instr.arg, left, right);
+    }
+  }
+  if (result == nullptr) {
+    result = PyObject_RichCompare(left, right, static_cast<int>(instr.arg));
+  }
+  act.sp -= 2;
+  Py_DECREF(left);
+  Py_DECREF(right);
+  return pushResult(act, result);
+}
+
+Flow isOp(Activation& act, const Instr& instr) {
+  auto right = popRef(act);
+  auto left = popRef(act);
+  return pushBool(act, (left.get() == right.get()) != (instr.arg != 0));
+}
+
+Flow containsOp(Activation& act, const Instr& instr) {
+  auto right = popRef(act);
+  auto left = popRef(act);
+  const int found = PySequence_Contains(right.get(), left.get());
+  return found < 0 ? Flow::kRaise : pushBool(act, (found != 0) != (instr.arg != 0));
+}
+
+Flow binarySubscr(Activation& act, const Instr&) {
+  PyObject* key = top(act);
+  PyObject* container = second(act);
+  PyObject* result = pyapi::fastItem(container, key);
+  if (result == nullptr) {
+    result = PyObject_GetItem(container, key);
+  }
+  act.sp -= 2;
+  Py_DECREF(container);
+  Py_DECREF(key);
+  return pushResult(act, result);
+}
+
+Flow storeSubscr(Activation& act, const Instr&) {
+  PyObject* key = act.peek(1);
+  PyObject* container = act.peek(2);
+  PyObject* value = act.peek(3);
+  act.sp -= 3;
+  const int error = PyObject_SetItem(container, key, value);
+  Py_DECREF(value);
+  Py_DECREF(container);
+  Py_DECREF(key);
+  return error == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow deleteSubscr(Activation& act, const Instr&) {
+  PyObject* key = act.peek(1);
+  PyObject* container = act.peek(2);
+  act.sp -= 2;
+  const int error = PyObject_DelItem(container, key);
+  Py_DECREF(container);
+  Py_DECREF(key);
+  return error == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+}  // namespace kintsugi::capture::handlers

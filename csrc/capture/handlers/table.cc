@@ -1,0 +1,35 @@
+#include <array>
+
+#include "capture/handlers/handlers.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+constexpr std::array<OpHandler, 256> makeTable() {
+  std::array<OpHandler, 256> table{};
+  for (OpHandler& entry : table) {
+    entry = handlers::unknownOpcode;
+  }
+#define KINTSUGI_OPCODE(opcode, function) table[opcode] = handlers::function;
+#include "capture/handlers/opcodes.def"
+  return table;
+}
+
+constexpr std::array<OpHandler, 256> kHandlers = makeTable();
+
+}  // namespace
+
+OpHandler handlerOf(uint8_t opcode) { return kHandlers[opcode]; }
+
+namespace handlers {
+
+Flow unknownOpcode(Activation& act, const Instr& instr) {
+  PyErr_Format(PyExc_SystemError, "%U:%d: unknown opcode %d", pyapi::codeOf(act.frame)->co_filename,
+               pyapi::lineAt(pyapi::codeOf(act.frame), instr.index), instr.op);
+  return Flow::kRaise;
+}
+
+}  // namespace handlers
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,239 @@
+// Locals, cells, globals and names.
+#include "capture/handlers/common.h"
+#include "pyapi/code.h"
+#include "pyapi/dict.h"
+
+namespace kintsugi::capture::handlers {
+
+namespace {
+
+Flow raiseUnboundAt(const Activation& act, uint32_t index) {
+  pyapi::raiseUnbound(pyapi::codeOf(act.frame), index);
+  return Flow::kRaise;
+}
+
+Flow raiseName(PyObject* name) {
+  pyapi::raiseForName(PyExc_NameError, pyapi::kNameErrorMessage, name);
+  return Flow::kRaise;
+}
+
+// Looks `name` up in any mapping; `*value` is a new reference or null when there is no such key. False: an
+// exception.
+bool lookUp(PyObject* mapping, PyObject* name, PyObject** value) {
+  if (PyDict_CheckExact(mapping)) {
+    *value = Py_XNewRef(PyDict_GetItemWithError(mapping, name));
+    return *value != nullptr || PyErr_Occurred() == nullptr;
+  }
+  *value = PyObject_GetItem(mapping, name);
+  if (*value == nullptr) {
+    if (PyErr_ExceptionMatches(PyExc_KeyError) == 0) {
+      return false;
+    }
+    PyErr_Clear();
+  }
+  return true;
+}
+
+// Globals that are no dict, or builtins that are none (exec() with a subclass).
+Flow loadGlobalSlow(Activation& act, PyObject* name) {
+  PyObject* value = nullptr;
+  if (!lookUp(pyapi::globalsOf(act.frame), name, &value)) {
+    return Flow::kRaise;
+  }
+  if (value == nullptr && !lookUp(pyapi::builtinsOf(act.frame), name, &value)) {
+    return Flow::kRaise;
+  }
+  if (value == nullptr) {
+    return raiseName(name);
+  }
+  push(act, value);
+  return Flow::kNext;
+}
+
+Flow raiseNoLocals(const char* format, PyObject* name) {
+  PyErr_Format(PyExc_SystemError, format, name);
+  return Flow::kRaise;
+}
+
+}  // namespace
+
+Flow loadFast(Activation& act, const Instr& instr) {
+  PyObject* value = localSlot(act, instr.arg);
+  if (value == nullptr) [[unlikely]] {
+    return raiseUnboundAt(act, instr.arg);
+  }
+  pushNew(act, value);
+  return Flow::kNext;
+}
+
+Flow storeFast(Activation& act, const Instr& instr) {
+  setLocal(act, instr.arg, pop(act));
+  return Flow::kNext;
+}
+
+Flow deleteFast(Activation& act, const Instr& instr) {
+  if (localSlot(act, instr.arg) == nullptr) {
+    return raiseUnboundAt(act, instr.arg);
+  }
+  setLocal(act, instr.arg, nullptr);
+  return Flow::kNext;
+}
+
+// The cell itself, for a closure tuple.
+Flow loadClosure(Activation& act, const Instr& instr) { return loadFast(act, instr); }
+
+Flow makeCell(Activation& act, const Instr& instr) {
+  PyObject* cell = PyCell_New(localSlot(act, instr.arg));
+  if (cell == nullptr) {
+    return Flow::kRaise;
+  }
+  setLocal(act, instr.arg, cell);
+  return Flow::kNext;
+}
+
+Flow copyFreeVars(Activation& act, const Instr& instr) {
+  PyCodeObject* code = pyapi::codeOf(act.frame);
+  PyObject* closure = pyapi::functionOf(act.frame)->func_closure;
+  PyObject** slots = pyapi::localsPlus(act.frame) + code->co_nlocalsplus - code->co_nfreevars;
+  for (uint32_t i = 0; i < instr.arg; i++) {
+    slots[i] = Py_NewRef(PyTuple_GET_ITEM(closure, i));
+  }
+  return Flow::kNext;
+}
+
+Flow loadDeref(Activation& act, const Instr& instr) {
+  PyObject* value = PyCell_GET(localSlot(act, instr.arg));
+  if (value == nullptr) {
+    return raiseUnboundAt(act, instr.arg);
+  }
+  pushNew(act, value);
+  return Flow::kNext;
+}
+
+Flow storeDeref(Activation& act, const Instr& instr) {
+  PyObject* cell = localSlot(act, instr.arg);
+  PyObject* old = PyCell_GET(cell);
+  PyCell_SET(cell, pop(act));
+  Py_XDECREF(old);
+  return Flow::kNext;
+}
+
+Flow deleteDeref(Activation& act, const Instr& instr) {
+  PyObject* cell = localSlot(act, instr.arg);
+  PyObject* old = PyCell_GET(cell);
+  if (old == nullptr) {
+    return raiseUnboundAt(act, instr.arg);
+  }
+  PyCell_SET(cell, nullptr);
+  Py_DECREF(old);
+  return Flow::kNext;
+}
+
+// A free variable in a class body: the class's namespace comes first.
+Flow loadClassDeref(Activation& act, const Instr& instr) {
+  PyObject* value = nullptr;
+  if (!lookUp(pyapi::localsDictOf(act.frame), pyapi::variableName(pyapi::codeOf(act.frame), instr.arg),
+              &value)) {
+    return Flow::kRaise;
+  }
+  if (value == nullptr) {
+    return loadDeref(act, instr);
+  }
+  push(act, value);
+  return Flow::kNext;
+}
+
+Flow loadGlobal(Activation& act, const Instr& instr) {
+  // Bit 0 asks for the null that a CALL expects below a plain callable; it is pushed first.
+  if ((instr.arg & 1) != 0) {
+    push(act, nullptr);
+  }
+  PyObject* globals = pyapi::globalsOf(act.frame);
+  PyObject* builtins = pyapi::builtinsOf(act.frame);
+  PyObject* name = PyTuple_GET_ITEM(pyapi::codeOf(act.frame)->co_names, instr.arg >> 1);
+  if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) [[unlikely]] {
+    return loadGlobalSlow(act, name);
+  }
+  GlobalCache& cache = act.code->globalCache(instr);
+  if (cache.globalsVersion == pyapi::dictVersion(globals) &&
+      cache.builtinsVersion == pyapi::dictVersion(builtins)) [[likely]] {
+    pushNew(act, cache.value);
+    return Flow::kNext;
+  }
+  const GlobalCache before{pyapi::dictVersion(globals), pyapi::dictVersion(builtins), nullptr};
+  PyObject* value = pyapi::dictGet(globals, name);
+  if (value == nullptr && PyErr_Occurred() == nullptr) {
+    value = pyapi::dictGet(builtins, name);
+  }
+  if (value == nullptr) {
+    return PyErr_Occurred() != nullptr ? Flow::kRaise : raiseName(name);
+  }
+  pushNew(act, value);
+  // A key of a stranger type than str may have run code that changed the dicts during the look-up.
+  if (pyapi::dictVersion(globals) == before.globalsVersion &&
+      pyapi::dictVersion(builtins) == before.builtinsVersion) {
+    cache = GlobalCache{before.globalsVersion, before.builtinsVersion, value};
+  }
+  return Flow::kNext;
+}
+
+Flow storeGlobal(Activation& act, const Instr& instr) {
+  auto value = popRef(act);
+  const int error = PyDict_SetItem(pyapi::globalsOf(act.frame), nameArg(act, instr), value.get());
+  return error == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow deleteGlobal(Activation& act, const Instr& instr) {
+  PyObject* name = nameArg(act, instr);
+  if (PyDict_DelItem(pyapi::globalsOf(act.frame), name) == 0) {
+    return Flow::kNext;
+  }
+  return PyErr_ExceptionMatches(PyExc_KeyError) != 0 ? raiseName(name) : Flow::kRaise;
+}
+
+Flow loadName(Activation& act, const Instr& instr) {
+  PyObject* name = nameArg(act, instr);
+  PyObject* locals = pyapi::localsDictOf(act.frame);
+  if (locals == nullptr) {
+    return raiseNoLocals("no locals when loading %R", name);
+  }
+  PyObject* value = nullptr;
+  if (!lookUp(locals, name, &value)) {
+    return Flow::kRaise;
+  }
+  if (value == nullptr) {
+    value = Py_XNewRef(PyDict_GetItemWithError(pyapi::globalsOf(act.frame), name));
+    if (value == nullptr &&
+        (PyErr_Occurred() != nullptr || !lookUp(pyapi::builtinsOf(act.frame), name, &value))) {
+      return Flow::kRaise;
+    }
+  }
+  if (value == nullptr) {
+    return raiseName(name);
+  }
+  push(act, value);
+  return Flow::kNext;
+}
+
+Flow storeName(Activation& act, const Instr& instr) {
+  PyObject* name = nameArg(act, instr);
+  PyObject* locals = pyapi::localsDictOf(act.frame);
+  auto value = popRef(act);
+  if (locals == nullptr) {
+    return raiseNoLocals("no locals found when storing %R", name);
+  }
+  const int error = PyDict_CheckExact(locals) ? PyDict_SetItem(locals, name, value.get())
+                                              : PyObject_SetItem(locals, name, value.get());
+  return error == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow deleteName(Activation& act, const Instr& instr) {
+  PyObject* name = nameArg(act, instr);
+  PyObject* locals = pyapi::localsDictOf(act.frame);
+  if (locals == nullptr) {
+    return raiseNoLocals("no locals when deleting %R", name);
+  }
+  return PyObject_DelItem(locals, name) == 0 ? Flow::kNext : raiseName(name);
+}
+
+}  // namespace kintsugi::capture::handlers

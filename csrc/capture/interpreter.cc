@@ -1,0 +1,188 @@
+// The evaluation loop: entering and leaving frames, unwinding, handing frames over to CPython's evaluator.
+#include "capture/interpreter.h"
+
+#include "capture/handlers/common.h"
+#include "pyapi/stack_limit.h"
+#include "pyapi/tracing.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// The innermost interpreted frame of this thread. Few bytes, so the fast TLS model is affordable in a shared
+// library.
+[[gnu::tls_model("initial-exec")]] thread_local Activation* innermost = nullptr;
+
+// A frame that is being evaluated, linked into the thread's chains the way CPython's evaluator does it: its
+// own _PyCFrame on the C stack, the tracing flag carried in and out.
+class RunningFrame {
+ public:
+  RunningFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, const CodeInfo* code) {
+    act_.tstate = tstate;
+    act_.frame = frame;
+    act_.code = code;
+    act_.sp = pyapi::stackPointer(frame);
+    act_.pc = pyapi::prevInstrIndex(frame) + 1;
+    act_.kwnames = nullptr;
+    act_.result = nullptr;
+    act_.caller = innermost;
+    act_.observerData = nullptr;
+    act_.observed = false;
+    act_.keepTraceback = false;
+    cframe_.use_tracing = tstate->cframe->use_tracing;
+    cframe_.previous = tstate->cframe;
+    frame->is_entry = true;
+    frame->previous = tstate->cframe->current_frame;
+    cframe_.current_frame = frame;
+    tstate->cframe = &cframe_;
+    innermost = &act_;
+  }
+
+  RunningFrame(const RunningFrame&) = delete;
+  RunningFrame& operator=(const RunningFrame&) = delete;
+
+  ~RunningFrame() {
+    innermost = act_.caller;
+    act_.tstate->cframe = cframe_.previous;
+    cframe_.previous->use_tracing = cframe_.use_tracing;
+  }
+
+  Activation& activation() { return act_; }
+  bool tracing() const { return cframe_.use_tracing != 0; }
+
+ private:
+  Activation act_;
+  _PyCFrame cframe_;
+};
+
+void cutStack(Activation& act, PyObject** newTop) {
+  while (act.sp > newTop) {
+    Py_XDECREF(pop(act));
+  }
+}
+
+void addTraceback(Activation& act) {
+  if (pyapi::isIncomplete(act.frame)) {
+    return;
+  }
+  PyFrameObject* frameObject = pyapi::currentFrameObject(act.tstate, act.frame);
+  if (frameObject != nullptr) {
+    PyTraceBack_Here(frameObject);
+  }
+}
+
+// Finds and enters the handler of the pending exception. False: there is none, the stack is empty now.
+bool unwind(Activation& act, StepObserver* observer) {
+  // Inside the raising instruction, or, when the eval breaker was served after a jump, just before the
+  // target.
+  const int32_t unit = act.pc - 1;
+  if (!act.keepTraceback) {
+    addTraceback(act);
+    pyapi::traceException(act.tstate, act.frame);
+  }
+  act.keepTraceback = false;
+  act.kwnames = nullptr;
+  for (;;) {
+    const pyapi::Handler handler = pyapi::findHandler(pyapi::codeOf(act.frame), unit);
+    PyObject** base = pyapi::stackBase(act.frame);
+    if (handler.target < 0) {
+      cutStack(act, base);
+      if (pyapi::isTracing(act.tstate)) {
+        pyapi::traceUnwind(act.tstate, act.frame);
+      }
+      return false;
+    }
+    cutStack(act, base + handler.depth);
+    if (handler.pushLasti) {
+      PyObject* lasti = PyLong_FromLong(pyapi::prevInstrIndex(act.frame));
+      if (lasti == nullptr) {
+        continue;
+      }
+      push(act, lasti);
+    }
+    push(act, pyapi::takeRaised());
+    act.pc = handler.target;
+    if (observer != nullptr) {
+      observer->caught(act, handler.depth, handler.pushLasti);
+    }
+    return true;
+  }
+}
+
+// Runs until the frame is left, or (kNext) until a tracing function is set. `flow` is kRaise when an
+// exception is thrown into the frame.
+template <bool kObserved>
+Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
+  Activation& act = running.activation();
+  const CodeInfo& code = *act.code;
+  _Py_CODEUNIT* units = pyapi::codeUnits(pyapi::codeOf(act.frame));
+  for (;;) {
+    if (flow != Flow::kNext) [[unlikely]] {
+      if (flow != Flow::kRaise) {
+        return flow;
+      }
+      if (!unwind(act, observer)) {
+        return Flow::kRaise;
+      }
+    }
+    if (running.tracing()) [[unlikely]] {
+      return Flow::kNext;
+    }
+    const Instr& instr = code.at(act.pc);
+    act.pc = instr.next;
+    act.frame->prev_instr = units + instr.index;
+    flow = kObserved ? observer->step(act, instr) : instr.run(act, instr);
+  }
+}
+
+// A generator function's first run only makes the generator: MAKE_CELL, COPY_FREE_VARS, RETURN_GENERATOR.
+// CPython does that with functions that it does not export.
+bool onlyMakesGenerator(_PyInterpreterFrame* frame) {
+  return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
+}
+
+}  // namespace
+
+Flow serveEvalBreaker(Activation& act) {
+  return pyapi::handleEvalBreaker(act.tstate) ? Flow::kNext : Flow::kRaise;
+}
+
+PyObject* interpretFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, bool throwing,
+                         StepObserver* observer) {
+  if (pyapi::isTracing(tstate) || onlyMakesGenerator(frame)) {
+    return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
+  }
+  const CodeInfo* code = CodeInfo::of(pyapi::codeOf(frame));
+  if (code == nullptr) {
+    PyErr_Clear();  // no memory for our form of the code: CPython's is there
+    return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
+  }
+  Flow flow = Flow::kNext;
+  PyObject* result = nullptr;
+  {
+    RunningFrame running(tstate, frame, code);
+    if (!pyapi::enterRecursion(tstate, "") || !pyapi::checkStackLimit(tstate)) {
+      return nullptr;
+    }
+    Activation& act = running.activation();
+    frame->stacktop = -1;  // hides the value stack from the cycle collector while it changes
+    if (observer != nullptr && !observer->enterFrame(act, throwing)) {
+      observer = nullptr;
+    }
+    act.observed = observer != nullptr;
+    flow = throwing ? Flow::kRaise : Flow::kNext;
+    flow = observer != nullptr ? run<true>(running, observer, flow) : run<false>(running, nullptr, flow);
+    pyapi::setStackPointer(frame, act.sp);
+    if (observer != nullptr) {
+      observer->leaveFrame(act, flow);
+    }
+    pyapi::leaveRecursion(tstate);
+    if (flow == Flow::kNext) {
+      pyapi::setResumeUnit(frame, act.pc);
+    }
+    result = act.result;
+  }
+  return flow == Flow::kNext ? _PyEval_EvalFrameDefault(tstate, frame, 0) : result;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,101 @@
+// Recorder: arithmetic on numbers that are known only at run time.
+#include "capture/numbers.h"
+
+#include "opcode.h"
+
+namespace kintsugi::capture {
+
+using ir::Op;
+using ir::Operand;
+using ir::TypeKind;
+
+namespace {
+
+struct Number {
+  Operand operand;
+  TypeKind kind = TypeKind::kNone;
+};
+
+std::optional<Number> numberOf(Recorder& rec, Shadow& shadow, PyObject* object) {
+  Number n;
+  if (shadow.isValue()) {
+    n.operand = Operand::value(shadow.id);
+    n.kind = rec.trace().values[shadow.id].kind;
+  } else if (PyLong_CheckExact(object)) {
+    int overflow = 0;
+    int64_t v = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (overflow != 0 || !rec.pin(shadow, object)) return std::nullopt;
+    n = {Operand::integer(v), TypeKind::kInt};
+  } else if (PyFloat_CheckExact(object)) {
+    if (!rec.pin(shadow, object)) return std::nullopt;
+    n = {Operand::number(PyFloat_AS_DOUBLE(object)), TypeKind::kFloat};
+  }
+  if (n.kind != TypeKind::kInt && n.kind != TypeKind::kFloat) return std::nullopt;
+  return n;
+}
+
+struct BinaryRow {
+  int nb;
+  Op ints;
+  Op floats;
+};
+// kRet marks "no such operation".
+constexpr BinaryRow kBinary[] = {
+    {NB_ADD, Op::kIntAdd, Op::kFloatAdd},           {NB_SUBTRACT, Op::kIntSub, Op::kFloatSub},
+    {NB_MULTIPLY, Op::kIntMul, Op::kFloatMul},      {NB_TRUE_DIVIDE, Op::kFloatTrueDiv, Op::kFloatTrueDiv},
+    {NB_FLOOR_DIVIDE, Op::kIntFloorDiv, Op::kRet},  {NB_REMAINDER, Op::kIntMod, Op::kRet},
+};
+constexpr Op kCompare[] = {Op::kNumLt, Op::kNumLe, Op::kNumEq, Op::kNumNe, Op::kNumGt, Op::kNumGe};
+
+}  // namespace
+
+std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  if (nb >= NB_INPLACE_ADD) nb -= NB_INPLACE_ADD;
+  for (const BinaryRow& row : kBinary) {
+    if (row.nb != nb) continue;
+    auto left = numberOf(rec, a, x);
+    auto right = left ? numberOf(rec, b, y) : std::nullopt;
+    if (!right) return std::nullopt;
+    bool ints = left->kind == TypeKind::kInt && right->kind == TypeKind::kInt;
+    Op op = ints ? row.ints : row.floats;
+    if (op == Op::kRet) return std::nullopt;
+    TypeKind result = ints && nb != NB_TRUE_DIVIDE ? TypeKind::kInt : TypeKind::kFloat;
+    bool exits = (ir::opInfo(op).flags & ir::kExit) != 0;
+    ir::StateId snap = exits ? rec.stateBefore() : ir::kNone;
+    if (exits && !rec.trace().states[snap].rebuildable) return std::nullopt;
+    size_t at = rec.emit(op, {left->operand, right->operand}, {{result, ir::kNone}}, snap);
+    return Shadow::value(rec.trace().code[at].firstResult);
+  }
+  return std::nullopt;
+}
+
+std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  auto left = numberOf(rec, a, x);
+  auto right = left ? numberOf(rec, b, y) : std::nullopt;
+  if (!right) return std::nullopt;
+  size_t at = rec.emit(kCompare[op], {left->operand, right->operand}, {{TypeKind::kBool, ir::kNone}}, ir::kNone);
+  return Shadow::value(rec.trace().code[at].firstResult);
+}
+
+std::optional<Shadow> numberNegative(Recorder& rec, Shadow a, PyObject* x) {
+  auto n = numberOf(rec, a, x);
+  if (!n) return std::nullopt;
+  bool isInt = n->kind == TypeKind::kInt;
+  ir::StateId snap = isInt ? rec.stateBefore() : ir::kNone;
+  if (isInt && !rec.trace().states[snap].rebuildable) return std::nullopt;
+  size_t at = rec.emit(isInt ? Op::kIntNeg : Op::kFloatNeg, {n->operand}, {{n->kind, ir::kNone}}, snap);
+  return Shadow::value(rec.trace().code[at].firstResult);
+}
+
+std::optional<Shadow> numberConvert(Recorder& rec, TypeKind to, Shadow a) {
+  TypeKind from = rec.trace().values[a.id].kind;
+  if (from == to) return a;
+  if (from != TypeKind::kInt && from != TypeKind::kFloat && from != TypeKind::kBool) return std::nullopt;
+  Op op = to == TypeKind::kInt ? Op::kToInt : to == TypeKind::kFloat ? Op::kToFloat : Op::kToBool;
+  ir::StateId snap = op == Op::kToBool ? ir::kNone : rec.stateBefore();
+  if (snap != ir::kNone && !rec.trace().states[snap].rebuildable) return std::nullopt;
+  size_t at = rec.emit(op, {Operand::value(a.id)}, {{to, ir::kNone}}, snap);
+  return Shadow::value(rec.trace().code[at].firstResult);
+}
+
+}  // namespace kintsugi::capture

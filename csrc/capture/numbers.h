@@ -1,0 +1,17 @@
+// Arithmetic on run-time numbers: writes the operation into the trace instead of pinning the operands.
+//
+// Each function is called before the instruction runs and returns the shadow of its result, or nothing where the trace has
+// no such operation (the caller pins the operands then). Thread: the recording one.
+#pragma once
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+// `nb`: the oparg of BINARY_OP; `op`: of COMPARE_OP. One of the operands is a Value of a number type.
+std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y);
+std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y);
+std::optional<Shadow> numberNegative(Recorder& rec, Shadow a, PyObject* x);
+std::optional<Shadow> numberConvert(Recorder& rec, ir::TypeKind to, Shadow a);  // int(), float(), bool()
+
+}  // namespace kintsugi::capture

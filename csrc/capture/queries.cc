@@ -1,0 +1,156 @@
+// Recorder: questions about shadows, and pinning that may say no without ending the recording.
+#include <string_view>
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+// Does the object depend on something that is known only while the trace runs?
+bool Recorder::comesFromStep(Shadow shadow) const {
+  if (shadow.isValue()) return true;
+  if (shadow.isVirtual()) {
+    const Virtual& v = *virtuals_[shadow.id];
+    for (Shadow part : v.parts) {
+      if (comesFromStep(part)) return true;
+    }
+    return v.kind == VirtualKind::kOpaque || v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kDict;
+  }
+  if (!shadow.isSource()) return false;
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.id];
+  while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
+  return node->kind == SourceKind::kValue;
+}
+
+// Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types, functions.
+bool Recorder::isIdentityValue(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return true;
+  std::string_view name = type->tp_name;
+  if (name == "torch.dtype" || name == "torch.device" || name == "torch.layout" || name == "torch.memory_format") {
+    return true;
+  }
+  static PyObject* enumType = [] {
+    PyObject* module = PyImport_ImportModule("enum");
+    return PyObject_GetAttrString(module, "Enum");
+  }();
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enumType)) != 0;
+}
+
+bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {
+  if (object == nullptr || shadow.kind == ShadowKind::kNull) return true;
+  if (torchapi::isTensor(object)) return false;
+  if (shadow.isVirtual()) {
+    Virtual& v = virtualOf(shadow);
+    if (v.kind == VirtualKind::kRange) return true;
+    if (v.kind != VirtualKind::kTuple && v.kind != VirtualKind::kList) return false;
+    for (size_t i = 0; i < v.parts.size(); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!canPinDeep(v.parts[i], item)) return false;
+    }
+    return true;
+  }
+  if (shadow.isConst()) return true;
+  if (isPlainDeep(object) || isIdentityValue(object)) return true;
+  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
+    if (shadow.isValue()) return false;
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
+      PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!isPlainDeep(item) && !isIdentityValue(item)) return false;
+    }
+    return true;
+  }
+  return shadow.isSource() && Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+bool Recorder::tryPinDeep(Shadow& shadow, PyObject* object) {
+  return canPinDeep(shadow, object) && pinDeep(shadow, object);
+}
+
+bool Recorder::plainDict(PyObject* dict) {
+  if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
+  for (const char* name : {"__contains__", "__getitem__", "__len__", "__iter__"}) {
+    PyObject* method = specialMethod(Py_TYPE(dict), name);
+    if (method == nullptr || PyFunction_Check(method)) return false;
+  }
+  guardTypeVersion(Py_TYPE(dict));
+  return true;
+}
+
+Recorder::CallKind Recorder::stepKind(PyObject* object) {
+  if (torchapi::isTensor(object) || !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) return CallKind::kKnown;
+  return CallKind::kOpaque;
+}
+
+// `x is y` as a dependency.
+bool Recorder::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  if (a.isSource() && (y == Py_None || x == Py_None) && b.isConst()) return pinIsNone(a, x);
+  if (b.isSource() && (x == Py_None || y == Py_None) && a.isConst()) return pinIsNone(b, y);
+  for (auto [shadow, object] : {std::pair(&a, x), std::pair(&b, y)}) {
+    if (shadow->isValue() && !torchapi::isTensor(object) && !pin(*shadow, object)) return false;
+  }
+  auto sourceId = [&](Shadow s, PyObject* o) -> std::optional<ir::SourceId> {
+    if (s.isSource()) return s.id;
+    if (torchapi::isTensor(o)) {
+      auto it = sourceIds_.find(o);
+      if (it != sourceIds_.end()) return it->second;
+    }
+    return std::nullopt;
+  };
+  auto left = sourceId(a, x), right = sourceId(b, y);
+  if (left && right) {
+    if (*left != *right) guard(x == y ? GuardKind::kSame : GuardKind::kNotSame, *left, ir::kNone, 0, *right);
+    return live_;
+  }
+  if (!left && !right) return true;
+  ir::SourceId source = left ? *left : *right;
+  Shadow other = left ? b : a;
+  PyObject* object = left ? y : x;
+  if (other.isVirtual() || other.isValue()) return true;  // made in this trace: never an old object
+  if (x == y) {
+    guard(GuardKind::kIs, source, constId(object));
+  } else {
+    Shadow constant = Shadow::constant();
+    guard(GuardKind::kNotSame, source, ir::kNone, 0, sourceOf(constant, object));
+  }
+  return live_;
+}
+
+// Everything that `item in container` may look at.
+bool Recorder::pinContainer(Shadow& shadow, PyObject* container) {
+  if (PyAnySet_CheckExact(container)) {
+    if (!shadow.isSource()) return true;
+    pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
+    guardType(shadow, container);
+    guard(GuardKind::kSetEquals, shadow.id, constId(copy.get()));
+    return live_;
+  }
+  if (PyDictViewSet_Check(container) && shadow.isVirtual()) {
+    Virtual& v = virtualOf(shadow);
+    return v.kind == VirtualKind::kDictView && v.index == 0 && pinKeys(v.parts[0], v.partObjects[0].get());
+  }
+  return tryPinDeep(shadow, container);
+}
+
+// The keys of a dict and their order.
+bool Recorder::pinKeys(Shadow shadow, PyObject* dict) {
+  if (shadow.isVirtual()) return virtualOf(shadow).kind != VirtualKind::kOpaque;
+  if (overlayOf(dict) != nullptr) {
+    abort(diag::Code::KTG0303, {"dict"});
+    return false;
+  }
+  ir::SourceId source = sourceOf(shadow, dict);
+  guardType(Shadow::source(source), dict);
+  pyapi::Ref<> keys = pyapi::steal(PySequence_Tuple(dict));
+  if (!keys) {
+    PyErr_Clear();
+    abort(diag::Code::KTG0303, {"dict"});
+    return false;
+  }
+  guard(GuardKind::kKeys, source, constId(keys.get()));
+  return live_;
+}
+
+}  // namespace kintsugi::capture

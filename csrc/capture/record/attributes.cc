@@ -1,0 +1,209 @@
+// Record handlers: attribute access.
+#include "capture/attributes.h"
+
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+PyObject* builtin(const char* name) {
+  return PyDict_GetItemString(PyEval_GetBuiltins(), name);
+}
+
+CallContext getattrContext(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
+                           Shadow* shadows) {
+  static PyObject* getattr = Py_NewRef(builtin("getattr"));
+  return {rec, f, act, in, getattr, Shadow::constant(), args, shadows, 2, nullptr};
+}
+
+// A bound method that has just been made: C code or CPython bound `self` to a function.
+Shadow describeBound(Recorder& rec, PyObject* result, Shadow selfShadow, PyObject* self) {
+  if (PyMethod_Check(result)) {
+    PyObject* function = PyMethod_GET_FUNCTION(result);
+    PyObject* bound = PyMethod_GET_SELF(result);
+    Shadow boundShadow = bound == self ? selfShadow : classValue(rec, bound);
+    return boundMethod(rec, result, function, Shadow::constant(), bound, boundShadow);
+  }
+  if (auto known = rec.knownObject(result)) return *known;
+  if (PyFunction_Check(result) || PyType_Check(result) || Recorder::isPlain(result)) return Shadow::constant();
+  return rec.newVirtual(VirtualKind::kOpaque, result);
+}
+
+// super().name: found in the classes behind the given one, bound to the object.
+Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name, bool method) {
+  Shadow superShadow = f.top();
+  Virtual& v = rec.virtualOf(superShadow);
+  pyapi::Ref<> self = v.partObjects[1].clone();
+  Shadow selfShadow = v.parts[1];
+  auto* start = reinterpret_cast<PyTypeObject*>(v.partObjects[0].get());
+  auto* type = PyType_Check(self.get()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self.get()), start)
+                   ? reinterpret_cast<PyTypeObject*>(self.get())
+                   : Py_TYPE(self.get());
+  rec.guardTypeVersion(type);
+  PyObject* found = nullptr;
+  PyObject* mro = type->tp_mro;
+  bool after = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro) && found == nullptr; ++i) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (after) found = PyDict_GetItemWithError(cls->tp_dict, name);
+    after = after || cls == start;
+  }
+  if (found != nullptr && Py_TYPE(found) == &PyProperty_Type) {
+    PyObject* getter = reinterpret_cast<PyObject**>(found)[2];
+    if (getter != nullptr && PyFunction_Check(getter)) {
+      PendingFrame pending = rec.methodFrame(getter, selfShadow, self.get());
+      pending.site = rec.callSite(in, 1, method ? std::vector<Shadow>{Shadow::null()} : std::vector<Shadow>{});
+      rec.expectFrame(std::move(pending));
+    }
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(1);
+  if (method) f.push(Shadow::null());
+  PyObject* result = act.peek(1);
+  if (found != nullptr && Py_TYPE(found) == &PyProperty_Type) {
+    f.push(rec.returned());
+  } else if (found != nullptr && !PyMethod_Check(result) && !PyFunction_Check(result) &&
+             PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+    f.push(boundMethod(rec, result, found, Shadow::constant(), self.get(), selfShadow));
+  } else if (found != nullptr && found == result) {
+    f.push(classValue(rec, result));
+  } else {
+    f.push(describeBound(rec, result, selfShadow, self.get()));
+  }
+  return flow;
+}
+
+Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name, bool method) {
+  Shadow shadow = f.top();
+  pyapi::Ref<> object = pyapi::newRef(act.peek(1));
+  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kSuper) {
+    return loadFromSuper(rec, f, act, in, name, method);
+  }
+  AttributePlan plan = planAttribute(rec, shadow, object.get(), name);
+  if (!rec.live()) return rec.execute(act, in);
+  std::vector<Shadow> null;
+  if (method) null.push_back(Shadow::null());
+  if (plan.how == AttributePlan::kStep || plan.how == AttributePlan::kTorch) {
+    PyObject* args[] = {object.get(), name};
+    Shadow shadows[] = {shadow, Shadow::constant()};
+    CallContext ctx = getattrContext(rec, f, act, in, args, shadows);
+    ctx.metaPure = plan.metaPure;
+    Shadow result;
+    Flow flow = plan.how == AttributePlan::kTorch ? rec.torchStep(ctx, result)
+                                                  : rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+    if (flow != Flow::kNext || !rec.live()) return flow;
+    f.drop(1);
+    if (method) f.push(Shadow::null());
+    f.push(result);
+    return flow;
+  }
+  if (plan.how == AttributePlan::kFrame) {
+    plan.pending.site = rec.callSite(in, 1, null);
+    rec.expectFrame(std::move(plan.pending));
+  }
+  Flow flow;
+  {
+    std::optional<Recorder::Paused> paused;
+    if (plan.native) paused.emplace(rec);
+    flow = rec.execute(act, in);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(1);
+  bool unbound = method && act.peek(2) != nullptr;  // the method and its self were pushed
+  if (plan.how == AttributePlan::kMethod && unbound) {
+    f.push(Shadow::constant());
+    f.push(shadow);
+    return flow;
+  }
+  if (method) f.push(Shadow::null());
+  PyObject* result = act.peek(1);
+  switch (plan.how) {
+    case AttributePlan::kMethod:
+      f.push(boundMethod(rec, result, plan.function, Shadow::constant(), object.get(), shadow));
+      break;
+    case AttributePlan::kFrame:
+      f.push(rec.returned());
+      break;
+    default:
+      f.push(plan.shadow.kind == ShadowKind::kNull ? describeBound(rec, result, shadow, object.get()) : plan.shadow);
+  }
+  return flow;
+}
+
+Flow loadAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  return loadByPlan(rec, f, act, in, PyTuple_GET_ITEM(f.code->co_names, in.arg), false);
+}
+
+Flow loadMethod(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  return loadByPlan(rec, f, act, in, PyTuple_GET_ITEM(f.code->co_names, in.arg), true);
+}
+
+// setattr() on something that we do not track: done again on every run.
+Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name) {
+  static PyObject* setattr = Py_NewRef(builtin("setattr"));
+  PyObject* args[] = {act.peek(1), name, act.peek(2)};
+  Shadow shadows[] = {f.top(1), Shadow::constant(), f.top(2)};
+  if (!rec.escape(shadows[2], args[2])) return rec.execute(act, in);
+  if (auto value = torchapi::isTensor(args[0]) ? rec.ops().valueOf(args[0]) : std::nullopt) {
+    rec.ops().forgetStaticMeta(*value);
+  }
+  CallContext ctx{rec, f, act, in, setattr, Shadow::constant(), args, shadows, 3, nullptr};
+  ctx.pushes = false;
+  Shadow ignored;
+  Flow flow = rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, ignored);
+  if (flow == Flow::kNext && rec.live()) f.drop(2);
+  return flow;
+}
+
+Flow storeAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* object = act.peek(1);
+  PyObject* value = act.peek(2);
+  Shadow shadow = f.top(1);
+  PyTypeObject* type = Py_TYPE(object);
+  if (torchapi::isTensor(object)) return storeByStep(rec, f, act, in, name);
+  PyObject* setter = nullptr;
+  PendingFrame pending;
+  if (!rec.planStore(shadow, object, name, f.top(2), value, setter)) return rec.execute(act, in);
+  if (setter == Py_None) return storeByStep(rec, f, act, in, name);
+  if (setter != nullptr) {
+    pending = rec.methodFrame(setter, shadow, object);
+    bool hook = PyUnicode_CompareWithASCIIString(reinterpret_cast<PyFunctionObject*>(setter)->func_name, "__setattr__") == 0 &&
+                _PyType_Lookup(type, PyUnicode_InternFromString("__setattr__")) == setter;
+    if (hook) {
+      pending.args.push_back(name);
+      pending.shadows.push_back(Shadow::constant());
+    }
+    pending.args.push_back(value);
+    pending.shadows.push_back(f.top(2));
+    pending.positional = pending.args.size();
+    pending.site = rec.callSite(in, 2, {}, ir::ReturnAction::kDiscard);
+    rec.expectFrame(std::move(pending));
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.drop(2);
+  return flow;
+}
+
+Flow deleteAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  Shadow shadow = f.top(1);
+  if (!rec.planDelete(shadow, act.peek(1), name)) return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.drop(1);
+  return flow;
+}
+
+}  // namespace
+
+void registerAttributeRecords(RecordTable& t) {
+  t[LOAD_ATTR] = loadAttr;
+  t[LOAD_METHOD] = loadMethod;
+  t[STORE_ATTR] = storeAttr;
+  t[DELETE_ATTR] = deleteAttr;
+}
+
+}  // namespace kintsugi::capture

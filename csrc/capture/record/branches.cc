@@ -1,0 +1,79 @@
+// Record handlers: jumps and truth.
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+Flow jump(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
+
+// Makes the truth of the top of the stack a dependency. False: the recording has ended.
+bool decideTruth(Recorder& rec, ShadowFrame& f, Activation& act) {
+  Shadow shadow = f.top();
+  PyObject* object = act.peek(1);
+  return rec.pinTruth(shadow, object);
+}
+
+// Tensors decide by reading their only element: an operation with a number as its result, then a guard on it. The
+// instruction runs on that number, so that the tensor is read once.
+bool readTensorTruth(Recorder& rec, ShadowFrame& f, Activation& act, bool replace) {
+  if (!torchapi::isTensor(act.peek(1))) return true;
+  auto truth = rec.tensorTruth(f.top(), act.peek(1), replace);
+  if (!truth) return rec.live();
+  return true;
+}
+
+Flow popJumpIf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (torchapi::isTensor(act.peek(1))) {
+    if (!readTensorTruth(rec, f, act, true)) return rec.execute(act, in);
+  } else if (!decideTruth(rec, f, act)) {
+    return rec.execute(act, in);
+  }
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  return flow;
+}
+
+Flow jumpIfOrPop(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (torchapi::isTensor(act.peek(1))) {
+    if (!readTensorTruth(rec, f, act, false)) return rec.execute(act, in);
+  } else if (!decideTruth(rec, f, act)) {
+    return rec.execute(act, in);
+  }
+  Flow flow = rec.execute(act, in);
+  if (act.stackDepth() < static_cast<int32_t>(f.stack.size())) f.drop(1);
+  return flow;
+}
+
+Flow popJumpIfNone(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.pinIsNone(f.top(), act.peek(1))) return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  return flow;
+}
+
+Flow unaryNot(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (torchapi::isTensor(act.peek(1))) {
+    if (!readTensorTruth(rec, f, act, true)) return rec.execute(act, in);
+  } else if (!decideTruth(rec, f, act)) {
+    return rec.execute(act, in);
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.top() = Shadow::constant();
+  return flow;
+}
+
+}  // namespace
+
+void registerBranchRecords(RecordTable& t) {
+  t[JUMP_FORWARD] = t[JUMP_BACKWARD] = t[JUMP_BACKWARD_NO_INTERRUPT] = jump;
+  t[POP_JUMP_FORWARD_IF_FALSE] = t[POP_JUMP_FORWARD_IF_TRUE] = popJumpIf;
+  t[POP_JUMP_BACKWARD_IF_FALSE] = t[POP_JUMP_BACKWARD_IF_TRUE] = popJumpIf;
+  t[POP_JUMP_FORWARD_IF_NONE] = t[POP_JUMP_FORWARD_IF_NOT_NONE] = popJumpIfNone;
+  t[POP_JUMP_BACKWARD_IF_NONE] = t[POP_JUMP_BACKWARD_IF_NOT_NONE] = popJumpIfNone;
+  t[JUMP_IF_FALSE_OR_POP] = t[JUMP_IF_TRUE_OR_POP] = jumpIfOrPop;
+  t[UNARY_NOT] = unaryNot;
+}
+
+}  // namespace kintsugi::capture

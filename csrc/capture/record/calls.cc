@@ -1,0 +1,403 @@
+// Record handlers: calls. Bound methods, partials and instances are unwrapped to what will really run; Python functions
+// become frames, torch's functions operations, C callables what their model says; the rest is an opaque step.
+#include "capture/attributes.h"
+#include "capture/calls/model.h"
+#include "capture/calls/targets.h"
+#include "capture/calls/torch_callables.h"
+#include "capture/record/fallback.h"
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+using guard::SourceKind;
+
+namespace {
+
+// A call, as the instruction has it on the stack, with what is known after unwrapping.
+struct Call {
+  PyObject* callable = nullptr;
+  Shadow shadow;
+  std::vector<PyObject*> args;  // positional, then keywords
+  std::vector<Shadow> shadows;
+  size_t positional = 0;
+  PyObject* kwnames = nullptr;
+  std::vector<pyapi::Ref<>> kept;
+
+  void prepend(PyObject* object, Shadow s) {
+    args.insert(args.begin(), object);
+    shadows.insert(shadows.begin(), s);
+    ++positional;
+  }
+};
+
+bool unwrapMethod(Recorder& rec, Call& call) {
+  PyObject* method = call.callable;
+  if (call.shadow.isVirtual()) {
+    Virtual& v = rec.virtualOf(call.shadow);
+    if (v.kind != VirtualKind::kMethod) return false;
+    PyObject* self = v.partObjects[1].get();
+    Shadow selfShadow = v.parts[1];
+    call.shadow = v.parts[0];
+    call.callable = v.partObjects[0].get();
+    call.prepend(self, selfShadow);
+    return true;
+  }
+  if (PyMethod_Check(method)) {
+    ir::SourceId source = rec.sourceOf(call.shadow, method);
+    rec.guardType(Shadow::source(source), method);
+    PyObject* function = PyMethod_GET_FUNCTION(method);
+    PyObject* self = PyMethod_GET_SELF(method);
+    call.shadow = rec.readSource(SourceKind::kMethodFunction, source, nullptr, 0, function);
+    call.callable = function;
+    call.prepend(self, rec.readSource(SourceKind::kMethodSelf, source, nullptr, 0, self));
+    return true;
+  }
+  return false;
+}
+
+// A builtin method bound to an object by C code ("abc".join): the descriptor and the object.
+bool unwrapBuiltin(Recorder& rec, Call& call) {
+  if (!PyCFunction_Check(call.callable) || call.shadow.isValue()) return false;
+  PyObject* self = PyCFunction_GET_SELF(call.callable);
+  if (self == nullptr || PyModule_Check(self) || PyType_Check(self)) return false;
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__name__"));
+  PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr;
+  PyErr_Clear();
+  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type || !Recorder::isPlain(self)) return false;
+  if (!rec.pin(call.shadow, call.callable)) return false;
+  call.callable = descriptor;
+  call.shadow = Shadow::constant();
+  call.prepend(self, Shadow::constant());
+  return true;
+}
+
+bool unwrapInstance(Recorder& rec, Call& call) {
+  if (PyFunction_Check(call.callable) || PyCFunction_Check(call.callable)) return false;
+  PyObject* method = Recorder::specialMethod(Py_TYPE(call.callable), "__call__");
+  if (method == nullptr || !PyFunction_Check(method)) return false;
+  rec.guardType(call.shadow, call.callable);
+  rec.guardTypeVersion(Py_TYPE(call.callable));
+  PyObject* self = call.callable;
+  Shadow shadow = call.shadow;
+  if (PyType_Check(self) && shadow.isSource() && !rec.pin(shadow, self)) return false;
+  call.callable = method;
+  call.shadow = Shadow::constant();
+  call.prepend(self, shadow);
+  return true;
+}
+
+bool unwrapPartial(Recorder& rec, Call& call) {
+  static PyObject* type = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
+  if (reinterpret_cast<PyObject*>(Py_TYPE(call.callable)) != type) return false;
+  if (!call.shadow.isSource() && !call.shadow.isConst()) return false;
+  ir::SourceId source = rec.sourceOf(call.shadow, call.callable);
+  rec.guardType(Shadow::source(source), call.callable);
+  pyapi::Ref<> parts[3];
+  const char* names[] = {"func", "args", "keywords"};
+  Shadow shadows[3];
+  for (int i = 0; i < 3; ++i) {
+    parts[i] = pyapi::steal(PyObject_GetAttrString(call.callable, names[i]));
+    shadows[i] = rec.readSource(SourceKind::kPartial, source, nullptr, i, parts[i].get());
+  }
+  if (PyDict_GET_SIZE(parts[2].get()) != 0) return false;
+  rec.guardLength(shadows[2], parts[2].get(), 0);
+  auto args = rec.elementsOf(shadows[1], parts[1].get());
+  if (!args) return false;
+  for (size_t i = args->size(); i-- > 0;) {
+    call.prepend(PyTuple_GET_ITEM(parts[1].get(), static_cast<Py_ssize_t>(i)), (*args)[i]);
+  }
+  call.callable = parts[0].get();
+  call.shadow = shadows[0];
+  for (auto& part : parts) call.kept.push_back(std::move(part));
+  return true;
+}
+
+// A compiled function inside a recording is what it wraps.
+bool unwrapCompiled(Recorder& rec, Call& call) {
+  PyObject* target = compiledTargetOf(call.callable);
+  if (target == nullptr) return false;
+  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return false;
+  call.callable = target;
+  call.shadow = Shadow::constant();
+  return true;
+}
+
+void unwrap(Recorder& rec, Call& call) {
+  for (int depth = 0; depth < 16 && rec.live(); ++depth) {
+    if (unwrapCompiled(rec, call) || unwrapMethod(rec, call) || unwrapPartial(rec, call) || unwrapBuiltin(rec, call)) continue;
+    if (!unwrapInstance(rec, call)) return;
+  }
+}
+
+bool hasMark(PyObject* function, const char* name) {
+  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* value = dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
+  return value != nullptr && value != Py_False && value != Py_None;
+}
+
+bool isDisabled(PyObject* function) {
+  return hasMark(function, "_kintsugi_disable") || hasMark(function, "_torchdynamo_disable");
+}
+
+Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__qualname__"));
+  PyErr_Clear();
+  ctx.rec.noteBreak(code, {name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get())
+                                                              : Py_TYPE(call.callable)->tp_name});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
+bool torchArguments(Recorder& rec, Call& call) {
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    if (!rec.acceptsTorch(call.shadows[i], call.args[i])) return false;
+  }
+  return true;
+}
+
+PendingFrame pendingFor(Call& call) {
+  PendingFrame pending;
+  pending.code = PyFunction_GET_CODE(call.callable);
+  pending.function = pyapi::newRef(call.callable);
+  pending.functionShadow = call.shadow;
+  pending.args = call.args;
+  pending.shadows = call.shadows;
+  pending.positional = call.positional;
+  pending.kwnames = call.kwnames;
+  return pending;
+}
+
+// A Python function: its frame is recorded too.
+Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(call.callable));
+  if (rec.answersCompiling(call.callable)) return rec.answerCompiling(ctx, result);
+  if (isDisabled(call.callable)) return opaque(call, ctx, diag::Code::KTG0107, result);
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) return opaque(call, ctx, diag::Code::KTG0110, result);
+  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code))) return opaque(call, ctx, diag::Code::KTG0102, result);
+  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+  if (!call.shadow.isVirtual()) rec.pinFunction(call.callable);
+  if (isTorchFunctional(call.callable) && torchArguments(rec, call)) return rec.torchStep(ctx, result);
+  PendingFrame pending = pendingFor(call);
+  bool generator = (code->co_flags & CO_GENERATOR) != 0;
+  if (!generator) pending.site = rec.callSite(ctx.instr, ctx.popped);
+  rec.expectFrame(std::move(pending));
+  Flow flow = rec.execute(ctx.act, ctx.instr);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  if (generator) {
+    result = rec.newVirtual(VirtualKind::kGenerator, ctx.act.peek(1));
+    rec.virtualOf(result).frame = rec.takeNewGenerator();
+  } else {
+    result = rec.returned();
+  }
+  return flow;
+}
+
+bool isExceptionType(PyObject* type) {
+  return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
+// cls(...): an instance made in the trace, with __init__ (or __new__) as a frame where it is Python.
+Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  auto* type = reinterpret_cast<PyTypeObject*>(call.callable);
+  if (isExceptionType(call.callable)) {
+    Recorder::Paused paused(rec);
+    return runVirtual(ctx, VirtualKind::kOpaque, result);
+  }
+  PyObject* init = Recorder::specialMethod(type, "__init__");
+  PyObject* make = Recorder::specialMethod(type, "__new__");
+  bool finalizer = Recorder::specialMethod(type, "__del__") != nullptr;
+  bool slots = type->tp_dictoffset == 0;
+  bool heap = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type)->tp_call == PyType_Type.tp_call;
+  if (!heap || finalizer) return opaque(call, ctx, diag::Code::KTG0101, result);
+  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+  rec.guardTypeVersion(type);
+  bool plainNew = type->tp_new == PyBaseObject_Type.tp_new || type->tp_new == PyDict_Type.tp_new ||
+                  type->tp_new == PyODict_Type.tp_new;
+  if (make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type) {
+    pyapi::Ref<> function = pyapi::steal(Py_TYPE(make)->tp_descr_get(make, nullptr, call.callable));
+    bool ownInit = init != nullptr && PyFunction_Check(init);
+    if (!function || !PyFunction_Check(function.get()) || ownInit) return opaque(call, ctx, diag::Code::KTG0101, result);
+    call.prepend(call.callable, Shadow::constant());
+    call.callable = function.get();
+    call.shadow = Shadow::constant();
+    call.kept.push_back(std::move(function));
+    rec.pinFunction(call.callable);
+    PendingFrame pending = pendingFor(call);
+    pending.site = rec.callSite(ctx.instr, ctx.popped);
+    rec.expectFrame(std::move(pending));
+    Flow flow = rec.execute(ctx.act, ctx.instr);
+    result = rec.returned();
+    return flow;
+  }
+  if (!plainNew || slots) return opaque(call, ctx, diag::Code::KTG0101, result);
+  if (init != nullptr && PyFunction_Check(init)) {
+    if (isDisabled(init) || rec.isOpaqueCode(PyFunction_GET_CODE(init))) return opaque(call, ctx, diag::Code::KTG0102, result);
+    call.prepend(nullptr, Shadow::null());
+    call.callable = init;
+    call.shadow = Shadow::constant();
+    rec.pinFunction(init);
+    PendingFrame pending = pendingFor(call);
+    pending.selfIsNew = true;
+    pending.site = rec.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
+    rec.expectFrame(std::move(pending));
+    Flow flow = rec.execute(ctx.act, ctx.instr);
+    if (flow == Flow::kNext && rec.live()) {
+      auto known = rec.knownObject(ctx.act.peek(1));
+      if (!known) rec.abort(diag::Code::KTG0302, {type->tp_name});
+      result = known.value_or(Shadow::constant());
+    }
+    return flow;
+  }
+  bool noInit = init != nullptr && Py_TYPE(init) == &PyWrapperDescr_Type && call.args.empty();
+  if (!noInit) return opaque(call, ctx, diag::Code::KTG0101, result);
+  return runVirtual(ctx, VirtualKind::kInstance, result);
+}
+
+// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is `result`.
+Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
+  Recorder& rec = outer.rec;
+  unwrap(rec, call);
+  if (!rec.live()) return rec.execute(outer.act, outer.instr);
+  CallContext ctx = outer;
+  ctx.callable = call.callable;
+  ctx.callableShadow = call.shadow;
+  ctx.args = call.args.data();
+  ctx.shadows = call.shadows.data();
+  ctx.positional = call.positional;
+  if (PyFunction_Check(call.callable)) return inlineCall(call, ctx, result);
+  if (!call.shadow.isValue()) {
+    if (CallModel model = modelOf(call.callable)) {
+      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+      ctx.callableShadow = call.shadow;
+      return model(ctx, result);
+    }
+    if (isTorchCallable(call.callable)) {
+      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+      ctx.callableShadow = call.shadow;
+      return torchArguments(rec, call) ? rec.torchStep(ctx, result) : opaqueModel(ctx, result);
+    }
+  }
+  if (PyType_Check(call.callable)) return classCall(call, ctx, result);
+  return opaque(call, ctx, diag::Code::KTG0101, result);
+}
+
+Flow finish(Recorder& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow result) {
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(popped);
+  f.push(result);
+  return flow;
+}
+
+Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  int n = static_cast<int>(in.arg);
+  Call c;
+  bool method = act.peek(n + 2) != nullptr;
+  int first = method ? n + 1 : n;
+  c.callable = method ? act.peek(n + 2) : act.peek(n + 1);
+  c.shadow = method ? f.top(n + 2) : f.top(n + 1);
+  c.kwnames = act.kwnames;
+  for (int i = first; i >= 1; --i) {
+    c.args.push_back(act.peek(i));
+    c.shadows.push_back(f.top(i));
+  }
+  size_t kw = c.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(c.kwnames)) : 0;
+  c.positional = c.args.size() - kw;
+  CallContext ctx{rec, f, act, in, nullptr, {}, nullptr, nullptr, 0, c.kwnames};
+  ctx.popped = static_cast<size_t>(n) + 2;
+  Shadow result;
+  Flow flow = dispatch(c, ctx, result);
+  return finish(rec, f, flow, ctx.popped, result);
+}
+
+// f(*args, **kwargs): NULL, callable, tuple-like, [dict]
+Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  bool withKw = (in.arg & 1) != 0;
+  int at = withKw ? 2 : 1;
+  Call c;
+  PyObject *callargs = act.peek(at), *kwargs = withKw ? act.peek(1) : nullptr;
+  c.callable = act.peek(at + 1);
+  c.shadow = f.top(at + 1);
+  auto parts = f.top(at).isValue() ? std::nullopt : rec.iterated(f.top(at), callargs);
+  bool sequence = PyTuple_Check(callargs) || PyList_Check(callargs);
+  bool ok = parts && sequence && (kwargs == nullptr || (PyDict_CheckExact(kwargs) && !f.top(1).isValue()));
+  pyapi::Ref<> names;
+  if (ok) {
+    for (size_t i = 0; i < parts->size(); ++i) {
+      c.args.push_back(PyTuple_Check(callargs) ? PyTuple_GET_ITEM(callargs, i) : PyList_GET_ITEM(callargs, i));
+      c.shadows.push_back((*parts)[i]);
+    }
+    c.positional = c.args.size();
+    if (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0) {
+      auto values = rec.dictParts(f.top(1), kwargs, 1);
+      names = pyapi::steal(PySequence_Tuple(kwargs));
+      ok = values.has_value();
+      for (size_t i = 0; ok && i < values->size(); ++i) {
+        c.args.push_back(PyDict_GetItemWithError(kwargs, PyTuple_GET_ITEM(names.get(), i)));
+        c.shadows.push_back((*values)[i]);
+      }
+      c.kwnames = names.get();
+    } else if (kwargs != nullptr) {
+      rec.pinLength(f.top(1), kwargs);
+    }
+  }
+  if (!ok || !rec.live()) {
+    rec.abort(diag::Code::KTG0101, {"a call with unpacked arguments"});
+    return rec.execute(act, in);
+  }
+  CallContext ctx{rec, f, act, in, nullptr, {}, nullptr, nullptr, 0, c.kwnames};
+  ctx.popped = static_cast<size_t>(at) + 2;
+  Shadow result;
+  Flow flow = dispatch(c, ctx, result);
+  return finish(rec, f, flow, ctx.popped, result);
+}
+
+// MAKE_FUNCTION: defaults, kwdefaults, annotations and closure below the code.
+Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  int at = 2;
+  std::vector<Shadow> parts(2, Shadow::constant());
+  std::vector<pyapi::Ref<>> objects(2);
+  std::vector<Shadow> cells;
+  bool simple = true;
+  if (in.arg & 8) {
+    PyObject* closure = act.peek(at);
+    if (auto known = rec.elementsOf(f.top(at), closure)) cells = std::move(*known);
+    ++at;
+  }
+  if (in.arg & 4) {
+    simple = PyTuple_GET_SIZE(act.peek(at)) == 0;
+    ++at;
+  }
+  if (in.arg & 2) {
+    parts[1] = f.top(at);
+    objects[1] = pyapi::newRef(act.peek(at));
+    ++at;
+  }
+  if (in.arg & 1) {
+    parts[0] = f.top(at);
+    objects[0] = pyapi::newRef(act.peek(at));
+    ++at;
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(static_cast<size_t>(at) - 1);
+  (void)simple;  // annotations of inner functions are not rebuilt: nobody reads them at run time
+  Shadow function = rec.newVirtual(VirtualKind::kFunction, act.peek(1));
+  Virtual& v = rec.virtualOf(function);
+  v.parts = std::move(parts);
+  v.partObjects = std::move(objects);
+  v.parts.insert(v.parts.end(), cells.begin(), cells.end());
+  f.push(function);
+  return flow;
+}
+
+}  // namespace
+
+void registerCallRecords(RecordTable& t) {
+  t[CALL] = call;
+  t[CALL_FUNCTION_EX] = callEx;
+  t[MAKE_FUNCTION] = makeFunction;
+}
+
+}  // namespace kintsugi::capture

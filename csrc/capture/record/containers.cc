@@ -1,0 +1,339 @@
+// Record handlers: making, reading and changing containers.
+#include "capture/record/fallback.h"
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+std::vector<Shadow> takeTop(ShadowFrame& f, size_t n) {
+  std::vector<Shadow> parts(f.stack.end() - static_cast<ptrdiff_t>(n), f.stack.end());
+  return parts;
+}
+
+Flow buildTuple(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  std::vector<Shadow> parts = takeTop(f, in.arg);
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(in.arg);
+  f.push(rec.tupleOf(act.peek(1), std::move(parts)));
+  return flow;
+}
+
+Flow buildList(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  std::vector<Shadow> parts = takeTop(f, in.arg);
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(in.arg);
+  Shadow list = rec.newVirtual(VirtualKind::kList, act.peek(1));
+  rec.virtualOf(list).parts = std::move(parts);
+  f.push(list);
+  return flow;
+}
+
+Flow buildSet(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  for (uint32_t i = 1; i <= in.arg; ++i) {
+    if (!rec.tryPinDeep(f.top(static_cast<int>(i)), act.peek(static_cast<int>(i)))) {
+      rec.abort(diag::Code::KTG0303, {"set"});
+      return rec.execute(act, in);
+    }
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(in.arg);
+  f.push(rec.newVirtual(VirtualKind::kSet, act.peek(1)));
+  return flow;
+}
+
+Flow buildMap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  size_t n = in.arg;
+  std::vector<pyapi::Ref<>> keys;
+  std::vector<Shadow> values;
+  for (size_t i = 0; i < n; ++i) {
+    int at = static_cast<int>(2 * (n - i));
+    if (!rec.tryPinDeep(f.top(at), act.peek(at))) {
+      rec.abort(diag::Code::KTG0303, {"dict"});
+      return rec.execute(act, in);
+    }
+    keys.push_back(pyapi::newRef(act.peek(at)));
+    values.push_back(f.top(at - 1));
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(2 * n);
+  Shadow dict = rec.newVirtual(VirtualKind::kDict, act.peek(1));
+  for (size_t i = 0; i < n; ++i) rec.setEntry(rec.virtualOf(dict), keys[i].get(), values[i]);
+  f.push(dict);
+  return flow;
+}
+
+Flow buildConstKeyMap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  size_t n = in.arg;
+  pyapi::Ref<> keys = pyapi::newRef(act.peek(1));
+  std::vector<Shadow> values(f.stack.end() - 1 - static_cast<ptrdiff_t>(n), f.stack.end() - 1);
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(n + 1);
+  Shadow dict = rec.newVirtual(VirtualKind::kDict, act.peek(1));
+  for (size_t i = 0; i < n; ++i) {
+    rec.setEntry(rec.virtualOf(dict), PyTuple_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)), values[i]);
+  }
+  f.push(dict);
+  return flow;
+}
+
+Flow buildSlice(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  std::vector<Shadow> parts = takeTop(f, in.arg);
+  parts.resize(3, Shadow::constant());
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(in.arg);
+  Shadow slice = rec.newVirtual(VirtualKind::kSlice, act.peek(1));
+  rec.virtualOf(slice).parts = std::move(parts);
+  f.push(slice);
+  return flow;
+}
+
+Flow listAppend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow item = f.top();
+  Shadow list = f.top(static_cast<int>(in.arg) + 1);
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  if (flow == Flow::kNext && list.isVirtual()) {
+    rec.virtualOf(list).parts.push_back(item);
+    rec.touched();
+  }
+  return flow;
+}
+
+Flow setAdd(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.tryPinDeep(f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  rec.touched();
+  return flow;
+}
+
+Flow mapAdd(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow dict = f.top(static_cast<int>(in.arg) + 2);
+  if (!dict.isVirtual() || !rec.tryPinDeep(f.top(2), act.peek(2))) {
+    rec.abort(diag::Code::KTG0303, {"dict"});
+    return rec.execute(act, in);
+  }
+  pyapi::Ref<> key = pyapi::newRef(act.peek(2));
+  Shadow value = f.top(1);
+  Flow flow = rec.execute(act, in);
+  f.drop(2);
+  if (flow == Flow::kNext) rec.setEntry(rec.virtualOf(dict), key.get(), value);
+  return flow;
+}
+
+Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow list = f.top(static_cast<int>(in.arg) + 1);
+  PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
+  Shadow more = f.top();
+  bool generator = more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator;
+  if (generator) {
+    rec.expectItems(more);
+  } else if (!rec.extendList(list, object, more, act.peek(1))) {
+    return rec.execute(act, in);
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(1);
+  if (generator && rec.live()) {
+    for (Shadow item : rec.takeItems()) rec.virtualOf(list).parts.push_back(item);
+    rec.touched();
+  }
+  return flow;
+}
+
+Flow listToTuple(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  auto parts = rec.elementsOf(f.top(), act.peek(1));
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(1);
+  f.push(rec.tupleOf(act.peek(1), parts ? std::move(*parts) : std::vector<Shadow>{}));
+  return flow;
+}
+
+Flow setUpdate(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.tryPinDeep(f.top(), act.peek(1))) {
+    if (!PyFrozenSet_CheckExact(act.peek(1)) || !f.top().isConst()) rec.abort(diag::Code::KTG0303, {"set"});
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.drop(1);
+  rec.touched();
+  return flow;
+}
+
+// DICT_UPDATE, DICT_MERGE: the entries of another mapping are added to a dict made here.
+Flow dictUpdate(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow dict = f.top(static_cast<int>(in.arg) + 1);
+  PyObject* more = act.peek(1);
+  bool ok = dict.isVirtual() && PyDict_Check(more) && !f.top().isValue() && rec.plainDict(more);
+  auto values = ok ? rec.dictParts(f.top(), more, 1) : std::nullopt;
+  pyapi::Ref<> keys = pyapi::steal(values ? PySequence_List(more) : nullptr);
+  if (!values || !keys) {
+    PyErr_Clear();
+    rec.abort(diag::Code::KTG0303, {Py_TYPE(more)->tp_name});
+    return rec.execute(act, in);
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(1);
+  for (size_t i = 0; i < values->size(); ++i) {
+    rec.setEntry(rec.virtualOf(dict), PyList_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)), (*values)[i]);
+  }
+  return flow;
+}
+
+Flow finishSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, Shadow result) {
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(2);
+  f.push(result);
+  return flow;
+}
+
+Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  pyapi::Ref<> sequence = pyapi::newRef(act.peek(2));
+  PyObject* index = act.peek(1);
+  Shadow shadow = f.top(2);
+  Py_ssize_t n = Py_SIZE(sequence.get());
+  if (PyLong_Check(index)) {
+    if (!rec.pin(f.top(1), index)) return rec.execute(act, in);
+    Py_ssize_t at = PyLong_AsSsize_t(index);
+    PyErr_Clear();
+    if ((at < 0 || at >= n) && !rec.pinLength(shadow, sequence.get())) return rec.execute(act, in);
+    if (at < 0) at += n;
+    auto item = at >= 0 && at < n ? rec.elementOf(shadow, sequence.get(), at) : Shadow::constant();
+    if (!item) rec.abort(diag::Code::KTG0303, {Py_TYPE(sequence.get())->tp_name});
+    return finishSubscr(rec, f, act, in, item.value_or(Shadow::constant()));
+  }
+  if (!PySlice_Check(index) || !rec.pinDeep(f.top(1), index)) {
+    if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);
+    return rec.execute(act, in);
+  }
+  auto parts = rec.elementsOf(shadow, sequence.get());
+  Py_ssize_t start, stop, step;
+  if (!parts || PySlice_Unpack(index, &start, &stop, &step) < 0) {
+    PyErr_Clear();
+    rec.abort(diag::Code::KTG0303, {"slice"});
+    return rec.execute(act, in);
+  }
+  Py_ssize_t count = PySlice_AdjustIndices(n, &start, &stop, step);
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(2);
+  std::vector<Shadow> taken;
+  for (Py_ssize_t i = 0; i < count; ++i) taken.push_back((*parts)[start + i * step]);
+  PyObject* result = act.peek(1);
+  if (PyTuple_Check(result)) {
+    bool sizes = !PyTuple_CheckExact(result) && Recorder::isPlainTuple(result) && shadow.isConst();
+    f.push(sizes ? Shadow::constant() : rec.tupleOf(result, std::move(taken)));
+  } else {
+    Shadow list = rec.newVirtual(VirtualKind::kList, result);
+    rec.virtualOf(list).parts = std::move(taken);
+    f.push(list);
+  }
+  return flow;
+}
+
+Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *dict = act.peek(2), *key = act.peek(1);
+  if (!rec.tryPinDeep(f.top(1), key)) {
+    if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);
+    return rec.execute(act, in);
+  }
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  PyErr_Clear();
+  if (value == nullptr) {
+    bool missing = !PyDict_CheckExact(dict) && Recorder::specialMethod(Py_TYPE(dict), "__missing__") != nullptr;
+    if (missing) rec.abort(diag::Code::KTG0303, {"__missing__"});
+    rec.lacksKey(f.top(2), dict, key);
+    return finishSubscr(rec, f, act, in, Shadow::constant());
+  }
+  return finishSubscr(rec, f, act, in, rec.dictEntry(f.top(2), dict, key, value));
+}
+
+Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* container = act.peek(2);
+  Shadow shadow = f.top(2);
+  if (torchapi::isTensor(container)) return operatorStep(rec, f, act, in, "getitem", 2, true);
+  PyObject* method = Recorder::specialMethod(Py_TYPE(container), "__getitem__");
+  if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {2, 1}, true);
+  if (!shadow.isValue() && (PyTuple_Check(container) || PyList_Check(container))) return sequenceSubscr(rec, f, act, in);
+  if (!shadow.isValue() && PyDict_Check(container) && rec.plainDict(container)) return dictSubscr(rec, f, act, in);
+  bool immutable = PyUnicode_CheckExact(container) || PyBytes_CheckExact(container) || PyRange_Check(container);
+  if (immutable && !rec.comesFromStep(shadow) && rec.tryPinDeep(f.top(1), act.peek(1))) {
+    return pinAndRun(rec, f, act, in, 2);
+  }
+  if (PyType_Check(container) && rec.tryPinDeep(f.top(1), act.peek(1)) && rec.pin(f.top(2), container)) {
+    return pinAndRun(rec, f, act, in, 2);  // list[int] and the like
+  }
+  if (!rec.live()) return rec.execute(act, in);
+  return operatorStep(rec, f, act, in, "getitem", 2, true);
+}
+
+// STORE_SUBSCR: value, container, key.
+Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *key = act.peek(1), *container = act.peek(2), *value = act.peek(3);
+  Shadow shadow = f.top(2);
+  if (torchapi::isTensor(container)) {
+    PyObject* args[] = {container, key, value};
+    Shadow shadows[] = {f.top(2), f.top(1), f.top(3)};
+    return tensorStore(rec, f, act, in, args, shadows);
+  }
+  PyObject* method = Recorder::specialMethod(Py_TYPE(container), "__setitem__");
+  if (method != nullptr && PyFunction_Check(method)) {
+    return methodStep(rec, f, act, in, method, {2, 1, 3}, true, false);
+  }
+  bool ok = false;
+  if (PyDict_Check(container) && !shadow.isValue()) {
+    ok = rec.tryPinDeep(f.top(1), key) && rec.storeItem(shadow, container, key, f.top(3), value);
+  } else if (PyList_Check(container) && PyLong_CheckExact(key) && rec.pin(f.top(1), key)) {
+    ok = rec.storeElement(shadow, container, PyLong_AsSsize_t(key), f.top(3), value);
+  }
+  if (!ok) {
+    rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
+    return rec.execute(act, in);
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.drop(3);
+  return flow;
+}
+
+Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *key = act.peek(1), *container = act.peek(2);
+  bool ok = PyDict_Check(container) && rec.plainDict(container) && rec.tryPinDeep(f.top(1), key) &&
+            rec.deleteItem(f.top(2), container, key);
+  if (!ok) rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.drop(2);
+  return flow;
+}
+
+}  // namespace
+
+void registerContainerRecords(RecordTable& t) {
+  t[BUILD_TUPLE] = buildTuple;
+  t[BUILD_LIST] = buildList;
+  t[BUILD_SET] = buildSet;
+  t[BUILD_MAP] = buildMap;
+  t[BUILD_CONST_KEY_MAP] = buildConstKeyMap;
+  t[BUILD_SLICE] = buildSlice;
+  t[LIST_APPEND] = listAppend;
+  t[SET_ADD] = setAdd;
+  t[MAP_ADD] = mapAdd;
+  t[LIST_EXTEND] = listExtend;
+  t[LIST_TO_TUPLE] = listToTuple;
+  t[SET_UPDATE] = setUpdate;
+  t[DICT_UPDATE] = t[DICT_MERGE] = dictUpdate;
+  t[BINARY_SUBSCR] = binarySubscr;
+  t[STORE_SUBSCR] = storeSubscr;
+  t[DELETE_SUBSCR] = deleteSubscr;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,111 @@
+// Record handlers: raising, catching and `with`.
+//
+// An exception that is raised and caught inside the trace is ordinary control flow: what decided that it was raised has been
+// guarded. One whose cause is not guarded (an operation on data, an opaque step) ends the recording when it is caught.
+#include "capture/attributes.h"
+#include "capture/record/fallback.h"
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+Flow raise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+  Recorder::Paused paused(rec);  // raise Class makes the instance in C
+  return rec.execute(act, in);
+}
+
+Flow pushExcInfo(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  Shadow exception = f.pop();
+  f.push(Shadow::constant());
+  f.push(exception);
+  ++f.handling;
+  return flow;
+}
+
+Flow popExcept(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  --f.handling;
+  return flow;
+}
+
+Flow checkExcMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.pinDeep(f.top(), act.peek(1))) return rec.execute(act, in);
+  Recorder::Paused paused(rec);
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.top() = Shadow::constant();
+  return flow;
+}
+
+Flow reraise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
+
+// BEFORE_WITH: pushes the bound __exit__, then what __enter__ returned.
+Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  pyapi::Ref<> manager = pyapi::newRef(act.peek(1));
+  Shadow shadow = f.top();
+  PyTypeObject* type = Py_TYPE(manager.get());
+  PyObject* enter = Recorder::specialMethod(type, "__enter__");
+  PyObject* leave = Recorder::specialMethod(type, "__exit__");
+  if (shadow.isValue() || enter == nullptr || leave == nullptr || !PyFunction_Check(enter) || !PyFunction_Check(leave)) {
+    rec.abort(diag::Code::KTG0101, {type->tp_name});
+    return rec.execute(act, in);
+  }
+  rec.guardType(shadow, manager.get());
+  rec.guardTypeVersion(type);
+  PendingFrame pending = rec.methodFrame(enter, shadow, manager.get());
+  // The bound method does not exist yet for the snapshot, but it is a method of the manager all the same.
+  pyapi::Ref<> stand = pyapi::steal(PyMethod_New(leave, manager.get()));
+  Shadow exitMethod = boundMethod(rec, stand.get(), leave, Shadow::constant(), manager.get(), shadow);
+  pending.site = rec.callSite(in, 1, {exitMethod});
+  rec.expectFrame(std::move(pending));
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(1);
+  PyObject* bound = act.peek(2);
+  f.push(PyMethod_Check(bound) ? boundMethod(rec, bound, leave, Shadow::constant(), manager.get(), shadow) : exitMethod);
+  f.push(rec.returned());
+  return flow;
+}
+
+// __exit__(type, value, traceback) while an exception is under way.
+Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow method = f.top(4);
+  if (!method.isVirtual() || rec.virtualOf(method).kind != VirtualKind::kMethod) {
+    rec.abort(diag::Code::KTG0101, {"__exit__"});
+    return rec.execute(act, in);
+  }
+  Virtual& v = rec.virtualOf(method);
+  PyObject* self = v.partObjects[1].get();
+  PendingFrame pending = rec.methodFrame(v.partObjects[0].get(), v.parts[1], self);
+  PyObject* exception = act.peek(1);
+  pyapi::Ref<> traceback = pyapi::steal(PyException_GetTraceback(exception));
+  pending.args.push_back(reinterpret_cast<PyObject*>(Py_TYPE(exception)));
+  pending.shadows.push_back(Shadow::constant());
+  pending.args.push_back(exception);
+  pending.shadows.push_back(f.top(1));
+  pending.args.push_back(traceback ? traceback.get() : Py_None);
+  pending.shadows.push_back(traceback ? rec.newVirtual(VirtualKind::kOpaque, traceback.get()) : Shadow::constant());
+  pending.positional = 4;
+  pending.rebuildable = false;
+  rec.expectFrame(std::move(pending));
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext && rec.live()) f.push(rec.returned());
+  return flow;
+}
+
+}  // namespace
+
+void registerExceptionRecords(RecordTable& t) {
+  t[RAISE_VARARGS] = raise;
+  t[RERAISE] = reraise;
+  t[PUSH_EXC_INFO] = pushExcInfo;
+  t[POP_EXCEPT] = popExcept;
+  t[CHECK_EXC_MATCH] = checkExcMatch;
+  t[BEFORE_WITH] = beforeWith;
+  t[WITH_EXCEPT_START] = withExceptStart;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,131 @@
+#include "capture/record/fallback.h"
+
+#include <vector>
+
+namespace kintsugi::capture {
+
+Flow pinAndRun(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int popped) {
+  for (int i = popped; i >= 1; --i) {
+    if (!rec.pin(f.top(i), act.peek(i))) return rec.execute(act, in);
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(popped);
+  f.push(Shadow::constant());
+  return flow;
+}
+
+namespace {
+
+PyObject* operatorFunction(const char* name) {
+  static PyObject* module = PyImport_ImportModule("_operator");
+  PyObject* function = PyObject_GetAttrString(module, name);
+  return function;  // kept for good: there are a few dozen of them
+}
+
+}  // namespace
+
+Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function, int popped,
+                  bool pushes) {
+  std::vector<PyObject*> args;
+  std::vector<Shadow> shadows;
+  bool tensors = false;
+  for (int i = popped; i >= 1; --i) {
+    args.push_back(act.peek(i));
+    shadows.push_back(f.top(i));
+    tensors = tensors || torchapi::isTensor(act.peek(i));
+  }
+  pyapi::Ref<> callable = pyapi::steal(operatorFunction(function));
+  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size(), nullptr};
+  ctx.pushes = pushes;
+  Shadow result;
+  Flow flow;
+  if (tensors) {
+    flow = rec.torchStep(ctx, result);
+  } else {
+    Recorder::CallKind kind = Recorder::CallKind::kKnown;
+    for (PyObject* arg : args) {
+      if (rec.stepKind(arg) == Recorder::CallKind::kOpaque) kind = Recorder::CallKind::kOpaque;
+    }
+    flow = rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? function : nullptr, result);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(popped);
+  if (pushes) f.push(result);
+  return flow;
+}
+
+Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* method,
+                std::initializer_list<int> order, bool rebuildable, bool pushes) {
+  PendingFrame pending;
+  int popped = 0;
+  for (int at : order) {
+    popped = std::max(popped, at);
+    if (pending.args.empty()) {
+      pending = rec.methodFrame(method, f.top(at), act.peek(at));
+      rec.guardType(f.top(at), act.peek(at));
+      rec.guardTypeVersion(Py_TYPE(act.peek(at)));
+    } else {
+      pending.args.push_back(act.peek(at));
+      pending.shadows.push_back(f.top(at));
+    }
+  }
+  if (!rec.live()) return rec.execute(act, in);
+  pending.positional = pending.args.size();
+  pending.rebuildable = rebuildable;
+  pending.site = rec.callSite(in, popped, {},
+                                            pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
+  rec.expectFrame(std::move(pending));
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(popped);
+  if (!pushes) return flow;
+  Shadow result = rec.returned();
+  if (!rebuildable && !result.isConst()) {
+    // CPython has turned the result into a bool, which we only know for constants.
+    rec.abort(diag::Code::KTG0102, {"a special method whose result is converted"});
+  }
+  f.push(rebuildable ? result : Shadow::constant());
+  return flow;
+}
+
+Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* args[] = {act.peek(1), act.peek(2)};
+  Shadow shadows[] = {f.top(1), f.top(2)};
+  bool invert = in.arg == 1;
+  pyapi::Ref<> callable = pyapi::steal(operatorFunction("contains"));
+  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 2, nullptr};
+  if (invert) {
+    // The step's result would be the opposite of the instruction's.
+    rec.abort(diag::Code::KTG0101, {"not in"});
+    return rec.execute(act, in);
+  }
+  Shadow result;
+  bool tensors = torchapi::isTensor(args[0]);
+  Flow flow = tensors ? rec.torchStep(ctx, result) : rec.callStep(ctx, rec.stepKind(args[0]), nullptr, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(2);
+  f.push(result);
+  return flow;
+}
+
+Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args, Shadow* shadows) {
+  pyapi::Ref<> callable = pyapi::steal(operatorFunction("setitem"));
+  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 3, nullptr};
+  ctx.pushes = false;
+  Shadow ignored;
+  Flow flow = rec.torchStep(ctx, ignored);
+  if (flow == Flow::kNext && rec.live()) f.drop(3);
+  return flow;
+}
+
+Flow extendInPlace(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *list = act.peek(2), *more = act.peek(1);
+  Shadow target = f.top(2);
+  if (!rec.extendList(target, list, f.top(1), more)) return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.drop(1);
+  return flow;
+}
+
+}  // namespace kintsugi::capture

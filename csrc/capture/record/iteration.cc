@@ -1,0 +1,155 @@
+// Record handlers: iterators, generators, unpacking.
+#include "capture/record/fallback.h"
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+bool iteratesItself(PyObject* object) { return Py_TYPE(object)->tp_iter == PyObject_SelfIter || PyGen_CheckExact(object); }
+
+// Pins how many items there will be; the container's shadow stays what it is. False: the recording has ended.
+bool pinIterable(Recorder& rec, Shadow& shadow, PyObject* object) {
+  if (PyTuple_Check(object) || PyList_Check(object)) return rec.pinLength(shadow, object);
+  return rec.iterated(shadow, object).has_value() || !rec.live();
+}
+
+Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  pyapi::Ref<> object = pyapi::newRef(act.peek(1));
+  Shadow shadow = f.top();
+  if (torchapi::isTensor(object.get())) f.top() = shadow = rec.tensorShadow(object.get(), shadow);
+  PyObject* method = Recorder::specialMethod(Py_TYPE(object.get()), "__iter__");
+  if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {1}, true);
+  if (iteratesItself(object.get())) return rec.execute(act, in);
+  if (shadow.isValue() || !pinIterable(rec, shadow, object.get())) {
+    rec.abort(diag::Code::KTG0101, {"iter"});
+    return rec.execute(act, in);
+  }
+  if (!rec.live()) return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  f.drop(1);
+  f.push(rec.newIterator(act.peek(1), shadow, object.get()));
+  return flow;
+}
+
+Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow iterator = f.top();
+  pyapi::Ref<> object = pyapi::newRef(act.peek(1));
+  PyObject* next = Recorder::specialMethod(Py_TYPE(object.get()), "__next__");
+  bool python = next != nullptr && PyFunction_Check(next);
+  if (python) {
+    PendingFrame pending = rec.methodFrame(next, iterator, object.get());
+    pending.rebuildable = false;
+    rec.guardType(iterator, object.get());
+    rec.guardTypeVersion(Py_TYPE(object.get()));
+    rec.expectFrame(std::move(pending));
+  } else if (!rec.prepareNext(f, in, iterator, object.get())) {
+    return rec.execute(act, in);
+  }
+  int32_t before = act.stackDepth();
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  if (act.stackDepth() < before) {  // exhausted
+    f.drop(1);
+    return flow;
+  }
+  auto item = python ? std::optional<Shadow>(rec.returned()) : rec.advance(iterator, act.peek(1));
+  if (!item) rec.abort(diag::Code::KTG0101, {"next"});
+  f.push(item.value_or(Shadow::constant()));
+  return flow;
+}
+
+Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* object = act.peek(1);
+  Shadow shadow = f.top();
+  int n = static_cast<int>(in.arg);
+  if (torchapi::isTensor(object)) return rec.torchSequence(act, in, n);
+  auto parts = shadow.isValue() ? std::nullopt : rec.iterated(shadow, object);
+  if (!parts) {
+    rec.abort(diag::Code::KTG0101, {"unpacking"});
+    return rec.execute(act, in);
+  }
+  pyapi::Ref<> alive = pyapi::newRef(object);
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  bool view = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kDictView &&
+              rec.virtualOf(shadow).index == 2;
+  f.drop(1);
+  for (int i = n - 1; i >= 0; --i) {
+    Shadow part = (*parts)[i];
+    PyObject* item = act.peek(1 + i);
+    f.push(view ? rec.tupleOf(item, {Shadow::constant(), part}) : part);
+  }
+  return flow;
+}
+
+Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* object = act.peek(1);
+  auto parts = f.top().isValue() || torchapi::isTensor(object) ? std::nullopt : rec.iterated(f.top(), object);
+  if (!parts) {
+    rec.abort(diag::Code::KTG0101, {"unpacking"});
+    return rec.execute(act, in);
+  }
+  size_t before = in.arg & 0xff, after = in.arg >> 8;
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(1);
+  size_t middle = parts->size() - before - after;
+  for (size_t i = 0; i < after; ++i) f.push((*parts)[parts->size() - 1 - i]);
+  Shadow list = rec.newVirtual(VirtualKind::kList, act.peek(static_cast<int>(before) + 1));
+  rec.virtualOf(list).parts.assign(parts->begin() + static_cast<ptrdiff_t>(before),
+                                   parts->begin() + static_cast<ptrdiff_t>(before + middle));
+  f.push(list);
+  for (size_t i = before; i-- > 0;) f.push((*parts)[i]);
+  return flow;
+}
+
+Flow yieldValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  rec.setReturned(f.pop());
+  return rec.execute(act, in);
+}
+
+Flow getYieldFromIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (PyGen_CheckExact(act.peek(1))) return rec.execute(act, in);
+  return getIter(rec, f, act, in);
+}
+
+// yield from: the inner iterator is asked for its next item.
+Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow iterator = f.top(2);
+  bool plainSend = act.peek(1) == Py_None;
+  if (!plainSend || !rec.prepareNext(f, in, iterator, act.peek(2))) {
+    rec.abort(diag::Code::KTG0101, {"send"});
+    return rec.execute(act, in);
+  }
+  int32_t before = act.stackDepth();
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(1);
+  if (act.stackDepth() == before) {
+    auto item = rec.advance(iterator, act.peek(1));
+    if (!item) rec.abort(diag::Code::KTG0101, {"send"});
+    f.push(item.value_or(Shadow::constant()));
+  } else {
+    f.drop(1);
+    bool generator = iterator.isVirtual() && rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
+    f.push(generator ? rec.returned() : Shadow::constant());
+  }
+  return flow;
+}
+
+}  // namespace
+
+void registerIterationRecords(RecordTable& t) {
+  t[GET_ITER] = getIter;
+  t[FOR_ITER] = forIter;
+  t[UNPACK_SEQUENCE] = unpackSequence;
+  t[UNPACK_EX] = unpackEx;
+  t[YIELD_VALUE] = yieldValue;
+  t[GET_YIELD_FROM_ITER] = getYieldFromIter;
+  t[SEND] = send;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,98 @@
+// Record handlers: structural pattern matching.
+#include "capture/attributes.h"
+#include "capture/record/fallback.h"
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// Is it a mapping, a sequence: a question about the type.
+Flow matchKind(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  rec.guardType(f.top(), act.peek(1));
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.push(Shadow::constant());
+  return flow;
+}
+
+Flow getLen(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* object = act.peek(1);
+  bool known = PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyUnicode_Check(object);
+  if (!known || !rec.pinLength(f.top(), object)) rec.abort(diag::Code::KTG0101, {"len"});
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.push(Shadow::constant());
+  return flow;
+}
+
+Flow matchKeys(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *keys = act.peek(1), *subject = act.peek(2);
+  std::vector<Shadow> values;
+  bool all = true;
+  if (!PyDict_CheckExact(subject) || f.top(2).isValue()) {
+    rec.abort(diag::Code::KTG0101, {"match"});
+    return rec.execute(act, in);
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
+    PyObject* key = PyTuple_GET_ITEM(keys, i);
+    PyObject* value = PyDict_GetItemWithError(subject, key);
+    if (value != nullptr) {
+      values.push_back(rec.dictEntry(f.top(2), subject, key, value));
+    } else {
+      rec.lacksKey(f.top(2), subject, key);
+      all = false;
+    }
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext && rec.live()) f.push(all ? rec.tupleOf(act.peek(1), std::move(values)) : Shadow::constant());
+  return flow;
+}
+
+// case Class(a, b=c): subject, class, names. The attributes are read by plan; anything but plain reads ends the recording.
+Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *names = act.peek(1), *cls = act.peek(2), *subject = act.peek(3);
+  Shadow shadow = f.top(3);
+  auto count = static_cast<Py_ssize_t>(in.arg);
+  if (!rec.pin(f.top(2), cls)) return rec.execute(act, in);
+  rec.guardType(shadow, subject);
+  rec.guardTypeVersion(Py_TYPE(subject));
+  std::vector<Shadow> values;
+  bool matches = PyObject_IsInstance(subject, cls) == 1;
+  pyapi::Ref<> arguments = pyapi::steal(count > 0 && matches ? PyObject_GetAttrString(cls, "__match_args__") : nullptr);
+  PyErr_Clear();
+  bool itself = count == 1 && matches && !arguments;  // int(x), str(x) and the like: the subject
+  Py_ssize_t total = matches ? count + PyTuple_GET_SIZE(names) : 0;
+  if (itself) values.push_back(shadow);
+  for (Py_ssize_t i = itself ? 1 : 0; i < total; ++i) {
+    PyObject* name = i < count ? (arguments && PyTuple_Check(arguments.get()) ? PyTuple_GET_ITEM(arguments.get(), i) : nullptr)
+                               : PyTuple_GET_ITEM(names, i - count);
+    if (name == nullptr) break;
+    AttributePlan plan = planAttribute(rec, shadow, subject, name);
+    if (plan.how != AttributePlan::kKnown) {
+      rec.abort(diag::Code::KTG0106, {"MATCH_CLASS"});
+      break;
+    }
+    values.push_back(plan.shadow);
+  }
+  Flow flow;
+  {
+    Recorder::Paused paused(rec);
+    flow = rec.execute(act, in);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(3);
+  PyObject* result = act.peek(1);
+  f.push(PyTuple_Check(result) ? rec.tupleOf(result, std::move(values)) : Shadow::constant());
+  return flow;
+}
+
+}  // namespace
+
+void registerMatchRecords(RecordTable& t) {
+  t[MATCH_MAPPING] = t[MATCH_SEQUENCE] = matchKind;
+  t[GET_LEN] = getLen;
+  t[MATCH_KEYS] = matchKeys;
+  t[MATCH_CLASS] = matchClass;
+}
+
+}  // namespace kintsugi::capture

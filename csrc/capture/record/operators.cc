@@ -1,0 +1,269 @@
+// Record handlers: arithmetic, comparison, identity, membership and formatting.
+#include "capture/attributes.h"
+#include "capture/numbers.h"
+#include "capture/record/fallback.h"
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+struct OperatorRow {
+  const char* function;  // in `operator`
+  const char* method;    // the special method of the left operand
+};
+// By the oparg of BINARY_OP, as in opcode.h; the in-place ones follow.
+constexpr OperatorRow kOperators[] = {
+    {"add", "__add__"},           {"and_", "__and__"},        {"floordiv", "__floordiv__"}, {"lshift", "__lshift__"},
+    {"matmul", "__matmul__"},     {"mul", "__mul__"},         {"mod", "__mod__"},           {"or_", "__or__"},
+    {"pow", "__pow__"},           {"rshift", "__rshift__"},   {"sub", "__sub__"},           {"truediv", "__truediv__"},
+    {"xor", "__xor__"},           {"iadd", "__iadd__"},       {"iand", "__iand__"},         {"ifloordiv", "__ifloordiv__"},
+    {"ilshift", "__ilshift__"},   {"imatmul", "__imatmul__"}, {"imul", "__imul__"},         {"imod", "__imod__"},
+    {"ior", "__ior__"},           {"ipow", "__ipow__"},       {"irshift", "__irshift__"},   {"isub", "__isub__"},
+    {"itruediv", "__itruediv__"}, {"ixor", "__ixor__"},
+};
+constexpr OperatorRow kComparisons[] = {{"lt", "__lt__"}, {"le", "__le__"}, {"eq", "__eq__"},
+                                        {"ne", "__ne__"}, {"gt", "__gt__"}, {"ge", "__ge__"}};
+
+bool isSequence(PyObject* o) { return PyTuple_Check(o) || PyList_CheckExact(o); }
+bool isNumberValue(Recorder& rec, Shadow s) {
+  if (!s.isValue()) return false;
+  ir::TypeKind k = rec.trace().values[s.id].kind;
+  return k == ir::TypeKind::kInt || k == ir::TypeKind::kFloat || k == ir::TypeKind::kBool;
+}
+
+// tuple + tuple, list + list, list * n: the parts keep their shadows.
+std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  bool add = nb == NB_ADD || (nb == NB_INPLACE_ADD && PyTuple_Check(x));
+  if (add && isSequence(x) && Py_TYPE(x) == Py_TYPE(y)) {
+    auto left = rec.elementsOf(a, x);
+    auto right = left ? rec.elementsOf(b, y) : std::nullopt;
+    if (!right) return std::nullopt;
+    left->insert(left->end(), right->begin(), right->end());
+    return left;
+  }
+  if (nb == NB_MULTIPLY && (isSequence(x) || isSequence(y))) {
+    if (isSequence(y)) {
+      std::swap(a, b);
+      std::swap(x, y);
+    }
+    if (!PyLong_CheckExact(y) || !rec.pin(b, y)) return std::nullopt;
+    auto once = rec.elementsOf(a, x);
+    if (!once) return std::nullopt;
+    std::vector<Shadow> parts;
+    for (int64_t n = PyLong_AsLongLong(y); n > 0; --n) parts.insert(parts.end(), once->begin(), once->end());
+    return parts;
+  }
+  return std::nullopt;
+}
+
+Shadow describeSequence(Recorder& rec, PyObject* result, std::vector<Shadow> parts) {
+  if (PyTuple_Check(result)) return rec.tupleOf(result, std::move(parts));
+  Shadow list = rec.newVirtual(VirtualKind::kList, result);
+  rec.virtualOf(list).parts = std::move(parts);
+  return list;
+}
+
+bool pinnable(Recorder& rec, Shadow s, PyObject* o) {
+  return Recorder::isPlainDeep(o) && !rec.comesFromStep(s);
+}
+
+Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *x = act.peek(2), *y = act.peek(1);
+  Shadow a = f.top(2), b = f.top(1);
+  const OperatorRow& row = kOperators[in.arg];
+  if (torchapi::isTensor(x) || torchapi::isTensor(y)) return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (isNumberValue(rec, a) || isNumberValue(rec, b)) {
+    if (auto result = numberBinary(rec, static_cast<int>(in.arg), a, x, b, y)) {
+      Flow flow = rec.execute(act, in);
+      if (flow != Flow::kNext) return flow;
+      f.drop(2);
+      f.push(*result);
+      return flow;
+    }
+  } else if (auto parts = concatenated(rec, static_cast<int>(in.arg), a, x, b, y)) {
+    Flow flow = rec.execute(act, in);
+    if (flow != Flow::kNext || !rec.live()) return flow;
+    f.drop(2);
+    f.push(describeSequence(rec, act.peek(1), std::move(*parts)));
+    return flow;
+  }
+  if (!rec.live()) return rec.execute(act, in);
+  if (in.arg == NB_INPLACE_ADD && PyList_CheckExact(x)) return extendInPlace(rec, f, act, in);
+  if ((Recorder::isPlainDeep(x) && Recorder::isPlainDeep(y)) &&
+      (isNumberValue(rec, a) || isNumberValue(rec, b) || (pinnable(rec, a, x) && pinnable(rec, b, y)))) {
+    return pinAndRun(rec, f, act, in, 2);
+  }
+  if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) && rec.tryPinDeep(f.top(1), y)) {
+    return pinAndRun(rec, f, act, in, 2);
+  }
+  PyObject* method = Recorder::specialMethod(Py_TYPE(x), row.method);
+  if (method == nullptr && in.arg >= NB_INPLACE_ADD) {
+    method = Recorder::specialMethod(Py_TYPE(x), kOperators[in.arg - NB_INPLACE_ADD].method);
+  }
+  if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {2, 1}, true);
+  return operatorStep(rec, f, act, in, row.function, 2, true);
+}
+
+Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* x = act.peek(1);
+  const char* function = in.op == UNARY_NEGATIVE ? "neg" : in.op == UNARY_INVERT ? "invert" : "pos";
+  if (torchapi::isTensor(x)) return operatorStep(rec, f, act, in, function, 1, true);
+  if (in.op == UNARY_NEGATIVE && isNumberValue(rec, f.top())) {
+    if (auto result = numberNegative(rec, f.top(), x)) {
+      Flow flow = rec.execute(act, in);
+      if (flow == Flow::kNext) f.top() = *result;
+      return flow;
+    }
+  }
+  if (Recorder::isPlain(x)) return pinAndRun(rec, f, act, in, 1);
+  return operatorStep(rec, f, act, in, function, 1, true);
+}
+
+// Equality of objects that compare by identity, or of what pinning makes constant.
+bool comparesByIdentity(PyObject* o) {
+  return Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare || PyType_Check(o) || PyFunction_Check(o) ||
+         PyModule_Check(o) || PyCFunction_Check(o);
+}
+
+Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *x = act.peek(2), *y = act.peek(1);
+  Shadow a = f.top(2), b = f.top(1);
+  const OperatorRow& row = kComparisons[in.arg];
+  if (torchapi::isTensor(x) || torchapi::isTensor(y)) return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (isNumberValue(rec, a) || isNumberValue(rec, b)) {
+    if (auto result = numberCompare(rec, static_cast<int>(in.arg), a, x, b, y)) {
+      Flow flow = rec.execute(act, in);
+      if (flow != Flow::kNext) return flow;
+      f.drop(2);
+      f.push(*result);
+      return flow;
+    }
+    return rec.live() ? pinAndRun(rec, f, act, in, 2) : rec.execute(act, in);
+  }
+  for (int i : {2, 1}) {
+    PyObject* method = Recorder::specialMethod(Py_TYPE(act.peek(i)), row.method);
+    if (method != nullptr && PyFunction_Check(method)) {
+      if (i == 2) return methodStep(rec, f, act, in, method, {2, 1}, true);
+      return operatorStep(rec, f, act, in, row.function, 2, true);
+    }
+  }
+  bool simple = true;
+  for (int i : {2, 1}) {
+    PyObject* o = act.peek(i);
+    simple = simple && (Recorder::isPlain(o) || isSequence(o) || comparesByIdentity(o) || f.top(i).isConst() ||
+                        (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
+  }
+  if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y)) return pinAndRun(rec, f, act, in, 2);
+  if (!rec.live()) return rec.execute(act, in);
+  return operatorStep(rec, f, act, in, row.function, 2, true);
+}
+
+Flow isOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.pinIdentity(f.top(2), act.peek(2), f.top(1), act.peek(1))) return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  f.drop(2);
+  f.push(Shadow::constant());
+  return flow;
+}
+
+Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *item = act.peek(2), *container = act.peek(1);
+  Shadow a = f.top(2), b = f.top(1);
+  auto finish = [&](Shadow result) {
+    Flow flow = rec.execute(act, in);
+    if (flow != Flow::kNext || !rec.live()) return flow;
+    f.drop(2);
+    f.push(result);
+    return flow;
+  };
+  if (torchapi::isTensor(container) || torchapi::isTensor(item)) return fallbackContains(rec, f, act, in);
+  if (PyDict_Check(container) && !b.isValue() && rec.plainDict(container)) {
+    if (!Recorder::isPlainDeep(item) && !rec.isIdentityValue(item)) return fallbackContains(rec, f, act, in);
+    if (!rec.pin(a, item)) return rec.execute(act, in);
+    PyObject* value = PyDict_GetItemWithError(container, item);
+    PyErr_Clear();
+    if (value != nullptr) {
+      rec.dictEntry(b, container, item, value);
+    } else {
+      rec.lacksKey(b, container, item);
+    }
+    return finish(Shadow::constant());
+  }
+  PyObject* method = Recorder::specialMethod(Py_TYPE(container), "__contains__");
+  if (method != nullptr && PyFunction_Check(method)) {
+    return methodStep(rec, f, act, in, method, {1, 2}, false);
+  }
+  bool simple = isSequence(container) || PyUnicode_CheckExact(container) || PyAnySet_CheckExact(container) ||
+                PyDictViewSet_Check(container) || PyRange_Check(container);
+  if (simple && rec.tryPinDeep(f.top(2), item) && rec.pinContainer(f.top(1), container)) {
+    return finish(Shadow::constant());
+  }
+  if (!rec.live()) return rec.execute(act, in);
+  return fallbackContains(rec, f, act, in);
+}
+
+Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  bool withSpec = (in.arg & FVS_MASK) == FVS_HAVE_SPEC;
+  int popped = withSpec ? 2 : 1;
+  PyObject* value = act.peek(popped);
+  Shadow shadow = f.top(popped);
+  Shadow spec = withSpec ? f.top(1) : Shadow::constant();
+  bool specOk = !withSpec || rec.pin(spec, act.peek(1));
+  if (!specOk) return rec.execute(act, in);
+  if (pinnable(rec, shadow, value) && !shadow.isValue()) return pinAndRun(rec, f, act, in, popped);
+  uint32_t conversion = in.arg & FVC_MASK;
+  if (conversion != 0 && withSpec) {
+    rec.abort(diag::Code::KTG0106, {"FORMAT_VALUE"});
+    return rec.execute(act, in);
+  }
+  static const char* names[] = {"format", "str", "repr", "ascii"};
+  PyObject* callable = PyDict_GetItemString(PyEval_GetBuiltins(), names[conversion]);
+  PyObject* args[] = {value, withSpec ? act.peek(1) : nullptr};
+  Shadow shadows[] = {shadow, Shadow::constant()};
+  CallContext ctx{rec, f, act, in, callable, Shadow::constant(), args, shadows, static_cast<size_t>(popped), nullptr};
+  Shadow result;
+  Flow flow = rec.callStep(ctx, rec.stepKind(value), nullptr, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(popped);
+  f.push(result);
+  return flow;
+}
+
+Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  int n = static_cast<int>(in.arg);
+  bool constant = true;
+  for (int i = 1; i <= n; ++i) constant = constant && !rec.comesFromStep(f.top(i));
+  if (constant) return pinAndRun(rec, f, act, in, n);
+  static PyObject* join = PyObject_GetAttrString(PyUnicode_FromString(""), "join");
+  pyapi::Ref<> pieces = pyapi::steal(PyTuple_New(n));
+  std::vector<Shadow> parts;
+  for (int i = n; i >= 1; --i) {
+    PyTuple_SET_ITEM(pieces.get(), n - i, Py_NewRef(act.peek(i)));
+    parts.push_back(f.top(i));
+  }
+  PyObject* args[] = {pieces.get()};
+  Shadow shadows[] = {rec.tupleOf(pieces.get(), std::move(parts))};
+  CallContext ctx{rec, f, act, in, join, Shadow::constant(), args, shadows, 1, nullptr};
+  Shadow result;
+  Flow flow = rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(n);
+  f.push(result);
+  return flow;
+}
+
+}  // namespace
+
+void registerOperatorRecords(RecordTable& t) {
+  t[BINARY_OP] = binaryOp;
+  t[UNARY_NEGATIVE] = t[UNARY_INVERT] = t[UNARY_POSITIVE] = unary;
+  t[COMPARE_OP] = compareOp;
+  t[IS_OP] = isOp;
+  t[CONTAINS_OP] = containsOp;
+  t[FORMAT_VALUE] = formatValue;
+  t[BUILD_STRING] = buildString;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,219 @@
+// Record handlers: loads, stores, cells, globals, and moves on the stack.
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+namespace {
+
+Flow plain(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
+
+Flow popTop(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  return flow;
+}
+
+Flow pushNull(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  f.push(Shadow::null());
+  return rec.execute(act, in);
+}
+
+Flow copy(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  f.push(Shadow(f.top(static_cast<int>(in.arg))));
+  return rec.execute(act, in);
+}
+
+Flow swap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  std::swap(f.top(1), f.top(static_cast<int>(in.arg)));
+  return rec.execute(act, in);
+}
+
+Flow loadConst(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  f.push(Shadow::constant());
+  return rec.execute(act, in);
+}
+
+Flow loadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.push(f.locals[in.arg]);
+  return flow;
+}
+
+Flow storeFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  f.locals[in.arg] = f.pop();
+  return rec.execute(act, in);
+}
+
+Flow deleteFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  f.locals[in.arg] = Shadow::null();
+  return flow;
+}
+
+Flow makeCell(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow content = f.locals[in.arg];
+  Flow flow = rec.execute(act, in);
+  f.locals[in.arg] = rec.newCell(pyapi::localsPlus(act.frame)[in.arg], content);
+  return flow;
+}
+
+Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  int start = f.code->co_nlocalsplus - static_cast<int>(in.arg);
+  for (int i = 0; i < static_cast<int>(in.arg); ++i) {
+    PyObject* cell = pyapi::localsPlus(act.frame)[start + i];
+    auto shadow = rec.closureCell(f, i, cell);
+    if (!shadow) {
+      rec.abort(diag::Code::KTG0303, {"closure"});
+      return flow;
+    }
+    f.locals[start + i] = *shadow;
+  }
+  return flow;
+}
+
+// The content of a cell: of this trace, written by it, or old.
+std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) {
+  if (cell.isVirtual()) {
+    Virtual& v = rec.virtualOf(cell);
+    if (v.kind != VirtualKind::kCell) return std::nullopt;
+    return v.parts[0];
+  }
+  PyObject* content = PyCell_GET(object);
+  if (Recorder::Overlay* overlay = rec.overlayOf(object)) {
+    PyObject* encoded = PyDict_GetItemWithError(overlay->entries.get(), Py_None);
+    if (encoded != nullptr) return Recorder::decode(encoded);
+  }
+  ir::SourceId source = rec.sourceOf(cell, object);
+  if (content == nullptr) {
+    rec.guard(GuardKind::kEmptyCell, source);
+    return Shadow::null();
+  }
+  return rec.readSource(SourceKind::kCell, source, nullptr, 0, content);
+}
+
+Flow loadDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* cell = pyapi::localsPlus(act.frame)[in.arg];
+  auto content = cellContent(rec, f.locals[in.arg], cell);
+  if (!content) rec.abort(diag::Code::KTG0303, {"cell"});
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext && content) f.push(*content);
+  return flow;
+}
+
+Flow storeDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* cell = pyapi::localsPlus(act.frame)[in.arg];
+  Shadow value = f.top();
+  Shadow target = f.locals[in.arg];
+  if (!rec.storeCell(target, cell, value, act.peek(1))) return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  return flow;
+}
+
+Flow deleteDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow target = f.locals[in.arg];
+  if (!target.isVirtual()) {
+    rec.abort(diag::Code::KTG0303, {"cell"});
+    return rec.execute(act, in);
+  }
+  rec.virtualOf(target).parts[0] = Shadow::null();
+  rec.touched();
+  return rec.execute(act, in);
+}
+
+Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  bool withNull = (in.arg & 1) != 0;
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg >> 1);
+  auto shadow = rec.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext) return flow;
+  if (withNull) f.push(Shadow::null());
+  f.push(shadow.value_or(Shadow::constant()));
+  return flow;
+}
+
+Flow storeGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* globals = pyapi::globalsOf(act.frame);
+  if (rec.storeItem(rec.pinnedRoot(globals), globals, name, f.top(), act.peek(1))) {
+    Flow flow = rec.execute(act, in);
+    f.drop(1);
+    return flow;
+  }
+  return rec.execute(act, in);
+}
+
+Flow loadClosure(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  f.push(f.locals[in.arg]);
+  return rec.execute(act, in);
+}
+
+Flow resume(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
+
+Flow returnValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.recordReturn(f, act.peek(1))) return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  return flow;
+}
+
+Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  // An import inside a function: after the first run it is a look-up in sys.modules.
+  {
+    Recorder::Paused paused(rec);
+    Flow flow = rec.execute(act, in);
+    if (flow != Flow::kNext) {
+      rec.abort(diag::Code::KTG0101, {"import"});
+      return flow;
+    }
+  }
+  f.drop(2);
+  rec.pinImport(act.peek(1), PyTuple_GET_ITEM(f.code->co_names, in.arg));
+  f.push(Shadow::constant());
+  return Flow::kNext;
+}
+
+Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  auto shadow = rec.moduleAttribute(f.top(), act.peek(1), name);
+  Flow flow;
+  {
+    Recorder::Paused paused(rec);
+    flow = rec.execute(act, in);
+  }
+  if (flow == Flow::kNext) f.push(shadow ? *shadow : Shadow::constant());
+  if (!shadow) rec.abort(diag::Code::KTG0101, {"import"});
+  return flow;
+}
+
+}  // namespace
+
+void registerStackRecords(RecordTable& t) {
+  t[NOP] = t[CACHE] = t[EXTENDED_ARG] = t[PRECALL] = t[KW_NAMES] = plain;
+  t[RESUME] = resume;
+  t[POP_TOP] = popTop;
+  t[PUSH_NULL] = pushNull;
+  t[COPY] = copy;
+  t[SWAP] = swap;
+  t[LOAD_CONST] = t[LOAD_ASSERTION_ERROR] = loadConst;
+  t[LOAD_FAST] = loadFast;
+  t[STORE_FAST] = storeFast;
+  t[DELETE_FAST] = deleteFast;
+  t[MAKE_CELL] = makeCell;
+  t[COPY_FREE_VARS] = copyFreeVars;
+  t[LOAD_CLOSURE] = loadClosure;
+  t[LOAD_DEREF] = loadDeref;
+  t[STORE_DEREF] = storeDeref;
+  t[DELETE_DEREF] = deleteDeref;
+  t[LOAD_GLOBAL] = loadGlobal;
+  t[STORE_GLOBAL] = storeGlobal;
+  t[RETURN_VALUE] = returnValue;
+  t[IMPORT_NAME] = importName;
+  t[IMPORT_FROM] = importFrom;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,25 @@
+// The table of record handlers. A family of opcodes is one file that defines one of these functions.
+//
+// A handler adds the guards that the instruction needs, executes it through Recorder::execute exactly once, and brings
+// the shadow stack to the depth of the real one. Guards and snapshots come before the execution.
+#pragma once
+
+#include <array>
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+using RecordTable = std::array<RecordHandler, 256>;
+
+void registerStackRecords(RecordTable& table);
+void registerBranchRecords(RecordTable& table);
+void registerAttributeRecords(RecordTable& table);
+void registerOperatorRecords(RecordTable& table);
+void registerContainerRecords(RecordTable& table);
+void registerIterationRecords(RecordTable& table);
+void registerCallRecords(RecordTable& table);
+void registerExceptionRecords(RecordTable& table);
+void registerMatchRecords(RecordTable& table);
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,380 @@
+// Recorder: frames and instructions. The rest is in sources.cc, virtuals.cc, snapshot.cc and steps.cc.
+#include "capture/recorder.h"
+
+#include <cstring>
+
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args, size_t positional,
+                   PyObject* kwnames)
+    : options_(options), entryState_(torchapi::GlobalState::current()) {
+  argCount_ = positional;
+  kwNames_ = pyapi::newRef(kwnames);
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  document_.trace.function = PyUnicode_AsUTF8(code->co_qualname);
+  document_.trace.file = PyUnicode_AsUTF8(code->co_filename);
+  document_.trace.line = code->co_firstlineno;
+  document_.guards.guards.push_back({guard::GuardKind::kGlobalState, 0, ir::kNone, ir::kNone, ir::kNone, 0});
+  PendingFrame entry;
+  entry.code = PyFunction_GET_CODE(function);
+  entry.function = pyapi::newRef(function);
+  entry.functionShadow = Shadow::constant();
+  entry.positional = positional;
+  entry.kwnames = kwnames;
+  size_t total = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  for (size_t i = 0; i < total; ++i) {
+    entry.args.push_back(args[i]);
+    entry.shadows.push_back(readSource(guard::SourceKind::kArg, ir::kNone, nullptr, static_cast<int64_t>(i), args[i]));
+  }
+  expectFrame(std::move(entry));
+}
+
+Recorder::~Recorder() = default;
+
+diag::SourceLoc Recorder::here() const {
+  diag::SourceLoc loc;
+  if (current_ == nullptr) return loc;
+  loc.file = PyUnicode_AsUTF8(current_->code->co_filename);
+  loc.function = PyUnicode_AsUTF8(current_->code->co_qualname);
+  loc.line = pyapi::lineAt(current_->code, instr_ ? instr_->index : 0);
+  return loc;
+}
+
+void Recorder::abort(diag::Code code, std::vector<std::string> args) {
+  if (!live_) return;
+  live_ = false;
+  aborted_ = diag::Diagnostic(code, std::move(args), here());
+  abortedIn_ = current_ && current_->caller ? reinterpret_cast<PyObject*>(current_->code) : nullptr;
+  ops_.discard();
+}
+
+void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {
+  breaks_.emplace_back(code, std::move(args), here());
+}
+
+Flow Recorder::execute(Activation& act, const Instr& instr) {
+  executed_ = true;
+  return act.execute(instr);
+}
+
+namespace {
+
+bool endsWith(PyObject* text, const char* suffix) {
+  const char* s = PyUnicode_AsUTF8(text);
+  size_t n = std::strlen(s), m = std::strlen(suffix);
+  return n >= m && std::strcmp(s + n - m, suffix) == 0;
+}
+
+// Finalizers and weak-reference callbacks may run inside any instruction; they are nobody's callee.
+bool isFinalizer(PyCodeObject* code) {
+  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 || endsWith(code->co_filename, "/weakref.py") ||
+         endsWith(code->co_filename, "/_weakrefset.py");
+}
+
+bool isTorchFile(PyCodeObject* code) { return std::strstr(PyUnicode_AsUTF8(code->co_filename), "/torch/") != nullptr; }
+
+}  // namespace
+
+bool Recorder::wants(_PyInterpreterFrame* frame) {
+  if (!live_ || paused_ > 0) return false;
+  if (torchDepth_ > 0) {
+    if (!isTorchFile(pyapi::codeOf(frame)) && !ops_.inOperator()) torchTainted_ = true;
+    return false;
+  }
+  return !isFinalizer(pyapi::codeOf(frame));
+}
+
+bool Recorder::enterFrame(Activation& act, bool throwing) {
+  act.observerData = nullptr;
+  if (!wants(act.frame)) return false;
+  bool accepted = false;
+  try {
+    accepted = !throwing && acceptFrame(act);
+  } catch (const InternalError& error) {
+    abort(diag::Code::KTG0000, {error.what()});
+  }
+  if (!accepted) abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::codeOf(act.frame)->co_qualname)});
+  return accepted && live_;
+}
+
+bool Recorder::acceptFrame(Activation& act) {
+  PendingFrame& pending = pending_;
+  if (!pending.active) return false;
+  if (pyapi::ownedByGenerator(act.frame)) {
+    auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
+    if (pending.generator == nullptr || pending.generator->object.get() != generator) return false;
+    return resumeGenerator(act, *pending.generator);
+  }
+  auto* code = pyapi::codeOf(act.frame);
+  if (pending.generator != nullptr || reinterpret_cast<PyObject*>(code) != pending.code) return false;
+  auto frame = std::make_unique<ShadowFrame>();
+  frame->act = &act;
+  frame->caller = current_;
+  frame->code = code;
+  frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(act.frame)));
+  frame->functionShadow = pending.functionShadow;
+  frame->site = std::move(pending.site);
+  frame->rebuildable = pending.rebuildable && (current_ == nullptr || canExit(*current_));
+  if (!bindArguments(*frame, act, pending)) return false;
+  pending.active = false;
+  act.observerData = frame.get();
+  current_ = frame.get();
+  frames_.push_back(std::move(frame));
+  return true;
+}
+
+// The shadows of the parameters follow from how CPython has just bound them.
+bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending) {
+  PyCodeObject* code = frame.code;
+  PyObject** locals = pyapi::localsPlus(act.frame);
+  frame.locals.assign(code->co_nlocalsplus, Shadow::null());
+  frame.stack.reserve(code->co_stacksize);
+  int parameters = code->co_argcount + code->co_kwonlyargcount;
+  if (pending.selfIsNew && !pending.args.empty()) {
+    if (pending.args[0] == nullptr) {
+      pending.args[0] = locals[0];
+      pending.shadows[0] = newVirtual(VirtualKind::kInstance, locals[0]);
+      frame.site.replacement = pending.shadows[0];
+      frame.site.replacementObject = pyapi::newRef(locals[0]);
+      newInstance_ = pending.shadows[0];
+    }
+  }
+  std::vector<bool> used(pending.args.size(), false);
+  PyObject* function = frame.function.get();
+  for (int i = 0; i < parameters; ++i) {
+    if (locals[i] == nullptr) return false;
+    if (i < code->co_argcount && static_cast<size_t>(i) < pending.positional) {
+      frame.locals[i] = pending.shadows[i];
+      used[i] = true;
+      continue;
+    }
+    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+    bool found = false;
+    for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
+      if (_PyUnicode_EQ(PyTuple_GET_ITEM(pending.kwnames, k), name)) {
+        frame.locals[i] = pending.shadows[pending.positional + k];
+        used[pending.positional + k] = true;
+        found = true;
+      }
+    }
+    if (found) continue;
+    auto value = defaultOf(function, pending.functionShadow, i, locals[i]);
+    if (!value) return false;
+    frame.locals[i] = *value;
+  }
+  int next = parameters;
+  if (code->co_flags & CO_VARARGS) {
+    std::vector<Shadow> rest;
+    for (size_t i = code->co_argcount; i < pending.positional; ++i) {
+      rest.push_back(pending.shadows[i]);
+      used[i] = true;
+    }
+    frame.locals[next] = tupleOf(locals[next], std::move(rest));
+    ++next;
+  }
+  if (code->co_flags & CO_VARKEYWORDS) {
+    Shadow dict = newVirtual(VirtualKind::kDict, locals[next]);
+    for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
+      size_t at = pending.positional + k;
+      if (!used[at]) setEntry(virtualOf(dict), PyTuple_GET_ITEM(pending.kwnames, k), pending.shadows[at]);
+      used[at] = true;
+    }
+    frame.locals[next] = dict;
+  }
+  for (bool u : used) {
+    if (!u) return false;
+  }
+  return true;
+}
+
+// A parameter that the call did not give: from the function's defaults, which become a dependency.
+std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  if (shadow.isVirtual()) {
+    Virtual& v = virtualOf(shadow);
+    if (parameter < code->co_argcount) {
+      if (v.parts.empty() || v.partObjects.empty() || !v.partObjects[0]) return std::nullopt;
+      PyObject* defaults = v.partObjects[0].get();
+      Py_ssize_t at = parameter - (code->co_argcount - PyTuple_GET_SIZE(defaults));
+      return elementOf(v.parts[0], defaults, at);
+    }
+    if (v.partObjects.size() < 2 || !v.partObjects[1]) return std::nullopt;
+    return dictEntry(v.parts[1], v.partObjects[1].get(), PyTuple_GET_ITEM(code->co_localsplusnames, parameter), object);
+  }
+  ir::SourceId source = sourceOf(shadow, function);
+  if (parameter < code->co_argcount) {
+    PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+    if (defaults == nullptr) return std::nullopt;
+    Shadow tuple = readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
+    guard(guard::GuardKind::kIs, tuple.id, constId(defaults));
+    Py_ssize_t at = parameter - (code->co_argcount - PyTuple_GET_SIZE(defaults));
+    if (isPlain(object)) return Shadow::constant();
+    return readSource(guard::SourceKind::kTupleItem, tuple.id, nullptr, at, object);
+  }
+  PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
+  if (defaults == nullptr) return std::nullopt;
+  Shadow dict = readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
+  return readSource(guard::SourceKind::kDictItem, dict.id, PyTuple_GET_ITEM(code->co_localsplusnames, parameter), 0,
+                    object);
+}
+
+bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
+  if (!generator.frame) return false;
+  std::unique_ptr<ShadowFrame> frame = std::move(generator.frame);
+  bool first = frame->act == nullptr;
+  frame->act = &act;
+  frame->caller = current_;
+  frame->rebuildable = false;
+  if (first) {
+    // The cells were made before the generator object was; their contents are the parameters.
+    PyObject** locals = pyapi::localsPlus(act.frame);
+    int freeStart = frame->code->co_nlocalsplus - frame->code->co_nfreevars;
+    for (int i = 0; i < frame->code->co_nlocalsplus; ++i) {
+      if (locals[i] == nullptr || !PyCell_Check(locals[i])) continue;
+      if (i >= freeStart) {
+        auto cell = closureCell(*frame, i - freeStart, locals[i]);
+        if (!cell) return false;
+        frame->locals[i] = *cell;
+      } else {
+        frame->locals[i] = newCell(locals[i], frame->locals[i]);
+      }
+    }
+  }
+  Shadow sent = pending_.shadows.empty() ? Shadow::constant() : pending_.shadows[0];
+  frame->push(sent);
+  pending_.active = false;
+  act.observerData = frame.get();
+  current_ = frame.get();
+  frames_.push_back(std::move(frame));
+  return true;
+}
+
+// A generator function has been called: CPython makes the object; its frame waits with the bound arguments.
+bool Recorder::enterGeneratorFunction(_PyInterpreterFrame* raw) {
+  if (!live_ || paused_ > 0 || torchDepth_ > 0) return false;
+  PyCodeObject* code = pyapi::codeOf(raw);
+  if (!pending_.active || pending_.generator || reinterpret_cast<PyObject*>(code) != pending_.code ||
+      !(code->co_flags & CO_GENERATOR)) {
+    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
+    return false;
+  }
+  Activation fake{};
+  fake.frame = raw;
+  auto frame = std::make_unique<ShadowFrame>();
+  frame->code = code;
+  frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
+  frame->functionShadow = pending_.functionShadow;
+  if (!bindArguments(*frame, fake, pending_)) {
+    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
+    return false;
+  }
+  pending_.active = false;
+  newGenerator_ = std::move(frame);
+  return true;
+}
+
+Flow Recorder::step(Activation& act, const Instr& instr) {
+  ShadowFrame* frame = frameOf(act);
+  if (!live_ || frame == nullptr || paused_ > 0) return act.execute(instr);
+  current_ = frame;
+  instr_ = &instr;
+  depthBefore_ = frame->stack.size();
+  cachedState_ = ir::kNone;
+  executed_ = false;
+  mutatedInStep_ = false;
+  Flow flow = Flow::kNext;
+  try {
+    KINTSUGI_CHECK(static_cast<int32_t>(frame->stack.size()) == act.stackDepth(), "shadow stack of ",
+                   PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ", int(instr.op), ": ",
+                   frame->stack.size(), " against ", act.stackDepth());
+    if (blockPending_) flushBlock();
+    if (document_.trace.code.size() > options_.maxInstructions) abort(diag::Code::KTG0104);
+    RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
+    if (handler == nullptr) {
+      abort(diag::Code::KTG0106, {std::to_string(instr.op)});
+      return act.execute(instr);
+    }
+    flow = handler(*this, *frame, act, instr);
+    if (!executed_) {
+      KINTSUGI_CHECK(!live_, "handler of op ", int(instr.op), " did not execute");
+      flow = execute(act, instr);
+    }
+  } catch (const InternalError& error) {
+    paused_ = 0;
+    abort(diag::Code::KTG0000, {error.what()});
+    if (!executed_) flow = act.execute(instr);
+  }
+  return flow;
+}
+
+void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
+  ShadowFrame* frame = frameOf(act);
+  if (!live_ || frame == nullptr) return;
+  if (unsafeException_) {
+    abort(diag::Code::KTG0111, {});
+    return;
+  }
+  current_ = frame;
+  frame->stack.resize(depth);
+  if (pushedLasti) frame->push(Shadow::constant());
+  PyObject* exception = act.peek(1);
+  auto known = knownObject(exception);
+  frame->push(known ? *known : newVirtual(VirtualKind::kOpaque, exception));
+}
+
+void Recorder::leaveFrame(Activation& act, Flow how) {
+  ShadowFrame* frame = frameOf(act);
+  if (frame == nullptr) return;
+  act.observerData = nullptr;
+  std::unique_ptr<ShadowFrame> owned;
+  for (size_t i = frames_.size(); i-- > 0;) {
+    if (frames_[i].get() != frame) continue;
+    owned = std::move(frames_[i]);
+    frames_.erase(frames_.begin() + static_cast<ptrdiff_t>(i));
+    break;
+  }
+  current_ = frame->caller;
+  if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
+  if (!live_) return;
+  frameRaised_ = how == Flow::kRaise;
+  if (how == Flow::kYield && pyapi::ownedByGenerator(act.frame)) {
+    auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
+    auto it = virtualIds_.find(generator);
+    if (it != virtualIds_.end()) {
+      virtuals_[it->second]->frame = std::move(owned);
+      if (pending_.collect && pending_.generator == virtuals_[it->second].get()) {
+        items_.push_back(returned_);
+        pending_.active = true;
+      }
+    }
+  }
+  if (how == Flow::kRaise && current_ == nullptr) abort(diag::Code::KTG0111, {});
+}
+
+std::unique_ptr<CaptureResult> Recorder::finish() {
+  auto result = std::make_unique<CaptureResult>();
+  if (live_ && !finished_) abort(diag::Code::KTG0111, {});
+  if (live_) checkBlocks();
+  if (!live_) {
+    result->failure = std::move(aborted_);
+    result->failedIn = abortedIn_;
+    return result;
+  }
+  live_ = false;
+  document_.trace.constCount = static_cast<uint32_t>(consts_.size());
+  document_.guards.blockCount = block_ + 1;
+  result->globalStates = std::move(globalStates_);
+  result->globalStates.insert(result->globalStates.begin(), entryState_);
+  result->document = std::move(document_);
+  result->consts = std::move(consts_);
+  result->tensorInfos = ops_.takeInfos();
+  result->breaks = std::move(breaks_);
+  result->sourceHashes = std::move(sourceHashes_);
+  result->argCount = argCount_;
+  result->kwNames = std::move(kwNames_);
+  return result;
+}
+
+}  // namespace kintsugi::capture

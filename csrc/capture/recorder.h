@@ -1,0 +1,356 @@
+// The recorder: watches the interpreter run one call for real and writes the trace.
+//
+// Idea: for each instruction a record handler (capture/record/*.cc) looks at the shadows of the operands, adds the guards
+// for what the instruction reads, lets the interpreter execute it, and gives the result a shadow. Invariants:
+//  * a shadow stack has the depth of the real stack before every instruction (checked in debug builds);
+//  * guards and snapshots of an instruction are made before it has run; afterwards only results are described;
+//  * what a handler does not understand is an opaque step or ends the recording; it is never ignored.
+//
+// Ownership: made by the driver for one call. Thread: that call's; GIL held. Nothing here throws to the interpreter.
+// Example: Recorder rec(options, function, args, nargs, kwnames); ...call it under the hook...; rec.finish(result).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "capture/shadow.h"
+#include "guard/document.h"
+#include "torchapi/global_state.h"
+#include "torchapi/op_recorder.h"
+
+namespace kintsugi::capture {
+
+struct RecorderOptions {
+  size_t maxInstructions = 200000;
+  bool reportCompiling = true;
+  const std::unordered_set<uint64_t>* dynamicSources = nullptr;    // path hashes of numbers that vary
+  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;      // code objects to be called, not looked into
+};
+
+struct CaptureResult;
+class Recorder;
+
+// How a C callable is modelled; see capture/calls/.
+struct CallContext {
+  Recorder& rec;
+  ShadowFrame& frame;
+  Activation& act;
+  const Instr& instr;
+  PyObject* callable;       // the function without a bound self
+  Shadow callableShadow;
+  PyObject* const* args;    // positional (self first), then keyword values; borrowed from the real stack
+  const Shadow* shadows;    // of args
+  size_t positional;
+  PyObject* kwnames;        // tuple or null
+  size_t popped = 0;        // by the call instruction
+  bool pushes = true;       // the instruction leaves one result on the stack
+  bool metaPure = false;    // a call that makes no operation and whose result follows from metadata and pinned arguments
+  size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
+};
+
+// What a frame that is about to be entered was announced as.
+struct PendingFrame {
+  PyObject* code = nullptr;
+  pyapi::Ref<> function;
+  Shadow functionShadow;
+  std::vector<PyObject*> args;
+  std::vector<Shadow> shadows;
+  size_t positional = 0;
+  PyObject* kwnames = nullptr;
+  CallSite site;
+  bool rebuildable = true;
+  bool selfIsNew = false;      // a constructor's __init__: the first argument becomes known at entry
+  Virtual* generator = nullptr;  // a suspended generator is resumed
+  bool collect = false;          // all of its items are taken, one after the other
+  bool active = false;
+};
+
+class Recorder final : public StepObserver {
+ public:
+  enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
+
+  Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args, size_t positional,
+           PyObject* kwnames);
+  ~Recorder() override;
+
+  bool enterFrame(Activation& act, bool throwing) override;
+  Flow step(Activation& act, const Instr& instr) override;
+  void caught(Activation& act, int32_t depth, bool pushedLasti) override;
+  void leaveFrame(Activation& act, Flow how) override;
+
+  // Should the hook show this frame to the recorder at all?
+  bool wants(_PyInterpreterFrame* frame);
+  // The frame of a generator function that was just called (the hook lets CPython make the object).
+  bool enterGeneratorFunction(_PyInterpreterFrame* frame);
+  // After the call: the recording, or why there is none.
+  std::unique_ptr<CaptureResult> finish();
+
+  // --- for record handlers and call models -----------------------------------------------------------------------
+  bool live() const { return live_; }
+  // Ends the recording with a reason; the call itself goes on unrecorded.
+  void abort(diag::Code code, std::vector<std::string> args = {});
+  Flow execute(Activation& act, const Instr& instr);
+
+  // Constants, sources, guards (sources.cc)
+  ir::ConstId constId(PyObject* object);
+  Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index, PyObject* object);
+  Shadow pinnedRoot(PyObject* object);                       // a source for an object known by identity
+  ir::SourceId sourceOf(Shadow& shadow, PyObject* object);   // kConst becomes a pinned root
+  void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
+             ir::SourceId other = ir::kNone);
+  void guardType(Shadow shadow, PyObject* object);
+  void guardTypeVersion(PyTypeObject* type);
+  void guardLength(Shadow shadow, PyObject* object, Py_ssize_t length);
+  // Makes the trace depend on the very object (plain immutables: value; others: identity). False: aborted.
+  bool pin(Shadow& shadow, PyObject* object);
+  bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
+  Shadow tensorShadow(PyObject* tensor, Shadow shadow);
+  static bool isPlainDeep(PyObject* object);  // plain, or a tuple of such
+  static bool isPlainTuple(PyObject* tuple);  // any tuple type, plain elements
+  static bool isPlain(PyObject* object);  // immutable, compared by value
+  bool isVersioned(PyTypeObject* type);
+
+  // Virtual objects (virtuals.cc)
+  Shadow newVirtual(VirtualKind kind, PyObject* object);
+  Shadow newCell(PyObject* cell, Shadow content);
+  std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
+  std::unique_ptr<ShadowFrame> takeNewGenerator() { return std::move(newGenerator_); }
+  Virtual& virtualOf(Shadow shadow) { return *virtuals_[shadow.id]; }
+  std::optional<Shadow> knownObject(PyObject* object);
+  void touched() { ++epoch_; }  // a virtual changed
+  void touched(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }
+  static PyObject* encode(Shadow shadow);
+  static Shadow decode(PyObject* encoded);
+  bool setEntry(Virtual& v, PyObject* key, Shadow value);
+  std::optional<Shadow> entryOf(Virtual& v, PyObject* key);
+  bool setAttrShadow(Virtual& v, PyObject* name, Shadow value);
+  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);
+  // Elements of a list or tuple, whatever its shadow: guards the length of a source. Empty optional: not known.
+  std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
+  std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
+  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value);  // of a source dict or virtual
+
+  // Overlays of old objects that the trace has written to
+  struct Overlay {
+    pyapi::Ref<> object;
+    pyapi::Ref<> attrs;
+    pyapi::Ref<> entries;
+    pyapi::Ref<> deleted;
+    Py_ssize_t grown = 0;  // by how much the container is longer than it was
+    bool dirty = false;    // changed in a way that is not tracked
+    PyObject* deletedKeys();
+    bool added(PyObject* key);
+  };
+  Overlay* overlayOf(PyObject* object);
+  Overlay& makeOverlay(PyObject* object);
+
+  // Reads, writes and truth (heap.cc). False or nothing: the recording has ended.
+  std::optional<Shadow> readGlobal(PyObject* globals, PyObject* builtins, PyObject* name);
+  bool lacksKey(Shadow shadow, PyObject* dict, PyObject* key);
+  bool storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real);
+  bool storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real);
+  bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts, PyObject* name = nullptr);
+  bool pinLength(Shadow shadow, PyObject* container);
+  bool pinIsNone(Shadow shadow, PyObject* object);
+  bool pinTruth(Shadow shadow, PyObject* object);
+  static PyObject* specialMethod(PyTypeObject* type, const char* name);
+  PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object);
+  void pinFunction(PyObject* function);
+  std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
+  // Attribute writes (stores.cc)
+  bool planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real, PyObject*& setter);
+  bool storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real, PyObject*& setter);
+  bool planDelete(Shadow shadow, PyObject* object, PyObject* name);
+  bool noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value);
+  bool noteDelete(PyObject* dict, PyObject* key);
+  bool recordReturn(ShadowFrame& frame, PyObject* object);
+  void pinImport(PyObject* module, PyObject* name);
+  std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
+
+  // Questions (queries.cc)
+  bool comesFromStep(Shadow shadow) const;
+  static bool isIdentityValue(PyObject* object);
+  bool canPinDeep(Shadow shadow, PyObject* object);
+  bool tryPinDeep(Shadow& shadow, PyObject* object);
+  bool plainDict(PyObject* dict);  // a dict, or a subclass that does not override look-up
+  CallKind stepKind(PyObject* object);
+  bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);
+  bool pinContainer(Shadow& shadow, PyObject* container);
+  bool pinKeys(Shadow shadow, PyObject* dict);
+
+  // For the models of C callables (calls/support.cc)
+  bool exhausted(Shadow iterator);
+  void superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow);
+  bool isItemsView(Shadow shadow);
+  bool acceptsTorch(Shadow shadow, PyObject* object);
+  static bool answersCompiling(PyObject* function);
+  Flow answerCompiling(CallContext& ctx, Shadow& result);
+  bool frameRaised() const { return frameRaised_; }
+
+  // Lists and iteration (containers.cc)
+  std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
+  std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
+  bool orderIsKnown(Shadow shadow, PyObject* set);
+  Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
+  std::optional<Shadow> advance(Shadow iterator, PyObject* item);
+  std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
+  bool prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object);
+  bool extendList(Shadow list, PyObject* object, Shadow more, PyObject* iterable);
+  bool storeElement(Shadow list, PyObject* object, Py_ssize_t index, Shadow value, PyObject* real);
+  bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
+  void expectItems(Shadow generator);
+  std::vector<Shadow> takeItems() {
+    pending_.active = false;
+    return std::move(items_);
+  }
+  bool emitMethod(const char* method, Shadow shadow, PyObject* object,
+                  const std::vector<std::pair<Shadow, PyObject*>>& args);
+
+  // Snapshots and operands (snapshot.cc)
+  ir::StateId stateBefore();  // of the instruction that is being recorded
+  // The state of the caller while a call that pops `popped` slots is under way.
+  CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
+                    ir::ReturnAction action = ir::ReturnAction::kPush);
+  bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out);
+  bool escape(Shadow& shadow, PyObject* object);  // builds a virtual here, because something outside will hold it
+  bool canExit(ShadowFrame& frame) const { return frame.rebuildable && frame.handling == 0; }
+
+  // Steps (steps.cc)
+  size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
+              ir::StateId snap);
+  bool guardTruth(ir::ValueId value, bool truth);
+  bool guardScalar(ir::ValueId value, PyObject* number);
+  bool pinMeta(Shadow tensor, PyObject* object);  // the metadata of a tensor becomes static
+  // Runs the instruction unrecorded and writes it as a call of `callable`; the result's shadow is pushed by the caller.
+  Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
+  // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
+  Flow torchStep(CallContext& ctx, Shadow& result);
+  Flow torchSequence(Activation& act, const Instr& instr, int pushed);
+  // The shadow of what a torch call returned; nothing where it can't be known.
+  std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
+  // A Python function is about to be entered by what `instr` does.
+  void expectFrame(PendingFrame pending) {
+    pending_ = std::move(pending);
+    pending_.active = true;
+    frameRaised_ = false;
+  }
+  bool pendingUsed() const { return !pending_.active; }
+  Shadow returned() const { return returned_; }
+  Shadow newInstance() const { return newInstance_; }
+  void setReturned(Shadow shadow) { returned_ = shadow; }
+  bool isOpaqueCode(PyObject* code) const { return options_.opaqueCodes && options_.opaqueCodes->contains(code); }
+  void noteBreak(diag::Code code, std::vector<std::string> args);
+  diag::SourceLoc here() const;
+  void stale();  // after an opaque step
+
+  ir::Trace& trace() { return document_.trace; }
+  torchapi::OpRecorder& ops() { return ops_; }
+  const RecorderOptions& options() const { return options_; }
+  struct Paused {
+    explicit Paused(Recorder& rec) : rec(rec) { ++rec.paused_; }
+    ~Paused() { --rec.paused_; }
+    Recorder& rec;
+  };
+
+ private:
+  friend struct RecorderAccess;
+  bool acceptFrame(Activation& act);
+  bool resumeGenerator(Activation& act, Virtual& generator);
+  void flushBlock();
+  ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }
+  std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);
+  void checkBlocks();
+  bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
+  bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
+  Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands, ir::StateId snap,
+                    PyObject* result);
+  void forgetEscaped(CallContext& ctx);
+  bool scalarsExplained(PyObject* result, const torchapi::DrainResult& drained);
+  void undo(const torchapi::DrainResult& drained);
+  Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);
+  Shadow numberInput(ir::SourceId id, PyObject* object);
+  void guardDistinct(ir::SourceId id, PyObject* object);
+  bool pinVirtual(Shadow& shadow, PyObject* object);
+  bool instanceParts(Virtual& v, ir::Recipe& recipe);
+  bool functionParts(Virtual& v, ir::Recipe& recipe);
+  bool iteratorParts(Virtual& v, ir::Recipe& recipe);
+  bool bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending);
+  uint64_t pathHash(const guard::SourceNode& node) const;
+  ir::StateId callerState(ShadowFrame& frame);
+  ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
+                        ir::ReturnAction action, ir::Operand replacement);
+  std::optional<ir::RecipeId> recipeOf(uint32_t virtualId);
+  bool recipeParts(Virtual& v, ir::Recipe& recipe);
+
+  RecorderOptions options_;
+  guard::Document document_;
+  torchapi::OpRecorder ops_;
+  torchapi::GlobalState entryState_;
+  std::vector<pyapi::Ref<>> consts_;
+  std::unordered_map<PyObject*, ir::ConstId> constIds_;
+  std::vector<std::unique_ptr<Virtual>> virtuals_;
+  std::unordered_map<PyObject*, uint32_t> virtualIds_;
+  std::unordered_map<PyObject*, ir::SourceId> sourceIds_;   // identity of old objects
+  std::vector<pyapi::Ref<>> kept_;                          // objects whose identity is in use
+  std::vector<uint64_t> sourceHashes_;                      // by SourceId: of the path
+  std::vector<PyObject*> sourceObjects_;                    // by SourceId
+  std::vector<Shadow> sourceShadows_;                       // by SourceId; kNull: not described yet
+  std::unordered_map<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
+  std::unordered_set<uint64_t> guardKeys_;
+  std::unordered_map<PyObject*, Overlay> overlays_;
+  std::unordered_set<ir::ValueId> pinnedScalars_;
+  std::vector<diag::Diagnostic> breaks_;
+  std::optional<diag::Diagnostic> aborted_;
+  PyObject* abortedIn_ = nullptr;
+  PendingFrame pending_;
+  Shadow returned_;
+  Shadow newInstance_;         // of the constructor call that was entered last
+  std::vector<Shadow> items_;  // of the generator that is being consumed
+  ShadowFrame* current_ = nullptr;
+  const Instr* instr_ = nullptr;  // being recorded in current_
+  size_t depthBefore_ = 0;        // of the shadow stack when it began
+  std::vector<std::unique_ptr<ShadowFrame>> frames_;
+  ir::StateId cachedState_ = ir::kNone;
+  uint64_t epoch_ = 1;
+  std::unique_ptr<ShadowFrame> newGenerator_;
+  std::vector<torchapi::GlobalState> globalStates_;  // after the first
+  guard::BlockId block_ = 0;       // newest guard block
+  guard::BlockId staleBlock_ = 0;  // entry sources read now are resolved in this block
+  int paused_ = 0;
+  int torchDepth_ = 0;          // inside a torch call whose operations are logged
+  bool torchTainted_ = false;   // it called back into Python code that is not torch's own
+  bool constNumbers_ = false;   // numbers in the result of the torch call follow from pinned arguments
+  bool blockPending_ = false;   // a guard block is to be written before the next instruction
+  bool frameRaised_ = false;  // the frame that was expected last was left by an exception
+  bool live_ = true;
+  bool executed_ = false;
+  bool mutatedInStep_ = false;
+  bool unsafeException_ = false;  // the pending exception depends on data that no guard covers
+  bool finished_ = false;
+  size_t argCount_ = 0;
+  pyapi::Ref<> kwNames_;
+};
+
+// What a recording came to.
+struct CaptureResult {
+  std::optional<diag::Diagnostic> failure;
+  PyObject* failedIn = nullptr;  // the code object to be made an opaque step next time; null: the entry itself
+  guard::Document document;
+  std::vector<pyapi::Ref<>> consts;
+  std::vector<torchapi::TensorInfo> tensorInfos;
+  std::vector<torchapi::GlobalState> globalStates;
+  std::vector<diag::Diagnostic> breaks;
+  std::vector<uint64_t> sourceHashes;
+  size_t argCount = 0;
+  pyapi::Ref<> kwNames;
+};
+
+using RecordHandler = Flow (*)(Recorder&, ShadowFrame&, Activation&, const Instr&);
+// The table of record handlers by opcode; families register themselves (record/*.cc).
+RecordHandler recordHandler(uint8_t op);
+
+}  // namespace kintsugi::capture

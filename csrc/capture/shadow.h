@@ -1,0 +1,120 @@
+// Provenance: what the recorder knows beside each real value. See docs/internals/capture.md.
+//
+// The real heap only ever holds real values. Beside each stack slot and local there is a Shadow; objects that were made
+// in this trace are Virtuals, which know the shadows of their parts and are built again only where they escape.
+//
+// Ownership: shadows are small values; Virtuals are owned by the Recorder and hold their real object, so that an
+// identity is never used twice in one recording. Thread: the recording one, with the GIL.
+// Invalidation: everything dies with the recording.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "capture/interpreter.h"
+#include "ir/trace.h"
+#include "pyapi/ref.h"
+
+namespace kintsugi::capture {
+
+enum class ShadowKind : uint8_t {
+  kNull,     // no object: an unbound local or the NULL under a call
+  kConst,    // the real object itself: immutable and pinned, or pinned by identity
+  kSource,   // reached by a path; guarded when it is read
+  kValue,    // a trace value: a tensor, or a number that is known only at run time
+  kVirtual,  // made in this trace
+};
+
+struct Shadow {
+  ShadowKind kind = ShadowKind::kNull;
+  uint32_t id = 0;
+
+  static Shadow null() { return {}; }
+  static Shadow constant() { return {ShadowKind::kConst, 0}; }
+  static Shadow source(ir::SourceId id) { return {ShadowKind::kSource, id}; }
+  static Shadow value(ir::ValueId id) { return {ShadowKind::kValue, id}; }
+  static Shadow virt(uint32_t id) { return {ShadowKind::kVirtual, id}; }
+  bool isConst() const { return kind == ShadowKind::kConst; }
+  bool isSource() const { return kind == ShadowKind::kSource; }
+  bool isValue() const { return kind == ShadowKind::kValue; }
+  bool isVirtual() const { return kind == ShadowKind::kVirtual; }
+  bool operator==(const Shadow&) const = default;
+};
+
+enum class VirtualKind : uint8_t {
+  kTuple,      // parts: elements (named tuples and struct sequences too)
+  kList,       // parts: elements
+  kDict,       // entries
+  kSet,        // an (almost) constant set: elements are constants
+  kSlice,      // parts: start, stop, step
+  kInstance,   // attrs; entries as well when the class is a dict subclass
+  kCell,       // parts: the content
+  kFunction,   // parts: defaults tuple, kwdefaults dict, closure cells...
+  kMethod,     // parts: function, self
+  kSuper,      // parts: type, object
+  kDictView,   // parts: the dict; index: 0 keys, 1 values, 2 items
+  kIterator,   // parts: the container; index: position
+  kRange,      // a range or range iterator of constants: the object says all
+  kEnumerate,  // parts: inner iterator; index: next number
+  kZip,        // parts: inner iterators
+  kMap,        // parts: function, inner iterators
+  kGenerator,  // frame: the suspended shadow frame
+  kOpaque,     // known to be made here, but not how: it can't be built again
+};
+
+struct ShadowFrame;
+
+struct Virtual {
+  VirtualKind kind = VirtualKind::kOpaque;
+  pyapi::Ref<> object;
+  std::vector<Shadow> parts;
+  std::vector<pyapi::Ref<>> partObjects;  // the real parts, where the object itself does not hold them in this order
+  int64_t index = 0;
+  pyapi::Ref<> attrs;    // dict: name -> encoded shadow
+  pyapi::Ref<> entries;  // dict: key -> encoded shadow, in the order of the real dict
+  std::unique_ptr<ShadowFrame> frame;
+  ir::ValueId value = ir::kNone;     // where it was built, once it has escaped
+  ir::RecipeId recipe = ir::kNone;   // cached, valid in `recipeEpoch`
+  uint64_t recipeEpoch = 0;
+  bool building = false;  // its recipe is being made
+  bool frozen = false;  // the cached recipe is final: immutable, made of final parts
+};
+
+// How a frame waits for the result of a call that is under way in it. Its state is made when an inner frame needs one, and
+// again when a virtual object has changed since.
+struct CallSite {
+  const Instr* instr = nullptr;  // null: the entry frame has no caller
+  size_t popped = 0;             // stack slots that the call takes
+  std::vector<Shadow> extra;     // what the instruction pushes before the result (only nulls and values)
+  ir::ReturnAction action = ir::ReturnAction::kPush;
+  Shadow replacement;            // kReplace: what is pushed instead of the result
+  pyapi::Ref<> replacementObject;
+  ir::StateId state = ir::kNone;  // cached for `epoch`
+  uint64_t epoch = 0;
+};
+
+// The recorder's view of one observed frame.
+struct ShadowFrame {
+  Activation* act = nullptr;
+  ShadowFrame* caller = nullptr;
+  PyCodeObject* code = nullptr;
+  pyapi::Ref<> function;
+  Shadow functionShadow;
+  std::vector<Shadow> locals;
+  std::vector<Shadow> stack;
+  CallSite site;           // how the caller waits for this frame's result
+  bool rebuildable = true;              // this frame and its callers can be rebuilt on an exit
+  int handling = 0;                     // exceptions being handled (PUSH_EXC_INFO without POP_EXCEPT)
+
+  Shadow& top(int n = 1) { return stack[stack.size() - n]; }
+  void push(Shadow s) { stack.push_back(s); }
+  Shadow pop() {
+    Shadow s = stack.back();
+    stack.pop_back();
+    return s;
+  }
+  void drop(size_t n) { stack.resize(stack.size() - n); }
+};
+
+}  // namespace kintsugi::capture

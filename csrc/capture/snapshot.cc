@@ -1,0 +1,365 @@
+// Recorder: snapshots (frame states), recipes and operands, made, as in LuaJIT, in one file.
+//
+// A state names, for each live slot, how to get its object again: a constant, a source, a value, or the recipe of a
+// virtual object as it is at that moment. Outer frames do not change while inner ones run: an inner frame's states share
+// one parent state, made when the call was entered.
+#include "capture/recorder.h"
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+using ir::Operand;
+using ir::Recipe;
+using ir::RecipeKind;
+
+bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
+  switch (shadow.kind) {
+    case ShadowKind::kNull:
+      out = Operand::null();
+      return true;
+    case ShadowKind::kConst:
+      out = Operand::constant(constId(object));
+      return true;
+    case ShadowKind::kSource:
+      out = Operand::source(shadow.id);
+      return true;
+    case ShadowKind::kValue:
+      out = Operand::value(shadow.id);
+      return true;
+    case ShadowKind::kVirtual: {
+      Virtual& v = virtualOf(shadow);
+      if (v.value != ir::kNone) {
+        out = Operand::value(v.value);
+        return true;
+      }
+      auto recipe = recipeOf(shadow.id);
+      if (!recipe) return false;
+      out = Operand::recipe(*recipe);
+      return true;
+    }
+  }
+  return false;
+}
+
+std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
+  Virtual& v = *virtuals_[virtualId];
+  if (v.recipe != ir::kNone && (v.frozen || v.recipeEpoch == epoch_)) return v.recipe;
+  if (v.building) return std::nullopt;  // a container that holds itself
+  v.building = true;
+  Recipe recipe;
+  bool ok = recipeParts(v, recipe);
+  v.building = false;
+  if (!ok) return std::nullopt;
+  v.recipe = document_.trace.addRecipe(std::move(recipe));
+  v.recipeEpoch = epoch_;
+  return v.recipe;
+}
+
+namespace {
+
+struct PartList {
+  Recorder& rec;
+  Recipe& recipe;
+  bool ok = true;
+  void add(Shadow shadow, PyObject* object) {
+    Operand operand;
+    ok = ok && rec.operandOf(shadow, object, operand);
+    recipe.parts.push_back(operand);
+  }
+  void constant(PyObject* object) { recipe.parts.push_back(Operand::constant(rec.constId(object))); }
+  void dict(PyObject* shadows, PyObject* real) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (ok && PyDict_Next(real, &at, &key, &value)) {
+      PyObject* encoded = PyDict_GetItemWithError(shadows, key);
+      if (encoded == nullptr) {
+        PyErr_Clear();
+        ok = false;
+        return;
+      }
+      constant(key);
+      add(Recorder::decode(encoded), value);
+    }
+  }
+};
+
+RecipeKind tupleKind(PyObject* object) {
+  return PyTuple_CheckExact(object) ? RecipeKind::kTuple : RecipeKind::kNamedTuple;
+}
+
+}  // namespace
+
+// An instance made here: its dict, slots are not supported (they are rare in classes that hold tensors).
+bool Recorder::instanceParts(Virtual& v, Recipe& recipe) {
+  PartList list{*this, recipe};
+  PyObject* object = v.object.get();
+  recipe.type = constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  recipe.kind = RecipeKind::kInstance;
+  if (PyDict_Check(object)) {
+    recipe.kind = RecipeKind::kDictInstance;
+    recipe.parts.push_back(Operand::integer(PyDict_GET_SIZE(object)));
+    list.dict(v.entries.get(), object);
+  } else if (PyDict_GET_SIZE(v.entries.get()) != 0) {
+    return false;
+  }
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  pyapi::Ref<> attrs = pyapi::steal(dict || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)
+                                        ? PyObject_GenericGetDict(object, nullptr)
+                                        : nullptr);
+  PyErr_Clear();
+  if (attrs) {
+    if (PyDict_GET_SIZE(attrs.get()) != PyDict_GET_SIZE(v.attrs.get())) return false;
+    list.dict(v.attrs.get(), attrs.get());
+  } else if (PyDict_GET_SIZE(v.attrs.get()) != 0) {
+    return false;
+  }
+  return list.ok;
+}
+
+bool Recorder::functionParts(Virtual& v, Recipe& recipe) {
+  PartList list{*this, recipe};
+  auto* function = reinterpret_cast<PyFunctionObject*>(v.object.get());
+  recipe.kind = RecipeKind::kFunction;
+  list.constant(function->func_code);
+  list.constant(function->func_globals);
+  list.constant(function->func_name);
+  list.constant(function->func_qualname);
+  for (size_t i = 0; i < 2; ++i) {
+    PyObject* real = i == 0 ? function->func_defaults : function->func_kwdefaults;
+    if (real == nullptr) {
+      recipe.parts.push_back(Operand::none());
+    } else if (v.partObjects[i].get() != real) {
+      return false;
+    } else {
+      list.add(v.parts[i], real);
+    }
+  }
+  if (function->func_closure == nullptr) {
+    recipe.parts.push_back(Operand::none());
+  } else {
+    Recipe closure;
+    closure.kind = RecipeKind::kTuple;
+    PartList cells{*this, closure};
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i) {
+      cells.add(v.parts[2 + i], PyTuple_GET_ITEM(function->func_closure, i));
+    }
+    if (!cells.ok) return false;
+    recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(closure))));
+  }
+  recipe.parts.push_back(Operand::none());  // annotations: only functions without any are virtual
+  return list.ok;
+}
+
+bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
+  PartList list{*this, recipe};
+  PyObject* object = v.object.get();
+  switch (v.kind) {
+    case VirtualKind::kDictView: {
+      static const char* names[] = {"keys", "values", "items"};
+      recipe.kind = RecipeKind::kCall;
+      pyapi::Ref<> method = pyapi::steal(
+          PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(v.partObjects[0].get())), names[v.index]));
+      list.constant(method.get());
+      list.add(v.parts[0], v.partObjects[0].get());
+      break;
+    }
+    case VirtualKind::kIterator: {
+      PyObject* container = v.partObjects[0].get();
+      bool sequence = PyTuple_CheckExact(container) || PyList_CheckExact(container);
+      recipe.kind = sequence ? RecipeKind::kSequenceIterator : RecipeKind::kIterator;
+      if (sequence) {
+        list.add(v.parts[0], container);
+        recipe.parts.push_back(Operand::integer(v.index));
+      } else {
+        pyapi::Ref<> iter = pyapi::steal(PyDict_GetItemString(PyEval_GetBuiltins(), "iter"));
+        list.constant(iter.get());
+        (void)iter.release();  // PyDict_GetItemString lends
+        recipe.parts.push_back(Operand::integer(v.index));
+        list.add(v.parts[0], container);
+      }
+      break;
+    }
+    case VirtualKind::kEnumerate:
+      recipe.kind = RecipeKind::kCall;
+      list.constant(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      list.add(v.parts[0], v.partObjects[0].get());
+      recipe.parts.push_back(Operand::integer(v.index));
+      break;
+    case VirtualKind::kZip:
+    case VirtualKind::kMap:
+    case VirtualKind::kSuper:
+      recipe.kind = RecipeKind::kCall;
+      list.constant(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], v.partObjects[i].get());
+      break;
+    default:
+      return false;
+  }
+  return list.ok;
+}
+
+bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
+  PartList list{*this, recipe};
+  PyObject* object = v.object.get();
+  switch (v.kind) {
+    case VirtualKind::kTuple:
+      recipe.kind = tupleKind(object);
+      if (recipe.kind == RecipeKind::kNamedTuple) recipe.type = constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyTuple_GET_ITEM(object, i));
+      return list.ok;
+    case VirtualKind::kList:
+      if (!PyList_CheckExact(object) || v.parts.size() != static_cast<size_t>(PyList_GET_SIZE(object))) return false;
+      recipe.kind = RecipeKind::kList;
+      for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyList_GET_ITEM(object, i));
+      return list.ok;
+    case VirtualKind::kDict:
+      if (!PyDict_CheckExact(object) || PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get())) return false;
+      recipe.kind = RecipeKind::kDict;
+      list.dict(v.entries.get(), object);
+      return list.ok;
+    case VirtualKind::kSet: {
+      recipe.kind = PyFrozenSet_Check(object) ? RecipeKind::kFrozenSet : RecipeKind::kSet;
+      PyObject* key;
+      Py_ssize_t at = 0;
+      Py_hash_t hash;
+      while (_PySet_NextEntry(object, &at, &key, &hash)) list.constant(key);
+      return true;
+    }
+    case VirtualKind::kSlice: {
+      recipe.kind = RecipeKind::kSlice;
+      auto* slice = reinterpret_cast<PySliceObject*>(object);
+      list.add(v.parts[0], slice->start);
+      list.add(v.parts[1], slice->stop);
+      list.add(v.parts[2], slice->step);
+      return list.ok;
+    }
+    case VirtualKind::kInstance:
+      return instanceParts(v, recipe);
+    case VirtualKind::kCell:
+      recipe.kind = RecipeKind::kCell;
+      list.add(v.parts[0], PyCell_GET(object));
+      return list.ok;
+    case VirtualKind::kFunction:
+      return functionParts(v, recipe);
+    case VirtualKind::kMethod:
+      recipe.kind = RecipeKind::kMethod;
+      list.add(v.parts[0], v.partObjects[0].get());
+      list.add(v.parts[1], v.partObjects[1].get());
+      return list.ok;
+    case VirtualKind::kRange:
+      if (Py_TYPE(object) == &PyRange_Type) return false;  // ranges are constants
+      [[fallthrough]];
+    default:
+      return iteratorParts(v, recipe);
+  }
+}
+
+ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
+                                ir::ReturnAction action, Operand replacement) {
+  ir::FrameState state;
+  state.parent = callerState(frame);
+  state.code = constId(reinterpret_cast<PyObject*>(frame.code));
+  state.pc = pc;
+  state.action = action;
+  state.replacement = replacement;
+  state.rebuildable = frame.rebuildable && frame.handling == 0 &&
+                      (state.parent == ir::kNone || document_.trace.states[state.parent].rebuildable);
+  Activation& act = *frame.act;
+  PyObject** locals = pyapi::localsPlus(act.frame);
+  PyObject** base = pyapi::stackBase(act.frame);
+  std::vector<Operand> localOperands(frame.locals.size(), Operand::null());
+  std::vector<Operand> stackOperands;
+  auto put = [&](Shadow shadow, PyObject* object, Operand& out) {
+    if (object == nullptr) shadow = Shadow::null();
+    if (!operandOf(shadow, object, out)) {
+      out = Operand::null();
+      state.rebuildable = false;
+    }
+  };
+  put(frame.functionShadow, frame.function.get(), state.function);
+  for (size_t i = 0; i < frame.locals.size(); ++i) put(frame.locals[i], locals[i], localOperands[i]);
+  size_t depth = frame.stack.size() - popped;
+  stackOperands.resize(depth + extra.size(), Operand::null());
+  for (size_t i = 0; i < depth; ++i) put(frame.stack[i], base[i], stackOperands[i]);
+  for (size_t i = 0; i < extra.size(); ++i) {
+    if (extra[i].kind == ShadowKind::kConst || !operandOf(extra[i], nullptr, stackOperands[depth + i])) {
+      state.rebuildable = false;
+    }
+  }
+  return document_.trace.addState(state, localOperands, stackOperands);
+}
+
+ir::StateId Recorder::stateBefore() {
+  if (cachedState_ != ir::kNone) return cachedState_;
+  KINTSUGI_CHECK(!executed_ && current_->stack.size() == depthBefore_, "a snapshot after the instruction has run");
+  cachedState_ = makeState(*current_, instr_->start, 0, {}, ir::ReturnAction::kPush, Operand::null());
+  return cachedState_;
+}
+
+CallSite Recorder::callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra, ir::ReturnAction action) {
+  CallSite site;
+  site.instr = &instr;
+  site.popped = popped;
+  site.extra = std::move(extra);
+  site.action = action;
+  return site;
+}
+
+ir::StateId Recorder::callerState(ShadowFrame& frame) {
+  if (frame.caller == nullptr) return ir::kNone;
+  CallSite& site = frame.site;
+  if (site.state != ir::kNone && site.epoch == epoch_) return site.state;
+  Operand replacement = Operand::null();
+  KINTSUGI_CHECK(site.instr != nullptr || !frame.rebuildable, "a frame without a call site");
+  if (site.action == ir::ReturnAction::kReplace &&
+      !operandOf(site.replacement, site.replacementObject.get(), replacement)) {
+    frame.rebuildable = false;
+  }
+  int32_t pc = site.instr != nullptr ? site.instr->next : 0;
+  site.state = makeState(*frame.caller, pc, site.popped, site.extra, site.action, replacement);
+  site.epoch = epoch_;
+  return site.state;
+}
+
+bool Recorder::escape(Shadow& shadow, PyObject* object) {
+  if (shadow.isValue() && !torchapi::isTensor(object)) return true;
+  if (!shadow.isVirtual()) return true;
+  Virtual& v = virtualOf(shadow);
+  if (v.value != ir::kNone) return true;
+  // Parts first: each mutable one must be one object for everybody who will see it.
+  std::vector<std::pair<Shadow, PyObject*>> parts;
+  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
+    for (size_t i = 0; i < v.parts.size(); ++i) {
+      parts.emplace_back(v.parts[i], PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i));
+    }
+  } else if (v.kind == VirtualKind::kCell) {
+    parts.emplace_back(v.parts[0], PyCell_GET(object));
+  } else {
+    for (size_t i = 0; i < v.parts.size() && i < v.partObjects.size(); ++i) {
+      parts.emplace_back(v.parts[i], v.partObjects[i].get());
+    }
+    for (PyObject* shadows : {v.entries.get(), v.attrs.get()}) {
+      PyObject *key, *encoded;
+      Py_ssize_t at = 0;
+      while (shadows && PyDict_Next(shadows, &at, &key, &encoded)) {
+        Shadow part = decode(encoded);
+        if (part.isVirtual()) parts.emplace_back(part, virtualOf(part).object.get());
+      }
+    }
+  }
+  for (auto& [part, real] : parts) {
+    if (part.isVirtual() && !escape(part, real)) return false;
+  }
+  auto recipe = recipeOf(shadow.id);
+  if (!recipe) {
+    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    return false;
+  }
+  ir::StateId snap = stateBefore();
+  size_t at = emit(ir::Op::kBuild, {Operand::recipe(*recipe)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
+  v.value = document_.trace.code[at].firstResult;
+  ++epoch_;
+  return true;
+}
+
+}  // namespace kintsugi::capture

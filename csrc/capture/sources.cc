@@ -1,0 +1,341 @@
+// Recorder: constants, sources and guards (DESIGN rules 1 and 2).
+#include "capture/recorder.h"
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+namespace {
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  a ^= b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2);
+  a *= 0xff51afd7ed558ccdull;
+  return a ^ (a >> 33);
+}
+
+bool isImmutableParent(SourceKind kind) {
+  switch (kind) {
+    case SourceKind::kType:
+    case SourceKind::kTupleItem:
+    case SourceKind::kClosure:
+    case SourceKind::kGlobals:
+    case SourceKind::kBuiltins:
+    case SourceKind::kMethodFunction:
+    case SourceKind::kMethodSelf:
+    case SourceKind::kPartial:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool isRoot(SourceKind kind) {
+  return kind == SourceKind::kArg || kind == SourceKind::kPinned || kind == SourceKind::kValue;
+}
+
+}  // namespace
+
+ir::ConstId Recorder::constId(PyObject* object) {
+  auto [it, fresh] = constIds_.try_emplace(object, static_cast<ir::ConstId>(consts_.size()));
+  if (fresh) consts_.push_back(pyapi::newRef(object));
+  return it->second;
+}
+
+bool Recorder::isPlain(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return object == Py_None || type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
+         type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type || type == &PyEllipsis_Type ||
+         object == Py_NotImplemented;
+}
+
+// Plain, or a tuple of such: pinned by one compare.
+bool Recorder::isPlainDeep(PyObject* object) {
+  if (isPlain(object)) return true;
+  if (!PyTuple_CheckExact(object)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    if (!isPlainDeep(PyTuple_GET_ITEM(object, i))) return false;
+  }
+  return true;
+}
+
+Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index, PyObject* object) {
+  guard::BlockId block = 0;
+  if (kind == SourceKind::kValue) {
+    block = block_;
+  } else if (!isRoot(kind)) {
+    block = document_.sources.nodes[parent].block;
+    if (!isImmutableParent(kind)) block = std::max(block, staleBlock_);
+  }
+  uint64_t hash = mix(parent == ir::kNone ? 17 : sourceHashes_[parent], static_cast<uint64_t>(kind) + 1);
+  if (key != nullptr) {
+    hash = mix(hash, PyUnicode_CheckExact(key) || PyLong_CheckExact(key) ? static_cast<uint64_t>(PyObject_Hash(key))
+                                                                         : reinterpret_cast<uint64_t>(key));
+  }
+  hash = mix(hash, static_cast<uint64_t>(index));
+  auto [it, fresh] = sourceNodes_.try_emplace(mix(hash, block), static_cast<ir::SourceId>(sourceHashes_.size()));
+  ir::SourceId id = it->second;
+  if (!fresh) {
+    if (sourceObjects_[id] != object) {
+      if (isPlain(object)) {  // equal, but another object: an attribute that C code computes, say
+        kept_.push_back(pyapi::newRef(object));
+        return Shadow::source(id);
+      }
+      abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+      return Shadow::constant();
+    }
+    if (sourceShadows_[id].kind != ShadowKind::kNull) return sourceShadows_[id];
+    return Shadow::source(id);
+  }
+  guard::SourceNode node;
+  node.kind = kind;
+  node.parent = parent;
+  node.key = key ? constId(key) : ir::kNone;
+  node.index = index;
+  node.block = block;
+  document_.sources.nodes.push_back(node);
+  sourceHashes_.push_back(hash);
+  sourceObjects_.push_back(object);
+  sourceShadows_.push_back(Shadow::null());
+  kept_.push_back(pyapi::newRef(object));
+  Shadow result = describeSource(id, kind, object);
+  sourceShadows_[id] = result;
+  return result;
+}
+
+// A source was read for the first time: aliases, tensors and numbers that vary get their shadows.
+Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* object) {
+  if (isPlain(object)) {
+    bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object);
+    if (number && options_.dynamicSources && options_.dynamicSources->contains(sourceHashes_[id])) {
+      int overflow = 0;
+      if (PyLong_CheckExact(object)) PyLong_AsLongLongAndOverflow(object, &overflow);
+      if (overflow == 0) return numberInput(id, object);
+    }
+    return Shadow::source(id);
+  }
+  auto virt = virtualIds_.find(object);
+  if (virt != virtualIds_.end()) {
+    // An object of this trace is found in the old heap, where nothing that we know of has put it.
+    abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+    return Shadow::constant();
+  }
+  auto [it, fresh] = sourceIds_.try_emplace(object, id);
+  Shadow result = Shadow::source(id);
+  if (!fresh) {
+    guard(GuardKind::kSame, id, ir::kNone, 0, it->second);
+    result = Shadow::source(it->second);
+  }
+  if (torchapi::isTensor(object) && kind != SourceKind::kValue) return tensorShadow(object, Shadow::source(id));
+  if (fresh && !overlays_.empty()) guardDistinct(id, object);
+  return result;
+}
+
+// Two sources that are different objects now must stay so where the trace writes to one of them.
+void Recorder::guardDistinct(ir::SourceId id, PyObject* object) {
+  for (auto& [written, overlay] : overlays_) {
+    if (written == object || Py_TYPE(written) != Py_TYPE(object)) continue;
+    auto it = sourceIds_.find(written);
+    if (it != sourceIds_.end()) guard(GuardKind::kNotSame, id, ir::kNone, 0, it->second);
+  }
+}
+
+Shadow Recorder::numberInput(ir::SourceId id, PyObject* object) {
+  guard(GuardKind::kType, id, constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  ir::Type type{PyLong_CheckExact(object) ? ir::TypeKind::kInt : ir::TypeKind::kFloat, ir::kNone};
+  size_t at = emit(ir::Op::kInput, {ir::Operand::source(id)}, {type}, ir::kNone);
+  return Shadow::value(document_.trace.code[at].firstResult);
+}
+
+Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
+  if (shadow.isValue()) return shadow;
+  auto known = ops_.valueOf(tensor);
+  torchapi::TensorInfo info;
+  if (shadow.isSource() || shadow.isConst()) {
+    ir::SourceId source = sourceOf(shadow, tensor);
+    bool fromStep = document_.sources.nodes[source].kind == SourceKind::kValue;
+    info = torchapi::tensorInfoOf(tensor);
+    guardType(Shadow::source(source), tensor);
+    if (!info.plain || !torchapi::isExactTensorType(Py_TYPE(tensor))) {
+      abort(diag::Code::KTG0301, {Py_TYPE(tensor)->tp_name});
+      return Shadow::constant();
+    }
+    ir::Type type{ir::TypeKind::kTensor, ir::kNone};
+    if (!fromStep) {
+      type.meta = ops_.internMeta(document_.trace, info);
+      guard(GuardKind::kTensor, source, ir::kNone, type.meta);
+    }
+    if (known) return Shadow::value(*known);
+    size_t at = emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
+    ir::ValueId value = document_.trace.code[at].firstResult;
+    ops_.bind(tensor, value, !fromStep);
+    return Shadow::value(value);
+  }
+  KINTSUGI_CHECK(known.has_value(), "a tensor without a value");
+  return Shadow::value(*known);
+}
+
+Shadow Recorder::pinnedRoot(PyObject* object) {
+  return readSource(SourceKind::kPinned, ir::kNone, object, 0, object);
+}
+
+ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
+  if (shadow.isSource()) return shadow.id;
+  KINTSUGI_CHECK(shadow.isConst(), "no source for a shadow of kind ", int(shadow.kind));
+  auto it = sourceIds_.find(object);
+  if (it != sourceIds_.end() && document_.sources.nodes[it->second].kind == SourceKind::kPinned) return it->second;
+  // The node itself, even where the object is known by another path too (describeSource has guarded that).
+  readSource(SourceKind::kPinned, ir::kNone, object, 0, object);
+  uint64_t hash = mix(mix(mix(17, static_cast<uint64_t>(SourceKind::kPinned) + 1),
+                          PyUnicode_CheckExact(object) || PyLong_CheckExact(object)
+                              ? static_cast<uint64_t>(PyObject_Hash(object))
+                              : reinterpret_cast<uint64_t>(object)),
+                      0);
+  return sourceNodes_.at(mix(hash, 0));
+}
+
+void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number, ir::SourceId other) {
+  guard::BlockId block = source == ir::kNone ? staleBlock_ : document_.sources.nodes[source].block;
+  if (other != ir::kNone) block = std::max(block, document_.sources.nodes[other].block);
+  uint64_t hash = mix(mix(mix(static_cast<uint64_t>(kind) * 31 + block, source), key), mix(number, other));
+  if (!guardKeys_.insert(hash).second) return;
+  document_.guards.guards.push_back({kind, block, source, other, key, number});
+}
+
+void Recorder::guardType(Shadow shadow, PyObject* object) {
+  if (!shadow.isSource()) return;
+  guard(GuardKind::kType, shadow.id, constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+}
+
+bool Recorder::isVersioned(PyTypeObject* type) {
+  static PyObject* probe = PyUnicode_InternFromString("__kintsugi_probe__");
+  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) _PyType_Lookup(type, probe);
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+}
+
+void Recorder::guardTypeVersion(PyTypeObject* type) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;  // static types do not change
+  if (!isVersioned(type)) {
+    abort(diag::Code::KTG0000, {"no version tag left for a type"});
+    return;
+  }
+  guard(GuardKind::kTypeVersion, ir::kNone, constId(reinterpret_cast<PyObject*>(type)));
+}
+
+void Recorder::guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) {
+  if (!shadow.isSource()) return;
+  guardType(shadow, object);
+  guard(GuardKind::kLength, shadow.id, ir::kNone, length);
+}
+
+bool Recorder::pin(Shadow& shadow, PyObject* object) {
+  switch (shadow.kind) {
+    case ShadowKind::kNull:
+    case ShadowKind::kConst:
+      return true;
+    case ShadowKind::kSource:
+      if (isPlainDeep(object)) {
+        guard(GuardKind::kEquals, shadow.id, constId(object));
+      } else {
+        guard(GuardKind::kIs, shadow.id, constId(object));
+      }
+      shadow = Shadow::constant();
+      return true;
+    case ShadowKind::kValue:
+      if (torchapi::isTensor(object)) {
+        abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+        return false;
+      }
+      if (!guardScalar(shadow.id, object)) return false;
+      shadow = Shadow::constant();
+      return true;
+    case ShadowKind::kVirtual: {
+      if (virtualOf(shadow).kind == VirtualKind::kRange) return true;
+      if (!pinDeep(shadow, object)) return false;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
+  if (shadow.kind == ShadowKind::kNull) return true;
+  if (torchapi::isTensor(object)) {
+    shadow = tensorShadow(object, shadow);
+    return live_;
+  }
+  if (shadow.isVirtual()) return pinVirtual(shadow, object);
+  bool sequence = PyTuple_Check(object) || PyList_Check(object);
+  if (shadow.isSource() && sequence && !isPlainDeep(object)) {
+    auto elements = elementsOf(shadow, object);
+    if (!elements) return false;
+    for (size_t i = 0; i < elements->size(); ++i) {
+      PyObject* item = PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
+      if (!pinDeep((*elements)[i], item)) return false;
+    }
+    return true;
+  }
+  if (shadow.isSource() && PyDict_Check(object)) {
+    abort(diag::Code::KTG0302, {"dict"});
+    return false;
+  }
+  return pin(shadow, object);
+}
+
+bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
+  Virtual& v = virtualOf(shadow);
+  switch (v.kind) {
+    case VirtualKind::kTuple:
+    case VirtualKind::kList:
+      for (size_t i = 0; i < v.parts.size(); ++i) {
+        PyObject* item = PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
+        Shadow part = v.parts[i];
+        if (!pinDeep(part, item)) return false;
+        v.parts[i] = part;
+      }
+      return true;
+    case VirtualKind::kSlice: {
+      auto* slice = reinterpret_cast<PySliceObject*>(object);
+      PyObject* parts[] = {slice->start, slice->stop, slice->step};
+      for (size_t i = 0; i < 3; ++i) {
+        Shadow part = v.parts[i];
+        if (!pinDeep(part, parts[i])) return false;
+        v.parts[i] = part;
+      }
+      return true;
+    }
+    case VirtualKind::kRange:
+    case VirtualKind::kSet:
+      return true;
+    case VirtualKind::kDict: {
+      PyObject *key, *value;
+      Py_ssize_t at = 0;
+      while (PyDict_Next(object, &at, &key, &value)) {
+        auto part = entryOf(v, key);
+        if (!part || !pinDeep(*part, value)) return false;
+        setEntry(v, key, *part);
+      }
+      return true;
+    }
+    default:
+      // The identity of an object made here means nothing to a C function that we model; its parts might.
+      abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+      return false;
+  }
+}
+
+bool Recorder::pinMeta(Shadow tensor, PyObject* object) {
+  if (ops_.metaIsStatic(tensor.id)) return true;
+  ir::StateId snap = stateBefore();
+  if (!document_.trace.states[snap].rebuildable) {
+    abort(diag::Code::KTG0103, {"metadata of a tensor that is known only at run time"});
+    return false;
+  }
+  ir::MetaId meta = ops_.internMeta(document_.trace, torchapi::tensorInfoOf(object));
+  emit(ir::Op::kGuardMeta, {ir::Operand::value(tensor.id), ir::Operand::integer(meta)}, {}, snap);
+  ops_.bind(object, tensor.id, true);
+  return true;
+}
+
+}  // namespace kintsugi::capture

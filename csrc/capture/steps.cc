@@ -1,0 +1,343 @@
+// Recorder: writing instructions: in-line guards, opaque and modelled calls, torch operations.
+#include "capture/recorder.h"
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+using ir::Op;
+using ir::Operand;
+using ir::Type;
+using ir::TypeKind;
+
+size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results, ir::StateId snap) {
+  return document_.trace.append(op, operands, results, snap);
+}
+
+bool Recorder::guardTruth(ir::ValueId value, bool truth) {
+  ir::StateId snap = stateBefore();
+  if (!document_.trace.states[snap].rebuildable) {
+    abort(diag::Code::KTG0103, {"a branch on a value known only at run time"});
+    return false;
+  }
+  emit(truth ? Op::kGuardTrue : Op::kGuardFalse, {Operand::value(value)}, {}, snap);
+  return true;
+}
+
+bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
+  if (document_.trace.values[value].kind == TypeKind::kObject) {
+    abort(diag::Code::KTG0302, {Py_TYPE(number)->tp_name});
+    return false;
+  }
+  ir::StateId snap = stateBefore();
+  if (!document_.trace.states[snap].rebuildable) {
+    abort(diag::Code::KTG0103, {"a number known only at run time"});
+    return false;
+  }
+  if (!pinnedScalars_.insert(value).second) return true;
+  Operand expected;
+  if (PyBool_Check(number)) {
+    expected = Operand::boolean(number == Py_True);
+  } else if (PyLong_Check(number)) {
+    expected = Operand::integer(PyLong_AsLongLong(number));
+  } else {
+    expected = Operand::number(PyFloat_AsDouble(number));
+  }
+  emit(Op::kGuardValue, {Operand::value(value), expected}, {}, snap);
+  return true;
+}
+
+// The guards on what an opaque step returned or may have changed run right after it, with the state in which the next
+// instruction begins.
+void Recorder::flushBlock() {
+  blockPending_ = false;
+  ir::StateId snap = stateBefore();
+  emit(Op::kGuardBlock, {Operand::integer(block_)}, {}, snap);
+}
+
+void Recorder::stale() {
+  staleBlock_ = block_;
+  guard::Guard state{guard::GuardKind::kGlobalState, block_, ir::kNone, ir::kNone, ir::kNone, 0};
+  globalStates_.push_back(torchapi::GlobalState::current());
+  state.number = static_cast<int64_t>(globalStates_.size());
+  document_.guards.guards.push_back(state);
+}
+
+// A block that checks something needs a snapshot that can be rebuilt.
+void Recorder::checkBlocks() {
+  std::vector<bool> guarded(block_ + 1, false);
+  for (const guard::Guard& g : document_.guards.guards) guarded[g.block] = true;
+  for (const guard::SourceNode& node : document_.sources.nodes) {
+    if (node.kind != guard::SourceKind::kValue) guarded[node.block] = true;
+  }
+  for (const ir::Instruction& ins : document_.trace.code) {
+    if (ins.op != Op::kGuardBlock) continue;
+    auto block = static_cast<size_t>(document_.trace.operandsOf(ins)[0].i);
+    if (!guarded[block] || document_.trace.states[ins.snap].rebuildable) continue;
+    abort(diag::Code::KTG0103, {"after an opaque step"});
+    ir::ConstId code = document_.trace.states[ins.snap].code;
+    abortedIn_ = document_.trace.states[ins.snap].parent == ir::kNone ? nullptr : consts_[code].get();
+    return;
+  }
+}
+
+namespace {
+
+std::string nameOf(PyObject* callable) {
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
+  if (!name || !PyUnicode_Check(name.get())) {
+    PyErr_Clear();
+    return Py_TYPE(callable)->tp_name;
+  }
+  return PyUnicode_AsUTF8(name.get());
+}
+
+}  // namespace
+
+bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& operands) {
+  Operand callee;
+  Shadow callable = ctx.callableShadow;
+  if (callable.isSource() && !pin(callable, ctx.callable)) return false;
+  if (kind == CallKind::kOpaque && callable.isVirtual() && !escape(callable, ctx.callable)) return false;
+  if (!operandOf(callable, ctx.callable, callee)) {
+    abort(diag::Code::KTG0302, {nameOf(ctx.callable)});
+    return false;
+  }
+  operands.push_back(callee);
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows[i];
+    if (torchapi::isTensor(ctx.args[i])) shadow = tensorShadow(ctx.args[i], shadow);
+    if (kind == CallKind::kOpaque && !escape(shadow, ctx.args[i])) return false;
+    Operand operand;
+    if (!live_ || !operandOf(shadow, ctx.args[i], operand)) {
+      abort(diag::Code::KTG0302, {Py_TYPE(ctx.args[i])->tp_name});
+      return false;
+    }
+    operands.push_back(operand);
+  }
+  return true;
+}
+
+Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands, ir::StateId snap,
+                            PyObject* result) {
+  Op op = kind == CallKind::kOpaque ? Op::kCall : kind == CallKind::kKnown ? Op::kCallKnown : Op::kCallPure;
+  size_t at = emit(op, operands, {{TypeKind::kObject, ir::kNone}}, snap);
+  ir::ValueId value = document_.trace.code[at].firstResult;
+  if (ctx.kwnames != nullptr) {
+    std::vector<Operand> names;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ctx.kwnames); ++i) {
+      names.push_back(document_.trace.stringOperand(PyUnicode_AsUTF8(PyTuple_GET_ITEM(ctx.kwnames, i))));
+    }
+    Operand list = document_.trace.listOperand(names);
+    document_.trace.code[at].kwCount = list.count;
+    document_.trace.code[at].kwNames = list.id;
+  }
+  ++block_;
+  blockPending_ = true;
+  if (kind == CallKind::kOpaque) stale();
+  return readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
+}
+
+Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
+  std::vector<Operand> operands;
+  if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
+  ir::StateId snap = stateBefore();
+  std::vector<pyapi::Ref<>> alive;  // the instruction consumes its arguments
+  for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args[i]));
+  std::vector<PyObject*> args(ctx.args, ctx.args + ctx.total());
+  ctx.args = args.data();
+  if (kind == CallKind::kOpaque && reason != nullptr) noteBreak(diag::Code::KTG0101, {nameOf(ctx.callable)});
+  Flow flow;
+  {
+    Paused paused(*this);
+    flow = execute(ctx.act, ctx.instr);
+  }
+  if (flow == Flow::kRaise) {
+    unsafeException_ = true;
+    return flow;
+  }
+  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(1) : Py_None);
+  if (kind == CallKind::kOpaque) forgetEscaped(ctx);
+  return flow;
+}
+
+// What was handed to unknown code is an old object from now on: its parts are read again, under guards.
+void Recorder::forgetEscaped(CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (torchapi::isTensor(ctx.args[i])) {
+      if (auto value = ops_.valueOf(ctx.args[i])) ops_.forgetStaticMeta(*value);
+    }
+  }
+  for (auto& v : virtuals_) {
+    bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict || v->kind == VirtualKind::kSet ||
+                       v->kind == VirtualKind::kInstance || v->kind == VirtualKind::kCell;
+    if (v->value == ir::kNone || !mutableKind) continue;
+    v->kind = VirtualKind::kOpaque;
+  }
+  for (auto& [object, overlay] : overlays_) {
+    PyDict_Clear(overlay.attrs.get());
+    PyDict_Clear(overlay.entries.get());
+    overlay.dirty = false;
+  }
+}
+
+Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!pinDeep(pinned[i], ctx.args[i])) return execute(ctx.act, ctx.instr);
+  }
+  ctx.shadows = pinned.data();
+  std::vector<Operand> operands;
+  Shadow callable = ctx.callableShadow;
+  if (callable.isSource() && !pin(callable, ctx.callable)) return execute(ctx.act, ctx.instr);
+  constNumbers_ = ctx.metaPure;
+  for (size_t i = 0; ctx.metaPure && i < ctx.total(); ++i) {
+    if (torchapi::isTensor(ctx.args[i]) && !pinMeta(pinned[i], ctx.args[i])) return execute(ctx.act, ctx.instr);
+  }
+  ir::StateId snap = stateBefore();
+  // The operands of the fallback must be taken before the call: it may consume the arguments.
+  CallContext fallback = ctx;
+  fallback.callableShadow = callable;
+  bool haveOperands = quietOperands(fallback, operands);
+  torchTainted_ = false;
+  ++torchDepth_;
+  ops_.resume();
+  Flow flow = execute(ctx.act, ctx.instr);
+  ops_.pause();
+  --torchDepth_;
+  if (flow == Flow::kRaise) {
+    ops_.discard();
+    unsafeException_ = true;
+    return flow;
+  }
+  PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;
+  torchapi::DrainResult drained;
+  if (!torchTainted_) {
+    drained = ops_.drain(document_.trace, snap);
+    if (drained.status == torchapi::DrainResult::kOk) {
+      auto shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
+      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue()) shadow = std::nullopt;
+      if (shadow && scalarsExplained(object, drained)) {
+        result = *shadow;
+        return flow;
+      }
+      undo(drained);
+    }
+  }
+  ops_.discard();
+  if (!haveOperands) {
+    abort(diag::Code::KTG0301, {nameOf(ctx.callable)});
+    return flow;
+  }
+  result = appendCall(fallback, torchTainted_ ? CallKind::kOpaque : CallKind::kKnown, operands, snap, object);
+  return flow;
+}
+
+// a, b = tensor: the instruction pushes `pushed` tensors that it made.
+Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed) {
+  ShadowFrame& frame = *current_;
+  PyObject* object = act.peek(1);
+  frame.top() = tensorShadow(object, frame.top());
+  if (!live_ || !pinMeta(frame.top(), object)) return execute(act, instr);
+  ir::StateId snap = stateBefore();
+  ++torchDepth_;
+  ops_.resume();
+  Flow flow = execute(act, instr);
+  ops_.pause();
+  --torchDepth_;
+  if (flow != Flow::kNext) {
+    ops_.discard();
+    unsafeException_ = true;
+    return flow;
+  }
+  torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
+  frame.drop(1);
+  for (int i = pushed; i >= 1; --i) {
+    auto value = drained.status == torchapi::DrainResult::kOk ? ops_.valueOf(act.peek(i)) : std::nullopt;
+    if (!value) abort(diag::Code::KTG0301, {"unpacking"});
+    frame.push(value ? Shadow::value(*value) : Shadow::constant());
+  }
+  return flow;
+}
+
+// The operands of a call without side effects on the recording: used when the call may not need them.
+bool Recorder::quietOperands(CallContext& ctx, std::vector<Operand>& operands) {
+  Operand operand;
+  if (!operandOf(ctx.callableShadow, ctx.callable, operand)) return false;
+  operands.push_back(operand);
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!operandOf(ctx.shadows[i], ctx.args[i], operand)) return false;
+    operands.push_back(operand);
+  }
+  return true;
+}
+
+// Numbers that a torch call read from tensors must be its result and nothing else; what they decided inside is hidden.
+bool Recorder::scalarsExplained(PyObject* result, const torchapi::DrainResult& drained) {
+  if (drained.scalars.empty()) return true;
+  return drained.scalars.size() == 1 && (PyLong_Check(result) || PyFloat_Check(result));
+}
+
+// Takes the instructions of the last drain back out of the trace.
+void Recorder::undo(const torchapi::DrainResult& drained) {
+  auto& code = document_.trace.code;
+  for (size_t i = 0; i < drained.count; ++i) {
+    ir::Instruction& ins = code[code.size() - 1 - i];
+    for (uint32_t r = 0; r < ins.resultCount; ++r) ops_.forget(ins.firstResult + r);
+  }
+  code.resize(code.size() - drained.count);
+}
+
+std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::DrainResult& drained) {
+  if (result == Py_None || PyType_Check(result)) return Shadow::constant();
+  if (torchapi::isTensor(result)) {
+    auto value = ops_.valueOf(result);
+    if (!value) return std::nullopt;
+    return Shadow::value(*value);
+  }
+  if (PyLong_Check(result) || PyFloat_Check(result)) {
+    for (const auto& scalar : drained.scalars) {
+      bool isBool = PyBool_Check(result);
+      if (isBool && scalar.kind == TypeKind::kBool && (result == Py_True) == (scalar.i != 0)) {
+        return Shadow::value(scalar.value);
+      }
+      if (!isBool && PyLong_Check(result) && scalar.kind == TypeKind::kInt && PyLong_AsLongLong(result) == scalar.i) {
+        return Shadow::value(scalar.value);
+      }
+      if (PyFloat_Check(result) && scalar.kind == TypeKind::kFloat) return Shadow::value(scalar.value);
+    }
+    PyErr_Clear();
+    return drained.scalars.empty() && constNumbers_ ? std::optional<Shadow>(Shadow::constant()) : std::nullopt;
+  }
+  if (PyTuple_Check(result) || PyList_CheckExact(result)) {
+    std::vector<Shadow> parts;
+    for (Py_ssize_t i = 0; i < Py_SIZE(result); ++i) {
+      auto part = adoptResult(PyTuple_Check(result) ? PyTuple_GET_ITEM(result, i) : PyList_GET_ITEM(result, i), drained);
+      if (!part) return std::nullopt;
+      parts.push_back(*part);
+    }
+    if (PyTuple_Check(result)) {
+      if (isPlainTuple(result)) return Shadow::constant();  // torch.Size and the like
+      return tupleOf(result, std::move(parts));
+    }
+    Shadow list = newVirtual(VirtualKind::kList, result);
+    virtualOf(list).parts = std::move(parts);
+    return list;
+  }
+  if (auto known = knownObject(result)) return known;
+  const char* name = Py_TYPE(result)->tp_name;
+  if (PyUnicode_CheckExact(result) || std::string_view(name) == "torch.dtype" ||
+      std::string_view(name) == "torch.device" || std::string_view(name) == "torch.layout" ||
+      std::string_view(name) == "torch.memory_format") {
+    return Shadow::constant();
+  }
+  return std::nullopt;
+}
+
+bool Recorder::isPlainTuple(PyObject* tuple) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    if (!isPlainDeep(PyTuple_GET_ITEM(tuple, i))) return false;
+  }
+  return true;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,197 @@
+// Recorder: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has written to.
+#include "capture/recorder.h"
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+PyObject* Recorder::encode(Shadow shadow) {
+  return PyLong_FromUnsignedLongLong((static_cast<uint64_t>(shadow.kind) << 32) | shadow.id);
+}
+
+Shadow Recorder::decode(PyObject* encoded) {
+  uint64_t bits = PyLong_AsUnsignedLongLong(encoded);
+  return {static_cast<ShadowKind>(bits >> 32), static_cast<uint32_t>(bits)};
+}
+
+Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
+  auto v = std::make_unique<Virtual>();
+  v->kind = kind;
+  v->object = pyapi::newRef(object);
+  if (kind == VirtualKind::kDict || kind == VirtualKind::kInstance) {
+    v->entries = pyapi::steal(PyDict_New());
+    v->attrs = pyapi::steal(PyDict_New());
+  }
+  auto id = static_cast<uint32_t>(virtuals_.size());
+  virtuals_.push_back(std::move(v));
+  virtualIds_[object] = id;
+  return Shadow::virt(id);
+}
+
+Shadow Recorder::newCell(PyObject* cell, Shadow content) {
+  Shadow shadow = newVirtual(VirtualKind::kCell, cell);
+  virtualOf(shadow).parts = {content};
+  return shadow;
+}
+
+std::optional<Shadow> Recorder::knownObject(PyObject* object) {
+  auto it = virtualIds_.find(object);
+  if (it != virtualIds_.end()) return Shadow::virt(it->second);
+  if (torchapi::isTensor(object)) {
+    if (auto value = ops_.valueOf(object)) return Shadow::value(*value);
+  }
+  auto source = sourceIds_.find(object);
+  if (source != sourceIds_.end()) {
+    Shadow known = sourceShadows_[source->second];
+    return known.kind == ShadowKind::kNull ? Shadow::source(source->second) : known;
+  }
+  return std::nullopt;
+}
+
+bool Recorder::setEntry(Virtual& v, PyObject* key, Shadow value) {
+  pyapi::Ref<> encoded = pyapi::steal(encode(value));
+  touched(v);
+  return encoded && PyDict_SetItem(v.entries.get(), key, encoded.get()) == 0;
+}
+
+std::optional<Shadow> Recorder::entryOf(Virtual& v, PyObject* key) {
+  PyObject* encoded = v.entries ? PyDict_GetItemWithError(v.entries.get(), key) : nullptr;
+  if (encoded == nullptr) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  return decode(encoded);
+}
+
+bool Recorder::setAttrShadow(Virtual& v, PyObject* name, Shadow value) {
+  pyapi::Ref<> encoded = pyapi::steal(encode(value));
+  touched(v);
+  return encoded && PyDict_SetItem(v.attrs.get(), name, encoded.get()) == 0;
+}
+
+Shadow Recorder::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
+  if (PyTuple_CheckExact(tuple) && PyTuple_GET_SIZE(tuple) == 0) return Shadow::constant();
+  bool constant = true;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    constant = constant && parts[i].isConst() && isPlainDeep(PyTuple_GET_ITEM(tuple, i));
+  }
+  if (constant && PyTuple_CheckExact(tuple)) return Shadow::constant();
+  Shadow shadow = newVirtual(VirtualKind::kTuple, tuple);
+  virtualOf(shadow).parts = std::move(parts);
+  return shadow;
+}
+
+std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) {
+  PyObject* item = PyTuple_Check(sequence) ? PyTuple_GET_ITEM(sequence, index) : PyList_GET_ITEM(sequence, index);
+  switch (shadow.kind) {
+    case ShadowKind::kVirtual: {
+      Virtual& v = virtualOf(shadow);
+      if (v.kind != VirtualKind::kTuple && v.kind != VirtualKind::kList) return std::nullopt;
+      if (static_cast<size_t>(index) >= v.parts.size()) return std::nullopt;
+      return v.parts[index];
+    }
+    case ShadowKind::kConst:
+      if (isPlain(item)) return Shadow::constant();
+      if (isPlainDeep(item)) return Shadow::constant();
+      if (PyTuple_CheckExact(sequence) && (PyType_Check(item) || PyFunction_Check(item) || PyCFunction_Check(item))) {
+        return Shadow::constant();  // the tuple is immutable: so is which object this is
+      }
+      [[fallthrough]];
+    case ShadowKind::kSource: {
+      if (Overlay* overlay = overlayOf(sequence)) {
+        (void)overlay;
+        abort(diag::Code::KTG0303, {Py_TYPE(sequence)->tp_name});
+        return std::nullopt;
+      }
+      ir::SourceId source = sourceOf(shadow, sequence);
+      guardType(Shadow::source(source), sequence);
+      return readSource(PyTuple_Check(sequence) ? SourceKind::kTupleItem : SourceKind::kListItem, source, nullptr,
+                        index, item);
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<std::vector<Shadow>> Recorder::elementsOf(Shadow shadow, PyObject* sequence) {
+  if (!PyTuple_Check(sequence) && !PyList_Check(sequence)) return std::nullopt;
+  Py_ssize_t n = Py_SIZE(sequence);
+  if (shadow.isSource() || (shadow.isConst() && PyList_Check(sequence))) {
+    ir::SourceId source = sourceOf(shadow, sequence);
+    guardLength(Shadow::source(source), sequence, n);
+  }
+  std::vector<Shadow> result;
+  result.reserve(n);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    auto part = elementOf(shadow, sequence, i);
+    if (!part) return std::nullopt;
+    result.push_back(*part);
+  }
+  return result;
+}
+
+Shadow Recorder::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) {
+  if (shadow.isVirtual()) {
+    auto entry = entryOf(virtualOf(shadow), key);
+    if (entry) return *entry;
+    abort(diag::Code::KTG0303, {"dict"});
+    return Shadow::constant();
+  }
+  if (Overlay* overlay = overlayOf(dict)) {
+    PyObject* encoded = overlay->entries ? PyDict_GetItemWithError(overlay->entries.get(), key) : nullptr;
+    if (encoded != nullptr) return decode(encoded);
+    PyErr_Clear();
+    if (overlay->dirty) {
+      abort(diag::Code::KTG0303, {"dict"});
+      return Shadow::constant();
+    }
+  }
+  ir::SourceId source = sourceOf(shadow, dict);
+  guardType(Shadow::source(source), dict);
+  return readSource(SourceKind::kDictItem, source, key, 0, value);
+}
+
+Recorder::Overlay* Recorder::overlayOf(PyObject* object) {
+  if (overlays_.empty()) return nullptr;
+  auto it = overlays_.find(object);
+  return it == overlays_.end() ? nullptr : &it->second;
+}
+
+Recorder::Overlay& Recorder::makeOverlay(PyObject* object) {
+  auto [it, fresh] = overlays_.try_emplace(object);
+  if (fresh) {
+    it->second.object = pyapi::newRef(object);
+    it->second.attrs = pyapi::steal(PyDict_New());
+    it->second.entries = pyapi::steal(PyDict_New());
+    // It must stay a different object from all others of its type that were read already.
+    auto self = sourceIds_.find(object);
+    if (self != sourceIds_.end()) {
+      for (auto& [other, id] : sourceIds_) {
+        if (other != object && Py_TYPE(other) == Py_TYPE(object) && !torchapi::isTensor(other) &&
+            document_.sources.nodes[id].kind != SourceKind::kPinned) {
+          guard(GuardKind::kNotSame, id, ir::kNone, 0, self->second);
+        }
+      }
+    }
+  }
+  return it->second;
+}
+
+std::optional<Shadow> Recorder::closureCell(ShadowFrame& frame, int index, PyObject* cell) {
+  if (frame.functionShadow.isVirtual()) {
+    auto known = knownObject(cell);
+    if (known) return known;
+  }
+  Shadow function = frame.functionShadow;
+  if (function.isVirtual()) {
+    Virtual& v = virtualOf(function);
+    if (v.parts.size() > 2 + static_cast<size_t>(index)) return v.parts[2 + index];
+    return std::nullopt;
+  }
+  ir::SourceId source = sourceOf(function, frame.function.get());
+  return readSource(SourceKind::kClosure, source, nullptr, index, cell);
+}
+
+}  // namespace kintsugi::capture

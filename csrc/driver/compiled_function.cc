@@ -1,0 +1,240 @@
+#include "driver/compiled_function.h"
+
+#include "diag/log.h"
+#include "driver/interpret_all.h"
+#include "driver/recording.h"
+#include "guard/document.h"
+#include "pyapi/frame.h"
+#include "support/check.h"
+
+namespace kintsugi::driver {
+
+namespace log = diag::log;
+
+Settings& settings() {
+  static Settings instance;
+  return instance;
+}
+
+namespace {
+
+// Room for the arguments with a bound self in front.
+class ArgumentBuffer {
+ public:
+  PyObject* const* with(PyObject* self, PyObject* const* args, size_t total) {
+    PyObject** data = inline_;
+    if (total + 1 > std::size(inline_)) {
+      heap_.resize(total + 1);
+      data = heap_.data();
+    }
+    data[0] = self;
+    for (size_t i = 0; i < total; ++i) data[i + 1] = args[i];
+    return data;
+  }
+
+ private:
+  PyObject* inline_[16];
+  std::vector<PyObject*> heap_;
+};
+
+std::string describeTrace(const ir::Trace& trace) {
+  std::string file = trace.file.substr(trace.file.rfind('/') + 1);
+  return file + ":" + std::to_string(trace.line) + " " + trace.function;
+}
+
+bool alreadyThere(const std::vector<diag::Diagnostic>& list, const diag::Diagnostic& d) {
+  for (const diag::Diagnostic& other : list) {
+    if (other.code == d.code && other.args == d.args && other.location.line == d.location.line &&
+        other.location.file == d.location.file) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+CompiledFunction::CompiledFunction(PyObject* fn, FunctionOptions options)
+    : fn_(pyapi::newRef(fn)), options_(std::move(options)) {
+  PyObject* callable = fn;
+  if (PyMethod_Check(callable)) {
+    self_ = pyapi::newRef(PyMethod_GET_SELF(callable));
+    callable = PyMethod_GET_FUNCTION(callable);
+  } else if (!PyFunction_Check(callable)) {
+    PyObject* method = capture::Recorder::specialMethod(Py_TYPE(callable), "__call__");
+    if (method != nullptr && PyFunction_Check(method)) {
+      self_ = pyapi::newRef(callable);
+      callable = method;
+    }
+  }
+  function_ = pyapi::newRef(callable);
+  if (!PyFunction_Check(callable)) {
+    eager_ = true;
+    addBreak(diag::Diagnostic(diag::Code::KTG0101, {Py_TYPE(callable)->tp_name}));
+  } else if (reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(callable))->co_flags &
+             (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) {
+    eager_ = true;
+    addBreak(diag::Diagnostic(diag::Code::KTG0110, {}));
+  }
+}
+
+PyObject* CompiledFunction::callEager(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  return PyObject_Vectorcall(function_.get(), args, nargs, kwnames);
+}
+
+PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  size_t nargs = PyVectorcall_NARGS(nargsf);
+  ArgumentBuffer buffer;
+  if (self_) {
+    size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+    args = buffer.with(self_.get(), args, total);
+    ++nargs;
+  }
+  // Inside a recording the frames themselves are wanted.
+  if (eager_ || isRecording()) return callEager(args, nargs, kwnames);
+  {
+    runtime::SlotBuffer slots;
+    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) {
+      try {
+        return trace->replay().run(*trace, args, slots.data());
+      } catch (const InternalError& error) {
+        trace->dead = true;
+        addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
+        if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
+        return nullptr;
+      }
+    }
+  }
+  return recordCall(args, nargs, kwnames);
+}
+
+PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  bool possible = !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
+                  torchapi::GlobalState::current().recordable();
+  if (!possible) return callEager(args, nargs, kwnames);
+  runtime::RecordingScope scope(cache_);
+  if (!scope) return callEager(args, nargs, kwnames);
+  learn(args, nargs, kwnames);
+  capture::RecorderOptions options;
+  options.maxInstructions = settings().traceLengthLimit;
+  options.reportCompiling = settings().reportCompiling;
+  options.dynamicSources = &dynamicSources_;
+  options.opaqueCodes = &opaqueCodes_;
+  RecordedCall recorded = record(options, function_.get(), args, nargs, kwnames);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (recorded.capture->failure) {
+    if (recorded.result != nullptr || recorded.capture->failure->code != diag::Code::KTG0111) {
+      noteFailure(*recorded.capture->failure, recorded.capture->failedIn);
+    }
+  } else if (recorded.result != nullptr) {
+    install(*recorded.capture);
+  }
+  recorded.capture.reset();
+  PyErr_Restore(type, value, traceback);
+  return recorded.result;
+}
+
+// Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
+void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  auto traces = cache_.traces();
+  if (traces.empty()) return;
+  for (auto& trace : traces) {
+    const runtime::Recording& recording = trace->recording();
+    if (recording.argCount != nargs) continue;
+    runtime::GuardFailure failure = trace->guards().explainFailure(0, args, nullptr);
+    Recompile report;
+    report.file = trace->trace().file;
+    report.line = trace->trace().line;
+    report.expected = failure.expected;
+    report.seen = failure.seen;
+    if (failure.guard != ir::kNone) {
+      const guard::Guard& g = recording.document.guards.guards[failure.guard];
+      report.guard = g.source == ir::kNone ? "global state"
+                                           : recording.document.sources.path(g.source, recording.document.trace.constTexts);
+      auto hashes = sourceHashes_.find(trace.get());
+      if (g.kind == guard::GuardKind::kEquals && hashes != sourceHashes_.end()) {
+        PyObject* expected = recording.consts[g.key].get();
+        if (PyLong_CheckExact(expected) || PyFloat_CheckExact(expected)) {
+          dynamicSources_.insert(hashes->second[g.source]);
+        }
+      }
+    }
+    if (log::enabled(log::Channel::kRecompiles)) {
+      diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
+      log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.message());
+    }
+    recompiles_.push_back(std::move(report));
+  }
+  (void)kwnames;
+}
+
+void CompiledFunction::addBreak(const diag::Diagnostic& diagnostic) {
+  if (!alreadyThere(breaks_, diagnostic)) breaks_.push_back(diagnostic);
+  if (log::enabled(log::Channel::kGraphBreaks)) log::emit(log::Channel::kGraphBreaks, diagnostic.format());
+}
+
+// A recording that failed inside an inlined function: next time that function is an opaque step. One that failed in the
+// entry itself leaves the callable to eager after a few tries (arguments may differ).
+void CompiledFunction::noteFailure(const diag::Diagnostic& diagnostic, PyObject* code) {
+  addBreak(diagnostic);
+  if (log::enabled(log::Channel::kTrace)) log::emit(log::Channel::kTrace, "[TRACE --- " + diagnostic.format() + "]");
+  ++failures_;
+  if (code != nullptr && opaqueCodes_.insert(code).second) {
+    opaqueCodeRefs_.push_back(pyapi::newRef(code));
+  } else if (code == nullptr || failures_ > settings().failureLimit) {
+    eager_ = cache_.traces().empty();
+  }
+}
+
+void CompiledFunction::install(capture::CaptureResult& capture) {
+  runtime::Recording recording;
+  recording.document = std::move(capture.document);
+  recording.consts = std::move(capture.consts);
+  recording.tensorInfos = std::move(capture.tensorInfos);
+  recording.globalStates = std::move(capture.globalStates);
+  recording.argCount = capture.argCount;
+  recording.kwNames = std::move(capture.kwNames);
+  for (const diag::Diagnostic& d : capture.breaks) {
+    addBreak(d);
+    recording.breaks.push_back({d});
+  }
+  try {
+    auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
+    cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
+    if (log::enabled(log::Channel::kTrace)) {
+      log::emit(log::Channel::kTrace, "[TRACE " + describeTrace(trace->trace()) + "] " +
+                                          std::to_string(trace->trace().code.size()) + " instructions, " +
+                                          std::to_string(trace->recording().document.guards.guards.size()) + " guards");
+    }
+    if (log::enabled(log::Channel::kGraphCode)) {
+      log::emit(log::Channel::kGraphCode, guard::print(trace->recording().document));
+    }
+    sourceHashes_[trace.get()] = std::move(capture.sourceHashes);
+    for (auto& old : cache_.insert(trace)) sourceHashes_.erase(old.get());
+  } catch (const InternalError& error) {
+    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
+  }
+}
+
+void CompiledFunction::reset() {
+  cache_.clear();
+  breaks_.clear();
+  recompiles_.clear();
+  dynamicSources_.clear();
+  opaqueCodes_.clear();
+  opaqueCodeRefs_.clear();
+  sourceHashes_.clear();
+  failures_ = 0;
+  eager_ = !PyFunction_Check(function_.get());
+}
+
+int CompiledFunction::traverse(visitproc visit, void* arg) {
+  Py_VISIT(fn_.get());
+  Py_VISIT(function_.get());
+  Py_VISIT(self_.get());
+  Py_VISIT(options_.backend.get());
+  return 0;
+}
+
+}  // namespace kintsugi::driver

@@ -1,0 +1,82 @@
+// A compiled callable: looks a call up in its trace cache, replays it, or records it.
+//
+// Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Threads: any number may
+// call it; the GIL is needed. Invalidation: traces go by eviction, reset() and when an object that they need has died.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "capture/recorder.h"
+#include "diag/diagnostic.h"
+#include "pyapi/ref.h"
+#include "runtime/trace_cache.h"
+
+namespace kintsugi::driver {
+
+// Process-wide settings that the core needs; written by kintsugi.config under the GIL.
+struct Settings {
+  size_t recompileLimit = 8;
+  size_t traceLengthLimit = 200000;
+  bool reportCompiling = true;
+  bool suppressErrors = true;
+  size_t failureLimit = 16;  // recordings of one callable that may fail before it is left to eager
+};
+Settings& settings();
+
+struct FunctionOptions {
+  bool fullgraph = false;
+  bool hasRecompileLimit = false;
+  size_t recompileLimit = 0;
+  pyapi::Ref<> backend;  // null: replay
+};
+
+struct Recompile {
+  std::string guard;
+  std::string expected;
+  std::string seen;
+  std::string file;
+  int line = 0;
+};
+
+class CompiledFunction {
+ public:
+  CompiledFunction(PyObject* fn, FunctionOptions options);
+
+  // The vectorcall. Returns a new reference or null with an exception pending.
+  PyObject* call(PyObject* const* args, size_t nargsf, PyObject* kwnames);
+
+  PyObject* fn() const { return fn_.get(); }
+  runtime::TraceCache& cache() { return cache_; }
+  const std::vector<diag::Diagnostic>& breaks() const { return breaks_; }
+  const std::vector<Recompile>& recompiles() const { return recompiles_; }
+  void reset();
+  // For the cycle collector.
+  int traverse(visitproc visit, void* arg);
+
+ private:
+  PyObject* callEager(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  void install(capture::CaptureResult& capture);
+  void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
+  void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  void addBreak(const diag::Diagnostic& diagnostic);
+
+  pyapi::Ref<> fn_;        // as the user gave it
+  pyapi::Ref<> function_;  // the Python function that runs
+  pyapi::Ref<> self_;      // its first argument, if fn is bound
+  FunctionOptions options_;
+  runtime::TraceCache cache_;
+  std::vector<diag::Diagnostic> breaks_;
+  std::vector<Recompile> recompiles_;
+  std::unordered_set<uint64_t> dynamicSources_;
+  std::unordered_set<PyObject*> opaqueCodes_;
+  std::vector<pyapi::Ref<>> opaqueCodeRefs_;
+  std::unordered_map<const runtime::CompiledTrace*, std::vector<uint64_t>> sourceHashes_;
+  size_t failures_ = 0;
+  bool eager_ = false;  // can't be recorded at all
+};
+
+}  // namespace kintsugi::driver

@@ -1,0 +1,36 @@
+#include "driver/interpret_all.h"
+
+#include "capture/interpreter.h"
+#include "pyapi/hook.h"
+
+namespace kintsugi::driver {
+
+namespace {
+
+bool enabled = false;
+uint64_t frameCount = 0;
+
+PyObject* evalFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
+  frameCount++;
+  return capture::interpretFrame(tstate, frame, throwing != 0, nullptr);
+}
+
+}  // namespace
+
+void setInterpretAll(bool on) {
+  if (on == enabled) {
+    return;
+  }
+  enabled = on;
+  if (on) {
+    pyapi::installEvalHook(evalFrame);
+  } else {
+    pyapi::removeEvalHook();
+  }
+}
+
+bool interpretAll() { return enabled; }
+
+uint64_t interpretedFrames() { return frameCount; }
+
+}  // namespace kintsugi::driver

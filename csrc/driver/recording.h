@@ -1,0 +1,25 @@
+// Running one call under a Recorder: the frame hook's side of a recording.
+//
+// Threads: a recording belongs to one thread; others run as if there were none (the hook passes their frames on). The GIL is
+// needed. Ownership: nothing outlives record().
+#pragma once
+
+#include <memory>
+
+#include "capture/recorder.h"
+
+namespace kintsugi::driver {
+
+struct RecordedCall {
+  PyObject* result = nullptr;  // of the call itself (new reference); null: the user's exception is pending
+  std::unique_ptr<capture::CaptureResult> capture;  // null: recording was not possible at all
+};
+
+// Calls `function` with the vectorcall arguments, recording it.
+RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args, size_t nargs,
+                    PyObject* kwnames);
+
+// Is a recording under way on this thread?
+bool isRecording();
+
+}  // namespace kintsugi::driver

@@ -1,0 +1,58 @@
+// What instructions need: the values, recipes, frame states and sources that can be reached from their
+// operands, their lists and recipes, and the snapshots of those that may exit or raise. The base of liveness,
+// of the passes that drop what nothing needs, and of the verifier's strictest mode.
+//
+// Ownership: a Reach is plain data of the caller's, about one version of the trace. No GIL.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ir/trace.h"
+
+namespace kintsugi::ir {
+
+struct Reach {
+  std::vector<bool> values;
+  std::vector<bool> recipes;
+  std::vector<bool> states;
+  std::vector<SourceId> sources;  // sorted, each once
+};
+
+// Marks things as needed, each once. `onValue(id)`, `onSource(id)` are called at every sight of a value or
+// source that is not behind a recipe or state seen before.
+class ReachWalker {
+ public:
+  explicit ReachWalker(const Trace& trace);
+
+  // Everything that one instruction needs, its own results aside.
+  template <typename OnValue, typename OnSource>
+  void instruction(const Instruction& ins, const OnValue& onValue, const OnSource& onSource) {
+    pushInstruction(ins);
+    Operand o;
+    while (pop(o)) {
+      if (o.kind == OperandKind::kValue) {
+        onValue(o.id);
+      } else {
+        onSource(o.id);
+      }
+    }
+  }
+
+  const std::vector<bool>& seenRecipes() const { return seenRecipes_; }
+  const std::vector<bool>& seenStates() const { return seenStates_; }
+
+ private:
+  void pushInstruction(const Instruction& ins);
+  void pushState(StateId id);
+  bool pop(Operand& out);  // the next value or source
+
+  const Trace& trace_;
+  std::vector<bool> seenRecipes_;
+  std::vector<bool> seenStates_;
+  std::vector<Operand> pending_;  // recipes and lists nest; a worklist bounds the stack
+};
+
+Reach reachFromCode(const Trace& trace);
+
+}  // namespace kintsugi::ir

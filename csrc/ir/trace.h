@@ -1,0 +1,167 @@
+// A trace: one linear recording through all inlined calls. See docs/internals/ir.md.
+//
+//   trace @model.py:12 forward {
+//     meta 0 tensor<f32,[32,64],cpu>
+//     const #0 "Linear"
+//     %0 = input $1 : tensor<0>
+//     %1 = aten.relu.default %0 : tensor<0> snap !0
+//     %2 = aten.is_nonzero.default %1 : bool snap !1
+//     guard.true %2 snap !1
+//     ret %1 snap !1
+//     recipe @0 tuple #none [%1, 3]
+//     snap !0 { parent=none code=#0 func=#1 pc=48 locals=[%0] stack=[] }
+//   }
+//
+// Ownership: a Trace owns all of its tables. Constants are numbers here: the Python objects that they stand
+// for are held by the runtime, in the same order. Sources (`$n`) are numbered by guard::SourceTable.
+// Thread-safe while nobody writes; the recorder writes it under the GIL and never again after it was
+// installed.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/intern_index.h"
+#include "ir/types.h"
+
+namespace kintsugi::ir {
+
+enum class Op : uint8_t {
+#define KINTSUGI_OP(name, text, operands, results, flags) k##name,
+#include "ir/ops.def"
+  kCount
+};
+
+enum OpFlags : uint8_t { kNoFlags = 0, kExit = 1, kRaise = 2, kEffect = 4, kPure = 8 };
+
+struct OpInfo {
+  const char* name;
+  const char* text;
+  const char* operands;
+  const char* results;
+  uint8_t flags;
+};
+const OpInfo& opInfo(Op op);
+
+struct Instruction {
+  Op op = Op::kRet;
+  uint32_t opName = kNone;  // Aten: index into Trace::opNames ("aten.linear.default")
+  uint32_t firstOperand = 0;
+  uint32_t operandCount = 0;
+  ValueId firstResult = kNone;  // results are numbered consecutively
+  uint32_t resultCount = 0;
+  StateId snap = kNone;
+  // Call, CallKnown, CallPure: the last `kwCount` operands are keyword arguments, named by the tuple of
+  // strings `kwNames` (an index into Trace::lists, kwCount kStr operands).
+  uint32_t kwCount = 0;
+  uint32_t kwNames = kNone;
+};
+
+// How an object made in the trace is built again. Parts are operands; nested recipes keep identity: one
+// RecipeId is one object in one materialization.
+enum class RecipeKind : uint8_t {
+  kTuple,         // parts
+  kList,          // parts
+  kDict,          // key, value, key, value ...
+  kSet,           // parts
+  kFrozenSet,     // parts
+  kSlice,         // start, stop, step
+  kInstance,      // type; parts: attribute name, value ... set on a `cls.__new__(cls)`
+  kDictInstance,  // type (a dict subclass); parts: n (int), n pairs of items, then attribute name, value ...
+  kNamedTuple,    // type (a tuple subclass); parts
+  kCell,          // content (null: empty)
+  kFunction,      // code, globals, name, qualname, defaults, kwdefaults, closure, annotations
+  kMethod,        // function, self
+  kSequenceIterator,  // container, index: iter(container) advanced to index
+  kIterator,          // callable, n, args...: iter made by calling `callable(*args)`, then advanced n times
+  kCall,              // callable, args...: the result of a pure C callable
+};
+
+struct Recipe {
+  RecipeKind kind = RecipeKind::kTuple;
+  ConstId type = kNone;
+  std::vector<Operand> parts;
+};
+
+// What a frame does with the result of the call that is under way in it, when the frame above returns.
+enum class ReturnAction : uint8_t {
+  kPush,     // push it (an ordinary call)
+  kDiscard,  // drop it (a Python __setattr__ or __setitem__ behind a store)
+  kReplace,  // drop it and push `replacement` (a Python __init__: the new instance)
+};
+
+// The state of one frame at one place. The chain over `parent` is a snapshot: innermost frame first.
+// In the innermost frame `pc` is the code unit to run next (an exit) or the one that raised (an exception);
+// in the others it is the code unit after the call that is under way, whose result is to be pushed.
+struct FrameState {
+  StateId parent = kNone;
+  ConstId code = kNone;
+  Operand function;  // what to call to get such a frame
+  int32_t pc = 0;
+  uint32_t firstSlot =
+      0;  // into Trace::slots: localCount locals (cells and free variables included), then the stack
+  uint16_t localCount = 0;
+  uint16_t stackCount = 0;
+  ReturnAction action = ReturnAction::kPush;  // printed as `then=push|discard|replace <operand>`
+  Operand replacement;
+  bool rebuildable =
+      true;  // false: an exit here is impossible (class body, generator ...): the verifier refuses it
+};
+
+struct Trace {
+  std::string file;
+  std::string function;
+  int line = 0;
+  std::vector<Instruction> code;
+  std::vector<Operand> operands;
+  std::vector<Operand> lists;
+  std::vector<Operand> slots;
+  std::vector<Type> values;  // type of each value
+  std::vector<TensorMeta> metas;
+  std::vector<Recipe> recipes;
+  std::vector<FrameState> states;
+  std::vector<std::string> opNames;
+  std::vector<std::string> strings;
+  std::vector<std::pair<double, double>> complexes;
+  std::vector<std::string> constTexts;  // descriptions for people; may be empty
+  uint32_t constCount = 0;
+
+  std::span<const Operand> operandsOf(const Instruction& ins) const {
+    return {operands.data() + ins.firstOperand, ins.operandCount};
+  }
+  std::span<const Operand> listOf(const Operand& o) const { return {lists.data() + o.id, o.count}; }
+  std::span<const Operand> localsOf(const FrameState& s) const {
+    return {slots.data() + s.firstSlot, s.localCount};
+  }
+  std::span<const Operand> stackOf(const FrameState& s) const {
+    return {slots.data() + s.firstSlot + s.localCount, s.stackCount};
+  }
+
+  // Builders. The recorder is their main user; they check operands against ops.def in debug builds.
+  ValueId addValue(Type type);
+  MetaId internMeta(TensorMeta meta);
+  uint32_t internString(std::string_view text);
+  uint32_t internOpName(std::string_view name);
+  Operand stringOperand(std::string_view text) {
+    return Operand::make(OperandKind::kStr, internString(text));
+  }
+  Operand listOperand(std::span<const Operand> elements);
+  RecipeId addRecipe(Recipe recipe);
+  StateId addState(FrameState state, std::span<const Operand> locals, std::span<const Operand> stack);
+  // Appends an instruction whose results have the given types; returns its index. The first result's id is in
+  // code[index].firstResult.
+  size_t append(Op op, std::span<const Operand> operandsOfIt, std::span<const Type> results,
+                StateId snap = kNone);
+
+  size_t countOf(Op op) const;
+
+ private:
+  InternIndex metaIndex_;
+  InternIndex stringIndex_;
+  InternIndex opNameIndex_;
+};
+
+}  // namespace kintsugi::ir

@@ -1,0 +1,93 @@
+#include "passes/pass_manager.h"
+
+#include <chrono>
+
+#include "guard/verifier.h"
+#include "passes/compact_snapshots.h"
+#include "passes/dead_code.h"
+#include "passes/guard_dedup.h"
+#include "support/check.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+// compact-snapshots before dead-code: states that go take the last needs of recipes and values with them.
+constexpr Pass kPasses[] = {
+    {"guard-dedup", deduplicateGuards},
+    {"compact-snapshots", compactSnapshots},
+    {"dead-code", eliminateDeadCode},
+};
+
+void dumpDocument(const void* object, std::string& out) {
+  out += guard::print(*static_cast<const guard::Document*>(object));
+}
+
+void check(const guard::Document& document, std::string_view when) {
+  const std::vector<ir::Problem> problems = guard::verify(document, ir::VerifierMode::kOptimized);
+  KINTSUGI_CHECK(problems.empty(), "the trace is not valid ", when, ":\n", ir::formatProblems(problems));
+}
+
+uint64_t nowNs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+}  // namespace
+
+std::span<const Pass> allPasses() { return kPasses; }
+
+const Pass* findPass(std::string_view name) {
+  for (const Pass& pass : kPasses) {
+    if (pass.name == name) {
+      return &pass;
+    }
+  }
+  return nullptr;
+}
+
+PassManager& PassManager::add(const Pass& pass) {
+  passes_.push_back(&pass);
+  return *this;
+}
+
+PassManager& PassManager::addAll() {
+  for (const Pass& pass : kPasses) {
+    add(pass);
+  }
+  return *this;
+}
+
+PassManager& PassManager::setDump(Dump dump) {
+  dump_ = std::move(dump);
+  return *this;
+}
+
+PassManager& PassManager::setVerify(bool verify) {
+  verify_ = verify;
+  return *this;
+}
+
+void PassManager::run(guard::Document& document) {
+  const CheckContext context(&document, dumpDocument);
+  timings_.clear();
+  if (verify_) {
+    check(document, "before the first pass");
+  }
+  for (const Pass* pass : passes_) {
+    if (dump_) {
+      dump_(*pass, When::kBefore, document);
+    }
+    const uint64_t start = nowNs();
+    pass->run(document);
+    timings_.push_back({pass->name, nowNs() - start});
+    if (dump_) {
+      dump_(*pass, When::kAfter, document);
+    }
+    if (verify_) {
+      check(document, "after pass " + std::string(pass->name));
+    }
+  }
+}
+
+}  // namespace kintsugi::passes

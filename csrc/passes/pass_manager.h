@@ -1,0 +1,63 @@
+// Runs passes over a document: dump, time, run, dump, verify.
+//
+// A pass is a function on a document with a name that file tests use (`; test: pass=guard-dedup`); its row is
+// in pass_manager.cc. In debug builds, and where asked for, the document is verified before the first pass
+// and after each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK), reported with its name and the
+// text of the document.
+//
+// Ownership: passes are constant rows; a PassManager owns nothing but its list and timings, and is used by
+// one thread. No GIL.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "guard/document.h"
+
+namespace kintsugi::passes {
+
+struct Pass {
+  std::string_view name;
+  void (*run)(guard::Document& document);
+};
+
+// In the order in which the default pipeline runs them.
+std::span<const Pass> allPasses();
+// nullptr: there is no pass of this name.
+const Pass* findPass(std::string_view name);
+
+class PassManager {
+ public:
+  enum class When : uint8_t { kBefore, kAfter };
+  using Dump = std::function<void(const Pass& pass, When when, const guard::Document& document)>;
+
+  struct Timing {
+    std::string_view pass;
+    uint64_t nanoseconds = 0;
+  };
+
+  PassManager& add(const Pass& pass);
+  PassManager& addAll();
+  PassManager& setDump(Dump dump);
+  PassManager& setVerify(bool verify);
+
+  void run(guard::Document& document);
+
+  // Of the last run, one entry a pass.
+  std::span<const Timing> timings() const { return timings_; }
+
+ private:
+  std::vector<const Pass*> passes_;
+  std::vector<Timing> timings_;
+  Dump dump_;
+#ifdef KINTSUGI_DEBUG
+  bool verify_ = true;
+#else
+  bool verify_ = false;
+#endif
+};
+
+}  // namespace kintsugi::passes

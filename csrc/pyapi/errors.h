@@ -1,0 +1,23 @@
+// Raising Python exceptions exactly as CPython's evaluator words them.
+//
+// Threads: the GIL is needed. All functions but takeRaised() leave an exception pending.
+#pragma once
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// `exception` with `format` % the variable's name (a str); a NameError also gets its `name` attribute.
+void raiseForName(PyObject* exception, const char* format, PyObject* name);
+inline constexpr const char* kNameErrorMessage = "name '%.200s' is not defined";
+
+// UnboundLocalError or NameError for the unset local, cell or free variable `index`.
+void raiseUnbound(PyCodeObject* code, uint32_t index);
+
+// Makes `value` (a borrowed exception instance) the pending exception, with its own traceback.
+void restoreRaised(PyObject* value);
+
+// Takes the pending exception, normalized and with its traceback set; the caller owns the result.
+PyObject* takeRaised();
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,20 @@
+// Generators, coroutines and async generators: what CPython's evaluator needs of them and does not export.
+//
+// Threads: the GIL is needed.
+#pragma once
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// What a suspended generator delegates to (`yield from`, `await`); borrowed; null when it does not.
+PyObject* delegatesTo(PyGenObject* generator);
+
+// The iterator that `await object` drives: a new reference, or null with TypeError pending.
+PyObject* awaitableIterator(PyObject* object);
+
+// Marks a value yielded by an async generator, as opposed to one passed through it by `await`. A new
+// reference.
+PyObject* wrapAsyncGenValue(PyObject* value);
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,25 @@
+// The PEP 523 frame evaluator of the interpreter: install ours, chain to the one that was there, restore it.
+//
+// The evaluator is one pointer per CPython interpreter, shared with other users (torch._dynamo sets and
+// resets it while its own functions run), so it can change under us: removing restores the previous one only
+// when ours is still the current one. Ours stays correct when it is called by somebody who saved it: it must
+// be able to pass any frame on. Threads: the GIL is needed. Process-wide state (of the main interpreter).
+#pragma once
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// Makes `function` the evaluator of every frame and remembers the one before. Installing the installed one
+// again only re-asserts it. Only one function of ours can be installed at a time.
+void installEvalHook(_PyFrameEvalFunction function);
+
+// Puts the previous evaluator back, unless somebody else has replaced ours in the meantime.
+void removeEvalHook();
+
+bool evalHookInstalled();
+
+// Evaluates a frame with the evaluator below ours (CPython's own, mostly): how a hook passes a frame on.
+PyObject* evalFrameBelow(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing);
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,125 @@
+// Arithmetic, comparison and indexing of small exact ints, floats, lists and tuples, without a trip through
+// the type slots. Every function returns null without an exception for what it does not cover; the caller
+// then takes the general way.
+//
+// Threads: the GIL is needed.
+#pragma once
+
+#include <cstdint>
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// An int of at most one digit, whose value fits in 31 bits.
+inline bool isSmallInt(PyObject* object) {
+  const Py_ssize_t size = Py_SIZE(object);
+  return size >= -1 && size <= 1;
+}
+inline int64_t smallIntValue(PyObject* object) {
+  return static_cast<int64_t>(Py_SIZE(object)) * reinterpret_cast<PyLongObject*>(object)->ob_digit[0];
+}
+
+inline PyObject* fastIntOp(uint32_t op, PyObject* left, PyObject* right) {
+  if (!isSmallInt(left) || !isSmallInt(right)) {
+    return nullptr;
+  }
+  const int64_t a = smallIntValue(left);
+  const int64_t b = smallIntValue(right);
+  switch (op) {
+    case NB_ADD:
+    case NB_INPLACE_ADD:
+      return PyLong_FromLongLong(a + b);
+    case NB_SUBTRACT:
+    case NB_INPLACE_SUBTRACT:
+      return PyLong_FromLongLong(a - b);
+    case NB_MULTIPLY:
+    case NB_INPLACE_MULTIPLY:
+      return PyLong_FromLongLong(a * b);
+    case NB_AND:
+    case NB_INPLACE_AND:
+      return PyLong_FromLongLong(a & b);
+    case NB_FLOOR_DIVIDE:
+    case NB_INPLACE_FLOOR_DIVIDE:
+      return a >= 0 && b > 0 ? PyLong_FromLongLong(a / b) : nullptr;
+    case NB_REMAINDER:
+    case NB_INPLACE_REMAINDER:
+      return a >= 0 && b > 0 ? PyLong_FromLongLong(a % b) : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+inline PyObject* fastFloatOp(uint32_t op, PyObject* left, PyObject* right) {
+  const double a = PyFloat_AS_DOUBLE(left);
+  const double b = PyFloat_AS_DOUBLE(right);
+  switch (op) {
+    case NB_ADD:
+    case NB_INPLACE_ADD:
+      return PyFloat_FromDouble(a + b);
+    case NB_SUBTRACT:
+    case NB_INPLACE_SUBTRACT:
+      return PyFloat_FromDouble(a - b);
+    case NB_MULTIPLY:
+    case NB_INPLACE_MULTIPLY:
+      return PyFloat_FromDouble(a * b);
+    case NB_TRUE_DIVIDE:
+    case NB_INPLACE_TRUE_DIVIDE:
+      return b != 0.0 ? PyFloat_FromDouble(a / b) : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+template <typename T>
+PyObject* compareValues(uint32_t op, T a, T b) {
+  bool result = false;
+  switch (op) {
+    case Py_LT:
+      result = a < b;
+      break;
+    case Py_LE:
+      result = a <= b;
+      break;
+    case Py_EQ:
+      result = a == b;
+      break;
+    case Py_NE:
+      result = a != b;
+      break;
+    case Py_GT:
+      result = a > b;
+      break;
+    default:
+      result = a >= b;
+      break;
+  }
+  return Py_NewRef(result ? Py_True : Py_False);
+}
+
+inline PyObject* fastIntCompare(uint32_t op, PyObject* left, PyObject* right) {
+  return isSmallInt(left) && isSmallInt(right) ? compareValues(op, smallIntValue(left), smallIntValue(right))
+                                               : nullptr;
+}
+inline PyObject* fastFloatCompare(uint32_t op, PyObject* left, PyObject* right) {
+  return compareValues(op, PyFloat_AS_DOUBLE(left), PyFloat_AS_DOUBLE(right));
+}
+
+// container[key] for lists and tuples with a small non-negative index that is in range.
+inline PyObject* fastItem(PyObject* container, PyObject* key) {
+  if (!PyLong_CheckExact(key) || !isSmallInt(key)) {
+    return nullptr;
+  }
+  const int64_t index = smallIntValue(key);
+  if (PyList_CheckExact(container)) {
+    return index >= 0 && index < PyList_GET_SIZE(container) ? Py_NewRef(PyList_GET_ITEM(container, index))
+                                                            : nullptr;
+  }
+  if (PyTuple_CheckExact(container)) {
+    return index >= 0 && index < PyTuple_GET_SIZE(container) ? Py_NewRef(PyTuple_GET_ITEM(container, index))
+                                                             : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,293 @@
+#include "pyapi/plain.h"
+
+#include <cstring>
+
+#include "pyapi/internal.h"
+#include "pyapi/object_layout.h"
+
+namespace kintsugi::pyapi {
+
+namespace {
+
+// torch.device has value semantics but this layer does not know torch. Its type is static: nobody can subclass or patch it.
+bool isTorchDevice(PyTypeObject* type) {
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && std::strcmp(type->tp_name, "torch.device") == 0;
+}
+
+// Tuples of values: the built-in and torch's static subclass for shapes.
+bool isValueTuple(PyObject* object) {
+  return PyTuple_CheckExact(object) ||
+         (PyTuple_Check(object) && (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 &&
+          std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0);
+}
+
+bool isPlainScalar(PyObject* o) {
+  return PyUnicode_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o) || o == Py_None || PyFloat_CheckExact(o) ||
+         PyBytes_CheckExact(o) || PyComplex_CheckExact(o) || o == Py_Ellipsis || o == Py_NotImplemented;
+}
+
+bool stringsEqual(PyObject* a, PyObject* b) {
+  if (PyUnicode_READY(a) != 0 || PyUnicode_READY(b) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const Py_ssize_t length = PyUnicode_GET_LENGTH(a);
+  return length == PyUnicode_GET_LENGTH(b) && PyUnicode_KIND(a) == PyUnicode_KIND(b) &&
+         std::memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), static_cast<size_t>(length) * PyUnicode_KIND(a)) == 0;
+}
+
+bool longsEqual(PyObject* a, PyObject* b) {
+  const auto* x = reinterpret_cast<PyLongObject*>(a);
+  const auto* y = reinterpret_cast<PyLongObject*>(b);
+  const size_t digits = static_cast<size_t>(std::abs(Py_SIZE(a)));
+  return Py_SIZE(a) == Py_SIZE(b) && std::memcmp(x->ob_digit, y->ob_digit, digits * sizeof(digit)) == 0;
+}
+
+// `==` for two plain constants, across types (1 == True == 1.0), as dict look-up asks it.
+bool plainRichEquals(PyObject* a, PyObject* b) {
+  if (PyUnicode_CheckExact(a) != PyUnicode_CheckExact(b)) {
+    return false;  // asking would warn under `python -b`, which runs Python code
+  }
+  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) {
+    PyErr_Clear();
+  }
+  return equal == 1;
+}
+
+bool comparesByIdentity(PyObject* object) {
+  richcmpfunc compare = Py_TYPE(object)->tp_richcompare;
+  return compare == nullptr || compare == PyBaseObject_Type.tp_richcompare;
+}
+
+// Two keys with the same hash: equal, different, or unknown without the user's `__eq__`.
+Lookup sameKey(PyObject* entry, PyObject* key) {
+  if (entry == key) {
+    return Lookup::kFound;
+  }
+  if (PyUnicode_CheckExact(entry) && PyUnicode_CheckExact(key)) {
+    return stringsEqual(entry, key) ? Lookup::kFound : Lookup::kMissing;
+  }
+  const bool entryPlain = isPlain(entry);
+  const bool keyPlain = isPlain(key);
+  if (entryPlain && keyPlain) {
+    return plainRichEquals(entry, key) ? Lookup::kFound : Lookup::kMissing;
+  }
+  // Both `==` methods fall back to identity.
+  const bool known = (entryPlain || comparesByIdentity(entry)) && (keyPlain || comparesByIdentity(key));
+  return known ? Lookup::kMissing : Lookup::kUnknown;
+}
+
+Py_ssize_t indexAt(const PyDictKeysObject* keys, size_t i) {
+  const char* indices = keys->dk_indices;
+  if (keys->dk_log2_size < 8) {
+    return reinterpret_cast<const int8_t*>(indices)[i];
+  }
+  if (keys->dk_log2_size < 16) {
+    return reinterpret_cast<const int16_t*>(indices)[i];
+  }
+  if (keys->dk_log2_size >= 32) {
+    return static_cast<Py_ssize_t>(reinterpret_cast<const int64_t*>(indices)[i]);
+  }
+  return reinterpret_cast<const int32_t*>(indices)[i];
+}
+
+struct Entry {
+  PyObject* key;
+  Py_hash_t hash;
+  PyObject* value;
+};
+
+Entry entryAt(const PyDictObject* dict, Py_ssize_t ix) {
+  PyDictKeysObject* keys = dict->ma_keys;
+  if (keys->dk_kind == DICT_KEYS_GENERAL) {
+    const PyDictKeyEntry& entry = DK_ENTRIES(keys)[ix];
+    return {entry.me_key, entry.me_hash, entry.me_value};
+  }
+  const PyDictUnicodeEntry& entry = DK_UNICODE_ENTRIES(keys)[ix];
+  PyObject* value = dict->ma_values != nullptr ? dict->ma_values->values[ix] : entry.me_value;
+  return {entry.me_key, entry.me_key == nullptr ? -1 : reinterpret_cast<PyASCIIObject*>(entry.me_key)->hash, value};
+}
+
+// The member's name, which is what `Enum.__hash__` hashes; null: the object is hashed in another way.
+PyObject* enumName(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject* names[] = {PyUnicode_InternFromString("__hash__"), PyUnicode_InternFromString("_name_")};
+  PyObject* method = names[0] == nullptr ? nullptr : _PyType_Lookup(type, names[0]);
+  PyObject* result = nullptr;
+  if (method != nullptr && names[1] != nullptr && PyFunction_Check(method) && comparesByIdentity(object)) {
+    PyObject* module = reinterpret_cast<PyFunctionObject*>(method)->func_module;
+    PyObject* dict = instanceDict(object);
+    const bool isEnum = module != nullptr && PyUnicode_CheckExact(module) && PyUnicode_CompareWithASCIIString(module, "enum") == 0;
+    result = isEnum && dict != nullptr ? PyDict_GetItemWithError(dict, names[1]) : nullptr;
+  }
+  Py_XDECREF(names[0]);
+  Py_XDECREF(names[1]);
+  PyErr_Clear();
+  return result != nullptr && PyUnicode_CheckExact(result) ? result : nullptr;
+}
+
+// In the dict's own order of entries; an OrderedDict keeps another order beside it.
+bool orderedKeysAre(PyObject* odict, PyObject* tuple) {
+  struct Node {
+    PyObject* key;
+    Py_hash_t hash;
+    Node* next;
+    Node* previous;
+  };
+  struct Head {
+    PyDictObject dict;
+    Node* first;
+  };
+  Py_ssize_t i = 0;
+  const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+  for (Node* node = reinterpret_cast<Head*>(odict)->first; node != nullptr; node = node->next, ++i) {
+    if (i >= count || !plainEquals(node->key, PyTuple_GET_ITEM(tuple, i))) {
+      return false;
+    }
+  }
+  return i == count;
+}
+
+}  // namespace
+
+bool isPlain(PyObject* object) {
+  if (isPlainScalar(object) || isTorchDevice(Py_TYPE(object))) {
+    return true;
+  }
+  if (!isValueTuple(object)) {
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    if (!isPlain(PyTuple_GET_ITEM(object, i))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool plainEquals(PyObject* a, PyObject* b) {
+  if (a == b) {
+    return true;
+  }
+  if (Py_TYPE(a) != Py_TYPE(b)) {
+    return false;
+  }
+  if (PyUnicode_CheckExact(a)) {
+    return stringsEqual(a, b);
+  }
+  if (PyLong_CheckExact(a)) {
+    return longsEqual(a, b);
+  }
+  if (PyFloat_CheckExact(a)) {
+    return std::memcmp(&reinterpret_cast<PyFloatObject*>(a)->ob_fval, &reinterpret_cast<PyFloatObject*>(b)->ob_fval,
+                       sizeof(double)) == 0;
+  }
+  if (PyComplex_CheckExact(a)) {
+    return std::memcmp(&reinterpret_cast<PyComplexObject*>(a)->cval, &reinterpret_cast<PyComplexObject*>(b)->cval,
+                       sizeof(Py_complex)) == 0;
+  }
+  if (PyBytes_CheckExact(a)) {
+    return Py_SIZE(a) == Py_SIZE(b) &&
+           std::memcmp(PyBytes_AS_STRING(a), PyBytes_AS_STRING(b), static_cast<size_t>(Py_SIZE(a))) == 0;
+  }
+  if (isValueTuple(a)) {
+    if (Py_SIZE(a) != Py_SIZE(b)) {
+      return false;
+    }
+    for (Py_ssize_t i = 0; i < Py_SIZE(a); ++i) {
+      if (!plainEquals(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) {
+        return false;
+      }
+    }
+    return true;
+  }
+  return isTorchDevice(Py_TYPE(a)) && plainRichEquals(a, b);
+}
+
+bool plainHash(PyObject* key, Py_hash_t* hash) {
+  const bool hashedInC = isPlain(key) || Py_TYPE(key)->tp_hash == PyUnicode_Type.tp_hash || PyCFunction_CheckExact(key);
+  PyObject* hashed = hashedInC ? key : enumName(key);
+  if (hashed != nullptr) {
+    *hash = PyObject_Hash(hashed);
+    if (*hash == -1) {
+      PyErr_Clear();
+    }
+    return *hash != -1;
+  }
+  if (Py_TYPE(key)->tp_hash == PyBaseObject_Type.tp_hash) {
+    *hash = _Py_HashPointer(key);
+    return true;
+  }
+  return false;
+}
+
+Lookup lookUp(PyObject* object, PyObject* key, Py_hash_t hash, PyObject** value) {
+  constexpr int kPerturbShift = 5;  // the probe sequence of Objects/dictobject.c
+  const auto* dict = reinterpret_cast<PyDictObject*>(object);
+  const PyDictKeysObject* keys = dict->ma_keys;
+  const size_t mask = static_cast<size_t>(DK_SIZE(keys)) - 1;
+  size_t perturb = static_cast<size_t>(hash);
+  for (size_t i = perturb & mask;;) {
+    const Py_ssize_t ix = indexAt(keys, i);
+    if (ix == DKIX_EMPTY) {
+      return Lookup::kMissing;
+    }
+    if (ix >= 0) {
+      const Entry entry = entryAt(dict, ix);
+      if (entry.key == key || (entry.hash == hash && entry.key != nullptr)) {
+        const Lookup same = sameKey(entry.key, key);
+        if (same == Lookup::kUnknown) {
+          return same;
+        }
+        if (same == Lookup::kFound) {
+          *value = entry.value;
+          return entry.value == nullptr ? Lookup::kMissing : Lookup::kFound;
+        }
+      }
+    }
+    perturb >>= kPerturbShift;
+    i = (i * 5 + perturb + 1) & mask;
+  }
+}
+
+bool keysAre(PyObject* dict, PyObject* tuple) {
+  if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(tuple)) {
+    return false;
+  }
+  if (PyODict_Check(dict)) {
+    return orderedKeysAre(dict, tuple);
+  }
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, &value) != 0; ++i) {
+    if (i >= PyTuple_GET_SIZE(tuple) || !plainEquals(key, PyTuple_GET_ITEM(tuple, i))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool plainSetsEqual(PyObject* a, PyObject* b) {
+  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) {
+    return false;
+  }
+  // Same size and every element of `a` in `b`: equal. Sets that are guarded are small, so no hashing here.
+  PyObject* x = nullptr;
+  Py_hash_t hashX = 0;
+  for (Py_ssize_t i = 0; _PySet_NextEntry(a, &i, &x, &hashX) != 0;) {
+    PyObject* y = nullptr;
+    Py_hash_t hashY = 0;
+    bool found = false;
+    for (Py_ssize_t j = 0; !found && _PySet_NextEntry(b, &j, &y, &hashY) != 0;) {
+      found = hashX == hashY && plainEquals(x, y);
+    }
+    if (!found) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace kintsugi::pyapi

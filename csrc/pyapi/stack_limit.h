@@ -1,0 +1,27 @@
+// Protects against running out of C stack: each interpreted Python call is a few C calls deep, so a program
+// that raises the recursion limit far beyond its default could overflow the C stack before it meets the
+// limit.
+//
+// Threads: each thread's limit is found once, at its first check. The GIL is needed (it raises
+// RecursionError).
+#pragma once
+
+#include <cstdint>
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// The lowest address that interpreted frames may reach; 0: not known yet.
+extern thread_local uintptr_t stackLimit [[gnu::tls_model("initial-exec")]];
+
+// Slow path of checkStackLimit(): finds the limit of a new thread, or raises.
+bool stackLimitReached(PyThreadState* tstate, uintptr_t here);
+
+// False: the C stack is nearly used up; RecursionError is pending and the recursion count is given back.
+inline bool checkStackLimit(PyThreadState* tstate) {
+  const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  return (stackLimit != 0 && here > stackLimit) || !stackLimitReached(tstate, here);
+}
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,19 @@
+// Events for functions set by sys.settrace() and sys.setprofile(), in the one case that our interpreter
+// meets: the function is set while an instruction of ours runs, and that instruction raises. (Frames are
+// handed over to CPython's evaluator before their next instruction, which sends all other events.)
+//
+// Threads: the GIL is needed. The pending exception is kept, unless the tracing function raises: then that is
+// pending.
+#pragma once
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// An exception passes through `frame`, the current frame.
+void traceException(PyThreadState* tstate, _PyInterpreterFrame* frame);
+
+// `frame` is left by the pending exception.
+void traceUnwind(PyThreadState* tstate, _PyInterpreterFrame* frame);
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,441 @@
+// From a recording's sources and guards to blocks: trees in preorder and the layout of their words.
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+
+#include "pyapi/plain.h"
+#include "runtime/compiled_trace.h"
+#include "runtime/guard_block.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+constexpr const char* kGuardParts[] = {
+#define X(name, text, parts) parts,
+    KINTSUGI_GUARDS(X)
+#undef X
+};
+constexpr const char* kSourceParts[] = {
+#define X(name, text, parts) parts,
+    KINTSUGI_SOURCES(X)
+#undef X
+};
+
+bool hasPart(const char* parts, char part) { return std::string_view(parts).find(part) != std::string_view::npos; }
+
+// The sources that anything in the trace refers to: only their slots have to be written.
+class UsedSources {
+ public:
+  explicit UsedSources(const Recording& recording) : used_(recording.document.sources.nodes.size(), false) {
+    const ir::Trace& trace = recording.document.trace;
+    addAll(trace.operands);
+    addAll(trace.lists);
+    addAll(trace.slots);
+    for (const ir::Recipe& recipe : trace.recipes) {
+      addAll(recipe.parts);
+    }
+    for (const ir::FrameState& state : trace.states) {
+      add(state.function);
+      add(state.replacement);
+    }
+    if (trace.code.empty()) {
+      used_.assign(used_.size(), true);  // guards on their own: the caller wants to see them all
+    }
+    const auto& nodes = recording.document.sources.nodes;
+    for (const guard::SourceNode& node : nodes) {
+      if (node.parent != ir::kNone && nodes[node.parent].block != node.block) {
+        used_[node.parent] = true;
+      }
+    }
+    for (const guard::Guard& g : recording.document.guards.guards) {
+      for (guard::SourceId id : {g.source, g.other}) {
+        if (id != ir::kNone && nodes[id].block != g.block) {
+          used_[id] = true;
+        }
+      }
+    }
+  }
+
+  bool contains(guard::SourceId id) const { return used_[id]; }
+
+ private:
+  void add(const ir::Operand& operand) {
+    if (operand.kind == ir::OperandKind::kSource && operand.id < used_.size()) {
+      used_[operand.id] = true;
+    }
+  }
+  void addAll(const std::vector<ir::Operand>& operands) {
+    for (const ir::Operand& operand : operands) {
+      add(operand);
+    }
+  }
+
+  std::vector<bool> used_;
+};
+
+class BlockCompiler {
+ public:
+  BlockCompiler(const Recording& recording, const UsedSources& used, guard::BlockId id)
+      : recording_(recording), sources_(recording.document.sources.nodes), used_(used), id_(id) {}
+
+  Block compile() {
+    collect();
+    for (guard::SourceId root : roots_) {
+      place(root, kNoNode);
+    }
+    attachGuards();
+    for (NodeId n = 0; n < block_.nodes.size(); ++n) {
+      markDynamic(n);
+    }
+    for (NodeId n = 0; n < block_.nodes.size(); ++n) {
+      chooseWords(n);
+    }
+    layOut();
+    return std::move(block_);
+  }
+
+ private:
+  const std::vector<guard::Guard>& allGuards() const { return recording_.document.guards.guards; }
+  PyObject* constant(ir::ConstId id) const {
+    KINTSUGI_CHECK(id == ir::kNone || id < recording_.consts.size(), "a guard names constant #", id);
+    return id == ir::kNone ? nullptr : recording_.consts[id].get();
+  }
+
+  // The sources of this block, and those of earlier blocks that it starts from, with their children.
+  void collect() {
+    for (guard::SourceId id = 0; id < sources_.size(); ++id) {
+      if (sources_[id].block == id_) {
+        include(id);
+      }
+    }
+    for (const guard::Guard& g : allGuards()) {
+      if (g.block == id_) {
+        include(g.source);
+        include(g.other);
+      }
+    }
+  }
+
+  void include(guard::SourceId id) {
+    if (id == ir::kNone || children_.contains(id)) {
+      return;
+    }
+    const guard::SourceNode& source = sources_[id];
+    KINTSUGI_CHECK(source.block <= id_, "source $", id, " is used before its block");
+    children_[id];
+    if (source.block != id_ || source.parent == ir::kNone) {
+      roots_.push_back(id);
+      return;
+    }
+    KINTSUGI_CHECK(source.parent < id, "source $", id, " comes before its parent");
+    include(source.parent);
+    children_[source.parent].push_back(id);
+  }
+
+  void place(guard::SourceId id, NodeId parent) {
+    const guard::SourceNode& source = sources_[id];
+    const NodeId n = static_cast<NodeId>(block_.nodes.size());
+    Node& node = block_.nodes.emplace_back();
+    nodeOf_[id] = n;
+    node.kind = source.kind;
+    node.external = source.block != id_;
+    node.root = parent == kNoNode;
+    node.source = id;
+    node.parent = parent;
+    node.index = source.index;
+    node.key = constant(source.key);
+    KINTSUGI_CHECK(node.key != nullptr || !hasPart(kSourceParts[static_cast<size_t>(node.kind)], 'k'), "source $", id,
+                   " lacks its constant");
+    node.keyHashed = node.kind == SourceKind::kDictItem && pyapi::plainHash(node.key, &node.hash);
+    node.slotUsed = used_.contains(id);
+    if (!node.external && node.slotUsed) {
+      block_.slotsUsed.emplace_back(n, id);
+    }
+    bool usedBelow = node.slotUsed;
+    for (guard::SourceId child : children_[id]) {
+      const NodeId c = static_cast<NodeId>(block_.nodes.size());
+      place(child, n);
+      usedBelow = usedBelow || block_.nodes[c].slotUsed;
+    }
+    block_.nodes[n].slotUsed = usedBelow;
+    block_.nodes[n].end = static_cast<NodeId>(block_.nodes.size());
+  }
+
+  void attachGuards() {
+    std::vector<std::vector<LocalGuard>> perNode(block_.nodes.size());
+    for (uint32_t index = 0; index < allGuards().size(); ++index) {
+      const guard::Guard& g = allGuards()[index];
+      if (g.block != id_) {
+        continue;
+      }
+      switch (g.kind) {
+        case GuardKind::kTypeVersion:
+          addTypeCheck(g, index);
+          break;
+        case GuardKind::kGlobalState:
+          block_.states.push_back(&recording_.globalStates.at(static_cast<size_t>(g.number)));
+          block_.stateIndices.push_back(index);
+          break;
+        case GuardKind::kSame:
+        case GuardKind::kNotSame:
+          block_.sames.push_back({nodeOf_.at(g.source), nodeOf_.at(g.other), g.kind == GuardKind::kSame, index});
+          break;
+        default:
+          perNode[nodeOf_.at(g.source)].push_back(localGuard(g, index));
+      }
+    }
+    for (NodeId n = 0; n < block_.nodes.size(); ++n) {
+      block_.nodes[n].firstGuard = static_cast<uint32_t>(block_.guards.size());
+      block_.nodes[n].guardCount = static_cast<uint32_t>(perNode[n].size());
+      block_.guards.insert(block_.guards.end(), perNode[n].begin(), perNode[n].end());
+    }
+  }
+
+  LocalGuard localGuard(const guard::Guard& g, uint32_t index) const {
+    LocalGuard local{.kind = g.kind, .index = index, .key = constant(g.key), .number = g.number};
+    const bool needsKey = hasPart(kGuardParts[static_cast<size_t>(g.kind)], 'k');
+    KINTSUGI_CHECK(!needsKey || local.key != nullptr, "guard ", index, " lacks its constant");
+    if (g.kind == GuardKind::kLacksKey && !pyapi::plainHash(local.key, &local.hash)) {
+      local.key = nullptr;  // only Python code could tell: never holds
+    }
+    if (g.kind == GuardKind::kTensor || g.kind == GuardKind::kTensorRank) {
+      local.info = &recording_.tensorInfos.at(static_cast<size_t>(g.number));
+    }
+    return local;
+  }
+
+  void addTypeCheck(const guard::Guard& g, uint32_t index) {
+    auto* type = reinterpret_cast<PyTypeObject*>(constant(g.key));
+    KINTSUGI_CHECK(type != nullptr && PyType_Check(constant(g.key)), "typeversion of #", g.key, ", which is no type");
+    for (const TypeCheck& check : block_.types) {
+      if (check.type == type) {
+        return;
+      }
+    }
+    TypeCheck& check = block_.types.emplace_back();
+    check.type = type;
+    check.index = index;
+    // The recorder may say which version it has seen; the type may have changed since.
+    check.broken = g.number != 0 && static_cast<pyapi::Word>(g.number) != *pyapi::typeVersionWord(type);
+    setTypeBaseline(check);
+  }
+
+  const LocalGuard* guardOf(const Node& node, GuardKind kind) const {
+    for (const LocalGuard& g : block_.guardsOf(node)) {
+      if (g.kind == kind) {
+        return &g;
+      }
+    }
+    return nullptr;
+  }
+  PyTypeObject* guardedType(const Node& node) const {
+    const LocalGuard* g = guardOf(node, GuardKind::kType);
+    return g == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(g->key);
+  }
+  bool isLeafRoot(const Node& node, NodeId id) const { return node.root && node.end == id + 1; }
+
+  void markDynamic(NodeId id) {
+    Node& node = block_.nodes[id];
+    const bool parentDynamic = !node.root && block_.nodes[node.parent].dynamic;
+    const bool computed = !node.external && (node.kind == SourceKind::kGetSet ||
+                                             (node.kind == SourceKind::kMember && !pyapi::isObjectMember(node.key)));
+    node.dynamic = parentDynamic || computed;
+    if (computed && !parentDynamic) {
+      block_.dynamics.push_back(id);
+    }
+  }
+
+  // What the children read from this object needs words of its own.
+  uint16_t wordsForChildren(const Node& node, NodeId id) const {
+    uint16_t words = 0;
+    for (NodeId c = id + 1; c < node.end; c = block_.nodes[c].end) {
+      const Node& child = block_.nodes[c];
+      if (child.dynamic) {
+        words |= kTypeWord;
+        continue;
+      }
+      switch (child.kind) {
+        case SourceKind::kDictItem:
+          words |= kTypeWord | kVersionWord;
+          break;
+        case SourceKind::kListItem:
+          words |= kTypeWord | kBoundsWord | kItemsWord;
+          break;
+        case SourceKind::kTupleItem:
+          words |= kTypeWord | kBoundsWord;
+          break;
+        default:
+          words |= kTypeWord;
+      }
+    }
+    return words;
+  }
+
+  uint16_t wordsForGuards(const Node& node, NodeId id) {
+    uint16_t words = 0;
+    PyTypeObject* type = guardedType(node);
+    for (const LocalGuard& g : block_.guardsOf(node)) {
+      switch (g.kind) {
+        case GuardKind::kType:
+          words |= kTypeWord;
+          break;
+        case GuardKind::kLength:
+          words |= kTypeWord | kLengthWord;
+          break;
+        case GuardKind::kLacksKey:
+          words |= kTypeWord | kVersionWord;
+          break;
+        case GuardKind::kKeys:
+          words |= kTypeWord | kVersionWord;
+          if (type == nullptr || PyType_IsSubtype(type, &PyODict_Type)) {
+            words |= kOrderWord;
+          }
+          break;
+        case GuardKind::kNoDict:
+          // Attributes kept inline can come without any pointer changing.
+          if (type != nullptr && (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) == 0) {
+            words |= kTypeWord | kNoDictWord;
+          } else {
+            words |= kTypeWord;
+            addRecheck(id);
+          }
+          break;
+        case GuardKind::kEmptyMember:
+        case GuardKind::kEmptyCell:
+          if ((words & kEmptyWord) != 0) {
+            addRecheck(id);  // one word is for the first of them
+          }
+          words |= kTypeWord | kEmptyWord;
+          break;
+        case GuardKind::kFunction:
+          words |= kTypeWord | kCodeWord;
+          break;
+        case GuardKind::kSetEquals:
+          words |= kTypeWord;
+          addRecheck(id);
+          break;
+        case GuardKind::kIs:
+        case GuardKind::kEquals:
+        case GuardKind::kTensor:
+        case GuardKind::kTensorRank:
+        case GuardKind::kTypeVersion:
+        case GuardKind::kSame:
+        case GuardKind::kNotSame:
+        case GuardKind::kGlobalState:
+          break;
+      }
+    }
+    return words;
+  }
+
+  void addRecheck(NodeId id) {
+    if (block_.rechecks.empty() || block_.rechecks.back() != id) {
+      block_.rechecks.push_back(id);
+    }
+  }
+
+  static uint16_t linkWords(const Node& node) {
+    if (node.root) {
+      return 0;
+    }
+    switch (node.kind) {
+      case SourceKind::kDictItem:  // the parent's version answers for it
+      case SourceKind::kType:      // the parent's type word
+        return 0;
+      case SourceKind::kClosure:
+        return kClosureWord | kLinkWord;
+      default:
+        return kLinkWord;
+    }
+  }
+
+  // An object that is known to be the same one (its holder's version is unchanged, or we own it) keeps its type if that
+  // type allows no `__class__` assignment. An instance dict is always a dict, and its version tells whether it is the same.
+  bool typeIsImplied(const Node& node, uint16_t words) const {
+    if (!node.root && node.kind == SourceKind::kDict && (words & kVersionWord) != 0) {
+      PyTypeObject* type = guardedType(node);
+      return type == nullptr || pyapi::hasFixedInstances(type);
+    }
+    const bool identityProven =
+        !node.external && (node.kind == SourceKind::kDictItem || node.kind == SourceKind::kPinned);
+    PyTypeObject* type = node.kind == SourceKind::kPinned && !node.external ? Py_TYPE(node.key) : guardedType(node);
+    return identityProven && type != nullptr && pyapi::hasFixedInstances(type);
+  }
+
+  void chooseWords(NodeId id) {
+    Node& node = block_.nodes[id];
+    const bool leafRoot = isLeafRoot(node, id);
+    for (uint32_t g = node.firstGuard; g < node.firstGuard + node.guardCount; ++g) {
+      LocalGuard& local = block_.guards[g];
+      if (local.info != nullptr && !leafRoot && !node.dynamic) {
+        local.tensor = static_cast<uint32_t>(block_.tensors.size());
+        block_.tensors.push_back({.info = local.info, .sizes = local.kind == GuardKind::kTensor});
+      }
+    }
+    if (leafRoot || node.dynamic) {
+      return;  // looked at in every call
+    }
+    uint16_t words = linkWords(node) | wordsForChildren(node, id) | wordsForGuards(node, id);
+    if ((words & kLengthWord) != 0) {
+      words &= static_cast<uint16_t>(~kBoundsWord);
+    }
+    const LocalGuard* tensor = guardOf(node, GuardKind::kTensor);
+    const bool comparedAsTensor = tensor != nullptr && tensor->info->pyType == guardedType(node);
+    if (typeIsImplied(node, words) || (comparedAsTensor && (words & ~(kTypeWord | linkWords(node))) == 0 && node.end == id + 1)) {
+      words &= static_cast<uint16_t>(~kTypeWord);
+    }
+    node.words = words;
+    node.keepsObject = guardOf(node, GuardKind::kEquals) != nullptr && node.kind != SourceKind::kDictItem &&
+                       node.kind != SourceKind::kPinned;
+  }
+
+  void layOut() {
+    for (NodeId n = 0; n < block_.nodes.size(); ++n) {
+      Node& node = block_.nodes[n];
+      node.firstWord = static_cast<uint32_t>(block_.wordNodes.size());
+      block_.wordNodes.insert(block_.wordNodes.end(), static_cast<size_t>(std::popcount(node.words)), n);
+    }
+    static constexpr pyapi::Word kNothing = 0;
+    block_.words.assign(block_.wordNodes.size() + kWordsAhead, WordCheck{&kNothing, 0});
+    block_.objects.assign(block_.nodes.size(), nullptr);
+    for (NodeId n = 0; n < block_.nodes.size(); n = block_.nodes[n].end) {
+      const Node& node = block_.nodes[n];
+      block_.segments.push_back({n, isLeafRoot(node, n), node.firstWord, block_.endWord(node)});
+    }
+    std::stable_partition(block_.segments.begin(), block_.segments.end(), [](const Segment& s) { return s.leaf; });
+  }
+
+  const Recording& recording_;
+  const std::vector<guard::SourceNode>& sources_;
+  const UsedSources& used_;
+  guard::BlockId id_;
+  std::unordered_map<guard::SourceId, std::vector<guard::SourceId>> children_;
+  std::unordered_map<guard::SourceId, NodeId> nodeOf_;
+  std::vector<guard::SourceId> roots_;
+  Block block_;
+};
+
+}  // namespace
+
+std::vector<Block> compileBlocks(const Recording& recording) {
+  guard::BlockId count = std::max<guard::BlockId>(recording.document.guards.blockCount, 1);
+  for (const guard::SourceNode& node : recording.document.sources.nodes) {
+    count = std::max(count, node.block + 1);
+  }
+  for (const guard::Guard& g : recording.document.guards.guards) {
+    count = std::max(count, g.block + 1);
+  }
+  const UsedSources used(recording);
+  std::vector<Block> blocks;
+  for (guard::BlockId id = 0; id < count; ++id) {
+    blocks.push_back(BlockCompiler(recording, used, id).compile());
+  }
+  return blocks;
+}
+
+}  // namespace kintsugi::runtime

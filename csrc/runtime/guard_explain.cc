@@ -1,0 +1,242 @@
+#include "runtime/guard_explain.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "pyapi/plain.h"
+#include "runtime/compiled_trace.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+using guard::GuardKind;
+
+constexpr size_t kMaxText = 96;
+
+std::string shortened(std::string text) {
+  if (text.size() > kMaxText) {
+    text.resize(kMaxText);
+    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) {
+      text.pop_back();  // not in the middle of a character
+    }
+    if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) {
+      text.pop_back();
+    }
+    text += "...";
+  }
+  return text;
+}
+
+std::string typeName(PyTypeObject* type) {
+  const std::string name = type->tp_name;
+  return name.substr(name.rfind('.') + 1);
+}
+
+// The value of a plain constant, else the kind of thing it is. An object's own repr() would be Python code.
+std::string textOf(PyObject* object) {
+  if (object == nullptr) {
+    return "nothing";
+  }
+  if (pyapi::isPlain(object)) {
+    pyapi::Ref<> repr = pyapi::steal(PyObject_Repr(object));
+    Py_ssize_t size = 0;
+    const char* text = repr ? PyUnicode_AsUTF8AndSize(repr.get(), &size) : nullptr;
+    if (text == nullptr) {
+      PyErr_Clear();
+      return typeName(Py_TYPE(object));
+    }
+    return shortened(std::string(text, static_cast<size_t>(size)));
+  }
+  if (PyType_Check(object)) {
+    return "class " + typeName(reinterpret_cast<PyTypeObject*>(object));
+  }
+  char address[32];
+  std::snprintf(address, sizeof address, " at %p", static_cast<void*>(object));
+  return typeName(Py_TYPE(object)) + " object" + address;
+}
+
+std::string listOf(const std::vector<int64_t>& numbers) {
+  std::string out = "[";
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    out += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
+  }
+  return out + "]";
+}
+
+std::string tensorText(const torchapi::TensorInfo& info, bool sizes) {
+  const ir::TensorMeta meta = torchapi::describe(info);
+  std::string out = meta.dtype;
+  out += sizes ? listOf(meta.sizes) : "[" + std::to_string(meta.sizes.size()) + " dims]";
+  if (sizes && !meta.strides.empty()) {
+    out += " strides=" + listOf(meta.strides);
+  }
+  out += " " + meta.device + (meta.requiresGrad ? " requires_grad" : "") + (meta.isParam ? " param" : "");
+  if (info.pyType != nullptr && !torchapi::isExactTensorType(info.pyType)) {
+    out += " " + typeName(info.pyType);
+  }
+  if (!info.isLeaf) {
+    out += " non-leaf";
+  }
+  return out;
+}
+
+class Explainer {
+ public:
+  Explainer(const Recording& recording, Block& block, const Inputs& in) : recording_(recording), block_(block), in_(in) {
+    objects_.resize(block.nodes.size());
+    for (NodeId n = 0; n < block.nodes.size(); ++n) {
+      const Node& node = block.nodes[n];
+      PyObject* parent = node.root ? nullptr : objects_[node.parent];
+      pyapi::Ref<> fresh;
+      objects_[n] = node.root || parent != nullptr ? resolveNode(node, parent, in, fresh) : nullptr;
+      if (fresh) {
+        fresh_.push_back(std::move(fresh));
+      }
+    }
+  }
+
+  GuardFailure explain() {
+    for (size_t i = 0; i < block_.states.size(); ++i) {
+      if (!block_.states[i]->isCurrent()) {
+        note(block_.stateIndices[i], "global state " + block_.states[i]->describe(),
+             torchapi::GlobalState::current().describe());
+      }
+    }
+    for (TypeCheck& check : block_.types) {
+      if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(check)) {
+        note(check.index, "class " + typeName(check.type) + " unchanged", "an attribute of it or of a base was set");
+      }
+    }
+    for (NodeId n = 0; n < block_.nodes.size(); ++n) {
+      explainNode(n);
+    }
+    for (const SameCheck& check : block_.sames) {
+      if ((objects_[check.a] == objects_[check.b]) != check.same) {
+        note(check.index, path(check.a) + (check.same ? " is " : " is not ") + path(check.b),
+             check.same ? "different objects" : "the same object");
+      }
+    }
+    return first_.value_or(GuardFailure{});
+  }
+
+ private:
+  void note(uint32_t index, std::string expected, std::string seen) {
+    // Failures without a guard (something is missing) come after those of any guard.
+    if (!first_ || index < first_->guard) {
+      first_ = GuardFailure{index, std::move(expected), std::move(seen)};
+    }
+  }
+
+  std::string path(NodeId n) const {
+    return recording_.document.sources.path(block_.nodes[n].source, recording_.document.trace.constTexts);
+  }
+
+  void explainNode(NodeId n) {
+    const Node& node = block_.nodes[n];
+    PyObject* object = objects_[n];
+    if (object == nullptr) {
+      // What is missing under a missing parent is the parent's failure.
+      const bool parentMissing = !node.root && objects_[node.parent] == nullptr;
+      if (!parentMissing) {
+        note(firstGuardBelow(n), path(n) + " exists", "missing");
+      }
+      return;
+    }
+    for (const LocalGuard& g : block_.guardsOf(node)) {
+      if (!holds(g, object)) {
+        note(g.index, path(n) + expectedOf(g), seenOf(g, object));
+      }
+    }
+  }
+
+  uint32_t firstGuardBelow(NodeId n) const {
+    uint32_t index = ir::kNone;
+    for (NodeId m = n; m < block_.nodes[n].end; ++m) {
+      for (const LocalGuard& g : block_.guardsOf(block_.nodes[m])) {
+        index = std::min(index, g.index);
+      }
+    }
+    return index;
+  }
+
+  static std::string expectedOf(const LocalGuard& g) {
+    switch (g.kind) {
+      case GuardKind::kType:
+        return " of type " + typeName(reinterpret_cast<PyTypeObject*>(g.key));
+      case GuardKind::kIs:
+        return " is " + textOf(g.key);
+      case GuardKind::kEquals:
+      case GuardKind::kSetEquals:
+        return " == " + textOf(g.key);
+      case GuardKind::kLength:
+        return " with length " + std::to_string(g.number);
+      case GuardKind::kLacksKey:
+        return " without key " + textOf(g.key);
+      case GuardKind::kKeys:
+        return " with keys " + textOf(g.key);
+      case GuardKind::kNoDict:
+        return " without attributes of its own";
+      case GuardKind::kEmptyMember:
+        return " with an unset slot";
+      case GuardKind::kEmptyCell:
+        return " is an empty cell";
+      case GuardKind::kFunction:
+        return " with the code it had";
+      case GuardKind::kTensor:
+      case GuardKind::kTensorRank:
+        return ": " + tensorText(*g.info, g.kind == GuardKind::kTensor);
+      case GuardKind::kTypeVersion:
+      case GuardKind::kSame:
+      case GuardKind::kNotSame:
+      case GuardKind::kGlobalState:
+        break;
+    }
+    return "";
+  }
+
+  static std::string seenOf(const LocalGuard& g, PyObject* object) {
+    switch (g.kind) {
+      case GuardKind::kType:
+        return "type " + typeName(Py_TYPE(object));
+      case GuardKind::kLength: {
+        const pyapi::Word* length = pyapi::lengthWord(object);
+        return length == nullptr ? "type " + typeName(Py_TYPE(object)) : "length " + std::to_string(*length);
+      }
+      case GuardKind::kLacksKey:
+        return "it has the key";
+      case GuardKind::kKeys:
+        return "other keys or another order";
+      case GuardKind::kNoDict:
+        return "it has attributes";
+      case GuardKind::kEmptyMember:
+        return "it is set";
+      case GuardKind::kEmptyCell:
+        return textOf(PyCell_Check(object) ? PyCell_GET(object) : object);
+      case GuardKind::kFunction:
+        return PyFunction_Check(object) ? "other code" : textOf(object);
+      case GuardKind::kTensor:
+      case GuardKind::kTensorRank:
+        return torchapi::isTensor(object)
+                   ? tensorText(torchapi::tensorInfoOf(object), g.kind == GuardKind::kTensor)
+                   : textOf(object);
+      default:
+        return textOf(object);
+    }
+  }
+
+  const Recording& recording_;
+  Block& block_;
+  const Inputs& in_;
+  std::vector<PyObject*> objects_;
+  std::vector<pyapi::Ref<>> fresh_;
+  std::optional<GuardFailure> first_;
+};
+
+}  // namespace
+
+GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in) {
+  return Explainer(recording, block, in).explain();
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,279 @@
+// The memo of a block: its flat words, the loop over them, and the repair of what has changed since.
+
+#include "runtime/guard_block.h"
+#include "pyapi/plain.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+using guard::GuardKind;
+using guard::SourceKind;
+using pyapi::Word;
+using pyapi::wordAt;
+using pyapi::wordOf;
+
+constexpr Word kZero = 0;
+constexpr WordCheck kPasses{&kZero, 0};
+constexpr WordCheck kPoison{&kZero, 1};
+
+WordCheck seen(const Word* address) { return {address, *address}; }
+
+// The parent's field that holds the object of `node`.
+const void* linkAddress(const Node& node, PyObject* parent) {
+  bool noneIfNull = false;
+  auto* function = reinterpret_cast<PyFunctionObject*>(parent);
+  switch (node.kind) {
+    case SourceKind::kDict:
+      return pyapi::instanceDictSlot(parent);
+    case SourceKind::kListItem:
+      return &reinterpret_cast<PyListObject*>(parent)->ob_item[node.index];
+    case SourceKind::kTupleItem:
+      return &reinterpret_cast<PyTupleObject*>(parent)->ob_item[node.index];
+    case SourceKind::kMember:
+      return pyapi::memberSlot(node.key, parent, &noneIfNull);
+    case SourceKind::kCell:
+      return &reinterpret_cast<PyCellObject*>(parent)->ob_ref;
+    case SourceKind::kClosure:
+      return &reinterpret_cast<PyTupleObject*>(function->func_closure)->ob_item[node.index];
+    case SourceKind::kDefaults:
+      return &function->func_defaults;
+    case SourceKind::kKwDefaults:
+      return &function->func_kwdefaults;
+    case SourceKind::kGlobals:
+      return &function->func_globals;
+    case SourceKind::kBuiltins:
+      return &function->func_builtins;
+    case SourceKind::kMethodFunction:
+      return &reinterpret_cast<PyMethodObject*>(parent)->im_func;
+    case SourceKind::kMethodSelf:
+      return &reinterpret_cast<PyMethodObject*>(parent)->im_self;
+    case SourceKind::kPartial:
+      return pyapi::partialField(parent, node.index);
+    case SourceKind::kArg:
+    case SourceKind::kPinned:
+    case SourceKind::kValue:
+    case SourceKind::kType:
+    case SourceKind::kDictItem:
+    case SourceKind::kGetSet:
+      break;
+  }
+  KINTSUGI_UNREACHABLE("a source of kind ", static_cast<int>(node.kind), " has no link");
+}
+
+const void* emptyAddress(const Block& block, const Node& node, PyObject* object) {
+  for (const LocalGuard& g : block.guardsOf(node)) {
+    if (g.kind == GuardKind::kEmptyMember) {
+      bool noneIfNull = false;
+      return pyapi::memberSlot(g.key, object, &noneIfNull);
+    }
+  }
+  return &reinterpret_cast<PyCellObject*>(object)->ob_ref;
+}
+
+// The index of the first word in [from, to) that differs, or `to`. The heart of the matter: two loads and a compare each,
+// with no dependence between the words, so that the processor overlaps the cache misses.
+uint32_t firstDifference(const WordCheck* words, uint32_t from, uint32_t to) {
+  for (uint32_t i = from; i < to; ++i) {
+    __builtin_prefetch(words[i + kWordsAhead].address);
+    if (*words[i].address != words[i].expected) [[unlikely]] {
+      return i;
+    }
+  }
+  return to;
+}
+
+// The position of a node's version word.
+uint32_t versionWord(const Node& node) {
+  constexpr uint16_t kBefore = kLinkWord | kClosureWord | kTypeWord;
+  return node.firstWord + static_cast<uint32_t>(__builtin_popcount(node.words & kBefore));
+}
+
+// A child of a dict that has changed: the same object in a state that its words can judge?
+bool entryUnchanged(const Block& block, NodeId id, PyObject* value) {
+  const Node& node = block.nodes[id];
+  if (value != block.objects[id] || Py_TYPE(value) != node.type) {
+    return false;
+  }
+  // The address may have been used again since: what words don't repeat is asked again.
+  for (const LocalGuard& g : block.guardsOf(node)) {
+    if (g.tensor == ir::kNone && !holds(g, value)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The dict of node `id` has another version: looks its entries up again, and walks only those that changed.
+bool refreshDict(Block& block, const Inputs& in, NodeId id) {
+  Node& node = block.nodes[id];
+  PyObject* dict = block.objects[id];
+  if (dict == nullptr || Py_TYPE(dict) != node.type) {
+    return walk(block, in, id);
+  }
+  for (const LocalGuard& g : block.guardsOf(node)) {
+    if (!holds(g, dict)) {
+      return false;
+    }
+  }
+  for (NodeId c = id + 1; c < node.end; c = block.nodes[c].end) {
+    const Node& child = block.nodes[c];
+    if (child.kind != SourceKind::kDictItem || child.dynamic) {
+      continue;
+    }
+    pyapi::Ref<> none;
+    PyObject* value = resolveNode(child, dict, in, none);
+    if (value == nullptr) {
+      return false;
+    }
+    if (!entryUnchanged(block, c, value) && !walk(block, in, c)) {
+      return false;
+    }
+  }
+  block.words[versionWord(node)] = seen(pyapi::dictVersionWord(dict));
+  return true;
+}
+
+// Word `i` differs: decides whether the guards under it still hold. Returns the word to go on from, or kNone.
+uint32_t repair(Block& block, const Inputs& in, uint32_t i) {
+  const NodeId id = block.wordNodes[i];
+  Node& node = block.nodes[id];
+  const bool isVersion = (node.words & kVersionWord) != 0 && i == versionWord(node);
+  if (isVersion && block.objects[id] != nullptr && Py_TYPE(block.objects[id]) == node.type) {
+    return refreshDict(block, in, id) ? i + 1 : ir::kNone;
+  }
+  if (!walk(block, in, id)) {
+    block.words[node.firstWord] = kPoison;  // whatever the state is next time, walk again
+    return ir::kNone;
+  }
+  return block.endWord(node);
+}
+
+bool checkLeaf(Block& block, const Inputs& in, NodeId id) {
+  const Node& node = block.nodes[id];
+  PyObject* object = loadRoot(node, in);
+  if (object == nullptr) {
+    return false;
+  }
+  block.objects[id] = object;
+  for (const LocalGuard& g : block.guardsOf(node)) {
+    if (!holds(g, object)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool checkSegment(Block& block, const Inputs& in, const Segment& segment) {
+  if (segment.leaf) {
+    return checkLeaf(block, in, segment.node);
+  }
+  PyObject* object = loadRoot(block.nodes[segment.node], in);
+  if (object == nullptr || object != block.objects[segment.node]) {
+    return walk(block, in, segment.node);
+  }
+  for (uint32_t i = segment.firstWord;;) {
+    i = firstDifference(block.words.data(), i, segment.endWord);
+    if (i == segment.endWord) {
+      return true;
+    }
+    i = repair(block, in, i);
+    if (i == ir::kNone) {
+      return false;
+    }
+  }
+}
+
+bool checkRest(Block& block, const Inputs& in) {
+  for (NodeId id : block.dynamics) {
+    --block.walks;  // not for want of a memo
+    if (!walk(block, in, id)) {
+      return false;
+    }
+  }
+  for (NodeId id : block.rechecks) {
+    for (const LocalGuard& g : block.guardsOf(block.nodes[id])) {
+      if (g.tensor == ir::kNone && !holds(g, block.objects[id])) {
+        return false;
+      }
+    }
+  }
+  if (torchapi::firstMismatch(block.tensors.data(), block.tensors.size()) != block.tensors.size()) {
+    return false;
+  }
+  for (const SameCheck& check : block.sames) {
+    if ((block.objects[check.a] == block.objects[check.b]) != check.same) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void writeWords(Block& block, NodeId id) {
+  const Node& node = block.nodes[id];
+  if (node.words == 0) {
+    return;
+  }
+  PyObject* object = block.objects[id];
+  PyObject* parent = node.root ? nullptr : block.objects[node.parent];
+  WordCheck* word = block.words.data() + node.firstWord;
+  auto add = [&](uint16_t flag, auto make) {
+    if ((node.words & flag) != 0) {
+      *word++ = make();
+    }
+  };
+  // A closure's tuple comes before the element in it.
+  add(kClosureWord, [&] { return seen(wordAt(&reinterpret_cast<PyFunctionObject*>(parent)->func_closure)); });
+  add(kLinkWord, [&] { return seen(wordAt(linkAddress(node, parent))); });
+  add(kTypeWord, [&] { return seen(pyapi::typeWord(object)); });
+  add(kVersionWord, [&] { return seen(pyapi::dictVersionWord(object)); });
+  add(kOrderWord, [&] {
+    const Word* order = pyapi::dictOrderWord(object);
+    return order == nullptr ? kPasses : seen(order);
+  });
+  add(kBoundsWord, [&] { return seen(wordAt(&reinterpret_cast<PyVarObject*>(object)->ob_size)); });
+  add(kItemsWord, [&] { return seen(wordAt(&reinterpret_cast<PyListObject*>(object)->ob_item)); });
+  add(kLengthWord, [&] { return seen(pyapi::lengthWord(object)); });
+  add(kCodeWord, [&] { return seen(wordAt(&reinterpret_cast<PyFunctionObject*>(object)->func_code)); });
+  add(kNoDictWord, [&] {
+    PyObject** slot = pyapi::instanceDictSlot(object);
+    return slot == nullptr ? kPasses : WordCheck{wordAt(slot), 0};  // an empty dict that is there may fill up
+  });
+  add(kEmptyWord, [&] { return seen(wordAt(emptyAddress(block, node, object))); });
+}
+
+bool checkBlock(Block& block, const Inputs& in) {
+  if (!block.retired.empty()) {
+    std::vector<pyapi::Ref<>> retired = std::move(block.retired);  // finalizers may run here, before anything is read
+    block.retired.clear();
+    retired.clear();
+  }
+  const uint64_t walks = block.walks;
+  if (!globalStateHolds(block)) {
+    return false;
+  }
+  for (TypeCheck& check : block.types) {
+    if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(check)) {
+      return false;
+    }
+  }
+  for (const Segment& segment : block.segments) {
+    if (!checkSegment(block, in, segment)) {
+      ++block.misses;
+      return false;
+    }
+  }
+  if (!checkRest(block, in)) {
+    ++block.misses;
+    return false;
+  }
+  for (const auto& [node, source] : block.slotsUsed) {
+    in.slots[source] = block.objects[node];
+  }
+  ++(block.walks == walks ? block.hits : block.misses);
+  return true;
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,68 @@
+#include "runtime/guard_program.h"
+
+#include "runtime/compiled_trace.h"
+#include "runtime/guard_block.h"
+#include "runtime/guard_explain.h"
+
+namespace kintsugi::runtime {
+
+struct GuardProgram::Impl {
+  const Recording* recording;
+  std::vector<Block> blocks;
+  std::vector<ir::SourceId> pinned;
+
+  uint64_t total(uint64_t Block::*counter) const {
+    uint64_t sum = 0;
+    for (const Block& block : blocks) {
+      sum += block.*counter;
+    }
+    return sum;
+  }
+};
+
+GuardProgram::GuardProgram(const Recording& recording) : impl_(new Impl{&recording, compileBlocks(recording), {}}) {
+  std::vector<bool> seen(recording.document.sources.nodes.size(), false);
+  for (const Block& block : impl_->blocks) {
+    for (const Node& node : block.nodes) {
+      if (node.external && !seen[node.source]) {
+        seen[node.source] = true;
+        impl_->pinned.push_back(node.source);
+      }
+    }
+  }
+}
+
+GuardProgram::~GuardProgram() = default;
+GuardProgram::GuardProgram(GuardProgram&&) noexcept = default;
+
+bool GuardProgram::check(guard::BlockId block, PyObject* const* args, PyObject* const* values, SlotArray slots) {
+  KINTSUGI_DCHECK(block < impl_->blocks.size(), "guard block ", block);
+  return checkBlock(impl_->blocks[block], Inputs{args, values, slots});
+}
+
+GuardFailure GuardProgram::explainFailure(guard::BlockId block, PyObject* const* args, PyObject* const* values,
+                                          SlotArray slots) {
+  std::vector<PyObject*> none;
+  if (slots == nullptr) {
+    none.resize(impl_->recording->document.sources.nodes.size(), nullptr);
+    slots = none.data();
+  }
+  return explainBlock(*impl_->recording, impl_->blocks[block], Inputs{args, values, slots});
+}
+
+const std::vector<ir::SourceId>& GuardProgram::pinnedSources() const { return impl_->pinned; }
+
+size_t GuardProgram::guardCount() const { return impl_->recording->document.guards.guards.size(); }
+
+size_t GuardProgram::wordCount() const {
+  size_t count = 0;
+  for (const Block& block : impl_->blocks) {
+    count += block.wordNodes.size() + block.types.size() + block.tensors.size();
+  }
+  return count;
+}
+
+uint64_t GuardProgram::memoHits() const { return impl_->total(&Block::hits); }
+uint64_t GuardProgram::memoMisses() const { return impl_->total(&Block::misses); }
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,241 @@
+// The structural part of the guards: walks sources from their roots and compares, without running Python code.
+
+#include "pyapi/plain.h"
+#include "runtime/guard_block.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+PyObject* functionPart(SourceKind kind, PyObject* object, int64_t index) {
+  if (!PyFunction_Check(object)) {
+    return nullptr;
+  }
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  switch (kind) {
+    case SourceKind::kClosure:
+      if (function->func_closure == nullptr || index < 0 || index >= PyTuple_GET_SIZE(function->func_closure)) {
+        return nullptr;
+      }
+      return PyTuple_GET_ITEM(function->func_closure, index);
+    case SourceKind::kDefaults:
+      return function->func_defaults;
+    case SourceKind::kKwDefaults:
+      return function->func_kwdefaults;
+    case SourceKind::kGlobals:
+      return function->func_globals;
+    default:
+      return function->func_builtins;
+  }
+}
+
+PyObject* readMember(const Node& node, PyObject* parent, pyapi::Ref<>& fresh) {
+  bool noneIfNull = false;
+  if (PyObject** slot = pyapi::memberSlot(node.key, parent, &noneIfNull)) {
+    return *slot == nullptr && noneIfNull ? Py_None : *slot;
+  }
+  fresh = pyapi::readDescriptor(node.key, parent);
+  return fresh.get();
+}
+
+// The state of a dict that guards speak of; `object` may be anything.
+bool lacksKey(const LocalGuard& guard, PyObject* object) {
+  PyObject* value = nullptr;
+  return PyDict_Check(object) && guard.key != nullptr &&
+         pyapi::lookUp(object, guard.key, guard.hash, &value) == pyapi::Lookup::kMissing;
+}
+
+bool memberIsEmpty(PyObject* descriptor, PyObject* object) {
+  bool noneIfNull = false;
+  PyObject** slot = pyapi::memberSlot(descriptor, object, &noneIfNull);
+  return slot != nullptr && *slot == nullptr && !noneIfNull;
+}
+
+}  // namespace
+
+PyObject* loadRoot(const Node& root, const Inputs& in) {
+  if (root.external) {
+    return in.slots[root.source];
+  }
+  switch (root.kind) {
+    case SourceKind::kArg:
+      return in.args == nullptr ? nullptr : in.args[root.index];
+    case SourceKind::kPinned:
+      return root.key;
+    case SourceKind::kValue:
+      return in.values == nullptr ? nullptr : in.values[root.index];
+    default:
+      return nullptr;
+  }
+}
+
+PyObject* resolveNode(const Node& node, PyObject* parent, const Inputs& in, pyapi::Ref<>& fresh) {
+  if (node.root) {
+    return loadRoot(node, in);
+  }
+  switch (node.kind) {
+    case SourceKind::kArg:
+    case SourceKind::kPinned:
+    case SourceKind::kValue:
+      return nullptr;  // always roots
+    case SourceKind::kType:
+      return reinterpret_cast<PyObject*>(Py_TYPE(parent));
+    case SourceKind::kDict:
+      return pyapi::instanceDict(parent);
+    case SourceKind::kDictItem: {
+      PyObject* value = nullptr;
+      const bool found = PyDict_Check(parent) && node.keyHashed &&
+                         pyapi::lookUp(parent, node.key, node.hash, &value) == pyapi::Lookup::kFound;
+      return found ? value : nullptr;
+    }
+    case SourceKind::kListItem:
+      return PyList_Check(parent) && node.index >= 0 && node.index < PyList_GET_SIZE(parent)
+                 ? PyList_GET_ITEM(parent, node.index)
+                 : nullptr;
+    case SourceKind::kTupleItem:
+      return PyTuple_Check(parent) && node.index >= 0 && node.index < PyTuple_GET_SIZE(parent)
+                 ? PyTuple_GET_ITEM(parent, node.index)
+                 : nullptr;
+    case SourceKind::kMember:
+      return readMember(node, parent, fresh);
+    case SourceKind::kGetSet:
+      fresh = pyapi::readDescriptor(node.key, parent);
+      return fresh.get();
+    case SourceKind::kCell:
+      return PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
+    case SourceKind::kClosure:
+    case SourceKind::kDefaults:
+    case SourceKind::kKwDefaults:
+    case SourceKind::kGlobals:
+    case SourceKind::kBuiltins:
+      return functionPart(node.kind, parent, node.index);
+    case SourceKind::kMethodFunction:
+      return PyMethod_Check(parent) ? PyMethod_GET_FUNCTION(parent) : nullptr;
+    case SourceKind::kMethodSelf:
+      return PyMethod_Check(parent) ? PyMethod_GET_SELF(parent) : nullptr;
+    case SourceKind::kPartial: {
+      PyObject** field = pyapi::partialField(parent, node.index);
+      return field == nullptr ? nullptr : *field;
+    }
+  }
+  return nullptr;
+}
+
+bool holds(const LocalGuard& guard, PyObject* object) {
+  switch (guard.kind) {
+    case GuardKind::kType:
+      return reinterpret_cast<PyObject*>(Py_TYPE(object)) == guard.key;
+    case GuardKind::kIs:
+      return object == guard.key;
+    case GuardKind::kEquals:
+      return pyapi::plainEquals(object, guard.key);
+    case GuardKind::kLength: {
+      const pyapi::Word* length = pyapi::lengthWord(object);
+      return length != nullptr && *length == static_cast<pyapi::Word>(guard.number);
+    }
+    case GuardKind::kLacksKey:
+      return lacksKey(guard, object);
+    case GuardKind::kKeys:
+      return PyDict_Check(object) && PyTuple_Check(guard.key) && pyapi::keysAre(object, guard.key);
+    case GuardKind::kSetEquals:
+      return PyAnySet_Check(object) && PyAnySet_Check(guard.key) && pyapi::plainSetsEqual(object, guard.key);
+    case GuardKind::kNoDict:
+      return !pyapi::hasInstanceAttributes(object);
+    case GuardKind::kEmptyMember:
+      return memberIsEmpty(guard.key, object);
+    case GuardKind::kEmptyCell:
+      return PyCell_Check(object) && PyCell_GET(object) == nullptr;
+    case GuardKind::kFunction:
+      return PyFunction_Check(object) && PyFunction_GET_CODE(object) == guard.key;
+    case GuardKind::kTensor:
+    case GuardKind::kTensorRank:
+      return torchapi::matches(object, *guard.info, guard.kind == GuardKind::kTensor);
+    case GuardKind::kTypeVersion:
+    case GuardKind::kSame:
+    case GuardKind::kNotSame:
+    case GuardKind::kGlobalState:
+      return true;  // not about one object: checked by the block
+  }
+  return false;
+}
+
+bool setTypeBaseline(TypeCheck& check) {
+  const bool versioned = pyapi::ensureTypeVersion(check.type);
+  check.version = versioned ? *pyapi::typeVersionWord(check.type) : ~pyapi::Word{0};
+  check.mro = pyapi::newRef(check.type->tp_mro);
+  check.dictVersions.clear();
+  for (Py_ssize_t i = 0; check.mro && i < PyTuple_GET_SIZE(check.mro.get()); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), i));
+    check.dictVersions.push_back(*pyapi::dictVersionWord(base->tp_dict));
+  }
+  return versioned;
+}
+
+// The version is gone after any write to the type or a base, even one that stored what was there before.
+bool typeHolds(TypeCheck& check) {
+  if (check.broken || check.type->tp_mro != check.mro.get() || !check.mro) {
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(check.mro.get()); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), i));
+    if (*pyapi::dictVersionWord(base->tp_dict) != check.dictVersions[static_cast<size_t>(i)]) {
+      return false;
+    }
+  }
+  if (pyapi::ensureTypeVersion(check.type)) {
+    check.version = *pyapi::typeVersionWord(check.type);
+  }
+  return true;
+}
+
+bool globalStateHolds(const Block& block) {
+  for (const torchapi::GlobalState* state : block.states) {
+    if (!state->isCurrent()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool walk(Block& block, const Inputs& in, NodeId id) {
+  ++block.walks;
+  const NodeId end = block.nodes[id].end;
+  for (NodeId n = id; n < end; ++n) {
+    Node& node = block.nodes[n];
+    PyObject* parent = node.root ? nullptr : block.objects[node.parent];
+    pyapi::Ref<> fresh;
+    PyObject* object = resolveNode(node, parent, in, fresh);
+    bool good = object != nullptr;
+    if (fresh) {
+      // A computed object that nobody else holds lives as long as the memo says; a trace must not outlive that.
+      good = !node.slotUsed || Py_REFCNT(object) > 1 || torchapi::hasOtherOwner(object);
+      block.retired.push_back(std::move(fresh));
+    }
+    for (const LocalGuard& g : block.guardsOf(node)) {
+      if (!good) {
+        break;
+      }
+      if (g.tensor != ir::kNone) {
+        block.tensors[g.tensor].tensor = object;  // compared with the others, at the end
+      } else {
+        good = holds(g, object);
+      }
+    }
+    if (!good) {
+      block.objects[id] = nullptr;  // the subtree's words are stale from here on
+      return false;
+    }
+    block.objects[n] = object;
+    node.type = Py_TYPE(object);
+    if (node.keepsObject) {
+      node.kept = pyapi::newRef(object);
+    }
+    writeWords(block, n);
+  }
+  return true;
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,321 @@
+#include "runtime/materialize.h"
+
+#include "runtime/compiled_trace.h"
+#include "support/check.h"
+
+namespace kintsugi::runtime {
+
+using ir::Operand;
+using ir::OperandKind;
+using ir::Recipe;
+using ir::RecipeKind;
+using pyapi::Ref;
+
+bool Materializer::get(const Operand& operand, Ref<>& out) {
+  switch (operand.kind) {
+    case OperandKind::kNull:
+      out.reset();
+      return true;
+    case OperandKind::kNone:
+      out = pyapi::newRef(Py_None);
+      return true;
+    case OperandKind::kValue:
+      out = pyapi::steal(torchapi::box(values_[operand.id]));
+      break;
+    case OperandKind::kSource:
+      KINTSUGI_CHECK(slots_[operand.id] != nullptr, "source $", operand.id, " was not resolved");
+      out = pyapi::newRef(slots_[operand.id]);
+      break;
+    case OperandKind::kConst:
+      out = recording_.consts[operand.id].clone();
+      break;
+    case OperandKind::kRecipe:
+      out = recipe(operand.id);
+      break;
+    case OperandKind::kInt:
+      out = pyapi::steal(PyLong_FromLongLong(operand.i));
+      break;
+    case OperandKind::kFloat:
+      out = pyapi::steal(PyFloat_FromDouble(operand.f));
+      break;
+    case OperandKind::kBool:
+      out = pyapi::newRef(operand.i != 0 ? Py_True : Py_False);
+      break;
+    case OperandKind::kStr: {
+      const std::string& text = recording_.document.trace.strings[operand.id];
+      out = pyapi::steal(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+      break;
+    }
+    case OperandKind::kComplex: {
+      const auto& [re, im] = recording_.document.trace.complexes[operand.id];
+      out = pyapi::steal(PyComplex_FromDoubles(re, im));
+      break;
+    }
+    case OperandKind::kList: {
+      Recipe list;
+      const auto elements = recording_.document.trace.listOf(operand);
+      list.parts.assign(elements.begin(), elements.end());
+      out = buildList(list);
+      break;
+    }
+    case OperandKind::kDtype:
+    case OperandKind::kDevice:
+    case OperandKind::kLayout:
+    case OperandKind::kMemoryFormat:
+      KINTSUGI_UNREACHABLE("an operand of the dispatcher used as a Python object");
+  }
+  return static_cast<bool>(out);
+}
+
+Ref<> Materializer::object(const Operand& operand) {
+  Ref<> out;
+  if (get(operand, out) && !out) {
+    PyErr_SetString(PyExc_SystemError, "kintsugi: an empty slot was used as an object");
+  }
+  return out;
+}
+
+Ref<> Materializer::recipe(ir::RecipeId id) {
+  for (const auto& [known, object] : made_) {
+    if (known == id) {
+      return object.clone();
+    }
+  }
+  Ref<> object = build(recording_.document.trace.recipes[id]);
+  if (object) {
+    made_.emplace_back(id, object.clone());
+  }
+  return object;
+}
+
+Ref<> Materializer::build(const Recipe& recipe) {
+  switch (recipe.kind) {
+    case RecipeKind::kTuple:
+      return buildTuple(recipe, 0);
+    case RecipeKind::kList:
+      return buildList(recipe);
+    case RecipeKind::kDict:
+      return buildDict(recipe);
+    case RecipeKind::kSet:
+      return buildSet(recipe, false);
+    case RecipeKind::kFrozenSet:
+      return buildSet(recipe, true);
+    case RecipeKind::kSlice:
+      return buildSlice(recipe);
+    case RecipeKind::kInstance:
+      return buildInstance(recipe);
+    case RecipeKind::kDictInstance:
+      return buildDictInstance(recipe);
+    case RecipeKind::kNamedTuple:
+      return buildNamedTuple(recipe);
+    case RecipeKind::kCell:
+      return buildCell(recipe);
+    case RecipeKind::kFunction:
+      return buildFunction(recipe);
+    case RecipeKind::kMethod:
+      return buildMethod(recipe);
+    case RecipeKind::kSequenceIterator:
+      return buildSequenceIterator(recipe);
+    case RecipeKind::kIterator:
+      return buildIterator(recipe);
+    case RecipeKind::kCall:
+      return buildCall(recipe);
+  }
+  KINTSUGI_UNREACHABLE("recipe kind");
+}
+
+Ref<> Materializer::buildTuple(const Recipe& recipe, size_t first) {
+  Ref<> tuple = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(recipe.parts.size() - first)));
+  for (size_t k = first; tuple && k < recipe.parts.size(); ++k) {
+    Ref<> part = object(recipe.parts[k]);
+    if (!part) {
+      return {};
+    }
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(k - first), part.release());
+  }
+  return tuple;
+}
+
+Ref<> Materializer::buildList(const Recipe& recipe) {
+  Ref<> list = pyapi::steal(PyList_New(static_cast<Py_ssize_t>(recipe.parts.size())));
+  for (size_t k = 0; list && k < recipe.parts.size(); ++k) {
+    Ref<> part = object(recipe.parts[k]);
+    if (!part) {
+      return {};
+    }
+    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(k), part.release());
+  }
+  return list;
+}
+
+Ref<> Materializer::buildDict(const Recipe& recipe) {
+  Ref<> dict = pyapi::steal(PyDict_New());
+  for (size_t k = 0; dict && k + 1 < recipe.parts.size(); k += 2) {
+    Ref<> key = object(recipe.parts[k]);
+    Ref<> value = key ? object(recipe.parts[k + 1]) : nullptr;
+    if (!value || PyDict_SetItem(dict.get(), key.get(), value.get()) < 0) {
+      return {};
+    }
+  }
+  return dict;
+}
+
+Ref<> Materializer::buildSet(const Recipe& recipe, bool frozen) {
+  Ref<> tuple = buildTuple(recipe, 0);
+  if (!tuple) {
+    return {};
+  }
+  return pyapi::steal(frozen ? PyFrozenSet_New(tuple.get()) : PySet_New(tuple.get()));
+}
+
+Ref<> Materializer::buildSlice(const Recipe& recipe) {
+  KINTSUGI_CHECK(recipe.parts.size() == 3, "a slice has three parts");
+  Ref<> start = object(recipe.parts[0]);
+  Ref<> stop = start ? object(recipe.parts[1]) : nullptr;
+  Ref<> step = stop ? object(recipe.parts[2]) : nullptr;
+  return step ? pyapi::steal(PySlice_New(start.get(), stop.get(), step.get())) : nullptr;
+}
+
+PyTypeObject* Materializer::typeOf(const Recipe& recipe) const {
+  PyObject* type = recording_.consts[recipe.type].get();
+  KINTSUGI_CHECK(PyType_Check(type), "the type of a recipe is no type");
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_t first) {
+  for (size_t k = first; k + 1 < recipe.parts.size(); k += 2) {
+    Ref<> name = object(recipe.parts[k]);
+    Ref<> value = name ? object(recipe.parts[k + 1]) : nullptr;
+    if (!value) {
+      return false;
+    }
+    // What was recorded is the instance dict: a `__setattr__` or a descriptor of the same name must not run again. The
+    // generic setter keeps the compact form of the dict, which makes reading it faster.
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(instance), name.get());
+    int status = -1;
+    if (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr) {
+      status = PyObject_GenericSetAttr(instance, name.get(), value.get());
+    } else {
+      Ref<> dict = pyapi::steal(PyObject_GenericGetDict(instance, nullptr));
+      status = dict ? PyDict_SetItem(dict.get(), name.get(), value.get()) : -1;
+    }
+    if (status < 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Ref<> Materializer::buildInstance(const Recipe& recipe) {
+  PyTypeObject* type = typeOf(recipe);
+  Ref<> empty = pyapi::steal(PyTuple_New(0));
+  Ref<> instance = pyapi::steal(type->tp_new(type, empty.get(), nullptr));
+  return instance && setAttributes(instance.get(), recipe, 0) ? std::move(instance) : nullptr;
+}
+
+Ref<> Materializer::buildDictInstance(const Recipe& recipe) {
+  PyTypeObject* type = typeOf(recipe);
+  Ref<> empty = pyapi::steal(PyTuple_New(0));
+  Ref<> instance = pyapi::steal(type->tp_new(type, empty.get(), nullptr));
+  const size_t count = static_cast<size_t>(recipe.parts.at(0).i);
+  for (size_t k = 0; instance && k < count; ++k) {
+    Ref<> key = object(recipe.parts.at(1 + 2 * k));
+    Ref<> value = key ? object(recipe.parts.at(2 + 2 * k)) : nullptr;
+    if (!value) {
+      return {};
+    }
+    // Around any `__setitem__` of the class, but not around the order that an OrderedDict keeps.
+    const int status = PyODict_Check(instance.get()) ? PyODict_SetItem(instance.get(), key.get(), value.get())
+                                                     : PyDict_SetItem(instance.get(), key.get(), value.get());
+    if (status < 0) {
+      return {};
+    }
+  }
+  return instance && setAttributes(instance.get(), recipe, 1 + 2 * count) ? std::move(instance) : nullptr;
+}
+
+Ref<> Materializer::buildNamedTuple(const Recipe& recipe) {
+  PyTypeObject* type = typeOf(recipe);
+  Ref<> tuple = buildTuple(recipe, 0);
+  if (!tuple) {
+    return {};
+  }
+  // Struct sequences (torch.return_types) have hidden fields and are made by calling the type; other subclasses around
+  // their own `__new__`, which takes the fields one by one.
+  if (PyDict_GetItemString(type->tp_dict, "n_sequence_fields") != nullptr) {
+    return pyapi::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), tuple.get()));
+  }
+  Ref<> args = pyapi::steal(PyTuple_Pack(1, tuple.get()));
+  return args ? pyapi::steal(PyTuple_Type.tp_new(type, args.get(), nullptr)) : nullptr;
+}
+
+Ref<> Materializer::buildCell(const Recipe& recipe) {
+  Ref<> content;
+  if (!recipe.parts.empty() && !get(recipe.parts[0], content)) {
+    return {};
+  }
+  return pyapi::steal(PyCell_New(content.get()));
+}
+
+Ref<> Materializer::buildFunction(const Recipe& recipe) {
+  KINTSUGI_CHECK(recipe.parts.size() == 8, "a function has eight parts");
+  Ref<> part[8];
+  for (size_t k = 0; k < 8; ++k) {
+    part[k] = object(recipe.parts[k]);
+    if (!part[k]) {
+      return {};
+    }
+  }
+  enum { kCode, kGlobals, kName, kQualName, kDefaults, kKwDefaults, kClosure, kAnnotations };
+  Ref<> function =
+      pyapi::steal(PyFunction_NewWithQualName(part[kCode].get(), part[kGlobals].get(), part[kQualName].get()));
+  if (!function || PyObject_SetAttrString(function.get(), "__name__", part[kName].get()) < 0) {
+    return {};
+  }
+  PyObject* f = function.get();
+  const bool ok = (part[kDefaults].get() == Py_None || PyFunction_SetDefaults(f, part[kDefaults].get()) == 0) &&
+                  (part[kKwDefaults].get() == Py_None || PyFunction_SetKwDefaults(f, part[kKwDefaults].get()) == 0) &&
+                  (part[kClosure].get() == Py_None || PyFunction_SetClosure(f, part[kClosure].get()) == 0) &&
+                  (part[kAnnotations].get() == Py_None || PyFunction_SetAnnotations(f, part[kAnnotations].get()) == 0);
+  return ok ? std::move(function) : nullptr;
+}
+
+Ref<> Materializer::buildMethod(const Recipe& recipe) {
+  Ref<> function = object(recipe.parts.at(0));
+  Ref<> self = function ? object(recipe.parts.at(1)) : nullptr;
+  return self ? pyapi::steal(PyMethod_New(function.get(), self.get())) : nullptr;
+}
+
+Ref<> Materializer::buildSequenceIterator(const Recipe& recipe) {
+  Ref<> container = object(recipe.parts.at(0));
+  Ref<> index = container ? object(recipe.parts.at(1)) : nullptr;
+  Ref<> iterator = index ? pyapi::steal(PyObject_GetIter(container.get())) : nullptr;
+  if (!iterator) {
+    return {};
+  }
+  Ref<> name = pyapi::steal(PyUnicode_FromString("__setstate__"));
+  Ref<> none = name ? pyapi::steal(PyObject_CallMethodOneArg(iterator.get(), name.get(), index.get())) : nullptr;
+  return none ? std::move(iterator) : nullptr;
+}
+
+Ref<> Materializer::buildIterator(const Recipe& recipe) {
+  Ref<> callable = object(recipe.parts.at(0));
+  Ref<> args = callable ? buildTuple(recipe, 2) : nullptr;
+  Ref<> made = args ? pyapi::steal(PyObject_CallObject(callable.get(), args.get())) : nullptr;
+  Ref<> iterator = made ? pyapi::steal(PyObject_GetIter(made.get())) : nullptr;
+  for (int64_t k = 0; iterator && k < recipe.parts.at(1).i; ++k) {
+    Ref<> skipped = pyapi::steal(PyIter_Next(iterator.get()));
+    if (!skipped) {
+      return PyErr_Occurred() != nullptr ? nullptr : std::move(iterator);
+    }
+  }
+  return iterator;
+}
+
+Ref<> Materializer::buildCall(const Recipe& recipe) {
+  Ref<> callable = object(recipe.parts.at(0));
+  Ref<> args = callable ? buildTuple(recipe, 1) : nullptr;
+  return args ? pyapi::steal(PyObject_CallObject(callable.get(), args.get())) : nullptr;
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,58 @@
+// Makes Python objects of operands: sources, constants, trace values, and recipes of objects that the trace made.
+//
+// Idea: one Materializer is one moment. Within it every RecipeId is one object, so that aliases among the parts of a
+// result, of a call's arguments or of a snapshot's frames stay aliases; another moment makes new objects.
+//
+// Ownership: borrows the recording, the values and the slots; owns the objects that it made until it dies.
+// Threads: GIL. Building may run Python code (a recipe of kind kCall or kIterator, `__new__`).
+// Invalidation: lives no longer than the run that it belongs to.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "ir/trace.h"
+#include "pyapi/ref.h"
+#include "torchapi/value.h"
+
+namespace kintsugi::runtime {
+
+struct Recording;
+
+class Materializer {
+ public:
+  Materializer(const Recording& recording, const torchapi::Value* values, PyObject* const* slots)
+      : recording_(recording), values_(values), slots_(slots) {}
+
+  // The object of an operand; `out` is empty for the operand `null`. False: a Python exception is pending.
+  bool get(const ir::Operand& operand, pyapi::Ref<>& out);
+  // The same where an empty slot makes no sense. Null: a Python exception is pending.
+  pyapi::Ref<> object(const ir::Operand& operand);
+
+ private:
+  pyapi::Ref<> recipe(ir::RecipeId id);
+  pyapi::Ref<> build(const ir::Recipe& recipe);
+  pyapi::Ref<> buildTuple(const ir::Recipe& recipe, size_t first);
+  pyapi::Ref<> buildList(const ir::Recipe& recipe);
+  pyapi::Ref<> buildDict(const ir::Recipe& recipe);
+  pyapi::Ref<> buildSet(const ir::Recipe& recipe, bool frozen);
+  pyapi::Ref<> buildSlice(const ir::Recipe& recipe);
+  pyapi::Ref<> buildInstance(const ir::Recipe& recipe);
+  pyapi::Ref<> buildDictInstance(const ir::Recipe& recipe);
+  pyapi::Ref<> buildNamedTuple(const ir::Recipe& recipe);
+  pyapi::Ref<> buildCell(const ir::Recipe& recipe);
+  pyapi::Ref<> buildFunction(const ir::Recipe& recipe);
+  pyapi::Ref<> buildMethod(const ir::Recipe& recipe);
+  pyapi::Ref<> buildSequenceIterator(const ir::Recipe& recipe);
+  pyapi::Ref<> buildIterator(const ir::Recipe& recipe);
+  pyapi::Ref<> buildCall(const ir::Recipe& recipe);
+  bool setAttributes(PyObject* instance, const ir::Recipe& recipe, size_t first);
+  PyTypeObject* typeOf(const ir::Recipe& recipe) const;
+
+  const Recording& recording_;
+  const torchapi::Value* values_;
+  PyObject* const* slots_;
+  std::vector<std::pair<ir::RecipeId, pyapi::Ref<>>> made_;
+};
+
+}  // namespace kintsugi::runtime

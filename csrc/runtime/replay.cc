@@ -1,0 +1,415 @@
+#include "runtime/replay.h"
+
+#include <utility>
+
+#include "runtime/compiled_trace.h"
+#include "runtime/materialize.h"
+#include "runtime/replay_program.h"
+#include "runtime/side_exit.h"
+#include "runtime/visible_frames.h"
+#include "support/check.h"
+
+namespace kintsugi::runtime {
+
+using ir::Op;
+using pyapi::Ref;
+using torchapi::AtenCall;
+using torchapi::Value;
+using torchapi::ValueKind;
+
+void RunStorage::clear() {
+  for (Value& value : values) {
+    torchapi::clear(value);
+  }
+  for (PyObject*& object : objects) {
+    Py_CLEAR(object);
+  }
+  for (PyObject* object : held) {
+    Py_DECREF(object);
+  }
+  held.clear();
+}
+
+struct ReplayProgram::Impl {
+  ReplayCode code;
+  std::vector<std::unique_ptr<RunStorage>> idle;
+
+  std::unique_ptr<RunStorage> take() {
+    if (idle.empty()) {
+      return std::make_unique<RunStorage>(code.recording->document.trace.values.size());
+    }
+    std::unique_ptr<RunStorage> storage = std::move(idle.back());
+    idle.pop_back();
+    return storage;
+  }
+};
+
+namespace {
+
+// Releases and takes the GIL, and gives it back whatever happens.
+class GilSwitch {
+ public:
+  explicit GilSwitch(torchapi::CallState& calls) : calls_(calls) {}
+  ~GilSwitch() { hold(); }
+  GilSwitch(const GilSwitch&) = delete;
+
+  void release() {
+    if (saved_ == nullptr) {
+      calls_.openWarnings();
+      saved_ = PyEval_SaveThread();
+    }
+  }
+  void hold() {
+    if (saved_ != nullptr) {
+      PyEval_RestoreThread(std::exchange(saved_, nullptr));
+      calls_.closeWarnings();
+    }
+  }
+
+ private:
+  torchapi::CallState& calls_;
+  PyThreadState* saved_ = nullptr;
+};
+
+// What a step came to.
+enum class Outcome : uint8_t {
+  kNext,
+  kExit,    // leave through the step's snapshot and run the instruction again
+  kRaise,   // leave through the step's snapshot, an exception is pending
+  kReturn,  // the result is there
+};
+
+class Run {
+ public:
+  Run(const ReplayCode& code, CompiledTrace& owner, PyObject* const* args, PyObject** slots, RunStorage& storage)
+      : code_(code),
+        recording_(*code.recording),
+        trace_(code.recording->document.trace),
+        owner_(owner),
+        args_(args),
+        slots_(slots),
+        storage_(storage),
+        values_(storage.values.data()),
+        gil_(storage.calls) {}
+
+  // kReturn: `result` is set, or an exception without frames to show it is pending. Else `exitState` says where to go on.
+  Outcome run();
+
+  PyObject* result = nullptr;
+  ir::StateId exitState = ir::kNone;
+
+ private:
+  Outcome execute(const Step& step, const ir::Instruction& ins, size_t position);
+  Outcome executeAten(const Step& step);
+  Outcome executeCall(const Step& step, const ir::Instruction& ins);
+  Outcome executeBuild(const ir::Instruction& ins);
+  Outcome executeEffect(const Step& step, const ir::Instruction& ins);
+  Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
+  Outcome executeReturn(const ir::Instruction& ins);
+  bool enterBlock(guard::BlockId block);
+  void storeResult(ir::ValueId value, Ref<> object);
+  void drop(const Step& step);
+
+  const ReplayCode& code_;
+  const Recording& recording_;
+  const ir::Trace& trace_;
+  CompiledTrace& owner_;
+  PyObject* const* args_;
+  PyObject** slots_;
+  RunStorage& storage_;
+  Value* values_;
+  GilSwitch gil_;
+  bool exitSoon_ = false;  // a value is not of the recorded kind: leave at the next snapshot
+};
+
+// The sources of a block are known: keeps those alive that are named later, and reads the inputs.
+bool Run::enterBlock(guard::BlockId block) {
+  const BlockPrologue& prologue = code_.prologues[block];
+  for (const guard::SourceId source : prologue.held) {
+    if (PyObject* object = slots_[source]) {
+      Py_INCREF(object);
+      storage_.held.push_back(object);
+    }
+  }
+  bool ok = true;
+  for (const InputLoad& load : prologue.inputs) {
+    torchapi::clear(values_[load.value]);
+    ok = torchapi::unbox(slots_[load.source], load.kind, values_[load.value]) && ok;
+  }
+  return ok;
+}
+
+void Run::drop(const Step& step) {
+  const ir::ValueId* dead = code_.drops.data() + step.firstDrop;
+  for (uint32_t k = 0; k < step.dropCount; ++k) {
+    if (step.gil == GilNeed::kHeld) {
+      storage_.drop(dead[k]);
+    } else {
+      torchapi::clear(values_[dead[k]]);
+    }
+  }
+}
+
+Outcome Run::run() {
+  KINTSUGI_CHECK(enterBlock(0), "an input is not of the kind that its guard promised");
+  for (size_t position = 0; position < code_.steps.size(); ++position) {
+    const Step& step = code_.steps[position];
+    if (step.gil == GilNeed::kReleased) {
+      gil_.release();
+    } else if (step.gil == GilNeed::kHeld) {
+      gil_.hold();
+    }
+    Outcome outcome = Outcome::kExit;
+    if (!exitSoon_ || step.snap == ir::kNone) [[likely]] {
+      outcome = step.op == Op::kAten ? executeAten(step) : execute(step, trace_.code[step.index], position);
+    }
+    if (outcome == Outcome::kNext) [[likely]] {
+      if (!exitSoon_) {
+        drop(step);
+      }
+      continue;
+    }
+    gil_.hold();
+    exitState = step.snap;
+    return outcome;
+  }
+  KINTSUGI_UNREACHABLE("a trace without an end");
+}
+
+Outcome Run::executeAten(const Step& step) {
+  const AtenCall::Status status = step.call->run(values_, storage_.calls);
+  if (status == AtenCall::Status::kOk && !storage_.calls.hasWarnings()) [[likely]] {
+    return Outcome::kNext;
+  }
+  gil_.hold();
+  // Only warnings look at the frames; showing them costs too much for every call.
+  VisibleFrames frames(recording_, storage_.calls.hasWarnings() ? step.snap : ir::kNone, values_, slots_);
+  if (status == AtenCall::Status::kRaised) {
+    storage_.calls.deliverError();
+    return Outcome::kRaise;
+  }
+  if (!storage_.calls.deliverWarnings()) {
+    return Outcome::kRaise;
+  }
+  return status == AtenCall::Status::kOk ? Outcome::kNext : Outcome::kExit;
+}
+
+void Run::storeResult(ir::ValueId value, Ref<> object) {
+  if (code_.isRoot[value]) {
+    Py_XSETREF(storage_.objects[value], Py_NewRef(object.get()));
+  }
+  torchapi::clear(values_[value]);
+  const ValueKind kind = torchapi::kindOfType(trace_.values[value].kind);
+  if (!torchapi::unbox(object.get(), kind, values_[value])) {
+    // Another kind of result than recorded. The step has been made, so its own snapshot is too early to go back to.
+    torchapi::unbox(object.get(), ValueKind::kObject, values_[value]);
+    exitSoon_ = true;
+  }
+}
+
+Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
+  const auto operands = trace_.operandsOf(ins);
+  Materializer make(recording_, values_, slots_);
+  Ref<> objects[8];
+  std::vector<Ref<>> many;
+  Ref<>* owned = objects;
+  if (operands.size() > 8) {
+    many.resize(operands.size());
+    owned = many.data();
+  }
+  PyObject* raw[9];
+  std::vector<PyObject*> manyRaw;
+  PyObject** args = raw + 1;
+  if (operands.size() > 8) {
+    manyRaw.resize(operands.size() + 1);
+    args = manyRaw.data() + 1;
+  }
+  for (size_t k = 0; k < operands.size(); ++k) {
+    owned[k] = make.object(operands[k]);
+    if (!owned[k]) {
+      return Outcome::kRaise;
+    }
+    args[k] = owned[k].get();
+  }
+  const size_t positional = operands.size() - 1 - ins.kwCount;
+  VisibleFrames frames(recording_, ins.snap, values_, slots_);
+  Ref<> made = pyapi::steal(
+      PyObject_Vectorcall(args[0], args + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step.names.get()));
+  if (!made) {
+    return Outcome::kRaise;
+  }
+  if (ins.resultCount > 0) {
+    storeResult(ins.firstResult, std::move(made));
+  }
+  return Outcome::kNext;
+}
+
+Outcome Run::executeBuild(const ir::Instruction& ins) {
+  Materializer make(recording_, values_, slots_);
+  Ref<> object = make.object(trace_.operandsOf(ins)[0]);
+  if (!object) {
+    return Outcome::kRaise;
+  }
+  storeResult(ins.firstResult, std::move(object));
+  return Outcome::kNext;
+}
+
+Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
+  const auto operands = trace_.operandsOf(ins);
+  Materializer make(recording_, values_, slots_);
+  Ref<> target = make.object(operands[0]);
+  if (!target) {
+    return Outcome::kRaise;
+  }
+  Ref<> first, second;
+  if (ins.op != Op::kSetAttr && ins.op != Op::kDelAttr && !make.get(operands[1], first)) {
+    return Outcome::kRaise;
+  }
+  if (operands.size() > 2 && !make.get(operands[2], second)) {
+    return Outcome::kRaise;
+  }
+  int status = -1;
+  switch (ins.op) {
+    case Op::kSetAttr:
+      status = PyObject_SetAttr(target.get(), step.names.get(), second.get());
+      break;
+    case Op::kDelAttr:
+      status = PyObject_SetAttr(target.get(), step.names.get(), nullptr);
+      break;
+    case Op::kSetItem:
+      status = PyObject_SetItem(target.get(), first.get(), second.get());
+      break;
+    case Op::kDelItem:
+      status = PyObject_DelItem(target.get(), first.get());
+      break;
+    default:
+      status = PyCell_Set(target.get(), first.get());
+      break;
+  }
+  return status < 0 ? Outcome::kRaise : Outcome::kNext;
+}
+
+bool sameScalar(const Value& a, const Value& b) {
+  // Floats bit by bit: -0.0 is another value than 0.0, and a NaN is itself.
+  return a.kind == b.kind && a.i == b.i && a.kind != ValueKind::kTensor && a.kind != ValueKind::kObject;
+}
+
+Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t position) {
+  bool holds = false;
+  switch (ins.op) {
+    case Op::kGuardTrue:
+    case Op::kGuardFalse: {
+      const ir::Operand& operand = trace_.operandsOf(ins)[0];
+      const Value* value = operand.isValue() ? &values_[operand.id] : nullptr;
+      const bool truth = value != nullptr ? value->i != 0 : operand.i != 0;
+      holds = (value == nullptr || value->kind == ValueKind::kBool) && truth == (ins.op == Op::kGuardTrue);
+      break;
+    }
+    case Op::kGuardValue:
+      holds = sameScalar(values_[trace_.operandsOf(ins)[0].id], code_.expected[position]);
+      break;
+    case Op::kGuardMeta: {
+      const auto operands = trace_.operandsOf(ins);
+      const Value& value = values_[operands[0].id];
+      holds = value.kind == ValueKind::kTensor &&
+              torchapi::implMatches(value.tensor, recording_.tensorInfos.at(static_cast<size_t>(operands[1].i)), true);
+      break;
+    }
+    default: {
+      const auto block = static_cast<guard::BlockId>(trace_.operandsOf(ins)[0].i);
+      holds = owner_.guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
+      break;
+    }
+  }
+  return holds && !step.forced ? Outcome::kNext : Outcome::kExit;
+}
+
+Outcome Run::executeReturn(const ir::Instruction& ins) {
+  Materializer make(recording_, values_, slots_);
+  result = make.object(trace_.operandsOf(ins)[0]).release();
+  return Outcome::kReturn;
+}
+
+Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t position) {
+  switch (step.op) {
+    case Op::kCall:
+    case Op::kCallKnown:
+    case Op::kCallPure:
+      return executeCall(step, ins);
+    case Op::kBuild:
+      return executeBuild(ins);
+    case Op::kSetAttr:
+    case Op::kDelAttr:
+    case Op::kSetItem:
+    case Op::kDelItem:
+    case Op::kSetCell:
+      return executeEffect(step, ins);
+    case Op::kGuardTrue:
+    case Op::kGuardFalse:
+    case Op::kGuardValue:
+    case Op::kGuardMeta:
+    case Op::kGuardBlock:
+      return executeGuard(step, ins, position);
+    case Op::kRet:
+      return executeReturn(ins);
+    default:
+      break;
+  }
+  if (runScalar(trace_, ins, values_)) {
+    return Outcome::kNext;
+  }
+  // Without a snapshot of its own (a pure instruction whose operand is not what it was): the next one has one.
+  exitSoon_ = true;
+  return step.snap == ir::kNone ? Outcome::kNext : Outcome::kExit;
+}
+
+}  // namespace
+
+ReplayProgram::ReplayProgram(const Recording& recording) : impl_(std::make_unique<Impl>()) {
+  impl_->code = lowerTrace(recording);
+}
+ReplayProgram::~ReplayProgram() = default;
+ReplayProgram::ReplayProgram(ReplayProgram&&) noexcept = default;
+
+void ReplayProgram::forceExit(size_t index) {
+  for (Step& step : impl_->code.steps) {
+    if (step.index == index) {
+      step.forced = true;
+    }
+  }
+}
+
+PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObject** slots) {
+  // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
+  struct Lease {
+    explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
+    ~Lease() {
+      storage->clear();
+      impl.idle.push_back(std::move(storage));
+    }
+    Impl& impl;
+    std::unique_ptr<RunStorage> storage;
+  };
+  std::vector<FrameImage> images;
+  bool raising = false;
+  {
+    Lease lease(*impl_);
+    Run run(impl_->code, owner, args, slots, *lease.storage);
+    const Outcome outcome = run.run();
+    if (outcome == Outcome::kReturn) {
+      return run.result;
+    }
+    raising = outcome == Outcome::kRaise;
+    const ir::Trace& trace = owner.trace();
+    if (raising && (run.exitState == ir::kNone || !trace.states[run.exitState].rebuildable)) {
+      return nullptr;
+    }
+    KINTSUGI_CHECK(run.exitState != ir::kNone, "a guard without a snapshot failed");
+    if (!captureFrames(owner.recording(), run.exitState, lease.storage->values.data(), slots, images)) {
+      return nullptr;
+    }
+  }
+  return runFrames(std::move(images), raising);
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <span>
+
+#include "guard/source_roots.h"
+#include "runtime/compiled_trace.h"
+#include "runtime/replay_program.h"
+#include "support/check.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+using ir::Op;
+using ir::Operand;
+using ir::OperandKind;
+
+GilNeed gilNeedOf(Op op) {
+  if (op == Op::kAten) {
+    return GilNeed::kReleased;
+  }
+  return isScalarOp(op) || op == Op::kGuardTrue || op == Op::kGuardFalse || op == Op::kGuardValue ||
+                 op == Op::kGuardMeta
+             ? GilNeed::kAny
+             : GilNeed::kHeld;
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const Recording& recording)
+      : recording_(recording), trace_(recording.document.trace), sources_(recording.document.sources) {}
+
+  ReplayCode run();
+
+ private:
+  void findHeldSources();
+  void hold(const Operand& operand);
+  void hold(std::span<const Operand> operands);
+  void holdSource(guard::SourceId source);
+  void lowerInput(const ir::Instruction& ins);
+  void lowerStep(uint32_t index);
+  torchapi::Value expectedOf(const ir::Instruction& ins) const;
+  pyapi::Ref<> namesOf(const ir::Instruction& ins) const;
+  void addDrops();
+
+  const Recording& recording_;
+  const ir::Trace& trace_;
+  const guard::SourceTable& sources_;
+  ir::Liveness liveness_;
+  std::vector<bool> heldSource_;
+  std::vector<bool> seenRecipe_;
+  std::vector<bool> seenState_;
+  ReplayCode code_;
+};
+
+ReplayCode Lowering::run() {
+  const ir::SourceRoots roots = guard::sourceRoots(sources_);
+  liveness_ = ir::computeLiveness(trace_, roots);
+  code_.recording = &recording_;
+  code_.prologues.resize(std::max<size_t>(1, recording_.document.guards.blockCount));
+  code_.isRoot.resize(trace_.values.size(), false);
+  for (const ir::ValueId value : roots.value) {
+    if (value != ir::kNone) {
+      code_.isRoot[value] = true;
+    }
+  }
+  findHeldSources();
+  for (uint32_t index = 0; index < trace_.code.size(); ++index) {
+    if (trace_.code[index].op == Op::kInput) {
+      lowerInput(trace_.code[index]);
+    } else {
+      lowerStep(index);
+    }
+  }
+  KINTSUGI_CHECK(!code_.steps.empty() && code_.steps.back().op == Op::kRet, "a trace that does not end in ret");
+  addDrops();
+  return std::move(code_);
+}
+
+void Lowering::holdSource(guard::SourceId source) {
+  if (!heldSource_[source]) {
+    heldSource_[source] = true;
+    code_.prologues.at(sources_.nodes[source].block).held.push_back(source);
+  }
+}
+
+void Lowering::hold(std::span<const Operand> operands) {
+  for (const Operand& operand : operands) {
+    hold(operand);
+  }
+}
+
+void Lowering::hold(const Operand& operand) {
+  if (operand.kind == OperandKind::kSource) {
+    holdSource(operand.id);
+  } else if (operand.kind == OperandKind::kList) {
+    hold(trace_.listOf(operand));
+  } else if (operand.kind == OperandKind::kRecipe && !seenRecipe_[operand.id]) {
+    seenRecipe_[operand.id] = true;
+    hold(trace_.recipes[operand.id].parts);
+  }
+}
+
+void Lowering::findHeldSources() {
+  heldSource_.resize(sources_.nodes.size(), false);
+  seenRecipe_.resize(trace_.recipes.size(), false);
+  seenState_.resize(trace_.states.size(), false);
+  for (const ir::Instruction& ins : trace_.code) {
+    if (ins.op != Op::kInput) {
+      hold(trace_.operandsOf(ins));
+    }
+    for (ir::StateId id = ins.snap; id != ir::kNone && !seenState_[id]; id = trace_.states[id].parent) {
+      seenState_[id] = true;
+      const ir::FrameState& state = trace_.states[id];
+      hold(state.function);
+      hold(state.replacement);
+      hold(trace_.localsOf(state));
+      hold(trace_.stackOf(state));
+    }
+  }
+  // Where later guard blocks start from.
+  for (const guard::SourceNode& node : sources_.nodes) {
+    if (node.parent != ir::kNone && sources_.nodes[node.parent].block < node.block) {
+      holdSource(node.parent);
+    }
+  }
+}
+
+void Lowering::lowerInput(const ir::Instruction& ins) {
+  const guard::SourceId source = trace_.operandsOf(ins)[0].id;
+  code_.prologues.at(sources_.nodes[source].block)
+      .inputs.push_back({source, ins.firstResult, torchapi::kindOfType(trace_.values[ins.firstResult].kind)});
+}
+
+torchapi::Value Lowering::expectedOf(const ir::Instruction& ins) const {
+  torchapi::Value out;
+  const Operand& operand = trace_.operandsOf(ins)[1];
+  switch (operand.kind) {
+    case OperandKind::kInt:
+      out.kind = torchapi::ValueKind::kInt;
+      out.i = operand.i;
+      break;
+    case OperandKind::kBool:
+      out.kind = torchapi::ValueKind::kBool;
+      out.i = operand.i;
+      break;
+    case OperandKind::kFloat:
+      out.kind = torchapi::ValueKind::kFloat;
+      out.f = operand.f;
+      break;
+    case OperandKind::kConst: {
+      using torchapi::ValueKind;
+      PyObject* object = recording_.consts[operand.id].get();
+      for (const ValueKind kind : {ValueKind::kBool, ValueKind::kInt, ValueKind::kFloat}) {
+        if (torchapi::unbox(object, kind, out)) {
+          break;
+        }
+      }
+      break;
+    }
+    default:
+      break;
+  }
+  return out;
+}
+
+pyapi::Ref<> Lowering::namesOf(const ir::Instruction& ins) const {
+  auto text = [this](const Operand& operand) {
+    return PyUnicode_InternFromString(trace_.strings[operand.id].c_str());
+  };
+  if (ins.op == Op::kSetAttr || ins.op == Op::kDelAttr) {
+    return pyapi::steal(text(trace_.operandsOf(ins)[1]));
+  }
+  if (ins.kwCount == 0) {
+    return {};
+  }
+  pyapi::Ref<> names = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(ins.kwCount)));
+  for (uint32_t k = 0; k < ins.kwCount; ++k) {
+    PyTuple_SET_ITEM(names.get(), static_cast<Py_ssize_t>(k), text(trace_.lists[ins.kwNames + k]));
+  }
+  return names;
+}
+
+void Lowering::lowerStep(uint32_t index) {
+  const ir::Instruction& ins = trace_.code[index];
+  Step step;
+  step.op = ins.op;
+  step.gil = gilNeedOf(ins.op);
+  step.index = index;
+  step.snap = ins.snap;
+  step.names = namesOf(ins);
+  if (ins.op == Op::kAten) {
+    std::string reason;
+    auto call = torchapi::AtenCall::make(trace_, index, liveness_, reason);
+    KINTSUGI_CHECK(call != nullptr, reason);
+    step.call = call.get();
+    code_.calls.push_back(std::move(call));
+  }
+  code_.expected.push_back(ins.op == Op::kGuardValue ? expectedOf(ins) : torchapi::Value());
+  code_.steps.push_back(std::move(step));
+}
+
+// A value dies at its last use. Objects can only be dropped with the GIL: they wait for the next step that has it.
+void Lowering::addDrops() {
+  std::vector<std::vector<ir::ValueId>> dying(trace_.code.size());
+  for (ir::ValueId value = 0; value < liveness_.lastUse.size(); ++value) {
+    if (liveness_.lastUse[value] != ir::kNone) {
+      dying[liveness_.lastUse[value]].push_back(value);
+    }
+  }
+  std::vector<ir::ValueId> waiting;
+  // Instructions before a step that are no steps (inputs that nobody uses) hand their dead on to it.
+  size_t next = 0;
+  for (Step& step : code_.steps) {
+    step.firstDrop = static_cast<uint32_t>(code_.drops.size());
+    for (; next <= step.index; ++next) {
+      for (const ir::ValueId value : dying[next]) {
+        const bool object = trace_.values[value].kind == ir::TypeKind::kObject || code_.isRoot[value];
+        (object ? waiting : code_.drops).push_back(value);
+      }
+    }
+    if (step.gil == GilNeed::kHeld) {
+      code_.drops.insert(code_.drops.end(), waiting.begin(), waiting.end());
+      waiting.clear();
+    }
+    step.dropCount = static_cast<uint32_t>(code_.drops.size()) - step.firstDrop;
+  }
+}
+
+}  // namespace
+
+ReplayCode lowerTrace(const Recording& recording) { return Lowering(recording).run(); }
+
+}  // namespace kintsugi::runtime

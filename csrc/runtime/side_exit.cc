@@ -1,0 +1,55 @@
+#include "runtime/side_exit.h"
+
+#include "runtime/compiled_trace.h"
+#include "runtime/materialize.h"
+#include "support/check.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameState& state, FrameImage& image) {
+  image.pc = state.pc;
+  image.action = state.action;
+  image.function = make.object(state.function);
+  if (!image.function) {
+    return false;
+  }
+  auto fill = [&make](std::span<const ir::Operand> operands, std::vector<pyapi::Ref<>>& out) {
+    out.resize(operands.size());
+    for (size_t k = 0; k < operands.size(); ++k) {
+      if (operands[k].kind != ir::OperandKind::kNull && !make.get(operands[k], out[k])) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return fill(trace.localsOf(state), image.locals) && fill(trace.stackOf(state), image.stack) &&
+         (state.action != ir::ReturnAction::kReplace || make.get(state.replacement, image.replacement));
+}
+
+}  // namespace
+
+bool captureFrames(const Recording& recording, ir::StateId stateId, const torchapi::Value* values,
+                   PyObject* const* slots, std::vector<FrameImage>& images) {
+  const ir::Trace& trace = recording.document.trace;
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  Materializer make(recording, values, slots);
+  for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
+    const ir::FrameState& state = trace.states[id];
+    KINTSUGI_CHECK(state.rebuildable, "an exit through a snapshot that can't be rebuilt");
+    FrameImage& image = images.emplace_back();
+    image.code = recording.consts[state.code].clone();
+    if (!captureFrame(make, trace, state, image)) {
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(traceback);
+      return false;
+    }
+  }
+  PyErr_Restore(type, value, traceback);
+  return true;
+}
+
+}  // namespace kintsugi::runtime

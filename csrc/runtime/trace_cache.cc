@@ -1,0 +1,220 @@
+#include "runtime/trace_cache.h"
+
+#include <algorithm>
+
+#include "pyapi/plain.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+// Guarded by the GIL. Never destroyed: caches of interpreter-lifetime objects may outlive static destruction.
+std::vector<TraceCache*>& allCaches() {
+  static auto* caches = new std::vector<TraceCache*>();
+  return *caches;
+}
+
+size_t keywordCount(PyObject* kwnames) {
+  return kwnames == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(kwnames));
+}
+
+bool shapeMatches(const Recording& recording, size_t nargs, PyObject* kwnames) {
+  PyObject* expected = recording.kwNames.get();
+  if (recording.argCount != nargs || keywordCount(expected) != keywordCount(kwnames)) {
+    return false;
+  }
+  if (expected == kwnames) {
+    return true;
+  }
+  for (size_t i = 0; i < keywordCount(kwnames); ++i) {
+    const auto at = static_cast<Py_ssize_t>(i);
+    if (!pyapi::plainEquals(PyTuple_GET_ITEM(expected, at), PyTuple_GET_ITEM(kwnames, at))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string shapeText(size_t nargs, PyObject* kwnames) {
+  std::string text = std::to_string(nargs) + " positional arguments";
+  for (size_t i = 0; i < keywordCount(kwnames); ++i) {
+    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
+    text += (i == 0 ? " and keywords " : ", ") + std::string(name == nullptr ? "?" : name);
+  }
+  PyErr_Clear();
+  return text;
+}
+
+std::string nameOf(const ir::Trace& trace) {
+  return trace.file + ":" + std::to_string(trace.line) + " " + trace.function;
+}
+
+}  // namespace
+
+TraceCache::TraceCache(size_t limit) : limit_(limit == 0 ? 1 : limit) { allCaches().push_back(this); }
+
+TraceCache::~TraceCache() {
+  std::erase(allCaches(), this);
+  clear();
+}
+
+std::shared_ptr<CompiledTrace> TraceCache::lookup(PyObject* const* args, size_t nargs, PyObject* kwnames,
+                                                  SlotBuffer& slots) {
+  bool anyDead = false;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    // A copy: a check may drop objects that it computed last time, and their finalizers may clear this cache.
+    std::shared_ptr<CompiledTrace> trace = entries_[i].trace;
+    if (trace->dead.load(std::memory_order_relaxed)) {
+      anyDead = true;
+      continue;
+    }
+    const Recording& recording = trace->recording();
+    if (!shapeMatches(recording, nargs, kwnames)) {
+      continue;
+    }
+    if (trace->guards().check(0, args, nullptr, slots.reserve(recording.document.sources.nodes.size()))) {
+      noteHit(trace.get(), i);
+      return trace;
+    }
+  }
+  misses_.fetch_add(1, std::memory_order_relaxed);
+  if (anyDead) {
+    removeDead();
+  }
+  return nullptr;
+}
+
+void TraceCache::noteHit(const CompiledTrace* trace, size_t position) {
+  hits_.fetch_add(1, std::memory_order_relaxed);
+  if (position >= entries_.size() || entries_[position].trace.get() != trace) {
+    return;
+  }
+  Entry& entry = entries_[position];
+  entry.lastUsed = ++clock_;
+  const uint64_t hits = entry.trace->hits.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (position > 0 && hits > entries_[position - 1].trace->hits.load(std::memory_order_relaxed)) {
+    std::swap(entry, entries_[position - 1]);
+  }
+}
+
+const std::vector<MissReason>& TraceCache::explainMiss(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  std::vector<MissReason> reasons;
+  for (const auto& trace : traces()) {
+    const Recording& recording = trace->recording();
+    GuardFailure failure;
+    if (trace->dead.load(std::memory_order_relaxed)) {
+      failure = {ir::kNone, "the trace's objects alive", "one of them is gone"};
+    } else if (!shapeMatches(recording, nargs, kwnames)) {
+      failure = {ir::kNone, shapeText(recording.argCount, recording.kwNames.get()), shapeText(nargs, kwnames)};
+    } else {
+      failure = trace->guards().explainFailure(0, args, nullptr);
+    }
+    reasons.push_back({nameOf(trace->trace()), std::move(failure)});
+  }
+  lastMiss_ = std::move(reasons);
+  return lastMiss_;
+}
+
+bool TraceCache::beginRecording() {
+  const bool free = !recording_.exchange(true, std::memory_order_acquire);
+  if (!free) {
+    busy_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return free;
+}
+
+void TraceCache::endRecording() { recording_.store(false, std::memory_order_release); }
+
+std::vector<std::shared_ptr<CompiledTrace>> TraceCache::insert(std::shared_ptr<CompiledTrace> trace) {
+  removeDead();
+  std::vector<std::shared_ptr<CompiledTrace>> evicted;
+  while (entries_.size() >= limit_) {
+    auto oldest = std::min_element(entries_.begin(), entries_.end(),
+                                   [](const Entry& a, const Entry& b) { return a.lastUsed < b.lastUsed; });
+    evicted.push_back(std::move(oldest->trace));
+    entries_.erase(oldest);
+    evictions_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (installed_++ > 0) {
+    recompiles_.fetch_add(1, std::memory_order_relaxed);
+  }
+  entries_.push_back({std::move(trace), ++clock_});
+  traceCount_.store(entries_.size(), std::memory_order_relaxed);
+  return evicted;  // freed by the caller, when this cache is whole again
+}
+
+void TraceCache::removeDead() {
+  std::vector<Entry> gone;
+  for (size_t i = entries_.size(); i-- > 0;) {
+    if (entries_[i].trace->dead.load(std::memory_order_relaxed)) {
+      gone.push_back(std::move(entries_[i]));
+      entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  traceCount_.store(entries_.size(), std::memory_order_relaxed);
+}
+
+void TraceCache::clear() {
+  std::vector<Entry> gone;
+  gone.swap(entries_);
+  std::vector<MissReason>().swap(lastMiss_);
+  installed_ = 0;
+  traceCount_.store(0, std::memory_order_relaxed);
+  // `gone` is freed last; a finalizer may even delete this cache.
+}
+
+std::vector<std::shared_ptr<CompiledTrace>> TraceCache::traces() const {
+  std::vector<std::shared_ptr<CompiledTrace>> out;
+  for (const Entry& entry : entries_) {
+    out.push_back(entry.trace);
+  }
+  return out;
+}
+
+CacheStats TraceCache::stats() const {
+  CacheStats stats;
+  stats.hits = hits_.load(std::memory_order_relaxed);
+  stats.misses = misses_.load(std::memory_order_relaxed);
+  stats.recompiles = recompiles_.load(std::memory_order_relaxed);
+  stats.evictions = evictions_.load(std::memory_order_relaxed);
+  stats.busy = busy_.load(std::memory_order_relaxed);
+  stats.traces = traceCount_.load(std::memory_order_relaxed);
+  return stats;
+}
+
+void TraceCache::clearAll() {
+  // Freeing traces may run code that makes and deletes caches; start over until all are empty, but not forever.
+  constexpr int kMaxPasses = 8;
+  bool again = true;
+  for (int pass = 0; again && pass < kMaxPasses; ++pass) {
+    again = false;
+    for (size_t i = 0; i < allCaches().size(); ++i) {
+      if (!allCaches()[i]->entries_.empty()) {
+        again = true;
+        allCaches()[i]->clear();
+      }
+    }
+  }
+}
+
+void TraceCache::forgetRecordings() {
+  for (TraceCache* cache : allCaches()) {
+    cache->endRecording();
+  }
+}
+
+CacheStats TraceCache::totals() {
+  CacheStats sum;
+  for (const TraceCache* cache : allCaches()) {
+    const CacheStats one = cache->stats();
+    sum.hits += one.hits;
+    sum.misses += one.misses;
+    sum.recompiles += one.recompiles;
+    sum.evictions += one.evictions;
+    sum.busy += one.busy;
+    sum.traces += one.traces;
+  }
+  return sum;
+}
+
+}  // namespace kintsugi::runtime

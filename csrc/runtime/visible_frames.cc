@@ -1,0 +1,113 @@
+#include "runtime/visible_frames.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/compiled_trace.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+size_t frameSize(const PyCodeObject* code) {
+  return offsetof(_PyInterpreterFrame, localsplus) +
+         sizeof(PyObject*) * static_cast<size_t>(std::max(1, code->co_nlocalsplus));
+}
+
+// The frame object outlives its frame: as CPython does when a frame is left, it gets a copy of its own.
+void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, _PyInterpreterFrame* frame) {
+  Py_INCREF(frame->f_code);
+  Py_INCREF(frame->f_func);
+  auto* copy = reinterpret_cast<_PyInterpreterFrame*>(object->_f_frame_data);
+  std::memcpy(copy, frame, frameSize(frame->f_code));
+  copy->owner = FRAME_OWNED_BY_FRAME_OBJECT;
+  copy->previous = nullptr;
+  object->f_frame = copy;
+  // The caller is on top now, so that its frame object can be asked for.
+  if (PyFrameObject* back = pyapi::currentFrameObject(tstate, pyapi::currentFrame(tstate))) {
+    object->f_back = reinterpret_cast<PyFrameObject*>(Py_NewRef(reinterpret_cast<PyObject*>(back)));
+  } else {
+    PyErr_Clear();
+  }
+  if (PyObject_GC_IsTracked(reinterpret_cast<PyObject*>(object)) == 0) {
+    PyObject_GC_Track(object);
+  }
+}
+
+}  // namespace
+
+VisibleFrames::VisibleFrames(const Recording& recording, ir::StateId stateId, const torchapi::Value* values,
+                             PyObject* const* slots)
+    : tstate_(PyThreadState_Get()) {
+  cframe_.use_tracing = tstate_->cframe->use_tracing;
+  cframe_.previous = tstate_->cframe;
+  cframe_.current_frame = tstate_->cframe->current_frame;
+  tstate_->cframe = &cframe_;
+
+  const ir::Trace& trace = recording.document.trace;
+  Materializer make(recording, values, slots);
+  std::vector<ir::StateId> chain;
+  size_t size = 0;
+  for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
+    pyapi::Ref<> function;
+    if (!make.get(trace.states[id].function, function) || !function || !PyFunction_Check(function.get())) {
+      PyErr_Clear();
+      return;
+    }
+    chain.push_back(id);
+    functions_.push_back(std::move(function));
+    size += frameSize(reinterpret_cast<PyCodeObject*>(recording.consts[trace.states[id].code].get()));
+  }
+  memory_ = std::make_unique<char[]>(size);
+  char* next = memory_.get();
+  for (size_t k = chain.size(); k-- > 0;) {
+    const ir::FrameState& state = trace.states[chain[k]];
+    auto* code = reinterpret_cast<PyCodeObject*>(recording.consts[state.code].get());
+    // The innermost frame is at its instruction, the others are behind theirs.
+    push(reinterpret_cast<PyFunctionObject*>(functions_[k].get()), code, k == 0 ? state.pc : state.pc - 1, next);
+    next += frameSize(code);
+  }
+}
+
+void VisibleFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t unit, char* memory) {
+  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(memory);
+  frame->f_func = function;
+  frame->f_globals = function->func_globals;
+  frame->f_builtins = function->func_builtins;
+  frame->f_locals = nullptr;
+  frame->f_code = code;
+  frame->frame_obj = nullptr;
+  frame->previous = cframe_.current_frame;
+  frame->stacktop = code->co_nlocalsplus;
+  frame->is_entry = true;
+  frame->owner = FRAME_OWNED_BY_THREAD;
+  for (int k = 0; k < code->co_nlocalsplus; ++k) {
+    frame->localsplus[k] = nullptr;
+  }
+  pyapi::setPrevInstrIndex(frame, unit);
+  cframe_.current_frame = frame;
+  frames_.push_back(frame);
+}
+
+VisibleFrames::~VisibleFrames() {
+  for (size_t k = frames_.size(); k-- > 0;) {
+    _PyInterpreterFrame* frame = frames_[k];
+    cframe_.current_frame = frame->previous;
+    PyFrameObject* object = std::exchange(frame->frame_obj, nullptr);
+    if (object != nullptr) {
+      if (Py_REFCNT(object) > 1) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        keepFrameObject(tstate_, object, frame);
+        PyErr_Restore(type, value, traceback);
+      }
+      Py_DECREF(object);
+    }
+    Py_CLEAR(frame->f_locals);
+  }
+  tstate_->cframe = cframe_.previous;
+  cframe_.previous->use_tracing = cframe_.use_tracing;
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,38 @@
+// While a step of a trace calls out, the program's frames are to be seen: by warnings (which file and line), by logging
+// (which function), by inspect and sys._getframe().
+//
+// Idea: the frames of the step's snapshot are put on the thread's chain of frames, with code, function and position, but
+// without locals (nobody reads a caller's locals without being modelled). They are never evaluated. Frame objects that
+// somebody made of them and kept live on, as those of returned functions do.
+//
+// Ownership: borrows code and functions from the run for as long as it lives; frame objects that survive get references of
+// their own. Threads: GIL; lives on the stack of the thread that runs the trace. Invalidation: gone with the step.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "pyapi/frame.h"
+#include "runtime/materialize.h"
+
+namespace kintsugi::runtime {
+
+class VisibleFrames {
+ public:
+  // Shows the frames of `state` (nothing for kNone). Leaves the exception state as it is.
+  VisibleFrames(const Recording& recording, ir::StateId state, const torchapi::Value* values, PyObject* const* slots);
+  ~VisibleFrames();
+  VisibleFrames(const VisibleFrames&) = delete;
+  VisibleFrames& operator=(const VisibleFrames&) = delete;
+
+ private:
+  void push(PyFunctionObject* function, PyCodeObject* code, int32_t unit, char* memory);
+
+  PyThreadState* tstate_;
+  _PyCFrame cframe_;
+  std::unique_ptr<char[]> memory_;
+  std::vector<_PyInterpreterFrame*> frames_;  // outermost first
+  std::vector<pyapi::Ref<>> functions_;
+};
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,168 @@
+#include "torchapi/global_state.h"
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/PyInterpreter.h>
+
+#include "pyapi/ref.h"
+#include "torchapi/op_log.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+// What the words mean; describe() prints them under these names.
+enum Word { kIncluded, kExcluded, kFlags, kAutocast, kModes, kDefaultDevice, kWordCount };
+
+enum Flag : uint64_t {
+  kGradMode = 1u << 0,
+  kInferenceMode = 1u << 1,
+  kForwardGradMode = 1u << 2,
+  kViewReplay = 1u << 3,
+  kAutocastCache = 1u << 4,
+  kDeterministic = 1u << 5,
+  kDeterministicWarnOnly = 1u << 6,
+  kDeterministicFill = 1u << 7,
+  kUnsafeModes = 1u << 8,  // a function mode other than the default device's
+};
+constexpr int kDtypeShift = 16;
+constexpr int kFunctionStateShift = 24;
+
+// torch.set_default_device() works through a function mode on the stack. The dispatcher sees the device that it fills
+// in, so such a mode does no harm; which device it is is part of the state. 0: the mode is not of this kind.
+uint64_t defaultDeviceOf(PyObject* mode) {
+  static PyObject* moduleName = PyUnicode_InternFromString("torch.utils._device");
+  pyapi::Ref<> module = pyapi::steal(PyImport_GetModule(moduleName));
+  if (!module) {
+    PyErr_Clear();
+    return 0;
+  }
+  pyapi::Ref<> type = pyapi::steal(PyObject_GetAttrString(module.get(), "DeviceContext"));
+  if (!type || reinterpret_cast<PyObject*>(Py_TYPE(mode)) != type.get()) {
+    PyErr_Clear();
+    return 0;
+  }
+  pyapi::Ref<> device = pyapi::steal(PyObject_GetAttrString(mode, "device"));
+  if (!device || !THPDevice_Check(device.get())) {
+    PyErr_Clear();
+    return 0;
+  }
+  const c10::Device d = reinterpret_cast<THPDevice*>(device.get())->device;
+  return 0x10000u | static_cast<uint64_t>(static_cast<uint8_t>(d.type())) << 8 | static_cast<uint8_t>(d.index());
+}
+
+// Out of line: nearly always there is no mode.
+[[gnu::noinline]] void readFunctionModes(int64_t count, GlobalState& state) {
+  for (int64_t k = 0; k < count; ++k) {
+    const auto& mode = at::impl::PythonTorchFunctionTLS::get_stack_at(k);
+    const uint64_t device = defaultDeviceOf(mode->ptr(getPyInterpreter()));
+    if (device == 0) {
+      state.words[kFlags] |= kUnsafeModes;
+    }
+    state.words[kDefaultDevice] = state.words[kDefaultDevice] * 1000003 + device;
+  }
+}
+
+uint64_t autocastWord(DispatchKeySet excluded) {
+  // Autocast of a device is on when its key is not excluded, which is how torch itself keeps it. The dtypes decide
+  // nothing while it is off, but a program may ask for them.
+  uint64_t word = static_cast<uint64_t>(at::autocast::get_autocast_dtype(c10::kCPU)) << 8 |
+                  static_cast<uint64_t>(at::autocast::get_autocast_dtype(c10::kCUDA)) << 24;
+  word |= excluded.has(DispatchKey::AutocastCPU) ? 0 : 0x1;
+  word |= excluded.has(DispatchKey::AutocastCUDA) ? 0 : 0x10000;
+  return word;
+}
+
+// Asking for the nesting depth is only possible by changing it.
+uint64_t autocastNesting() {
+  at::autocast::increment_nesting();
+  return static_cast<uint64_t>(at::autocast::decrement_nesting());
+}
+
+}  // namespace
+
+GlobalState GlobalState::current() {
+  GlobalState state;
+  // The recorder's own key is on while recording and off in a replay of the same call.
+  const auto& keys = c10::impl::raw_local_dispatch_key_set;
+  static const uint64_t kOwn = DispatchKeySet(kRecorderKey).raw_repr();
+  state.words[kIncluded] = keys.included().raw_repr() & ~kOwn;
+  state.words[kExcluded] = keys.excluded().raw_repr() & ~kOwn;
+
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  at::Context& context = at::globalContext();
+  uint64_t flags = 0;
+  auto set = [&flags](bool on, Flag flag) { flags |= on ? static_cast<uint64_t>(flag) : 0; };
+  set(autograd.get_grad_mode(), kGradMode);
+  set(autograd.get_inference_mode(), kInferenceMode);
+  set(autograd.get_fw_grad_mode(), kForwardGradMode);
+  set(autograd.get_view_replay_enabled(), kViewReplay);
+  set(at::autocast::is_autocast_cache_enabled(), kAutocastCache);
+  set(context.deterministicAlgorithms(), kDeterministic);
+  set(context.deterministicAlgorithmsWarnOnly(), kDeterministicWarnOnly);
+  set(context.deterministicFillUninitializedMemory(), kDeterministicFill);
+  flags |= static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << kDtypeShift;
+  flags |= static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::get_disabled_state()) << kFunctionStateShift;
+  state.words[kFlags] = flags;
+
+  state.words[kAutocast] = autocastWord(keys.excluded());
+  const int64_t functionModes = at::impl::PythonTorchFunctionTLS::stack_len();
+  // Any dispatch mode includes this key.
+  const bool anyMode = keys.included().has(DispatchKey::Python);
+  const int64_t dispatchModes = anyMode ? c10::impl::TorchDispatchModeTLS::stack_len() : 0;
+  state.words[kModes] = static_cast<uint64_t>(functionModes) | static_cast<uint64_t>(dispatchModes) << 16;
+  if (functionModes != 0) [[unlikely]] {
+    readFunctionModes(functionModes, state);
+  }
+  if ((state.words[kAutocast] & 0x10001) != 0) {
+    state.words[kModes] |= autocastNesting() << 32;
+  }
+  return state;
+}
+
+bool GlobalState::recordable() const {
+  static const DispatchKeySet kRefused({DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchVmapMode,
+                                        DispatchKey::VmapMode, DispatchKey::Tracer, DispatchKey::Functionalize,
+                                        DispatchKey::PythonDispatcher, DispatchKey::PreDispatch,
+                                        DispatchKey::DeferredInit, DispatchKey::Python});
+  const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded]);
+  const bool dispatchModes = ((words[kModes] >> 16) & 0xffff) != 0;
+  return !included.has_any(kRefused) && !dispatchModes && (words[kFlags] & kUnsafeModes) == 0;
+}
+
+std::string GlobalState::describe() const {
+  const uint64_t flags = words[kFlags];
+  auto flag = [flags](Flag f) { return (flags & f) != 0 ? "on" : "off"; };
+  std::string text = std::string("grad=") + flag(kGradMode) + " inference=" + flag(kInferenceMode);
+  text += std::string(" default_dtype=") + c10::toString(static_cast<c10::ScalarType>((flags >> kDtypeShift) & 0xff));
+  text += std::string(" deterministic=") + flag(kDeterministic);
+  const uint64_t autocast = words[kAutocast];
+  for (const auto& [name, shift] : {std::pair{"cpu", 0}, std::pair{"cuda", 16}}) {
+    if (((autocast >> shift) & 1) != 0) {
+      text += std::string(" autocast(") + name + ")=" +
+              c10::toString(static_cast<c10::ScalarType>((autocast >> (shift + 8)) & 0xff));
+    }
+  }
+  if ((words[kModes] & 0xffff) != 0) {
+    text += " function_modes=" + std::to_string(words[kModes] & 0xffff);
+  }
+  if (((words[kModes] >> 16) & 0xffff) != 0) {
+    text += " dispatch_modes=" + std::to_string((words[kModes] >> 16) & 0xffff);
+  }
+  const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded] & ~c10::default_included_set.raw_repr());
+  if (!included.empty()) {
+    text += " keys=" + c10::toString(included);
+  }
+  return text;
+}
+
+}  // namespace kintsugi::torchapi

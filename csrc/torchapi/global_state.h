@@ -1,0 +1,24 @@
+// The global state that decides what an ATen call does: grad mode, inference mode, autocast (per device type: enabled,
+// dtype; cache), default dtype, deterministic algorithms, the dispatch keys included and excluded in TLS, active
+// dispatch and function modes, functorch depth, warn-always ... packed for one compare.
+//
+// Plain data; thread: the values are those of the calling thread. GIL held.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace kintsugi::torchapi {
+
+struct GlobalState {
+  std::array<uint64_t, 8> words{};
+  static GlobalState current();
+  bool operator==(const GlobalState&) const = default;
+  bool isCurrent() const { return current() == *this; }
+  // Can a recording start at all? No while a dispatch mode, a function mode or a functorch transform is active.
+  bool recordable() const;
+  std::string describe() const;
+};
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,479 @@
+#include "torchapi/op_drain.h"
+
+#include <c10/core/impl/PyInterpreter.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "support/check.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+template <typename F>
+void forEachTensor(const c10::IValue& value, F&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      visit(tensor);
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) {
+        visit(element.toTensor());
+      }
+    }
+  }
+}
+
+bool isMask(const at::Tensor& tensor) {
+  return tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte;
+}
+
+bool isNumber(const c10::IValue& value) {
+  return value.isInt() || value.isDouble() || value.isBool() || value.isComplexDouble();
+}
+
+// What bindings make of a Python number in a tensor's place.
+bool isWrappedNumber(const at::Tensor& tensor) {
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!impl->is_wrapped_number() || impl->dim() != 0 || !impl->device().is_cpu()) {
+    return false;
+  }
+  const c10::ScalarType type = tensor.scalar_type();
+  return type == c10::kLong || type == c10::kDouble || type == c10::kBool || type == c10::kComplexDouble;
+}
+
+// Its values are exactly those that a Scalar can hold.
+bool isNumberType(c10::ScalarType type) {
+  return c10::isIntegralType(type, true) || type == c10::kDouble || type == c10::kFloat || type == c10::kHalf ||
+         type == c10::kBFloat16;
+}
+
+bool hasPyObject(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr;
+}
+
+TensorInfo infoOfResult(const at::Tensor& tensor) {
+  TensorInfo info = infoOf(*tensor.unsafeGetTensorImpl());
+  info.pyType = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  return info;
+}
+
+}  // namespace
+
+DrainResult OpDrain::run() {
+  log_.lockOutputs();
+  for (const c10::IValue& value : log_.values) {
+    forEachTensor(value, [this](const at::Tensor& t) { ++mentions_[t.unsafeGetTensorImpl()]; });
+  }
+  std::vector<const OpSchema*> schemas;
+  schemas.reserve(log_.entries.size());
+  for (size_t k = 0; k < log_.entries.size(); ++k) {
+    const OpLog::Entry& entry = log_.entries[k];
+    const OpSchema& schema = opSchemaOf(entry.op);
+    const bool hidden = isHidden(k);
+    schemas.push_back(hidden ? nullptr : &schema);
+    if (!hidden && !check(entry, schema)) {
+      result_.detail = schema.name.c_str();
+      return std::move(result_);
+    }
+  }
+  for (size_t k = 0; k < schemas.size(); ++k) {
+    if (schemas[k] != nullptr) {
+      append(log_.entries[k], *schemas[k]);
+    }
+  }
+  return std::move(result_);
+}
+
+bool OpDrain::refuse(DrainResult::Status status) {
+  result_.status = status;
+  return false;
+}
+
+bool OpDrain::isReadLater(const at::TensorImpl* impl, size_t index) const {
+  bool read = false;
+  for (size_t e = index + 1; e < log_.entries.size(); ++e) {
+    for (size_t k = log_.entries[e].firstInput; k < log_.entries[e].firstOutput; ++k) {
+      forEachTensor(log_.values[k], [&](const at::Tensor& t) { read = read || t.unsafeGetTensorImpl() == impl; });
+    }
+  }
+  return read;
+}
+
+// A function that makes a tensor out of nothing, or in the likeness of another one.
+bool OpDrain::isFactory(const OpLog::Entry& entry) const {
+  bool reads = false;
+  for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
+    forEachTensor(log_.values[k], [&reads](const at::Tensor&) { reads = true; });
+  }
+  return !reads || entry.op.operator_name().name.ends_with("_like");
+}
+
+bool OpDrain::isHidden(size_t index) const {
+  const OpLog::Entry& entry = log_.entries[index];
+  if (!entry.belowAutograd) {
+    return false;
+  }
+  if (isFactory(entry)) {
+    // The bindings of factory functions call them below autograd. An `empty` that nobody works on is the user's own.
+    const bool makesEmpty = entry.op.operator_name().name.starts_with("aten::empty");
+    const c10::IValue& output = log_.values[entry.firstOutput];
+    return makesEmpty &&
+           (!output.isTensor() || isReadLater(output.toTensor().unsafeGetTensorImpl(), index));
+  }
+  bool known = false;
+  for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
+    forEachTensor(log_.values[k], [&](const at::Tensor& t) {
+      const at::TensorImpl* impl = t.unsafeGetTensorImpl();
+      known = known || table_.find(impl) != nullptr || produced_.contains(impl);
+    });
+  }
+  return !known;
+}
+
+bool OpDrain::check(const OpLog::Entry& entry, const OpSchema& schema) {
+  if (entry.belowAutograd && (!isFactory(entry) || !log_.values[entry.firstOutput].isTensor())) {
+    // In a replay the call would be differentiated.
+    return refuse(DrainResult::kUnsupported);
+  }
+  for (size_t k = 0; k < schema.args.size(); ++k) {
+    if (!checkInput(log_.values[entry.firstInput + k], schema.args[k])) {
+      return false;
+    }
+  }
+  KINTSUGI_CHECK(entry.end - entry.firstOutput == schema.results.size(), schema.name);
+  if (std::count_if(schema.results.begin(), schema.results.end(),
+                    [](OpSchema::Arg r) { return r.cls == ArgClass::kTensorList; }) > 1) {
+    // Flattened, the lengths of two lists could not be told apart.
+    return refuse(DrainResult::kUnsupported);
+  }
+  for (size_t k = 0; k < schema.results.size(); ++k) {
+    if (!checkOutput(log_.values[entry.firstOutput + k], schema.results[k])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool OpDrain::checkInput(const c10::IValue& value, OpSchema::Arg arg) {
+  if (value.isNone()) {
+    return true;
+  }
+  switch (arg.cls) {
+    case ArgClass::kTensor:
+      return checkTensor(value.toTensor());
+    case ArgClass::kTensorList:
+    case ArgClass::kOptionalTensorList: {
+      bool ok = true;
+      forEachTensor(value, [&](const at::Tensor& t) { ok = ok && checkTensor(t); });
+      return ok;
+    }
+    case ArgClass::kInt:
+    case ArgClass::kDtype:
+    case ArgClass::kLayout:
+    case ArgClass::kMemoryFormat:
+      return value.isInt() || refuse(DrainResult::kUnsupported);
+    case ArgClass::kFloat:
+      return value.isDouble() || refuse(DrainResult::kUnsupported);
+    case ArgClass::kBool:
+      return value.isBool() || refuse(DrainResult::kUnsupported);
+    case ArgClass::kScalar:
+      return isNumber(value) || refuse(DrainResult::kUnsupported);
+    case ArgClass::kString:
+      return value.isString() || refuse(DrainResult::kUnsupported);
+    case ArgClass::kDevice:
+      return value.isDevice() || refuse(DrainResult::kUnsupported);
+    case ArgClass::kIntList:
+      return value.isIntList() || (value.isList() && value.toListRef().empty()) || refuse(DrainResult::kUnsupported);
+    case ArgClass::kFloatList:
+      return value.isDoubleList() || refuse(DrainResult::kUnsupported);
+    case ArgClass::kBoolList:
+      return value.isBoolList() || refuse(DrainResult::kUnsupported);
+    case ArgClass::kScalarList: {
+      bool ok = value.isList();
+      for (const c10::IValue& element : ok ? value.toList().vec() : std::vector<c10::IValue>()) {
+        ok = ok && isNumber(element);
+      }
+      return ok || refuse(DrainResult::kUnsupported);
+    }
+    case ArgClass::kStringList:
+    case ArgClass::kGenerator:
+    case ArgClass::kUnsupported:
+      return refuse(DrainResult::kUnsupported);
+  }
+  return refuse(DrainResult::kUnsupported);
+}
+
+bool OpDrain::isTemporaryNumber(const at::Tensor& tensor) {
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return impl->dim() == 0 && impl->device().is_cpu() && !hasPyObject(tensor) && isNumberType(tensor.scalar_type()) &&
+         !tensor.requires_grad() && tensor.use_count() <= mentions_[impl];
+}
+
+bool OpDrain::checkTensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return true;
+  }
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!infoOf(*impl).plain) {
+    return refuse(DrainResult::kUnsupported);
+  }
+  if (table_.find(impl) != nullptr || produced_.contains(impl) || isWrappedNumber(tensor) ||
+      isTemporaryNumber(tensor)) {
+    return true;
+  }
+  return refuse(DrainResult::kUnknownTensor);
+}
+
+bool OpDrain::checkOutput(const c10::IValue& value, OpSchema::Arg result) {
+  switch (result.cls) {
+    case ArgClass::kTensor:
+    case ArgClass::kTensorList: {
+      bool ok = true;
+      forEachTensor(value, [&](const at::Tensor& t) {
+        if (t.defined()) {
+          ok = ok && infoOf(*t.unsafeGetTensorImpl()).plain;
+          produced_.insert(t.unsafeGetTensorImpl());
+        }
+      });
+      return ok || refuse(DrainResult::kUnsupported);
+    }
+    case ArgClass::kInt:
+    case ArgClass::kFloat:
+    case ArgClass::kBool:
+    case ArgClass::kScalar:
+      return value.isInt() || value.isDouble() || value.isBool() || value.isNone() ||
+             refuse(DrainResult::kUnsupported);
+    default:
+      return refuse(DrainResult::kUnsupported);
+  }
+}
+
+bool OpDrain::tensorIsStatic(const at::Tensor& tensor) const {
+  const TensorTable::Known* known = table_.find(tensor.unsafeGetTensorImpl());
+  return known == nullptr || table_.isStatic(known->value);
+}
+
+bool OpDrain::inputsAreStatic(const OpLog::Entry& entry, const OpSchema& schema) const {
+  bool isStatic = !schema.dynamicShape;
+  for (size_t k = entry.firstInput; k < entry.firstOutput && isStatic; ++k) {
+    const bool first = k == entry.firstInput;
+    forEachTensor(log_.values[k], [&](const at::Tensor& t) {
+      isStatic = isStatic && (!t.defined() || tensorIsStatic(t)) &&
+                 !(schema.dynamicIfMask && !first && t.defined() && isMask(t));
+    });
+  }
+  return isStatic;
+}
+
+ir::Operand OpDrain::scalarOperand(const c10::IValue& value) {
+  if (value.isInt()) {
+    return ir::Operand::integer(value.toInt());
+  }
+  if (value.isDouble()) {
+    return ir::Operand::number(value.toDouble());
+  }
+  if (value.isBool()) {
+    return ir::Operand::boolean(value.toBool());
+  }
+  const c10::complex<double> z = value.toComplexDouble();
+  trace_.complexes.emplace_back(z.real(), z.imag());
+  return ir::Operand::make(ir::OperandKind::kComplex, static_cast<int64_t>(trace_.complexes.size()) - 1);
+}
+
+ir::Operand OpDrain::numberOperand(const at::Tensor& tensor) {
+  const void* data = tensor.const_data_ptr();
+  switch (tensor.scalar_type()) {
+    case c10::kLong:
+      return ir::Operand::integer(*static_cast<const int64_t*>(data));
+    case c10::kBool:
+      return ir::Operand::boolean(*static_cast<const bool*>(data));
+    case c10::kComplexDouble:
+      return scalarOperand(c10::IValue(*static_cast<const c10::complex<double>*>(data)));
+    default:
+      return ir::Operand::number(*static_cast<const double*>(data));
+  }
+}
+
+// `aten.scalar_tensor` of the number, since its dtype may not be the one that a number alone would get.
+ir::ValueId OpDrain::appendNumberTensor(const at::Tensor& tensor) {
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const auto it = numbers_.find(impl);
+  if (it != numbers_.end()) {
+    return it->second;
+  }
+  static const OpSchema* schema = findOpSchema("aten.scalar_tensor.default");
+  const ir::Operand operands[] = {
+      scalarOperand(c10::IValue(tensor.item())),
+      ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(tensor.scalar_type())), ir::Operand::none(),
+      ir::Operand::make(ir::OperandKind::kDevice, trace_.internString("cpu")), ir::Operand::none()};
+  const ir::Type type = tensorType(tensor, true);
+  const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
+  trace_.code[index].opName = table_.opName(trace_, *schema);
+  ++result_.count;
+  return numbers_[impl] = trace_.code[index].firstResult;
+}
+
+ir::Operand OpDrain::tensorOperand(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return ir::Operand::none();
+  }
+  if (const TensorTable::Known* known = table_.find(tensor.unsafeGetTensorImpl())) {
+    return ir::Operand::value(known->value);
+  }
+  return isWrappedNumber(tensor) ? numberOperand(tensor) : ir::Operand::value(appendNumberTensor(tensor));
+}
+
+ir::Operand OpDrain::listOperand(const c10::IValue& value, ArgClass cls) {
+  std::vector<ir::Operand> elements;
+  for (const c10::IValue& element : value.toList().vec()) {
+    if (cls == ArgClass::kTensorList || cls == ArgClass::kOptionalTensorList) {
+      elements.push_back(element.isNone() ? ir::Operand::none() : tensorOperand(element.toTensor()));
+    } else {
+      elements.push_back(scalarOperand(element));
+    }
+  }
+  return trace_.listOperand(elements);
+}
+
+ir::Operand OpDrain::operandOf(const c10::IValue& value, OpSchema::Arg arg) {
+  if (value.isNone()) {
+    return ir::Operand::none();
+  }
+  switch (arg.cls) {
+    case ArgClass::kTensor:
+      return tensorOperand(value.toTensor());
+    case ArgClass::kInt:
+    case ArgClass::kFloat:
+    case ArgClass::kBool:
+    case ArgClass::kScalar:
+      return scalarOperand(value);
+    case ArgClass::kDtype:
+      return ir::Operand::make(ir::OperandKind::kDtype, value.toInt());
+    case ArgClass::kLayout:
+      return ir::Operand::make(ir::OperandKind::kLayout, value.toInt());
+    case ArgClass::kMemoryFormat:
+      return ir::Operand::make(ir::OperandKind::kMemoryFormat, value.toInt());
+    case ArgClass::kDevice:
+      return ir::Operand::make(ir::OperandKind::kDevice, trace_.internString(value.toDevice().str()));
+    case ArgClass::kString:
+      return trace_.stringOperand(value.toStringRef());
+    case ArgClass::kTensorList:
+    case ArgClass::kOptionalTensorList:
+    case ArgClass::kIntList:
+    case ArgClass::kFloatList:
+    case ArgClass::kBoolList:
+    case ArgClass::kScalarList:
+      return listOperand(value, arg.cls);
+    case ArgClass::kStringList:
+    case ArgClass::kGenerator:
+    case ArgClass::kUnsupported:
+      break;
+  }
+  KINTSUGI_UNREACHABLE("argument class that the check refuses");
+}
+
+ir::Type OpDrain::tensorType(const at::Tensor& tensor, bool isStatic) {
+  if (!tensor.defined()) {
+    return {ir::TypeKind::kNone, ir::kNone};
+  }
+  return {ir::TypeKind::kTensor, isStatic ? table_.internMeta(trace_, infoOfResult(tensor)) : ir::kNone};
+}
+
+void OpDrain::addResult(const c10::IValue& value, bool isStatic) {
+  if (value.isTensor()) {
+    types_.push_back(tensorType(value.toTensor(), isStatic));
+  } else if (value.isTensorList()) {
+    forEachTensor(value, [&](const at::Tensor& t) { types_.push_back(tensorType(t, isStatic)); });
+  } else if (value.isInt()) {
+    types_.push_back({ir::TypeKind::kInt, ir::kNone});
+  } else if (value.isDouble()) {
+    types_.push_back({ir::TypeKind::kFloat, ir::kNone});
+  } else if (value.isBool()) {
+    types_.push_back({ir::TypeKind::kBool, ir::kNone});
+  } else {
+    types_.push_back({ir::TypeKind::kNone, ir::kNone});
+  }
+}
+
+void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, bool isStatic) {
+  if (!tensor.defined()) {
+    return;
+  }
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const TensorInfo info = infoOf(*impl);
+  const TensorTable::Known* known = table_.find(impl);
+  // In place, or handed through: the same tensor keeps its name, and with it what the shadows say about it.
+  if (known != nullptr && known->metaHash == TensorTable::metaHash(info)) {
+    return;
+  }
+  table_.bind(impl, info, value, isStatic);
+}
+
+void OpDrain::bindResult(const c10::IValue& value, ir::ValueId& next, bool isStatic) {
+  if (value.isTensor() || value.isTensorList()) {
+    forEachTensor(value, [&](const at::Tensor& t) { bindTensor(t, next++, isStatic); });
+    return;
+  }
+  DrainResult::ScalarOut out{next++, ir::TypeKind::kNone, 0, 0};
+  if (value.isInt()) {
+    out.kind = ir::TypeKind::kInt;
+    out.i = value.toInt();
+  } else if (value.isDouble()) {
+    out.kind = ir::TypeKind::kFloat;
+    out.f = value.toDouble();
+  } else if (value.isBool()) {
+    out.kind = ir::TypeKind::kBool;
+    out.i = value.toBool() ? 1 : 0;
+  } else {
+    return;
+  }
+  result_.scalars.push_back(out);
+}
+
+void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
+  std::vector<ir::Operand> operands;
+  operands.reserve(schema.args.size());
+  for (size_t k = 0; k < schema.args.size(); ++k) {
+    operands.push_back(operandOf(log_.values[entry.firstInput + k], schema.args[k]));
+  }
+  const bool isStatic = inputsAreStatic(entry, schema);
+  types_.clear();
+  for (size_t k = entry.firstOutput; k < entry.end; ++k) {
+    addResult(log_.values[k], isStatic);
+  }
+  const size_t index = trace_.append(ir::Op::kAten, operands, types_, snap_);
+  trace_.code[index].opName = table_.opName(trace_, schema);
+  ir::ValueId next = trace_.code[index].firstResult;
+  for (size_t k = entry.firstOutput; k < entry.end; ++k) {
+    bindResult(log_.values[k], next, isStatic);
+  }
+  ++result_.count;
+  result_.mutated = result_.mutated || schema.mutates;
+  if (entry.belowAutograd) {
+    appendRequiresGrad(entry);
+  }
+}
+
+// `requires_grad=True` of a factory function is no argument of the operator: the binding sets it afterwards.
+void OpDrain::appendRequiresGrad(const OpLog::Entry& entry) {
+  if (entry.end != entry.firstOutput + 1 || !log_.values[entry.firstOutput].isTensor() ||
+      !log_.values[entry.firstOutput].toTensor().requires_grad()) {
+    return;
+  }
+  const at::Tensor& tensor = log_.values[entry.firstOutput].toTensor();
+  static const OpSchema* schema = findOpSchema("aten.requires_grad_.default");
+  const ir::ValueId made = table_.find(tensor.unsafeGetTensorImpl())->value;
+  const ir::Operand operands[] = {ir::Operand::value(made), ir::Operand::boolean(true)};
+  const ir::Type type = tensorType(tensor, true);
+  const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
+  trace_.code[index].opName = table_.opName(trace_, *schema);
+  table_.bind(tensor.unsafeGetTensorImpl(), infoOf(*tensor.unsafeGetTensorImpl()), trace_.code[index].firstResult, true);
+  ++result_.count;
+}
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,66 @@
+// Inside torchapi only: turns logged ATen calls into instructions of a trace.
+//
+// A log is converted as a whole or not at all: a first pass over it decides whether everything can be expressed, a second
+// one writes. Ownership: borrows the log, the table and the trace for one conversion.
+// Threads: the recording one. GIL: held (tensors' Python objects are looked at). Invalidation: none.
+#pragma once
+
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "torchapi/op_log.h"
+#include "torchapi/op_recorder.h"
+#include "torchapi/tensor_table.h"
+
+namespace kintsugi::torchapi {
+
+class OpDrain {
+ public:
+  OpDrain(OpLog& log, TensorTable& table, ir::Trace& trace, ir::StateId snap)
+      : log_(log), table_(table), trace_(trace), snap_(snap) {}
+
+  DrainResult run();
+
+ private:
+  // First pass. False: the status is set.
+  bool check(const OpLog::Entry& entry, const OpSchema& schema);
+  bool checkInput(const c10::IValue& value, OpSchema::Arg arg);
+  bool checkTensor(const at::Tensor& tensor);
+  bool checkOutput(const c10::IValue& value, OpSchema::Arg result);
+  // C++ that fills memory by hand calls an `empty` and works on what it got: neither is to be replayed.
+  bool isHidden(size_t index) const;
+  bool isFactory(const OpLog::Entry& entry) const;
+  bool isReadLater(const at::TensorImpl* impl, size_t index) const;
+  bool refuse(DrainResult::Status status);
+  // A tensor that C++ made of a Python number for this call alone: nothing else can reach it any more.
+  bool isTemporaryNumber(const at::Tensor& tensor);
+
+  // Second pass.
+  void append(const OpLog::Entry& entry, const OpSchema& schema);
+  bool inputsAreStatic(const OpLog::Entry& entry, const OpSchema& schema) const;
+  bool tensorIsStatic(const at::Tensor& tensor) const;
+  ir::Operand operandOf(const c10::IValue& value, OpSchema::Arg arg);
+  ir::Operand listOperand(const c10::IValue& value, ArgClass cls);
+  ir::Operand scalarOperand(const c10::IValue& value);
+  ir::Operand tensorOperand(const at::Tensor& tensor);
+  ir::Operand numberOperand(const at::Tensor& tensor);
+  ir::ValueId appendNumberTensor(const at::Tensor& tensor);
+  ir::Type tensorType(const at::Tensor& tensor, bool isStatic);
+  void addResult(const c10::IValue& value, bool isStatic);
+  void bindResult(const c10::IValue& value, ir::ValueId& next, bool isStatic);
+  void bindTensor(const at::Tensor& tensor, ir::ValueId value, bool isStatic);
+  void appendRequiresGrad(const OpLog::Entry& entry);
+
+  OpLog& log_;
+  TensorTable& table_;
+  ir::Trace& trace_;
+  ir::StateId snap_;
+  DrainResult result_;
+  std::unordered_set<const at::TensorImpl*> produced_;           // by calls already checked
+  std::unordered_map<const at::TensorImpl*, size_t> mentions_;   // references that the log itself holds
+  std::unordered_map<const at::TensorImpl*, ir::ValueId> numbers_;
+  std::vector<ir::Type> types_;
+};
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,72 @@
+#include "torchapi/op_log.h"
+
+#include <torch/library.h>
+
+namespace kintsugi::torchapi {
+
+OpLog*& OpLog::active() {
+  static thread_local OpLog* log = nullptr;
+  return log;
+}
+
+void OpLog::lockOutputs() {
+  for (WeakOutput& output : weakOutputs) {
+    auto tensor = output.tensor.lock();
+    if (tensor.defined()) {
+      values[output.index] = at::Tensor(std::move(tensor));
+    }
+  }
+  weakOutputs.clear();
+}
+
+namespace {
+
+using StackIterator = torch::jit::Stack::iterator;
+
+void appendWeak(OpLog& log, StackIterator first, StackIterator last) {
+  for (; first != last; ++first) {
+    if (first->isTensor() && first->toTensor().defined()) {
+      log.weakOutputs.push_back({log.values.size(), OpLog::WeakOutput::Weak(first->toTensor().getIntrusivePtr())});
+      log.values.emplace_back();
+    } else {
+      log.values.push_back(*first);
+    }
+  }
+}
+
+void recordCall(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  OpLog* log = OpLog::active();
+  // What the kernel itself calls is not the program's doing.
+  c10::impl::ExcludeDispatchKeyGuard below(kRecorderKey);
+  if (log == nullptr) {
+    op.callBoxed(stack);
+    return;
+  }
+  // The kernel consumes the stack, so the inputs are copied before the call.
+  const size_t argCount = op.schema().arguments().size();
+  const size_t first = log->values.size();
+  log->values.insert(log->values.end(), stack->end() - static_cast<ptrdiff_t>(argCount), stack->end());
+  const size_t base = stack->size() - argCount;
+  const bool belowAutograd = c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
+  try {
+    op.callBoxed(stack);
+  } catch (...) {
+    log->values.resize(first);
+    throw;
+  }
+  const size_t firstOutput = log->values.size();
+  if (belowAutograd) {
+    appendWeak(*log, stack->begin() + static_cast<ptrdiff_t>(base), stack->end());
+  } else {
+    log->values.insert(log->values.end(), stack->begin() + static_cast<ptrdiff_t>(base), stack->end());
+  }
+  log->entries.push_back({op, first, firstOutput, log->values.size(), belowAutograd});
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&recordCall>());
+}
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,49 @@
+// Inside torchapi only: the dispatcher fallback that writes down every ATen call of a thread while a log is active.
+//
+// Ownership: an OpLog belongs to one OpRecorder; the thread's active log is borrowed. Threads: a log is only touched by
+// its own thread; calls from other threads (which may inherit the key through torch's thread-local state) find no active
+// log and are passed on. GIL: not needed.
+// Invalidation: references into `values` die at the next call that is logged.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
+namespace kintsugi::torchapi {
+
+// Switched on in TLS while recording. It is above autograd, autocast and every wrapper but pre-dispatch tracing.
+inline constexpr c10::DispatchKey kRecorderKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+struct OpLog {
+  struct Entry {
+    c10::OperatorHandle op;
+    size_t firstInput;
+    size_t firstOutput;
+    size_t end;
+    // Called below autograd: by the binding of a factory function, or by C++ code that fills memory by hand.
+    bool belowAutograd;
+  };
+  // An output that the log must not own: the bindings of factory functions copy what is not theirs alone.
+  struct WeakOutput {
+    size_t index;  // into `values`, where there is nothing yet
+    using Weak = c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
+    Weak tensor;
+  };
+  std::vector<Entry> entries;
+  std::vector<c10::IValue> values;
+  std::vector<WeakOutput> weakOutputs;
+
+  void clear() {
+    entries.clear();
+    values.clear();
+    weakOutputs.clear();
+  }
+  // Puts those weak outputs that still live into `values`.
+  void lockOutputs();
+  // The log of this thread that the fallback writes to; null: none.
+  static OpLog*& active();
+};
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,83 @@
+#include "torchapi/op_recorder.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "support/check.h"
+#include "torchapi/op_drain.h"
+#include "torchapi/op_log.h"
+#include "torchapi/tensor_table.h"
+
+namespace kintsugi::torchapi {
+
+struct OpRecorder::Impl {
+  OpLog log;
+  TensorTable table;
+  int depth = 0;
+  // What was there before resume(), for recorders inside recorders.
+  OpLog* outerLog = nullptr;
+  bool outerKey = false;
+};
+
+OpRecorder::OpRecorder() : impl_(std::make_unique<Impl>()) {}
+
+OpRecorder::~OpRecorder() {
+  while (impl_->depth > 0) {
+    pause();
+  }
+}
+
+void OpRecorder::resume() {
+  if (impl_->depth++ > 0) {
+    return;
+  }
+  impl_->outerLog = std::exchange(OpLog::active(), &impl_->log);
+  impl_->outerKey = c10::impl::tls_is_dispatch_key_included(kRecorderKey);
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, true);
+}
+
+void OpRecorder::pause() {
+  KINTSUGI_CHECK(impl_->depth > 0, "pause() without resume()");
+  if (--impl_->depth > 0) {
+    return;
+  }
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, impl_->outerKey);
+  OpLog::active() = impl_->outerLog;
+}
+
+bool OpRecorder::pending() const { return !impl_->log.entries.empty(); }
+
+void OpRecorder::discard() { impl_->log.clear(); }
+
+DrainResult OpRecorder::drain(ir::Trace& trace, ir::StateId snap) {
+  if (impl_->log.entries.empty()) {
+    return {};
+  }
+  // The conversion itself may call an operator (to read a number), which must not be logged.
+  c10::impl::ExcludeDispatchKeyGuard below(kRecorderKey);
+  DrainResult result = OpDrain(impl_->log, impl_->table, trace, snap).run();
+  impl_->log.clear();
+  return result;
+}
+
+std::optional<ir::ValueId> OpRecorder::valueOf(PyObject* tensor) const {
+  const TensorTable::Known* known = impl_->table.find(THPVariable_Unpack(tensor).unsafeGetTensorImpl());
+  return known == nullptr ? std::nullopt : std::optional<ir::ValueId>(known->value);
+}
+
+void OpRecorder::bind(PyObject* tensor, ir::ValueId value, bool metaIsStatic) {
+  const at::TensorImpl* impl = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+  impl_->table.bind(impl, infoOf(*impl), value, metaIsStatic);
+}
+
+bool OpRecorder::metaIsStatic(ir::ValueId value) const { return impl_->table.isStatic(value); }
+void OpRecorder::forgetStaticMeta(ir::ValueId value) { impl_->table.setStatic(value, false); }
+bool OpRecorder::inOperator() { return c10::impl::tls_local_dispatch_key_set().excluded_.has(kRecorderKey); }
+
+void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }
+
+ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const TensorInfo& info) {
+  return impl_->table.internMeta(trace, info);
+}
+std::vector<TensorInfo> OpRecorder::takeInfos() { return impl_->table.takeInfos(); }
+
+}  // namespace kintsugi::torchapi

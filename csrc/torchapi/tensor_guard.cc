@@ -1,0 +1,88 @@
+#include "torchapi/tensor_guard.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+using torch::autograd::AutogradMeta;
+
+constexpr size_t kLine = 64;
+
+// Sizes and strides are short: a loop beats the call of memcmp.
+bool same(const int64_t* a, const int64_t* b, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (a[i] != b[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void prefetch(const TensorCheck& check) {
+  __builtin_prefetch(check.tensor);
+  const char* impl = static_cast<const char*>(check.impl);
+  for (size_t offset = 0; offset < sizeof(c10::TensorImpl); offset += kLine) {
+    __builtin_prefetch(impl + offset);
+  }
+  if (check.autogradMeta != nullptr) {
+    const auto* meta = static_cast<const AutogradMeta*>(check.autogradMeta);
+    __builtin_prefetch(&meta->requires_grad_);
+    __builtin_prefetch(&meta->grad_fn_);
+  }
+}
+
+bool matchesFast(TensorCheck& check) {
+  const TensorInfo& info = *check.info;
+  if (Py_TYPE(check.tensor) != info.pyType) {
+    return false;
+  }
+  const c10::TensorImpl& impl = *THPVariable_Unpack(check.tensor).unsafeGetTensorImpl();
+  // Equal key sets: the same layout, and a custom one has a key of its own.
+  if (impl.key_set().raw_repr() != info.keySet || !info.plain || impl.has_symbolic_sizes_strides() ||
+      static_cast<int8_t>(c10::typeMetaToScalarType(impl.dtype())) != info.dtype) {
+    return false;
+  }
+  const c10::Device device = impl.device();
+  if (static_cast<int8_t>(device.type()) != info.deviceType || device.index() != info.deviceIndex) {
+    return false;
+  }
+  const auto* meta = static_cast<const AutogradMeta*>(const_cast<c10::TensorImpl&>(impl).autograd_meta());
+  const bool leaf = meta == nullptr || meta->grad_fn_ == nullptr;
+  const bool requiresGrad = meta != nullptr && (meta->requires_grad_ || !leaf);
+  if (leaf != info.isLeaf || requiresGrad != info.requiresGrad) {
+    return false;
+  }
+  check.impl = &impl;
+  check.autogradMeta = meta;
+  const c10::IntArrayRef sizes = impl.sizes();
+  if (sizes.size() != info.sizes.size()) {
+    return false;
+  }
+  return !check.sizes || (same(sizes.data(), info.sizes.data(), sizes.size()) &&
+                          same(impl.strides().data(), info.strides.data(), sizes.size()));
+}
+
+}  // namespace
+
+size_t firstMismatch(TensorCheck* checks, size_t count) {
+  // Each tensor is three to six cache lines behind pointers; a few tensors ahead hides most of the memory's latency.
+  constexpr size_t kAhead = 6;
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      prefetch(checks[i + kAhead]);
+    }
+    if (!matchesFast(checks[i])) {
+      return i;
+    }
+  }
+  return count;
+}
+
+bool hasOtherOwner(PyObject* object) {
+  return isTensor(object) && THPVariable_Unpack(object).use_count() > 1;
+}
+
+}  // namespace kintsugi::torchapi

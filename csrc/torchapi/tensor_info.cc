@@ -1,0 +1,139 @@
+#include "torchapi/tensor_info.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "ir/dtype.h"
+#include "torchapi/tensor_access.h"
+#include "torchapi/value.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+// Tensors whose memory or dispatch is not that of a strided tensor with one storage.
+const DispatchKeySet kNotPlain = DispatchKeySet({DispatchKey::Sparse, DispatchKey::SparseCsr, DispatchKey::Quantized,
+                                                 DispatchKey::NestedTensor, DispatchKey::BatchedNestedTensor,
+                                                 DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
+                                                 DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper,
+                                                 DispatchKey::Batched, DispatchKey::Functionalize,
+                                                 DispatchKey::ZeroTensor, DispatchKey::MkldnnCPU});
+
+bool isLeaf(const at::TensorImpl& impl) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(
+      const_cast<at::TensorImpl&>(impl).autograd_meta());
+  return meta == nullptr || meta->grad_fn_ == nullptr;
+}
+
+bool requiresGrad(const at::TensorImpl& impl) {
+  auto* meta = const_cast<at::TensorImpl&>(impl).autograd_meta();
+  return meta != nullptr && meta->requires_grad();
+}
+
+bool isPlain(const at::TensorImpl& impl) {
+  return !impl.key_set().has_any(kNotPlain) && impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides();
+}
+
+bool isContiguous(const TensorInfo& info) {
+  int64_t expected = 1;
+  for (size_t d = info.sizes.size(); d-- > 0;) {
+    if (info.sizes[d] != 1 && info.strides[d] != expected) {
+      return false;
+    }
+    expected *= info.sizes[d];
+  }
+  return true;
+}
+
+}  // namespace
+
+bool isTensor(PyObject* object) {
+  if (THPVariableClass == nullptr) {
+    return false;
+  }
+  // The real type only: `__class__` may be a property that lies, and reading it may run Python code.
+  return isExactTensorType(Py_TYPE(object)) ||
+         PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
+}
+
+bool isExactTensorType(PyTypeObject* t) { return THPVariableClass != nullptr && THPVariable_CheckTypeExact(t); }
+
+const void* tensorImplOf(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
+
+TensorInfo infoOf(const at::TensorImpl& impl) {
+  TensorInfo info;
+  info.keySet = impl.key_set().raw_repr();
+  info.dtype = static_cast<int8_t>(c10::typeMetaToScalarType(impl.dtype()));
+  const c10::Device device = impl.device();
+  info.deviceType = static_cast<int8_t>(device.type());
+  info.deviceIndex = device.index();
+  info.layout = static_cast<int8_t>(impl.layout());
+  info.requiresGrad = requiresGrad(impl);
+  info.isLeaf = isLeaf(impl);
+  info.isConj = impl.key_set().has(DispatchKey::Conjugate);
+  info.isNeg = impl.key_set().has(DispatchKey::Negative);
+  info.plain = isPlain(impl);
+  if (info.plain) {
+    info.sizes = impl.sizes().vec();
+    info.strides = impl.strides().vec();
+    info.storageOffset = impl.storage_offset();
+  }
+  return info;
+}
+
+TensorInfo tensorInfoOf(PyObject* tensor) {
+  TensorInfo info = infoOf(*THPVariable_Unpack(tensor).unsafeGetTensorImpl());
+  info.pyType = Py_TYPE(tensor);
+  info.isParam = ParameterClass != nullptr &&
+                 (info.pyType == reinterpret_cast<PyTypeObject*>(ParameterClass) ||
+                  PyType_IsSubtype(info.pyType, reinterpret_cast<PyTypeObject*>(ParameterClass)) != 0);
+  return info;
+}
+
+bool implMatches(const void* pointer, const TensorInfo& info, bool sizes) {
+  const auto& impl = *static_cast<const at::TensorImpl*>(pointer);
+  if (impl.key_set().raw_repr() != info.keySet ||
+      static_cast<int8_t>(c10::typeMetaToScalarType(impl.dtype())) != info.dtype) {
+    return false;
+  }
+  const c10::Device device = impl.device();
+  if (static_cast<int8_t>(device.type()) != info.deviceType || device.index() != info.deviceIndex ||
+      requiresGrad(impl) != info.requiresGrad || isLeaf(impl) != info.isLeaf) {
+    return false;
+  }
+  if (!info.plain) {
+    return false;  // nothing was read that one could compare
+  }
+  if (impl.has_symbolic_sizes_strides() || static_cast<int8_t>(impl.layout()) != info.layout) {
+    return false;
+  }
+  if (!sizes) {
+    return impl.dim() == static_cast<int64_t>(info.sizes.size());
+  }
+  return impl.sizes() == c10::IntArrayRef(info.sizes) && impl.strides() == c10::IntArrayRef(info.strides);
+}
+
+bool matches(PyObject* tensor, const TensorInfo& info, bool sizes) {
+  // Subclass of Tensor or not is decided by the exact type, so that the unpacking below is safe.
+  return Py_TYPE(tensor) == info.pyType &&
+         implMatches(THPVariable_Unpack(tensor).unsafeGetTensorImpl(), info, sizes);
+}
+
+ir::TensorMeta describe(const TensorInfo& info) {
+  ir::TensorMeta meta;
+  meta.dtype = ir::dtypeName(info.dtype);
+  meta.device = c10::Device(static_cast<c10::DeviceType>(info.deviceType), static_cast<c10::DeviceIndex>(info.deviceIndex)).str();
+  meta.sizes = info.sizes;
+  if (!isContiguous(info)) {
+    meta.strides = info.strides;
+  }
+  meta.requiresGrad = info.requiresGrad;
+  meta.isParam = info.isParam;
+  return meta;
+}
+
+}  // namespace kintsugi::torchapi

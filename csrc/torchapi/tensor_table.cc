@@ -1,0 +1,81 @@
+#include "torchapi/tensor_table.h"
+
+#include "support/check.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+// The storage offset is no part of a guard, so it must not make two numbers out of one.
+bool sameExceptOffset(const TensorInfo& a, const TensorInfo& b) {
+  return a.pyType == b.pyType && a.keySet == b.keySet && a.dtype == b.dtype && a.deviceType == b.deviceType &&
+         a.deviceIndex == b.deviceIndex && a.layout == b.layout && a.requiresGrad == b.requiresGrad &&
+         a.isLeaf == b.isLeaf && a.isParam == b.isParam && a.isConj == b.isConj && a.isNeg == b.isNeg &&
+         a.plain == b.plain && a.sizes == b.sizes && a.strides == b.strides;
+}
+
+}  // namespace
+
+size_t TensorTable::metaHash(const TensorInfo& info) {
+  size_t h = info.keySet;
+  auto mix = [&h](uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15ull + (h >> 29); };
+  mix(static_cast<uint64_t>(info.dtype) << 32 | static_cast<uint64_t>(info.requiresGrad) << 1 |
+      static_cast<uint64_t>(info.isLeaf));
+  for (const int64_t size : info.sizes) {
+    mix(static_cast<uint64_t>(size));
+  }
+  mix(0x51ce);
+  for (const int64_t stride : info.strides) {
+    mix(static_cast<uint64_t>(stride));
+  }
+  return h;
+}
+
+void TensorTable::bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value, bool isStatic) {
+  auto [it, inserted] = known_.try_emplace(impl);
+  it->second.value = value;
+  it->second.metaHash = metaHash(info);
+  if (inserted) {
+    using Strong = c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
+    it->second.weak = Strong::reclaim_copy(const_cast<at::TensorImpl*>(impl));
+  }
+  setStatic(value, isStatic);
+}
+
+void TensorTable::forget(ir::ValueId value) {
+  std::erase_if(known_, [value](const auto& entry) { return entry.second.value == value; });
+}
+
+void TensorTable::setStatic(ir::ValueId value, bool isStatic) {
+  if (value >= static_.size()) {
+    static_.resize(value + 64, false);
+  }
+  static_[value] = isStatic;
+}
+
+ir::MetaId TensorTable::internMeta(ir::Trace& trace, const TensorInfo& info) {
+  const size_t hash = metaHash(info) ^ reinterpret_cast<uintptr_t>(info.pyType);
+  const auto [begin, end] = infoIndex_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    if (sameExceptOffset(infos_[it->second], info)) {
+      return it->second;
+    }
+  }
+  const auto id = static_cast<ir::MetaId>(infos_.size());
+  KINTSUGI_CHECK(trace.metas.size() == infos_.size(), "metadata numbers of trace and recorder differ");
+  infos_.push_back(info);
+  // Not Trace::internMeta(), which would merge descriptions that read the same: the numbers must stay in step.
+  trace.metas.push_back(describe(info));
+  infoIndex_.emplace(hash, id);
+  return id;
+}
+
+uint32_t TensorTable::opName(ir::Trace& trace, const OpSchema& schema) {
+  auto [it, inserted] = opNames_.try_emplace(&schema, ir::kNone);
+  if (inserted) {
+    it->second = trace.internOpName(schema.name);
+  }
+  return it->second;
+}
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,51 @@
+// Inside torchapi only: the tensors that a recording knows, by identity, and the metadata that it has numbered.
+//
+// Ownership: belongs to one OpRecorder. Holds a weak reference to each TensorImpl: its data may go, its address can't be
+// used again. Threads: only the recording one. GIL: not needed.
+// Invalidation: pointers from find() die at the next bind().
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "ir/trace.h"
+#include "torchapi/op_schema.h"
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::torchapi {
+
+class TensorTable {
+ public:
+  struct Known {
+    ir::ValueId value = ir::kNone;
+    size_t metaHash = 0;  // to notice that an in-place operation changed the metadata
+    c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl> weak{
+        c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>()};
+  };
+
+  const Known* find(const at::TensorImpl* impl) const {
+    const auto it = known_.find(impl);
+    return it == known_.end() ? nullptr : &it->second;
+  }
+  void bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value, bool isStatic);
+  void forget(ir::ValueId value);  // no tensor goes by this name any more
+
+  bool isStatic(ir::ValueId value) const { return value < static_.size() && static_[value]; }
+  void setStatic(ir::ValueId value, bool isStatic);
+
+  ir::MetaId internMeta(ir::Trace& trace, const TensorInfo& info);
+  std::vector<TensorInfo> takeInfos() { return std::move(infos_); }
+  uint32_t opName(ir::Trace& trace, const OpSchema& schema);
+
+  // Of everything but the Python type.
+  static size_t metaHash(const TensorInfo& info);
+
+ private:
+  std::unordered_map<const at::TensorImpl*, Known> known_;
+  std::vector<bool> static_;  // by ValueId
+  std::vector<TensorInfo> infos_;
+  std::unordered_multimap<size_t, ir::MetaId> infoIndex_;
+  std::unordered_map<const OpSchema*, uint32_t> opNames_;
+};
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,55 @@
+"""Kintsugi: a tracing JIT for PyTorch that mends graph breaks.
+
+    import kintsugi
+    fast = kintsugi.compile(model)      # where you wrote torch.compile(model)
+
+Importing this package changes nothing: no hook is installed until something is compiled and called.
+"""
+
+from __future__ import annotations
+
+import os as _os
+
+from . import _requirements
+
+_requirements.check()
+
+# A build tree or a sanitizer build brings its own extension module: look for it there before anywhere else.
+if _os.environ.get("KINTSUGI_EXT_DIR"):
+    __path__.insert(0, _os.path.join(_os.environ["KINTSUGI_EXT_DIR"], "kintsugi"))
+
+from ._callable import CompiledFunction  # noqa: E402
+from ._config import Config as _Config  # noqa: E402
+from ._explain import BreakReason, ExplainOutput, explain  # noqa: E402
+from ._logs import set_logs  # noqa: E402
+from ._marks import allow_in_graph, assume_constant_result, disable, is_compiling  # noqa: E402
+from ._module import CompiledModule  # noqa: E402
+from ._public import compile, reset, wait  # noqa: E402
+from ._runtime import interpret_everything as _interpret_everything  # noqa: E402, F401
+from ._runtime import start as _start  # noqa: E402
+from ._stats import Stats  # noqa: E402
+from .backends import list_backends, register_backend  # noqa: E402
+
+__version__ = _requirements.VERSION
+
+config: _Config = _start()
+
+__all__ = [
+    "BreakReason",
+    "CompiledFunction",
+    "CompiledModule",
+    "ExplainOutput",
+    "Stats",
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "config",
+    "disable",
+    "explain",
+    "is_compiling",
+    "list_backends",
+    "register_backend",
+    "reset",
+    "set_logs",
+    "wait",
+]

@@ -1,0 +1,98 @@
+"""What kintsugi.compile() returns for a function, a method or another callable object."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, cast
+
+from . import _C
+from ._options import CompileOptions
+from ._stats import Stats
+
+
+def _rebuild(fn: Callable[..., Any], options: CompileOptions) -> CompiledFunction:
+    return CompiledFunction(fn, options)
+
+
+class CompiledFunction:
+    """A compiled callable. It is called like the original, and binds to an instance as a function does.
+
+    `__call__` is a slot that holds the core's callable, not a method: a call reaches the core with no Python frame of
+    ours in between, so stack depths, tracebacks and `warnings.warn(stacklevel=2)` are those of the original.
+    """
+
+    __slots__ = ("__call__", "__dict__", "__weakref__", "_options")
+
+    __call__: Callable[..., Any]
+    __wrapped__: Callable[..., Any]
+    _options: CompileOptions
+
+    def __init__(self, fn: Callable[..., Any], options: CompileOptions) -> None:
+        compiled = _C.Compiled(fn, options.to_core())
+        object.__setattr__(self, "__call__", compiled)
+        object.__setattr__(self, "_options", options)
+        functools.update_wrapper(self, fn)
+
+    @property
+    def _kintsugi_compiled(self) -> _C.Compiled:
+        return cast(_C.Compiled, self.__call__)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<kintsugi.compile of {self.__wrapped__!r}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # As functions are pickled: by name, when the name leads here.
+        found: Any = sys.modules.get(getattr(self, "__module__", None) or "")
+        name = getattr(self, "__qualname__", "")
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return str(name)
+        return _rebuild, (self.__wrapped__, self._options)
+
+    def __copy__(self) -> CompiledFunction:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        return self  # as functions are
+
+    def stats(self) -> Stats:
+        """How much was recorded, and how often it ran."""
+        return Stats.from_core(self._kintsugi_compiled.stats())
+
+    def reset(self) -> None:
+        """Drops all traces of this callable."""
+        self._kintsugi_compiled.reset()
+
+    def traces(self) -> list[str]:
+        """The IR of each trace, as text."""
+        return self._kintsugi_compiled.traces()
+
+    def breaks(self) -> list[dict[str, Any]]:
+        """Where traces are split: code, name, message, cure, file, line, function."""
+        return self._kintsugi_compiled.breaks()
+
+    def recompiles(self) -> list[dict[str, Any]]:
+        """Why there are several traces: guard, expected, seen, file, line."""
+        return self._kintsugi_compiled.recompiles()
+
+
+def core_of(compiled: object) -> _C.Compiled | None:
+    """The core's callable behind what kintsugi.compile() returned; None for anything else."""
+    if isinstance(compiled, types.MethodType):
+        compiled = compiled.__func__
+    if isinstance(compiled, _C.Compiled):
+        return compiled
+    if isinstance(compiled, CompiledFunction):
+        return compiled._kintsugi_compiled
+    # A compiled module; asking it with getattr() would ask the original.
+    found = getattr(compiled, "__dict__", {}).get("_kintsugi_compiled")
+    return found if isinstance(found, _C.Compiled) else None

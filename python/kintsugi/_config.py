@@ -1,0 +1,256 @@
+"""kintsugi.config: process-wide settings with types, defaults, checks, and `patch()`.
+
+A setting is one `Option` of the class `Config`. Reading is an attribute read; writing checks the value and hands it to
+the C++ core when the core needs it. `KINTSUGI_<NAME>` in the environment gives a setting another value from the start.
+Threads: settings are process-wide; `patch()` in one thread is seen by all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+from . import _C
+
+T = TypeVar("T")
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise TypeError("expected True or False")
+
+
+def _positive(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("expected an int")
+    if value < 1:
+        raise ValueError("expected a number of at least 1")
+    return value
+
+
+def _path(value: object) -> Path:
+    if isinstance(value, (str, Path)):
+        return Path(value).expanduser()
+    raise TypeError("expected a path")
+
+
+def _boolean_text(text: str) -> bool:
+    value = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
+    if text.lower() not in value:
+        raise ValueError("expected 1 or 0")
+    return value[text.lower()]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind(Generic[T]):
+    """How values of an option are checked, and how the environment's text becomes one."""
+
+    check: Callable[[object], T]
+    parse: Callable[[str], T]
+
+
+_BOOL = _Kind(_boolean, _boolean_text)
+_COUNT = _Kind(_positive, lambda text: _positive(int(text)))
+_PATH = _Kind(_path, _path)
+
+
+class Option(Generic[T]):
+    """One setting. `core` says that the C++ core wants to know it, under the option's name."""
+
+    def __init__(
+        self, kind: _Kind[T], default: T, doc: str, *, core: bool = False, alias: str | None = None
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.core = core
+        self.alias = alias
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Option[T]: ...
+    @overload
+    def __get__(self, config: object, owner: type) -> T: ...
+    def __get__(self, config: object | None, owner: type) -> Option[T] | T:
+        if config is None:
+            return self
+        value: T = config._values[self.alias or self.name]  # type: ignore[attr-defined]
+        return value
+
+    def __set__(self, config: object, value: T) -> None:
+        try:
+            checked = self.kind.check(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"kintsugi.config.{self.name}: {error}, got {value!r}") from None
+        config._store(self.alias or self.name, checked)  # type: ignore[attr-defined]
+
+
+class Config:
+    """Process-wide settings. See each attribute's docstring: `help(type(kintsugi.config).recompile_limit)`."""
+
+    recompile_limit = Option(
+        _COUNT,
+        8,
+        "How many traces a compiled callable keeps. Past it, the least recently used one is dropped: new inputs are "
+        "recorded all the same, and nothing falls back to eager mode for good.",
+        core=True,
+    )
+    cache_size_limit = Option(
+        _COUNT, 8, "Another name of recompile_limit, as in torch.", alias="recompile_limit"
+    )
+    trace_length_limit = Option(
+        _COUNT,
+        200_000,
+        "A recording that grows past this number of instructions is given up, and the call goes on in eager mode.",
+        core=True,
+    )
+    report_compiling = Option(
+        _BOOL,
+        True,
+        "What torch.compiler.is_compiling() answers while a call is recorded. With False, libraries take the branch "
+        "that they take in eager mode, and results are bitwise those of eager mode.",
+        core=True,
+    )
+    suppress_errors = Option(
+        _BOOL,
+        True,
+        "An error of a custom backend is logged and the graph runs uncompiled; with False it is raised.",
+        core=True,
+    )
+    verbose = Option(
+        _BOOL, False, "Log lines carry the whole user stack, and warnings are repeated.", core=True
+    )
+    assume_static_by_default = Option(
+        _BOOL,
+        True,
+        "Sizes are taken for constants the first time they are seen. With False, they are dynamic from the start.",
+        core=True,
+    )
+    error_on_graph_break = Option(
+        _BOOL, False, "The first graph break is an error. fullgraph=True wins over it.", core=True
+    )
+    cache_dir = Option(
+        _PATH,
+        Path("~/.cache/kintsugi").expanduser(),
+        "Where compiled code is kept between processes. Nothing is written there until a backend has code to keep.",
+    )
+
+    def __init__(self) -> None:
+        values = {name: option.default for name, option in self._options().items() if option.alias is None}
+        object.__setattr__(self, "_values", values)
+
+    @classmethod
+    def _options(cls) -> dict[str, Option[Any]]:
+        return {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
+
+    def _store(self, name: str, value: object) -> None:
+        if self._options()[name].core and self is current():
+            _C.set_config(name, value)
+        self._values[name] = value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self._options():
+            raise AttributeError(self._unknown(name))
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached for what is not an option.
+        raise AttributeError(self._unknown(name))
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"kintsugi.config.{name} can't be deleted; to get the default back, use reset()")
+
+    def __dir__(self) -> list[str]:
+        return [*self._options(), "patch", "reset", "to_dict"]
+
+    def __repr__(self) -> str:
+        return "kintsugi.config(" + ", ".join(f"{k}={v!r}" for k, v in self.to_dict().items()) + ")"
+
+    def _unknown(self, name: str) -> str:
+        names = list(self._options())
+        close = difflib.get_close_matches(name, names, 1)
+        hint = f" Did you mean {close[0]}?" if close else f" Known: {', '.join(names)}."
+        return f"kintsugi.config has no setting {name!r}.{hint}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings with their present values."""
+        return {name: getattr(self, name) for name in self._options()}
+
+    def reset(self) -> None:
+        """Sets everything back to its default."""
+        for name, option in self._options().items():
+            if option.alias is None:
+                setattr(self, name, option.default)
+
+    @contextlib.contextmanager
+    def patch(self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> Iterator[Config]:
+        """Other settings for a block or a function; what was there before comes back, also after an exception.
+
+        with kintsugi.config.patch(recompile_limit=1): ...
+        @kintsugi.config.patch(verbose=True)
+        def test(): ...
+        """
+        wanted = {**(changes or {}), **more}
+        for name in wanted:
+            if name not in self._options():
+                raise AttributeError(self._unknown(name))
+        before = dict(self._values)
+        try:
+            for name, value in wanted.items():
+                setattr(self, name, value)
+            yield self
+        finally:
+            # Only what this block changed: another thread may have written other settings meanwhile.
+            for name in wanted:
+                stored = self._options()[name].alias or name
+                if self._values[stored] != before[stored]:
+                    self._store(stored, before[stored])
+
+    def load_environment(self, environment: Mapping[str, str]) -> None:
+        """Takes KINTSUGI_<NAME> for each setting that is there."""
+        for name, option in self._options().items():
+            variable = f"KINTSUGI_{name.upper()}"
+            text = environment.get(variable)
+            if not text:
+                continue
+            try:
+                value = option.kind.parse(text)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{variable}={text} in the environment: {error}") from None
+            setattr(self, name, value)
+
+    def push_all(self) -> None:
+        """Hands every setting that the core needs to the core."""
+        for name, option in self._options().items():
+            if option.core:
+                _C.set_config(name, getattr(self, name))
+
+
+_current: Config | None = None
+
+
+def install(config: Config) -> None:
+    """Makes `config` the process's settings."""
+    global _current
+    _current = config
+
+
+def current() -> Config | None:
+    """The process's settings; None while they are being set up."""
+    return _current

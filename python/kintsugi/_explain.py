@@ -1,0 +1,171 @@
+"""kintsugi.explain(): what was captured of one call, where it was split, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ._callable import CompiledFunction, core_of
+from ._module import CompiledModule, compile_module
+from ._options import CompileOptions
+from ._stats import Stats
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BreakReason:
+    """Why a trace is split, and where in the user's program."""
+
+    code: str
+    """The stable code: KTGnnnn."""
+    name: str
+    reason: str
+    cure: str
+    file: str
+    line: int
+    function: str
+    user_stack: tuple[tuple[str, int, str], ...] = ()
+    """(file, line, function), outermost first."""
+
+    @classmethod
+    def from_core(cls, event: dict[str, Any]) -> BreakReason:
+        place = (event.get("file") or "", int(event.get("line") or 0), event.get("function") or "")
+        stack = tuple((f["file"], int(f["line"]), f["function"]) for f in event.get("stack", ())) or (place,)
+        return cls(
+            event.get("code", ""),
+            event.get("name", ""),
+            event.get("message", ""),
+            event.get("cure", ""),
+            *place,
+            user_stack=stack,
+        )
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+        return f"{self.code} {self.name}: {self.reason}\n    at {where}\n    cure: {self.cure}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExplainOutput:
+    """What explain() found. `print(output)` shows it all."""
+
+    graph_count: int
+    graph_break_count: int
+    break_reasons: list[BreakReason]
+    op_count: int
+    guards: list[str]
+    ops_per_graph: list[list[str]]
+    traces: list[str]
+    stats: Stats
+    result: Any = dataclasses.field(repr=False, default=None)
+    """What the call returned: explain() really makes it."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"Graph count: {self.graph_count}",
+            f"Graph break count: {self.graph_break_count}",
+            f"Op count: {self.op_count}",
+            f"Guard count: {max(self.stats.guard_count, len(self.guards))}",
+        ]
+        if self.break_reasons:
+            lines.append("Break reasons:")
+            for number, reason in enumerate(self.break_reasons, 1):
+                lines += [f"  {number}. " + str(reason).replace("\n", "\n  ")]
+        if self.ops_per_graph:
+            lines.append("Ops per trace:")
+            for number, ops in enumerate(self.ops_per_graph, 1):
+                lines.append(f"  trace {number}: {len(ops)} ops: {_abbreviate(ops)}")
+        return "\n".join(lines)
+
+
+def _abbreviate(ops: list[str], most: int = 12) -> str:
+    shown = ", ".join(ops[:most])
+    return shown + (f", … ({len(ops) - most} more)" if len(ops) > most else "")
+
+
+# `%1 = aten.linear.default %x, %w` — any namespace that the dispatcher knows, not the closed set's names.
+_OP = re.compile(r"^\s*(?:%[\w, %]*=\s*)?(\w+\.\w+\.\w+)\b")
+_SOURCE = re.compile(r"^\s*(\$\d+) = .*?;\s*(.+?)\s*$")
+_CONSTANT = re.compile(r"^\s*const (#\d+) (.+?)\s*$")
+_BLOCK = re.compile(r"^guards (\d+) \{$")
+_INLINE = re.compile(r"^\s*(guard\.(?!block).*?)(?: snap !\d+)?\s*$")
+_NAME = re.compile(r"[$#]\d+")
+
+
+def operations(trace: str) -> list[str]:
+    """The tensor operations of a trace's text, in order."""
+    return [match[1] for match in map(_OP.match, trace.splitlines()) if match]
+
+
+def guards(trace: str) -> list[str]:
+    """The guards of a trace's text, in order; sources and constants are spelled out."""
+    lines = trace.splitlines()
+    names = {
+        match[1]: match[2]
+        for line in lines
+        for match in (_SOURCE.match(line) or _CONSTANT.match(line),)
+        if match
+    }
+    found: list[str] = []
+    inside = False
+    for line in lines:
+        if _BLOCK.match(line):
+            inside = True
+        elif line.startswith("}"):
+            inside = False
+        elif inside:
+            found.append(line.strip())
+        elif match := _INLINE.match(line):
+            found.append(match[1])
+    return [_NAME.sub(lambda name: names.get(name[0], name[0]), guard) for guard in found]
+
+
+def explain(fn: Any, *extra: Any) -> Callable[..., ExplainOutput]:
+    """explain(fn)(*args, **kwargs) calls fn once, recorded, and says what was captured.
+
+    The call really happens, with its effects. A compiled callable is explained by a fresh recording: its own traces and
+    counters are not touched.
+    """
+    if extra:
+        raise TypeError("kintsugi.explain takes the callable alone: explain(fn)(*args, **kwargs).")
+    if isinstance(fn, CompiledModule):
+        fn = fn._orig_mod
+    elif isinstance(fn, CompiledFunction):
+        fn = fn.__wrapped__
+    if not callable(fn):
+        raise TypeError(f"kintsugi.explain expects something that can be called, got {type(fn).__name__}.")
+
+    def run(*args: Any, **kwargs: Any) -> ExplainOutput:
+        options = CompileOptions(backend="eager")
+        compiled: Any
+        if isinstance(fn, torch.nn.Module):
+            compiled = compile_module(fn, options)
+        else:
+            compiled = CompiledFunction(fn, options)
+        result = compiled(*args, **kwargs)
+        return explain_compiled(compiled, result)
+
+    return run
+
+
+def explain_compiled(compiled: Any, result: Any = None) -> ExplainOutput:
+    """What has been captured of a compiled callable so far."""
+    core = core_of(compiled)
+    if core is None:
+        raise TypeError(f"not compiled by kintsugi: {compiled!r}")
+    stats = Stats.from_core(core.stats())
+    traces = core.traces()
+    return ExplainOutput(
+        graph_count=stats.graph_count,
+        graph_break_count=max(0, stats.graph_break_count),
+        break_reasons=[BreakReason.from_core(event) for event in core.breaks()],
+        op_count=stats.op_count,
+        guards=[guard for trace in traces for guard in guards(trace)],
+        ops_per_graph=[operations(trace) for trace in traces],
+        traces=traces,
+        stats=stats,
+        result=result,
+    )

@@ -1,0 +1,99 @@
+"""Marks on functions that tell the recorder what to do with them, and is_compiling().
+
+The recorder reads these attributes of a function (and torch's own, which mean the same):
+
+* `_kintsugi_disable` — True: run it as an opaque step; with `_kintsugi_disable_recursive` (False: only its own frame
+  is skipped) and `_kintsugi_disable_reason`;
+* `_kintsugi_allow_in_graph` — True: one call instruction of the graph, not looked into;
+* `_kintsugi_assume_constant_result` — True: its result is taken for a constant of the trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import torch
+
+from . import _C
+from ._callable import CompiledFunction
+from ._module import CompiledModule, wrap_module
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _disabled(fn: Callable[..., Any], recursive: bool, reason: str | None) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    disabled._kintsugi_disable = True  # type: ignore[attr-defined]
+    disabled._kintsugi_disable_recursive = recursive  # type: ignore[attr-defined]
+    disabled._kintsugi_disable_reason = reason  # type: ignore[attr-defined]
+    return disabled
+
+
+@overload
+def disable(fn: F, recursive: bool = ..., *, reason: str | None = ...) -> F: ...
+@overload
+def disable(fn: None = None, recursive: bool = ..., *, reason: str | None = ...) -> Callable[[F], F]: ...
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """The same function, not looked into when compiled code calls it: a step of the trace that runs in eager mode.
+
+    recursive: False skips only the function's own frame; what it calls may be captured again.
+    reason: shown with the graph break in logs and reports.
+    Decorator with and without arguments; a compiled callable gives its original back, not compiled.
+    """
+    if fn is None:
+        return lambda target: disable(target, recursive, reason=reason)
+    if isinstance(fn, CompiledModule):
+        fn = fn._orig_mod
+    elif isinstance(fn, CompiledFunction):
+        fn = fn.__wrapped__
+    if isinstance(fn, staticmethod):
+        return staticmethod(_disabled(fn.__func__, recursive, reason))
+    if isinstance(fn, classmethod):
+        return classmethod(_disabled(fn.__func__, recursive, reason))
+    if not callable(fn):
+        raise TypeError(f"kintsugi.disable expects something that can be called, got {type(fn).__name__}.")
+    if isinstance(fn, type):
+        fn.__call__ = _disabled(fn.__call__, recursive, reason)  # type: ignore[method-assign]
+        return fn
+    if isinstance(fn, torch.nn.Module):
+        return wrap_module(fn, _disabled(fn.__call__, recursive, reason))
+    return _disabled(fn, recursive, reason)
+
+
+def _mark(function: str, fn: Any, attribute: str) -> Any:
+    if isinstance(fn, (list, tuple)):
+        return [_mark(function, one, attribute) for one in fn]
+    if not callable(fn):
+        raise TypeError(f"kintsugi.{function} expects something that can be called, got {type(fn).__name__}.")
+    try:
+        setattr(fn, attribute, True)
+    except (AttributeError, TypeError):
+        raise TypeError(
+            f"kintsugi.{function} can't mark {fn!r}, which takes no attributes: wrap it in a Python function."
+        ) from None
+    return fn
+
+
+def allow_in_graph(fn: F) -> F:
+    """The function becomes one operation of the graph: called again on each run, never looked into.
+
+    Its results may only depend on its arguments.
+    """
+    marked: F = _mark("allow_in_graph", fn, "_kintsugi_allow_in_graph")
+    return marked
+
+
+def assume_constant_result(fn: F) -> F:
+    """The function's result is taken for a constant: it is called while recording, and never again on later runs."""
+    marked: F = _mark("assume_constant_result", fn, "_kintsugi_assume_constant_result")
+    return marked
+
+
+def is_compiling() -> bool:
+    """True while a call is being recorded, unless config.report_compiling is False."""
+    return _C.is_recording()

@@ -1,0 +1,63 @@
+"""The arguments of kintsugi.compile(): checked, and turned into what the C++ core takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import backends
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+# Settings of kintsugi.config that options={...} sets for one callable.
+PER_CALLABLE = ("recompile_limit", "trace_length_limit")
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileOptions:
+    """What a callable was compiled with. Equal options make the same compiled callable."""
+
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    backend: str | Callable[..., Any] = "native"
+    mode: str | None = None
+    options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fullgraph, bool):
+            raise TypeError(f"kintsugi.compile: fullgraph must be True or False, got {self.fullgraph!r}.")
+        if self.dynamic is not None and not isinstance(self.dynamic, bool):
+            raise TypeError(f"kintsugi.compile: dynamic must be None, True or False, got {self.dynamic!r}.")
+        if self.mode is not None and self.mode not in MODES:
+            raise ValueError(f"kintsugi.compile: unknown mode {self.mode!r}. Known: {', '.join(MODES)}.")
+        if self.mode is not None and self.options is not None:
+            raise ValueError("kintsugi.compile takes mode or options, not both.")
+        backends.check(self.backend)
+        if self.options is not None:
+            self._check_options(self.options)
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        if not isinstance(options, Mapping):
+            raise TypeError(f"kintsugi.compile: options must be a dict, got {type(options).__name__}.")
+        if not backends.is_ours(self.backend):
+            return  # they are the backend's own
+        for name, value in options.items():
+            if name not in PER_CALLABLE:
+                known = ", ".join(PER_CALLABLE)
+                raise ValueError(f"kintsugi.compile: unknown option {name!r}. Known: {known}.")
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"kintsugi.compile: option {name!r} must be an int of at least 1, got {value!r}."
+                )
+
+    def to_core(self) -> dict[str, Any]:
+        """The dict that `_C.Compiled` takes."""
+        core: dict[str, Any] = {
+            "fullgraph": self.fullgraph,
+            "dynamic": self.dynamic,
+            "backend": backends.segment_compiler(self.backend, mode=self.mode, options=self.options),
+        }
+        if self.options is not None and backends.is_ours(self.backend):
+            core.update(self.options)
+        return core

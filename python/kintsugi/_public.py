@@ -1,0 +1,132 @@
+"""kintsugi.compile, reset and wait."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+import torch
+
+from . import _C
+from ._callable import CompiledFunction
+from ._module import CompiledModule, compile_module
+from ._options import CompileOptions
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+# Called with each new compiled callable: `kintsugi explain SCRIPT` collects them here.
+observers: list[Callable[[Any], None]] = []
+
+
+@overload
+def compile(
+    model: M,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] = ...,
+    mode: str | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    disable: bool = ...,
+) -> M: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] = ...,
+    mode: str | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    disable: bool = ...,
+) -> Callable[[M], M]: ...
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] = "native",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compiles a function, method, nn.Module or other callable; has torch.compile's shape.
+
+    model: what to compile. Without it, returns a decorator.
+    fullgraph: the first graph break that can't be mended is an error.
+    dynamic: None: sizes become dynamic when they change; True: from the start; False: never.
+    backend: "eager" replays the recorded operations, bitwise as in eager mode; "native" is the default (and replays
+        too in this version); the name of a registered backend, or a callable(gm, example_inputs).
+    mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
+    options: settings for this callable alone (recompile_limit, trace_length_limit), or the backend's own options.
+    disable: True returns `model` as it is.
+
+    The result is called like the original. It has `stats()`; a compiled module also has everything of the original.
+    """
+    settings = CompileOptions(fullgraph, dynamic, backend, mode, options)
+    if model is None:
+        return functools.partial(_decorate, options=settings, disable=disable)
+    return _decorate(model, options=settings, disable=disable)
+
+
+def _decorate(model: Any, *, options: CompileOptions, disable: bool) -> Any:
+    if not callable(model) and not isinstance(model, (staticmethod, classmethod)):
+        raise TypeError(
+            f"kintsugi.compile expects a function, method, nn.Module or other callable, got {type(model).__name__}. "
+            "As a decorator with options: @kintsugi.compile(fullgraph=True)."
+        )
+    return model if disable else _compile(model, options)
+
+
+def _compile(model: Any, options: CompileOptions) -> Any:
+    if isinstance(model, staticmethod):
+        return staticmethod(_compile(model.__func__, options))
+    if isinstance(model, classmethod):
+        return classmethod(_compile(model.__func__, options))
+    if isinstance(model, type):
+        return _compile_class(model, options)
+    compiled: Any
+    if isinstance(model, CompiledModule):
+        # Compiling twice is compiling once, with the options of the second time.
+        if model._kintsugi_options == options:
+            return model
+        compiled = compile_module(model._orig_mod, options)
+    elif isinstance(model, CompiledFunction):
+        if model._options == options:
+            return model
+        compiled = CompiledFunction(model.__wrapped__, options)
+    elif isinstance(model, types.MethodType) and isinstance(model.__func__, CompiledFunction):
+        return model
+    elif isinstance(model, torch.nn.Module):
+        compiled = compile_module(model, options)
+    else:
+        compiled = CompiledFunction(model, options)
+    for observer in observers:
+        observer(compiled)
+    return compiled
+
+
+def _compile_class(cls: type, options: CompileOptions) -> type:
+    """A decorated class: calls of its instances are compiled, the class stays what it is."""
+    call = next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
+    if call is None:
+        raise TypeError(
+            f"kintsugi.compile was given the class {cls.__name__}, whose instances can't be called. "
+            "Compile its methods, or an instance that has __call__."
+        )
+    cls.__call__ = _compile(call, options)  # type: ignore[method-assign]
+    return cls
+
+
+def reset() -> None:
+    """Drops every trace of every compiled callable; the next call of each records again."""
+    _C.reset_all()
+
+
+def wait(timeout: float | None = None) -> bool:
+    """Waits until background work (compiling) is done; False when `timeout` seconds were not enough."""
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"kintsugi.wait: timeout must not be negative, got {timeout!r}.")
+    return _C.wait(timeout)

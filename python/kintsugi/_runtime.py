@@ -1,0 +1,34 @@
+"""What is set up once a process: configuration, logs, and the developer switches of the environment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from . import _C, _config, _logs
+
+
+def start() -> _config.Config:
+    """Reads the environment and hands the settings to the core. Called once, by the package's import."""
+    settings = _config.Config()
+    settings.load_environment(os.environ)
+    settings.push_all()
+    _config.install(settings)
+    _logs.load_environment(os.environ)
+    if os.environ.get("KINTSUGI_INTERPRET_ALL") == "1":
+        _C._set_interpret_all(True)
+    return settings
+
+
+@contextlib.contextmanager
+def interpret_everything() -> Iterator[None]:
+    """Runs every Python frame that is started in the block in Kintsugi's bytecode interpreter.
+
+    It is for testing the interpreter: nothing is recorded, and results are those of CPython.
+    """
+    _C._set_interpret_all(True)
+    try:
+        yield
+    finally:
+        _C._set_interpret_all(os.environ.get("KINTSUGI_INTERPRET_ALL") == "1")

@@ -1,0 +1,35 @@
+"""The counters of a compiled callable, as an object."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stats:
+    """What was recorded and how often it ran. All numbers count from the compile call or the last reset."""
+
+    graph_count: int = 0
+    """Compiled graphs: the pieces that the breaks split the traces into."""
+    graph_break_count: int = 0
+    """Places where a trace is split; each has a coded reason in explain()."""
+    op_count: int = 0
+    """Tensor operations in all traces."""
+    trace_count: int = 0
+    """Traces that are installed now."""
+    guard_count: int = 0
+    """Guards of all installed traces."""
+    hits: int = 0
+    """Calls that ran a trace."""
+    misses: int = 0
+    """Calls that no trace's guards let in: they were recorded, or ran in eager mode."""
+    recompiles: int = 0
+    """Recordings made because a guard of an earlier trace failed."""
+    side_exits: int = 0
+    """Times a guard inside a running trace failed."""
+
+    @classmethod
+    def from_core(cls, counters: Mapping[str, int]) -> Stats:
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: int(value) for name, value in counters.items() if name in known})

@@ -1,0 +1,251 @@
+"""Tensor segments as torch.fx graphs: what backends other than our own executors get.
+
+The C++ core cuts a trace into *segments*, runs of tensor operations with nothing of Python in between, and describes
+each one as a dict:
+
+    {
+        "name": "forward_0",                   # for messages; optional
+        "inputs": [0, 1],                      # value ids, in the order of the call
+        "input_names": ["x", "weight"],        # optional; made from the ids where missing
+        "example_inputs": [tensor, tensor],    # the real values of this recording; ints, floats and bools are allowed
+        "ops": [
+            {
+                "target": "aten.linear.default",            # namespace.operator.overload
+                "args": [("%", 0), ("%", 1), None],         # in the order of the operator's schema
+                "kwargs": {},                               # optional, by the schema's names
+                "results": [2],
+            },
+        ],
+        "outputs": [2, None, 0],               # value ids; None stays None
+    }
+
+A value is referred to as the tuple `("%", id)`, the only tuple that occurs. Lists are lists and may hold references;
+everything else is a constant, of the type that torch's Python bindings take (`torch.float32`, `torch.device("cpu")`,
+`torch.strided`, `torch.contiguous_format`, numbers, strings, None). `args` may hold all arguments, keyword-only ones
+too: those, and defaults at the end, are put where the schema wants them.
+
+`results` are the ids of the values that the operation makes, in order: one for one tensor, several where the schema
+returns several or a list of tensors (flattened), None for a value that does not exist or that nobody uses. An operation
+that writes to an argument names its result like any other; the graph keeps the operations in order and keeps those
+that write, so later readers of the argument see the change.
+
+`backend_compile(segment, backend)` returns a callable(*inputs) -> tuple with one element an output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import keyword
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from .. import _config, _logs
+
+Segment = Mapping[str, Any]
+Runner = Callable[..., tuple[Any, ...]]
+
+REFERENCE = "%"
+
+
+class BackendError(RuntimeError):
+    """A custom backend raised, or returned something that can't be called. The cause has the backend's exception."""
+
+
+def find_operator(target: str) -> torch._ops.OpOverload:
+    """The overload that `aten.linear.default` names."""
+    namespace, _, rest = target.partition(".")
+    name, _, overload = rest.rpartition(".")
+    try:
+        found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    except AttributeError:
+        raise ValueError(f"no operator {target!r} is registered") from None
+    if not isinstance(found, torch._ops.OpOverload):
+        raise ValueError(f"{target!r} does not name an operator with its overload")
+    return found
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and value[0] == REFERENCE
+
+
+def _place_arguments(
+    operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments as the schema wants them, without defaults that need not be said."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    schema = operator._schema.arguments
+    if len(args) > len(schema):
+        raise ValueError(f"{operator} takes {len(schema)} arguments, got {len(args)}")
+    for argument, value in zip(schema, args, strict=False):
+        if not argument.kwarg_only:
+            positional.append(value)
+        elif not _is_default(argument, value):
+            named[argument.name] = value
+    while positional and not kwargs and _is_default(schema[len(positional) - 1], positional[-1]):
+        positional.pop()
+    return tuple(positional), {**named, **kwargs}
+
+
+def _is_default(argument: Any, value: Any) -> bool:
+    if not argument.has_default_value() or _is_reference(value) or isinstance(value, (list, torch.Tensor)):
+        return False
+    default = argument.default_value
+    return type(default) is type(value) and bool(default == value)
+
+
+class _Builder:
+    """Makes the graph of one segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._graph = fx.Graph()
+        self._nodes: dict[int, fx.Node] = {}
+
+    def build(self) -> fx.GraphModule:
+        for number, name in zip(self._segment["inputs"], self._input_names(), strict=True):
+            self._nodes[number] = self._graph.placeholder(name)
+        for op in self._segment["ops"]:
+            self._add(op)
+        outputs = tuple(None if number is None else self._node(number) for number in self._segment["outputs"])
+        self._graph.output(outputs)
+        self._graph.lint()
+        return fx.GraphModule(torch.nn.Module(), self._graph, class_name="KintsugiGraph")
+
+    def _input_names(self) -> list[str]:
+        inputs = self._segment["inputs"]
+        given = self._segment.get("input_names") or [None] * len(inputs)
+        used: set[str] = set()
+        names = []
+        for number, wanted in zip(inputs, given, strict=True):
+            name = re.sub(r"\W+", "_", wanted or f"arg{number}").strip("_") or f"arg{number}"
+            if name[0].isdigit() or keyword.iskeyword(name):
+                name = f"_{name}"
+            fresh = next(
+                c
+                for c in itertools.chain((name,), (f"{name}_{i}" for i in itertools.count(1)))
+                if c not in used
+            )
+            used.add(fresh)
+            names.append(fresh)
+        return names
+
+    def _node(self, number: int) -> fx.Node:
+        node = self._nodes.get(number)
+        if node is None:
+            raise ValueError(f"value %{number} is used before it is made")
+        return node
+
+    def _argument(self, value: Any) -> Any:
+        if _is_reference(value):
+            return self._node(value[1])
+        if isinstance(value, list):
+            return [self._argument(item) for item in value]
+        if isinstance(value, tuple):
+            raise ValueError(f"a tuple is no argument of an operator: {value!r}")
+        return value
+
+    def _add(self, op: Mapping[str, Any]) -> None:
+        operator = find_operator(op["target"])
+        args, kwargs = _place_arguments(operator, op["args"], op.get("kwargs") or {})
+        node = self._graph.call_function(
+            operator,
+            tuple(self._argument(value) for value in args),
+            {name: self._argument(value) for name, value in kwargs.items()},
+        )
+        results = op["results"]
+        returns = operator._schema.returns
+        if len(returns) == 1 and not isinstance(returns[0].type, torch.ListType):
+            self._name(results, [node] * len(results))
+        else:
+            self._name_parts(node, results, returns)
+
+    def _name_parts(self, node: fx.Node, results: Sequence[int | None], returns: Sequence[Any]) -> None:
+        """Several returns, or one list: an element each, made only where it is used."""
+        if len(returns) > 1 and any(isinstance(r.type, torch.ListType) for r in returns):
+            raise ValueError(f"{node.target} returns lists among other values, which a segment can't hold")
+        for index, number in enumerate(results):
+            if number is not None:
+                self._nodes[number] = self._graph.call_function(_getitem, (node, index))
+
+    def _name(self, results: Sequence[int | None], nodes: Sequence[fx.Node]) -> None:
+        if len(results) > 1:
+            raise ValueError(f"{nodes[0].target} makes one value, but the segment names {len(results)}")
+        for number, node in zip(results, nodes, strict=True):
+            if number is not None:
+                self._nodes[number] = node
+
+
+# What torch's own tools look for in graphs.
+from operator import getitem as _getitem  # noqa: E402
+
+
+def build_graph(segment: Segment) -> fx.GraphModule:
+    """The segment's graph; `meta["val"]` of every node holds a fake tensor where shapes can be told without running."""
+    module = _Builder(segment).build()
+    _add_meta(module, segment["example_inputs"])
+    return module
+
+
+def _add_meta(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # An operator with no fake implementation, or one whose result's shape depends on data, ends the propagation: the
+    # meta data is a help for backends, and they do without it.
+    with contextlib.suppress(Exception), torch._guards.tracing(None):
+        fakes = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in example_inputs]
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
+    for node in module.graph.nodes:
+        if node.op == "placeholder" and "val" in node.meta:
+            node.meta["example_value"] = node.meta["val"]
+
+
+def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
+    """Makes the results a tuple: backends return tuples, lists, or the value alone."""
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        results = compiled(*inputs)
+        if not isinstance(results, (tuple, list)):
+            results = (results,)
+        if len(results) != count:
+            raise BackendError(
+                f"backend {name!r}: its function returned {len(results)} values, the graph has {count}"
+            )
+        return tuple(results)
+
+    return run
+
+
+def backend_compile(
+    segment: Segment, backend: Callable[..., Any], *, name: str = "custom", **options: Any
+) -> Runner:
+    """Builds the segment's graph, has `backend(gm, example_inputs)` compile it, and returns what runs it.
+
+    With config.suppress_errors a failing backend is reported once, and the graph runs uncompiled.
+    """
+    module = build_graph(segment)
+    count = len(segment["outputs"])
+    _logs.emit("graph_code", f"{segment.get('name', 'graph')} for backend {name}:\n{module.graph}")
+    try:
+        compiled = backend(module, list(segment["example_inputs"]), **options)
+        if not callable(compiled):
+            raise TypeError(f"it returned {type(compiled).__name__}, which can't be called")
+    except Exception as error:
+        settings = _config.current()
+        if settings is None or not settings.suppress_errors:
+            raise BackendError(
+                f"backend {name!r} failed on {segment.get('name', 'a graph')}: {error}"
+            ) from error
+        _logs.warn(
+            f"backend {name!r} failed on {segment.get('name', 'a graph')}, which runs uncompiled "
+            f"(kintsugi.config.suppress_errors=False raises this): {type(error).__name__}: {error}"
+        )
+        return _as_runner(module.forward, count, name)
+    return _as_runner(compiled, count, name)

@@ -1,0 +1,87 @@
+"""Checks the documentation: `check_docs.py [root]`.
+
+Every path that a Markdown file names, in backticks or as a link, exists; every diagnostic code and every `make`
+target that it names exists too. A path is looked for from the root, from csrc/, from python/kintsugi/ and from the
+file's own directory. What does not look like a path (a placeholder, an option, a dotted name) is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+BACKTICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+PATH = re.compile(r"^\.{0,2}/?[\w.+-]+(?:/[\w.+-]+)*/?$")
+CODE = re.compile(r"\bKTG\d{4}\b")
+TARGET = re.compile(r"^make ([a-z][\w-]*)")
+# Made by a build or by a run, so not part of the tree.
+GENERATED = (".venv", "build")
+
+
+def bases(doc: Path, root: Path) -> tuple[Path, ...]:
+    return (root, root / "csrc", root / "python" / "kintsugi", doc.parent)
+
+
+def looks_like_path(text: str, doc: Path, root: Path) -> bool:
+    """True for what has a slash and begins with a directory of ours; `ATen/core/Tensor.h` is somebody else's."""
+    first = text.split("/")[0]
+    if "/" not in text or not PATH.match(text) or first in ("", *GENERATED):
+        return False
+    return any((base / first).is_dir() for base in bases(doc, root))
+
+
+def exists(text: str, doc: Path, root: Path) -> bool:
+    return any((base / text).exists() for base in bases(doc, root))
+
+
+def check_file(doc: Path, root: Path, codes: set[str], targets: set[str]) -> Iterator[str]:
+    text = doc.read_text()
+    where = doc.relative_to(root)
+    prose = FENCE.sub(lambda m: "\n" * m.group().count("\n"), text)
+    for number, line in enumerate(prose.splitlines(), 1):
+        for name in BACKTICKS.findall(line):
+            # `csrc/diag/codes.def:12` and `capture/frame.cc::name` point into a file.
+            path = re.sub(r"(::?[\w~]+)+$", "", name)
+            if looks_like_path(path, doc, root) and not exists(path, doc, root):
+                yield f"{where}:{number}: {path} does not exist"
+            target = TARGET.match(name)
+            if target and target.group(1) not in targets:
+                yield f"{where}:{number}: the Makefile has no target {target.group(1)}"
+        for link in LINK.findall(line):
+            path = link.split("#")[0]
+            if (
+                path
+                and "://" not in path
+                and not path.startswith("mailto:")
+                and not (doc.parent / path).exists()
+            ):
+                yield f"{where}:{number}: the link to {path} leads nowhere"
+        for code in CODE.findall(line):
+            if codes and code not in codes:
+                yield f"{where}:{number}: {code} is not in csrc/diag/codes.def"
+
+
+def check_tree(root: Path) -> list[str]:
+    defs = root / "csrc" / "diag" / "codes.def"
+    codes = set(re.findall(r"^X\((KTG\d{4})", defs.read_text(), re.MULTILINE)) if defs.exists() else set()
+    makefile = root / "Makefile"
+    targets = (
+        set(re.findall(r"^([\w-]+):", makefile.read_text(), re.MULTILINE)) if makefile.exists() else set()
+    )
+    docs = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "kb").rglob("*.md")]
+    return [problem for doc in sorted(docs) for problem in check_file(doc, root, codes, targets)]
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
+    problems = check_tree(root)
+    print("\n".join(problems) if problems else "check_docs: ok")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Compares every #include of csrc/ with csrc/layers.toml: `check_layers.py [root]`.
+
+A layer may include its own headers, those of the layers that its row lists, and the standard library. Headers from
+outside (torch, LLVM, CPython's internals ...) and a few words are restricted to the layers that the file names.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+SOURCES = {".cc", ".h", ".def", ".inc"}
+
+
+def strip_comments(text: str) -> str:
+    """Blanks comments, keeping line numbers, so that prose about a word is not a use of it."""
+    text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group().count("\n"), text, flags=re.DOTALL)
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def check_config(layers: dict[str, list[str]]) -> Iterator[str]:
+    known: set[str] = set()
+    for layer, allowed in layers.items():
+        for name in allowed:
+            if name not in known:
+                yield f"csrc/layers.toml: {layer} lists {name}, which is not a layer above it in the file"
+        known.add(layer)
+
+
+def check_file(path: Path, csrc: Path, config: dict[str, dict[str, list[str]]]) -> Iterator[str]:
+    layers, external, words = config["layers"], config["external"], config.get("words", {})
+    layer = path.relative_to(csrc).parts[0]
+    where = path.relative_to(csrc.parent)
+    if layer not in layers:
+        yield f"{where}: {layer} is not a layer of csrc/layers.toml"
+        return
+    patterns = {
+        word: re.compile(rf"\b{re.escape(word)}\b") for word, allowed in words.items() if layer not in allowed
+    }
+    for number, line in enumerate(strip_comments(path.read_text()).splitlines(), 1):
+        for word, pattern in patterns.items():
+            if pattern.search(line):
+                yield f"{where}:{number}: {word} may only be used in {', '.join(words[word])}"
+        match = INCLUDE.match(line)
+        if match is None:
+            continue
+        name = match.group(1) or match.group(2)
+        target = name.split("/")[0]
+        if match.group(1) and target in layers:
+            if target != layer and target not in layers[layer]:
+                yield f"{where}:{number}: {layer} may not include {name} ({target} is not below it)"
+            if not (csrc / name).exists():
+                yield f"{where}:{number}: {name} does not exist"
+            continue
+        for prefix, allowed in external.items():
+            if name.startswith(prefix) and layer not in allowed:
+                yield f"{where}:{number}: {layer} may not include {name} (only {', '.join(allowed)})"
+
+
+def check_tree(root: Path) -> list[str]:
+    csrc = root / "csrc"
+    config = tomllib.loads((csrc / "layers.toml").read_text())
+    problems = list(check_config(config["layers"]))
+    for path in sorted(csrc.rglob("*")):
+        if path.suffix in SOURCES:
+            problems += check_file(path, csrc, config)
+    return problems
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
+    problems = check_tree(root)
+    print("\n".join(problems) if problems else "check_layers: ok")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

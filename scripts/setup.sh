@@ -1,0 +1,106 @@
+#!/bin/sh
+# Sets up what the Makefile needs and does nothing where it is there already.
+#
+#   setup.sh system NEED...       system packages; NEED is one of compiler headers tests lint
+#   setup.sh venv DIR FILE        the virtual environment DIR with the requirements of FILE
+#
+# A package that is missing is installed by apt when that is permitted (root, or sudo without a password);
+# otherwise one sentence says which package is missing and why it is needed.
+set -eu
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+find_python() {
+  for candidate in ${KINTSUGI_PYTHON:-} python3.11 python3 python; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) or sys.implementation.name != "cpython")' \
+        2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  fail "CPython 3.11 is missing: install the package python3.11, or name one with KINTSUGI_PYTHON=/path/to/python3.11."
+}
+
+missing=""
+reasons=""
+optional=""
+need() { # need PACKAGE REASON CHECK...
+  package=$1 reason=$2
+  shift 2
+  "$@" >/dev/null 2>&1 || { missing="$missing $package"; reasons="$reasons
+  $package ($reason)"; }
+}
+want() { # the same for a package that we can do without
+  package=$1 reason=$2
+  shift 2
+  "$@" >/dev/null 2>&1 || optional="$optional $package"
+}
+
+has_header() { printf '#include <%s>\n' "$1" | ${CXX:-c++} -E -x c++ - ; }
+has_python_headers() {
+  "$(find_python)" -c 'import os, sys, sysconfig as s
+sys.exit(not os.path.exists(s.get_path("include") + "/internal/pycore_frame.h"))'
+}
+has_venv() { "$(find_python)" -c 'import venv, ensurepip'; }
+
+apt_install() {
+  command -v apt-get >/dev/null 2>&1 || return 1
+  if [ "$(id -u)" = 0 ]; then sudo=""
+  elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then sudo="sudo -n"
+  else return 1
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  $sudo apt-get install -y -q --no-install-recommends "$@" ||
+    { $sudo apt-get update -q && $sudo apt-get install -y -q --no-install-recommends "$@"; }
+}
+
+system() {
+  find_python >/dev/null
+  for what in "$@"; do
+    case $what in
+      compiler)
+        need g++ "the C++ compiler" command -v "${CXX:-c++}"
+        need python3.11-venv "virtual environments" has_venv
+        want ccache "faster rebuilds" command -v ccache ;;
+      headers) need python3.11-dev "CPython's headers" has_python_headers ;;
+      tests)
+        need libgtest-dev "GoogleTest, for the C++ tests" has_header gtest/gtest.h
+        want libbenchmark-dev "Google Benchmark" has_header benchmark/benchmark.h ;;
+      lint)
+        need clang-format "the formatting check" command -v clang-format
+        want clang-tidy "make tidy" command -v clang-tidy ;;
+      *) fail "unknown need: $what" ;;
+    esac
+  done
+  if [ -n "$missing" ]; then
+    say "installing$missing"
+    # shellcheck disable=SC2086
+    apt_install $missing $optional || fail "these system packages are missing and can't be installed from here \
+(no permission, or no apt); please install them and run make again:$reasons"
+  elif [ -n "$optional" ]; then
+    # shellcheck disable=SC2086
+    apt_install $optional >/dev/null 2>&1 || say "going on without$optional, which is optional"
+  fi
+}
+
+make_venv() {
+  dir=$1 requirements=$2
+  if [ ! -x "$dir/bin/python" ]; then
+    python=$(find_python)
+    say "creating $dir with $("$python" --version)"
+    "$python" -m venv "$dir"
+  fi
+  "$dir/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
+    fail "$dir holds another Python than 3.11: remove it (make distclean) and run make again."
+  say "installing what $requirements lists and $dir lacks (the first time this takes some minutes)"
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements"
+}
+
+command=${1:?setup.sh system|venv ...}
+shift
+case $command in
+  system) system "$@" ;;
+  venv) make_venv "$@" ;;
+  *) fail "unknown command: $command" ;;
+esac

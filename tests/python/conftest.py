@@ -1,0 +1,102 @@
+"""Options and fixtures of all Python tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import pickle
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(
+    0, str(pathlib.Path(__file__).resolve().parents[2])
+)  # for `bench`, whose models the tests share
+
+# One thread: the kernels here are tiny, and threads that spin for work cost more than they do on a busy machine.
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kintsugi")
+    group.addoption("--all-models", action="store_true", help="all models in both sizes, not the quick ones")
+    group.addoption("--all-ops", action="store_true", help="all operators of op_db with all their samples")
+    group.addoption("--model", help="only models whose name contains one of these comma-separated parts")
+    rounds = int(os.environ.get("KINTSUGI_LEAK_ROUNDS", "200"))
+    group.addoption(
+        "--leak-rounds", type=int, default=rounds, help="rounds of the leak tests (full check: 10000)"
+    )
+    calls = int(os.environ.get("KINTSUGI_THREAD_CALLS", "100"))
+    group.addoption("--thread-calls", type=int, default=calls, help="calls a thread (full check: 1000)")
+    group.addoption(
+        "--isolate", action="store_true", help="a forked child for each test: a crash fails one test only"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _fresh_state() -> Iterator[None]:
+    """No test sees the traces, the seeds or the modes of another."""
+    import kintsugi
+
+    torch.manual_seed(0)
+    random.seed(0)
+    yield
+    kintsugi.reset()
+
+
+@contextlib.contextmanager
+def _pipe_to_parent(pipe: int) -> Iterator[list[Any]]:
+    answers: list[Any] = []
+    yield answers
+    with os.fdopen(pipe, "wb") as out:
+        pickle.dump(answers, out)
+
+
+def _run_in_child(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    from _pytest.runner import runtestprotocol
+
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receive)
+        with _pipe_to_parent(send) as answers:
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            answers.extend(
+                item.config.hook.pytest_report_to_serializable(config=item.config, report=r) for r in reports
+            )
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if data and not os.WIFSIGNALED(status):
+        hook = item.config.hook
+        return [
+            hook.pytest_report_from_serializable(config=item.config, data=answer)
+            for answer in pickle.loads(data)
+        ]
+    why = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit status {status}"
+    return [_crash_report(item, why)]
+
+
+def _crash_report(item: pytest.Item, why: str) -> pytest.TestReport:
+    text = f"the test process died: {why}"
+    return pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call", [], 0.0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if not item.config.getoption("--isolate"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _run_in_child(item, nextitem):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True

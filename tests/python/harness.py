@@ -1,0 +1,383 @@
+"""Eager as the adversary: runs a program twice, compiled and not, and compares all that can be observed.
+
+A *case* is a small function, or a factory that makes one with its own state. Each side gets fresh state and equal
+inputs, and is called several times. After each call the two sides are compared in: the result, the arguments and the
+state (values bit by bit, dtypes, strides, which tensors share storage, which objects are the same), the exception with
+its traceback, what was printed, warnings, gradients, the states of the random generators, and torch's global modes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import hashlib
+import io
+import random
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+import kintsugi
+
+CALLS = 4
+Inputs = Callable[[int], tuple[Any, ...]]
+
+
+def floats(*shapes: tuple[int, ...], grad: bool = False, dtype: torch.dtype = torch.float32) -> Inputs:
+    """Random tensors of the given shapes, other ones for each call."""
+
+    def make(call: int) -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(1000 + call)
+        made = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+        return tuple(t.requires_grad_() if grad else t for t in made)
+
+    return make
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program and what its calls get. With `factory`, `program()` gives the function, or (function, state...)."""
+
+    program: Callable[..., Any]
+    inputs: Inputs
+    kwargs: Callable[[int], dict[str, Any]]
+    factory: bool
+    calls: int
+    traces: int | None  # how many recordings the calls may need; None: any number
+    breaks: int | None  # how many graph breaks; None: any number
+    backward: bool
+
+    @property
+    def name(self) -> str:
+        return self.program.__name__.removeprefix("make_")
+
+    def start(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """A function with fresh state."""
+        if not self.factory:
+            return self.program, ()
+        made = self.program()
+        return (made[0], tuple(made[1:])) if isinstance(made, tuple) else (made, ())
+
+
+class Suite:
+    """The cases of one test module."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+
+    def case(
+        self,
+        *shapes: tuple[int, ...],
+        inputs: Inputs | None = None,
+        kwargs: Callable[[int], dict[str, Any]] = lambda call: {},
+        grad: bool = False,
+        calls: int = CALLS,
+        traces: int | None = 1,
+        breaks: int | None = 0,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Adds a function. Its inputs are tensors of `shapes` (one of (3, 4) when none is given) or inputs(call)."""
+        return self._adder(shapes, inputs, kwargs, grad, calls, traces, breaks, factory=False)
+
+    def factory(
+        self,
+        *shapes: tuple[int, ...],
+        inputs: Inputs | None = None,
+        kwargs: Callable[[int], dict[str, Any]] = lambda call: {},
+        grad: bool = False,
+        calls: int = CALLS,
+        traces: int | None = 1,
+        breaks: int | None = 0,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Adds a function that returns the function to run, and after it the state to compare."""
+        return self._adder(shapes, inputs, kwargs, grad, calls, traces, breaks, factory=True)
+
+    def _adder(
+        self,
+        shapes: tuple[tuple[int, ...], ...],
+        inputs: Inputs | None,
+        kwargs: Callable[[int], dict[str, Any]],
+        grad: bool,
+        calls: int,
+        traces: int | None,
+        breaks: int | None,
+        factory: bool,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        make = inputs or floats(*(shapes or ((3, 4),)), grad=grad)
+
+        def add(program: Callable[..., Any]) -> Callable[..., Any]:
+            self.cases.append(Case(program, make, kwargs, factory, calls, traces, breaks, grad))
+            return program
+
+        return add
+
+    def parametrize(self) -> Any:
+        import pytest
+
+        return pytest.mark.parametrize("case", self.cases, ids=[case.name for case in self.cases])
+
+
+@dataclasses.dataclass
+class Watched:
+    """State that has to be looked up when it is compared: globals, closures."""
+
+    look: Callable[[], Any]
+
+
+class _Describer:
+    """Turns objects into nested tuples that are equal when the objects can't be told apart.
+
+    Objects with an identity are numbered in the order in which they are met, so sharing is part of the description.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._storages: dict[int, int] = {}
+        self._alive: list[Any] = []
+
+    def describe(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, str, bytes, complex, range, slice)):
+            return (type(value).__name__, repr(value))
+        if isinstance(value, float):
+            return (type(value).__name__, value.hex() if value == value else "nan")
+        if isinstance(value, (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)):
+            return (type(value).__name__, repr(value))
+        if isinstance(value, enum.Enum) or isinstance(value, (type, types.ModuleType)):
+            return ("named", str(value).split(" at 0x")[0])
+        known = self._numbers.get(id(value))
+        if known is not None:
+            return ("again", known)
+        self._alive.append(value)
+        self._numbers[id(value)] = number = len(self._numbers)
+        return (number, *self._contents(value))
+
+    def _contents(self, value: Any) -> tuple[Any, ...]:
+        name = type(value).__qualname__
+        if isinstance(value, Watched):
+            return (name, self.describe(value.look()))
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, np.ndarray):
+            return (name, str(value.dtype), value.shape, value.strides, value.tobytes())
+        if isinstance(value, Mapping):
+            items = tuple((self.describe(k), self.describe(v)) for k, v in value.items())
+            return (name, items, self._attributes(value))
+        if isinstance(value, (set, frozenset)):
+            return (name, tuple(sorted(repr(self.describe(item)) for item in value)))
+        if isinstance(value, (list, tuple)):
+            return (name, tuple(self.describe(item) for item in value), self._attributes(value))
+        if isinstance(value, types.FunctionType):
+            cells = tuple(self._cell(cell) for cell in value.__closure__ or ())
+            return (name, value.__qualname__, cells, self.describe(value.__defaults__))
+        if isinstance(value, types.MethodType):
+            return (name, value.__func__.__qualname__, self.describe(value.__self__))
+        if isinstance(value, BaseException):
+            return (name, tuple(self.describe(a) for a in value.args))
+        if isinstance(value, np.generic):
+            return (name, repr(value))
+        return (name, self._attributes(value))
+
+    def _cell(self, cell: types.CellType) -> Any:
+        try:
+            return self.describe(cell.cell_contents)
+        except ValueError:
+            return "empty"
+
+    def _attributes(self, value: Any) -> Any:
+        found = dict(getattr(value, "__dict__", {}))
+        for cls in type(value).__mro__:
+            slots = vars(cls).get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                if not slot.startswith("__") and hasattr(value, slot):
+                    found[slot] = getattr(value, slot)
+        return tuple((name, self.describe(item)) for name, item in found.items() if not name.startswith("__"))
+
+    def _tensor(self, value: torch.Tensor) -> tuple[Any, ...]:
+        meta = (
+            type(value).__name__,
+            str(value.dtype),
+            tuple(value.shape),
+            str(value.device),
+            str(value.layout),
+        )
+        autograd = (value.requires_grad, value.is_leaf, value.grad_fn.name() if value.grad_fn else None)
+        grad = self.describe(value.grad) if value.is_leaf else None
+        if value.layout != torch.strided:
+            return (*meta, *autograd, repr(value.detach().to_dense().tolist()))
+        storage = value.untyped_storage()
+        number = (
+            self._storages.setdefault(storage.data_ptr(), len(self._storages)) if storage.nbytes() else -1
+        )
+        self._alive.append(storage)
+        place = (value.stride(), value.storage_offset(), number, value.is_conj(), value.is_neg())
+        data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
+        return (*meta, *autograd, grad, *place, bytes(data.tolist()) if value.numel() else b"")
+
+
+def describe(*values: Any) -> Any:
+    """One description of several objects, sharing among them included."""
+    return _Describer().describe(values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """All that can be seen of one call."""
+
+    seen: Any
+    raised: Any
+    out: str
+    err: str
+    warned: tuple[Any, ...]
+    random_states: tuple[str, ...]
+    modes: tuple[Any, ...]
+    gradients: Any
+    shown: str  # for people: the result
+
+    def differences(self, other: Outcome) -> Iterator[str]:
+        for field in dataclasses.fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if field.name != "shown" and mine != theirs:
+                if field.name == "seen":
+                    shown = f"eager {self.shown}, compiled {other.shown}"
+                    yield f"result, arguments or state: {shown}; {_first(mine, theirs)}"
+                else:
+                    yield f"{field.name}: eager {mine!r}, compiled {theirs!r}"
+
+
+def _first(mine: Any, theirs: Any, path: str = "") -> str:
+    """Where two descriptions first differ."""
+    if isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
+        for index, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            if a != b:
+                return _first(a, b, f"{path}.{index}")
+    return f"at {path or 'top'}: {str(mine)[:300]} / {str(theirs)[:300]}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def _modes() -> tuple[Any, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        str(torch.get_default_dtype()),
+        torch.are_deterministic_algorithms_enabled(),
+    )
+
+
+def _describe_error(error: BaseException | None) -> Any:
+    if error is None:
+        return None
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = tuple((frame.name, frame.lineno) for frame in stack if "/harness" not in frame.filename)
+    chain = tuple(type(e).__name__ if e is not None else None for e in (error.__cause__, error.__context__))
+    return (type(error).__name__, str(error), chain, frames)
+
+
+def _float_tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad and value.grad_fn is not None:
+            yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _float_tensors(item)
+    elif isinstance(value, dict):
+        yield from _float_tensors(list(value.values()))
+
+
+def _show(error: BaseException | None, result: Any) -> str:
+    text = f"{type(error).__name__}: {error}" if error is not None else repr(result)
+    return " ".join(text.split())[:400]
+
+
+def observe(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    state: Any,
+    *,
+    seed: int,
+    backward: bool,
+) -> Outcome:
+    """Calls fn and notes everything."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    out, err = io.StringIO(), io.StringIO()
+    result, error = None, None
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        warnings.simplefilter("always")
+        try:
+            result = fn(*args, **kwargs)
+        except Exception as caught:
+            error = caught
+    seen = describe(result, args, kwargs, state)
+    raised = _describe_error(error)
+    random_states = (
+        _digest(bytes(torch.get_rng_state().tolist())),
+        _digest(repr(random.getstate()).encode()),
+        _digest(repr(np.random.get_state()).encode()),
+    )
+    modes = _modes()
+    gradients = None
+    if backward and error is None:
+        total = [t.sum() for t in _float_tensors(result)]
+        if total:
+            torch.autograd.backward(total)
+        gradients = describe(args, kwargs, state)
+    noted = tuple((w.category.__name__, str(w.message), w.lineno) for w in warned)
+    shown = _show(error, result)
+    return Outcome(
+        seen, raised, out.getvalue(), err.getvalue(), noted, random_states, modes, gradients, shown
+    )
+
+
+def run(case: Case, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> tuple[list[Outcome], Any]:
+    """All calls of a case on one side; also what wrap() made."""
+    fn, state = case.start()
+    called = wrap(fn)
+    outcomes = []
+    for call in range(case.calls):
+        args, kwargs = case.inputs(call), case.kwargs(call)
+        outcomes.append(observe(called, args, kwargs, state, seed=call, backward=case.backward))
+    return outcomes, called
+
+
+def compile_for_test(fn: Callable[..., Any]) -> Any:
+    return kintsugi.compile(fn, backend="eager")
+
+
+def check(case: Case, wrap: Callable[..., Any] = compile_for_test) -> Any:
+    """The compiled program can't be told from the eager one. Returns what was compiled."""
+    expected, _ = run(case, lambda fn: fn)
+    with kintsugi.config.patch(report_compiling=False):
+        found, compiled = run(case, wrap)
+    for call, (mine, theirs) in enumerate(zip(expected, found, strict=True)):
+        different = list(mine.differences(theirs))
+        assert not different, f"call {call}: " + "; ".join(different)
+    return compiled
+
+
+def check_captured(case: Case) -> None:
+    """The program was captured: as many recordings and breaks as the case allows, all other calls hit a trace."""
+    with kintsugi.config.patch(report_compiling=False):
+        _, compiled = run(case, compile_for_test)
+    stats = compiled.stats()
+    why = "; ".join(f"{b['code']} {b['message']} ({b['function']}:{b['line']})" for b in compiled.breaks())
+    changed = "; ".join(f"{r['guard']}: {r['expected']} / {r['seen']}" for r in compiled.recompiles())
+    if case.traces is not None:
+        assert stats.misses <= case.traces, f"{stats.misses} calls missed [{why}] [{changed}]"
+        assert stats.trace_count >= 1, f"nothing was captured [{why}]"
+    if case.breaks is not None:
+        assert stats.graph_break_count <= case.breaks, f"{stats.graph_break_count} breaks: {why}"

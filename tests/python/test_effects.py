@@ -1,0 +1,515 @@
+"""Side effects: what a compiled function changes outside itself, and prints, is what eager changes and prints."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import logging
+import sys
+import types
+import warnings
+
+import torch
+from harness import Case, Suite, check, check_captured, floats
+
+SUITE = Suite()
+case, factory = SUITE.case, SUITE.factory
+
+
+# --- output ---
+
+
+@case()
+def print_text(x):
+    print("before")
+    y = x + 1
+    print("after", y.shape, sep=" | ", end="!\n")
+    return y
+
+
+@case()
+def print_tensor(x):
+    y = x.sum()
+    print("sum", y)
+    return y
+
+
+@case()
+def print_tensor_changed_later(x):
+    y = x + 1
+    print(y)
+    y.add_(1)
+    print(y)
+    return y
+
+
+@case()
+def print_in_loop_try_with(x):
+    for i in range(3):
+        try:
+            with torch.no_grad():
+                print(i, float(i) / 2)
+                x = x + i
+        finally:
+            print("done", i)
+    return x
+
+
+@case()
+def print_f_string_of_tensor(x):
+    print(f"mean={x.mean():.4f} shape={tuple(x.shape)}")
+    return x * 2
+
+
+@case()
+def print_in_nested_call(x):
+    def f(v, depth):
+        print("  " * depth + "f")
+        return v if depth == 2 else f(v + 1, depth + 1)
+
+    return f(x, 0)
+
+
+@case()
+def stdout_and_stderr_write(x):
+    sys.stdout.write("out\n")
+    sys.stderr.write("err\n")
+    print("to stderr", file=sys.stderr, flush=True)
+    return x + 1
+
+
+@case()
+def print_of_custom_object(x):
+    class Thing:
+        def __repr__(self):
+            return "<thing>"
+
+        def __str__(self):
+            return "thing!"
+
+    print(Thing(), [Thing()], {"k": Thing()})
+    return x + 1
+
+
+@case(traces=None)
+def print_then_raise(x):
+    print("a")
+    y = x + 1
+    print("b", y[0, 0])
+    raise RuntimeError("stop")
+
+
+class ListHandler(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append((record.levelname, record.getMessage(), record.funcName))
+
+
+@factory(breaks=None)
+def make_logging():
+    logger = logging.Logger("case")
+    handler = ListHandler()
+    logger.addHandler(handler)
+
+    def f(x):
+        logger.debug("shape %s", tuple(x.shape))
+        logger.info("n=%d", x.numel())
+        logger.setLevel(logging.INFO)
+        logger.debug("not seen")
+        logger.setLevel(logging.DEBUG)
+        return x * 2
+
+    return f, handler.lines
+
+
+@case(breaks=None)
+def warnings_are_given(x):
+    warnings.warn("careful")
+    warnings.warn("mine", DeprecationWarning, stacklevel=2)
+    return x + 1
+
+
+# --- attributes, containers, globals, closures ---
+
+
+@factory(traces=None)
+def make_append_to_outer_list():
+    seen = []
+
+    def f(x):
+        seen.append(x.shape[0])
+        seen.append(x.sum())
+        return x + len(seen)
+
+    return f, seen
+
+
+@factory(traces=None)
+def make_append_without_reading():
+    seen = []
+
+    def f(x):
+        y = x * 2
+        seen.append(y)
+        return y
+
+    return f, seen
+
+
+@factory(traces=None)
+def make_counter_closure():
+    count = 0
+
+    def f(x):
+        nonlocal count
+        count += 1
+        return x + 1
+
+    return f, lambda: count
+
+
+@factory(traces=None)
+def make_counter_used():
+    count = 0
+
+    def f(x):
+        nonlocal count
+        count += 1
+        return x * count
+
+    return f, lambda: count
+
+
+COUNTER = 0
+REGISTRY: dict[str, int] = {}
+
+
+@factory(traces=None)
+def make_global_counter():
+    global COUNTER
+    COUNTER = 0
+    REGISTRY.clear()
+
+    def f(x):
+        global COUNTER
+        COUNTER += 1
+        REGISTRY["calls"] = REGISTRY.get("calls", 0) + 1
+        return x + 1
+
+    return f, REGISTRY
+
+
+@factory(traces=None)
+def make_attribute_counter():
+    holder = types.SimpleNamespace(n=0, last=None)
+
+    def f(x):
+        holder.n += 1
+        holder.last = x + holder.n
+        return holder.last * 2
+
+    return f, holder
+
+
+@factory(traces=None)
+def make_module_counter():
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+            self.register_buffer("steps", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            self.steps += 1
+            return x * self.steps
+
+    m = M()
+    return m.forward, m
+
+
+@factory()
+def make_set_attribute_constant():
+    holder = types.SimpleNamespace(flag=False)
+
+    def f(x):
+        holder.flag = True
+        holder.shape = x.shape
+        return x + 1
+
+    return f, holder
+
+
+@factory()
+def make_delete_and_recreate():
+    holder = types.SimpleNamespace(cache=1)
+    table = {"k": 1, "z": 2}
+
+    def f(x):
+        del holder.cache
+        holder.cache = 2
+        del table["k"]
+        table["k"] = 5
+        return x + holder.cache + table["k"]
+
+    return f, holder, table
+
+
+@factory(traces=2)
+def make_dict_order():
+    table = {"a": 1, "b": 2}
+
+    def f(x):
+        table["c"] = table.pop("a", 0) + 1
+        return x * table["c"]
+
+    return f, table
+
+
+@factory()
+def make_dict_of_results():
+    results = {}
+
+    def f(x):
+        results["mean"] = x.mean()
+        results["x"] = x
+        results["shape"] = tuple(x.shape)
+        return results["mean"] + 1
+
+    return f, results
+
+
+@factory()
+def make_list_operations():
+    values = [0, 0, 0]
+
+    def f(x):
+        values[0] = x.shape[1]
+        values[1:] = [1, 2]
+        values.reverse()
+        values.sort()
+        return x + values[-1]
+
+    return f, values
+
+
+@factory(traces=None)
+def make_set_of_shapes():
+    shapes = set()
+
+    def f(x):
+        shapes.add(tuple(x.shape))
+        shapes.add(len(shapes))
+        return x + 1
+
+    return f, shapes
+
+
+@factory(traces=None)
+def make_deque_and_counter():
+    recent = collections.deque(maxlen=2)
+    counter = collections.Counter()
+
+    def f(x):
+        recent.append(x.sum())
+        counter["calls"] += 1
+        counter.update("ab")
+        return x - 1
+
+    return f, recent, counter
+
+
+@factory()
+def make_order_of_effects():
+    log = []
+
+    class Spy:
+        def __setattr__(self, name, value):
+            log.append(("set", name))
+            object.__setattr__(self, name, value)
+
+    spy = Spy()
+
+    def f(x):
+        del log[:]
+        log.append("start")
+        spy.a = 1
+        print("printed")
+        spy.b = x + 1
+        log.append("end")
+        return spy.b
+
+    return f, log, spy
+
+
+@factory(traces=None)
+def make_exception_half_way():
+    log = []
+    state = types.SimpleNamespace(n=0)
+
+    def f(x, fail):
+        log.append("a")
+        state.n += 1
+        y = x + state.n
+        print("n", state.n)
+        if fail:
+            raise ValueError("half way")
+        log.append("b")
+        return y
+
+    return (lambda x: f(x, True)), log, state
+
+
+@factory(traces=None)
+def make_exception_caught_inside():
+    log = []
+
+    def f(x):
+        try:
+            log.append("try")
+            x = x + 1
+            raise KeyError("k")
+        except KeyError:
+            log.append("except")
+        finally:
+            log.append("finally")
+        return x * 2
+
+    return f, log
+
+
+@factory()
+def make_object_stored_outside():
+    holder = types.SimpleNamespace()
+
+    def f(x):
+        made = {"t": x + 1, "inner": [1, 2]}
+        holder.made = made
+        holder.again = made["inner"]
+        made["inner"].append(3)
+        return made["t"]
+
+    return f, holder
+
+
+@factory(traces=2)
+def make_attribute_cache():
+    class Layer:
+        cache = None
+
+        def run(self, x):
+            if self.cache is None:
+                self.cache = torch.ones(4) * 2
+            return x * self.cache
+
+    layer = Layer()
+    return layer.run, layer
+
+
+@factory(traces=None)
+def make_lru_cache_counts_calls():
+    calls = []
+
+    @functools.lru_cache
+    def table(n):
+        calls.append(n)
+        return n * 2
+
+    def f(x):
+        return x * table(x.shape[0]) + table(7)
+
+    return f, calls
+
+
+@factory(traces=None)
+def make_grow_key_value_cache():
+    cache = []
+
+    def f(x):
+        cache.append(x)
+        return torch.cat(cache)
+
+    return f, cache
+
+
+# --- the caller's tensors ---
+
+
+@case()
+def in_place_on_argument(x):
+    x.add_(1)
+    x[0] = 0
+    return x.sum()
+
+
+@case()
+def in_place_through_view(x):
+    row = x[1]
+    row.mul_(2)
+    x.t()[0].zero_()
+    return row
+
+
+@case()
+def out_argument(x):
+    torch.add(x, 1, out=x)
+    return x * 2
+
+
+@case()
+def augmented_on_argument(x):
+    x += 1
+    x *= 2
+    x[:, 0] -= 3
+    return x
+
+
+@case((3, 4), (3, 4))
+def returns_argument_and_view(x, y):
+    return x, x[0], x.view(-1), y, (x, y), x.detach()
+
+
+@case(inputs=lambda call: (lambda t: (t, t[0], t))(floats((3, 4))(call)[0]))
+def aliased_arguments(x, row, same):
+    row.add_(1)
+    same.mul_(2)
+    return x + 1, row
+
+
+@case(inputs=lambda call: ([*floats((2,), (2,))(call)], {"t": floats((2,))(call)[0]}))
+def mutates_containers_of_caller(values, table):
+    values.append(values[0] + values[1])
+    values[0] = None
+    table["new"] = table["t"] * 2
+    table["t"].add_(1)
+    return len(values)
+
+
+@case()
+def clone_and_contiguous_in_loop(x):
+    out = []
+    for i in range(3):
+        y = x.clone()
+        y.add_(i)
+        out.append(y.t().contiguous())
+    return out, x
+
+
+@case()
+def list_items_are_swapped(x):
+    rows = list(x.unbind(0))
+    rows[0], rows[1] = rows[1], rows[0]
+    return torch.stack(rows), rows
+
+
+@SUITE.parametrize()
+def test_equal(case: Case) -> None:
+    check(case)
+
+
+@SUITE.parametrize()
+def test_captured(case: Case) -> None:
+    check_captured(case)

@@ -1,0 +1,388 @@
+"""Custom backends: segments as FX graphs, from hand-written descriptions and from compiled programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import fx, nn
+
+import kintsugi
+from kintsugi.backends import fx as fx_backend
+
+
+def ref(number: int) -> tuple[str, int]:
+    return ("%", number)
+
+
+def op(target: str, *args: Any, results: list[int | None], **kwargs: Any) -> dict[str, Any]:
+    return {"target": target, "args": list(args), "kwargs": kwargs, "results": results}
+
+
+def segment(
+    inputs: list[Any], ops: list[dict[str, Any]], outputs: list[int | None], **more: Any
+) -> dict[str, Any]:
+    return {
+        "inputs": list(range(len(inputs))),
+        "example_inputs": inputs,
+        "ops": ops,
+        "outputs": outputs,
+        **more,
+    }
+
+
+class Recorder:
+    """A backend that keeps what it was given and runs it as it is."""
+
+    def __init__(self) -> None:
+        self.graphs: list[fx.GraphModule] = []
+        self.examples: list[list[Any]] = []
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: list[Any]) -> Any:
+        self.graphs.append(gm)
+        self.examples.append(example_inputs)
+        return gm.forward
+
+    def targets(self) -> list[list[str]]:
+        return [[str(n.target) for n in gm.graph.nodes if n.op == "call_function"] for gm in self.graphs]
+
+
+X = torch.linspace(-2, 3, 12).reshape(3, 4)
+W = torch.linspace(-1, 1, 20).reshape(5, 4)
+
+
+def run(described: dict[str, Any], *inputs: Any) -> tuple[Any, ...]:
+    return fx_backend.backend_compile(described, Recorder())(*inputs)
+
+
+# --- the builder, from hand-written segments ---
+
+
+def test_linear_relu() -> None:
+    described = segment(
+        [X, W],
+        [
+            op("aten.linear.default", ref(0), ref(1), None, results=[2]),
+            op("aten.relu.default", ref(2), results=[3]),
+        ],
+        [3],
+        input_names=["x", "self.fc.weight"],
+        name="forward_0",
+    )
+    backend = Recorder()
+    compiled = fx_backend.backend_compile(described, backend)
+    (out,) = compiled(X, W)
+    assert torch.equal(out, torch.relu(X @ W.T))
+    (gm,) = backend.graphs
+    assert [n.name for n in gm.graph.nodes if n.op == "placeholder"] == ["x", "self_fc_weight"]
+    assert backend.targets() == [["aten.linear.default", "aten.relu.default"]]
+    assert backend.examples[0][0] is X
+    for node in gm.graph.nodes:
+        if node.op != "output":
+            assert tuple(node.meta["val"].shape) == {"x": (3, 4), "self_fc_weight": (5, 4)}.get(
+                node.name, (3, 5)
+            )
+
+
+def test_keyword_only_arguments_and_defaults_are_placed_by_the_schema() -> None:
+    described = segment(
+        [X],
+        [
+            op("aten.sum.dim_IntList", ref(0), [1], False, None, results=[1]),
+            op("aten.add.Tensor", ref(0), ref(0), 2, results=[2]),
+            op("aten.mul.Tensor", ref(0), 1.5, results=[3]),
+            op(
+                "aten.zeros.default",
+                [2, 2],
+                torch.float64,
+                torch.strided,
+                torch.device("cpu"),
+                False,
+                results=[4],
+            ),
+        ],
+        [1, 2, 3, 4],
+    )
+    backend = Recorder()
+    out = fx_backend.backend_compile(described, backend)(X)
+    expected = (X.sum(1), torch.add(X, X, alpha=2), X * 1.5, torch.zeros(2, 2, dtype=torch.float64))
+    assert all(torch.equal(a, b) for a, b in zip(out, expected, strict=True))
+    calls = [n for n in backend.graphs[0].graph.nodes if n.op == "call_function"]
+    assert calls[0].args[1:] == ([1],) and calls[1].kwargs == {"alpha": 2}
+    assert calls[3].args == ([2, 2],) and calls[3].kwargs["dtype"] is torch.float64
+
+
+def test_multiple_results_and_lists() -> None:
+    described = segment(
+        [X],
+        [
+            op("aten.max.dim", ref(0), 1, results=[1, None]),
+            op("aten.topk.default", ref(0), 2, results=[None, 2]),
+            op("aten.split.Tensor", ref(0), 2, results=[3, 4]),
+            op("aten.cat.default", [ref(4), ref(3)], results=[5]),
+            op("aten.unbind.int", ref(0), results=[6, None, 7]),
+        ],
+        [1, 2, 5, 6, 7],
+    )
+    out = run(described, X)
+    expected = (X.max(1).values, X.topk(2).indices, torch.cat([X[2:], X[:2]]), X[0], X[2])
+    assert all(torch.equal(a, b) for a, b in zip(out, expected, strict=True))
+
+
+def test_optional_and_indexed_arguments() -> None:
+    index = torch.tensor([2, 0])
+    described = segment(
+        [X, index],
+        [
+            op("aten.index.Tensor", ref(0), [None, ref(1)], results=[2]),
+            op("aten.clamp.default", ref(0), None, 1.0, results=[3]),
+            op("aten.slice.Tensor", ref(0), 0, 1, 9223372036854775807, 1, results=[4]),
+        ],
+        [2, 3, 4],
+    )
+    out = run(described, X, index)
+    assert (
+        torch.equal(out[0], X[:, index])
+        and torch.equal(out[1], X.clamp(max=1.0))
+        and torch.equal(out[2], X[1:])
+    )
+
+
+def test_in_place_operations_keep_their_order_and_reach_the_input() -> None:
+    described = segment(
+        [X],
+        [
+            op("aten.select.int", ref(0), 0, 1, results=[1]),
+            op("aten.mul_.Tensor", ref(1), 10, results=[2]),
+            op("aten.sum.default", ref(0), results=[3]),
+            op("aten.zero_.default", ref(1), results=[None]),
+        ],
+        [3, 2, 0],
+    )
+    x = X.clone()
+    expected = X.clone()
+    expected[1] *= 10
+    total = expected.sum()
+    expected[1].zero_()
+    out = run(described, x)
+    assert torch.equal(out[0], total)
+    assert out[2] is x and torch.equal(x, expected)
+    assert out[1].data_ptr() == x[1].data_ptr()
+
+
+def test_mutations_survive_dead_code_elimination() -> None:
+    described = segment([X], [op("aten.add_.Tensor", ref(0), 1, results=[None])], [])
+
+    def backend(gm: fx.GraphModule, _: Any) -> Any:
+        gm.graph.eliminate_dead_code()
+        gm.recompile()
+        return gm
+
+    x = X.clone()
+    assert fx_backend.backend_compile(described, backend)(x) == ()
+    assert torch.equal(x, X + 1)
+
+
+def test_none_outputs_inputs_as_outputs_and_scalars() -> None:
+    described = segment([X, 3], [op("aten.add.Scalar", ref(0), ref(1), results=[2])], [None, 0, 2, 2])
+    out = run(described, X, 5)
+    assert out[0] is None and out[1] is X and torch.equal(out[2], X + 5) and out[3] is out[2]
+
+
+def test_empty_segment() -> None:
+    assert run(segment([X], [], [0]), X) == (X,)
+
+
+def test_data_dependent_shapes_need_no_meta() -> None:
+    described = segment(
+        [X],
+        [op("aten.nonzero.default", ref(0), results=[1]), op("aten.sum.default", ref(1), results=[2])],
+        [1, 2],
+    )
+    assert torch.equal(run(described, X)[0], X.nonzero())
+
+
+def test_names_of_inputs_are_made_unique_and_legal() -> None:
+    described = segment([X, X, X, X], [], [0], input_names=["x", "x", "1.for", "for"])
+    backend = Recorder()
+    fx_backend.backend_compile(described, backend)
+    names = [n.name for n in backend.graphs[0].graph.nodes if n.op == "placeholder"]
+    assert len(set(names)) == 4 and names[0] == "x"
+
+
+def test_custom_operators() -> None:
+    @torch.library.custom_op("kintsugi_tests_fx::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    described = segment([X], [op("kintsugi_tests_fx.twice.default", ref(0), results=[1])], [1])
+    assert torch.equal(run(described, X)[0], X * 2)
+
+
+@pytest.mark.parametrize(
+    ("ops", "text"),
+    [
+        (
+            [op("aten.nothing_like_it.default", ref(0), results=[1])],
+            "no operator 'aten.nothing_like_it.default'",
+        ),
+        ([op("aten.relu", ref(0), results=[1])], "aten.relu"),
+        ([op("aten.relu.default", ref(7), results=[1])], "%7 is used before it is made"),
+        ([op("aten.relu.default", ref(0), 1, 2, results=[1])], "takes 1 arguments"),
+        ([op("aten.relu.default", ref(0), results=[1, 2])], "makes one value"),
+    ],
+)
+def test_wrong_segments_are_named(ops, text) -> None:
+    with pytest.raises(ValueError, match=text):
+        fx_backend.build_graph(segment([X], ops, []))
+
+
+def test_failing_backend_runs_uncompiled_or_raises(capsys) -> None:
+    described = segment([X], [op("aten.relu.default", ref(0), results=[1])], [1], name="seg")
+
+    def broken(gm: Any, inputs: Any) -> Any:
+        raise KeyError("oh")
+
+    (out,) = fx_backend.backend_compile(described, broken, name="broken")(X)
+    assert torch.equal(out, X.relu())
+    err = capsys.readouterr().err
+    assert "broken" in err and "seg" in err and "KeyError" in err
+    with kintsugi.config.patch(suppress_errors=False):
+        with pytest.raises(fx_backend.BackendError, match="'broken' failed on seg") as caught:
+            fx_backend.backend_compile(described, broken, name="broken")
+        assert isinstance(caught.value.__cause__, KeyError)
+        with pytest.raises(fx_backend.BackendError, match="can't be called"):
+            fx_backend.backend_compile(described, lambda gm, inputs: None)
+
+
+def test_results_of_other_shapes_are_accepted_or_named() -> None:
+    described = segment([X], [op("aten.relu.default", ref(0), results=[1])], [1])
+    assert torch.equal(
+        fx_backend.backend_compile(described, lambda gm, i: lambda x: x.relu())(X)[0], X.relu()
+    )
+    assert torch.equal(
+        fx_backend.backend_compile(described, lambda gm, i: lambda x: [x.relu()])(X)[0], X.relu()
+    )
+    with pytest.raises(fx_backend.BackendError, match="returned 2 values, the graph has 1"):
+        fx_backend.backend_compile(described, lambda gm, i: lambda x: (x, x))(X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["aot_eager", "inductor"])
+def test_torchs_own_backends_on_a_segment(name: str) -> None:
+    from kintsugi.backends.registry import SegmentCompiler
+
+    described = segment(
+        [X, W],
+        [
+            op("aten.linear.default", ref(0), ref(1), None, results=[2]),
+            op("aten.relu.default", ref(2), results=[3]),
+            op("aten.add_.Tensor", ref(0), 1, results=[None]),
+        ],
+        [3],
+    )
+    compiled = SegmentCompiler(name)(described)
+    x = X.clone()
+    (out,) = compiled(x, W)
+    torch.testing.assert_close(out, torch.relu(X @ W.T))
+    assert torch.equal(x, X + 1)
+
+
+# --- through kintsugi.compile ---
+
+
+def test_callable_backend_gets_the_graph() -> None:
+    backend = Recorder()
+
+    def f(x, w):
+        return torch.relu(x @ w.T) + 1
+
+    compiled = kintsugi.compile(f, backend=backend)
+    for call in range(3):
+        assert torch.equal(compiled(X + call, W), f(X + call, W))
+    assert len(backend.graphs) == 1
+    assert "aten.relu.default" in backend.targets()[0]
+    assert compiled.stats().hits == 2
+
+
+def test_backend_sees_parameters_and_trains() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+    backend = Recorder()
+    compiled = kintsugi.compile(net, backend=backend)
+    for _ in range(3):
+        net.zero_grad()
+        compiled(X).sum().backward()
+        found = [p.grad.clone() for p in net.parameters()]
+        net.zero_grad()
+        net(X).sum().backward()
+        assert all(torch.equal(a, p.grad) for a, p in zip(found, net.parameters(), strict=True))
+    assert sum(t.count("aten.linear.default") for t in backend.targets()) == 2
+
+
+def test_mutation_of_the_callers_tensor_through_a_backend() -> None:
+    def f(x):
+        x.add_(1)
+        return x[0] * 2
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    for _ in range(3):
+        mine, theirs = X.clone(), X.clone()
+        assert torch.equal(compiled(mine), f(theirs)) and torch.equal(mine, theirs)
+
+
+def test_python_around_the_graphs() -> None:
+    log: list[str] = []
+
+    def f(x):
+        y = x * 2
+        log.append("middle")
+        z = y + 1
+        if z.sum() > 0:
+            z = z - 1
+        return {"z": z, "n": len(log)}
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    for call in range(3):
+        out = compiled(X + call)
+        assert torch.equal(out["z"], (X + call) * 2 + 1 - 1) and out["n"] == call + 1
+
+
+def test_registered_backend_by_name() -> None:
+    backend = Recorder()
+    kintsugi.register_backend(backend, name="kintsugi_tests_recorder")
+    assert "kintsugi_tests_recorder" in kintsugi.list_backends()
+    compiled = kintsugi.compile(lambda x: x + 1, backend="kintsugi_tests_recorder")
+    assert torch.equal(compiled(X), X + 1)
+    assert len(backend.graphs) == 1
+
+    @kintsugi.register_backend
+    def kintsugi_tests_second(gm, inputs):
+        return gm
+
+    assert kintsugi.compile(lambda x: x - 1, backend="kintsugi_tests_second")(X)[0, 0] == X[0, 0] - 1
+
+
+def test_register_backend_refuses_what_it_must() -> None:
+    with pytest.raises(ValueError, match="built-in"):
+        kintsugi.register_backend(lambda gm, i: gm, name="eager")
+    with pytest.raises(ValueError, match="another backend"):
+        kintsugi.register_backend(lambda gm, i: gm, name="kintsugi_tests_dup")
+        kintsugi.register_backend(lambda gm, i: gm, name="kintsugi_tests_dup")
+    with pytest.raises(TypeError, match="callable"):
+        kintsugi.register_backend(3, name="three")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["aot_eager", "inductor"])
+def test_torchs_own_backends(name: str) -> None:
+    def f(x, w):
+        y = torch.relu(x @ w.T)
+        print("in between")
+        return y.softmax(-1) * 2
+
+    compiled = kintsugi.compile(f, backend=name)
+    for call in range(3):
+        torch.testing.assert_close(compiled(X + call, W), f(X + call, W))

@@ -1,0 +1,161 @@
+"""The checks of `make lint`: scripts/check_layers.py, check_sizes.py and check_docs.py."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check_layers = load("check_layers")
+check_sizes = load("check_sizes")
+check_docs = load("check_docs")
+
+
+def write(root: Path, name: str, text: str) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+LAYERS = """
+[layers]
+support = []
+ir = ["support"]
+pyapi = ["support"]
+[external]
+"torch/" = ["pyapi"]
+[words]
+PY_VERSION_HEX = ["pyapi"]
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    write(tmp_path, "csrc/layers.toml", LAYERS)
+    write(tmp_path, "csrc/support/a.h", "#include <vector>\n")
+    write(tmp_path, "csrc/ir/b.h", '#include "support/a.h"\n#include "ir/b.h"\n')
+    return tmp_path
+
+
+def test_layers_accept_what_the_file_allows(tree: Path) -> None:
+    write(
+        tree, "csrc/pyapi/c.cc", '#include <torch/torch.h>\n#include "support/a.h"\nint v = PY_VERSION_HEX;\n'
+    )
+    assert check_layers.check_tree(tree) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("csrc/support/x.cc", '#include "ir/b.h"\n', "support may not include ir/b.h"),
+        ("csrc/ir/x.cc", "#  include <torch/torch.h>\n", "ir may not include torch/torch.h"),
+        ("csrc/ir/x.cc", '\n#include "support/none.h"\n', "csrc/ir/x.cc:2: support/none.h does not exist"),
+        ("csrc/ir/x.cc", "#if PY_VERSION_HEX\n", "PY_VERSION_HEX may only be used in pyapi"),
+        ("csrc/odd/x.cc", "\n", "odd is not a layer"),
+    ],
+)
+def test_layers_find(tree: Path, name: str, text: str, expected: str) -> None:
+    write(tree, name, text)
+    problems = check_layers.check_tree(tree)
+    assert len(problems) == 1 and expected in problems[0]
+
+
+def test_layers_ignore_comments(tree: Path) -> None:
+    write(tree, "csrc/ir/x.cc", '// #include "pyapi/c.h", PY_VERSION_HEX\n/* #include "pyapi/c.h"\n*/\n')
+    assert check_layers.check_tree(tree) == []
+
+
+def test_layers_must_be_ordered(tree: Path) -> None:
+    write(tree, "csrc/layers.toml", '[layers]\nsupport = ["ir"]\nir = []\n[external]\n')
+    assert any("support lists ir" in problem for problem in check_layers.check_tree(tree))
+
+
+FUNCTIONS = """
+namespace a {
+struct S {
+  int inClass(int x) const {
+    if (x) { return 1; }
+    return R"(a { brace)"[0];
+  }
+};
+const int table[] = {1, 2};
+template <typename T, class U>
+static auto
+longHead(T t) -> U {
+  auto lambda = [&](int y) { return "{" + y; };
+  return lambda(t);
+}
+S::S(int v) : v_(v), w_{v} {
+  // } in a comment
+}
+}  // namespace a
+HANDLER(LOAD_FAST) {
+  int x = '{';
+}
+"""
+
+
+def test_sizes_find_functions() -> None:
+    found = {f.name: (f.line, f.lines) for f in check_sizes.cpp_functions(FUNCTIONS)}
+    assert found["inClass"] == (4, 4)
+    assert found["longHead"] == (10, 6)
+    assert found["HANDLER"] == (20, 3)
+    assert "lambda" not in found and "if" not in found
+
+
+def test_sizes_limits_and_exceptions(tmp_path: Path) -> None:
+    body = "  f();\n" * 70
+    write(tmp_path, "csrc/capture/handlers/x.cc", f"void a() {{\n{body}}}\n")
+    write(tmp_path, "csrc/ir/x.cc", f"void b() {{\n{body}}}\nvoid c() {{\n{body * 2}}}\n")
+    write(tmp_path, "csrc/ir/x.h", "//\n" * 251)
+    problems = check_sizes.check_tree(tmp_path)
+    assert [problem.split(": ")[1] for problem in problems] == [
+        "a has 72 lines, the limit is 60",
+        "c has 142 lines, the limit is 80",
+        "251 lines, the limit is 250",
+    ]
+    write(
+        tmp_path,
+        "scripts/size_exceptions.toml",
+        '[exceptions]\n"csrc/ir/x.h" = "a list"\n"csrc/ir/x.cc:c" = ""\n',
+    )
+    problems = check_sizes.check_tree(tmp_path)
+    assert len(problems) == 2 and "has no reason" in problems[0]
+
+
+def test_docs_find_what_is_not_there(tmp_path: Path) -> None:
+    write(tmp_path, "Makefile", "build: x\n")
+    write(tmp_path, "csrc/diag/codes.def", 'X(KTG0101, "a", kBreak, "", "")\n')
+    write(
+        tmp_path,
+        "docs/a.md",
+        "`csrc/diag/codes.def` `diag/codes.def` `diag/codes.def:1` `make build` KTG0101 `x/y` `a.b` [x](a.md#top)\n"
+        "`csrc/none.cc` `docs/none.md`\n"
+        "`make nothing` KTG0999 [y](b.md)\n"
+        "```\n`csrc/in/a/fence.cc`\n```\n",
+    )
+    assert [problem.split(": ", 1)[1] for problem in check_docs.check_tree(tmp_path)] == [
+        "csrc/none.cc does not exist",
+        "docs/none.md does not exist",
+        "the Makefile has no target nothing",
+        "the link to b.md leads nowhere",
+        "KTG0999 is not in csrc/diag/codes.def",
+    ]
+
+
+@pytest.mark.parametrize("module", [check_layers, check_sizes, check_docs])
+def test_the_project_passes(module: ModuleType) -> None:
+    assert module.check_tree(ROOT) == []
