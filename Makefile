@@ -21,6 +21,7 @@ PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
 SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build
 SYSTEM_TEST_STAMP := $(VENV)/.stamp-system-test
 SYSTEM_LINT_STAMP := $(VENV)/.stamp-system-lint
+TESTSUITE_STAMP := $(VENV)/.stamp-testsuite
 
 ##@ Use
 
@@ -58,13 +59,16 @@ microbench: core ## Google Benchmark on the core
 test-python: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests (ARGS="-k name" for some of them)
 	$(PY) -m pytest -q tests/python $(ARGS)
 
+# Where CPython came without its tests, they lie beside the build.
+TESTSUITE = $(shell test ! -e $(VENV)/testsuite/test || echo PYTHONPATH=$(CURDIR)/$(VENV)/testsuite)
+
 .PHONY: conformance
-conformance: build ## CPython's own Lib/test, every frame run by our interpreter
-	$(PY) tests/conformance/run.py $(ARGS)
+conformance: build $(TESTSUITE_STAMP) ## CPython's own Lib/test, every frame run by our interpreter
+	$(TESTSUITE) $(PY) tests/conformance/run.py $(ARGS)
 
 .PHONY: conformance-subset
-conformance-subset: build
-	$(PY) tests/conformance/run.py --subset
+conformance-subset: build $(TESTSUITE_STAMP)
+	$(TESTSUITE) $(PY) tests/conformance/run.py --subset
 
 .PHONY: fuzz
 fuzz: core build $(TEST_STAMP) ## the fuzzers, SECONDS each (default 60)
@@ -163,6 +167,10 @@ $(SYSTEM_TEST_STAMP):
 $(SYSTEM_LINT_STAMP):
 	@scripts/setup.sh system lint
 	@mkdir -p $(VENV) && touch $@
+
+$(TESTSUITE_STAMP): | $(SYSTEM_BUILD_STAMP)
+	@scripts/setup.sh testsuite $(VENV)/testsuite
+	@touch $@
 
 $(TOOLS_STAMP): | $(SYSTEM_TEST_STAMP)
 	@scripts/setup.sh venv $(VENV) requirements/tools.txt

@@ -2,6 +2,7 @@
 # Sets up what the Makefile needs and does nothing where it is there already.
 #
 #   setup.sh system NEED...       system packages; NEED is one of compiler headers tests lint
+#   setup.sh testsuite DIR        DIR/test is CPython's own test package, where the interpreter came without it
 #   setup.sh venv DIR FILE        the virtual environment DIR with the requirements of FILE
 #
 # A package that is missing is installed by apt when that is permitted (root, or sudo without a password);
@@ -84,6 +85,22 @@ system() {
   fi
 }
 
+# Some distributions of CPython leave out the package `test`. Debian has it as a package of its own; its tests suit any
+# 3.11, because a test that fails with and without our interpreter is no difference.
+testsuite() {
+  dir=$1 debian=/usr/lib/python3.11/test
+  if "$(find_python)" -c 'import test.support, test.test_generators' 2>/dev/null; then
+    return
+  fi
+  if [ ! -e "$debian/test_generators.py" ]; then
+    say "installing libpython3.11-testsuite"
+    apt_install libpython3.11-testsuite || fail "CPython's own tests are missing and can't be installed from here \
+(no permission, or no apt); please install the package libpython3.11-testsuite and run make again."
+  fi
+  mkdir -p "$dir"
+  ln -sfn "$debian" "$dir/test"
+}
+
 make_venv() {
   dir=$1 requirements=$2
   if [ ! -x "$dir/bin/python" ]; then
@@ -97,10 +114,11 @@ make_venv() {
   "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements"
 }
 
-command=${1:?setup.sh system|venv ...}
+command=${1:?setup.sh system|testsuite|venv ...}
 shift
 case $command in
   system) system "$@" ;;
+  testsuite) testsuite "$@" ;;
   venv) make_venv "$@" ;;
   *) fail "unknown command: $command" ;;
 esac

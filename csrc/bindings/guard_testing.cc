@@ -59,6 +59,9 @@ class TestProgram {
     for (size_t i = 0; i < valueArray.size(); ++i) {
       valueArray[i] = PyList_GET_ITEM(values.ptr(), i);
     }
+    if (block == 0) {
+      std::fill(slots_.begin(), slots_.end(), nullptr);  // those of the last call may be dead
+    }
     const bool passed = program_.check(block, argsOf(args), valueArray.data(), slots_.data());
     if (PyErr_Occurred() != nullptr) {
       throw nb::python_error();

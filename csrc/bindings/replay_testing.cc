@@ -136,7 +136,8 @@ std::unique_ptr<TestTrace> recordOps(nb::callable function, nb::tuple args, size
   const nb::object owned = nb::steal(result);
   const torchapi::DrainResult drained = recorder.drain(trace, ir::kNone);
   if (drained.status != torchapi::DrainResult::kOk) {
-    const char* reason = drained.status == torchapi::DrainResult::kUnknownTensor ? "unknown tensor" : "unsupported";
+    const char* reason =
+        drained.status == torchapi::DrainResult::kUnknownTensor ? "unknown tensor" : "unsupported";
     throw nb::value_error((std::string(reason) + " in " + drained.detail).c_str());
   }
   const ir::Operand returned = resultOperand(recorder, trace, result);
@@ -158,7 +159,8 @@ double benchGlobalState(int runs) {
 }  // namespace
 
 void bindReplayTesting(nb::module_& parent) {
-  nb::module_ m = parent.def_submodule("_replay_testing", "Runs hand-written traces; for the project's own tests.");
+  nb::module_ m =
+      parent.def_submodule("_replay_testing", "Runs hand-written traces; for the project's own tests.");
   nb::class_<TestTrace>(m, "Trace")
       .def("run", &TestTrace::run)
       .def("bench", &TestTrace::bench, nb::arg("args"), nb::arg("runs"))

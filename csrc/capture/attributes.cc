@@ -220,12 +220,46 @@ AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   return plan;
 }
 
+AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+
 AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
-  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
-  if (type->tp_getattro != PyObject_GenericGetAttr) {
-    if (getattributeOf(type) != getattributeOf(&PyBaseObject_Type)) return simple(AttributePlan::kStep);
+  PyObject* override = type->tp_getattro == PyObject_GenericGetAttr ? nullptr : getattributeOf(type);
+  if (override == nullptr || override == getattributeOf(&PyBaseObject_Type)) {
+    AttributePlan plan = planGeneric(rec, shadow, object, name);
+    if (plan.how != AttributePlan::kRaises) return plan;
+    return planHooked(rec, shadow, object, name);
   }
+  if (!PyFunction_Check(override)) return simple(AttributePlan::kStep);
+  rec.guardType(shadow, object);
+  rec.guardTypeVersion(type);
+  AttributePlan plan = simple(AttributePlan::kFrame);
+  plan.pending = rec.methodFrame(override, shadow, object);
+  plan.pending.args.push_back(name);
+  plan.pending.shadows.push_back(Shadow::constant());
+  plan.pending.positional = 2;
+  return plan;
+}
+
+// Nothing was found: __getattr__, if there is one.
+AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
+  PyObject* hook = _PyType_Lookup(Py_TYPE(object), hookName);
+  if (hook == nullptr) return simple(AttributePlan::kRaises);
+  if (isModuleGetattr(hook) && !shadow.isVirtual()) return planModule(rec, shadow, object, name, hook);
+  if (!PyFunction_Check(hook)) return simple(AttributePlan::kStep);
+  AttributePlan plan = simple(AttributePlan::kFrame);
+  plan.pending = rec.methodFrame(hook, shadow, object);
+  plan.pending.args.push_back(name);
+  plan.pending.shadows.push_back(Shadow::constant());
+  plan.pending.positional = 2;
+  return plan;
+}
+
+}  // namespace
+
+AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
   rec.guardType(shadow, object);
   rec.guardTypeVersion(type);
   if (!rec.live()) return simple(AttributePlan::kAborted);
@@ -246,19 +280,8 @@ AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObj
     if (Py_TYPE(d)->tp_descr_get == nullptr) return known(classValue(rec, d));
     return planDescriptor(rec, shadow, object, name, d);
   }
-  PyObject* hook = _PyType_Lookup(type, hookName);
-  if (hook == nullptr) return simple(AttributePlan::kRaises);
-  if (isModuleGetattr(hook) && !shadow.isVirtual()) return planModule(rec, shadow, object, name, hook);
-  if (!PyFunction_Check(hook)) return simple(AttributePlan::kStep);
-  AttributePlan plan = simple(AttributePlan::kFrame);
-  plan.pending = rec.methodFrame(hook, shadow, object);
-  plan.pending.args.push_back(name);
-  plan.pending.shadows.push_back(Shadow::constant());
-  plan.pending.positional = 2;
-  return plan;
+  return simple(AttributePlan::kRaises);
 }
-
-}  // namespace
 
 Shadow classValue(Recorder& rec, PyObject* value) {
   if (Recorder::isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) || PyCFunction_Check(value) ||

@@ -27,6 +27,8 @@ struct AttributePlan {
 
 // Plans reading `object.name` and adds the guards that the plan rests on.
 AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+// The same for object.__getattribute__, whatever the type overrides.
+AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
 // The shadow of a bound method object.
 Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow functionShadow, PyObject* self,
                    Shadow selfShadow);

@@ -200,6 +200,33 @@ bool Recorder::storeElement(Shadow list, PyObject* object, Py_ssize_t index, Sha
   return live_;
 }
 
+// del list[i], del list[a:b] of a list made here
+bool Recorder::deleteElements(Shadow list, PyObject* object, Shadow& key, PyObject* index) {
+  if (!list.isVirtual() || virtualOf(list).kind != VirtualKind::kList || virtualOf(list).value != ir::kNone) return false;
+  auto n = static_cast<Py_ssize_t>(virtualOf(list).parts.size());
+  if (!pinDeep(key, index) || n != PyList_GET_SIZE(object)) return false;
+  Py_ssize_t start = 0, stop = 0, step = 1, count = 0;
+  if (PyLong_CheckExact(index)) {
+    start = PyLong_AsSsize_t(index);
+    if (start < 0) start += n;
+    if (start < 0 || start >= n) return true;  // raises
+    count = 1;
+  } else if (PySlice_Check(index) && PySlice_Unpack(index, &start, &stop, &step) == 0) {
+    count = PySlice_AdjustIndices(n, &start, &stop, step);
+  } else {
+    PyErr_Clear();
+    return false;
+  }
+  if (step < 0) {
+    start += (count - 1) * step;
+    step = -step;
+  }
+  Virtual& v = virtualOf(list);
+  for (Py_ssize_t i = count; i-- > 0;) v.parts.erase(v.parts.begin() + start + i * step);
+  touched();
+  return true;
+}
+
 bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();

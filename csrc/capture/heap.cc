@@ -103,11 +103,8 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
   bool had = PyDict_Contains(dict, key) == 1;
   Overlay& overlay = makeOverlay(dict);
   if (!overlay.added(key)) {
-    // Whether the key was there decides the order and the length.
-    if (!had) {
-      guard(GuardKind::kLacksKey, source, constId(key));
-      ++overlay.grown;
-    }
+    // Whether the key was there decides the order and the length, should anybody ask.
+    if (!had) overlay.lengthUnknown = true;
   }
   pyapi::Ref<> encoded = pyapi::steal(encode(value));
   PyDict_SetItem(overlay.entries.get(), key, encoded.get());
@@ -132,7 +129,7 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
                                                                                  : -1;
   if (length < 0) return pin(shadow, container);
   if (Overlay* overlay = overlayOf(container)) {
-    if (overlay->dirty) {
+    if (overlay->dirty || overlay->lengthUnknown) {
       abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
       return false;
     }

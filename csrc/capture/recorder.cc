@@ -119,6 +119,7 @@ bool Recorder::acceptFrame(Activation& act) {
   frame->rebuildable = pending.rebuildable && (current_ == nullptr || canExit(*current_));
   if (!bindArguments(*frame, act, pending)) return false;
   pending.active = false;
+  if (afterPending_) pendingOwner_ = frame.get();
   act.observerData = frame.get();
   current_ = frame.get();
   frames_.push_back(std::move(frame));
@@ -135,7 +136,8 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
   if (pending.selfIsNew && !pending.args.empty()) {
     if (pending.args[0] == nullptr) {
       pending.args[0] = locals[0];
-      pending.shadows[0] = newVirtual(VirtualKind::kInstance, locals[0]);
+      auto known = knownObject(locals[0]);  // made by a __new__ in Python
+      pending.shadows[0] = known ? *known : newVirtual(VirtualKind::kInstance, locals[0]);
       frame.site.replacement = pending.shadows[0];
       frame.site.replacementObject = pyapi::newRef(locals[0]);
       newInstance_ = pending.shadows[0];
@@ -321,7 +323,22 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   if (pushedLasti) frame->push(Shadow::constant());
   PyObject* exception = act.peek(1);
   auto known = knownObject(exception);
-  frame->push(known ? *known : newVirtual(VirtualKind::kOpaque, exception));
+  frame->push(known ? *known : caughtException(exception));
+}
+
+// An exception that C code raised, for reasons that are guarded: made again from its arguments.
+Shadow Recorder::caughtException(PyObject* exception) {
+  PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
+  if (!PyType_HasFeature(Py_TYPE(exception), Py_TPFLAGS_HEAPTYPE) && args != nullptr && isPlainDeep(args)) {
+    Shadow shadow = newVirtual(VirtualKind::kException, exception);
+    Virtual& v = virtualOf(shadow);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
+      v.parts.push_back(Shadow::constant());
+      v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(args, i)));
+    }
+    return shadow;
+  }
+  return newVirtual(VirtualKind::kOpaque, exception);
 }
 
 void Recorder::leaveFrame(Activation& act, Flow how) {
@@ -339,6 +356,13 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
   frameRaised_ = how == Flow::kRaise;
+  if (afterPending_ && frame == pendingOwner_) {
+    if (how == Flow::kReturn) {
+      pending_ = std::move(*afterPending_);
+      pending_.active = true;
+    }
+    afterPending_.reset();
+  }
   if (how == Flow::kYield && pyapi::ownedByGenerator(act.frame)) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
     auto it = virtualIds_.find(generator);

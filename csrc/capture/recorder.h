@@ -141,6 +141,7 @@ class Recorder final : public StepObserver {
     pyapi::Ref<> entries;
     pyapi::Ref<> deleted;
     Py_ssize_t grown = 0;  // by how much the container is longer than it was
+    bool lengthUnknown = false;  // a key was set of which it does not matter whether it was there
     bool dirty = false;    // changed in a way that is not tracked
     PyObject* deletedKeys();
     bool added(PyObject* key);
@@ -167,6 +168,10 @@ class Recorder final : public StepObserver {
   bool planDelete(Shadow shadow, PyObject* object, PyObject* name);
   bool noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value);
   bool noteDelete(PyObject* dict, PyObject* key);
+  bool isDirty(PyObject* container) {
+    Overlay* overlay = overlayOf(container);
+    return overlay != nullptr && (overlay->dirty || overlay->lengthUnknown);
+  }
   bool recordReturn(ShadowFrame& frame, PyObject* object);
   void pinImport(PyObject* module, PyObject* name);
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
@@ -201,6 +206,7 @@ class Recorder final : public StepObserver {
   bool prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object);
   bool extendList(Shadow list, PyObject* object, Shadow more, PyObject* iterable);
   bool storeElement(Shadow list, PyObject* object, Py_ssize_t index, Shadow value, PyObject* real);
+  bool deleteElements(Shadow list, PyObject* object, Shadow& key, PyObject* index);
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
   void expectItems(Shadow generator);
   std::vector<Shadow> takeItems() {
@@ -236,8 +242,17 @@ class Recorder final : public StepObserver {
   void expectFrame(PendingFrame pending) {
     pending_ = std::move(pending);
     pending_.active = true;
+    if (!insideOwner()) afterPending_.reset();
     frameRaised_ = false;
   }
+  bool insideOwner() const {
+    for (ShadowFrame* f = current_; f != nullptr; f = f->caller) {
+      if (f == pendingOwner_) return afterPending_ != nullptr;
+    }
+    return false;
+  }
+  // A second frame that is entered when the expected one has returned (__init__ after __new__).
+  void expectThen(PendingFrame next) { afterPending_ = std::make_unique<PendingFrame>(std::move(next)); }
   bool pendingUsed() const { return !pending_.active; }
   Shadow returned() const { return returned_; }
   Shadow newInstance() const { return newInstance_; }
@@ -264,6 +279,7 @@ class Recorder final : public StepObserver {
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }
   std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);
   void checkBlocks();
+  Shadow caughtException(PyObject* exception);
   bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
   Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands, ir::StateId snap,
@@ -307,6 +323,8 @@ class Recorder final : public StepObserver {
   std::optional<diag::Diagnostic> aborted_;
   PyObject* abortedIn_ = nullptr;
   PendingFrame pending_;
+  std::unique_ptr<PendingFrame> afterPending_;
+  ShadowFrame* pendingOwner_ = nullptr;  // the frame of pending_, while afterPending_ waits for its return
   Shadow returned_;
   Shadow newInstance_;         // of the constructor call that was entered last
   std::vector<Shadow> items_;  // of the generator that is being consumed

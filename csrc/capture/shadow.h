@@ -60,6 +60,7 @@ enum class VirtualKind : uint8_t {
   kZip,        // parts: inner iterators
   kMap,        // parts: function, inner iterators
   kGenerator,  // frame: the suspended shadow frame
+  kException,  // parts: the arguments
   kOpaque,     // known to be made here, but not how: it can't be built again
 };
 

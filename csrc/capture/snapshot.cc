@@ -185,6 +185,7 @@ bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
       list.add(v.parts[0], v.partObjects[0].get());
       recipe.parts.push_back(Operand::integer(v.index));
       break;
+    case VirtualKind::kException:
     case VirtualKind::kZip:
     case VirtualKind::kMap:
     case VirtualKind::kSuper:

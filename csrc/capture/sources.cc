@@ -117,6 +117,14 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
   }
   auto virt = virtualIds_.find(object);
   if (virt != virtualIds_.end()) {
+    ir::ValueId built = virtuals_[virt->second]->value;
+    if (kind == SourceKind::kValue && built != ir::kNone) {
+      // A step gives back an object that was handed out: it is to be that object again.
+      sourceIds_.try_emplace(object, id);
+      Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
+      guard(GuardKind::kSame, id, ir::kNone, 0, original.id);
+      return Shadow::virt(virt->second);
+    }
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
     abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
     return Shadow::constant();

@@ -96,7 +96,7 @@ std::string nameOf(PyObject* callable) {
 bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& operands) {
   Operand callee;
   Shadow callable = ctx.callableShadow;
-  if (callable.isSource() && !pin(callable, ctx.callable)) return false;
+  if (callable.isSource() && !comesFromStep(callable) && !pin(callable, ctx.callable)) return false;
   if (kind == CallKind::kOpaque && callable.isVirtual() && !escape(callable, ctx.callable)) return false;
   if (!operandOf(callable, ctx.callable, callee)) {
     abort(diag::Code::KTG0302, {nameOf(ctx.callable)});

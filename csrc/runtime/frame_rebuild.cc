@@ -49,8 +49,10 @@ class FrameLink {
 void fillFrame(_PyInterpreterFrame* frame, FrameImage& image) {
   PyObject** slots = pyapi::localsPlus(frame);
   const int localCount = pyapi::localsPlusCount(frame->f_code);
-  KINTSUGI_CHECK(static_cast<int>(image.locals.size()) == localCount, "a snapshot with another number of locals");
-  KINTSUGI_CHECK(static_cast<int>(image.stack.size()) <= pyapi::stackCapacity(frame->f_code), "the stack overflows");
+  KINTSUGI_CHECK(static_cast<int>(image.locals.size()) == localCount,
+                 "a snapshot with another number of locals");
+  KINTSUGI_CHECK(static_cast<int>(image.stack.size()) <= pyapi::stackCapacity(frame->f_code),
+                 "the stack overflows");
   std::vector<PyObject*> dropped;
   for (int k = 0; k < localCount; ++k) {
     dropped.push_back(slots[k]);
@@ -81,7 +83,8 @@ bool acceptResult(_PyInterpreterFrame* frame, FrameImage& image, PyObject* resul
       break;
     case ir::ReturnAction::kReplace:
       if (result != Py_None) {
-        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(result)->tp_name);
+        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'",
+                     Py_TYPE(result)->tp_name);
         Py_DECREF(result);
         return false;
       }
@@ -151,14 +154,15 @@ PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising)
     }
   }
   PyInterpreterState* interp = PyThreadState_Get()->interp;
-  PendingCall call{&images, index, raising, _PyInterpreterState_GetEvalFrameFunc(interp), PyGC_Disable() != 0};
+  PendingCall call{&images, index, raising, _PyInterpreterState_GetEvalFrameFunc(interp),
+                   PyGC_Disable() != 0};
   if (raising) {
     PyErr_Fetch(&call.type, &call.value, &call.traceback);
   }
   PendingCall* outer = std::exchange(pending, &call);
   _PyInterpreterState_SetEvalFrameFunc(interp, &catchFrame);
-  PyObject* result = PyObject_Vectorcall(image.function.get(), args.data(), static_cast<size_t>(code->co_argcount),
-                                         kwNames.get());
+  PyObject* result = PyObject_Vectorcall(image.function.get(), args.data(),
+                                         static_cast<size_t>(code->co_argcount), kwNames.get());
   if (!call.caught) {
     // The call failed before there was a frame (out of memory).
     call.raising = false;

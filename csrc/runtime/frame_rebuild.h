@@ -1,13 +1,13 @@
 // Makes the frames of a snapshot again and runs them to their end.
 //
-// Idea: only CPython can push a frame properly, so each function is *called*, with dummy arguments, while an evaluator of
-// ours is installed. It gets a fresh frame, overwrites locals, stack and position, runs the frames further in first
-// (by the same means, so that they are stacked right), takes over their result, and lets CPython evaluate the rest. CPython
-// clears and pops the frame itself.
+// Idea: only CPython can push a frame properly, so each function is *called*, with dummy arguments, while an
+// evaluator of ours is installed. It gets a fresh frame, overwrites locals, stack and position, runs the
+// frames further in first (by the same means, so that they are stacked right), takes over their result, and
+// lets CPython evaluate the rest. CPython clears and pops the frame itself.
 //
-// Ownership: takes the images over; what they hold goes into the frames. Threads: GIL. The evaluator is installed only
-// between the call and the moment when it receives the frame; no Python code runs in between (collection is held off).
-// Invalidation: none.
+// Ownership: takes the images over; what they hold goes into the frames. Threads: GIL. The evaluator is
+// installed only between the call and the moment when it receives the frame; no Python code runs in between
+// (collection is held off). Invalidation: none.
 #pragma once
 
 #include <vector>
@@ -27,8 +27,9 @@ struct FrameImage {
   pyapi::Ref<> replacement;
 };
 
-// Runs the frames, innermost first, and returns the result of the outermost one, or null with an exception pending.
-// `raising`: an exception is pending that the innermost frame raises at its pc; otherwise it runs on from there.
+// Runs the frames, innermost first, and returns the result of the outermost one, or null with an exception
+// pending. `raising`: an exception is pending that the innermost frame raises at its pc; otherwise it runs on
+// from there.
 PyObject* runFrames(std::vector<FrameImage> innermostFirst, bool raising);
 
 }  // namespace kintsugi::runtime

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <unordered_map>
+#include <string_view>
+#include <utility>
 
 #include "pyapi/plain.h"
 #include "runtime/compiled_trace.h"
@@ -78,13 +79,43 @@ class UsedSources {
   std::vector<bool> used_;
 };
 
+// What belongs to one block, in order.
+struct BlockMembers {
+  std::vector<guard::SourceId> sources;
+  std::vector<uint32_t> guards;
+};
+
+// A source's place in the tree of the block that is being compiled.
+struct Links {
+  guard::SourceId firstChild = ir::kNone;
+  guard::SourceId lastChild = ir::kNone;
+  guard::SourceId next = ir::kNone;
+  NodeId node = kNoNode;
+  bool included = false;
+};
+
 class BlockCompiler {
  public:
-  BlockCompiler(const Recording& recording, const UsedSources& used, guard::BlockId id)
-      : recording_(recording), sources_(recording.document.sources.nodes), used_(used), id_(id) {}
+  // `links` has an entry for each source; it is left as it was found.
+  BlockCompiler(const Recording& recording, const UsedSources& used, const BlockMembers& members, guard::BlockId id,
+                std::vector<Links>& links)
+      : recording_(recording),
+        sources_(recording.document.sources.nodes),
+        used_(used),
+        members_(members),
+        id_(id),
+        links_(links) {}
+  ~BlockCompiler() {
+    for (guard::SourceId source : included_) {
+      links_[source].included = false;
+    }
+  }
+  BlockCompiler(const BlockCompiler&) = delete;
+  BlockCompiler& operator=(const BlockCompiler&) = delete;
 
   Block compile() {
     collect();
+    block_.nodes.reserve(included_.size());
     for (guard::SourceId root : roots_) {
       place(root, kNoNode);
     }
@@ -108,40 +139,40 @@ class BlockCompiler {
 
   // The sources of this block, and those of earlier blocks that it starts from, with their children.
   void collect() {
-    for (guard::SourceId id = 0; id < sources_.size(); ++id) {
-      if (sources_[id].block == id_) {
-        include(id);
-      }
+    for (guard::SourceId id : members_.sources) {
+      include(id);
     }
-    for (const guard::Guard& g : allGuards()) {
-      if (g.block == id_) {
-        include(g.source);
-        include(g.other);
-      }
+    for (uint32_t index : members_.guards) {
+      include(allGuards()[index].source);
+      include(allGuards()[index].other);
     }
   }
 
   void include(guard::SourceId id) {
-    if (id == ir::kNone || children_.contains(id)) {
+    if (id == ir::kNone || links_[id].included) {
       return;
     }
     const guard::SourceNode& source = sources_[id];
     KINTSUGI_CHECK(source.block <= id_, "source $", id, " is used before its block");
-    children_[id];
+    included_.push_back(id);
+    links_[id] = Links{};
+    links_[id].included = true;
     if (source.block != id_ || source.parent == ir::kNone) {
       roots_.push_back(id);
       return;
     }
     KINTSUGI_CHECK(source.parent < id, "source $", id, " comes before its parent");
     include(source.parent);
-    children_[source.parent].push_back(id);
+    Links& parent = links_[source.parent];
+    (parent.lastChild == ir::kNone ? parent.firstChild : links_[parent.lastChild].next) = id;
+    parent.lastChild = id;
   }
 
   void place(guard::SourceId id, NodeId parent) {
     const guard::SourceNode& source = sources_[id];
     const NodeId n = static_cast<NodeId>(block_.nodes.size());
     Node& node = block_.nodes.emplace_back();
-    nodeOf_[id] = n;
+    links_[id].node = n;
     node.kind = source.kind;
     node.external = source.block != id_;
     node.root = parent == kNoNode;
@@ -157,7 +188,7 @@ class BlockCompiler {
       block_.slotsUsed.emplace_back(n, id);
     }
     bool usedBelow = node.slotUsed;
-    for (guard::SourceId child : children_[id]) {
+    for (guard::SourceId child = links_[id].firstChild; child != ir::kNone; child = links_[child].next) {
       const NodeId c = static_cast<NodeId>(block_.nodes.size());
       place(child, n);
       usedBelow = usedBelow || block_.nodes[c].slotUsed;
@@ -167,12 +198,10 @@ class BlockCompiler {
   }
 
   void attachGuards() {
-    std::vector<std::vector<LocalGuard>> perNode(block_.nodes.size());
-    for (uint32_t index = 0; index < allGuards().size(); ++index) {
+    std::vector<LocalGuard> locals;
+    std::vector<NodeId> owners;
+    for (uint32_t index : members_.guards) {
       const guard::Guard& g = allGuards()[index];
-      if (g.block != id_) {
-        continue;
-      }
       switch (g.kind) {
         case GuardKind::kTypeVersion:
           addTypeCheck(g, index);
@@ -183,16 +212,24 @@ class BlockCompiler {
           break;
         case GuardKind::kSame:
         case GuardKind::kNotSame:
-          block_.sames.push_back({nodeOf_.at(g.source), nodeOf_.at(g.other), g.kind == GuardKind::kSame, index});
+          block_.sames.push_back({links_[g.source].node, links_[g.other].node, g.kind == GuardKind::kSame, index});
           break;
         default:
-          perNode[nodeOf_.at(g.source)].push_back(localGuard(g, index));
+          locals.push_back(localGuard(g, index));
+          owners.push_back(links_[g.source].node);
+          ++block_.nodes[owners.back()].guardCount;
       }
     }
-    for (NodeId n = 0; n < block_.nodes.size(); ++n) {
-      block_.nodes[n].firstGuard = static_cast<uint32_t>(block_.guards.size());
-      block_.nodes[n].guardCount = static_cast<uint32_t>(perNode[n].size());
-      block_.guards.insert(block_.guards.end(), perNode[n].begin(), perNode[n].end());
+    // Sorted by node, in recorded order within each.
+    uint32_t first = 0;
+    for (Node& node : block_.nodes) {
+      node.firstGuard = first;
+      first += std::exchange(node.guardCount, 0);
+    }
+    block_.guards.resize(locals.size());
+    for (size_t i = 0; i < locals.size(); ++i) {
+      Node& node = block_.nodes[owners[i]];
+      block_.guards[node.firstGuard + node.guardCount++] = locals[i];
     }
   }
 
@@ -413,9 +450,10 @@ class BlockCompiler {
   const Recording& recording_;
   const std::vector<guard::SourceNode>& sources_;
   const UsedSources& used_;
+  const BlockMembers& members_;
   guard::BlockId id_;
-  std::unordered_map<guard::SourceId, std::vector<guard::SourceId>> children_;
-  std::unordered_map<guard::SourceId, NodeId> nodeOf_;
+  std::vector<Links>& links_;
+  std::vector<guard::SourceId> included_;
   std::vector<guard::SourceId> roots_;
   Block block_;
 };
@@ -423,17 +461,27 @@ class BlockCompiler {
 }  // namespace
 
 std::vector<Block> compileBlocks(const Recording& recording) {
-  guard::BlockId count = std::max<guard::BlockId>(recording.document.guards.blockCount, 1);
-  for (const guard::SourceNode& node : recording.document.sources.nodes) {
-    count = std::max(count, node.block + 1);
+  const auto& sources = recording.document.sources.nodes;
+  const auto& guards = recording.document.guards.guards;
+  std::vector<BlockMembers> members(std::max<guard::BlockId>(recording.document.guards.blockCount, 1));
+  auto membersOf = [&](guard::BlockId block) -> BlockMembers& {
+    if (block >= members.size()) {
+      members.resize(block + 1);
+    }
+    return members[block];
+  };
+  for (guard::SourceId id = 0; id < sources.size(); ++id) {
+    membersOf(sources[id].block).sources.push_back(id);
   }
-  for (const guard::Guard& g : recording.document.guards.guards) {
-    count = std::max(count, g.block + 1);
+  for (uint32_t index = 0; index < guards.size(); ++index) {
+    membersOf(guards[index].block).guards.push_back(index);
   }
   const UsedSources used(recording);
+  std::vector<Links> links(sources.size());
   std::vector<Block> blocks;
-  for (guard::BlockId id = 0; id < count; ++id) {
-    blocks.push_back(BlockCompiler(recording, used, id).compile());
+  blocks.reserve(members.size());
+  for (guard::BlockId id = 0; id < members.size(); ++id) {
+    blocks.push_back(BlockCompiler(recording, used, members[id], id, links).compile());
   }
   return blocks;
 }

@@ -20,11 +20,10 @@ bool Materializer::get(const Operand& operand, Ref<>& out) {
       out = pyapi::newRef(Py_None);
       return true;
     case OperandKind::kValue:
-      out = pyapi::steal(torchapi::box(values_[operand.id]));
+      out = pyapi::steal(torchapi::box(run_.values[operand.id]));
       break;
     case OperandKind::kSource:
-      KINTSUGI_CHECK(slots_[operand.id] != nullptr, "source $", operand.id, " was not resolved");
-      out = pyapi::newRef(slots_[operand.id]);
+      out = pyapi::newRef(sourceObject(operand.id));
       break;
     case OperandKind::kConst:
       out = recording_.consts[operand.id].clone();
@@ -65,6 +64,18 @@ bool Materializer::get(const Operand& operand, Ref<>& out) {
       KINTSUGI_UNREACHABLE("an operand of the dispatcher used as a Python object");
   }
   return static_cast<bool>(out);
+}
+
+// When a guard block fails, the snapshot after its step still names the step's result, which the block did not get to
+// resolve: it is taken from where the step put it.
+PyObject* Materializer::sourceObject(ir::SourceId source) const {
+  const guard::SourceNode& node = recording_.document.sources.nodes[source];
+  PyObject* object = node.kind == guard::SourceKind::kValue ? run_.objects[node.index] : nullptr;
+  if (object == nullptr) {
+    object = run_.slots[source];
+  }
+  KINTSUGI_CHECK(object != nullptr, "source $", source, " was not resolved");
+  return object;
 }
 
 Ref<> Materializer::object(const Operand& operand) {
@@ -189,8 +200,8 @@ bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_
     if (!value) {
       return false;
     }
-    // What was recorded is the instance dict: a `__setattr__` or a descriptor of the same name must not run again. The
-    // generic setter keeps the compact form of the dict, which makes reading it faster.
+    // What was recorded is the instance dict: a `__setattr__` or a descriptor of the same name must not run
+    // again. The generic setter keeps the compact form of the dict, which makes reading it faster.
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(instance), name.get());
     int status = -1;
     if (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr) {
@@ -240,8 +251,8 @@ Ref<> Materializer::buildNamedTuple(const Recipe& recipe) {
   if (!tuple) {
     return {};
   }
-  // Struct sequences (torch.return_types) have hidden fields and are made by calling the type; other subclasses around
-  // their own `__new__`, which takes the fields one by one.
+  // Struct sequences (torch.return_types) have hidden fields and are made by calling the type; other
+  // subclasses around their own `__new__`, which takes the fields one by one.
   if (PyDict_GetItemString(type->tp_dict, "n_sequence_fields") != nullptr) {
     return pyapi::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), tuple.get()));
   }
@@ -267,16 +278,17 @@ Ref<> Materializer::buildFunction(const Recipe& recipe) {
     }
   }
   enum { kCode, kGlobals, kName, kQualName, kDefaults, kKwDefaults, kClosure, kAnnotations };
-  Ref<> function =
-      pyapi::steal(PyFunction_NewWithQualName(part[kCode].get(), part[kGlobals].get(), part[kQualName].get()));
+  Ref<> function = pyapi::steal(
+      PyFunction_NewWithQualName(part[kCode].get(), part[kGlobals].get(), part[kQualName].get()));
   if (!function || PyObject_SetAttrString(function.get(), "__name__", part[kName].get()) < 0) {
     return {};
   }
   PyObject* f = function.get();
-  const bool ok = (part[kDefaults].get() == Py_None || PyFunction_SetDefaults(f, part[kDefaults].get()) == 0) &&
-                  (part[kKwDefaults].get() == Py_None || PyFunction_SetKwDefaults(f, part[kKwDefaults].get()) == 0) &&
-                  (part[kClosure].get() == Py_None || PyFunction_SetClosure(f, part[kClosure].get()) == 0) &&
-                  (part[kAnnotations].get() == Py_None || PyFunction_SetAnnotations(f, part[kAnnotations].get()) == 0);
+  const bool ok =
+      (part[kDefaults].get() == Py_None || PyFunction_SetDefaults(f, part[kDefaults].get()) == 0) &&
+      (part[kKwDefaults].get() == Py_None || PyFunction_SetKwDefaults(f, part[kKwDefaults].get()) == 0) &&
+      (part[kClosure].get() == Py_None || PyFunction_SetClosure(f, part[kClosure].get()) == 0) &&
+      (part[kAnnotations].get() == Py_None || PyFunction_SetAnnotations(f, part[kAnnotations].get()) == 0);
   return ok ? std::move(function) : nullptr;
 }
 
@@ -294,7 +306,8 @@ Ref<> Materializer::buildSequenceIterator(const Recipe& recipe) {
     return {};
   }
   Ref<> name = pyapi::steal(PyUnicode_FromString("__setstate__"));
-  Ref<> none = name ? pyapi::steal(PyObject_CallMethodOneArg(iterator.get(), name.get(), index.get())) : nullptr;
+  Ref<> none =
+      name ? pyapi::steal(PyObject_CallMethodOneArg(iterator.get(), name.get(), index.get())) : nullptr;
   return none ? std::move(iterator) : nullptr;
 }
 

@@ -1,7 +1,9 @@
-// Makes Python objects of operands: sources, constants, trace values, and recipes of objects that the trace made.
+// Makes Python objects of operands: sources, constants, trace values, and recipes of objects that the trace
+// made.
 //
-// Idea: one Materializer is one moment. Within it every RecipeId is one object, so that aliases among the parts of a
-// result, of a call's arguments or of a snapshot's frames stay aliases; another moment makes new objects.
+// Idea: one Materializer is one moment. Within it every RecipeId is one object, so that aliases among the
+// parts of a result, of a call's arguments or of a snapshot's frames stay aliases; another moment makes new
+// objects.
 //
 // Ownership: borrows the recording, the values and the slots; owns the objects that it made until it dies.
 // Threads: GIL. Building may run Python code (a recipe of kind kCall or kIterator, `__new__`).
@@ -19,10 +21,17 @@ namespace kintsugi::runtime {
 
 struct Recording;
 
+// What a run knows at one moment.
+struct RunView {
+  const Recording& recording;
+  const torchapi::Value* values;  // by ValueId
+  PyObject* const* objects;       // by ValueId: the results of steps that sources start at
+  PyObject* const* slots;         // by SourceId
+};
+
 class Materializer {
  public:
-  Materializer(const Recording& recording, const torchapi::Value* values, PyObject* const* slots)
-      : recording_(recording), values_(values), slots_(slots) {}
+  explicit Materializer(const RunView& run) : run_(run), recording_(run.recording) {}
 
   // The object of an operand; `out` is empty for the operand `null`. False: a Python exception is pending.
   bool get(const ir::Operand& operand, pyapi::Ref<>& out);
@@ -49,9 +58,10 @@ class Materializer {
   bool setAttributes(PyObject* instance, const ir::Recipe& recipe, size_t first);
   PyTypeObject* typeOf(const ir::Recipe& recipe) const;
 
+  PyObject* sourceObject(ir::SourceId source) const;
+
+  const RunView run_;
   const Recording& recording_;
-  const torchapi::Value* values_;
-  PyObject* const* slots_;
   std::vector<std::pair<ir::RecipeId, pyapi::Ref<>>> made_;
 };
 

@@ -81,7 +81,8 @@ enum class Outcome : uint8_t {
 
 class Run {
  public:
-  Run(const ReplayCode& code, CompiledTrace& owner, PyObject* const* args, PyObject** slots, RunStorage& storage)
+  Run(const ReplayCode& code, CompiledTrace& owner, PyObject* const* args, PyObject** slots,
+      RunStorage& storage)
       : code_(code),
         recording_(*code.recording),
         trace_(code.recording->document.trace),
@@ -92,8 +93,11 @@ class Run {
         values_(storage.values.data()),
         gil_(storage.calls) {}
 
-  // kReturn: `result` is set, or an exception without frames to show it is pending. Else `exitState` says where to go on.
+  // kReturn: `result` is set, or an exception without frames to show it is pending. Else `exitState` says
+  // where to go on.
   Outcome run();
+
+  RunView view() const { return {recording_, values_, storage_.objects.data(), slots_}; }
 
   PyObject* result = nullptr;
   ir::StateId exitState = ir::kNone;
@@ -183,7 +187,7 @@ Outcome Run::executeAten(const Step& step) {
   }
   gil_.hold();
   // Only warnings look at the frames; showing them costs too much for every call.
-  VisibleFrames frames(recording_, storage_.calls.hasWarnings() ? step.snap : ir::kNone, values_, slots_);
+  VisibleFrames frames(view(), storage_.calls.hasWarnings() ? step.snap : ir::kNone);
   if (status == AtenCall::Status::kRaised) {
     storage_.calls.deliverError();
     return Outcome::kRaise;
@@ -201,7 +205,8 @@ void Run::storeResult(ir::ValueId value, Ref<> object) {
   torchapi::clear(values_[value]);
   const ValueKind kind = torchapi::kindOfType(trace_.values[value].kind);
   if (!torchapi::unbox(object.get(), kind, values_[value])) {
-    // Another kind of result than recorded. The step has been made, so its own snapshot is too early to go back to.
+    // Another kind of result than recorded. The step has been made, so its own snapshot is too early to go
+    // back to.
     torchapi::unbox(object.get(), ValueKind::kObject, values_[value]);
     exitSoon_ = true;
   }
@@ -209,7 +214,7 @@ void Run::storeResult(ir::ValueId value, Ref<> object) {
 
 Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
   const auto operands = trace_.operandsOf(ins);
-  Materializer make(recording_, values_, slots_);
+  Materializer make(view());
   Ref<> objects[8];
   std::vector<Ref<>> many;
   Ref<>* owned = objects;
@@ -232,7 +237,7 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
     args[k] = owned[k].get();
   }
   const size_t positional = operands.size() - 1 - ins.kwCount;
-  VisibleFrames frames(recording_, ins.snap, values_, slots_);
+  VisibleFrames frames(view(), ins.snap);
   Ref<> made = pyapi::steal(
       PyObject_Vectorcall(args[0], args + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step.names.get()));
   if (!made) {
@@ -245,7 +250,7 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
 }
 
 Outcome Run::executeBuild(const ir::Instruction& ins) {
-  Materializer make(recording_, values_, slots_);
+  Materializer make(view());
   Ref<> object = make.object(trace_.operandsOf(ins)[0]);
   if (!object) {
     return Outcome::kRaise;
@@ -256,7 +261,7 @@ Outcome Run::executeBuild(const ir::Instruction& ins) {
 
 Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   const auto operands = trace_.operandsOf(ins);
-  Materializer make(recording_, values_, slots_);
+  Materializer make(view());
   Ref<> target = make.object(operands[0]);
   if (!target) {
     return Outcome::kRaise;
@@ -312,7 +317,8 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
       const auto operands = trace_.operandsOf(ins);
       const Value& value = values_[operands[0].id];
       holds = value.kind == ValueKind::kTensor &&
-              torchapi::implMatches(value.tensor, recording_.tensorInfos.at(static_cast<size_t>(operands[1].i)), true);
+              torchapi::implMatches(value.tensor,
+                                    recording_.tensorInfos.at(static_cast<size_t>(operands[1].i)), true);
       break;
     }
     default: {
@@ -325,7 +331,7 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
 }
 
 Outcome Run::executeReturn(const ir::Instruction& ins) {
-  Materializer make(recording_, values_, slots_);
+  Materializer make(view());
   result = make.object(trace_.operandsOf(ins)[0]).release();
   return Outcome::kReturn;
 }
@@ -358,7 +364,8 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
   if (runScalar(trace_, ins, values_)) {
     return Outcome::kNext;
   }
-  // Without a snapshot of its own (a pure instruction whose operand is not what it was): the next one has one.
+  // Without a snapshot of its own (a pure instruction whose operand is not what it was): the next one has
+  // one.
   exitSoon_ = true;
   return step.snap == ir::kNone ? Outcome::kNext : Outcome::kExit;
 }
@@ -400,12 +407,15 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
       return run.result;
     }
     raising = outcome == Outcome::kRaise;
+    if (!raising) {
+      owner.sideExits.fetch_add(1, std::memory_order_relaxed);
+    }
     const ir::Trace& trace = owner.trace();
     if (raising && (run.exitState == ir::kNone || !trace.states[run.exitState].rebuildable)) {
       return nullptr;
     }
     KINTSUGI_CHECK(run.exitState != ir::kNone, "a guard without a snapshot failed");
-    if (!captureFrames(owner.recording(), run.exitState, lease.storage->values.data(), slots, images)) {
+    if (!captureFrames(run.view(), run.exitState, images)) {
       return nullptr;
     }
   }

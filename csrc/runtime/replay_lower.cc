@@ -71,7 +71,8 @@ ReplayCode Lowering::run() {
       lowerStep(index);
     }
   }
-  KINTSUGI_CHECK(!code_.steps.empty() && code_.steps.back().op == Op::kRet, "a trace that does not end in ret");
+  KINTSUGI_CHECK(!code_.steps.empty() && code_.steps.back().op == Op::kRet,
+                 "a trace that does not end in ret");
   addDrops();
   return std::move(code_);
 }
@@ -199,7 +200,8 @@ void Lowering::lowerStep(uint32_t index) {
   code_.steps.push_back(std::move(step));
 }
 
-// A value dies at its last use. Objects can only be dropped with the GIL: they wait for the next step that has it.
+// A value dies at its last use. Objects can only be dropped with the GIL: they wait for the next step that
+// has it.
 void Lowering::addDrops() {
   std::vector<std::vector<ir::ValueId>> dying(trace_.code.size());
   for (ir::ValueId value = 0; value < liveness_.lastUse.size(); ++value) {

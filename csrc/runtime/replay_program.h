@@ -1,9 +1,9 @@
 // Inside runtime only: a trace lowered to steps, and the storage of one run.
 //
-// Ownership: a ReplayCode owns its steps and borrows the Recording that it was made of, which outlives it. A RunStorage
-// belongs to one run at a time and goes back to the free list afterwards, so that nothing is allocated in steady state.
-// Threads: ReplayCode is constant but for `forced`; the free list is only touched under the GIL.
-// Invalidation: none.
+// Ownership: a ReplayCode owns its steps and borrows the Recording that it was made of, which outlives it. A
+// RunStorage belongs to one run at a time and goes back to the free list afterwards, so that nothing is
+// allocated in steady state. Threads: ReplayCode is constant but for `forced`; the free list is only touched
+// under the GIL. Invalidation: none.
 #pragma once
 
 #include <memory>
@@ -26,16 +26,17 @@ enum class GilNeed : uint8_t { kAny, kReleased, kHeld };
 struct Step {
   ir::Op op = ir::Op::kRet;
   GilNeed gil = GilNeed::kAny;
-  bool forced = false;            // testing: this guard fails
-  uint32_t index = 0;             // into Trace::code
-  uint32_t firstDrop = 0;         // into ReplayCode::drops: values that die here
+  bool forced = false;     // testing: this guard fails
+  uint32_t index = 0;      // into Trace::code
+  uint32_t firstDrop = 0;  // into ReplayCode::drops: values that die here
   uint32_t dropCount = 0;
   ir::StateId snap = ir::kNone;
   const torchapi::AtenCall* call = nullptr;
-  pyapi::Ref<> names;             // call: tuple of keyword names; effect on an attribute: its name
+  pyapi::Ref<> names;  // call: tuple of keyword names; effect on an attribute: its name
 };
 
-// An `input`: done where its source becomes known, in one go, so that a run of operators is not interrupted by them.
+// An `input`: done where its source becomes known, in one go, so that a run of operators is not interrupted
+// by them.
 struct InputLoad {
   guard::SourceId source;
   ir::ValueId value;
@@ -54,17 +55,17 @@ struct ReplayCode {
   std::vector<ir::ValueId> drops;
   std::vector<BlockPrologue> prologues;  // by block
   std::vector<std::unique_ptr<torchapi::AtenCall>> calls;
-  std::vector<bool> isRoot;              // by value: sources start at it, so its object is kept as well
-  std::vector<torchapi::Value> expected; // by step: of a guard.value
+  std::vector<bool> isRoot;               // by value: sources start at it, so its object is kept as well
+  std::vector<torchapi::Value> expected;  // by step: of a guard.value
 };
 
 // Throws InternalError (KINTSUGI_CHECK) when the trace can't be executed.
 ReplayCode lowerTrace(const Recording& recording);
 
 struct RunStorage {
-  std::vector<torchapi::Value> values;   // by ValueId
-  std::vector<PyObject*> objects;        // by ValueId: owned, for roots of sources
-  std::vector<PyObject*> held;           // owned
+  std::vector<torchapi::Value> values;  // by ValueId
+  std::vector<PyObject*> objects;       // by ValueId: owned, for roots of sources
+  std::vector<PyObject*> held;          // owned
   torchapi::CallState calls;
 
   explicit RunStorage(size_t valueCount) : values(valueCount), objects(valueCount, nullptr) {}

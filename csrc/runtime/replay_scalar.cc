@@ -1,5 +1,5 @@
-// Scalar instructions: Python's semantics on 64-bit integers and doubles. Where Python would raise, or use more bits, the
-// trace is left and Python does it.
+// Scalar instructions: Python's semantics on 64-bit integers and doubles. Where Python would raise, or use
+// more bits, the trace is left and Python does it.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -60,15 +60,19 @@ void setBool(Value& out, bool b) {
   out.i = b ? 1 : 0;
 }
 
-// Python compares an int with a float exactly. x86's long double holds both without rounding; elsewhere it is checked.
-static_assert(std::numeric_limits<long double>::digits >= 64, "needs another comparison of int64 with double");
+// Python compares an int with a float exactly. x86's long double holds both without rounding; elsewhere it is
+// checked.
+static_assert(std::numeric_limits<long double>::digits >= 64,
+              "needs another comparison of int64 with double");
 
 template <typename Compare>
 bool compare(const Value& a, const Value& b, Compare&& holds) {
   if (isInteger(a) && isInteger(b)) {
     return holds(a.i, b.i);
   }
-  auto wide = [](const Value& v) { return isInteger(v) ? static_cast<long double>(v.i) : static_cast<long double>(v.f); };
+  auto wide = [](const Value& v) {
+    return isInteger(v) ? static_cast<long double>(v.i) : static_cast<long double>(v.f);
+  };
   return holds(wide(a), wide(b));
 }
 
@@ -211,7 +215,8 @@ bool runMetadata(Op op, const Value& tensor, const Value& dim, Value& out) {
   if (!isInteger(dim) || d < 0 || d >= rank) {
     return false;
   }
-  setInt(out, op == Op::kSize ? torchapi::tensorSize(tensor.tensor, d) : torchapi::tensorStride(tensor.tensor, d));
+  setInt(out,
+         op == Op::kSize ? torchapi::tensorSize(tensor.tensor, d) : torchapi::tensorStride(tensor.tensor, d));
   return true;
 }
 

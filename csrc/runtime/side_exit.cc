@@ -1,14 +1,14 @@
 #include "runtime/side_exit.h"
 
 #include "runtime/compiled_trace.h"
-#include "runtime/materialize.h"
 #include "support/check.h"
 
 namespace kintsugi::runtime {
 
 namespace {
 
-bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameState& state, FrameImage& image) {
+bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameState& state,
+                  FrameImage& image) {
   image.pc = state.pc;
   image.action = state.action;
   image.function = make.object(state.function);
@@ -30,12 +30,12 @@ bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameSta
 
 }  // namespace
 
-bool captureFrames(const Recording& recording, ir::StateId stateId, const torchapi::Value* values,
-                   PyObject* const* slots, std::vector<FrameImage>& images) {
+bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameImage>& images) {
+  const Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  Materializer make(recording, values, slots);
+  Materializer make(run);
   for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
     const ir::FrameState& state = trace.states[id];
     KINTSUGI_CHECK(state.rebuildable, "an exit through a snapshot that can't be rebuilt");

@@ -1,23 +1,20 @@
 // Leaves a trace through a snapshot: takes the frames' contents out of the run.
 //
-// All slots of all frames of a snapshot are made in one materialization, so that aliases between frames are kept. The
-// caller then drops the run's own values (the frames hold what they need) and hands the images to runFrames().
-// Ownership: the images own everything in them. Threads: GIL. Invalidation: none.
+// All slots of all frames of a snapshot are made in one materialization, so that aliases between frames are
+// kept. The caller then drops the run's own values (the frames hold what they need) and hands the images to
+// runFrames(). Ownership: the images own everything in them. Threads: GIL. Invalidation: none.
 #pragma once
 
 #include <vector>
 
 #include "ir/trace.h"
 #include "runtime/frame_rebuild.h"
-#include "torchapi/value.h"
+#include "runtime/materialize.h"
 
 namespace kintsugi::runtime {
 
-struct Recording;
-
-// Appends the frames of snapshot `state`, innermost first. A pending exception stays pending. False: an object could not
-// be made, and the exception that says so is pending instead.
-bool captureFrames(const Recording& recording, ir::StateId state, const torchapi::Value* values, PyObject* const* slots,
-                   std::vector<FrameImage>& images);
+// Appends the frames of snapshot `state`, innermost first. A pending exception stays pending. False: an
+// object could not be made, and the exception that says so is pending instead.
+bool captureFrames(const RunView& run, ir::StateId state, std::vector<FrameImage>& images);
 
 }  // namespace kintsugi::runtime

@@ -37,16 +37,16 @@ void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, _PyInterprete
 
 }  // namespace
 
-VisibleFrames::VisibleFrames(const Recording& recording, ir::StateId stateId, const torchapi::Value* values,
-                             PyObject* const* slots)
+VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId)
     : tstate_(PyThreadState_Get()) {
   cframe_.use_tracing = tstate_->cframe->use_tracing;
   cframe_.previous = tstate_->cframe;
   cframe_.current_frame = tstate_->cframe->current_frame;
   tstate_->cframe = &cframe_;
 
+  const Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
-  Materializer make(recording, values, slots);
+  Materializer make(run);
   std::vector<ir::StateId> chain;
   size_t size = 0;
   for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
@@ -65,7 +65,8 @@ VisibleFrames::VisibleFrames(const Recording& recording, ir::StateId stateId, co
     const ir::FrameState& state = trace.states[chain[k]];
     auto* code = reinterpret_cast<PyCodeObject*>(recording.consts[state.code].get());
     // The innermost frame is at its instruction, the others are behind theirs.
-    push(reinterpret_cast<PyFunctionObject*>(functions_[k].get()), code, k == 0 ? state.pc : state.pc - 1, next);
+    push(reinterpret_cast<PyFunctionObject*>(functions_[k].get()), code, k == 0 ? state.pc : state.pc - 1,
+         next);
     next += frameSize(code);
   }
 }

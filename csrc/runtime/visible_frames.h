@@ -1,12 +1,13 @@
-// While a step of a trace calls out, the program's frames are to be seen: by warnings (which file and line), by logging
-// (which function), by inspect and sys._getframe().
+// While a step of a trace calls out, the program's frames are to be seen: by warnings (which file and line),
+// by logging (which function), by inspect and sys._getframe().
 //
-// Idea: the frames of the step's snapshot are put on the thread's chain of frames, with code, function and position, but
-// without locals (nobody reads a caller's locals without being modelled). They are never evaluated. Frame objects that
-// somebody made of them and kept live on, as those of returned functions do.
+// Idea: the frames of the step's snapshot are put on the thread's chain of frames, with code, function and
+// position, but without locals (nobody reads a caller's locals without being modelled). They are never
+// evaluated. Frame objects that somebody made of them and kept live on, as those of returned functions do.
 //
-// Ownership: borrows code and functions from the run for as long as it lives; frame objects that survive get references of
-// their own. Threads: GIL; lives on the stack of the thread that runs the trace. Invalidation: gone with the step.
+// Ownership: borrows code and functions from the run for as long as it lives; frame objects that survive get
+// references of their own. Threads: GIL; lives on the stack of the thread that runs the trace. Invalidation:
+// gone with the step.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,7 @@ namespace kintsugi::runtime {
 class VisibleFrames {
  public:
   // Shows the frames of `state` (nothing for kNone). Leaves the exception state as it is.
-  VisibleFrames(const Recording& recording, ir::StateId state, const torchapi::Value* values, PyObject* const* slots);
+  VisibleFrames(const RunView& run, ir::StateId state);
   ~VisibleFrames();
   VisibleFrames(const VisibleFrames&) = delete;
   VisibleFrames& operator=(const VisibleFrames&) = delete;

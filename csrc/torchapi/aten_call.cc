@@ -13,7 +13,8 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// Keeps warnings until the GIL may be taken. torch's own handler does the same, but can't be asked whether it has any.
+// Keeps warnings until the GIL may be taken. torch's own handler does the same, but can't be asked whether it
+// has any.
 struct KeepingHandler final : c10::WarningHandler {
   std::vector<c10::Warning> kept;
   void process(const c10::Warning& warning) override { kept.push_back(warning); }
@@ -95,8 +96,8 @@ struct AtenCall::Impl {
 AtenCall::AtenCall(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AtenCall::~AtenCall() = default;
 
-std::unique_ptr<AtenCall> AtenCall::make(const ir::Trace& trace, uint32_t instruction, const ir::Liveness& liveness,
-                                         std::string& reason) {
+std::unique_ptr<AtenCall> AtenCall::make(const ir::Trace& trace, uint32_t instruction,
+                                         const ir::Liveness& liveness, std::string& reason) {
   const ir::Instruction& ins = trace.code[instruction];
   auto impl = std::make_unique<Impl>();
   const std::string& name = trace.opNames[ins.opName];
@@ -232,7 +233,8 @@ AtenCall::Status AtenCall::run(Value* values, CallState& state) const {
     stack.clear();
     return Status::kRaised;
   }
-  if (impl_->onlyTensor && stack.size() == 1 && stack[0].isTensor() && stack[0].toTensor().defined()) [[likely]] {
+  if (impl_->onlyTensor && stack.size() == 1 && stack[0].isTensor() && stack[0].toTensor().defined())
+      [[likely]] {
     const ir::ValueId id = impl_->slots[0].value;
     if (id != ir::kNone) {
       clear(values[id]);

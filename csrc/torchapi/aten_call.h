@@ -1,9 +1,10 @@
-// One `aten` instruction made executable: operator handle, constant arguments boxed once, the positions of the others.
+// One `aten` instruction made executable: operator handle, constant arguments boxed once, the positions of
+// the others.
 //
-// Ownership: an AtenCall owns its boxed constants and borrows nothing. A CallState is the scratch of one running trace.
-// Threads/GIL: an AtenCall is constant and may run on many threads, each with its own CallState; run() needs no GIL, and
-// must not hold it where other threads may need it to finish the kernel. deliver...() need the GIL.
-// Invalidation: none.
+// Ownership: an AtenCall owns its boxed constants and borrows nothing. A CallState is the scratch of one
+// running trace. Threads/GIL: an AtenCall is constant and may run on many threads, each with its own
+// CallState; run() needs no GIL, and must not hold it where other threads may need it to finish the kernel.
+// deliver...() need the GIL. Invalidation: none.
 #pragma once
 
 #include <memory>
@@ -45,8 +46,8 @@ class AtenCall {
   };
 
   // Null with a reason when the operator is unknown or the operands do not fit its schema.
-  static std::unique_ptr<AtenCall> make(const ir::Trace& trace, uint32_t instruction, const ir::Liveness& liveness,
-                                        std::string& reason);
+  static std::unique_ptr<AtenCall> make(const ir::Trace& trace, uint32_t instruction,
+                                        const ir::Liveness& liveness, std::string& reason);
   ~AtenCall();
 
   Status run(Value* values, CallState& state) const;

@@ -80,13 +80,15 @@ c10::IValue makeList(ArgClass cls, std::vector<c10::IValue> elements) {
         return e.isNone() ? std::optional<at::Tensor>() : std::optional<at::Tensor>(std::move(e).toTensor());
       });
     case ArgClass::kFloatList:
-      return fill(c10::List<double>(), [](c10::IValue& e) { return e.isInt() ? double(e.toInt()) : e.toDouble(); });
+      return fill(c10::List<double>(),
+                  [](c10::IValue& e) { return e.isInt() ? double(e.toInt()) : e.toDouble(); });
     case ArgClass::kBoolList:
       return fill(c10::List<bool>(), [](c10::IValue& e) { return e.toBool(); });
     case ArgClass::kScalarList:
       return fill(c10::List<c10::Scalar>(), [](c10::IValue& e) { return e.toScalar(); });
     default:
-      return fill(c10::List<int64_t>(), [](c10::IValue& e) { return e.isBool() ? int64_t(e.toBool()) : e.toInt(); });
+      return fill(c10::List<int64_t>(),
+                  [](c10::IValue& e) { return e.isBool() ? int64_t(e.toBool()) : e.toInt(); });
   }
 }
 

@@ -1,7 +1,7 @@
 // Inside torchapi only: the arguments of an `aten` instruction, lowered to what fills the boxed stack.
 //
-// Ownership: BoxedArgs owns its constants. Threads: constant after construction; push() may run on many threads.
-// GIL: not needed. Invalidation: none.
+// Ownership: BoxedArgs owns its constants. Threads: constant after construction; push() may run on many
+// threads. GIL: not needed. Invalidation: none.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -21,7 +21,8 @@ at::Tensor wrappedNumber(const c10::Scalar& number);
 class BoxedArgs {
  public:
   // False with a reason when an operand does not fit the schema.
-  bool lower(const ir::Trace& trace, const ir::Instruction& instruction, const OpSchema& schema, std::string& reason);
+  bool lower(const ir::Trace& trace, const ir::Instruction& instruction, const OpSchema& schema,
+             std::string& reason);
   void push(const Value* values, std::vector<c10::IValue>& stack) const;
   size_t size() const { return args_.size(); }
 

@@ -37,8 +37,9 @@ enum Flag : uint64_t {
 constexpr int kDtypeShift = 16;
 constexpr int kFunctionStateShift = 24;
 
-// torch.set_default_device() works through a function mode on the stack. The dispatcher sees the device that it fills
-// in, so such a mode does no harm; which device it is is part of the state. 0: the mode is not of this kind.
+// torch.set_default_device() works through a function mode on the stack. The dispatcher sees the device that
+// it fills in, so such a mode does no harm; which device it is is part of the state. 0: the mode is not of
+// this kind.
 uint64_t defaultDeviceOf(PyObject* mode) {
   static PyObject* moduleName = PyUnicode_InternFromString("torch.utils._device");
   pyapi::Ref<> module = pyapi::steal(PyImport_GetModule(moduleName));
@@ -57,7 +58,8 @@ uint64_t defaultDeviceOf(PyObject* mode) {
     return 0;
   }
   const c10::Device d = reinterpret_cast<THPDevice*>(device.get())->device;
-  return 0x10000u | static_cast<uint64_t>(static_cast<uint8_t>(d.type())) << 8 | static_cast<uint8_t>(d.index());
+  return 0x10000u | static_cast<uint64_t>(static_cast<uint8_t>(d.type())) << 8 |
+         static_cast<uint8_t>(d.index());
 }
 
 // Out of line: nearly always there is no mode.
@@ -73,8 +75,8 @@ uint64_t defaultDeviceOf(PyObject* mode) {
 }
 
 uint64_t autocastWord(DispatchKeySet excluded) {
-  // Autocast of a device is on when its key is not excluded, which is how torch itself keeps it. The dtypes decide
-  // nothing while it is off, but a program may ask for them.
+  // Autocast of a device is on when its key is not excluded, which is how torch itself keeps it. The dtypes
+  // decide nothing while it is off, but a program may ask for them.
   uint64_t word = static_cast<uint64_t>(at::autocast::get_autocast_dtype(c10::kCPU)) << 8 |
                   static_cast<uint64_t>(at::autocast::get_autocast_dtype(c10::kCUDA)) << 24;
   word |= excluded.has(DispatchKey::AutocastCPU) ? 0 : 0x1;
@@ -111,7 +113,8 @@ GlobalState GlobalState::current() {
   set(context.deterministicAlgorithmsWarnOnly(), kDeterministicWarnOnly);
   set(context.deterministicFillUninitializedMemory(), kDeterministicFill);
   flags |= static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << kDtypeShift;
-  flags |= static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::get_disabled_state()) << kFunctionStateShift;
+  flags |= static_cast<uint64_t>(at::impl::PythonTorchFunctionTLS::get_disabled_state())
+           << kFunctionStateShift;
   state.words[kFlags] = flags;
 
   state.words[kAutocast] = autocastWord(keys.excluded());
@@ -130,10 +133,10 @@ GlobalState GlobalState::current() {
 }
 
 bool GlobalState::recordable() const {
-  static const DispatchKeySet kRefused({DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchVmapMode,
-                                        DispatchKey::VmapMode, DispatchKey::Tracer, DispatchKey::Functionalize,
-                                        DispatchKey::PythonDispatcher, DispatchKey::PreDispatch,
-                                        DispatchKey::DeferredInit, DispatchKey::Python});
+  static const DispatchKeySet kRefused(
+      {DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchVmapMode, DispatchKey::VmapMode,
+       DispatchKey::Tracer, DispatchKey::Functionalize, DispatchKey::PythonDispatcher,
+       DispatchKey::PreDispatch, DispatchKey::DeferredInit, DispatchKey::Python});
   const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded]);
   const bool dispatchModes = ((words[kModes] >> 16) & 0xffff) != 0;
   return !included.has_any(kRefused) && !dispatchModes && (words[kFlags] & kUnsafeModes) == 0;
@@ -143,13 +146,14 @@ std::string GlobalState::describe() const {
   const uint64_t flags = words[kFlags];
   auto flag = [flags](Flag f) { return (flags & f) != 0 ? "on" : "off"; };
   std::string text = std::string("grad=") + flag(kGradMode) + " inference=" + flag(kInferenceMode);
-  text += std::string(" default_dtype=") + c10::toString(static_cast<c10::ScalarType>((flags >> kDtypeShift) & 0xff));
+  text += std::string(" default_dtype=") +
+          c10::toString(static_cast<c10::ScalarType>((flags >> kDtypeShift) & 0xff));
   text += std::string(" deterministic=") + flag(kDeterministic);
   const uint64_t autocast = words[kAutocast];
   for (const auto& [name, shift] : {std::pair{"cpu", 0}, std::pair{"cuda", 16}}) {
     if (((autocast >> shift) & 1) != 0) {
-      text += std::string(" autocast(") + name + ")=" +
-              c10::toString(static_cast<c10::ScalarType>((autocast >> (shift + 8)) & 0xff));
+      text += std::string(" autocast(") + name +
+              ")=" + c10::toString(static_cast<c10::ScalarType>((autocast >> (shift + 8)) & 0xff));
     }
   }
   if ((words[kModes] & 0xffff) != 0) {
@@ -158,7 +162,8 @@ std::string GlobalState::describe() const {
   if (((words[kModes] >> 16) & 0xffff) != 0) {
     text += " dispatch_modes=" + std::to_string((words[kModes] >> 16) & 0xffff);
   }
-  const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded] & ~c10::default_included_set.raw_repr());
+  const DispatchKeySet included(DispatchKeySet::RAW,
+                                words[kIncluded] & ~c10::default_included_set.raw_repr());
   if (!included.empty()) {
     text += " keys=" + c10::toString(included);
   }

@@ -48,8 +48,8 @@ bool isWrappedNumber(const at::Tensor& tensor) {
 
 // Its values are exactly those that a Scalar can hold.
 bool isNumberType(c10::ScalarType type) {
-  return c10::isIntegralType(type, true) || type == c10::kDouble || type == c10::kFloat || type == c10::kHalf ||
-         type == c10::kBFloat16;
+  return c10::isIntegralType(type, true) || type == c10::kDouble || type == c10::kFloat ||
+         type == c10::kHalf || type == c10::kBFloat16;
 }
 
 bool hasPyObject(const at::Tensor& tensor) {
@@ -98,7 +98,8 @@ bool OpDrain::isReadLater(const at::TensorImpl* impl, size_t index) const {
   bool read = false;
   for (size_t e = index + 1; e < log_.entries.size(); ++e) {
     for (size_t k = log_.entries[e].firstInput; k < log_.entries[e].firstOutput; ++k) {
-      forEachTensor(log_.values[k], [&](const at::Tensor& t) { read = read || t.unsafeGetTensorImpl() == impl; });
+      forEachTensor(log_.values[k],
+                    [&](const at::Tensor& t) { read = read || t.unsafeGetTensorImpl() == impl; });
     }
   }
   return read;
@@ -119,11 +120,11 @@ bool OpDrain::isHidden(size_t index) const {
     return false;
   }
   if (isFactory(entry)) {
-    // The bindings of factory functions call them below autograd. An `empty` that nobody works on is the user's own.
+    // The bindings of factory functions call them below autograd. An `empty` that nobody works on is the
+    // user's own.
     const bool makesEmpty = entry.op.operator_name().name.starts_with("aten::empty");
     const c10::IValue& output = log_.values[entry.firstOutput];
-    return makesEmpty &&
-           (!output.isTensor() || isReadLater(output.toTensor().unsafeGetTensorImpl(), index));
+    return makesEmpty && (!output.isTensor() || isReadLater(output.toTensor().unsafeGetTensorImpl(), index));
   }
   bool known = false;
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
@@ -188,7 +189,8 @@ bool OpDrain::checkInput(const c10::IValue& value, OpSchema::Arg arg) {
     case ArgClass::kDevice:
       return value.isDevice() || refuse(DrainResult::kUnsupported);
     case ArgClass::kIntList:
-      return value.isIntList() || (value.isList() && value.toListRef().empty()) || refuse(DrainResult::kUnsupported);
+      return value.isIntList() || (value.isList() && value.toListRef().empty()) ||
+             refuse(DrainResult::kUnsupported);
     case ArgClass::kFloatList:
       return value.isDoubleList() || refuse(DrainResult::kUnsupported);
     case ArgClass::kBoolList:
@@ -210,8 +212,9 @@ bool OpDrain::checkInput(const c10::IValue& value, OpSchema::Arg arg) {
 
 bool OpDrain::isTemporaryNumber(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return impl->dim() == 0 && impl->device().is_cpu() && !hasPyObject(tensor) && isNumberType(tensor.scalar_type()) &&
-         !tensor.requires_grad() && tensor.use_count() <= mentions_[impl];
+  return impl->dim() == 0 && impl->device().is_cpu() && !hasPyObject(tensor) &&
+         isNumberType(tensor.scalar_type()) && !tensor.requires_grad() &&
+         tensor.use_count() <= mentions_[impl];
 }
 
 bool OpDrain::checkTensor(const at::Tensor& tensor) {
@@ -309,8 +312,9 @@ ir::ValueId OpDrain::appendNumberTensor(const at::Tensor& tensor) {
   static const OpSchema* schema = findOpSchema("aten.scalar_tensor.default");
   const ir::Operand operands[] = {
       scalarOperand(c10::IValue(tensor.item())),
-      ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(tensor.scalar_type())), ir::Operand::none(),
-      ir::Operand::make(ir::OperandKind::kDevice, trace_.internString("cpu")), ir::Operand::none()};
+      ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(tensor.scalar_type())),
+      ir::Operand::none(), ir::Operand::make(ir::OperandKind::kDevice, trace_.internString("cpu")),
+      ir::Operand::none()};
   const ir::Type type = tensorType(tensor, true);
   const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
   trace_.code[index].opName = table_.opName(trace_, *schema);
@@ -472,7 +476,8 @@ void OpDrain::appendRequiresGrad(const OpLog::Entry& entry) {
   const ir::Type type = tensorType(tensor, true);
   const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
   trace_.code[index].opName = table_.opName(trace_, *schema);
-  table_.bind(tensor.unsafeGetTensorImpl(), infoOf(*tensor.unsafeGetTensorImpl()), trace_.code[index].firstResult, true);
+  table_.bind(tensor.unsafeGetTensorImpl(), infoOf(*tensor.unsafeGetTensorImpl()),
+              trace_.code[index].firstResult, true);
   ++result_.count;
 }
 

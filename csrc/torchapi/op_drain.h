@@ -1,7 +1,7 @@
 // Inside torchapi only: turns logged ATen calls into instructions of a trace.
 //
-// A log is converted as a whole or not at all: a first pass over it decides whether everything can be expressed, a second
-// one writes. Ownership: borrows the log, the table and the trace for one conversion.
+// A log is converted as a whole or not at all: a first pass over it decides whether everything can be
+// expressed, a second one writes. Ownership: borrows the log, the table and the trace for one conversion.
 // Threads: the recording one. GIL: held (tensors' Python objects are looked at). Invalidation: none.
 #pragma once
 
@@ -57,8 +57,8 @@ class OpDrain {
   ir::Trace& trace_;
   ir::StateId snap_;
   DrainResult result_;
-  std::unordered_set<const at::TensorImpl*> produced_;           // by calls already checked
-  std::unordered_map<const at::TensorImpl*, size_t> mentions_;   // references that the log itself holds
+  std::unordered_set<const at::TensorImpl*> produced_;          // by calls already checked
+  std::unordered_map<const at::TensorImpl*, size_t> mentions_;  // references that the log itself holds
   std::unordered_map<const at::TensorImpl*, ir::ValueId> numbers_;
   std::vector<ir::Type> types_;
 };

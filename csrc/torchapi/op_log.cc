@@ -26,7 +26,8 @@ using StackIterator = torch::jit::Stack::iterator;
 void appendWeak(OpLog& log, StackIterator first, StackIterator last) {
   for (; first != last; ++first) {
     if (first->isTensor() && first->toTensor().defined()) {
-      log.weakOutputs.push_back({log.values.size(), OpLog::WeakOutput::Weak(first->toTensor().getIntrusivePtr())});
+      log.weakOutputs.push_back(
+          {log.values.size(), OpLog::WeakOutput::Weak(first->toTensor().getIntrusivePtr())});
       log.values.emplace_back();
     } else {
       log.values.push_back(*first);

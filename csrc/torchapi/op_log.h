@@ -1,9 +1,10 @@
-// Inside torchapi only: the dispatcher fallback that writes down every ATen call of a thread while a log is active.
+// Inside torchapi only: the dispatcher fallback that writes down every ATen call of a thread while a log is
+// active.
 //
-// Ownership: an OpLog belongs to one OpRecorder; the thread's active log is borrowed. Threads: a log is only touched by
-// its own thread; calls from other threads (which may inherit the key through torch's thread-local state) find no active
-// log and are passed on. GIL: not needed.
-// Invalidation: references into `values` die at the next call that is logged.
+// Ownership: an OpLog belongs to one OpRecorder; the thread's active log is borrowed. Threads: a log is only
+// touched by its own thread; calls from other threads (which may inherit the key through torch's thread-local
+// state) find no active log and are passed on. GIL: not needed. Invalidation: references into `values` die at
+// the next call that is logged.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -13,7 +14,8 @@
 
 namespace kintsugi::torchapi {
 
-// Switched on in TLS while recording. It is above autograd, autocast and every wrapper but pre-dispatch tracing.
+// Switched on in TLS while recording. It is above autograd, autocast and every wrapper but pre-dispatch
+// tracing.
 inline constexpr c10::DispatchKey kRecorderKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 struct OpLog {

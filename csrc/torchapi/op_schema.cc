@@ -28,7 +28,8 @@ ArgClass elementClass(const c10::Type& element) {
       return ArgClass::kStringList;
     case c10::TypeKind::OptionalType: {
       const auto& inner = static_cast<const c10::OptionalType&>(element).getElementType();
-      return inner->kind() == c10::TypeKind::TensorType ? ArgClass::kOptionalTensorList : ArgClass::kUnsupported;
+      return inner->kind() == c10::TypeKind::TensorType ? ArgClass::kOptionalTensorList
+                                                        : ArgClass::kUnsupported;
     }
     default:
       return ArgClass::kUnsupported;
@@ -74,14 +75,26 @@ OpSchema::Arg classify(const c10::Type& type) {
   }
 }
 
-// Operators whose results have data-dependent sizes without a tag that says so: composites of tagged operators, and
-// out-variants, which inherit no tags.
+// Operators whose results have data-dependent sizes without a tag that says so: composites of tagged
+// operators, and out-variants, which inherit no tags.
 bool hasUntaggedDynamicShape(const std::string& name) {
   static const std::unordered_set<std::string> kBases = {
-      "aten.nonzero",        "aten.nonzero_numpy", "aten.argwhere",   "aten.masked_select",      "aten.unique_dim",
-      "aten.unique_consecutive", "aten.unique_dim_consecutive", "aten._unique", "aten._unique2", "aten.bincount",
-      "aten.one_hot",        "aten.linalg_lstsq",  "aten._pad_packed_sequence", "aten._pack_padded_sequence",
-      "aten.segment_reduce", "aten.from_file",
+      "aten.nonzero",
+      "aten.nonzero_numpy",
+      "aten.argwhere",
+      "aten.masked_select",
+      "aten.unique_dim",
+      "aten.unique_consecutive",
+      "aten.unique_dim_consecutive",
+      "aten._unique",
+      "aten._unique2",
+      "aten.bincount",
+      "aten.one_hot",
+      "aten.linalg_lstsq",
+      "aten._pad_packed_sequence",
+      "aten._pack_padded_sequence",
+      "aten.segment_reduce",
+      "aten.from_file",
   };
   static const std::unordered_set<std::string> kFull = {
       "aten.where.default",
@@ -96,8 +109,9 @@ bool hasUntaggedDynamicShape(const std::string& name) {
 // Operators that write to arguments which their schema does not mark.
 bool mutatesUnmarked(const std::string& name) {
   static const std::unordered_set<std::string> kNames = {
-      "aten.batch_norm.default",        "aten.instance_norm.default",     "aten.native_batch_norm.default",
-      "aten.cudnn_batch_norm.default",  "aten.miopen_batch_norm.default", "aten._batch_norm_impl_index.default",
+      "aten.batch_norm.default",           "aten.instance_norm.default",
+      "aten.native_batch_norm.default",    "aten.cudnn_batch_norm.default",
+      "aten.miopen_batch_norm.default",    "aten._batch_norm_impl_index.default",
       "aten.quantized_batch_norm.default",
   };
   return kNames.contains(name);
@@ -162,7 +176,8 @@ const OpSchema* findOpSchema(std::string_view name) {
   if (overload == "default") {
     overload.clear();
   }
-  const std::string base = std::string(name.substr(0, first)) + "::" + std::string(name.substr(first + 1, last - first - 1));
+  const std::string base =
+      std::string(name.substr(0, first)) + "::" + std::string(name.substr(first + 1, last - first - 1));
   const auto op = c10::Dispatcher::singleton().findSchema({base, overload});
   return op ? &opSchemaOf(*op) : nullptr;
 }

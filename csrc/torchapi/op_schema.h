@@ -1,8 +1,9 @@
-// Inside torchapi only: what the recorder and the executor know about one operator, worked out once from its schema.
+// Inside torchapi only: what the recorder and the executor know about one operator, worked out once from its
+// schema.
 //
-// Ownership: OpSchemas live as long as the process (operators are few); pointers to them never die. Threads: the table is
-// locked; an OpSchema is constant. GIL: not needed.
-// Invalidation: none. An operator that is deregistered (a custom library unloaded) must not be called again.
+// Ownership: OpSchemas live as long as the process (operators are few); pointers to them never die. Threads:
+// the table is locked; an OpSchema is constant. GIL: not needed. Invalidation: none. An operator that is
+// deregistered (a custom library unloaded) must not be called again.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -46,16 +47,17 @@ struct OpSchema {
   std::string name;  // aten.linear.default
   std::vector<Arg> args;
   std::vector<Arg> results;
-  bool mutates = false;       // writes to a tensor or draws random numbers
-  bool dynamicShape = false;  // the sizes of the results depend on the data
-  bool dynamicIfMask = false; // ... if an index is a mask
+  bool mutates = false;        // writes to a tensor or draws random numbers
+  bool dynamicShape = false;   // the sizes of the results depend on the data
+  bool dynamicIfMask = false;  // ... if an index is a mask
 
   explicit OpSchema(const c10::OperatorHandle& handle);
 };
 
 // The entry of an operator, made at the first request.
 const OpSchema& opSchemaOf(const c10::OperatorHandle& op);
-// By the name that the IR uses: namespace.name.overload, `default` for the empty overload. Null: no such operator.
+// By the name that the IR uses: namespace.name.overload, `default` for the empty overload. Null: no such
+// operator.
 const OpSchema* findOpSchema(std::string_view name);
 
 }  // namespace kintsugi::torchapi

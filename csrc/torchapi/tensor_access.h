@@ -1,4 +1,5 @@
-// Inside torchapi only: conversions between our opaque tensor pointers and at::Tensor, and metadata of a TensorImpl.
+// Inside torchapi only: conversions between our opaque tensor pointers and at::Tensor, and metadata of a
+// TensorImpl.
 //
 // Ownership: as each function says. Threads: as value.h. Invalidation: none.
 #pragma once

@@ -16,16 +16,15 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 // Tensors whose memory or dispatch is not that of a strided tensor with one storage.
-const DispatchKeySet kNotPlain = DispatchKeySet({DispatchKey::Sparse, DispatchKey::SparseCsr, DispatchKey::Quantized,
-                                                 DispatchKey::NestedTensor, DispatchKey::BatchedNestedTensor,
-                                                 DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
-                                                 DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper,
-                                                 DispatchKey::Batched, DispatchKey::Functionalize,
-                                                 DispatchKey::ZeroTensor, DispatchKey::MkldnnCPU});
+const DispatchKeySet kNotPlain = DispatchKeySet(
+    {DispatchKey::Sparse, DispatchKey::SparseCsr, DispatchKey::Quantized, DispatchKey::NestedTensor,
+     DispatchKey::BatchedNestedTensor, DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
+     DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper, DispatchKey::Batched,
+     DispatchKey::Functionalize, DispatchKey::ZeroTensor, DispatchKey::MkldnnCPU});
 
 bool isLeaf(const at::TensorImpl& impl) {
-  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(
-      const_cast<at::TensorImpl&>(impl).autograd_meta());
+  const auto* meta =
+      static_cast<const torch::autograd::AutogradMeta*>(const_cast<at::TensorImpl&>(impl).autograd_meta());
   return meta == nullptr || meta->grad_fn_ == nullptr;
 }
 
@@ -35,7 +34,18 @@ bool requiresGrad(const at::TensorImpl& impl) {
 }
 
 bool isPlain(const at::TensorImpl& impl) {
-  return !impl.key_set().has_any(kNotPlain) && impl.layout() == c10::kStrided && !impl.has_symbolic_sizes_strides();
+  return !impl.key_set().has_any(kNotPlain) && impl.layout() == c10::kStrided &&
+         !impl.has_symbolic_sizes_strides();
+}
+
+// Tensors without strides (sparse, quantized by channel, opaque) still have sizes; those of subclasses that
+// dispatch to Python, of nested tensors and of functorch wrappers are not ours to ask.
+bool hasPlainSizes(const at::TensorImpl& impl) {
+  static const DispatchKeySet kNoSizes({DispatchKey::NestedTensor, DispatchKey::BatchedNestedTensor,
+                                        DispatchKey::Python, DispatchKey::FuncTorchBatched,
+                                        DispatchKey::FuncTorchGradWrapper, DispatchKey::Batched,
+                                        DispatchKey::Functionalize});
+  return !impl.has_symbolic_sizes_strides() && !impl.key_set().has_any(kNoSizes);
 }
 
 bool isContiguous(const TensorInfo& info) {
@@ -60,7 +70,9 @@ bool isTensor(PyObject* object) {
          PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
-bool isExactTensorType(PyTypeObject* t) { return THPVariableClass != nullptr && THPVariable_CheckTypeExact(t); }
+bool isExactTensorType(PyTypeObject* t) {
+  return THPVariableClass != nullptr && THPVariable_CheckTypeExact(t);
+}
 
 const void* tensorImplOf(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
 
@@ -81,6 +93,8 @@ TensorInfo infoOf(const at::TensorImpl& impl) {
     info.sizes = impl.sizes().vec();
     info.strides = impl.strides().vec();
     info.storageOffset = impl.storage_offset();
+  } else if (hasPlainSizes(impl)) {
+    info.sizes = impl.sizes().vec();
   }
   return info;
 }
@@ -106,7 +120,10 @@ bool implMatches(const void* pointer, const TensorInfo& info, bool sizes) {
     return false;
   }
   if (!info.plain) {
-    return false;  // nothing was read that one could compare
+    // Where nothing was read, nothing can be compared, and the guard never holds.
+    return hasPlainSizes(impl) && static_cast<int8_t>(impl.layout()) == info.layout &&
+           (sizes ? impl.sizes() == c10::IntArrayRef(info.sizes)
+                  : impl.dim() == static_cast<int64_t>(info.sizes.size()));
   }
   if (impl.has_symbolic_sizes_strides() || static_cast<int8_t>(impl.layout()) != info.layout) {
     return false;
@@ -126,9 +143,11 @@ bool matches(PyObject* tensor, const TensorInfo& info, bool sizes) {
 ir::TensorMeta describe(const TensorInfo& info) {
   ir::TensorMeta meta;
   meta.dtype = ir::dtypeName(info.dtype);
-  meta.device = c10::Device(static_cast<c10::DeviceType>(info.deviceType), static_cast<c10::DeviceIndex>(info.deviceIndex)).str();
+  meta.device = c10::Device(static_cast<c10::DeviceType>(info.deviceType),
+                            static_cast<c10::DeviceIndex>(info.deviceIndex))
+                    .str();
   meta.sizes = info.sizes;
-  if (!isContiguous(info)) {
+  if (info.plain && !isContiguous(info)) {
     meta.strides = info.strides;
   }
   meta.requiresGrad = info.requiresGrad;

@@ -64,7 +64,8 @@ ir::MetaId TensorTable::internMeta(ir::Trace& trace, const TensorInfo& info) {
   const auto id = static_cast<ir::MetaId>(infos_.size());
   KINTSUGI_CHECK(trace.metas.size() == infos_.size(), "metadata numbers of trace and recorder differ");
   infos_.push_back(info);
-  // Not Trace::internMeta(), which would merge descriptions that read the same: the numbers must stay in step.
+  // Not Trace::internMeta(), which would merge descriptions that read the same: the numbers must stay in
+  // step.
   trace.metas.push_back(describe(info));
   infoIndex_.emplace(hash, id);
   return id;

@@ -1,8 +1,9 @@
-// Inside torchapi only: the tensors that a recording knows, by identity, and the metadata that it has numbered.
+// Inside torchapi only: the tensors that a recording knows, by identity, and the metadata that it has
+// numbered.
 //
-// Ownership: belongs to one OpRecorder. Holds a weak reference to each TensorImpl: its data may go, its address can't be
-// used again. Threads: only the recording one. GIL: not needed.
-// Invalidation: pointers from find() die at the next bind().
+// Ownership: belongs to one OpRecorder. Holds a weak reference to each TensorImpl: its data may go, its
+// address can't be used again. Threads: only the recording one. GIL: not needed. Invalidation: pointers from
+// find() die at the next bind().
 #pragma once
 
 #include <unordered_map>

@@ -1,10 +1,9 @@
 // Value: what a running trace holds for one SSA value: a tensor, a number or a Python object.
 //
-// Ownership: a plain tagged union, freed by hand, since the executor knows the last use of each. A tensor is one owned
-// reference to its TensorImpl, an object one owned reference to a PyObject.
-// Threads/GIL: tensors may be retained and released without the GIL (torch takes it where a Python object dies with
-// them); objects need it.
-// Invalidation: none.
+// Ownership: a plain tagged union, freed by hand, since the executor knows the last use of each. A tensor is
+// one owned reference to its TensorImpl, an object one owned reference to a PyObject. Threads/GIL: tensors
+// may be retained and released without the GIL (torch takes it where a Python object dies with them); objects
+// need it. Invalidation: none.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +43,8 @@ inline void clear(Value& value) {
 
 // The tensor of a THPVariable, retained.
 void* unpackTensor(PyObject* tensor);
-// A new reference to the Python object of a tensor (made if there is none yet). Null: a Python error is pending.
+// A new reference to the Python object of a tensor (made if there is none yet). Null: a Python error is
+// pending.
 PyObject* wrapTensor(void* impl);
 
 // Converts an object to a value of the wanted kind (a new reference or a copy). False: it is of another type.

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from . import _C
 from ._callable import CompiledFunction
 from ._module import CompiledModule, wrap_module
 
@@ -95,5 +94,8 @@ def assume_constant_result(fn: F) -> F:
 
 
 def is_compiling() -> bool:
-    """True while a call is being recorded, unless config.report_compiling is False."""
-    return _C.is_recording()
+    """True while a call is being recorded, unless config.report_compiling is False.
+
+    The same as torch.compiler.is_compiling(), which the recorder answers: inside a trace it is a constant.
+    """
+    return bool(torch.compiler.is_compiling())

@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import ast
 import linecache
+import os
 import random
+import signal
 import sys
 import time
 import types
@@ -353,7 +355,7 @@ def as_case(source: str, name: str, calls: int) -> harness.Case:
     return harness.Case(start, inputs, lambda call: {}, True, calls, None, None, False)
 
 
-def failure(source: str, name: str, calls: int = 5) -> str | None:
+def compare(source: str, name: str, calls: int) -> str | None:
     """What is different, or None."""
     try:
         case = as_case(source, name, calls)
@@ -363,7 +365,28 @@ def failure(source: str, name: str, calls: int = 5) -> str | None:
         harness.check(case)
     except AssertionError as error:
         return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
     return None
+
+
+def failure(source: str, name: str, calls: int = 5, seconds: int = 20) -> str | None:
+    """The same, found out in a child process: a crash or an endless loop is a difference like any other."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receive)
+        signal.alarm(seconds)
+        with os.fdopen(send, "w") as out:
+            out.write(compare(source, name, calls) or "")
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as answer:
+        text = answer.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return f"the process died: {signal.Signals(os.WTERMSIG(status)).name}"
+    return text or None
 
 
 def without(tree: ast.Module, number: int) -> ast.Module | None:
@@ -411,20 +434,25 @@ def hoisted(tree: ast.Module) -> Iterator[ast.Module]:
 
 
 def reduce(source: str, name: str, seconds: float = 30) -> str:
-    """The smallest program found in that time that still fails."""
+    """The smallest program found in that time that still fails in the same way."""
+    kind = (failure(source, name) or "")[:12]
+
+    def fails(text: str) -> bool:
+        return (failure(text, name, seconds=5) or "")[:12] == kind
+
     progress, end = True, time.monotonic() + seconds
     while progress and time.monotonic() < end:
         progress = False
         number = 0
         while (tree := without(ast.parse(source), number)) is not None and time.monotonic() < end:
             smaller = ast.unparse(tree) + "\n"
-            if smaller != source and failure(smaller, name):
+            if smaller != source and fails(smaller):
                 source, progress = smaller, True
             else:
                 number += 1
         for tree in hoisted(ast.parse(source)):
             smaller = ast.unparse(tree) + "\n"
-            if len(smaller) < len(source) and failure(smaller, name):
+            if len(smaller) < len(source) and fails(smaller):
                 source, progress = smaller, True
                 break
     return source

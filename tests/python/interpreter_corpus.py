@@ -212,7 +212,7 @@ def case_closures():
     except NameError as error:
         out.append(str(error))
     value = 1
-    reader = lambda: value
+    reader = lambda: value  # noqa: F821
     del value
     try:
         reader()
@@ -250,7 +250,7 @@ def case_locals():
     except UnboundLocalError as error:
         out.append(str(error))
     try:
-        del x
+        del x  # noqa: F821
     except UnboundLocalError as error:
         out.append(str(error))
     y = 3
@@ -658,7 +658,7 @@ def case_imports():
     out = [p.join("a", "b"), OrderedDict.__name__, deque([1]), tau_half, collections.abc.Sized.__name__]
     for program in ("from math import nope", "import nope_nope", "from . import x"):
         try:
-            exec(program, {"__name__": "m", "__package__": None})
+            exec(program, {"__name__": "m", "__package__": ""})
         except ImportError as error:
             out.append((type(error).__name__, error.name))
     return out

@@ -740,7 +740,8 @@ def test_recycled_addresses(where: str) -> None:
         assert not passes(program, o if where == "argument" else holder)
         o.x = 1
         assert passes(program, o if where == "argument" else holder)
-    assert hits > 0 or sys.flags.dev_mode
+    if hits == 0:
+        pytest.skip("the allocator does not use addresses again (a sanitizer)")
 
 
 def test_recycled_floats_in_a_list() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import dis
 import gc
 import inspect
+import itertools
 import signal
 import subprocess
 import sys
@@ -218,13 +219,13 @@ def test_no_leak(case):
         gc.collect()
         return sys.getallocatedblocks()
 
-    def growth():
-        rounds(3)
-        before = rounds(3)
-        return rounds(10) - before
+    def least_growth():
+        counts = [rounds(10) for _ in range(5)]
+        return min(after - before for before, after in itertools.pairwise(counts))
 
-    # CPython itself leaks a little in some of them.
-    assert interpreted(growth) < max(natively(growth), 0) + 100
+    # Caches grow now and then, and CPython leaks in some of these; a leak of ours shows as one more every round.
+    expected = natively(least_growth)
+    assert interpreted(least_growth) < max(expected, 0) + 10
 
 
 def test_objects_die_at_the_same_time():
@@ -559,3 +560,50 @@ def test_asyncio_program():
         return out
 
     assert interpreted(lambda: asyncio.run(main())) == [0, 2, 4, 6, 8]
+
+
+def test_torch_compile_works_beside_it():
+    torch = pytest.importorskip("torch")
+
+    def function(x):
+        return torch.relu(x) * 2 + 1
+
+    x = torch.arange(-3.0, 3.0)
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    compiled = torch.compile(function, backend=backend)
+    with _interpret_everything():
+        frames = _C._interpreted_frames()
+        assert torch.equal(compiled(x), function(x))
+        assert torch.equal(compiled(x), function(x))
+        assert _C._interpreted_frames() > frames
+    assert len(graphs) == 1
+    assert torch.equal(compiled(x), function(x))
+    frames = _C._interpreted_frames()
+    function(x)
+    assert _C._interpreted_frames() == frames
+
+
+def test_torch_module_trains_the_same():
+    torch = pytest.importorskip("torch")
+
+    def program():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(8, 2)
+        )
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(torch.randn(5, 4)), torch.arange(5) % 2)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    assert interpreted(program) == program()

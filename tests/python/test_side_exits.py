@@ -411,3 +411,128 @@ def test_warnings_and_callees_see_the_frames() -> None:
         assert frame.f_back.f_code is sys._getframe().f_code
         del frame
     assert seen[0] == seen[1] and seen[0][1]
+
+
+# --- exit stress: every guard of a recording fails in turn, and nothing may change ---------------------------------
+
+
+def accumulate(x: torch.Tensor) -> torch.Tensor:
+    total = 0
+    for i in range(3):
+        if x.sum() > i:
+            total += i
+        else:
+            x = x + 1
+    return x * total
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(4, 4)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        y = self.linear(x)
+        if y.mean() > 0:
+            y = y * 2
+        count = int((y > 0).sum().item())
+        with torch.no_grad():
+            if y.max() > count:
+                y = y + count
+        return self.clip(y, scale=2.0)
+
+    def clip(self, y: torch.Tensor, *, scale: float) -> torch.Tensor:
+        try:
+            if y.min() < 0:
+                raise ValueError("negative")
+            return y * scale
+        except ValueError:
+            return y - scale
+
+
+def closures(x: torch.Tensor) -> Any:
+    kept: list[torch.Tensor] = []
+
+    def inner(v: torch.Tensor) -> int:
+        if v.item() > 0:
+            kept.append(v)
+        return len(kept)
+
+    return [inner(v) for v in x], kept
+
+
+def aliases(x: torch.Tensor) -> Any:
+    a = [x, x + 1]
+    b = {"k": a}
+    if (x > 0).any():
+        a.append(x * 2)
+    return a, b, (b, a)
+
+
+def raising(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        if x.sum() > 0:
+            raise KeyError("positive")
+    return x
+
+
+def guard_indices(text: str) -> list[int]:
+    rows = [line.strip() for line in text[text.index("trace @") :].splitlines()[1:]]
+    instructions = [row for row in rows if re.match(r"(%\d|guard\.|effect\.|call|build|ret )", row)]
+    return [i for i, row in enumerate(instructions) if row.startswith("guard.")]
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and torch.equal(a, b) and a.requires_grad == b.requires_grad
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+def outcome(run: Callable[..., Any], x: torch.Tensor) -> Any:
+    try:
+        return run(x)
+    except Exception as error:
+        return type(error), str(error), [f.name for f in traceback.extract_tb(error.__traceback__)][1:]
+
+
+@pytest.mark.parametrize("make", [lambda: accumulate, Model, lambda: closures, lambda: aliases, lambda: raising])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_guard_may_fail(make: Callable[[], Any], seed: int) -> None:
+    import kintsugi
+
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(4, 4, generator=generator)[0 if make is not Model else slice(None)]
+    first = kintsugi.compile(make())
+    outcome(first, x)
+    traces = [guard_indices(text) for text in first._kintsugi_compiled.traces()]
+    for number, guards in enumerate(traces):
+        for index in guards:
+            model = make()
+            compiled, plain = kintsugi.compile(model), make()
+            inputs = [x, x, torch.randn(x.shape, generator=generator), x]
+            assert same(outcome(compiled, inputs[0]), outcome(plain, inputs[0]))
+            compiled._kintsugi_compiled._force_exit(number, index)
+            for value in inputs[1:]:
+                got, want = outcome(compiled, value), outcome(plain, value)
+                assert same(got, want), (index, got, want)
+            assert getattr(model, "calls", 0) == getattr(plain, "calls", 0)
+
+
+def test_result_of_a_step_in_the_snapshot_of_its_failed_guards() -> None:
+    import kintsugi
+
+    def other_object(x: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(3)
+        return x + torch.rand(2, generator=generator)
+
+    compiled = kintsugi.compile(other_object)
+    x = torch.ones(2)
+    for _ in range(4):
+        assert torch.equal(compiled(x), other_object(x))

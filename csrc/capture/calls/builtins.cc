@@ -27,7 +27,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
     return flow;
   }
   Shadow shadow = ctx.shadows[0];
-  if (shadow.isValue()) return knownModel(ctx, result);
+  if (shadow.isValue() || ctx.rec.isDirty(o)) return knownModel(ctx, result);
   bool view = shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView;
   if (view) {
     Virtual& v = ctx.rec.virtualOf(shadow);
@@ -77,7 +77,18 @@ Flow getattrLike(CallContext& ctx, Shadow& result, bool has) {
   PyObject* o = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
   if (!PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(nameShadow, ctx.args[1])) return opaqueModel(ctx, result);
-  AttributePlan plan = planAttribute(ctx.rec, shadow, o, ctx.args[1]);
+  (void)o;
+  return readByPlan(ctx, planAttribute(ctx.rec, shadow, ctx.args[0], ctx.args[1]), has, result);
+}
+
+Flow getattrModel(CallContext& ctx, Shadow& result) { return getattrLike(ctx, result, false); }
+Flow hasattrModel(CallContext& ctx, Shadow& result) { return getattrLike(ctx, result, true); }
+
+}  // namespace
+
+Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) {
+  PyObject* o = ctx.args[0];
+  Shadow shadow = ctx.shadows[0];
   if (!ctx.rec.live()) return run(ctx);
   if (plan.how == AttributePlan::kTorch) {
     if (has) {
@@ -130,8 +141,7 @@ Flow getattrLike(CallContext& ctx, Shadow& result, bool has) {
   return flow;
 }
 
-Flow getattrModel(CallContext& ctx, Shadow& result) { return getattrLike(ctx, result, false); }
-Flow hasattrModel(CallContext& ctx, Shadow& result) { return getattrLike(ctx, result, true); }
+namespace {
 
 Flow callableModel(CallContext& ctx, Shadow& result) {
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
@@ -256,6 +266,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   size_t count = kind == VirtualKind::kEnumerate ? 1 : ctx.positional;
   int64_t start = 0;
   bool ok = ctx.positional >= count;
+  size_t python = ctx.total();  // the argument whose __iter__ is Python
   if (kind == VirtualKind::kEnumerate && ctx.total() == 2) {
     Shadow s = ctx.shadows[1];
     ok = PyLong_CheckExact(ctx.args[1]) && ctx.rec.pin(s, ctx.args[1]);
@@ -264,6 +275,18 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     ok = ok && ctx.kwnames == nullptr;
   }
   for (size_t i = first; ok && i < count; ++i) {
+    PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[i]), "__iter__");
+    if (hook != nullptr && PyFunction_Check(hook) && python == ctx.total()) {
+      python = parts.size();
+      parts.push_back(Shadow::null());
+      objects.emplace_back();
+      PendingFrame pending = ctx.rec.methodFrame(hook, ctx.shadows[i], ctx.args[i]);
+      ctx.rec.guardType(ctx.shadows[i], ctx.args[i]);
+      ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[i]));
+      pending.rebuildable = false;
+      ctx.rec.expectFrame(std::move(pending));
+      continue;
+    }
     auto inner = innerIterator(ctx, i);
     ok = inner.has_value();
     if (!ok) break;
@@ -271,10 +294,17 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     objects.push_back(pyapi::newRef(ctx.rec.virtualOf(*inner).object.get()));
   }
   if (!ok) {
-    ctx.rec.abort(diag::Code::KTG0101, {Py_TYPE(ctx.callable)->tp_name});
+    ctx.rec.abort(diag::Code::KTG0101, {reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name});
     return run(ctx);
   }
+  size_t total = ctx.total();
   Flow flow = runVirtual(ctx, kind, result);
+  if (flow == Flow::kNext && ctx.rec.live() && python != total) {
+    Shadow inner = ctx.rec.returned();
+    if (!inner.isVirtual()) ctx.rec.abort(diag::Code::KTG0101, {"__iter__"});
+    parts[python] = inner;
+    if (inner.isVirtual()) objects[python] = ctx.rec.virtualOf(inner).object.clone();
+  }
   if (flow == Flow::kNext && ctx.rec.live()) {
     Virtual& v = ctx.rec.virtualOf(result);
     v.parts = std::move(parts);

@@ -35,6 +35,8 @@ Flow opaqueModel(CallContext& ctx, Shadow& result);      // an opaque step
 Flow torchModel(CallContext& ctx, Shadow& result);       // its dispatcher calls are recorded
 Flow torchMetaModel(CallContext& ctx, Shadow& result);   // reads tensor metadata
 
+struct AttributePlan;
+Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result);  // getattr and the like
 Flow iterableObject(CallContext& ctx, Shadow& result);   // list(x), tuple(x) of an object with a Python __iter__
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 

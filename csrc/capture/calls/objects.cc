@@ -19,8 +19,10 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow objectGetattributeModel(CallContext& ctx, Shadow& result) {
-  if (PyObject_GenericGetAttr == Py_TYPE(ctx.args[0])->tp_getattro) return modelOf(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"))(ctx, result);
-  return opaqueModel(ctx, result);
+  Shadow name = ctx.shadows[1];
+  if (!PyUnicode_CheckExact(ctx.args[1]) || ctx.shadows[0].isValue()) return opaqueModel(ctx, result);
+  if (!ctx.rec.pin(name, ctx.args[1])) return run(ctx);
+  return readByPlan(ctx, planGeneric(ctx.rec, ctx.shadows[0], ctx.args[0], ctx.args[1]), false, result);
 }
 
 Flow objectInitModel(CallContext& ctx, Shadow& result) {
@@ -58,7 +60,19 @@ Flow valueTypeModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// Keeps its argument: a dict made here must be one object for the variable and for us.
+Flow keepModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow s = ctx.shadows[i];
+    if (s.isVirtual() && !ctx.rec.escape(s, ctx.args[i])) return run(ctx);
+  }
+  return knownModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
+    {"contextvars.ContextVar.set", keepModel},
+    {"contextvars.ContextVar.get", keepModel},
+    {"contextvars.ContextVar.reset", keepModel},
     {"builtins.object.__setattr__", objectSetattrModel},
     {"builtins.object.__getattribute__", objectGetattributeModel},
     {"builtins.object.__init__", objectInitModel},

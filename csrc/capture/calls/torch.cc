@@ -144,8 +144,10 @@ bool classify(PyObject* callable) {
   }
   if (PyCFunction_Check(callable)) {
     PyObject* self = PyCFunction_GET_SELF(callable);
-    if (self != nullptr && PyType_Check(self)) {
-      return startsWith(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch._C._VariableFunctions");
+    if (self == nullptr) {  // torch.relu and its like are static methods of a class without a public name
+      pyapi::Ref<> owner = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
+      PyErr_Clear();
+      return startsWith(textOf(owner.get()), "_VariableFunctionsClass.");
     }
     pyapi::Ref<> module = pyapi::steal(PyObject_GetAttrString(callable, "__module__"));
     PyErr_Clear();

@@ -197,13 +197,47 @@ bool isExceptionType(PyObject* type) {
   return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
 }
 
+// A class with both __new__ and __init__ in Python: two frames, one after the other.
+Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  rec.pinFunction(make);
+  rec.pinFunction(init);
+  Call second = {init, Shadow::constant(), call.args, call.shadows, call.positional, call.kwnames, {}};
+  second.prepend(nullptr, Shadow::null());
+  call.prepend(call.callable, Shadow::constant());
+  call.callable = make;
+  call.shadow = Shadow::constant();
+  PendingFrame first = pendingFor(call);
+  first.rebuildable = false;
+  PendingFrame next = pendingFor(second);
+  next.selfIsNew = true;
+  next.site = rec.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
+  rec.expectFrame(std::move(first));
+  rec.expectThen(std::move(next));
+  Flow flow = rec.execute(ctx.act, ctx.instr);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  auto known = rec.knownObject(ctx.act.peek(1));
+  if (!known) rec.abort(diag::Code::KTG0302, {Py_TYPE(ctx.act.peek(1))->tp_name});
+  result = known.value_or(Shadow::constant());
+  return flow;
+}
+
 // cls(...): an instance made in the trace, with __init__ (or __new__) as a frame where it is Python.
 Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   auto* type = reinterpret_cast<PyTypeObject*>(call.callable);
   if (isExceptionType(call.callable)) {
+    std::vector<Shadow> parts = call.shadows;
+    std::vector<pyapi::Ref<>> objects;
+    for (PyObject* arg : call.args) objects.push_back(pyapi::newRef(arg));
+    bool simple = call.kwnames == nullptr && !PyFunction_Check(Recorder::specialMethod(type, "__init__"));
     Recorder::Paused paused(rec);
-    return runVirtual(ctx, VirtualKind::kOpaque, result);
+    Flow flow = runVirtual(ctx, simple ? VirtualKind::kException : VirtualKind::kOpaque, result);
+    if (flow == Flow::kNext && rec.live()) {
+      rec.virtualOf(result).parts = std::move(parts);
+      rec.virtualOf(result).partObjects = std::move(objects);
+    }
+    return flow;
   }
   PyObject* init = Recorder::specialMethod(type, "__init__");
   PyObject* make = Recorder::specialMethod(type, "__new__");
@@ -218,7 +252,8 @@ Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
   if (make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type) {
     pyapi::Ref<> function = pyapi::steal(Py_TYPE(make)->tp_descr_get(make, nullptr, call.callable));
     bool ownInit = init != nullptr && PyFunction_Check(init);
-    if (!function || !PyFunction_Check(function.get()) || ownInit) return opaque(call, ctx, diag::Code::KTG0101, result);
+    if (!function || !PyFunction_Check(function.get())) return opaque(call, ctx, diag::Code::KTG0101, result);
+    if (ownInit) return twoStepCall(call, ctx, function.get(), init, result);
     call.prepend(call.callable, Shadow::constant());
     call.callable = function.get();
     call.shadow = Shadow::constant();

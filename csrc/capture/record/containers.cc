@@ -202,6 +202,7 @@ Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   PyObject* index = act.peek(1);
   Shadow shadow = f.top(2);
   Py_ssize_t n = Py_SIZE(sequence.get());
+  if (rec.isDirty(sequence.get())) return operatorStep(rec, f, act, in, "getitem", 2, true);
   if (PyLong_Check(index)) {
     if (!rec.pin(f.top(1), index)) return rec.execute(act, in);
     Py_ssize_t at = PyLong_AsSsize_t(index);
@@ -307,7 +308,12 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2);
-  bool ok = PyDict_Check(container) && rec.plainDict(container) && rec.tryPinDeep(f.top(1), key) &&
+  if (rec.deleteElements(f.top(2), container, f.top(1), key)) {
+    Flow flow = rec.execute(act, in);
+    if (flow == Flow::kNext) f.drop(2);
+    return flow;
+  }
+  bool ok = rec.live() && PyDict_Check(container) && rec.plainDict(container) && rec.tryPinDeep(f.top(1), key) &&
             rec.deleteItem(f.top(2), container, key);
   if (!ok) rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
   Flow flow = rec.execute(act, in);

@@ -66,6 +66,16 @@ Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
   if (torchapi::isTensor(object)) return rec.torchSequence(act, in, n);
+  bool generator = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator;
+  if (generator) {
+    rec.expectItems(shadow);
+    Flow flow = rec.execute(act, in);
+    std::vector<Shadow> items = rec.takeItems();
+    if (flow != Flow::kNext || !rec.live()) return flow;
+    f.drop(1);
+    for (size_t i = items.size(); i-- > 0;) f.push(items[i]);
+    return flow;
+  }
   auto parts = shadow.isValue() ? std::nullopt : rec.iterated(shadow, object);
   if (!parts) {
     rec.abort(diag::Code::KTG0101, {"unpacking"});

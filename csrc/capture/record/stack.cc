@@ -199,7 +199,7 @@ void registerStackRecords(RecordTable& t) {
   t[PUSH_NULL] = pushNull;
   t[COPY] = copy;
   t[SWAP] = swap;
-  t[LOAD_CONST] = t[LOAD_ASSERTION_ERROR] = loadConst;
+  t[LOAD_CONST] = t[LOAD_ASSERTION_ERROR] = t[LOAD_BUILD_CLASS] = loadConst;
   t[LOAD_FAST] = loadFast;
   t[STORE_FAST] = storeFast;
   t[DELETE_FAST] = deleteFast;
