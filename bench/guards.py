@@ -1,7 +1,7 @@
 """What the guards of whole models cost: `python -m bench.guards` prints one JSON object a model.
 
-The guards are those of a recording that reads every module, parameter and hook dict of the tree. `hot_ns`: checks back to
-back; `cold_ns`: with a megabyte of other memory read before each, as a model's own run would.
+The guards are those of a recording that reads every module, parameter and hook dict of the tree. `hot_ns`: checks
+back to back; `cold_ns`: with a megabyte of other memory read before each, as a model's own run would.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "python"))
 
-import guard_trees  # noqa: E402
+import guard_trees
 
 MEGABYTE = 1 << 20
 

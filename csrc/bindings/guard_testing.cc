@@ -51,7 +51,9 @@ uint8_t indexOf(const char* const (&names)[N], const std::string& name) {
 class TestProgram {
  public:
   explicit TestProgram(std::unique_ptr<Recording> recording)
-      : recording_(std::move(recording)), program_(*recording_), slots_(recording_->document.sources.nodes.size()) {}
+      : recording_(std::move(recording)),
+        program_(*recording_),
+        slots_(recording_->document.sources.nodes.size()) {}
 
   // The resolved objects, or None. Block > 0 goes on from the slots of the last check.
   nb::object check(nb::tuple args, guard::BlockId block, nb::list values) {
@@ -77,7 +79,8 @@ class TestProgram {
   }
 
   std::tuple<int64_t, std::string, std::string> explain(nb::tuple args, guard::BlockId block) {
-    const runtime::GuardFailure failure = program_.explainFailure(block, argsOf(args), nullptr, slots_.data());
+    const runtime::GuardFailure failure =
+        program_.explainFailure(block, argsOf(args), nullptr, slots_.data());
     const int64_t index = failure.guard == ir::kNone ? -1 : static_cast<int64_t>(failure.guard);
     return {index, failure.expected, failure.seen};
   }
@@ -202,8 +205,8 @@ class TestCache {
 
 class GuardBuilder {
  public:
-  ir::SourceId source(const std::string& kind, std::optional<ir::SourceId> parent, nb::object key, int64_t index,
-                      guard::BlockId block) {
+  ir::SourceId source(const std::string& kind, std::optional<ir::SourceId> parent, nb::object key,
+                      int64_t index, guard::BlockId block) {
     guard::SourceNode node;
     node.kind = static_cast<guard::SourceKind>(indexOf(kSourceNames, kind));
     node.parent = parent.value_or(ir::kNone);
@@ -238,13 +241,14 @@ class GuardBuilder {
     if (number == infos.size()) {
       infos.push_back(std::move(info));
     }
-    guard(sizes ? "tensor" : "tensorrank", source, missing(), static_cast<int64_t>(number), std::nullopt, block);
+    guard(sizes ? "tensor" : "tensorrank", source, missing(), static_cast<int64_t>(number), std::nullopt,
+          block);
   }
 
   void globalState(guard::BlockId block) {
     recording_->globalStates.push_back(torchapi::GlobalState::current());
-    guard("globalstate", std::nullopt, missing(), static_cast<int64_t>(recording_->globalStates.size()) - 1, std::nullopt,
-          block);
+    guard("globalstate", std::nullopt, missing(), static_cast<int64_t>(recording_->globalStates.size()) - 1,
+          std::nullopt, block);
   }
 
   std::unique_ptr<TestProgram> build() {
@@ -312,7 +316,8 @@ void bindCache(nb::module_& m) {
 void bindGuardTesting(nb::module_& module) {
   nb::module_ m = module.def_submodule("guard_testing", "Builds guard programs by hand; for tests.");
   nb::class_<TestProgram>(m, "GuardProgram")
-      .def("check", &TestProgram::check, nb::arg("args"), nb::arg("block") = 0, nb::arg("values") = nb::list())
+      .def("check", &TestProgram::check, nb::arg("args"), nb::arg("block") = 0,
+           nb::arg("values") = nb::list())
       .def("explain", &TestProgram::explain, nb::arg("args"), nb::arg("block") = 0)
       .def("bench", &TestProgram::bench, nb::arg("args"), nb::arg("checks") = 1000, nb::arg("rounds") = 11)
       .def("bench_cold", &TestProgram::benchCold, nb::arg("args"), nb::arg("bytes"), nb::arg("rounds") = 101)
@@ -326,14 +331,14 @@ void bindGuardTesting(nb::module_& module) {
       .def("source", &GuardBuilder::source, nb::arg("kind"), nb::arg("parent") = nb::none(),
            nb::arg("key").none() = GuardBuilder::missing(), nb::arg("index") = 0, nb::arg("block") = 0)
       .def("guard", &GuardBuilder::guard, nb::arg("kind"), nb::arg("source") = nb::none(),
-           nb::arg("key").none() = GuardBuilder::missing(), nb::arg("number") = 0, nb::arg("other") = nb::none(),
-           nb::arg("block") = 0)
+           nb::arg("key").none() = GuardBuilder::missing(), nb::arg("number") = 0,
+           nb::arg("other") = nb::none(), nb::arg("block") = 0)
       .def("tensor", &GuardBuilder::tensor, nb::arg("source"), nb::arg("tensor"), nb::arg("sizes") = true,
            nb::arg("block") = 0)
       .def("global_state", &GuardBuilder::globalState, nb::arg("block") = 0)
       .def("build", &GuardBuilder::build)
-      .def("build_into", &GuardBuilder::buildInto, nb::arg("cache"), nb::arg("name"), nb::arg("arg_count") = 1,
-           nb::arg("kwnames") = nb::tuple());
+      .def("build_into", &GuardBuilder::buildInto, nb::arg("cache"), nb::arg("name"),
+           nb::arg("arg_count") = 1, nb::arg("kwnames") = nb::tuple());
   bindCache(m);
 }
 

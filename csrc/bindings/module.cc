@@ -1,4 +1,5 @@
 // The extension module `kintsugi._C`: what the Python package needs of the core, and nothing else.
+#define PY_SSIZE_T_CLEAN
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

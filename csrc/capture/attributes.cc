@@ -125,6 +125,29 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
   return std::nullopt;
 }
 
+// The dict of an instance made here: a virtual dict that shares the instance's entries.
+AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (rec.virtualOf(shadow).kind != VirtualKind::kInstance || rec.virtualOf(shadow).value != ir::kNone) {
+    return simple(AttributePlan::kStep);
+  }
+  pyapi::Ref<> dict = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) {
+    PyErr_Clear();
+    return simple(AttributePlan::kStep);
+  }
+  if (auto known = rec.knownObject(dict.get())) {
+    AttributePlan plan = simple(AttributePlan::kKnown);
+    plan.shadow = *known;
+    return plan;
+  }
+  Shadow result = rec.newVirtual(VirtualKind::kDict, dict.get());
+  rec.virtualOf(result).entries = rec.virtualOf(shadow).attrs.clone();
+  rec.virtualOf(result).shared = true;
+  AttributePlan plan = simple(AttributePlan::kKnown);
+  plan.shadow = result;
+  return plan;
+}
+
 AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d) {
   if (Py_TYPE(d) == &PyProperty_Type) {
     PyObject* getter = reinterpret_cast<PyObject**>(d)[2];  // propertyobject: PyObject_HEAD, prop_get
@@ -150,6 +173,7 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
   if (Py_TYPE(d) == &PyGetSetDescr_Type) {
     std::string_view n = text(name);
     if (n == "__class__") return known(Shadow::constant());
+    if (n == "__dict__" && shadow.isVirtual()) return planVirtualDict(rec, shadow, object);
     PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? _PyObject_GetDictPtr(object) : nullptr;
     if (slot != nullptr && *slot != nullptr) {
       return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));

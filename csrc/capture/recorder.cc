@@ -45,6 +45,13 @@ diag::SourceLoc Recorder::here() const {
 void Recorder::abort(diag::Code code, std::vector<std::string> args) {
   if (!live_) return;
   live_ = false;
+  if (getenv("KTG_DEBUG_ABORT")) {
+    fprintf(stderr, "ABORT KTG%04d", int(code));
+    for (auto& a : args) fprintf(stderr, " [%s]", a.c_str());
+    fprintf(stderr, "\n");
+    for (ShadowFrame* f = current_; f; f = f->caller) fprintf(stderr, "   %s:%d %s\n", PyUnicode_AsUTF8(f->code->co_filename), pyapi::lineAt(f->code, f->act ? pyapi::prevInstrIndex(f->act->frame) : 0), PyUnicode_AsUTF8(f->code->co_qualname));
+    for (auto& b : breaks_) fprintf(stderr, "   break: %s\n", b.format().c_str());
+  }
   aborted_ = diag::Diagnostic(code, std::move(args), here());
   abortedIn_ = current_ && current_->caller ? reinterpret_cast<PyObject*>(current_->code) : nullptr;
   ops_.discard();
@@ -324,6 +331,13 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   PyObject* exception = act.peek(1);
   auto known = knownObject(exception);
   frame->push(known ? *known : caughtException(exception));
+}
+
+Shadow Recorder::frameResult(PyObject* object) {
+  if (!newGenerator_) return returned_;
+  Shadow result = newVirtual(VirtualKind::kGenerator, object);
+  virtualOf(result).frame = std::move(newGenerator_);
+  return result;
 }
 
 // An exception that C code raised, for reasons that are guarded: made again from its arguments.

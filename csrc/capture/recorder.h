@@ -255,6 +255,8 @@ class Recorder final : public StepObserver {
   void expectThen(PendingFrame next) { afterPending_ = std::make_unique<PendingFrame>(std::move(next)); }
   bool pendingUsed() const { return !pending_.active; }
   Shadow returned() const { return returned_; }
+  // The shadow of what the expected frame gave: its result, or the generator object if it is a generator function.
+  Shadow frameResult(PyObject* object);
   Shadow newInstance() const { return newInstance_; }
   void setReturned(Shadow shadow) { returned_ = shadow; }
   bool isOpaqueCode(PyObject* code) const { return options_.opaqueCodes && options_.opaqueCodes->contains(code); }

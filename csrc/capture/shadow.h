@@ -78,6 +78,7 @@ struct Virtual {
   ir::ValueId value = ir::kNone;     // where it was built, once it has escaped
   ir::RecipeId recipe = ir::kNone;   // cached, valid in `recipeEpoch`
   uint64_t recipeEpoch = 0;
+  bool shared = false;  // the dict of an instance: not an object of its own
   bool building = false;  // its recipe is being made
   bool frozen = false;  // the cached recipe is final: immutable, made of final parts
 };

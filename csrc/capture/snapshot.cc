@@ -214,7 +214,7 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyList_GET_ITEM(object, i));
       return list.ok;
     case VirtualKind::kDict:
-      if (!PyDict_CheckExact(object) || PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get())) return false;
+      if (v.shared || !PyDict_CheckExact(object) || PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get())) return false;
       recipe.kind = RecipeKind::kDict;
       list.dict(v.entries.get(), object);
       return list.ok;

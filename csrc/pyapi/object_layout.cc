@@ -10,7 +10,8 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// The head of Objects/odictobject.c's private struct. A test moves a key and checks that the state word changed.
+// The head of Objects/odictobject.c's private struct. A test moves a key and checks that the state word
+// changed.
 struct OrderedDictHead {
   PyDictObject dict;
   void* first;
@@ -80,7 +81,8 @@ bool ensureTypeVersion(PyTypeObject* type) {
   if (type->tp_version_tag != 0) {
     return true;
   }
-  // A look-up assigns versions to the type and its bases. Any cacheable name will do; every type has this one.
+  // A look-up assigns versions to the type and its bases. Any cacheable name will do; every type has this
+  // one.
   Ref<> name = steal(PyUnicode_InternFromString("__class__"));
   if (name) {
     _PyType_Lookup(type, name.get());
@@ -177,7 +179,8 @@ PyObject** partialField(PyObject* object, int64_t index) {
   if (layout.type == nullptr || index < 0 || index > 2 || !PyObject_TypeCheck(object, layout.type)) {
     return nullptr;
   }
-  return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + layout.offsets[static_cast<size_t>(index)]);
+  return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) +
+                                      layout.offsets[static_cast<size_t>(index)]);
 }
 
 const Word* lengthWord(PyObject* object) {

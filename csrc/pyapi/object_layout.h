@@ -1,8 +1,10 @@
-// Where CPython 3.11 keeps the state that guards depend on, as addresses of eight-byte words: dict and type versions,
-// instance dict slots, members, container sizes. Reading the same word again tells whether that state has changed.
+// Where CPython 3.11 keeps the state that guards depend on, as addresses of eight-byte words: dict and type
+// versions, instance dict slots, members, container sizes. Reading the same word again tells whether that
+// state has changed.
 //
-// Nothing here runs Python code or leaves an exception pending. Ownership: everything is borrowed; a word lives as long
-// as the object that it belongs to. Threads: the GIL is needed everywhere. Invalidation: none beyond the object's death.
+// Nothing here runs Python code or leaves an exception pending. Ownership: everything is borrowed; a word
+// lives as long as the object that it belongs to. Threads: the GIL is needed everywhere. Invalidation: none
+// beyond the object's death.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +25,21 @@ inline const Word* typeWord(PyObject* object) { return wordAt(&object->ob_type);
 inline const Word* dictVersionWord(PyObject* dict) {
   return wordAt(&reinterpret_cast<PyDictObject*>(dict)->ma_version_tag);
 }
-inline const Word* dictSizeWord(PyObject* dict) { return wordAt(&reinterpret_cast<PyDictObject*>(dict)->ma_used); }
+inline const Word* dictSizeWord(PyObject* dict) {
+  return wordAt(&reinterpret_cast<PyDictObject*>(dict)->ma_used);
+}
 
-// Changes whenever the order of an OrderedDict changes (the dict version does not). Null: an ordinary dict, whose order
-// is that of its entries.
+// Changes whenever the order of an OrderedDict changes (the dict version does not). Null: an ordinary dict,
+// whose order is that of its entries.
 const Word* dictOrderWord(PyObject* dict);
 
-// The version of everything that attribute look-up on the type sees; 0 after a change until the next look-up. The four
-// bytes after the tag are padding, which nobody writes.
+// The version of everything that attribute look-up on the type sees; 0 after a change until the next look-up.
+// The four bytes after the tag are padding, which nobody writes.
 inline const Word* typeVersionWord(PyTypeObject* type) { return wordAt(&type->tp_version_tag); }
 // Gives the type a version if it has none. False: it can't have one.
 bool ensureTypeVersion(PyTypeObject* type);
-// No `__class__` assignment can turn an instance of this type into one of another type, or the other way round.
+// No `__class__` assignment can turn an instance of this type into one of another type, or the other way
+// round.
 bool hasFixedInstances(PyTypeObject* type);
 
 // The place of the pointer to the instance dict; null when instances have none. Does not make the dict.
@@ -48,8 +53,8 @@ const Word* inlineValuesWord(PyObject* object);
 
 // A member descriptor whose slot holds an object (and not a C number or string).
 bool isObjectMember(PyObject* descriptor);
-// A slot (`__slots__` or T_OBJECT member) of the object: where its pointer is. Null: `descriptor` is no such member or
-// does not apply to the object. `noneIfNull`: an empty slot reads as None.
+// A slot (`__slots__` or T_OBJECT member) of the object: where its pointer is. Null: `descriptor` is no such
+// member or does not apply to the object. `noneIfNull`: an empty slot reads as None.
 PyObject** memberSlot(PyObject* descriptor, PyObject* object, bool* noneIfNull);
 // Any member or getset descriptor that has no side effects, applied; a new reference, null when it fails.
 Ref<> readDescriptor(PyObject* descriptor, PyObject* object);
@@ -57,7 +62,8 @@ Ref<> readDescriptor(PyObject* descriptor, PyObject* object);
 // The i-th field of a functools.partial (0 func, 1 args, 2 keywords); null: the object is none.
 PyObject** partialField(PyObject* object, int64_t index);
 
-// The number of elements of a str, bytes, list, tuple, dict, set, frozenset or bytearray, as a word; null: something else.
+// The number of elements of a str, bytes, list, tuple, dict, set, frozenset or bytearray, as a word; null:
+// something else.
 const Word* lengthWord(PyObject* object);
 
 }  // namespace kintsugi::pyapi

@@ -9,7 +9,8 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// torch.device has value semantics but this layer does not know torch. Its type is static: nobody can subclass or patch it.
+// torch.device has value semantics but this layer does not know torch. Its type is static: nobody can
+// subclass or patch it.
 bool isTorchDevice(PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && std::strcmp(type->tp_name, "torch.device") == 0;
 }
@@ -22,8 +23,9 @@ bool isValueTuple(PyObject* object) {
 }
 
 bool isPlainScalar(PyObject* o) {
-  return PyUnicode_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o) || o == Py_None || PyFloat_CheckExact(o) ||
-         PyBytes_CheckExact(o) || PyComplex_CheckExact(o) || o == Py_Ellipsis || o == Py_NotImplemented;
+  return PyUnicode_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o) || o == Py_None ||
+         PyFloat_CheckExact(o) || PyBytes_CheckExact(o) || PyComplex_CheckExact(o) || o == Py_Ellipsis ||
+         o == Py_NotImplemented;
 }
 
 bool stringsEqual(PyObject* a, PyObject* b) {
@@ -33,7 +35,8 @@ bool stringsEqual(PyObject* a, PyObject* b) {
   }
   const Py_ssize_t length = PyUnicode_GET_LENGTH(a);
   return length == PyUnicode_GET_LENGTH(b) && PyUnicode_KIND(a) == PyUnicode_KIND(b) &&
-         std::memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), static_cast<size_t>(length) * PyUnicode_KIND(a)) == 0;
+         std::memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), static_cast<size_t>(length) * PyUnicode_KIND(a)) ==
+             0;
 }
 
 bool longsEqual(PyObject* a, PyObject* b) {
@@ -106,7 +109,8 @@ Entry entryAt(const PyDictObject* dict, Py_ssize_t ix) {
   }
   const PyDictUnicodeEntry& entry = DK_UNICODE_ENTRIES(keys)[ix];
   PyObject* value = dict->ma_values != nullptr ? dict->ma_values->values[ix] : entry.me_value;
-  return {entry.me_key, entry.me_key == nullptr ? -1 : reinterpret_cast<PyASCIIObject*>(entry.me_key)->hash, value};
+  return {entry.me_key, entry.me_key == nullptr ? -1 : reinterpret_cast<PyASCIIObject*>(entry.me_key)->hash,
+          value};
 }
 
 // The member's name, which is what `Enum.__hash__` hashes; null: the object is hashed in another way.
@@ -118,7 +122,8 @@ PyObject* enumName(PyObject* object) {
   if (method != nullptr && names[1] != nullptr && PyFunction_Check(method) && comparesByIdentity(object)) {
     PyObject* module = reinterpret_cast<PyFunctionObject*>(method)->func_module;
     PyObject* dict = instanceDict(object);
-    const bool isEnum = module != nullptr && PyUnicode_CheckExact(module) && PyUnicode_CompareWithASCIIString(module, "enum") == 0;
+    const bool isEnum = module != nullptr && PyUnicode_CheckExact(module) &&
+                        PyUnicode_CompareWithASCIIString(module, "enum") == 0;
     result = isEnum && dict != nullptr ? PyDict_GetItemWithError(dict, names[1]) : nullptr;
   }
   Py_XDECREF(names[0]);
@@ -180,12 +185,12 @@ bool plainEquals(PyObject* a, PyObject* b) {
     return longsEqual(a, b);
   }
   if (PyFloat_CheckExact(a)) {
-    return std::memcmp(&reinterpret_cast<PyFloatObject*>(a)->ob_fval, &reinterpret_cast<PyFloatObject*>(b)->ob_fval,
-                       sizeof(double)) == 0;
+    return std::memcmp(&reinterpret_cast<PyFloatObject*>(a)->ob_fval,
+                       &reinterpret_cast<PyFloatObject*>(b)->ob_fval, sizeof(double)) == 0;
   }
   if (PyComplex_CheckExact(a)) {
-    return std::memcmp(&reinterpret_cast<PyComplexObject*>(a)->cval, &reinterpret_cast<PyComplexObject*>(b)->cval,
-                       sizeof(Py_complex)) == 0;
+    return std::memcmp(&reinterpret_cast<PyComplexObject*>(a)->cval,
+                       &reinterpret_cast<PyComplexObject*>(b)->cval, sizeof(Py_complex)) == 0;
   }
   if (PyBytes_CheckExact(a)) {
     return Py_SIZE(a) == Py_SIZE(b) &&
@@ -206,7 +211,8 @@ bool plainEquals(PyObject* a, PyObject* b) {
 }
 
 bool plainHash(PyObject* key, Py_hash_t* hash) {
-  const bool hashedInC = isPlain(key) || Py_TYPE(key)->tp_hash == PyUnicode_Type.tp_hash || PyCFunction_CheckExact(key);
+  const bool hashedInC =
+      isPlain(key) || Py_TYPE(key)->tp_hash == PyUnicode_Type.tp_hash || PyCFunction_CheckExact(key);
   PyObject* hashed = hashedInC ? key : enumName(key);
   if (hashed != nullptr) {
     *hash = PyObject_Hash(hashed);

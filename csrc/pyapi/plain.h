@@ -1,8 +1,9 @@
 // Plain constants, and dict and set look-ups that never run Python code.
 //
-// A plain constant is an immutable value of an exact built-in type (int, float, complex, bool, str, bytes, None, Ellipsis,
-// torch.device, and tuples of these): its hash and comparison are C code that calls nobody. Everything else is compared
-// by identity here; where only a user's `__eq__` could tell, the answer is "unknown".
+// A plain constant is an immutable value of an exact built-in type (int, float, complex, bool, str, bytes,
+// None, Ellipsis, torch.device, and tuples of these): its hash and comparison are C code that calls nobody.
+// Everything else is compared by identity here; where only a user's `__eq__` could tell, the answer is
+// "unknown".
 //
 // Ownership: all borrowed. Threads: the GIL is needed. Never leaves an exception pending.
 #pragma once
@@ -13,12 +14,12 @@ namespace kintsugi::pyapi {
 
 bool isPlain(PyObject* object);
 
-// The same type and the same value; floats bitwise (nan equals itself, -0.0 differs from 0.0). Objects that are not
-// plain equal only themselves.
+// The same type and the same value; floats bitwise (nan equals itself, -0.0 differs from 0.0). Objects that
+// are not plain equal only themselves.
 bool plainEquals(PyObject* a, PyObject* b);
 
-// The hash of a dict key, where computing it runs no Python code: plain constants, and objects hashed by identity.
-// False: unknown.
+// The hash of a dict key, where computing it runs no Python code: plain constants, and objects hashed by
+// identity. False: unknown.
 bool plainHash(PyObject* key, Py_hash_t* hash);
 
 enum class Lookup : unsigned char {

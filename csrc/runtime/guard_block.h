@@ -1,11 +1,14 @@
-// One guard block, compiled: the sources as a tree in preorder, the guards hung on its nodes, and the memo's flat checks.
+// One guard block, compiled: the sources as a tree in preorder, the guards hung on its nodes, and the memo's
+// flat checks.
 //
-// Layout: node 0.. in preorder, so a subtree is a range [n, nodes[n].end). Each node owns a range of words (WordCheck):
-// first those that prove that it is still the object at that place in its parent, then those about its own state. Words are
-// therefore parents first, and a word may be dereferenced once all words before it have matched. See docs/internals/guards.md.
+// Layout: node 0.. in preorder, so a subtree is a range [n, nodes[n].end). Each node owns a range of words
+// (WordCheck): first those that prove that it is still the object at that place in its parent, then those
+// about its own state. Words are therefore parents first, and a word may be dereferenced once all words
+// before it have matched. See docs/internals/guards.md.
 //
-// Ownership: owned by a GuardProgram; borrows keys and expected objects from the Recording's constants; object pointers are
-// the memo's and valid only as far as the walk has verified them. Threads: GIL. Invalidation: a failed walk poisons its part.
+// Ownership: owned by a GuardProgram; borrows keys and expected objects from the Recording's constants;
+// object pointers are the memo's and valid only as far as the walk has verified them. Threads: GIL.
+// Invalidation: a failed walk poisons its part.
 #pragma once
 
 #include <cstdint>
@@ -24,36 +27,37 @@ inline constexpr NodeId kNoNode = ir::kNone;
 
 // Which words a node has, in this order.
 enum WordFlags : uint16_t {
-  kLinkWord = 1,         // the parent's field that holds this object
-  kClosureWord = 2,      // closure elements only: the function's closure tuple (comes before the link)
-  kTypeWord = 4,         // the object's type
-  kVersionWord = 8,      // a dict's version tag
-  kOrderWord = 16,       // an OrderedDict's order
-  kBoundsWord = 32,      // number of elements of a list or tuple
-  kItemsWord = 64,       // a list's array
-  kLengthWord = 128,     // guard Length
-  kCodeWord = 256,       // guard Function
-  kNoDictWord = 512,     // guard NoDict: the slot of the instance dict
-  kEmptyWord = 1024,     // guards EmptyMember, EmptyCell
+  kLinkWord = 1,      // the parent's field that holds this object
+  kClosureWord = 2,   // closure elements only: the function's closure tuple (comes before the link)
+  kTypeWord = 4,      // the object's type
+  kVersionWord = 8,   // a dict's version tag
+  kOrderWord = 16,    // an OrderedDict's order
+  kBoundsWord = 32,   // number of elements of a list or tuple
+  kItemsWord = 64,    // a list's array
+  kLengthWord = 128,  // guard Length
+  kCodeWord = 256,    // guard Function
+  kNoDictWord = 512,  // guard NoDict: the slot of the instance dict
+  kEmptyWord = 1024,  // guards EmptyMember, EmptyCell
 };
 
 // A guard on one object.
 struct LocalGuard {
   guard::GuardKind kind;
-  uint32_t index = 0;          // into GuardSet::guards
-  PyObject* key = nullptr;     // expected object, type, key or descriptor
-  Py_hash_t hash = 0;          // LacksKey
-  int64_t number = 0;          // Length
+  uint32_t index = 0;                          // into GuardSet::guards
+  PyObject* key = nullptr;                     // expected object, type, key or descriptor
+  Py_hash_t hash = 0;                          // LacksKey
+  int64_t number = 0;                          // Length
   const torchapi::TensorInfo* info = nullptr;  // Tensor, TensorRank
   uint32_t tensor = ir::kNone;                 // their place in Block::tensors; kNone: compared at once
 };
 
 struct Node {
   guard::SourceKind kind = guard::SourceKind::kArg;
-  bool external = false;   // resolved by an earlier block: taken from the slots
+  bool external = false;  // resolved by an earlier block: taken from the slots
   bool root = false;
-  bool dynamic = false;    // under a computed descriptor: always walked, has no words
-  bool keepsObject = false;  // compared by value: the memo must own it, so that its address can't be used again
+  bool dynamic = false;  // under a computed descriptor: always walked, has no words
+  bool keepsObject =
+      false;               // compared by value: the memo must own it, so that its address can't be used again
   bool keyHashed = false;  // DictItem: `hash` is known
   bool slotUsed = false;   // the trace uses this object or one below it
   uint16_t words = 0;      // WordFlags
@@ -79,7 +83,8 @@ struct WordCheck {
   pyapi::Word expected;
 };
 
-// Everything that attribute look-up on a type depends on, for the case that its version was invalidated in vain.
+// Everything that attribute look-up on a type depends on, for the case that its version was invalidated in
+// vain.
 struct TypeCheck {
   PyTypeObject* type = nullptr;
   uint32_t index = 0;  // into GuardSet::guards
@@ -116,8 +121,8 @@ struct Block {
   std::vector<PyObject*> objects;  // by NodeId: the memo's object
   std::vector<LocalGuard> guards;
   std::vector<WordCheck> words;
-  std::vector<NodeId> wordNodes;   // by word
-  std::vector<Segment> segments;   // leaves first: arguments fail sooner than what is behind `self`
+  std::vector<NodeId> wordNodes;  // by word
+  std::vector<Segment> segments;  // leaves first: arguments fail sooner than what is behind `self`
   std::vector<TypeCheck> types;
   std::vector<torchapi::TensorCheck> tensors;
   std::vector<SameCheck> sames;
@@ -126,12 +131,14 @@ struct Block {
   std::vector<NodeId> dynamics;        // roots of dynamic subtrees
   std::vector<NodeId> rechecks;        // nodes with guards that no word can stand for
   std::vector<std::pair<NodeId, guard::SourceId>> slotsUsed;
-  std::vector<pyapi::Ref<>> retired;   // fresh objects of the last walk, dropped where finalizers do no harm
-  uint64_t hits = 0;    // checks that passed without a walk
-  uint64_t misses = 0;  // the others
+  std::vector<pyapi::Ref<>> retired;  // fresh objects of the last walk, dropped where finalizers do no harm
+  uint64_t hits = 0;                  // checks that passed without a walk
+  uint64_t misses = 0;                // the others
   uint64_t walks = 0;
 
-  std::span<const LocalGuard> guardsOf(const Node& n) const { return {guards.data() + n.firstGuard, n.guardCount}; }
+  std::span<const LocalGuard> guardsOf(const Node& n) const {
+    return {guards.data() + n.firstGuard, n.guardCount};
+  }
   uint32_t endWord(const Node& n) const {
     return n.end < nodes.size() ? nodes[n.end].firstWord : static_cast<uint32_t>(wordNodes.size());
   }
@@ -148,7 +155,8 @@ bool holds(const LocalGuard& guard, PyObject* object);
 bool setTypeBaseline(TypeCheck& check);
 bool typeHolds(TypeCheck& check);
 bool globalStateHolds(const Block& block);
-// Resolves and checks the subtree of `id`, whose parent's object is known to be right, and rewrites its words.
+// Resolves and checks the subtree of `id`, whose parent's object is known to be right, and rewrites its
+// words.
 bool walk(Block& block, const Inputs& in, NodeId id);
 
 // Memo (guard_memo.cc).

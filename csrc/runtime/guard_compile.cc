@@ -27,7 +27,9 @@ constexpr const char* kSourceParts[] = {
 #undef X
 };
 
-bool hasPart(const char* parts, char part) { return std::string_view(parts).find(part) != std::string_view::npos; }
+bool hasPart(const char* parts, char part) {
+  return std::string_view(parts).find(part) != std::string_view::npos;
+}
 
 // The sources that anything in the trace refers to: only their slots have to be written.
 class UsedSources {
@@ -97,8 +99,8 @@ struct Links {
 class BlockCompiler {
  public:
   // `links` has an entry for each source; it is left as it was found.
-  BlockCompiler(const Recording& recording, const UsedSources& used, const BlockMembers& members, guard::BlockId id,
-                std::vector<Links>& links)
+  BlockCompiler(const Recording& recording, const UsedSources& used, const BlockMembers& members,
+                guard::BlockId id, std::vector<Links>& links)
       : recording_(recording),
         sources_(recording.document.sources.nodes),
         used_(used),
@@ -180,8 +182,8 @@ class BlockCompiler {
     node.parent = parent;
     node.index = source.index;
     node.key = constant(source.key);
-    KINTSUGI_CHECK(node.key != nullptr || !hasPart(kSourceParts[static_cast<size_t>(node.kind)], 'k'), "source $", id,
-                   " lacks its constant");
+    KINTSUGI_CHECK(node.key != nullptr || !hasPart(kSourceParts[static_cast<size_t>(node.kind)], 'k'),
+                   "source $", id, " lacks its constant");
     node.keyHashed = node.kind == SourceKind::kDictItem && pyapi::plainHash(node.key, &node.hash);
     node.slotUsed = used_.contains(id);
     if (!node.external && node.slotUsed) {
@@ -212,7 +214,8 @@ class BlockCompiler {
           break;
         case GuardKind::kSame:
         case GuardKind::kNotSame:
-          block_.sames.push_back({links_[g.source].node, links_[g.other].node, g.kind == GuardKind::kSame, index});
+          block_.sames.push_back(
+              {links_[g.source].node, links_[g.other].node, g.kind == GuardKind::kSame, index});
           break;
         default:
           locals.push_back(localGuard(g, index));
@@ -248,7 +251,8 @@ class BlockCompiler {
 
   void addTypeCheck(const guard::Guard& g, uint32_t index) {
     auto* type = reinterpret_cast<PyTypeObject*>(constant(g.key));
-    KINTSUGI_CHECK(type != nullptr && PyType_Check(constant(g.key)), "typeversion of #", g.key, ", which is no type");
+    KINTSUGI_CHECK(type != nullptr && PyType_Check(constant(g.key)), "typeversion of #", g.key,
+                   ", which is no type");
     for (const TypeCheck& check : block_.types) {
       if (check.type == type) {
         return;
@@ -279,8 +283,9 @@ class BlockCompiler {
   void markDynamic(NodeId id) {
     Node& node = block_.nodes[id];
     const bool parentDynamic = !node.root && block_.nodes[node.parent].dynamic;
-    const bool computed = !node.external && (node.kind == SourceKind::kGetSet ||
-                                             (node.kind == SourceKind::kMember && !pyapi::isObjectMember(node.key)));
+    const bool computed =
+        !node.external && (node.kind == SourceKind::kGetSet ||
+                           (node.kind == SourceKind::kMember && !pyapi::isObjectMember(node.key)));
     node.dynamic = parentDynamic || computed;
     if (computed && !parentDynamic) {
       block_.dynamics.push_back(id);
@@ -391,8 +396,9 @@ class BlockCompiler {
     }
   }
 
-  // An object that is known to be the same one (its holder's version is unchanged, or we own it) keeps its type if that
-  // type allows no `__class__` assignment. An instance dict is always a dict, and its version tells whether it is the same.
+  // An object that is known to be the same one (its holder's version is unchanged, or we own it) keeps its
+  // type if that type allows no `__class__` assignment. An instance dict is always a dict, and its version
+  // tells whether it is the same.
   bool typeIsImplied(const Node& node, uint16_t words) const {
     if (!node.root && node.kind == SourceKind::kDict && (words & kVersionWord) != 0) {
       PyTypeObject* type = guardedType(node);
@@ -400,7 +406,8 @@ class BlockCompiler {
     }
     const bool identityProven =
         !node.external && (node.kind == SourceKind::kDictItem || node.kind == SourceKind::kPinned);
-    PyTypeObject* type = node.kind == SourceKind::kPinned && !node.external ? Py_TYPE(node.key) : guardedType(node);
+    PyTypeObject* type =
+        node.kind == SourceKind::kPinned && !node.external ? Py_TYPE(node.key) : guardedType(node);
     return identityProven && type != nullptr && pyapi::hasFixedInstances(type);
   }
 
@@ -423,7 +430,8 @@ class BlockCompiler {
     }
     const LocalGuard* tensor = guardOf(node, GuardKind::kTensor);
     const bool comparedAsTensor = tensor != nullptr && tensor->info->pyType == guardedType(node);
-    if (typeIsImplied(node, words) || (comparedAsTensor && (words & ~(kTypeWord | linkWords(node))) == 0 && node.end == id + 1)) {
+    if (typeIsImplied(node, words) ||
+        (comparedAsTensor && (words & ~(kTypeWord | linkWords(node))) == 0 && node.end == id + 1)) {
       words &= static_cast<uint16_t>(~kTypeWord);
     }
     node.words = words;
@@ -444,7 +452,8 @@ class BlockCompiler {
       const Node& node = block_.nodes[n];
       block_.segments.push_back({n, isLeafRoot(node, n), node.firstWord, block_.endWord(node)});
     }
-    std::stable_partition(block_.segments.begin(), block_.segments.end(), [](const Segment& s) { return s.leaf; });
+    std::stable_partition(block_.segments.begin(), block_.segments.end(),
+                          [](const Segment& s) { return s.leaf; });
   }
 
   const Recording& recording_;

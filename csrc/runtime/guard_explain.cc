@@ -83,7 +83,8 @@ std::string tensorText(const torchapi::TensorInfo& info, bool sizes) {
 
 class Explainer {
  public:
-  Explainer(const Recording& recording, Block& block, const Inputs& in) : recording_(recording), block_(block), in_(in) {
+  Explainer(const Recording& recording, Block& block, const Inputs& in)
+      : recording_(recording), block_(block), in_(in) {
     objects_.resize(block.nodes.size());
     for (NodeId n = 0; n < block.nodes.size(); ++n) {
       const Node& node = block.nodes[n];
@@ -105,7 +106,8 @@ class Explainer {
     }
     for (TypeCheck& check : block_.types) {
       if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(check)) {
-        note(check.index, "class " + typeName(check.type) + " unchanged", "an attribute of it or of a base was set");
+        note(check.index, "class " + typeName(check.type) + " unchanged",
+             "an attribute of it or of a base was set");
       }
     }
     for (NodeId n = 0; n < block_.nodes.size(); ++n) {

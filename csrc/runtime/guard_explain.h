@@ -1,7 +1,7 @@
 // Says which guard of a block fails first, in words for the recompile report.
 //
-// Works on a copy of the walk, so the memo is not touched. Never runs Python code, never leaves an exception pending.
-// Threads: the GIL is needed. Ownership: the result owns its strings.
+// Works on a copy of the walk, so the memo is not touched. Never runs Python code, never leaves an exception
+// pending. Threads: the GIL is needed. Ownership: the result owns its strings.
 #pragma once
 
 #include "runtime/guard_block.h"

@@ -1,7 +1,7 @@
 // The memo of a block: its flat words, the loop over them, and the repair of what has changed since.
 
-#include "runtime/guard_block.h"
 #include "pyapi/plain.h"
+#include "runtime/guard_block.h"
 
 namespace kintsugi::runtime {
 
@@ -71,8 +71,8 @@ const void* emptyAddress(const Block& block, const Node& node, PyObject* object)
   return &reinterpret_cast<PyCellObject*>(object)->ob_ref;
 }
 
-// The index of the first word in [from, to) that differs, or `to`. The heart of the matter: two loads and a compare each,
-// with no dependence between the words, so that the processor overlaps the cache misses.
+// The index of the first word in [from, to) that differs, or `to`. The heart of the matter: two loads and a
+// compare each, with no dependence between the words, so that the processor overlaps the cache misses.
 uint32_t firstDifference(const WordCheck* words, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to; ++i) {
     __builtin_prefetch(words[i + kWordsAhead].address);
@@ -246,7 +246,8 @@ void writeWords(Block& block, NodeId id) {
 
 bool checkBlock(Block& block, const Inputs& in) {
   if (!block.retired.empty()) {
-    std::vector<pyapi::Ref<>> retired = std::move(block.retired);  // finalizers may run here, before anything is read
+    std::vector<pyapi::Ref<>> retired =
+        std::move(block.retired);  // finalizers may run here, before anything is read
     block.retired.clear();
     retired.clear();
   }

@@ -20,7 +20,8 @@ struct GuardProgram::Impl {
   }
 };
 
-GuardProgram::GuardProgram(const Recording& recording) : impl_(new Impl{&recording, compileBlocks(recording), {}}) {
+GuardProgram::GuardProgram(const Recording& recording)
+    : impl_(new Impl{&recording, compileBlocks(recording), {}}) {
   std::vector<bool> seen(recording.document.sources.nodes.size(), false);
   for (const Block& block : impl_->blocks) {
     for (const Node& node : block.nodes) {
@@ -35,13 +36,14 @@ GuardProgram::GuardProgram(const Recording& recording) : impl_(new Impl{&recordi
 GuardProgram::~GuardProgram() = default;
 GuardProgram::GuardProgram(GuardProgram&&) noexcept = default;
 
-bool GuardProgram::check(guard::BlockId block, PyObject* const* args, PyObject* const* values, SlotArray slots) {
+bool GuardProgram::check(guard::BlockId block, PyObject* const* args, PyObject* const* values,
+                         SlotArray slots) {
   KINTSUGI_DCHECK(block < impl_->blocks.size(), "guard block ", block);
   return checkBlock(impl_->blocks[block], Inputs{args, values, slots});
 }
 
-GuardFailure GuardProgram::explainFailure(guard::BlockId block, PyObject* const* args, PyObject* const* values,
-                                          SlotArray slots) {
+GuardFailure GuardProgram::explainFailure(guard::BlockId block, PyObject* const* args,
+                                          PyObject* const* values, SlotArray slots) {
   std::vector<PyObject*> none;
   if (slots == nullptr) {
     none.resize(impl_->recording->document.sources.nodes.size(), nullptr);

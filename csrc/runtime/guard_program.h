@@ -1,14 +1,16 @@
-// Guards made executable: a structural program (walk the sources, compare) and a memo of its last success (a flat list of
-// pointer, dict-version, type-version and tensor compares), which answers nearly every call.
+// Guards made executable: a structural program (walk the sources, compare) and a memo of its last success (a
+// flat list of pointer, dict-version, type-version and tensor compares), which answers nearly every call.
 //
-// Idea of the memo: when the structural program has passed, every object that it walked over is known. If an argument is
-// the same object, its type the same, its dict has the same version tag, then every entry of that dict is the same object
-// and *alive* (the dict holds it); by induction the whole tree below is unchanged where all its dict versions, list
-// elements and type versions are. Version tags are unique in the process, so a reused address can't fool it. Pointer
-// equality alone is trusted only for objects that we own a reference to. Tensors' metadata is compared each time.
-// When the memo misses, the structural program decides, and a pass refreshes the memo. Never weaker than the program.
+// Idea of the memo: when the structural program has passed, every object that it walked over is known. If an
+// argument is the same object, its type the same, its dict has the same version tag, then every entry of that
+// dict is the same object and *alive* (the dict holds it); by induction the whole tree below is unchanged
+// where all its dict versions, list elements and type versions are. Version tags are unique in the process,
+// so a reused address can't fool it. Pointer equality alone is trusted only for objects that we own a
+// reference to. Tensors' metadata is compared each time. When the memo misses, the structural program
+// decides, and a pass refreshes the memo. Never weaker than the program.
 //
-// Threads: check() needs the GIL; the memo is rewritten only there. Invalidation: none; a dead object makes it fail.
+// Threads: check() needs the GIL; the memo is rewritten only there. Invalidation: none; a dead object makes
+// it fail.
 #pragma once
 
 #include <memory>
@@ -36,8 +38,9 @@ struct GuardFailure {
   std::string seen;
 };
 
-// The objects that the sources were resolved to, by SourceId. Borrowed while the guards' owners hold them: entry sources
-// for the duration of the call (the caller holds the arguments; `pin()` takes references where a step may drop them).
+// The objects that the sources were resolved to, by SourceId. Borrowed while the guards' owners hold them:
+// entry sources for the duration of the call (the caller holds the arguments; `pin()` takes references where
+// a step may drop them).
 using SlotArray = PyObject**;
 
 class GuardProgram {
@@ -46,16 +49,18 @@ class GuardProgram {
   ~GuardProgram();
   GuardProgram(GuardProgram&&) noexcept;
 
-  // Checks block `block`. `args`: the arguments of the entry call. `slots`: sources.size() entries; those of the block that
-  // the trace or a later block refers to are written (borrowed; all of them for a trace without instructions). `values`:
-  // objects of the opaque steps by ValueId (block > 0). Block k > 0 reads the slots of earlier blocks that it starts from.
+  // Checks block `block`. `args`: the arguments of the entry call. `slots`: sources.size() entries; those of
+  // the block that the trace or a later block refers to are written (borrowed; all of them for a trace
+  // without instructions). `values`: objects of the opaque steps by ValueId (block > 0). Block k > 0 reads
+  // the slots of earlier blocks that it starts from.
   bool check(guard::BlockId block, PyObject* const* args, PyObject* const* values, SlotArray slots);
   // The same walk, telling which guard fails first. Never runs Python code; clears any lookup error.
   // `slots`: as for check(), needed for block > 0.
   GuardFailure explainFailure(guard::BlockId block, PyObject* const* args, PyObject* const* values,
                               SlotArray slots = nullptr);
 
-  // The sources whose slots later blocks start from: whoever runs an opaque step has to hold references to these.
+  // The sources whose slots later blocks start from: whoever runs an opaque step has to hold references to
+  // these.
   const std::vector<ir::SourceId>& pinnedSources() const;
 
   size_t guardCount() const;

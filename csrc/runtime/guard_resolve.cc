@@ -1,4 +1,5 @@
-// The structural part of the guards: walks sources from their roots and compares, without running Python code.
+// The structural part of the guards: walks sources from their roots and compares, without running Python
+// code.
 
 #include "pyapi/plain.h"
 #include "runtime/guard_block.h"
@@ -17,7 +18,8 @@ PyObject* functionPart(SourceKind kind, PyObject* object, int64_t index) {
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
   switch (kind) {
     case SourceKind::kClosure:
-      if (function->func_closure == nullptr || index < 0 || index >= PyTuple_GET_SIZE(function->func_closure)) {
+      if (function->func_closure == nullptr || index < 0 ||
+          index >= PyTuple_GET_SIZE(function->func_closure)) {
         return nullptr;
       }
       return PyTuple_GET_ITEM(function->func_closure, index);
@@ -210,7 +212,8 @@ bool walk(Block& block, const Inputs& in, NodeId id) {
     PyObject* object = resolveNode(node, parent, in, fresh);
     bool good = object != nullptr;
     if (fresh) {
-      // A computed object that nobody else holds lives as long as the memo says; a trace must not outlive that.
+      // A computed object that nobody else holds lives as long as the memo says; a trace must not outlive
+      // that.
       good = !node.slotUsed || Py_REFCNT(object) > 1 || torchapi::hasOtherOwner(object);
       block.retired.push_back(std::move(fresh));
     }

@@ -97,7 +97,8 @@ void TraceCache::noteHit(const CompiledTrace* trace, size_t position) {
   }
 }
 
-const std::vector<MissReason>& TraceCache::explainMiss(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+const std::vector<MissReason>& TraceCache::explainMiss(PyObject* const* args, size_t nargs,
+                                                       PyObject* kwnames) {
   std::vector<MissReason> reasons;
   for (const auto& trace : traces()) {
     const Recording& recording = trace->recording();
@@ -105,7 +106,8 @@ const std::vector<MissReason>& TraceCache::explainMiss(PyObject* const* args, si
     if (trace->dead.load(std::memory_order_relaxed)) {
       failure = {ir::kNone, "the trace's objects alive", "one of them is gone"};
     } else if (!shapeMatches(recording, nargs, kwnames)) {
-      failure = {ir::kNone, shapeText(recording.argCount, recording.kwNames.get()), shapeText(nargs, kwnames)};
+      failure = {ir::kNone, shapeText(recording.argCount, recording.kwNames.get()),
+                 shapeText(nargs, kwnames)};
     } else {
       failure = trace->guards().explainFailure(0, args, nullptr);
     }
@@ -183,7 +185,8 @@ CacheStats TraceCache::stats() const {
 }
 
 void TraceCache::clearAll() {
-  // Freeing traces may run code that makes and deletes caches; start over until all are empty, but not forever.
+  // Freeing traces may run code that makes and deletes caches; start over until all are empty, but not
+  // forever.
   constexpr int kMaxPasses = 8;
   bool again = true;
   for (int pass = 0; again && pass < kMaxPasses; ++pass) {

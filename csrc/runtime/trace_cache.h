@@ -1,14 +1,15 @@
-// The root traces of one compiled callable: finds the one whose guards hold, keeps their number bounded, and lets one
-// thread at a time record.
+// The root traces of one compiled callable: finds the one whose guards hold, keeps their number bounded, and
+// lets one thread at a time record.
 //
-// Rules: traces are tried in the order of their hits (a trace that hits more often than the one before it changes places
-// with it). Past the limit the least recently used trace goes; no value ever condemns the callable to eager. While a
-// thread records (which runs Python code, so that others get the GIL), calls of others that match no trace run eagerly;
-// nobody ever waits.
+// Rules: traces are tried in the order of their hits (a trace that hits more often than the one before it
+// changes places with it). Past the limit the least recently used trace goes; no value ever condemns the
+// callable to eager. While a thread records (which runs Python code, so that others get the GIL), calls of
+// others that match no trace run eagerly; nobody ever waits.
 //
-// Ownership: traces are shared_ptr: a running call holds one, so that eviction and clear() never free a trace under it.
-// Threads: the GIL is needed everywhere but for stats(). Freeing a trace may run finalizers, thus any code: no member is in
-// the middle of a change then. Invalidation: entries vanish by eviction, clear() and when a trace is marked dead.
+// Ownership: traces are shared_ptr: a running call holds one, so that eviction and clear() never free a trace
+// under it. Threads: the GIL is needed everywhere but for stats(). Freeing a trace may run finalizers, thus
+// any code: no member is in the middle of a change then. Invalidation: entries vanish by eviction, clear()
+// and when a trace is marked dead.
 #pragma once
 
 #include <array>
@@ -22,7 +23,8 @@
 
 namespace kintsugi::runtime {
 
-// Room for the resolved sources of one call: on the stack for small traces. Contents are undefined until a check wrote them.
+// Room for the resolved sources of one call: on the stack for small traces. Contents are undefined until a
+// check wrote them.
 class SlotBuffer {
  public:
   SlotBuffer() = default;
@@ -71,16 +73,18 @@ class TraceCache {
   TraceCache(const TraceCache&) = delete;
   TraceCache& operator=(const TraceCache&) = delete;
 
-  // A trace for a vectorcall with `nargs` positional arguments, the keywords' values behind them. Null: none. On a hit the
-  // trace's sources of block 0 are in `slots`, borrowed from what the arguments hold.
-  std::shared_ptr<CompiledTrace> lookup(PyObject* const* args, size_t nargs, PyObject* kwnames, SlotBuffer& slots);
+  // A trace for a vectorcall with `nargs` positional arguments, the keywords' values behind them. Null: none.
+  // On a hit the trace's sources of block 0 are in `slots`, borrowed from what the arguments hold.
+  std::shared_ptr<CompiledTrace> lookup(PyObject* const* args, size_t nargs, PyObject* kwnames,
+                                        SlotBuffer& slots);
 
-  // Why lookup() found nothing, newest trace last; to be asked before the call runs, since it changes the state. Also kept
-  // for lastMiss().
+  // Why lookup() found nothing, newest trace last; to be asked before the call runs, since it changes the
+  // state. Also kept for lastMiss().
   const std::vector<MissReason>& explainMiss(PyObject* const* args, size_t nargs, PyObject* kwnames);
   const std::vector<MissReason>& lastMiss() const { return lastMiss_; }
 
-  // One recording at a time. False: another call is recording (maybe further up this thread's stack): run eagerly.
+  // One recording at a time. False: another call is recording (maybe further up this thread's stack): run
+  // eagerly.
   bool beginRecording();
   void endRecording();
   bool isRecording() const { return recording_.load(std::memory_order_relaxed); }

@@ -1,7 +1,8 @@
 // The tensor guards of a trace, compared in one loop without dispatching.
 //
-// Plain data that borrows the tensor and the metadata. Threads: the GIL is needed. Invalidation: `tensor` has to be alive
-// when it is compared; the guard memo sees to that. The other pointers are only hints for the cache, never dereferenced.
+// Plain data that borrows the tensor and the metadata. Threads: the GIL is needed. Invalidation: `tensor` has
+// to be alive when it is compared; the guard memo sees to that. The other pointers are only hints for the
+// cache, never dereferenced.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace kintsugi::torchapi {
 struct TensorCheck {
   PyObject* tensor = nullptr;
   const TensorInfo* info = nullptr;
-  const void* impl = nullptr;          // where the metadata was the last time
+  const void* impl = nullptr;  // where the metadata was the last time
   const void* autogradMeta = nullptr;
   bool sizes = true;
 };
@@ -21,7 +22,8 @@ struct TensorCheck {
 // The index of the first tensor that differs from its metadata, or `count`. Same answers as matches().
 size_t firstMismatch(TensorCheck* checks, size_t count);
 
-// A tensor that C++ holds too (a `.grad`, a saved tensor), so that dropping the Python reference does not free it.
+// A tensor that C++ holds too (a `.grad`, a saved tensor), so that dropping the Python reference does not
+// free it.
 bool hasOtherOwner(PyObject* object);
 
 }  // namespace kintsugi::torchapi

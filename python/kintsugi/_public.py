@@ -55,7 +55,8 @@ def compile(
     """Compiles a function, method, nn.Module or other callable; has torch.compile's shape.
 
     model: what to compile. Without it, returns a decorator.
-    fullgraph: the first graph break that can't be mended is an error.
+    fullgraph: the first graph break that can't be mended is an error (accepted, but not enforced in this version:
+        look at stats().graph_break_count).
     dynamic: None: sizes become dynamic when they change; True: from the start; False: never.
     backend: "eager" replays the recorded operations, bitwise as in eager mode; "native" is the default (and replays
         too in this version); the name of a registered backend, or a callable(gm, example_inputs).

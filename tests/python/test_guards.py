@@ -1,5 +1,5 @@
-"""Guard programs against the state they guard: whatever changes a guarded fact must make the check fail, on the first call
-(structural walk) and on later ones (memo), and whatever does not must not."""
+"""Guard programs against the state they guard: whatever changes a guarded fact must make the check fail, on the
+first call (structural walk) and on later ones (memo), and whatever does not must not."""
 
 from __future__ import annotations
 
@@ -209,7 +209,9 @@ def test_order_of_an_ordered_dict() -> None:
 def test_sets() -> None:
     for make in (set, frozenset):
         holder = [make({1, "a", None})]
-        program = program_of(lambda g, h=holder: g.b.guard("set", g.path(g.arg(), ("list", 0)), key=h[0].copy()), holder)
+        program = program_of(
+            lambda g, h=holder: g.b.guard("set", g.path(g.arg(), ("list", 0)), key=h[0].copy()), holder
+        )
         holder[0] = make({"a", 1, None})
         assert passes(program, holder)
         holder[0] = make({True, "a", None})
@@ -303,7 +305,10 @@ def test_members_that_are_computed() -> None:
     f = functools.lru_cache(lambda x: x)
     s = slice(1, "b")
     program = program_of(
-        lambda g: g.b.guard("equals", g.path(g.arg(), ("list", 0), ("member", slice.__dict__["stop"])), key="b"), [s]
+        lambda g: g.b.guard(
+            "equals", g.path(g.arg(), ("list", 0), ("member", slice.__dict__["stop"])), key="b"
+        ),
+        [s],
     )
     assert passes(program, [slice(None, "b")])
     assert not passes(program, [slice("b")]) or True
@@ -382,11 +387,14 @@ def test_cells_and_functions() -> None:
     changed(lambda: setattr(inner, "__defaults__", None), lambda: setattr(inner, "__defaults__", (5,)))
     changed(lambda: setattr(inner, "__defaults__", ()), lambda: setattr(inner, "__defaults__", (5,)))
     changed(lambda: inner.__kwdefaults__.update(k="z"), lambda: inner.__kwdefaults__.update(k="k"))
-    changed(lambda: setattr(inner, "__kwdefaults__", None), lambda: setattr(inner, "__kwdefaults__", {"k": "k"}))
+    changed(
+        lambda: setattr(inner, "__kwdefaults__", None), lambda: setattr(inner, "__kwdefaults__", {"k": "k"})
+    )
     changed(lambda: globals().update(Plain=Other), lambda: globals().update(Plain=Plain_))
     code = inner.__code__
     changed(
-        lambda: setattr(inner, "__code__", code.replace(co_name="z")), lambda: setattr(inner, "__code__", code)
+        lambda: setattr(inner, "__code__", code.replace(co_name="z")),
+        lambda: setattr(inner, "__code__", code),
     )
     changed(lambda: holder.__setitem__(0, put), lambda: holder.__setitem__(0, inner))
     changed(lambda: holder.__setitem__(0, 5), lambda: holder.__setitem__(0, inner))
@@ -463,7 +471,8 @@ def test_type_source_and_class_dict() -> None:
         x = 1
 
     program = program_of(
-        lambda g: g.b.guard("equals", g.path(g.arg(), ("type", None), ("dict", None), ("item", "x")), key=1), C()
+        lambda g: g.b.guard("equals", g.path(g.arg(), ("type", None), ("dict", None), ("item", "x")), key=1),
+        C(),
     )
     assert passes(program, C())
     C.y = 2  # type: ignore[attr-defined]
@@ -700,7 +709,7 @@ def test_recycled_addresses(where: str) -> None:
     def make(x: int) -> Any:
         o = Plain()
         o.x = x  # type: ignore[attr-defined]
-        o.__dict__  # noqa: B018  (made, so that all of it is in dicts)
+        o.__dict__
         return o
 
     def put(o: Any) -> Any:
@@ -1000,7 +1009,21 @@ def test_wrong_kinds_of_parents_fail_without_a_crash() -> None:
         ("partial", 0),
         ("partial", 9),
     )
-    values = (None, 1, "s", [], (), {}, set(), Slotted(), functools.partial(print), Plain, 5.5, object(), torch.zeros(1))
+    values = (
+        None,
+        1,
+        "s",
+        [],
+        (),
+        {},
+        set(),
+        Slotted(),
+        functools.partial(print),
+        Plain,
+        5.5,
+        object(),
+        torch.zeros(1),
+    )
     for step in sources:
         g = Guards()
         g.b.guard("type", g.path(g.arg(), step, ("type", None)), key=Plain)

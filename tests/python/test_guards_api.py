@@ -1,4 +1,4 @@
-"""Guards, seen from outside: change one thing that a trace depends on; the result is right and costs at most one recording."""
+"""Guards, seen from outside: change one thing that a trace depends on; the result is right, at most one recording is made."""
 
 from __future__ import annotations
 

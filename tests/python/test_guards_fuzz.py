@@ -176,7 +176,9 @@ class Writer:
             b.guard("type", source, key=type(o))
             b.tensor(source, o, rng.random() < 0.7)
             return
-        if isinstance(o, (int, float, str, type(None))) or (isinstance(o, tuple) and rng.random() < 0.3 and plain(o)):
+        if isinstance(o, (int, float, str, type(None))) or (
+            isinstance(o, tuple) and rng.random() < 0.3 and plain(o)
+        ):
             b.guard("equals", source, key=o)
             return
         if rng.random() < 0.9:

@@ -10,7 +10,9 @@ import pytest
 gt = pytest.importorskip("kintsugi._C").guard_testing
 
 
-def add(cache: Any, value: Any, name: str | None = None, args: int = 1, kwnames: tuple[str, ...] = ()) -> None:
+def add(
+    cache: Any, value: Any, name: str | None = None, args: int = 1, kwnames: tuple[str, ...] = ()
+) -> None:
     b = gt.GuardBuilder()
     source = b.source("arg", index=0)
     b.guard("type", source, key=type(value))
@@ -79,7 +81,9 @@ def test_reasons_of_a_miss() -> None:
     add(cache, "a", "g", kwnames=("k",))
     reasons = cache.explain((2,))
     assert reasons[0][0] == "test.py:1 f" and "== 1" in reasons[0][1] and reasons[0][2] == "2"
-    assert reasons[1][1] == "1 positional arguments and keywords k" and reasons[1][2] == "1 positional arguments"
+    assert (
+        reasons[1][1] == "1 positional arguments and keywords k" and reasons[1][2] == "1 positional arguments"
+    )
     cache.kill("f")
     assert cache.explain((1,))[0][2] == "one of them is gone"
 

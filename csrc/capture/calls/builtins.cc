@@ -193,7 +193,7 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
     pending.site = ctx.rec.callSite(ctx.instr, ctx.popped);
     ctx.rec.expectFrame(std::move(pending));
     Flow flow = run(ctx);
-    result = ctx.rec.returned();
+    if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.frameResult(ctx.act.peek(1));
     return flow;
   }
   if (Py_TYPE(o)->tp_iter == PyObject_SelfIter || PyGen_CheckExact(o)) {

@@ -69,7 +69,23 @@ Flow keepModel(CallContext& ctx, Shadow& result) {
   return knownModel(ctx, result);
 }
 
+// Reads functions and classes only: the same for the same function.
+Flow introspectModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow s = ctx.shadows[i];
+    bool method = s.isVirtual() && rec.virtualOf(s).kind == VirtualKind::kMethod;
+    if (method ? !rec.virtualOf(s).parts[0].isConst() : !rec.tryPinDeep(s, ctx.args[i])) {
+      return rec.live() ? opaqueModel(ctx, result) : run(ctx);
+    }
+  }
+  Recorder::Paused paused(rec);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
 constexpr ModelRow kRows[] = {
+    {"inspect.signature", introspectModel},
     {"contextvars.ContextVar.set", keepModel},
     {"contextvars.ContextVar.get", keepModel},
     {"contextvars.ContextVar.reset", keepModel},

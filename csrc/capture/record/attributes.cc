@@ -125,7 +125,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
       f.push(boundMethod(rec, result, plan.function, Shadow::constant(), object.get(), shadow));
       break;
     case AttributePlan::kFrame:
-      f.push(rec.returned());
+      f.push(rec.frameResult(result));
       break;
     default:
       f.push(plan.shadow.kind == ShadowKind::kNull ? describeBound(rec, result, shadow, object.get()) : plan.shadow);

@@ -184,12 +184,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   rec.expectFrame(std::move(pending));
   Flow flow = rec.execute(ctx.act, ctx.instr);
   if (flow != Flow::kNext || !rec.live()) return flow;
-  if (generator) {
-    result = rec.newVirtual(VirtualKind::kGenerator, ctx.act.peek(1));
-    rec.virtualOf(result).frame = rec.takeNewGenerator();
-  } else {
-    result = rec.returned();
-  }
+  result = rec.frameResult(ctx.act.peek(1));
   return flow;
 }
 
@@ -301,7 +296,10 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   ctx.args = call.args.data();
   ctx.shadows = call.shadows.data();
   ctx.positional = call.positional;
-  if (PyFunction_Check(call.callable)) return inlineCall(call, ctx, result);
+  if (PyFunction_Check(call.callable)) {
+    CallModel model = modelOf(call.callable);
+    return model != nullptr ? model(ctx, result) : inlineCall(call, ctx, result);
+  }
   if (!call.shadow.isValue()) {
     if (CallModel model = modelOf(call.callable)) {
       if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);

@@ -80,7 +80,7 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(popped);
   if (!pushes) return flow;
-  Shadow result = rec.returned();
+  Shadow result = rec.frameResult(act.peek(1));
   if (!rebuildable && !result.isConst()) {
     // CPython has turned the result into a bool, which we only know for constants.
     rec.abort(diag::Code::KTG0102, {"a special method whose result is converted"});
