@@ -186,6 +186,7 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
     guardTypeVersion(type);
     PendingFrame pending = methodFrame(method, shadow, object);
     pending.rebuildable = false;
+    pending.pinResult = true;
     expectFrame(std::move(pending));
     return live_;
   }
@@ -252,7 +253,8 @@ std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool 
 }
 
 bool Recorder::recordReturn(ShadowFrame& frame, PyObject* object) {
-  returned_ = frame.top();
+  if (frame.pinResult && !frame.top().isConst() && !tryPinDeep(frame.top(), object)) return live_;
+  returned_ = frame.pinResult ? Shadow::constant() : frame.top();
   if (frame.caller != nullptr) return true;
   Shadow shadow = returned_;
   if (torchapi::isTensor(object) && !shadow.isVirtual()) shadow = tensorShadow(object, shadow);

@@ -123,6 +123,7 @@ bool Recorder::acceptFrame(Activation& act) {
   frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(act.frame)));
   frame->functionShadow = pending.functionShadow;
   frame->site = std::move(pending.site);
+  frame->pinResult = pending.pinResult;
   frame->rebuildable = pending.rebuildable && (current_ == nullptr || canExit(*current_));
   if (!bindArguments(*frame, act, pending)) return false;
   pending.active = false;
@@ -388,6 +389,7 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
       }
     }
   }
+  if (how == Flow::kNext) abort(diag::Code::KTG0105);  // handed to CPython, because tracing was switched on
   if (how == Flow::kRaise && current_ == nullptr) abort(diag::Code::KTG0111, {});
 }
 

@@ -65,6 +65,7 @@ struct PendingFrame {
   bool rebuildable = true;
   bool selfIsNew = false;      // a constructor's __init__: the first argument becomes known at entry
   Virtual* generator = nullptr;  // a suspended generator is resumed
+  bool pinResult = false;        // C code converts the result: it has to be a constant
   bool collect = false;          // all of its items are taken, one after the other
   bool active = false;
 };

@@ -106,6 +106,7 @@ struct ShadowFrame {
   std::vector<Shadow> locals;
   std::vector<Shadow> stack;
   CallSite site;           // how the caller waits for this frame's result
+  bool pinResult = false;     // C code converts the result
   bool rebuildable = true;              // this frame and its callers can be rebuilt on an exit
   int handling = 0;                     // exceptions being handled (PUSH_EXC_INFO without POP_EXCEPT)
 

@@ -66,8 +66,8 @@ bool Materializer::get(const Operand& operand, Ref<>& out) {
   return static_cast<bool>(out);
 }
 
-// When a guard block fails, the snapshot after its step still names the step's result, which the block did not get to
-// resolve: it is taken from where the step put it.
+// When a guard block fails, the snapshot after its step still names the step's result, which the block did
+// not get to resolve: it is taken from where the step put it.
 PyObject* Materializer::sourceObject(ir::SourceId source) const {
   const guard::SourceNode& node = recording_.document.sources.nodes[source];
   PyObject* object = node.kind == guard::SourceKind::kValue ? run_.objects[node.index] : nullptr;

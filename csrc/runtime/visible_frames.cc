@@ -37,8 +37,7 @@ void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, _PyInterprete
 
 }  // namespace
 
-VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId)
-    : tstate_(PyThreadState_Get()) {
+VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId) : tstate_(PyThreadState_Get()) {
   cframe_.use_tracing = tstate_->cframe->use_tracing;
   cframe_.previous = tstate_->cframe;
   cframe_.current_frame = tstate_->cframe->current_frame;

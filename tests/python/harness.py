@@ -129,6 +129,12 @@ class Watched:
     look: Callable[[], Any]
 
 
+def _is_plain(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(_is_plain(item) for item in value)
+    return value is None or type(value) in (bool, int, float, str, bytes)
+
+
 class _Describer:
     """Turns objects into nested tuples that are equal when the objects can't be told apart.
 
@@ -149,6 +155,8 @@ class _Describer:
             return (type(value).__name__, repr(value))
         if isinstance(value, enum.Enum) or isinstance(value, (type, types.ModuleType)):
             return ("named", str(value).split(" at 0x")[0])
+        if type(value) is tuple and _is_plain(value):
+            return ("tuple", repr(value))  # which of two equal ones it is, Python leaves open
         known = self._numbers.get(id(value))
         if known is not None:
             return ("again", known)

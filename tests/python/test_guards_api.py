@@ -1,4 +1,4 @@
-"""Guards, seen from outside: change one thing that a trace depends on; the result is right, at most one recording is made."""
+"""Guards: change one thing that a trace depends on: the result is right, with at most one recording."""
 
 from __future__ import annotations
 

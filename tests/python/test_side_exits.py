@@ -63,7 +63,9 @@ class Builder:
         self.consts.append(value)
         return f"#{len(self.consts) - 1}"
 
-    def state(self, function: FunctionType, pc: int, locals_: list[str], stack: list[str], **more: Any) -> str:
+    def state(
+        self, function: FunctionType, pc: int, locals_: list[str], stack: list[str], **more: Any
+    ) -> str:
         code = self.const(function.__code__)
         callee = more.get("callee", self.const(function))
         names = function.__code__.co_varnames + function.__code__.co_cellvars + function.__code__.co_freevars
@@ -84,7 +86,7 @@ class Builder:
         self.lines.append(line)
 
     def trace(self, metas: tuple[torch.Tensor, ...] = ()) -> Any:
-        rows = ["sources {"] + [f"  $%d = arg %d" % (i, i) for i in range(self.sources)] + ["}"]
+        rows = ["sources {"] + ["  $%d = arg %d" % (i, i) for i in range(self.sources)] + ["}"]
         rows += ["trace @test.py:1 f {"]
         rows += [f"  meta {i} tensor<f32,[{', '.join(map(str, m.shape))}],cpu>" for i, m in enumerate(metas)]
         rows += [f"  const #{i}" for i in range(len(self.consts))]
@@ -252,7 +254,7 @@ def test_cells_and_free_variables() -> None:
         def step(x: torch.Tensor) -> Any:
             nonlocal count
             total = x.sum()
-            read = lambda: total + count  # noqa: E731
+            read = lambda: total + count
             if x.sum() > 0:
                 count += 1
             return read(), count
@@ -502,7 +504,9 @@ def outcome(run: Callable[..., Any], x: torch.Tensor) -> Any:
         return type(error), str(error), [f.name for f in traceback.extract_tb(error.__traceback__)][1:]
 
 
-@pytest.mark.parametrize("make", [lambda: accumulate, Model, lambda: closures, lambda: aliases, lambda: raising])
+@pytest.mark.parametrize(
+    "make", [lambda: accumulate, Model, lambda: closures, lambda: aliases, lambda: raising]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_every_guard_may_fail(make: Callable[[], Any], seed: int) -> None:
     import kintsugi

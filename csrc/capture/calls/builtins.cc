@@ -16,6 +16,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   if (method != nullptr && PyFunction_Check(method)) {
     PendingFrame pending = ctx.rec.methodFrame(method, ctx.shadows[0], o);
     pending.rebuildable = false;
+    pending.pinResult = true;
     ctx.rec.guardType(ctx.shadows[0], o);
     ctx.rec.guardTypeVersion(Py_TYPE(o));
     ctx.rec.expectFrame(std::move(pending));

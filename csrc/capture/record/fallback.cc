@@ -73,6 +73,7 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   if (!rec.live()) return rec.execute(act, in);
   pending.positional = pending.args.size();
   pending.rebuildable = rebuildable;
+  pending.pinResult = !rebuildable && pushes;
   pending.site = rec.callSite(in, popped, {},
                                             pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
   rec.expectFrame(std::move(pending));
