@@ -223,7 +223,16 @@ PyType_Spec spec = {"kintsugi._C.Compiled", sizeof(CompiledObject), 0,
 }  // namespace
 
 PyObject* compiledTarget(PyObject* object) {
-  return Py_TYPE(object) == compiledType ? implOf(object).fn() : nullptr;
+  if (Py_TYPE(object) == compiledType) return implOf(object).fn();
+  // What kintsugi.compile() returns holds a Compiled in the slot `__call__`.
+  static PyObject* name = PyUnicode_InternFromString("__call__");
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMemberDescr_Type) return nullptr;
+  PyObject* held = Py_TYPE(descriptor)->tp_descr_get(descriptor, object, nullptr);
+  PyErr_Clear();
+  PyObject* target = held != nullptr && Py_TYPE(held) == compiledType ? implOf(held).fn() : nullptr;
+  Py_XDECREF(held);  // the object still holds it
+  return target;
 }
 
 void resetAllCompiled() {

@@ -280,6 +280,21 @@ AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   return plan;
 }
 
+// A module without such a name (and without a __getattr__ of its own): it raises, as long as the name is not there.
+AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObject* name) {
+  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
+  PyObject* dict = PyModule_GetDict(module);
+  if (_PyType_Lookup(Py_TYPE(module), name) != nullptr) return simple(AttributePlan::kStep);
+  if (PyDict_GetItemWithError(dict, hookName) != nullptr) return simple(AttributePlan::kStep);
+  Shadow pinned = shadow;
+  if (pinned.isSource() && !rec.pin(pinned, module)) return simple(AttributePlan::kAborted);
+  Shadow dictShadow = rec.readSource(SourceKind::kDict, rec.sourceOf(pinned, module), nullptr, 0, dict);
+  if (!rec.lacksKey(dictShadow, dict, name) || !rec.lacksKey(dictShadow, dict, hookName)) {
+    return simple(AttributePlan::kAborted);
+  }
+  return simple(AttributePlan::kRaises);
+}
+
 }  // namespace
 
 AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
@@ -339,7 +354,8 @@ AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyOb
   if (PyModule_CheckExact(object)) {
     auto entry = rec.moduleAttribute(shadow, object, name);
     if (!rec.live()) return simple(AttributePlan::kAborted);
-    return entry ? known(*entry) : simple(AttributePlan::kStep);
+    if (entry) return known(*entry);
+    return planMissing(rec, shadow, object, name);
   }
   if (PyType_Check(object)) return planClass(rec, shadow, object, name);
   if (shadow.isValue()) {

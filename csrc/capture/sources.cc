@@ -206,6 +206,10 @@ ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
 void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number, ir::SourceId other) {
   guard::BlockId block = source == ir::kNone ? staleBlock_ : document_.sources.nodes[source].block;
   if (other != ir::kNone) block = std::max(block, document_.sources.nodes[other].block);
+  // What an opaque step may have changed is checked after it, also where the object is reached as before.
+  if (kind != GuardKind::kIs && kind != GuardKind::kEquals && kind != GuardKind::kSame && kind != GuardKind::kNotSame) {
+    block = std::max(block, staleBlock_);
+  }
   uint64_t hash = mix(mix(mix(static_cast<uint64_t>(kind) * 31 + block, source), key), mix(number, other));
   if (!guardKeys_.insert(hash).second) return;
   document_.guards.guards.push_back({kind, block, source, other, key, number});

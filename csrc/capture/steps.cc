@@ -106,7 +106,10 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows[i];
     if (torchapi::isTensor(ctx.args[i])) shadow = tensorShadow(ctx.args[i], shadow);
-    if (kind == CallKind::kOpaque && !escape(shadow, ctx.args[i])) return false;
+    // An instance has an identity, which the step may see or keep; plain containers are looked at.
+    bool identity = shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
+                                           virtualOf(shadow).kind == VirtualKind::kFunction);
+    if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args[i])) return false;
     Operand operand;
     if (!live_ || !operandOf(shadow, ctx.args[i], operand)) {
       abort(diag::Code::KTG0302, {Py_TYPE(ctx.args[i])->tp_name});
@@ -173,11 +176,7 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     if (v->value == ir::kNone || !mutableKind) continue;
     v->kind = VirtualKind::kOpaque;
   }
-  for (auto& [object, overlay] : overlays_) {
-    PyDict_Clear(overlay.attrs.get());
-    PyDict_Clear(overlay.entries.get());
-    overlay.dirty = false;
-  }
+  overlays_.clear();
 }
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {

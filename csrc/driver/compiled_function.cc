@@ -132,6 +132,13 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   }
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
+  if (options_.fullgraph && recorded.result != nullptr && !breaks_.empty()) {
+    Py_DECREF(recorded.result);
+    const diag::Diagnostic& first = breaks_.front();
+    PyErr_Format(PyExc_RuntimeError, "kintsugi: fullgraph=True, but %s\n  cure: %s", first.format().c_str(),
+                 first.cure().c_str());
+    return nullptr;
+  }
   return recorded.result;
 }
 

@@ -435,7 +435,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.hash", foldModel},         {"builtins.bin", foldModel},              {"builtins.hex", foldModel},
     {"builtins.complex", foldModel},      {"builtins.bytes", foldModel},            {"builtins.sorted", sortedModel},
     {"builtins.reversed", reversedModel}, {"builtins.super", superModel},           {"builtins.slice", sliceModel},
-    {"builtins.print", knownModel},       {"builtins.id", knownModel},              {"math.*", foldModel},
+    {"builtins.print", knownModel},       {"math.*", foldModel},
     {"_operator.*", foldModel},           {"builtins.str.*", foldModel},            {"builtins.int.*", foldModel},
     {"builtins.float.*", foldModel},      {"builtins.bytes.*", foldModel},
 };

@@ -48,8 +48,6 @@ Flow tupleNewModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-Flow memberGetModel(CallContext& ctx, Shadow& result) { return knownModel(ctx, result); }
-
 // Types whose instances are immutable values: made again from pinned arguments, equal every time.
 Flow valueTypeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
@@ -84,7 +82,22 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// Looks at the frame that calls it, which a replay does not have: the calling function is run as it is.
+Flow frameModel(CallContext& ctx, Shadow& result) {
+  ctx.rec.abort(diag::Code::KTG0103, {"a function that looks at its caller's frame"});
+  result = Shadow::constant();
+  return run(ctx);
+}
+
 constexpr ModelRow kRows[] = {
+    {"builtins.locals", frameModel},
+    {"builtins.globals", frameModel},
+    {"builtins.dir", frameModel},
+    {"builtins.eval", frameModel},
+    {"builtins.exec", frameModel},
+    {"sys._getframe", frameModel},
+    {"_warnings.warn", frameModel},
+    {"builtins.id", keepModel},
     {"inspect.signature", introspectModel},
     {"contextvars.ContextVar.set", keepModel},
     {"contextvars.ContextVar.get", keepModel},
@@ -96,7 +109,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.object.__new__", objectNewModel},
     {"builtins.tuple.__new__", tupleNewModel},
     {"builtins.object", objectNewModel},
-    {"builtins.vars", memberGetModel},
+    {"builtins.vars", frameModel},
     {"sys.getrecursionlimit", constantModel},
     {"sys.getsizeof", knownModel},
     {"gc.isenabled", knownModel},

@@ -146,7 +146,7 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   static PyObject* setattr = Py_NewRef(builtin("setattr"));
   PyObject* args[] = {act.peek(1), name, act.peek(2)};
   Shadow shadows[] = {f.top(1), Shadow::constant(), f.top(2)};
-  if (!rec.escape(shadows[2], args[2])) return rec.execute(act, in);
+  if (!rec.escape(shadows[0], args[0]) || !rec.escape(shadows[2], args[2])) return rec.execute(act, in);
   if (auto value = torchapi::isTensor(args[0]) ? rec.ops().valueOf(args[0]) : std::nullopt) {
     rec.ops().forgetStaticMeta(*value);
   }
