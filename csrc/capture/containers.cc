@@ -128,10 +128,12 @@ bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterat
     case VirtualKind::kEnumerate:
       return prepareNext(frame, instr, v.parts[0], v.partObjects[0].get());
     case VirtualKind::kZip:
-      for (size_t i = 0; i < v.parts.size(); ++i) {
+      for (size_t i = 0, generators = 0; i < v.parts.size(); ++i) {
         Shadow part = v.parts[i];
-        bool simple = part.isVirtual() && (virtualOf(part).kind == VirtualKind::kIterator ||
-                                           virtualOf(part).kind == VirtualKind::kEnumerate);
+        VirtualKind kind = part.isVirtual() ? virtualOf(part).kind : VirtualKind::kOpaque;
+        if (kind == VirtualKind::kGenerator) ++generators;
+        bool simple = kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate ||
+                      (kind == VirtualKind::kGenerator && generators == 1);
         if (!simple || !prepareNext(frame, instr, part, nullptr)) {
           abort(diag::Code::KTG0101, {"zip"});
           return false;
@@ -247,12 +249,7 @@ bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
 
 // The consumer of a generator made here is about to take all of its items.
 void Recorder::expectItems(Shadow generator) {
-  items_.clear();
-  PendingFrame pending;
-  pending.generator = &virtualOf(generator);
-  pending.rebuildable = false;
-  pending.collect = true;
-  expectFrame(std::move(pending));
+  collectors_.push_back({&virtualOf(generator), {}});
 }
 
 // object.method(args...) as an effect, without a result.

@@ -69,6 +69,20 @@ bool Recorder::tryPinDeep(Shadow& shadow, PyObject* object) {
   return canPinDeep(shadow, object) && pinDeep(shadow, object);
 }
 
+Shadow Recorder::current(Shadow shadow) {
+  if (!shadow.isVirtual() || !virtualOf(shadow).forgotten) return shadow;
+  Virtual& v = virtualOf(shadow);
+  return readSource(SourceKind::kValue, ir::kNone, nullptr, v.value, v.object.get());
+}
+
+bool Recorder::plainIteration(PyObject* dict) {
+  if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
+  PyObject* method = specialMethod(Py_TYPE(dict), "__iter__");
+  if (method == nullptr || PyFunction_Check(method)) return false;
+  guardTypeVersion(Py_TYPE(dict));
+  return true;
+}
+
 bool Recorder::plainDict(PyObject* dict) {
   if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
   for (const char* name : {"__contains__", "__getitem__", "__len__", "__iter__"}) {

@@ -45,13 +45,6 @@ diag::SourceLoc Recorder::here() const {
 void Recorder::abort(diag::Code code, std::vector<std::string> args) {
   if (!live_) return;
   live_ = false;
-  if (getenv("KTG_DEBUG_ABORT")) {
-    fprintf(stderr, "ABORT KTG%04d", int(code));
-    for (auto& a : args) fprintf(stderr, " [%s]", a.c_str());
-    fprintf(stderr, "\n");
-    for (ShadowFrame* f = current_; f; f = f->caller) fprintf(stderr, "   %s:%d %s\n", PyUnicode_AsUTF8(f->code->co_filename), pyapi::lineAt(f->code, f->act ? pyapi::prevInstrIndex(f->act->frame) : 0), PyUnicode_AsUTF8(f->code->co_qualname));
-    for (auto& b : breaks_) fprintf(stderr, "   break: %s\n", b.format().c_str());
-  }
   aborted_ = diag::Diagnostic(code, std::move(args), here());
   abortedIn_ = current_ && current_->caller ? reinterpret_cast<PyObject*>(current_->code) : nullptr;
   ops_.discard();
@@ -108,14 +101,16 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
 
 bool Recorder::acceptFrame(Activation& act) {
   PendingFrame& pending = pending_;
-  if (!pending.active) return false;
   if (pyapi::ownedByGenerator(act.frame)) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
-    if (pending.generator == nullptr || pending.generator->object.get() != generator) return false;
+    if (!collectors_.empty() && collectors_.back().generator->object.get() == generator) {
+      return resumeGenerator(act, *collectors_.back().generator);
+    }
+    if (!pending.active || pending.generator == nullptr || pending.generator->object.get() != generator) return false;
     return resumeGenerator(act, *pending.generator);
   }
   auto* code = pyapi::codeOf(act.frame);
-  if (pending.generator != nullptr || reinterpret_cast<PyObject*>(code) != pending.code) return false;
+  if (!pending.active || pending.generator != nullptr || reinterpret_cast<PyObject*>(code) != pending.code) return false;
   auto frame = std::make_unique<ShadowFrame>();
   frame->act = &act;
   frame->caller = current_;
@@ -127,7 +122,7 @@ bool Recorder::acceptFrame(Activation& act) {
   frame->rebuildable = pending.rebuildable && (current_ == nullptr || canExit(*current_));
   if (!bindArguments(*frame, act, pending)) return false;
   pending.active = false;
-  if (afterPending_) pendingOwner_ = frame.get();
+  if (!afterPending_.empty()) pendingOwner_ = frame.get();
   act.observerData = frame.get();
   current_ = frame.get();
   frames_.push_back(std::move(frame));
@@ -252,9 +247,9 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
       }
     }
   }
-  Shadow sent = pending_.shadows.empty() ? Shadow::constant() : pending_.shadows[0];
-  frame->push(sent);
-  pending_.active = false;
+  bool announced = pending_.active && pending_.generator == &generator;
+  frame->push(announced && !pending_.shadows.empty() ? pending_.shadows[0] : Shadow::constant());
+  if (announced) pending_.active = false;
   act.observerData = frame.get();
   current_ = frame.get();
   frames_.push_back(std::move(frame));
@@ -371,21 +366,24 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
   frameRaised_ = how == Flow::kRaise;
-  if (afterPending_ && frame == pendingOwner_) {
+  if (!afterPending_.empty() && frame == pendingOwner_) {
+    pendingOwner_ = nullptr;
     if (how == Flow::kReturn) {
-      pending_ = std::move(*afterPending_);
+      results_.push_back(returned_);
+      pending_ = std::move(afterPending_.front());
       pending_.active = true;
+      afterPending_.pop_front();
+    } else {
+      afterPending_.clear();
     }
-    afterPending_.reset();
   }
   if (how == Flow::kYield && pyapi::ownedByGenerator(act.frame)) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
     auto it = virtualIds_.find(generator);
     if (it != virtualIds_.end()) {
       virtuals_[it->second]->frame = std::move(owned);
-      if (pending_.collect && pending_.generator == virtuals_[it->second].get()) {
-        items_.push_back(returned_);
-        pending_.active = true;
+      if (!collectors_.empty() && collectors_.back().generator == virtuals_[it->second].get()) {
+        collectors_.back().items.push_back(returned_);
       }
     }
   }

@@ -10,6 +10,7 @@
 // Example: Recorder rec(options, function, args, nargs, kwnames); ...call it under the hook...; rec.finish(result).
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,7 +67,6 @@ struct PendingFrame {
   bool selfIsNew = false;      // a constructor's __init__: the first argument becomes known at entry
   Virtual* generator = nullptr;  // a suspended generator is resumed
   bool pinResult = false;        // C code converts the result: it has to be a constant
-  bool collect = false;          // all of its items are taken, one after the other
   bool active = false;
 };
 
@@ -182,6 +182,9 @@ class Recorder final : public StepObserver {
   static bool isIdentityValue(PyObject* object);
   bool canPinDeep(Shadow shadow, PyObject* object);
   bool tryPinDeep(Shadow& shadow, PyObject* object);
+  // A virtual that unknown code may have changed is an old object from then on.
+  Shadow current(Shadow shadow);
+  bool plainIteration(PyObject* dict);  // a dict, or a subclass that does not override iteration
   bool plainDict(PyObject* dict);  // a dict, or a subclass that does not override look-up
   CallKind stepKind(PyObject* object);
   bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);
@@ -211,8 +214,9 @@ class Recorder final : public StepObserver {
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
   void expectItems(Shadow generator);
   std::vector<Shadow> takeItems() {
-    pending_.active = false;
-    return std::move(items_);
+    std::vector<Shadow> items = std::move(collectors_.back().items);
+    collectors_.pop_back();
+    return items;
   }
   bool emitMethod(const char* method, Shadow shadow, PyObject* object,
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
@@ -243,17 +247,22 @@ class Recorder final : public StepObserver {
   void expectFrame(PendingFrame pending) {
     pending_ = std::move(pending);
     pending_.active = true;
-    if (!insideOwner()) afterPending_.reset();
+    if (!insideOwner()) {
+      afterPending_.clear();
+      results_.clear();
+    }
     frameRaised_ = false;
   }
   bool insideOwner() const {
     for (ShadowFrame* f = current_; f != nullptr; f = f->caller) {
-      if (f == pendingOwner_) return afterPending_ != nullptr;
+      if (f == pendingOwner_) return !afterPending_.empty();
     }
     return false;
   }
   // A second frame that is entered when the expected one has returned (__init__ after __new__).
-  void expectThen(PendingFrame next) { afterPending_ = std::make_unique<PendingFrame>(std::move(next)); }
+  void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }
+  // What the frames of such a sequence returned, but for the last one.
+  const std::vector<Shadow>& results() const { return results_; }
   bool pendingUsed() const { return !pending_.active; }
   Shadow returned() const { return returned_; }
   // The shadow of what the expected frame gave: its result, or the generator object if it is a generator function.
@@ -326,11 +335,16 @@ class Recorder final : public StepObserver {
   std::optional<diag::Diagnostic> aborted_;
   PyObject* abortedIn_ = nullptr;
   PendingFrame pending_;
-  std::unique_ptr<PendingFrame> afterPending_;
+  std::deque<PendingFrame> afterPending_;
+  std::vector<Shadow> results_;
   ShadowFrame* pendingOwner_ = nullptr;  // the frame of pending_, while afterPending_ waits for its return
   Shadow returned_;
   Shadow newInstance_;         // of the constructor call that was entered last
-  std::vector<Shadow> items_;  // of the generator that is being consumed
+  struct Collector {
+    Virtual* generator;
+    std::vector<Shadow> items;
+  };
+  std::vector<Collector> collectors_;  // generators that are being consumed whole, innermost last
   ShadowFrame* current_ = nullptr;
   const Instr* instr_ = nullptr;  // being recorded in current_
   size_t depthBefore_ = 0;        // of the shadow stack when it began

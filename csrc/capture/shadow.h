@@ -79,6 +79,7 @@ struct Virtual {
   ir::RecipeId recipe = ir::kNone;   // cached, valid in `recipeEpoch`
   uint64_t recipeEpoch = 0;
   bool shared = false;  // the dict of an instance: not an object of its own
+  bool forgotten = false;  // unknown code may have changed it: see Recorder::current
   bool building = false;  // its recipe is being made
   bool frozen = false;  // the cached recipe is final: immutable, made of final parts
 };

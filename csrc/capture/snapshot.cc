@@ -185,8 +185,10 @@ bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
       list.add(v.parts[0], v.partObjects[0].get());
       recipe.parts.push_back(Operand::integer(v.index));
       break;
-    case VirtualKind::kException:
     case VirtualKind::kZip:
+      if (v.index != 0) return false;  // strict
+      [[fallthrough]];
+    case VirtualKind::kException:
     case VirtualKind::kMap:
     case VirtualKind::kSuper:
       recipe.kind = RecipeKind::kCall;

@@ -175,6 +175,8 @@ void Recorder::forgetEscaped(CallContext& ctx) {
                        v->kind == VirtualKind::kInstance || v->kind == VirtualKind::kCell;
     if (v->value == ir::kNone || !mutableKind) continue;
     v->kind = VirtualKind::kOpaque;
+    v->forgotten = true;
+    virtualIds_.erase(v->object.get());
   }
   overlays_.clear();
 }

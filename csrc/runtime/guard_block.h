@@ -76,7 +76,7 @@ struct Node {
 };
 
 // Words are prefetched this far ahead of their turn; as many follow the last one.
-inline constexpr uint32_t kWordsAhead = 24;
+inline constexpr uint32_t kWordsAhead = 64;
 
 struct WordCheck {
   const pyapi::Word* address;
@@ -132,6 +132,12 @@ struct Block {
   std::vector<NodeId> rechecks;        // nodes with guards that no word can stand for
   std::vector<std::pair<NodeId, guard::SourceId>> slotsUsed;
   std::vector<pyapi::Ref<>> retired;  // fresh objects of the last walk, dropped where finalizers do no harm
+  NodeId pinnedEnd = 0;               // the nodes below pinned roots are [0, pinnedEnd)
+  uint32_t leafCount = 0;             // of segments
+  uint32_t changingSames = 0;         // the first of `sames`: about objects that every call brings anew
+  bool onlyLeaves = false;            // nothing but leaf segments: most blocks after a step
+  bool pinnedWalked = false;          // the pinned subtrees have words
+  bool samesStale = true;             // an object of the memo has changed since all of `sames` held
   uint64_t hits = 0;                  // checks that passed without a walk
   uint64_t misses = 0;                // the others
   uint64_t walks = 0;

@@ -118,8 +118,13 @@ class BlockCompiler {
   Block compile() {
     collect();
     block_.nodes.reserve(included_.size());
+    // Pinned objects are what they are: their subtrees come first, as one range of words.
+    std::stable_partition(roots_.begin(), roots_.end(), [&](guard::SourceId id) { return isPinned(id); });
     for (guard::SourceId root : roots_) {
       place(root, kNoNode);
+      if (isPinned(root)) {
+        block_.pinnedEnd = static_cast<NodeId>(block_.nodes.size());
+      }
     }
     attachGuards();
     for (NodeId n = 0; n < block_.nodes.size(); ++n) {
@@ -278,7 +283,12 @@ class BlockCompiler {
     const LocalGuard* g = guardOf(node, GuardKind::kType);
     return g == nullptr ? nullptr : reinterpret_cast<PyTypeObject*>(g->key);
   }
-  bool isLeafRoot(const Node& node, NodeId id) const { return node.root && node.end == id + 1; }
+  bool isPinned(guard::SourceId id) const {
+    return sources_[id].kind == SourceKind::kPinned && sources_[id].block == id_;
+  }
+  bool isLeafRoot(const Node& node, NodeId id) const {
+    return node.root && node.end == id + 1 && id >= block_.pinnedEnd;
+  }
 
   void markDynamic(NodeId id) {
     Node& node = block_.nodes[id];
@@ -435,8 +445,8 @@ class BlockCompiler {
       words &= static_cast<uint16_t>(~kTypeWord);
     }
     node.words = words;
-    node.keepsObject = guardOf(node, GuardKind::kEquals) != nullptr && node.kind != SourceKind::kDictItem &&
-                       node.kind != SourceKind::kPinned;
+    const bool heldElsewhere = node.kind == SourceKind::kDictItem || node.kind == SourceKind::kPinned;
+    node.keepsObject = guardOf(node, GuardKind::kEquals) != nullptr && (node.external || !heldElsewhere);
   }
 
   void layOut() {
@@ -448,12 +458,20 @@ class BlockCompiler {
     static constexpr pyapi::Word kNothing = 0;
     block_.words.assign(block_.wordNodes.size() + kWordsAhead, WordCheck{&kNothing, 0});
     block_.objects.assign(block_.nodes.size(), nullptr);
-    for (NodeId n = 0; n < block_.nodes.size(); n = block_.nodes[n].end) {
+    for (NodeId n = block_.pinnedEnd; n < block_.nodes.size(); n = block_.nodes[n].end) {
       const Node& node = block_.nodes[n];
       block_.segments.push_back({n, isLeafRoot(node, n), node.firstWord, block_.endWord(node)});
     }
-    std::stable_partition(block_.segments.begin(), block_.segments.end(),
-                          [](const Segment& s) { return s.leaf; });
+    auto firstTree = std::stable_partition(block_.segments.begin(), block_.segments.end(),
+                                           [](const Segment& s) { return s.leaf; });
+    block_.leafCount = static_cast<uint32_t>(firstTree - block_.segments.begin());
+    auto changes = [&](NodeId n) { return isLeafRoot(block_.nodes[n], n) || block_.nodes[n].dynamic; };
+    auto firstStable =
+        std::stable_partition(block_.sames.begin(), block_.sames.end(),
+                              [&](const SameCheck& s) { return changes(s.a) || changes(s.b); });
+    block_.changingSames = static_cast<uint32_t>(firstStable - block_.sames.begin());
+    block_.onlyLeaves = block_.leafCount == block_.nodes.size() && block_.types.empty() &&
+                        block_.states.empty() && block_.sames.empty();
   }
 
   const Recording& recording_;

@@ -164,17 +164,10 @@ bool checkLeaf(Block& block, const Inputs& in, NodeId id) {
   return true;
 }
 
-bool checkSegment(Block& block, const Inputs& in, const Segment& segment) {
-  if (segment.leaf) {
-    return checkLeaf(block, in, segment.node);
-  }
-  PyObject* object = loadRoot(block.nodes[segment.node], in);
-  if (object == nullptr || object != block.objects[segment.node]) {
-    return walk(block, in, segment.node);
-  }
-  for (uint32_t i = segment.firstWord;;) {
-    i = firstDifference(block.words.data(), i, segment.endWord);
-    if (i == segment.endWord) {
+bool checkWords(Block& block, const Inputs& in, uint32_t from, uint32_t to) {
+  for (uint32_t i = from;;) {
+    i = firstDifference(block.words.data(), i, to);
+    if (i == to) {
       return true;
     }
     i = repair(block, in, i);
@@ -184,12 +177,64 @@ bool checkSegment(Block& block, const Inputs& in, const Segment& segment) {
   }
 }
 
+bool checkLeaves(Block& block, const Inputs& in) {
+  for (uint32_t s = 0; s < block.leafCount; ++s) {
+    if (!checkLeaf(block, in, block.segments[s].node)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool checkPinned(Block& block, const Inputs& in) {
+  if (block.pinnedWalked) [[likely]] {
+    const uint32_t end = block.pinnedEnd < block.nodes.size() ? block.nodes[block.pinnedEnd].firstWord
+                                                              : static_cast<uint32_t>(block.wordNodes.size());
+    return checkWords(block, in, 0, end);
+  }
+  for (NodeId n = 0; n < block.pinnedEnd; n = block.nodes[n].end) {
+    if (!walk(block, in, n)) {
+      return false;
+    }
+  }
+  block.pinnedWalked = true;
+  return true;
+}
+
+// The trees below arguments and other objects that may be others in the next call.
+bool checkTrees(Block& block, const Inputs& in) {
+  for (size_t s = block.leafCount; s < block.segments.size(); ++s) {
+    const Segment& segment = block.segments[s];
+    PyObject* object = loadRoot(block.nodes[segment.node], in);
+    const bool same = object != nullptr && object == block.objects[segment.node];
+    if (!(same ? checkWords(block, in, segment.firstWord, segment.endWord) : walk(block, in, segment.node))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool samesHold(Block& block) {
+  const size_t count = block.samesStale ? block.sames.size() : block.changingSames;
+  for (size_t i = 0; i < count; ++i) {
+    const SameCheck& check = block.sames[i];
+    if ((block.objects[check.a] == block.objects[check.b]) != check.same) {
+      return false;
+    }
+  }
+  block.samesStale = false;
+  return true;
+}
+
 bool checkRest(Block& block, const Inputs& in) {
   for (NodeId id : block.dynamics) {
-    --block.walks;  // not for want of a memo
+    // Not for want of a memo; and what is said of these objects' identity is asked in every call.
+    --block.walks;
+    const bool stale = block.samesStale;
     if (!walk(block, in, id)) {
       return false;
     }
+    block.samesStale = stale;
   }
   for (NodeId id : block.rechecks) {
     for (const LocalGuard& g : block.guardsOf(block.nodes[id])) {
@@ -201,8 +246,12 @@ bool checkRest(Block& block, const Inputs& in) {
   if (torchapi::firstMismatch(block.tensors.data(), block.tensors.size()) != block.tensors.size()) {
     return false;
   }
-  for (const SameCheck& check : block.sames) {
-    if ((block.objects[check.a] == block.objects[check.b]) != check.same) {
+  return samesHold(block);
+}
+
+bool typesHold(Block& block) {
+  for (TypeCheck& check : block.types) {
+    if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(check)) {
       return false;
     }
   }
@@ -245,28 +294,16 @@ void writeWords(Block& block, NodeId id) {
 }
 
 bool checkBlock(Block& block, const Inputs& in) {
-  if (!block.retired.empty()) {
+  if (!block.retired.empty()) [[unlikely]] {
     std::vector<pyapi::Ref<>> retired =
         std::move(block.retired);  // finalizers may run here, before anything is read
     block.retired.clear();
     retired.clear();
   }
   const uint64_t walks = block.walks;
-  if (!globalStateHolds(block)) {
-    return false;
-  }
-  for (TypeCheck& check : block.types) {
-    if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(check)) {
-      return false;
-    }
-  }
-  for (const Segment& segment : block.segments) {
-    if (!checkSegment(block, in, segment)) {
-      ++block.misses;
-      return false;
-    }
-  }
-  if (!checkRest(block, in)) {
+  const bool rest = block.onlyLeaves || (globalStateHolds(block) && typesHold(block));
+  if (!rest || !checkLeaves(block, in) ||
+      (!block.onlyLeaves && !(checkPinned(block, in) && checkTrees(block, in) && checkRest(block, in)))) {
     ++block.misses;
     return false;
   }

@@ -204,6 +204,7 @@ bool globalStateHolds(const Block& block) {
 
 bool walk(Block& block, const Inputs& in, NodeId id) {
   ++block.walks;
+  block.samesStale = true;
   const NodeId end = block.nodes[id].end;
   for (NodeId n = id; n < end; ++n) {
     Node& node = block.nodes[n];

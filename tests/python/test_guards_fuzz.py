@@ -232,7 +232,12 @@ def run(seed: int, steps: int) -> tuple[int, int]:
     for step in range(steps):
         if step % 5 == 0:
             writer = Writer(rng)
-            writer.write(writer.b.source("arg", index=0), world.root)
+            if rng.random() < 0.5:
+                writer.write(writer.b.source("arg", index=0), world.root)
+            else:  # from constants: some that stay in the graph, some that will leave it
+                writer.write(writer.b.source("pinned", key=world.root), world.root)
+                for o in rng.choices(world.containers(), k=2):
+                    writer.write(writer.b.source("pinned", key=o), o)
             programs.append(writer.b.build())
             assert programs[-1].check((world.root,)) is not None, programs[-1].explain((world.root,))
             if len(programs) > 12:

@@ -267,25 +267,32 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   size_t count = kind == VirtualKind::kEnumerate ? 1 : ctx.positional;
   int64_t start = 0;
   bool ok = ctx.positional >= count;
-  size_t python = ctx.total();  // the argument whose __iter__ is Python
+  std::vector<size_t> python;  // the parts whose __iter__ is Python
   if (kind == VirtualKind::kEnumerate && ctx.total() == 2) {
     Shadow s = ctx.shadows[1];
     ok = PyLong_CheckExact(ctx.args[1]) && ctx.rec.pin(s, ctx.args[1]);
     start = ok ? PyLong_AsLongLong(ctx.args[1]) : 0;
-  } else {
-    ok = ok && ctx.kwnames == nullptr;
+  } else if (ctx.kwnames != nullptr) {
+    Shadow s = ctx.shadows[ctx.positional];  // zip(..., strict=)
+    ok = ok && kind == VirtualKind::kZip && ctx.total() == ctx.positional + 1 && ctx.rec.pin(s, ctx.args[ctx.positional]);
+    start = 1;
   }
   for (size_t i = first; ok && i < count; ++i) {
     PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[i]), "__iter__");
-    if (hook != nullptr && PyFunction_Check(hook) && python == ctx.total()) {
-      python = parts.size();
+    if (hook != nullptr && PyFunction_Check(hook)) {
+      bool next = !python.empty();
+      python.push_back(parts.size());
       parts.push_back(Shadow::null());
       objects.emplace_back();
       PendingFrame pending = ctx.rec.methodFrame(hook, ctx.shadows[i], ctx.args[i]);
       ctx.rec.guardType(ctx.shadows[i], ctx.args[i]);
       ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[i]));
       pending.rebuildable = false;
-      ctx.rec.expectFrame(std::move(pending));
+      if (next) {
+        ctx.rec.expectThen(std::move(pending));
+      } else {
+        ctx.rec.expectFrame(std::move(pending));
+      }
       continue;
     }
     auto inner = innerIterator(ctx, i);
@@ -298,13 +305,22 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     ctx.rec.abort(diag::Code::KTG0101, {reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name});
     return run(ctx);
   }
-  size_t total = ctx.total();
   Flow flow = runVirtual(ctx, kind, result);
-  if (flow == Flow::kNext && ctx.rec.live() && python != total) {
-    Shadow inner = ctx.rec.returned();
-    if (!inner.isVirtual()) ctx.rec.abort(diag::Code::KTG0101, {"__iter__"});
-    parts[python] = inner;
-    if (inner.isVirtual()) objects[python] = ctx.rec.virtualOf(inner).object.clone();
+  pyapi::Ref<> reduced = pyapi::steal(python.empty() || flow != Flow::kNext
+                                          ? nullptr
+                                          : PyObject_CallMethod(ctx.act.peek(1), "__reduce__", nullptr));
+  PyObject* iterators = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
+  for (size_t i = 0; flow == Flow::kNext && ctx.rec.live() && i < python.size(); ++i) {
+    PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(python[i]));
+    Shadow inner = PyGen_CheckExact(real)                   ? ctx.rec.frameResult(real)
+                   : i < ctx.rec.results().size() ? ctx.rec.results()[i]
+                                                            : ctx.rec.returned();
+    if (!inner.isVirtual()) {
+      ctx.rec.abort(diag::Code::KTG0101, {"__iter__"});
+      break;
+    }
+    parts[python[i]] = inner;
+    objects[python[i]] = ctx.rec.virtualOf(inner).object.clone();
   }
   if (flow == Flow::kNext && ctx.rec.live()) {
     Virtual& v = ctx.rec.virtualOf(result);

@@ -156,8 +156,15 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional > 1) return opaqueModel(ctx, result);
   if (ctx.positional == 1) {
     PyObject* other = ctx.args[0];
-    if (!PyDict_Check(other) || ctx.shadows[0].isValue() || !ctx.rec.plainDict(other)) return opaqueModel(ctx, result);
-    auto values = ctx.rec.dictParts(ctx.shadows[0], other, 1);
+    Shadow shadow = ctx.shadows[0];
+    if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView && ctx.rec.isItemsView(shadow)) {
+      Virtual& view = ctx.rec.virtualOf(shadow);
+      other = view.partObjects[0].get();
+      shadow = view.parts[0];
+    } else if (!PyDict_Check(other) || shadow.isValue() || !ctx.rec.plainDict(other)) {
+      return opaqueModel(ctx, result);
+    }
+    auto values = ctx.rec.dictParts(shadow, other, 1);
     pyapi::Ref<> keys = pyapi::steal(PySequence_List(other));
     if (!values) return run(ctx);
     for (size_t i = 0; i < values->size(); ++i) {
@@ -228,7 +235,7 @@ Flow setdefaultModel(CallContext& ctx, Shadow& result) {
 Flow dictView(CallContext& ctx, Shadow& result, int64_t what) {
   PyObject* dict = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
-  if (shadow.isValue() || (!PyDict_CheckExact(dict) && !ctx.rec.plainDict(dict))) return knownModel(ctx, result);
+  if (shadow.isValue() || !ctx.rec.plainIteration(dict)) return knownModel(ctx, result);
   pyapi::Ref<> kept = pyapi::newRef(dict);
   Flow flow = runVirtual(ctx, VirtualKind::kDictView, result);
   if (flow == Flow::kNext && ctx.rec.live()) {
@@ -307,7 +314,24 @@ Flow setAddModel(CallContext& ctx, Shadow& result) {
 
 Flow setDiscardModel(CallContext& ctx, Shadow& result) { return changeOld(ctx, "discard", result); }
 
+// dict.fromkeys(keys, value=None)
+Flow fromkeysModel(CallContext& ctx, Shadow& result) {
+  PyObject* iterable = ctx.args[0];
+  Shadow keysShadow = ctx.shadows[0];
+  bool simple = PyTuple_Check(iterable) || PyList_Check(iterable) || PyRange_Check(iterable) || PyDict_Check(iterable);
+  if (!simple || !ctx.rec.tryPinDeep(keysShadow, iterable)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  pyapi::Ref<> keys = pyapi::steal(PySequence_List(iterable));
+  Shadow value = ctx.total() > 1 ? ctx.shadows[1] : Shadow::constant();
+  Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    ctx.rec.setEntry(ctx.rec.virtualOf(result), PyList_GET_ITEM(keys.get(), i), value);
+  }
+  return flow;
+}
+
 constexpr ModelRow kRows[] = {
+    {"builtins.dict.fromkeys", fromkeysModel},
     {"builtins.list", sequenceModel},        {"builtins.tuple", sequenceModel},       {"builtins.list.append", appendModel},
     {"builtins.list.extend", extendModel},   {"builtins.list.pop", popModel},         {"builtins.list.insert", insertModel},
     {"builtins.list.reverse", reverseModel}, {"builtins.list.clear", clearModel},     {"builtins.list.copy", sequenceModel},

@@ -99,6 +99,8 @@ constexpr ModelRow kRows[] = {
     {"_warnings.warn", frameModel},
     {"builtins.id", keepModel},
     {"inspect.signature", introspectModel},
+    {"copy.deepcopy", opaqueModel},
+    {"copy.copy", opaqueModel},
     {"contextvars.ContextVar.set", keepModel},
     {"contextvars.ContextVar.get", keepModel},
     {"contextvars.ContextVar.reset", keepModel},

@@ -28,6 +28,7 @@ Shadow describeBound(Recorder& rec, PyObject* result, Shadow selfShadow, PyObjec
   }
   if (auto known = rec.knownObject(result)) return *known;
   if (PyFunction_Check(result) || PyType_Check(result) || Recorder::isPlain(result)) return Shadow::constant();
+  if (PyCFunction_Check(result) && PyType_Check(PyCFunction_GET_SELF(result))) return Shadow::constant();  // C classmethod
   return rec.newVirtual(VirtualKind::kOpaque, result);
 }
 

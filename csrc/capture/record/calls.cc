@@ -1,5 +1,7 @@
 // Record handlers: calls. Bound methods, partials and instances are unwrapped to what will really run; Python functions
 // become frames, torch's functions operations, C callables what their model says; the rest is an opaque step.
+#include <string_view>
+
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/calls/targets.h"
@@ -60,8 +62,17 @@ bool unwrapMethod(Recorder& rec, Call& call) {
 bool unwrapBuiltin(Recorder& rec, Call& call) {
   if (!PyCFunction_Check(call.callable) || call.shadow.isValue()) return false;
   PyObject* self = PyCFunction_GET_SELF(call.callable);
-  if (self == nullptr || PyModule_Check(self) || PyType_Check(self)) return false;
+  if (self == nullptr || PyModule_Check(self)) return false;
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__name__"));
+  if (PyType_Check(self)) {  // dict.fromkeys and other class methods
+    PyObject* method = name ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(self), name.get()) : nullptr;
+    PyErr_Clear();
+    if (method == nullptr || Py_TYPE(method) != &PyClassMethodDescr_Type || modelOf(method) == nullptr) return false;
+    if (!rec.pin(call.shadow, call.callable)) return false;
+    call.callable = method;
+    call.shadow = Shadow::constant();
+    return true;
+  }
   PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr;
   PyErr_Clear();
   if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type || !Recorder::isPlain(self)) return false;
@@ -87,6 +98,25 @@ bool unwrapInstance(Recorder& rec, Call& call) {
   return true;
 }
 
+// The keywords that a partial adds. False: they meet keywords of the call.
+bool partialKeywords(Recorder& rec, Call& call, Shadow shadow, PyObject* keywords) {
+  if (PyDict_GET_SIZE(keywords) == 0) {
+    rec.guardLength(shadow, keywords, 0);
+    return true;
+  }
+  if (call.kwnames != nullptr) return false;
+  auto values = rec.dictParts(shadow, keywords, 1);
+  pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(keywords));
+  if (!values || !names) return false;
+  for (size_t i = 0; i < values->size(); ++i) {
+    call.args.push_back(PyDict_GetItemWithError(keywords, PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i))));
+    call.shadows.push_back((*values)[i]);
+  }
+  call.kwnames = names.get();
+  call.kept.push_back(std::move(names));
+  return true;
+}
+
 bool unwrapPartial(Recorder& rec, Call& call) {
   static PyObject* type = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
   if (reinterpret_cast<PyObject*>(Py_TYPE(call.callable)) != type) return false;
@@ -100,8 +130,7 @@ bool unwrapPartial(Recorder& rec, Call& call) {
     parts[i] = pyapi::steal(PyObject_GetAttrString(call.callable, names[i]));
     shadows[i] = rec.readSource(SourceKind::kPartial, source, nullptr, i, parts[i].get());
   }
-  if (PyDict_GET_SIZE(parts[2].get()) != 0) return false;
-  rec.guardLength(shadows[2], parts[2].get(), 0);
+  if (!partialKeywords(rec, call, shadows[2], parts[2].get())) return false;
   auto args = rec.elementsOf(shadows[1], parts[1].get());
   if (!args) return false;
   for (size_t i = args->size(); i-- > 0;) {
@@ -296,6 +325,7 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   ctx.args = call.args.data();
   ctx.shadows = call.shadows.data();
   ctx.positional = call.positional;
+  ctx.kwnames = call.kwnames;
   if (PyFunction_Check(call.callable)) {
     CallModel model = modelOf(call.callable);
     return model != nullptr ? model(ctx, result) : inlineCall(call, ctx, result);
@@ -313,6 +343,7 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
     }
   }
   if (PyType_Check(call.callable)) return classCall(call, ctx, result);
+  if (std::string_view(Py_TYPE(call.callable)->tp_name) == "functools._lru_cache_wrapper") return knownModel(ctx, result);
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }
 
@@ -344,11 +375,29 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return finish(rec, f, flow, ctx.popped, result);
 }
 
+// f(*generator): its items are taken before the call, as the call would do.
+void expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, int at) {
+  Shadow shadow = f.top(at);
+  if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kGenerator) return;
+  rec.expectItems(shadow);
+  PyObject* tuple = PySequence_Tuple(act.peek(at));
+  std::vector<Shadow> items = rec.takeItems();
+  if (tuple == nullptr) {
+    PyErr_Clear();
+    rec.abort(diag::Code::KTG0101, {"a generator that raises"});
+    return;
+  }
+  PyObject* generator = std::exchange(act.peek(at), tuple);
+  Py_DECREF(generator);
+  f.top(at) = rec.tupleOf(tuple, std::move(items));
+}
+
 // f(*args, **kwargs): NULL, callable, tuple-like, [dict]
 Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withKw = (in.arg & 1) != 0;
   int at = withKw ? 2 : 1;
   Call c;
+  expandGenerator(rec, f, act, at);
   PyObject *callargs = act.peek(at), *kwargs = withKw ? act.peek(1) : nullptr;
   c.callable = act.peek(at + 1);
   c.shadow = f.top(at + 1);

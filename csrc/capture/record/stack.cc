@@ -39,7 +39,7 @@ Flow loadConst(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 
 Flow loadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
-  if (flow == Flow::kNext) f.push(f.locals[in.arg]);
+  if (flow == Flow::kNext) f.push(f.locals[in.arg] = rec.current(f.locals[in.arg]));
   return flow;
 }
 
@@ -81,7 +81,7 @@ std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) 
   if (cell.isVirtual()) {
     Virtual& v = rec.virtualOf(cell);
     if (v.kind != VirtualKind::kCell) return std::nullopt;
-    return v.parts[0];
+    return rec.current(v.parts[0]);
   }
   PyObject* content = PyCell_GET(object);
   if (Recorder::Overlay* overlay = rec.overlayOf(object)) {
