@@ -45,7 +45,8 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
 PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"fn", "options", nullptr};
   PyObject *fn, *options;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!", const_cast<char**>(names), &fn, &PyDict_Type, &options)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!", const_cast<char**>(names), &fn, &PyDict_Type,
+                                   &options)) {
     return nullptr;
   }
   if (!PyCallable_Check(fn)) {

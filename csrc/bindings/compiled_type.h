@@ -1,6 +1,7 @@
 // The Python type `kintsugi._C.Compiled`: a callable with vectorcall over driver::CompiledFunction.
 //
-// Written against CPython's C API, not nanobind, because this call is the product's hot path. GIL needed everywhere.
+// Written against CPython's C API, not nanobind, because this call is the product's hot path. GIL needed
+// everywhere.
 #pragma once
 
 #include <nanobind/nanobind.h>

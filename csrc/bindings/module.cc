@@ -29,8 +29,9 @@ void emitToPython(const diag::log::Event& event) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     auto channel = diag::log::channelName(event.channel);
-    PyObject* result = PyObject_CallFunction(logSink, "s#s#", channel.data(), static_cast<Py_ssize_t>(channel.size()),
-                                             event.text.c_str(), static_cast<Py_ssize_t>(event.text.size()));
+    PyObject* result =
+        PyObject_CallFunction(logSink, "s#s#", channel.data(), static_cast<Py_ssize_t>(channel.size()),
+                              event.text.c_str(), static_cast<Py_ssize_t>(event.text.size()));
     if (result == nullptr) PyErr_WriteUnraisable(logSink);
     Py_XDECREF(result);
     PyErr_Restore(type, value, traceback);

@@ -11,10 +11,10 @@ using guard::SourceKind;
 
 namespace {
 
-constexpr std::string_view kTensorMetadata[] = {"shape",    "dtype",     "device",  "layout",   "ndim",      "requires_grad",
-                                                "is_leaf",  "is_cuda",   "is_cpu",  "is_sparse", "is_quantized", "is_meta",
-                                                "is_nested", "itemsize", "nbytes",  "is_mps",   "is_xpu",    "is_mkldnn",
-                                                "is_sparse_csr", "is_mtia", "is_ipu", "is_xla", "is_maia", "is_vulkan"};
+constexpr std::string_view kTensorMetadata[] = {
+    "shape",  "dtype",     "device",        "layout",  "ndim",      "requires_grad", "is_leaf", "is_cuda",
+    "is_cpu", "is_sparse", "is_quantized",  "is_meta", "is_nested", "itemsize",      "nbytes",  "is_mps",
+    "is_xpu", "is_mkldnn", "is_sparse_csr", "is_mtia", "is_ipu",    "is_xla",        "is_maia", "is_vulkan"};
 
 std::string_view text(PyObject* name) {
   Py_ssize_t n = 0;
@@ -76,7 +76,8 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
       plan.function = metaValue;
       return plan;
     }
-    return simple(metaValue == nullptr && meta == &PyType_Type ? AttributePlan::kRaises : AttributePlan::kStep);
+    return simple(metaValue == nullptr && meta == &PyType_Type ? AttributePlan::kRaises
+                                                               : AttributePlan::kStep);
   }
   if (PyFunction_Check(value)) return known(Shadow::constant());
   if (Py_TYPE(value) == &PyStaticMethod_Type || Py_TYPE(value) == &PyProperty_Type || isMethodLike(value) ||
@@ -90,7 +91,8 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
 }
 
 // What an instance dict has to say: the entry, or the guard that there is none.
-std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, bool& aborted) {
+std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name,
+                                    bool& aborted) {
   if (shadow.isVirtual()) {
     Virtual& v = rec.virtualOf(shadow);
     if (v.kind != VirtualKind::kInstance) {
@@ -157,7 +159,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     return plan;
   }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
-    pyapi::Ref<> value = pyapi::steal(Py_TYPE(d)->tp_descr_get(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    pyapi::Ref<> value =
+        pyapi::steal(Py_TYPE(d)->tp_descr_get(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     ir::SourceId source = rec.sourceOf(shadow, object);
     if (!value) {
       PyErr_Clear();
@@ -209,20 +212,22 @@ bool isModuleGetattr(PyObject* hook) {
     pyapi::Ref<> cls = pyapi::steal(module ? PyObject_GetAttrString(module.get(), "Module") : nullptr);
     pyapi::Ref<> function = pyapi::steal(cls ? PyObject_GetAttrString(cls.get(), "__getattr__") : nullptr);
     PyErr_Clear();
-    return function && PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get())) : nullptr;
+    return function && PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get()))
+                                                        : nullptr;
   }();
   return code != nullptr && PyFunction_Check(hook) && PyFunction_GET_CODE(hook) == code;
 }
 
-// torch.nn.Module.__getattr__ by its meaning, not its bytecode: a module is asked for its parts some hundred times a call.
+// torch.nn.Module.__getattr__ by its meaning, not its bytecode: a module is asked for its parts some hundred
+// times a call.
 AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* hook) {
   PyObject** slot = _PyObject_GetDictPtr(object);
   if (slot == nullptr || *slot == nullptr) return simple(AttributePlan::kStep);
   rec.pinFunction(hook);
   PyObject* dict = *slot;
   Shadow dictShadow = rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, dict);
-  static PyObject* parts[] = {PyUnicode_InternFromString("_parameters"), PyUnicode_InternFromString("_buffers"),
-                              PyUnicode_InternFromString("_modules")};
+  static PyObject* parts[] = {PyUnicode_InternFromString("_parameters"),
+                              PyUnicode_InternFromString("_buffers"), PyUnicode_InternFromString("_modules")};
   for (PyObject* part : parts) {
     PyObject* members = PyDict_GetItemWithError(dict, part);
     if (members == nullptr) {
@@ -280,7 +285,8 @@ AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   return plan;
 }
 
-// A module without such a name (and without a __getattr__ of its own): it raises, as long as the name is not there.
+// A module without such a name (and without a __getattr__ of its own): it raises, as long as the name is not
+// there.
 AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObject* name) {
   static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
   PyObject* dict = PyModule_GetDict(module);
@@ -323,8 +329,8 @@ AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObje
 }
 
 Shadow classValue(Recorder& rec, PyObject* value) {
-  if (Recorder::isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) || PyCFunction_Check(value) ||
-      isMethodLike(value)) {
+  if (Recorder::isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) ||
+      PyCFunction_Check(value) || isMethodLike(value)) {
     return Shadow::constant();
   }
   return rec.pinnedRoot(value);

@@ -1,4 +1,5 @@
-// Attribute access, as data: how CPython would find an attribute, decided from the types before the instruction runs.
+// Attribute access, as data: how CPython would find an attribute, decided from the types before the
+// instruction runs.
 //
 // Nothing here runs Python code. Plans are values; they live for one instruction.
 #pragma once
@@ -22,7 +23,8 @@ struct AttributePlan {
   PyObject* function = nullptr;  // kMethod: the unbound callable (borrowed from the type)
   PendingFrame pending;
   bool metaPure = false;  // kTorch
-  bool native = false;    // kKnown: Python code runs all the same, and what it reads has been described; do not watch it
+  bool native =
+      false;  // kKnown: Python code runs all the same, and what it reads has been described; do not watch it
 };
 
 // Plans reading `object.name` and adds the guards that the plan rests on.

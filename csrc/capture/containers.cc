@@ -39,7 +39,8 @@ bool Recorder::orderIsKnown(Shadow shadow, PyObject* set) {
 std::optional<std::vector<Shadow>> Recorder::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
   if (!pinKeys(shadow, dict)) return std::nullopt;
   std::vector<Shadow> parts;
-  pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));  // in the order of iteration, OrderedDict's own included
+  pyapi::Ref<> keys =
+      pyapi::steal(PySequence_List(dict));  // in the order of iteration, OrderedDict's own included
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
     PyObject* value = PyDict_GetItemWithError(dict, key);
@@ -114,7 +115,8 @@ std::optional<Shadow> Recorder::advanceView(Shadow view, int64_t at, PyObject* i
   return tupleOf(item, {Shadow::constant(), entry});
 }
 
-// Makes sure that an iterator will give as many items again, and announces the frame that the next item may need.
+// Makes sure that an iterator will give as many items again, and announces the frame that the next item may
+// need.
 bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object) {
   (void)object;
   if (!iterator.isVirtual()) {
@@ -161,7 +163,8 @@ bool Recorder::extendList(Shadow list, PyObject* object, Shadow more, PyObject* 
     return false;
   }
   if (list.isVirtual() && virtualOf(list).kind == VirtualKind::kList) {
-    if (virtualOf(list).value != ir::kNone && !emitMethod("extend", list, object, {{more, iterable}})) return false;
+    if (virtualOf(list).value != ir::kNone && !emitMethod("extend", list, object, {{more, iterable}}))
+      return false;
     Virtual& v = virtualOf(list);
     v.parts.insert(v.parts.end(), parts->begin(), parts->end());
     touched();
@@ -195,7 +198,8 @@ bool Recorder::storeElement(Shadow list, PyObject* object, Py_ssize_t index, Sha
   if (!pinLength(list, object)) return false;
   ir::SourceId source = sourceOf(list, object);
   pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
-  if (!emitEffect(Op::kSetItem, {{Shadow::source(source), object}, {Shadow::constant(), key.get()}, {value, real}})) {
+  if (!emitEffect(Op::kSetItem,
+                  {{Shadow::source(source), object}, {Shadow::constant(), key.get()}, {value, real}})) {
     return false;
   }
   makeOverlay(object).dirty = true;
@@ -204,7 +208,8 @@ bool Recorder::storeElement(Shadow list, PyObject* object, Py_ssize_t index, Sha
 
 // del list[i], del list[a:b] of a list made here
 bool Recorder::deleteElements(Shadow list, PyObject* object, Shadow& key, PyObject* index) {
-  if (!list.isVirtual() || virtualOf(list).kind != VirtualKind::kList || virtualOf(list).value != ir::kNone) return false;
+  if (!list.isVirtual() || virtualOf(list).kind != VirtualKind::kList || virtualOf(list).value != ir::kNone)
+    return false;
   auto n = static_cast<Py_ssize_t>(virtualOf(list).parts.size());
   if (!pinDeep(key, index) || n != PyList_GET_SIZE(object)) return false;
   Py_ssize_t start = 0, stop = 0, step = 1, count = 0;
@@ -236,7 +241,8 @@ bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) return false;
-    if (v.value != ir::kNone && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}})) return false;
+    if (v.value != ir::kNone && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
+      return false;
     if (PyDict_DelItem(virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
     touched();
     return live_;
@@ -248,9 +254,7 @@ bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
 }
 
 // The consumer of a generator made here is about to take all of its items.
-void Recorder::expectItems(Shadow generator) {
-  collectors_.push_back({&virtualOf(generator), {}});
-}
+void Recorder::expectItems(Shadow generator) { collectors_.push_back({&virtualOf(generator), {}}); }
 
 // object.method(args...) as an effect, without a result.
 bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,

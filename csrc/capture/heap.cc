@@ -99,7 +99,8 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
   }
   ir::SourceId source = sourceOf(shadow, dict);
   guardType(Shadow::source(source), dict);
-  if (!emitEffect(Op::kSetItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}})) return false;
+  if (!emitEffect(Op::kSetItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}}))
+    return false;
   bool had = PyDict_Contains(dict, key) == 1;
   Overlay& overlay = makeOverlay(dict);
   if (!overlay.added(key)) {
@@ -122,11 +123,11 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
     }
     return live_;
   }
-  Py_ssize_t length = PyDict_Check(container)                                    ? PyDict_GET_SIZE(container)
-                      : PyAnySet_Check(container)                                ? PySet_GET_SIZE(container)
-                      : PyUnicode_Check(container)                               ? PyUnicode_GET_LENGTH(container)
-                      : PyList_Check(container) || PyTuple_Check(container)      ? Py_SIZE(container)
-                                                                                 : -1;
+  Py_ssize_t length = PyDict_Check(container)                               ? PyDict_GET_SIZE(container)
+                      : PyAnySet_Check(container)                           ? PySet_GET_SIZE(container)
+                      : PyUnicode_Check(container)                          ? PyUnicode_GET_LENGTH(container)
+                      : PyList_Check(container) || PyTuple_Check(container) ? Py_SIZE(container)
+                                                                            : -1;
   if (length < 0) return pin(shadow, container);
   if (Overlay* overlay = overlayOf(container)) {
     if (overlay->dirty || overlay->lengthUnknown) {
@@ -166,8 +167,8 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   }
   if (isPlain(object)) return pin(shadow, object);
   PyTypeObject* type = Py_TYPE(object);
-  if (PyList_CheckExact(object) || PyTuple_Check(object) || PyDict_CheckExact(object) || PyAnySet_CheckExact(object) ||
-      type == &PyODict_Type) {
+  if (PyList_CheckExact(object) || PyTuple_Check(object) || PyDict_CheckExact(object) ||
+      PyAnySet_CheckExact(object) || type == &PyODict_Type) {
     return pinLength(shadow, object);
   }
   bool none = (type->tp_as_number == nullptr || type->tp_as_number->nb_bool == nullptr) &&
@@ -217,8 +218,8 @@ void Recorder::pinFunction(PyObject* function) {
   guard(GuardKind::kFunction, root.id, constId(PyFunction_GET_CODE(function)));
 }
 
-// Reads the only element of a tensor and guards its truth. The tensor on the stack is replaced by the bool, unless the
-// instruction may leave it there.
+// Reads the only element of a tensor and guards its truth. The tensor on the stack is replaced by the bool,
+// unless the instruction may leave it there.
 std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
   shadow = tensorShadow(tensor, shadow);
   if (!live_) return std::nullopt;
@@ -272,7 +273,8 @@ void Recorder::pinImport(PyObject* module, PyObject* name) {
   PyObject* modules = PyImport_GetModuleDict();
   PyObject* key = name;
   PyObject* entry = PyDict_GetItemWithError(modules, name);
-  if (entry == nullptr) return;  // relative: the package's own dict decides, and that does not change in practice
+  if (entry == nullptr)
+    return;  // relative: the package's own dict decides, and that does not change in practice
   Shadow shadow = dictEntry(pinnedRoot(modules), modules, key, entry);
   pin(shadow, entry);
   if (entry != module) pinnedRoot(module);

@@ -41,9 +41,9 @@ struct BinaryRow {
 };
 // kRet marks "no such operation".
 constexpr BinaryRow kBinary[] = {
-    {NB_ADD, Op::kIntAdd, Op::kFloatAdd},           {NB_SUBTRACT, Op::kIntSub, Op::kFloatSub},
-    {NB_MULTIPLY, Op::kIntMul, Op::kFloatMul},      {NB_TRUE_DIVIDE, Op::kFloatTrueDiv, Op::kFloatTrueDiv},
-    {NB_FLOOR_DIVIDE, Op::kIntFloorDiv, Op::kRet},  {NB_REMAINDER, Op::kIntMod, Op::kRet},
+    {NB_ADD, Op::kIntAdd, Op::kFloatAdd},          {NB_SUBTRACT, Op::kIntSub, Op::kFloatSub},
+    {NB_MULTIPLY, Op::kIntMul, Op::kFloatMul},     {NB_TRUE_DIVIDE, Op::kFloatTrueDiv, Op::kFloatTrueDiv},
+    {NB_FLOOR_DIVIDE, Op::kIntFloorDiv, Op::kRet}, {NB_REMAINDER, Op::kIntMod, Op::kRet},
 };
 constexpr Op kCompare[] = {Op::kNumLt, Op::kNumLe, Op::kNumEq, Op::kNumNe, Op::kNumGt, Op::kNumGe};
 
@@ -73,7 +73,8 @@ std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x
   auto left = numberOf(rec, a, x);
   auto right = left ? numberOf(rec, b, y) : std::nullopt;
   if (!right) return std::nullopt;
-  size_t at = rec.emit(kCompare[op], {left->operand, right->operand}, {{TypeKind::kBool, ir::kNone}}, ir::kNone);
+  size_t at =
+      rec.emit(kCompare[op], {left->operand, right->operand}, {{TypeKind::kBool, ir::kNone}}, ir::kNone);
   return Shadow::value(rec.trace().code[at].firstResult);
 }
 

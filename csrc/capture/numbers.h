@@ -1,7 +1,7 @@
 // Arithmetic on run-time numbers: writes the operation into the trace instead of pinning the operands.
 //
-// Each function is called before the instruction runs and returns the shadow of its result, or nothing where the trace has
-// no such operation (the caller pins the operands then). Thread: the recording one.
+// Each function is called before the instruction runs and returns the shadow of its result, or nothing where
+// the trace has no such operation (the caller pins the operands then). Thread: the recording one.
 #pragma once
 
 #include "capture/recorder.h"

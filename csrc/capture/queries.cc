@@ -24,12 +24,15 @@ bool Recorder::comesFromStep(Shadow shadow) const {
   return node->kind == SourceKind::kValue;
 }
 
-// Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types, functions.
+// Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types,
+// functions.
 bool Recorder::isIdentityValue(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return true;
+  if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object))
+    return true;
   std::string_view name = type->tp_name;
-  if (name == "torch.dtype" || name == "torch.device" || name == "torch.layout" || name == "torch.memory_format") {
+  if (name == "torch.dtype" || name == "torch.device" || name == "torch.layout" ||
+      name == "torch.memory_format") {
     return true;
   }
   static PyObject* enumType = [] {
@@ -94,7 +97,8 @@ bool Recorder::plainDict(PyObject* dict) {
 }
 
 Recorder::CallKind Recorder::stepKind(PyObject* object) {
-  if (torchapi::isTensor(object) || !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) return CallKind::kKnown;
+  if (torchapi::isTensor(object) || !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE))
+    return CallKind::kKnown;
   return CallKind::kOpaque;
 }
 

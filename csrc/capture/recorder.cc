@@ -7,8 +7,8 @@
 
 namespace kintsugi::capture {
 
-Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args, size_t positional,
-                   PyObject* kwnames)
+Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args,
+                   size_t positional, PyObject* kwnames)
     : options_(options), entryState_(torchapi::GlobalState::current()) {
   argCount_ = positional;
   kwNames_ = pyapi::newRef(kwnames);
@@ -26,7 +26,8 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject*
   size_t total = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   for (size_t i = 0; i < total; ++i) {
     entry.args.push_back(args[i]);
-    entry.shadows.push_back(readSource(guard::SourceKind::kArg, ir::kNone, nullptr, static_cast<int64_t>(i), args[i]));
+    entry.shadows.push_back(
+        readSource(guard::SourceKind::kArg, ir::kNone, nullptr, static_cast<int64_t>(i), args[i]));
   }
   expectFrame(std::move(entry));
 }
@@ -69,11 +70,13 @@ bool endsWith(PyObject* text, const char* suffix) {
 
 // Finalizers and weak-reference callbacks may run inside any instruction; they are nobody's callee.
 bool isFinalizer(PyCodeObject* code) {
-  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 || endsWith(code->co_filename, "/weakref.py") ||
-         endsWith(code->co_filename, "/_weakrefset.py");
+  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ||
+         endsWith(code->co_filename, "/weakref.py") || endsWith(code->co_filename, "/_weakrefset.py");
 }
 
-bool isTorchFile(PyCodeObject* code) { return std::strstr(PyUnicode_AsUTF8(code->co_filename), "/torch/") != nullptr; }
+bool isTorchFile(PyCodeObject* code) {
+  return std::strstr(PyUnicode_AsUTF8(code->co_filename), "/torch/") != nullptr;
+}
 
 }  // namespace
 
@@ -106,11 +109,13 @@ bool Recorder::acceptFrame(Activation& act) {
     if (!collectors_.empty() && collectors_.back().generator->object.get() == generator) {
       return resumeGenerator(act, *collectors_.back().generator);
     }
-    if (!pending.active || pending.generator == nullptr || pending.generator->object.get() != generator) return false;
+    if (!pending.active || pending.generator == nullptr || pending.generator->object.get() != generator)
+      return false;
     return resumeGenerator(act, *pending.generator);
   }
   auto* code = pyapi::codeOf(act.frame);
-  if (!pending.active || pending.generator != nullptr || reinterpret_cast<PyObject*>(code) != pending.code) return false;
+  if (!pending.active || pending.generator != nullptr || reinterpret_cast<PyObject*>(code) != pending.code)
+    return false;
   auto frame = std::make_unique<ShadowFrame>();
   frame->act = &act;
   frame->caller = current_;
@@ -195,7 +200,8 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
 }
 
 // A parameter that the call did not give: from the function's defaults, which become a dependency.
-std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object) {
+std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int parameter,
+                                          PyObject* object) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
@@ -206,7 +212,8 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
       return elementOf(v.parts[0], defaults, at);
     }
     if (v.partObjects.size() < 2 || !v.partObjects[1]) return std::nullopt;
-    return dictEntry(v.parts[1], v.partObjects[1].get(), PyTuple_GET_ITEM(code->co_localsplusnames, parameter), object);
+    return dictEntry(v.parts[1], v.partObjects[1].get(),
+                     PyTuple_GET_ITEM(code->co_localsplusnames, parameter), object);
   }
   ir::SourceId source = sourceOf(shadow, function);
   if (parameter < code->co_argcount) {
@@ -221,8 +228,8 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
   PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
   if (defaults == nullptr) return std::nullopt;
   Shadow dict = readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
-  return readSource(guard::SourceKind::kDictItem, dict.id, PyTuple_GET_ITEM(code->co_localsplusnames, parameter), 0,
-                    object);
+  return readSource(guard::SourceKind::kDictItem, dict.id,
+                    PyTuple_GET_ITEM(code->co_localsplusnames, parameter), 0, object);
 }
 
 bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
@@ -292,8 +299,8 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   Flow flow = Flow::kNext;
   try {
     KINTSUGI_CHECK(static_cast<int32_t>(frame->stack.size()) == act.stackDepth(), "shadow stack of ",
-                   PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ", int(instr.op), ": ",
-                   frame->stack.size(), " against ", act.stackDepth());
+                   PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ", int(instr.op),
+                   ": ", frame->stack.size(), " against ", act.stackDepth());
     if (blockPending_) flushBlock();
     if (document_.trace.code.size() > options_.maxInstructions) abort(diag::Code::KTG0104);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;

@@ -1,13 +1,16 @@
 // The recorder: watches the interpreter run one call for real and writes the trace.
 //
-// Idea: for each instruction a record handler (capture/record/*.cc) looks at the shadows of the operands, adds the guards
-// for what the instruction reads, lets the interpreter execute it, and gives the result a shadow. Invariants:
+// Idea: for each instruction a record handler (capture/record/*.cc) looks at the shadows of the operands,
+// adds the guards for what the instruction reads, lets the interpreter execute it, and gives the result a
+// shadow. Invariants:
 //  * a shadow stack has the depth of the real stack before every instruction (checked in debug builds);
-//  * guards and snapshots of an instruction are made before it has run; afterwards only results are described;
+//  * guards and snapshots of an instruction are made before it has run; afterwards only results are
+//  described;
 //  * what a handler does not understand is an opaque step or ends the recording; it is never ignored.
 //
-// Ownership: made by the driver for one call. Thread: that call's; GIL held. Nothing here throws to the interpreter.
-// Example: Recorder rec(options, function, args, nargs, kwnames); ...call it under the hook...; rec.finish(result).
+// Ownership: made by the driver for one call. Thread: that call's; GIL held. Nothing here throws to the
+// interpreter. Example: Recorder rec(options, function, args, nargs, kwnames); ...call it under the hook...;
+// rec.finish(result).
 #pragma once
 
 #include <deque>
@@ -28,8 +31,8 @@ namespace kintsugi::capture {
 struct RecorderOptions {
   size_t maxInstructions = 200000;
   bool reportCompiling = true;
-  const std::unordered_set<uint64_t>* dynamicSources = nullptr;    // path hashes of numbers that vary
-  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;      // code objects to be called, not looked into
+  const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers that vary
+  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;    // code objects to be called, not looked into
 };
 
 struct CaptureResult;
@@ -41,15 +44,16 @@ struct CallContext {
   ShadowFrame& frame;
   Activation& act;
   const Instr& instr;
-  PyObject* callable;       // the function without a bound self
+  PyObject* callable;  // the function without a bound self
   Shadow callableShadow;
-  PyObject* const* args;    // positional (self first), then keyword values; borrowed from the real stack
-  const Shadow* shadows;    // of args
+  PyObject* const* args;  // positional (self first), then keyword values; borrowed from the real stack
+  const Shadow* shadows;  // of args
   size_t positional;
-  PyObject* kwnames;        // tuple or null
-  size_t popped = 0;        // by the call instruction
-  bool pushes = true;       // the instruction leaves one result on the stack
-  bool metaPure = false;    // a call that makes no operation and whose result follows from metadata and pinned arguments
+  PyObject* kwnames;   // tuple or null
+  size_t popped = 0;   // by the call instruction
+  bool pushes = true;  // the instruction leaves one result on the stack
+  bool metaPure =
+      false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
   size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
 };
 
@@ -64,7 +68,7 @@ struct PendingFrame {
   PyObject* kwnames = nullptr;
   CallSite site;
   bool rebuildable = true;
-  bool selfIsNew = false;      // a constructor's __init__: the first argument becomes known at entry
+  bool selfIsNew = false;        // a constructor's __init__: the first argument becomes known at entry
   Virtual* generator = nullptr;  // a suspended generator is resumed
   bool pinResult = false;        // C code converts the result: it has to be a constant
   bool active = false;
@@ -90,7 +94,8 @@ class Recorder final : public StepObserver {
   // After the call: the recording, or why there is none.
   std::unique_ptr<CaptureResult> finish();
 
-  // --- for record handlers and call models -----------------------------------------------------------------------
+  // --- for record handlers and call models
+  // -----------------------------------------------------------------------
   bool live() const { return live_; }
   // Ends the recording with a reason; the call itself goes on unrecorded.
   void abort(diag::Code code, std::vector<std::string> args = {});
@@ -98,9 +103,10 @@ class Recorder final : public StepObserver {
 
   // Constants, sources, guards (sources.cc)
   ir::ConstId constId(PyObject* object);
-  Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index, PyObject* object);
-  Shadow pinnedRoot(PyObject* object);                       // a source for an object known by identity
-  ir::SourceId sourceOf(Shadow& shadow, PyObject* object);   // kConst becomes a pinned root
+  Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
+                    PyObject* object);
+  Shadow pinnedRoot(PyObject* object);                      // a source for an object known by identity
+  ir::SourceId sourceOf(Shadow& shadow, PyObject* object);  // kConst becomes a pinned root
   void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
              ir::SourceId other = ir::kNone);
   void guardType(Shadow shadow, PyObject* object);
@@ -112,7 +118,7 @@ class Recorder final : public StepObserver {
   Shadow tensorShadow(PyObject* tensor, Shadow shadow);
   static bool isPlainDeep(PyObject* object);  // plain, or a tuple of such
   static bool isPlainTuple(PyObject* tuple);  // any tuple type, plain elements
-  static bool isPlain(PyObject* object);  // immutable, compared by value
+  static bool isPlain(PyObject* object);      // immutable, compared by value
   bool isVersioned(PyTypeObject* type);
 
   // Virtual objects (virtuals.cc)
@@ -130,10 +136,12 @@ class Recorder final : public StepObserver {
   std::optional<Shadow> entryOf(Virtual& v, PyObject* key);
   bool setAttrShadow(Virtual& v, PyObject* name, Shadow value);
   Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);
-  // Elements of a list or tuple, whatever its shadow: guards the length of a source. Empty optional: not known.
+  // Elements of a list or tuple, whatever its shadow: guards the length of a source. Empty optional: not
+  // known.
   std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
-  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value);  // of a source dict or virtual
+  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key,
+                   PyObject* value);  // of a source dict or virtual
 
   // Overlays of old objects that the trace has written to
   struct Overlay {
@@ -141,9 +149,9 @@ class Recorder final : public StepObserver {
     pyapi::Ref<> attrs;
     pyapi::Ref<> entries;
     pyapi::Ref<> deleted;
-    Py_ssize_t grown = 0;  // by how much the container is longer than it was
+    Py_ssize_t grown = 0;        // by how much the container is longer than it was
     bool lengthUnknown = false;  // a key was set of which it does not matter whether it was there
-    bool dirty = false;    // changed in a way that is not tracked
+    bool dirty = false;          // changed in a way that is not tracked
     PyObject* deletedKeys();
     bool added(PyObject* key);
   };
@@ -155,7 +163,8 @@ class Recorder final : public StepObserver {
   bool lacksKey(Shadow shadow, PyObject* dict, PyObject* key);
   bool storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real);
   bool storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real);
-  bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts, PyObject* name = nullptr);
+  bool emitEffect(ir::Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts,
+                  PyObject* name = nullptr);
   bool pinLength(Shadow shadow, PyObject* container);
   bool pinIsNone(Shadow shadow, PyObject* object);
   bool pinTruth(Shadow shadow, PyObject* object);
@@ -164,8 +173,10 @@ class Recorder final : public StepObserver {
   void pinFunction(PyObject* function);
   std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
   // Attribute writes (stores.cc)
-  bool planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real, PyObject*& setter);
-  bool storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real, PyObject*& setter);
+  bool planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
+                 PyObject*& setter);
+  bool storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
+                    PyObject*& setter);
   bool planDelete(Shadow shadow, PyObject* object, PyObject* name);
   bool noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value);
   bool noteDelete(PyObject* dict, PyObject* key);
@@ -185,7 +196,7 @@ class Recorder final : public StepObserver {
   // A virtual that unknown code may have changed is an old object from then on.
   Shadow current(Shadow shadow);
   bool plainIteration(PyObject* dict);  // a dict, or a subclass that does not override iteration
-  bool plainDict(PyObject* dict);  // a dict, or a subclass that does not override look-up
+  bool plainDict(PyObject* dict);       // a dict, or a subclass that does not override look-up
   CallKind stepKind(PyObject* object);
   bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);
   bool pinContainer(Shadow& shadow, PyObject* container);
@@ -227,7 +238,8 @@ class Recorder final : public StepObserver {
   CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
                     ir::ReturnAction action = ir::ReturnAction::kPush);
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out);
-  bool escape(Shadow& shadow, PyObject* object);  // builds a virtual here, because something outside will hold it
+  bool escape(Shadow& shadow,
+              PyObject* object);  // builds a virtual here, because something outside will hold it
   bool canExit(ShadowFrame& frame) const { return frame.rebuildable && frame.handling == 0; }
 
   // Steps (steps.cc)
@@ -236,7 +248,8 @@ class Recorder final : public StepObserver {
   bool guardTruth(ir::ValueId value, bool truth);
   bool guardScalar(ir::ValueId value, PyObject* number);
   bool pinMeta(Shadow tensor, PyObject* object);  // the metadata of a tensor becomes static
-  // Runs the instruction unrecorded and writes it as a call of `callable`; the result's shadow is pushed by the caller.
+  // Runs the instruction unrecorded and writes it as a call of `callable`; the result's shadow is pushed by
+  // the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
@@ -265,11 +278,14 @@ class Recorder final : public StepObserver {
   const std::vector<Shadow>& results() const { return results_; }
   bool pendingUsed() const { return !pending_.active; }
   Shadow returned() const { return returned_; }
-  // The shadow of what the expected frame gave: its result, or the generator object if it is a generator function.
+  // The shadow of what the expected frame gave: its result, or the generator object if it is a generator
+  // function.
   Shadow frameResult(PyObject* object);
   Shadow newInstance() const { return newInstance_; }
   void setReturned(Shadow shadow) { returned_ = shadow; }
-  bool isOpaqueCode(PyObject* code) const { return options_.opaqueCodes && options_.opaqueCodes->contains(code); }
+  bool isOpaqueCode(PyObject* code) const {
+    return options_.opaqueCodes && options_.opaqueCodes->contains(code);
+  }
   void noteBreak(diag::Code code, std::vector<std::string> args);
   diag::SourceLoc here() const;
   void stale();  // after an opaque step
@@ -294,8 +310,8 @@ class Recorder final : public StepObserver {
   Shadow caughtException(PyObject* exception);
   bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
-  Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands, ir::StateId snap,
-                    PyObject* result);
+  Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
+                    ir::StateId snap, PyObject* result);
   void forgetEscaped(CallContext& ctx);
   bool scalarsExplained(PyObject* result, const torchapi::DrainResult& drained);
   void undo(const torchapi::DrainResult& drained);
@@ -339,7 +355,7 @@ class Recorder final : public StepObserver {
   std::vector<Shadow> results_;
   ShadowFrame* pendingOwner_ = nullptr;  // the frame of pending_, while afterPending_ waits for its return
   Shadow returned_;
-  Shadow newInstance_;         // of the constructor call that was entered last
+  Shadow newInstance_;  // of the constructor call that was entered last
   struct Collector {
     Virtual* generator;
     std::vector<Shadow> items;
@@ -353,14 +369,14 @@ class Recorder final : public StepObserver {
   uint64_t epoch_ = 1;
   std::unique_ptr<ShadowFrame> newGenerator_;
   std::vector<torchapi::GlobalState> globalStates_;  // after the first
-  guard::BlockId block_ = 0;       // newest guard block
-  guard::BlockId staleBlock_ = 0;  // entry sources read now are resolved in this block
+  guard::BlockId block_ = 0;                         // newest guard block
+  guard::BlockId staleBlock_ = 0;                    // entry sources read now are resolved in this block
   int paused_ = 0;
-  int torchDepth_ = 0;          // inside a torch call whose operations are logged
-  bool torchTainted_ = false;   // it called back into Python code that is not torch's own
-  bool constNumbers_ = false;   // numbers in the result of the torch call follow from pinned arguments
-  bool blockPending_ = false;   // a guard block is to be written before the next instruction
-  bool frameRaised_ = false;  // the frame that was expected last was left by an exception
+  int torchDepth_ = 0;         // inside a torch call whose operations are logged
+  bool torchTainted_ = false;  // it called back into Python code that is not torch's own
+  bool constNumbers_ = false;  // numbers in the result of the torch call follow from pinned arguments
+  bool blockPending_ = false;  // a guard block is to be written before the next instruction
+  bool frameRaised_ = false;   // the frame that was expected last was left by an exception
   bool live_ = true;
   bool executed_ = false;
   bool mutatedInStep_ = false;
@@ -373,7 +389,8 @@ class Recorder final : public StepObserver {
 // What a recording came to.
 struct CaptureResult {
   std::optional<diag::Diagnostic> failure;
-  PyObject* failedIn = nullptr;  // the code object to be made an opaque step next time; null: the entry itself
+  PyObject* failedIn =
+      nullptr;  // the code object to be made an opaque step next time; null: the entry itself
   guard::Document document;
   std::vector<pyapi::Ref<>> consts;
   std::vector<torchapi::TensorInfo> tensorInfos;

@@ -1,11 +1,12 @@
 // Provenance: what the recorder knows beside each real value. See docs/internals/capture.md.
 //
-// The real heap only ever holds real values. Beside each stack slot and local there is a Shadow; objects that were made
-// in this trace are Virtuals, which know the shadows of their parts and are built again only where they escape.
+// The real heap only ever holds real values. Beside each stack slot and local there is a Shadow; objects that
+// were made in this trace are Virtuals, which know the shadows of their parts and are built again only where
+// they escape.
 //
-// Ownership: shadows are small values; Virtuals are owned by the Recorder and hold their real object, so that an
-// identity is never used twice in one recording. Thread: the recording one, with the GIL.
-// Invalidation: everything dies with the recording.
+// Ownership: shadows are small values; Virtuals are owned by the Recorder and hold their real object, so that
+// an identity is never used twice in one recording. Thread: the recording one, with the GIL. Invalidation:
+// everything dies with the recording.
 #pragma once
 
 #include <cstdint>
@@ -70,28 +71,29 @@ struct Virtual {
   VirtualKind kind = VirtualKind::kOpaque;
   pyapi::Ref<> object;
   std::vector<Shadow> parts;
-  std::vector<pyapi::Ref<>> partObjects;  // the real parts, where the object itself does not hold them in this order
+  std::vector<pyapi::Ref<>>
+      partObjects;  // the real parts, where the object itself does not hold them in this order
   int64_t index = 0;
   pyapi::Ref<> attrs;    // dict: name -> encoded shadow
   pyapi::Ref<> entries;  // dict: key -> encoded shadow, in the order of the real dict
   std::unique_ptr<ShadowFrame> frame;
-  ir::ValueId value = ir::kNone;     // where it was built, once it has escaped
-  ir::RecipeId recipe = ir::kNone;   // cached, valid in `recipeEpoch`
+  ir::ValueId value = ir::kNone;    // where it was built, once it has escaped
+  ir::RecipeId recipe = ir::kNone;  // cached, valid in `recipeEpoch`
   uint64_t recipeEpoch = 0;
-  bool shared = false;  // the dict of an instance: not an object of its own
+  bool shared = false;     // the dict of an instance: not an object of its own
   bool forgotten = false;  // unknown code may have changed it: see Recorder::current
-  bool building = false;  // its recipe is being made
-  bool frozen = false;  // the cached recipe is final: immutable, made of final parts
+  bool building = false;   // its recipe is being made
+  bool frozen = false;     // the cached recipe is final: immutable, made of final parts
 };
 
-// How a frame waits for the result of a call that is under way in it. Its state is made when an inner frame needs one, and
-// again when a virtual object has changed since.
+// How a frame waits for the result of a call that is under way in it. Its state is made when an inner frame
+// needs one, and again when a virtual object has changed since.
 struct CallSite {
   const Instr* instr = nullptr;  // null: the entry frame has no caller
   size_t popped = 0;             // stack slots that the call takes
   std::vector<Shadow> extra;     // what the instruction pushes before the result (only nulls and values)
   ir::ReturnAction action = ir::ReturnAction::kPush;
-  Shadow replacement;            // kReplace: what is pushed instead of the result
+  Shadow replacement;  // kReplace: what is pushed instead of the result
   pyapi::Ref<> replacementObject;
   ir::StateId state = ir::kNone;  // cached for `epoch`
   uint64_t epoch = 0;
@@ -106,10 +108,10 @@ struct ShadowFrame {
   Shadow functionShadow;
   std::vector<Shadow> locals;
   std::vector<Shadow> stack;
-  CallSite site;           // how the caller waits for this frame's result
-  bool pinResult = false;     // C code converts the result
-  bool rebuildable = true;              // this frame and its callers can be rebuilt on an exit
-  int handling = 0;                     // exceptions being handled (PUSH_EXC_INFO without POP_EXCEPT)
+  CallSite site;            // how the caller waits for this frame's result
+  bool pinResult = false;   // C code converts the result
+  bool rebuildable = true;  // this frame and its callers can be rebuilt on an exit
+  int handling = 0;         // exceptions being handled (PUSH_EXC_INFO without POP_EXCEPT)
 
   Shadow& top(int n = 1) { return stack[stack.size() - n]; }
   void push(Shadow s) { stack.push_back(s); }

@@ -1,8 +1,8 @@
 // Recorder: snapshots (frame states), recipes and operands, made, as in LuaJIT, in one file.
 //
-// A state names, for each live slot, how to get its object again: a constant, a source, a value, or the recipe of a
-// virtual object as it is at that moment. Outer frames do not change while inner ones run: an inner frame's states share
-// one parent state, made when the call was entered.
+// A state names, for each live slot, how to get its object again: a constant, a source, a value, or the
+// recipe of a virtual object as it is at that moment. Outer frames do not change while inner ones run: an
+// inner frame's states share one parent state, made when the call was entered.
 #include "capture/recorder.h"
 #include "support/check.h"
 
@@ -157,8 +157,8 @@ bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
     case VirtualKind::kDictView: {
       static const char* names[] = {"keys", "values", "items"};
       recipe.kind = RecipeKind::kCall;
-      pyapi::Ref<> method = pyapi::steal(
-          PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(v.partObjects[0].get())), names[v.index]));
+      pyapi::Ref<> method = pyapi::steal(PyObject_GetAttrString(
+          reinterpret_cast<PyObject*>(Py_TYPE(v.partObjects[0].get())), names[v.index]));
       list.constant(method.get());
       list.add(v.parts[0], v.partObjects[0].get());
       break;
@@ -207,16 +207,20 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
   switch (v.kind) {
     case VirtualKind::kTuple:
       recipe.kind = tupleKind(object);
-      if (recipe.kind == RecipeKind::kNamedTuple) recipe.type = constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      if (recipe.kind == RecipeKind::kNamedTuple)
+        recipe.type = constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
       for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyTuple_GET_ITEM(object, i));
       return list.ok;
     case VirtualKind::kList:
-      if (!PyList_CheckExact(object) || v.parts.size() != static_cast<size_t>(PyList_GET_SIZE(object))) return false;
+      if (!PyList_CheckExact(object) || v.parts.size() != static_cast<size_t>(PyList_GET_SIZE(object)))
+        return false;
       recipe.kind = RecipeKind::kList;
       for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyList_GET_ITEM(object, i));
       return list.ok;
     case VirtualKind::kDict:
-      if (v.shared || !PyDict_CheckExact(object) || PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get())) return false;
+      if (v.shared || !PyDict_CheckExact(object) ||
+          PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get()))
+        return false;
       recipe.kind = RecipeKind::kDict;
       list.dict(v.entries.get(), object);
       return list.ok;
@@ -257,8 +261,9 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
   }
 }
 
-ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
-                                ir::ReturnAction action, Operand replacement) {
+ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
+                                const std::vector<Shadow>& extra, ir::ReturnAction action,
+                                Operand replacement) {
   ir::FrameState state;
   state.parent = callerState(frame);
   state.code = constId(reinterpret_cast<PyObject*>(frame.code));
@@ -294,12 +299,14 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped, c
 
 ir::StateId Recorder::stateBefore() {
   if (cachedState_ != ir::kNone) return cachedState_;
-  KINTSUGI_CHECK(!executed_ && current_->stack.size() == depthBefore_, "a snapshot after the instruction has run");
+  KINTSUGI_CHECK(!executed_ && current_->stack.size() == depthBefore_,
+                 "a snapshot after the instruction has run");
   cachedState_ = makeState(*current_, instr_->start, 0, {}, ir::ReturnAction::kPush, Operand::null());
   return cachedState_;
 }
 
-CallSite Recorder::callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra, ir::ReturnAction action) {
+CallSite Recorder::callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra,
+                            ir::ReturnAction action) {
   CallSite site;
   site.instr = &instr;
   site.popped = popped;
@@ -333,7 +340,8 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
   std::vector<std::pair<Shadow, PyObject*>> parts;
   if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
     for (size_t i = 0; i < v.parts.size(); ++i) {
-      parts.emplace_back(v.parts[i], PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i));
+      parts.emplace_back(v.parts[i],
+                         PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i));
     }
   } else if (v.kind == VirtualKind::kCell) {
     parts.emplace_back(v.parts[0], PyCell_GET(object));

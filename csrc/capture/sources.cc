@@ -46,8 +46,8 @@ ir::ConstId Recorder::constId(PyObject* object) {
 bool Recorder::isPlain(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   return object == Py_None || type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-         type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type || type == &PyEllipsis_Type ||
-         object == Py_NotImplemented;
+         type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type ||
+         type == &PyEllipsis_Type || object == Py_NotImplemented;
 }
 
 // Plain, or a tuple of such: pinned by one compare.
@@ -60,7 +60,8 @@ bool Recorder::isPlainDeep(PyObject* object) {
   return true;
 }
 
-Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index, PyObject* object) {
+Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
+                            PyObject* object) {
   guard::BlockId block = 0;
   if (kind == SourceKind::kValue) {
     block = block_;
@@ -70,11 +71,13 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
   }
   uint64_t hash = mix(parent == ir::kNone ? 17 : sourceHashes_[parent], static_cast<uint64_t>(kind) + 1);
   if (key != nullptr) {
-    hash = mix(hash, PyUnicode_CheckExact(key) || PyLong_CheckExact(key) ? static_cast<uint64_t>(PyObject_Hash(key))
-                                                                         : reinterpret_cast<uint64_t>(key));
+    hash = mix(hash, PyUnicode_CheckExact(key) || PyLong_CheckExact(key)
+                         ? static_cast<uint64_t>(PyObject_Hash(key))
+                         : reinterpret_cast<uint64_t>(key));
   }
   hash = mix(hash, static_cast<uint64_t>(index));
-  auto [it, fresh] = sourceNodes_.try_emplace(mix(hash, block), static_cast<ir::SourceId>(sourceHashes_.size()));
+  auto [it, fresh] =
+      sourceNodes_.try_emplace(mix(hash, block), static_cast<ir::SourceId>(sourceHashes_.size()));
   ir::SourceId id = it->second;
   if (!fresh) {
     if (sourceObjects_[id] != object) {
@@ -135,7 +138,8 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     guard(GuardKind::kSame, id, ir::kNone, 0, it->second);
     result = Shadow::source(it->second);
   }
-  if (torchapi::isTensor(object) && kind != SourceKind::kValue) return tensorShadow(object, Shadow::source(id));
+  if (torchapi::isTensor(object) && kind != SourceKind::kValue)
+    return tensorShadow(object, Shadow::source(id));
   if (fresh && !overlays_.empty()) guardDistinct(id, object);
   return result;
 }
@@ -192,7 +196,8 @@ ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
   if (shadow.isSource()) return shadow.id;
   KINTSUGI_CHECK(shadow.isConst(), "no source for a shadow of kind ", int(shadow.kind));
   auto it = sourceIds_.find(object);
-  if (it != sourceIds_.end() && document_.sources.nodes[it->second].kind == SourceKind::kPinned) return it->second;
+  if (it != sourceIds_.end() && document_.sources.nodes[it->second].kind == SourceKind::kPinned)
+    return it->second;
   // The node itself, even where the object is known by another path too (describeSource has guarded that).
   readSource(SourceKind::kPinned, ir::kNone, object, 0, object);
   uint64_t hash = mix(mix(mix(17, static_cast<uint64_t>(SourceKind::kPinned) + 1),
@@ -203,11 +208,13 @@ ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
   return sourceNodes_.at(mix(hash, 0));
 }
 
-void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number, ir::SourceId other) {
+void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number,
+                     ir::SourceId other) {
   guard::BlockId block = source == ir::kNone ? staleBlock_ : document_.sources.nodes[source].block;
   if (other != ir::kNone) block = std::max(block, document_.sources.nodes[other].block);
   // What an opaque step may have changed is checked after it, also where the object is reached as before.
-  if (kind != GuardKind::kIs && kind != GuardKind::kEquals && kind != GuardKind::kSame && kind != GuardKind::kNotSame) {
+  if (kind != GuardKind::kIs && kind != GuardKind::kEquals && kind != GuardKind::kSame &&
+      kind != GuardKind::kNotSame) {
     block = std::max(block, staleBlock_);
   }
   uint64_t hash = mix(mix(mix(static_cast<uint64_t>(kind) * 31 + block, source), key), mix(number, other));

@@ -9,7 +9,8 @@ using ir::Operand;
 using ir::Type;
 using ir::TypeKind;
 
-size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results, ir::StateId snap) {
+size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results,
+                      ir::StateId snap) {
   return document_.trace.append(op, operands, results, snap);
 }
 
@@ -46,8 +47,8 @@ bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
   return true;
 }
 
-// The guards on what an opaque step returned or may have changed run right after it, with the state in which the next
-// instruction begins.
+// The guards on what an opaque step returned or may have changed run right after it, with the state in which
+// the next instruction begins.
 void Recorder::flushBlock() {
   blockPending_ = false;
   ir::StateId snap = stateBefore();
@@ -120,8 +121,8 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   return true;
 }
 
-Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands, ir::StateId snap,
-                            PyObject* result) {
+Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
+                            ir::StateId snap, PyObject* result) {
   Op op = kind == CallKind::kOpaque ? Op::kCall : kind == CallKind::kKnown ? Op::kCallKnown : Op::kCallPure;
   size_t at = emit(op, operands, {{TypeKind::kObject, ir::kNone}}, snap);
   ir::ValueId value = document_.trace.code[at].firstResult;
@@ -171,8 +172,9 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     }
   }
   for (auto& v : virtuals_) {
-    bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict || v->kind == VirtualKind::kSet ||
-                       v->kind == VirtualKind::kInstance || v->kind == VirtualKind::kCell;
+    bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
+                       v->kind == VirtualKind::kSet || v->kind == VirtualKind::kInstance ||
+                       v->kind == VirtualKind::kCell;
     if (v->value == ir::kNone || !mutableKind) continue;
     v->kind = VirtualKind::kOpaque;
     v->forgotten = true;
@@ -192,7 +194,8 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (callable.isSource() && !pin(callable, ctx.callable)) return execute(ctx.act, ctx.instr);
   constNumbers_ = ctx.metaPure;
   for (size_t i = 0; ctx.metaPure && i < ctx.total(); ++i) {
-    if (torchapi::isTensor(ctx.args[i]) && !pinMeta(pinned[i], ctx.args[i])) return execute(ctx.act, ctx.instr);
+    if (torchapi::isTensor(ctx.args[i]) && !pinMeta(pinned[i], ctx.args[i]))
+      return execute(ctx.act, ctx.instr);
   }
   ir::StateId snap = stateBefore();
   // The operands of the fallback must be taken before the call: it may consume the arguments.
@@ -272,7 +275,8 @@ bool Recorder::quietOperands(CallContext& ctx, std::vector<Operand>& operands) {
   return true;
 }
 
-// Numbers that a torch call read from tensors must be its result and nothing else; what they decided inside is hidden.
+// Numbers that a torch call read from tensors must be its result and nothing else; what they decided inside
+// is hidden.
 bool Recorder::scalarsExplained(PyObject* result, const torchapi::DrainResult& drained) {
   if (drained.scalars.empty()) return true;
   return drained.scalars.size() == 1 && (PyLong_Check(result) || PyFloat_Check(result));
@@ -301,18 +305,21 @@ std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::Dr
       if (isBool && scalar.kind == TypeKind::kBool && (result == Py_True) == (scalar.i != 0)) {
         return Shadow::value(scalar.value);
       }
-      if (!isBool && PyLong_Check(result) && scalar.kind == TypeKind::kInt && PyLong_AsLongLong(result) == scalar.i) {
+      if (!isBool && PyLong_Check(result) && scalar.kind == TypeKind::kInt &&
+          PyLong_AsLongLong(result) == scalar.i) {
         return Shadow::value(scalar.value);
       }
       if (PyFloat_Check(result) && scalar.kind == TypeKind::kFloat) return Shadow::value(scalar.value);
     }
     PyErr_Clear();
-    return drained.scalars.empty() && constNumbers_ ? std::optional<Shadow>(Shadow::constant()) : std::nullopt;
+    return drained.scalars.empty() && constNumbers_ ? std::optional<Shadow>(Shadow::constant())
+                                                    : std::nullopt;
   }
   if (PyTuple_Check(result) || PyList_CheckExact(result)) {
     std::vector<Shadow> parts;
     for (Py_ssize_t i = 0; i < Py_SIZE(result); ++i) {
-      auto part = adoptResult(PyTuple_Check(result) ? PyTuple_GET_ITEM(result, i) : PyList_GET_ITEM(result, i), drained);
+      auto part = adoptResult(
+          PyTuple_Check(result) ? PyTuple_GET_ITEM(result, i) : PyList_GET_ITEM(result, i), drained);
       if (!part) return std::nullopt;
       parts.push_back(*part);
     }

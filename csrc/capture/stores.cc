@@ -7,8 +7,8 @@ namespace kintsugi::capture {
 using guard::SourceKind;
 using ir::Op;
 
-// Decides what `object.name = value` does and writes it into the trace. `setter`: a Python function that will be entered;
-// None: unknown, to be done by a step; null: an ordinary write, which the caller executes.
+// Decides what `object.name = value` does and writes it into the trace. `setter`: a Python function that will
+// be entered; None: unknown, to be done by a step; null: an ordinary write, which the caller executes.
 bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                          PyObject*& setter) {
   static PyObject* hookName = PyUnicode_InternFromString("__setattr__");
@@ -52,7 +52,8 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
       abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
       return false;
     }
-    if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name)) return false;
+    if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
+      return false;
     return setAttrShadow(virtualOf(shadow), name, value);
   }
   PyObject** slot = _PyObject_GetDictPtr(object);
@@ -89,7 +90,8 @@ bool Recorder::noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shado
 bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name) {
   static PyObject* hookName = PyUnicode_InternFromString("__delattr__");
   PyTypeObject* type = Py_TYPE(object);
-  if (_PyType_Lookup(type, hookName) != _PyType_Lookup(&PyBaseObject_Type, hookName) || PyType_Check(object)) {
+  if (_PyType_Lookup(type, hookName) != _PyType_Lookup(&PyBaseObject_Type, hookName) ||
+      PyType_Check(object)) {
     abort(diag::Code::KTG0303, {type->tp_name});
     return false;
   }

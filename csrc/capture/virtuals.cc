@@ -1,4 +1,5 @@
-// Recorder: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has written to.
+// Recorder: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has
+// written to.
 #include "capture/recorder.h"
 #include "support/check.h"
 
@@ -84,7 +85,8 @@ Shadow Recorder::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
 }
 
 std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) {
-  PyObject* item = PyTuple_Check(sequence) ? PyTuple_GET_ITEM(sequence, index) : PyList_GET_ITEM(sequence, index);
+  PyObject* item =
+      PyTuple_Check(sequence) ? PyTuple_GET_ITEM(sequence, index) : PyList_GET_ITEM(sequence, index);
   switch (shadow.kind) {
     case ShadowKind::kVirtual: {
       Virtual& v = virtualOf(shadow);
@@ -95,7 +97,8 @@ std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_
     case ShadowKind::kConst:
       if (isPlain(item)) return Shadow::constant();
       if (isPlainDeep(item)) return Shadow::constant();
-      if (PyTuple_CheckExact(sequence) && (PyType_Check(item) || PyFunction_Check(item) || PyCFunction_Check(item))) {
+      if (PyTuple_CheckExact(sequence) &&
+          (PyType_Check(item) || PyFunction_Check(item) || PyCFunction_Check(item))) {
         return Shadow::constant();  // the tuple is immutable: so is which object this is
       }
       [[fallthrough]];
@@ -107,8 +110,8 @@ std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_
       }
       ir::SourceId source = sourceOf(shadow, sequence);
       guardType(Shadow::source(source), sequence);
-      return readSource(PyTuple_Check(sequence) ? SourceKind::kTupleItem : SourceKind::kListItem, source, nullptr,
-                        index, item);
+      return readSource(PyTuple_Check(sequence) ? SourceKind::kTupleItem : SourceKind::kListItem, source,
+                        nullptr, index, item);
     }
     default:
       return std::nullopt;

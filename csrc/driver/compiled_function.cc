@@ -157,8 +157,9 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
     report.seen = failure.seen;
     if (failure.guard != ir::kNone) {
       const guard::Guard& g = recording.document.guards.guards[failure.guard];
-      report.guard = g.source == ir::kNone ? "global state"
-                                           : recording.document.sources.path(g.source, recording.document.trace.constTexts);
+      report.guard = g.source == ir::kNone
+                         ? "global state"
+                         : recording.document.sources.path(g.source, recording.document.trace.constTexts);
       auto hashes = sourceHashes_.find(trace.get());
       if (g.kind == guard::GuardKind::kEquals && hashes != sourceHashes_.end()) {
         PyObject* expected = recording.consts[g.key].get();
@@ -169,7 +170,8 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
     }
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
-      log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.message());
+      log::emit(log::Channel::kRecompiles,
+                "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.message());
     }
     recompiles_.push_back(std::move(report));
   }
@@ -181,11 +183,12 @@ void CompiledFunction::addBreak(const diag::Diagnostic& diagnostic) {
   if (log::enabled(log::Channel::kGraphBreaks)) log::emit(log::Channel::kGraphBreaks, diagnostic.format());
 }
 
-// A recording that failed inside an inlined function: next time that function is an opaque step. One that failed in the
-// entry itself leaves the callable to eager after a few tries (arguments may differ).
+// A recording that failed inside an inlined function: next time that function is an opaque step. One that
+// failed in the entry itself leaves the callable to eager after a few tries (arguments may differ).
 void CompiledFunction::noteFailure(const diag::Diagnostic& diagnostic, PyObject* code) {
   addBreak(diagnostic);
-  if (log::enabled(log::Channel::kTrace)) log::emit(log::Channel::kTrace, "[TRACE --- " + diagnostic.format() + "]");
+  if (log::enabled(log::Channel::kTrace))
+    log::emit(log::Channel::kTrace, "[TRACE --- " + diagnostic.format() + "]");
   ++failures_;
   if (code != nullptr && opaqueCodes_.insert(code).second) {
     opaqueCodeRefs_.push_back(pyapi::newRef(code));
@@ -212,7 +215,8 @@ void CompiledFunction::install(capture::CaptureResult& capture) {
     if (log::enabled(log::Channel::kTrace)) {
       log::emit(log::Channel::kTrace, "[TRACE " + describeTrace(trace->trace()) + "] " +
                                           std::to_string(trace->trace().code.size()) + " instructions, " +
-                                          std::to_string(trace->recording().document.guards.guards.size()) + " guards");
+                                          std::to_string(trace->recording().document.guards.guards.size()) +
+                                          " guards");
     }
     if (log::enabled(log::Channel::kGraphCode)) {
       log::emit(log::Channel::kGraphCode, guard::print(trace->recording().document));

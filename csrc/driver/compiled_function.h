@@ -1,7 +1,8 @@
 // A compiled callable: looks a call up in its trace cache, replays it, or records it.
 //
-// Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Threads: any number may
-// call it; the GIL is needed. Invalidation: traces go by eviction, reset() and when an object that they need has died.
+// Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Threads:
+// any number may call it; the GIL is needed. Invalidation: traces go by eviction, reset() and when an object
+// that they need has died.
 #pragma once
 
 #include <memory>

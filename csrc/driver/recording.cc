@@ -48,8 +48,8 @@ class HookScope {
 
 bool isRecording() { return active != nullptr; }
 
-RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args, size_t nargs,
-                    PyObject* kwnames) {
+RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
+                    size_t nargs, PyObject* kwnames) {
   RecordedCall call;
   std::unique_ptr<capture::Recorder> recorder;
   try {

@@ -1,7 +1,7 @@
 // Running one call under a Recorder: the frame hook's side of a recording.
 //
-// Threads: a recording belongs to one thread; others run as if there were none (the hook passes their frames on). The GIL is
-// needed. Ownership: nothing outlives record().
+// Threads: a recording belongs to one thread; others run as if there were none (the hook passes their frames
+// on). The GIL is needed. Ownership: nothing outlives record().
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ struct RecordedCall {
 };
 
 // Calls `function` with the vectorcall arguments, recording it.
-RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args, size_t nargs,
-                    PyObject* kwnames);
+RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
+                    size_t nargs, PyObject* kwnames);
 
 // Is a recording under way on this thread?
 bool isRecording();

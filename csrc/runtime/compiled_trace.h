@@ -1,10 +1,10 @@
-// A finished recording with everything that running it needs: the trace, its guards, and the Python objects that its
-// constants stand for.
+// A finished recording with everything that running it needs: the trace, its guards, and the Python objects
+// that its constants stand for.
 //
-// Ownership: a TraceCache owns its CompiledTraces by shared_ptr; a running call holds one more reference, so that
-// eviction and reset() never free a trace under a thread. Constants: immutable objects, code objects, functions and types
-// are held strongly; other user objects by weak reference (see ConstTable).
-// Threads: constant after install(), except the counters and the guard memo, which are written under the GIL.
+// Ownership: a TraceCache owns its CompiledTraces by shared_ptr; a running call holds one more reference, so
+// that eviction and reset() never free a trace under a thread. Constants: immutable objects, code objects,
+// functions and types are held strongly; other user objects by weak reference (see ConstTable). Threads:
+// constant after install(), except the counters and the guard memo, which are written under the GIL.
 #pragma once
 
 #include <atomic>
@@ -29,12 +29,12 @@ struct BreakRecord {
 // What the recorder delivers.
 struct Recording {
   guard::Document document;
-  std::vector<pyapi::Ref<>> consts;                  // by ConstId
-  std::vector<torchapi::TensorInfo> tensorInfos;     // by MetaId
-  std::vector<torchapi::GlobalState> globalStates;   // by state number
+  std::vector<pyapi::Ref<>> consts;                 // by ConstId
+  std::vector<torchapi::TensorInfo> tensorInfos;    // by MetaId
+  std::vector<torchapi::GlobalState> globalStates;  // by state number
   std::vector<BreakRecord> breaks;
-  size_t argCount = 0;                               // positional arguments of the entry call
-  pyapi::Ref<> kwNames;                              // tuple of keyword names or null
+  size_t argCount = 0;   // positional arguments of the entry call
+  pyapi::Ref<> kwNames;  // tuple of keyword names or null
 };
 
 class CompiledTrace {
@@ -48,7 +48,8 @@ class CompiledTrace {
 
   std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> sideExits{0};
-  std::atomic<bool> dead{false};  // invalidated: an object that it needs has died, or an internal check failed
+  std::atomic<bool> dead{
+      false};  // invalidated: an object that it needs has died, or an internal check failed
 
  private:
   Recording recording_;

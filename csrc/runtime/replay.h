@@ -1,11 +1,13 @@
-// Replay: runs a trace operation by operation through the dispatcher, boxed, with the values in one reused array.
+// Replay: runs a trace operation by operation through the dispatcher, boxed, with the values in one reused
+// array.
 //
-// Idea: a ReplayProgram is the trace lowered once: for each instruction its operator handle, a template of its constant
-// arguments, the positions of its values, and which values die there. No Python runs for pure tensor traces. A guard that
-// fails and an exception both leave through a snapshot (runtime/side_exit.h), which rebuilds the frames and runs on.
+// Idea: a ReplayProgram is the trace lowered once: for each instruction its operator handle, a template of
+// its constant arguments, the positions of its values, and which values die there. No Python runs for pure
+// tensor traces. A guard that fails and an exception both leave through a snapshot (runtime/side_exit.h),
+// which rebuilds the frames and runs on.
 //
-// Ownership: belongs to a CompiledTrace. Threads: the program is constant; each run has its own value array. GIL held at
-// entry and exit (released around long kernels by the operators' own bindings rules).
+// Ownership: belongs to a CompiledTrace. Threads: the program is constant; each run has its own value array.
+// GIL held at entry and exit (released around long kernels by the operators' own bindings rules).
 #pragma once
 
 #include <memory>
@@ -24,11 +26,12 @@ class ReplayProgram {
   ~ReplayProgram();
   ReplayProgram(ReplayProgram&&) noexcept;
 
-  // Runs the trace; `slots` are the resolved sources of block 0. Returns the result, or null with the user's exception
-  // pending. A side exit runs on to the end of the call, so that the caller need not know of it.
+  // Runs the trace; `slots` are the resolved sources of block 0. Returns the result, or null with the user's
+  // exception pending. A side exit runs on to the end of the call, so that the caller need not know of it.
   PyObject* run(CompiledTrace& owner, PyObject* const* args, PyObject** slots);
 
-  // Testing: makes the guard instruction `index` (code index) fail at every run, whatever its value (exit stress).
+  // Testing: makes the guard instruction `index` (code index) fail at every run, whatever its value (exit
+  // stress).
   void forceExit(size_t index);
 
  private:

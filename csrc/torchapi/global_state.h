@@ -1,6 +1,6 @@
-// The global state that decides what an ATen call does: grad mode, inference mode, autocast (per device type: enabled,
-// dtype; cache), default dtype, deterministic algorithms, the dispatch keys included and excluded in TLS, active
-// dispatch and function modes, functorch depth, warn-always ... packed for one compare.
+// The global state that decides what an ATen call does: grad mode, inference mode, autocast (per device type:
+// enabled, dtype; cache), default dtype, deterministic algorithms, the dispatch keys included and excluded in
+// TLS, active dispatch and function modes, functorch depth, warn-always ... packed for one compare.
 //
 // Plain data; thread: the values are those of the calling thread. GIL held.
 #pragma once
@@ -16,7 +16,8 @@ struct GlobalState {
   static GlobalState current();
   bool operator==(const GlobalState&) const = default;
   bool isCurrent() const { return current() == *this; }
-  // Can a recording start at all? No while a dispatch mode, a function mode or a functorch transform is active.
+  // Can a recording start at all? No while a dispatch mode, a function mode or a functorch transform is
+  // active.
   bool recordable() const;
   std::string describe() const;
 };

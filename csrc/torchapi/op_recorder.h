@@ -1,11 +1,13 @@
-// Sees every ATen call that the Python bindings make, before decomposition and autograd, and writes it into a trace.
+// Sees every ATen call that the Python bindings make, before decomposition and autograd, and writes it into a
+// trace.
 //
-// A boxed fallback on a mode key logs operator, inputs and outputs while a recorder is live on this thread; the client
-// (capture::Recorder) drains the log at the end of the bytecode instruction that made the calls. Tensors are known by
-// TensorImpl; a weak reference is held for each, so that no address is used twice during a recording.
+// A boxed fallback on a mode key logs operator, inputs and outputs while a recorder is live on this thread;
+// the client (capture::Recorder) drains the log at the end of the bytecode instruction that made the calls.
+// Tensors are known by TensorImpl; a weak reference is held for each, so that no address is used twice during
+// a recording.
 //
-// Ownership: owned by one capture::Recorder. Thread: the one that records; GIL held. Nothing outlives the recording but
-// what was written into the trace.
+// Ownership: owned by one capture::Recorder. Thread: the one that records; GIL held. Nothing outlives the
+// recording but what was written into the trace.
 #pragma once
 
 #include <memory>
@@ -23,7 +25,8 @@ struct DrainResult {
   enum Status : uint8_t {
     kOk,
     kUnknownTensor,  // a call read a tensor that neither the trace nor a source knows: nothing was appended
-    kUnsupported,    // an argument that the IR can't express (a generator, a script object ...): nothing was appended
+    kUnsupported,    // an argument that the IR can't express (a generator, a script object ...): nothing was
+                     // appended
   };
   struct ScalarOut {  // a call returned a number (item, is_nonzero, equal ...)
     ir::ValueId value;
@@ -50,10 +53,11 @@ class OpRecorder {
   bool pending() const;  // are there undrained calls?
   // Appends the logged calls to `trace` as `aten` instructions with snapshot `snap` and binds their outputs.
   DrainResult drain(ir::Trace& trace, ir::StateId snap);
-  void discard();  // forgets the logged calls
+  void discard();            // forgets the logged calls
   static bool inOperator();  // is this thread inside a logged call (a kernel written in Python, say)?
 
-  // Tensor identity. `known`: the value of this tensor. `metaIsStatic`: its sizes follow from guarded metadata.
+  // Tensor identity. `known`: the value of this tensor. `metaIsStatic`: its sizes follow from guarded
+  // metadata.
   std::optional<ir::ValueId> valueOf(PyObject* tensor) const;
   void bind(PyObject* tensor, ir::ValueId value, bool metaIsStatic);
   bool metaIsStatic(ir::ValueId value) const;

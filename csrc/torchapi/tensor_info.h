@@ -1,7 +1,8 @@
-// Packed tensor metadata: what a guard compares and what the IR prints, read from a THPVariable without dispatching.
+// Packed tensor metadata: what a guard compares and what the IR prints, read from a THPVariable without
+// dispatching.
 //
-// Plain data apart from the type object, which it does not own (the trace's constants do). GIL: reading a tensor's
-// Python type needs it; nothing else here does.
+// Plain data apart from the type object, which it does not own (the trace's constants do). GIL: reading a
+// tensor's Python type needs it; nothing else here does.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-bool isTensor(PyObject* object);         // a THPVariable, subclasses included
+bool isTensor(PyObject* object);          // a THPVariable, subclasses included
 bool isExactTensorType(PyTypeObject* t);  // torch.Tensor or torch.nn.Parameter: no Python overrides
 const void* tensorImplOf(PyObject* tensor);
 TensorInfo tensorInfoOf(PyObject* tensor);

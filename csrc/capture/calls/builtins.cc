@@ -33,7 +33,8 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   if (view) {
     Virtual& v = ctx.rec.virtualOf(shadow);
     ctx.rec.pinLength(v.parts[0], v.partObjects[0].get());
-  } else if (PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) || PyUnicode_CheckExact(o)) {
+  } else if (PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) ||
+             PyUnicode_CheckExact(o)) {
     ctx.rec.pinLength(shadow, o);
   } else if (!ctx.rec.tryPinDeep(shadow, o)) {
     return knownModel(ctx, result);
@@ -42,7 +43,8 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// isinstance(x, types): the type of x and what the classes are. A metaclass with a Python hook is entered as a frame.
+// isinstance(x, types): the type of x and what the classes are. A metaclass with a Python hook is entered as
+// a frame.
 Flow isinstanceModel(CallContext& ctx, Shadow& result) {
   PyObject *o = ctx.args[0], *types = ctx.args[1];
   Shadow typesShadow = ctx.shadows[1];
@@ -77,7 +79,8 @@ Flow getattrLike(CallContext& ctx, Shadow& result, bool has) {
   Shadow nameShadow = ctx.shadows[1];
   PyObject* o = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
-  if (!PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(nameShadow, ctx.args[1])) return opaqueModel(ctx, result);
+  if (!PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(nameShadow, ctx.args[1]))
+    return opaqueModel(ctx, result);
   (void)o;
   return readByPlan(ctx, planAttribute(ctx.rec, shadow, ctx.args[0], ctx.args[1]), has, result);
 }
@@ -131,8 +134,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   } else if (plan.shadow.kind == ShadowKind::kNull) {
     PyObject* bound = ctx.act.peek(1);
     if (PyMethod_Check(bound)) {
-      result = boundMethod(ctx.rec, bound, PyMethod_GET_FUNCTION(bound), Shadow::constant(), PyMethod_GET_SELF(bound),
-                           classValue(ctx.rec, PyMethod_GET_SELF(bound)));
+      result = boundMethod(ctx.rec, bound, PyMethod_GET_FUNCTION(bound), Shadow::constant(),
+                           PyMethod_GET_SELF(bound), classValue(ctx.rec, PyMethod_GET_SELF(bound)));
     } else {
       result = ctx.rec.newVirtual(VirtualKind::kOpaque, bound);
     }
@@ -179,7 +182,8 @@ Flow strModel(CallContext& ctx, Shadow& result) {
     Recorder::CallKind kind = ctx.rec.stepKind(ctx.args[0]);
     return ctx.rec.callStep(ctx, kind, nullptr, result);
   }
-  return ctx.total() > 0 && ctx.rec.comesFromStep(ctx.shadows[0]) ? knownModel(ctx, result) : foldModel(ctx, result);
+  return ctx.total() > 0 && ctx.rec.comesFromStep(ctx.shadows[0]) ? knownModel(ctx, result)
+                                                                  : foldModel(ctx, result);
 }
 
 Flow iterModel(CallContext& ctx, Shadow& result) {
@@ -207,7 +211,8 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   }
   pyapi::Ref<> container = pyapi::newRef(o);
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.newIterator(ctx.act.peek(1), shadow, container.get());
+  if (flow == Flow::kNext && ctx.rec.live())
+    result = ctx.rec.newIterator(ctx.act.peek(1), shadow, container.get());
   return flow;
 }
 
@@ -242,7 +247,8 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
 
 Flow rangeModel(CallContext& ctx, Shadow& result) { return foldModel(ctx, result); }
 
-// A stand-in for the iterator that C code makes for an argument of enumerate(), zip() or map(); we never see it.
+// A stand-in for the iterator that C code makes for an argument of enumerate(), zip() or map(); we never see
+// it.
 std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   PyObject* o = ctx.args[i];
   Shadow shadow = ctx.shadows[i];
@@ -274,7 +280,8 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     start = ok ? PyLong_AsLongLong(ctx.args[1]) : 0;
   } else if (ctx.kwnames != nullptr) {
     Shadow s = ctx.shadows[ctx.positional];  // zip(..., strict=)
-    ok = ok && kind == VirtualKind::kZip && ctx.total() == ctx.positional + 1 && ctx.rec.pin(s, ctx.args[ctx.positional]);
+    ok = ok && kind == VirtualKind::kZip && ctx.total() == ctx.positional + 1 &&
+         ctx.rec.pin(s, ctx.args[ctx.positional]);
     start = 1;
   }
   for (size_t i = first; ok && i < count; ++i) {
@@ -312,9 +319,9 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   PyObject* iterators = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
   for (size_t i = 0; flow == Flow::kNext && ctx.rec.live() && i < python.size(); ++i) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(python[i]));
-    Shadow inner = PyGen_CheckExact(real)                   ? ctx.rec.frameResult(real)
+    Shadow inner = PyGen_CheckExact(real)         ? ctx.rec.frameResult(real)
                    : i < ctx.rec.results().size() ? ctx.rec.results()[i]
-                                                            : ctx.rec.returned();
+                                                  : ctx.rec.returned();
     if (!inner.isVirtual()) {
       ctx.rec.abort(diag::Code::KTG0101, {"__iter__"});
       break;
@@ -330,13 +337,16 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   }
   return flow;
 }
-Flow enumerateModel(CallContext& ctx, Shadow& result) { return iteratorType(ctx, result, VirtualKind::kEnumerate, 0); }
+Flow enumerateModel(CallContext& ctx, Shadow& result) {
+  return iteratorType(ctx, result, VirtualKind::kEnumerate, 0);
+}
 Flow zipModel(CallContext& ctx, Shadow& result) { return iteratorType(ctx, result, VirtualKind::kZip, 0); }
 
 // all(), any(), sum(), min(), max() of what C code would iterate over by itself.
 Flow reduceModel(CallContext& ctx, Shadow& result) {
   bool constant = true;
-  for (size_t i = 0; i < ctx.total(); ++i) constant = constant && ctx.rec.canPinDeep(ctx.shadows[i], ctx.args[i]);
+  for (size_t i = 0; i < ctx.total(); ++i)
+    constant = constant && ctx.rec.canPinDeep(ctx.shadows[i], ctx.args[i]);
   if (constant) return foldModel(ctx, result);
   bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
                    ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
@@ -355,8 +365,9 @@ Flow reduceModel(CallContext& ctx, Shadow& result) {
     if (PyTuple_Check(ctx.args[i]) || PyList_Check(ctx.args[i])) {
       auto parts = ctx.rec.elementsOf(ctx.shadows[i], ctx.args[i]);
       for (size_t k = 0; parts && k < parts->size(); ++k) {
-        PyObject* item = PyTuple_Check(ctx.args[i]) ? PyTuple_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k))
-                                                    : PyList_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k));
+        PyObject* item = PyTuple_Check(ctx.args[i])
+                             ? PyTuple_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k))
+                             : PyList_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k));
         tensors = tensors || torchapi::isTensor(item);
       }
     }
@@ -394,7 +405,8 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> back(parts->rbegin(), parts->rend());
   Shadow tuple = ctx.rec.tupleOf(turned.get(), std::move(back));
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.newIterator(ctx.act.peek(1), tuple, turned.get());
+  if (flow == Flow::kNext && ctx.rec.live())
+    result = ctx.rec.newIterator(ctx.act.peek(1), tuple, turned.get());
   return flow;
 }
 
@@ -438,22 +450,52 @@ Flow sliceModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.len", lenModel},           {"builtins.isinstance", isinstanceModel}, {"builtins.issubclass", foldModel},
-    {"builtins.type", typeModel},         {"builtins.getattr", getattrModel},       {"builtins.hasattr", hasattrModel},
-    {"builtins.setattr", setattrModel},   {"builtins.callable", callableModel},     {"builtins.int", intModel},
-    {"builtins.float", floatModel},       {"builtins.bool", boolModel},             {"builtins.str", strModel},
-    {"builtins.repr", strModel},          {"builtins.format", strModel},            {"builtins.iter", iterModel},
-    {"builtins.next", nextModel},         {"builtins.range", rangeModel},           {"builtins.enumerate", enumerateModel},
-    {"builtins.zip", zipModel},           {"builtins.all", reduceModel},            {"builtins.any", reduceModel},
-    {"builtins.sum", reduceModel},        {"builtins.min", reduceModel},            {"builtins.max", reduceModel},
-    {"builtins.abs", foldModel},          {"builtins.round", foldModel},            {"builtins.divmod", foldModel},
-    {"builtins.pow", foldModel},          {"builtins.ord", foldModel},              {"builtins.chr", foldModel},
-    {"builtins.hash", foldModel},         {"builtins.bin", foldModel},              {"builtins.hex", foldModel},
-    {"builtins.complex", foldModel},      {"builtins.bytes", foldModel},            {"builtins.sorted", sortedModel},
-    {"builtins.reversed", reversedModel}, {"builtins.super", superModel},           {"builtins.slice", sliceModel},
-    {"builtins.print", knownModel},       {"math.*", foldModel},
-    {"_operator.*", foldModel},           {"builtins.str.*", foldModel},            {"builtins.int.*", foldModel},
-    {"builtins.float.*", foldModel},      {"builtins.bytes.*", foldModel},
+    {"builtins.len", lenModel},
+    {"builtins.isinstance", isinstanceModel},
+    {"builtins.issubclass", foldModel},
+    {"builtins.type", typeModel},
+    {"builtins.getattr", getattrModel},
+    {"builtins.hasattr", hasattrModel},
+    {"builtins.setattr", setattrModel},
+    {"builtins.callable", callableModel},
+    {"builtins.int", intModel},
+    {"builtins.float", floatModel},
+    {"builtins.bool", boolModel},
+    {"builtins.str", strModel},
+    {"builtins.repr", strModel},
+    {"builtins.format", strModel},
+    {"builtins.iter", iterModel},
+    {"builtins.next", nextModel},
+    {"builtins.range", rangeModel},
+    {"builtins.enumerate", enumerateModel},
+    {"builtins.zip", zipModel},
+    {"builtins.all", reduceModel},
+    {"builtins.any", reduceModel},
+    {"builtins.sum", reduceModel},
+    {"builtins.min", reduceModel},
+    {"builtins.max", reduceModel},
+    {"builtins.abs", foldModel},
+    {"builtins.round", foldModel},
+    {"builtins.divmod", foldModel},
+    {"builtins.pow", foldModel},
+    {"builtins.ord", foldModel},
+    {"builtins.chr", foldModel},
+    {"builtins.hash", foldModel},
+    {"builtins.bin", foldModel},
+    {"builtins.hex", foldModel},
+    {"builtins.complex", foldModel},
+    {"builtins.bytes", foldModel},
+    {"builtins.sorted", sortedModel},
+    {"builtins.reversed", reversedModel},
+    {"builtins.super", superModel},
+    {"builtins.slice", sliceModel},
+    {"builtins.print", knownModel},
+    {"math.*", foldModel},
+    {"_operator.*", foldModel},
+    {"builtins.str.*", foldModel},
+    {"builtins.int.*", foldModel},
+    {"builtins.float.*", foldModel},
+    {"builtins.bytes.*", foldModel},
 };
 
 }  // namespace

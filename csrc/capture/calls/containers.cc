@@ -11,7 +11,8 @@ bool isVirtualList(CallContext& ctx) {
   return ctx.shadows[0].isVirtual() && ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kList;
 }
 
-// A method that changes an old list in a way that later reads would have to follow: an effect, and no reads after it.
+// A method that changes an old list in a way that later reads would have to follow: an effect, and no reads
+// after it.
 Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   PyObject* list = ctx.args[0];
   if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
@@ -39,7 +40,8 @@ Flow appendModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow extendModel(CallContext& ctx, Shadow& result) {
-  bool generator = ctx.shadows[1].isVirtual() && ctx.rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
+  bool generator =
+      ctx.shadows[1].isVirtual() && ctx.rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
   result = Shadow::constant();
   if (generator && isVirtualList(ctx)) {
     Shadow list = ctx.shadows[0];
@@ -73,7 +75,8 @@ Flow popModel(CallContext& ctx, Shadow& result) {
 
 Flow insertModel(CallContext& ctx, Shadow& result) {
   Shadow index = ctx.shadows[1];
-  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone) return changeOld(ctx, "insert", result);
+  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone)
+    return changeOld(ctx, "insert", result);
   if (!PyLong_CheckExact(ctx.args[1]) || !ctx.rec.pin(index, ctx.args[1])) return run(ctx);
   Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
   auto n = static_cast<Py_ssize_t>(v.parts.size());
@@ -86,7 +89,8 @@ Flow insertModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow reverseModel(CallContext& ctx, Shadow& result) {
-  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone) return changeOld(ctx, "reverse", result);
+  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone)
+    return changeOld(ctx, "reverse", result);
   Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
   std::reverse(v.parts.begin(), v.parts.end());
   ctx.rec.touched();
@@ -95,7 +99,8 @@ Flow reverseModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow clearModel(CallContext& ctx, Shadow& result) {
-  if (PyList_Check(ctx.args[0]) && isVirtualList(ctx) && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone) {
+  if (PyList_Check(ctx.args[0]) && isVirtualList(ctx) &&
+      ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone) {
     ctx.rec.virtualOf(ctx.shadows[0]).parts.clear();
     ctx.rec.touched();
     result = Shadow::constant();
@@ -157,7 +162,8 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional == 1) {
     PyObject* other = ctx.args[0];
     Shadow shadow = ctx.shadows[0];
-    if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView && ctx.rec.isItemsView(shadow)) {
+    if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView &&
+        ctx.rec.isItemsView(shadow)) {
       Virtual& view = ctx.rec.virtualOf(shadow);
       other = view.partObjects[0].get();
       shadow = view.parts[0];
@@ -174,7 +180,8 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   for (size_t i = ctx.positional; i < ctx.total(); ++i) {
     entries.emplace_back(pyapi::newRef(PyTuple_GET_ITEM(ctx.kwnames, i - ctx.positional)), ctx.shadows[i]);
   }
-  Flow flow = runVirtual(ctx, PyDict_CheckExact(ctx.callable) ? VirtualKind::kDict : VirtualKind::kInstance, result);
+  Flow flow =
+      runVirtual(ctx, PyDict_CheckExact(ctx.callable) ? VirtualKind::kDict : VirtualKind::kInstance, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   if (PyDict_CheckExact(ctx.act.peek(1))) ctx.rec.virtualOf(result).kind = VirtualKind::kDict;
   for (auto& [key, value] : entries) ctx.rec.setEntry(ctx.rec.virtualOf(result), key.get(), value);
@@ -206,7 +213,7 @@ Flow dictPopModel(CallContext& ctx, Shadow& result) {
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
   PyErr_Clear();
-  result = value != nullptr ? ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value)
+  result = value != nullptr  ? ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value)
            : ctx.total() > 2 ? ctx.shadows[2]
                              : Shadow::constant();
   if (ctx.rec.live() && !ctx.rec.deleteItem(ctx.shadows[0], dict, ctx.args[1])) {
@@ -265,8 +272,8 @@ Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
     }
   }
   for (size_t i = ctx.positional; ok && i < ctx.total(); ++i) {
-    ok = ctx.rec.storeItem(ctx.shadows[0], dict, PyTuple_GET_ITEM(ctx.kwnames, i - ctx.positional), ctx.shadows[i],
-                           ctx.args[i]);
+    ok = ctx.rec.storeItem(ctx.shadows[0], dict, PyTuple_GET_ITEM(ctx.kwnames, i - ctx.positional),
+                           ctx.shadows[i], ctx.args[i]);
   }
   if (!ok) ctx.rec.abort(diag::Code::KTG0303, {"dict.update"});
   result = Shadow::constant();
@@ -285,9 +292,11 @@ Flow setItemModel(CallContext& ctx, Shadow& result) {
 
 Flow getItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
-  PyObject* value = ctx.rec.tryPinDeep(key, ctx.args[1]) ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1]) : nullptr;
+  PyObject* value =
+      ctx.rec.tryPinDeep(key, ctx.args[1]) ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1]) : nullptr;
   PyErr_Clear();
-  if (value == nullptr || ctx.shadows[0].isValue()) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  if (value == nullptr || ctx.shadows[0].isValue())
+    return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   result = ctx.rec.dictEntry(ctx.shadows[0], ctx.args[0], ctx.args[1], value);
   return run(ctx);
 }
@@ -296,7 +305,8 @@ Flow setModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 1) {
     auto parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
     Shadow s = ctx.shadows[0];
-    if (!parts || !ctx.rec.tryPinDeep(s, ctx.args[0])) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+    if (!parts || !ctx.rec.tryPinDeep(s, ctx.args[0]))
+      return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   return runVirtual(ctx, VirtualKind::kSet, result);
 }
@@ -304,7 +314,8 @@ Flow setModel(CallContext& ctx, Shadow& result) {
 Flow setAddModel(CallContext& ctx, Shadow& result) {
   Shadow item = ctx.shadows[1];
   bool virtualSet = ctx.shadows[0].isVirtual() && ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kSet;
-  if (virtualSet && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone && ctx.rec.tryPinDeep(item, ctx.args[1])) {
+  if (virtualSet && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone &&
+      ctx.rec.tryPinDeep(item, ctx.args[1])) {
     ctx.rec.touched();
     result = Shadow::constant();
     return run(ctx);
@@ -318,8 +329,10 @@ Flow setDiscardModel(CallContext& ctx, Shadow& result) { return changeOld(ctx, "
 Flow fromkeysModel(CallContext& ctx, Shadow& result) {
   PyObject* iterable = ctx.args[0];
   Shadow keysShadow = ctx.shadows[0];
-  bool simple = PyTuple_Check(iterable) || PyList_Check(iterable) || PyRange_Check(iterable) || PyDict_Check(iterable);
-  if (!simple || !ctx.rec.tryPinDeep(keysShadow, iterable)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  bool simple =
+      PyTuple_Check(iterable) || PyList_Check(iterable) || PyRange_Check(iterable) || PyDict_Check(iterable);
+  if (!simple || !ctx.rec.tryPinDeep(keysShadow, iterable))
+    return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(iterable));
   Shadow value = ctx.total() > 1 ? ctx.shadows[1] : Shadow::constant();
   Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
@@ -332,16 +345,30 @@ Flow fromkeysModel(CallContext& ctx, Shadow& result) {
 
 constexpr ModelRow kRows[] = {
     {"builtins.dict.fromkeys", fromkeysModel},
-    {"builtins.list", sequenceModel},        {"builtins.tuple", sequenceModel},       {"builtins.list.append", appendModel},
-    {"builtins.list.extend", extendModel},   {"builtins.list.pop", popModel},         {"builtins.list.insert", insertModel},
-    {"builtins.list.reverse", reverseModel}, {"builtins.list.clear", clearModel},     {"builtins.list.copy", sequenceModel},
-    {"builtins.list.index", foldModel},      {"builtins.list.count", foldModel},      {"builtins.tuple.index", foldModel},
-    {"builtins.tuple.count", foldModel},     {"builtins.dict", dictModel},            {"collections.OrderedDict", dictModel},
-    {"builtins.dict.copy", dictModel},       {"builtins.dict.get", dictGetModel},     {"builtins.dict.pop", dictPopModel},
+    {"builtins.list", sequenceModel},
+    {"builtins.tuple", sequenceModel},
+    {"builtins.list.append", appendModel},
+    {"builtins.list.extend", extendModel},
+    {"builtins.list.pop", popModel},
+    {"builtins.list.insert", insertModel},
+    {"builtins.list.reverse", reverseModel},
+    {"builtins.list.clear", clearModel},
+    {"builtins.list.copy", sequenceModel},
+    {"builtins.list.index", foldModel},
+    {"builtins.list.count", foldModel},
+    {"builtins.tuple.index", foldModel},
+    {"builtins.tuple.count", foldModel},
+    {"builtins.dict", dictModel},
+    {"collections.OrderedDict", dictModel},
+    {"builtins.dict.copy", dictModel},
+    {"builtins.dict.get", dictGetModel},
+    {"builtins.dict.pop", dictPopModel},
     {"collections.OrderedDict.pop", dictPopModel},
     {"builtins.dict.setdefault", setdefaultModel},
     {"collections.OrderedDict.setdefault", setdefaultModel},
-    {"builtins.dict.keys", keysModel},       {"builtins.dict.values", valuesModel},   {"builtins.dict.items", itemsModel},
+    {"builtins.dict.keys", keysModel},
+    {"builtins.dict.values", valuesModel},
+    {"builtins.dict.items", itemsModel},
     {"collections.OrderedDict.keys", keysModel},
     {"collections.OrderedDict.values", valuesModel},
     {"collections.OrderedDict.items", itemsModel},
@@ -350,7 +377,9 @@ constexpr ModelRow kRows[] = {
     {"builtins.dict.__setitem__", setItemModel},
     {"collections.OrderedDict.__setitem__", setItemModel},
     {"builtins.dict.__getitem__", getItemModel},
-    {"builtins.set", setModel},              {"builtins.frozenset", setModel},        {"builtins.set.add", setAddModel},
+    {"builtins.set", setModel},
+    {"builtins.frozenset", setModel},
+    {"builtins.set.add", setAddModel},
     {"builtins.set.discard", setDiscardModel},
 };
 

@@ -12,10 +12,12 @@ std::unordered_map<PyObject*, CallModel>& table() {
   return *models;
 }
 
-// "torch.nn.functional.relu": the longest prefix that is an imported module, then attributes. Nothing is imported here.
+// "torch.nn.functional.relu": the longest prefix that is an imported module, then attributes. Nothing is
+// imported here.
 PyObject* resolve(const std::string& path) {
   PyObject* modules = PyImport_GetModuleDict();
-  for (size_t dot = path.rfind('.'); dot != std::string::npos; dot = dot == 0 ? std::string::npos : path.rfind('.', dot - 1)) {
+  for (size_t dot = path.rfind('.'); dot != std::string::npos;
+       dot = dot == 0 ? std::string::npos : path.rfind('.', dot - 1)) {
     PyObject* module = PyDict_GetItemString(modules, path.substr(0, dot).c_str());
     if (module == nullptr) continue;
     pyapi::Ref<> object = pyapi::newRef(module);
@@ -44,7 +46,8 @@ PyObject* resolve(const std::string& path) {
 }
 
 void addAll(PyObject* owner, CallModel model) {
-  PyObject* dict = PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner)->tp_dict : PyModule_GetDict(owner);
+  PyObject* dict =
+      PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner)->tp_dict : PyModule_GetDict(owner);
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(dict, &at, &key, &value)) {
@@ -61,8 +64,9 @@ void addModels(const ModelRow* rows, size_t count) {
     std::string path = rows[i].callable;
     bool all = path.size() > 2 && path.compare(path.size() - 2, 2, ".*") == 0;
     if (all) path.resize(path.size() - 2);
-    PyObject* object = path.find('.') == std::string::npos ? Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()))
-                                                           : resolve(path);
+    PyObject* object = path.find('.') == std::string::npos
+                           ? Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()))
+                           : resolve(path);
     if (object == nullptr) continue;  // not in this version
     if (all) {
       addAll(object, rows[i].model);
@@ -74,7 +78,8 @@ void addModels(const ModelRow* rows, size_t count) {
 
 CallModel modelOf(PyObject* callable) {
   static bool registered = [] {
-    for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools", "collections"}) {
+    for (const char* name :
+         {"_operator", "operator", "math", "functools", "_functools", "itertools", "collections"}) {
       Py_XDECREF(PyImport_ImportModule(name));
     }
     PyErr_Clear();

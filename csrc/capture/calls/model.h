@@ -1,10 +1,11 @@
 // Models of C callables, as tables: what a call reads, changes and gives back. One row, one test.
 //
-// A model adds the guards for what the callable reads, executes the call instruction (through the recorder) exactly once and
-// says what the result's shadow is. A callable without a row is an opaque step. Rows are found by the callable's identity:
-// "math.sqrt" is that attribute of that module, "list.append" the method descriptor of the type. Files register their rows in
-// `registerAllModels`; docs/howto/add-a-c-callable-model.md says how to add one.
-// Thread: the recording one, GIL held. The table is made once and never freed.
+// A model adds the guards for what the callable reads, executes the call instruction (through the recorder)
+// exactly once and says what the result's shadow is. A callable without a row is an opaque step. Rows are
+// found by the callable's identity: "math.sqrt" is that attribute of that module, "list.append" the method
+// descriptor of the type. Files register their rows in `registerAllModels`;
+// docs/howto/add-a-c-callable-model.md says how to add one. Thread: the recording one, GIL held. The table is
+// made once and never freed.
 #pragma once
 
 #include "capture/recorder.h"
@@ -14,7 +15,8 @@ namespace kintsugi::capture {
 using CallModel = Flow (*)(CallContext& ctx, Shadow& result);
 
 struct ModelRow {
-  const char* callable;  // "module.function" or "module.Type.method"; a trailing ".*" covers all C functions in it
+  const char*
+      callable;  // "module.function" or "module.Type.method"; a trailing ".*" covers all C functions in it
   CallModel model;
 };
 
@@ -28,16 +30,18 @@ void registerObjectModels();
 void registerTorchModels();
 
 // Common models
-Flow foldModel(CallContext& ctx, Shadow& result);        // pure on immutables: pinned arguments, constant result
-Flow constantModel(CallContext& ctx, Shadow& result);    // reads only guarded global state
-Flow knownModel(CallContext& ctx, Shadow& result);       // made again on every run; changes nothing that guards read
-Flow opaqueModel(CallContext& ctx, Shadow& result);      // an opaque step
-Flow torchModel(CallContext& ctx, Shadow& result);       // its dispatcher calls are recorded
-Flow torchMetaModel(CallContext& ctx, Shadow& result);   // reads tensor metadata
+Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
+Flow constantModel(CallContext& ctx, Shadow& result);  // reads only guarded global state
+Flow knownModel(CallContext& ctx,
+                Shadow& result);  // made again on every run; changes nothing that guards read
+Flow opaqueModel(CallContext& ctx, Shadow& result);     // an opaque step
+Flow torchModel(CallContext& ctx, Shadow& result);      // its dispatcher calls are recorded
+Flow torchMetaModel(CallContext& ctx, Shadow& result);  // reads tensor metadata
 
 struct AttributePlan;
 Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result);  // getattr and the like
-Flow iterableObject(CallContext& ctx, Shadow& result);   // list(x), tuple(x) of an object with a Python __iter__
+Flow iterableObject(CallContext& ctx,
+                    Shadow& result);  // list(x), tuple(x) of an object with a Python __iter__
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 
 inline Flow run(CallContext& ctx) { return ctx.rec.execute(ctx.act, ctx.instr); }

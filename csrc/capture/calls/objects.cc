@@ -11,9 +11,11 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
   Shadow name = ctx.shadows[1];
   result = Shadow::constant();
   PyObject* setter = nullptr;
-  if (ctx.total() != 3 || !PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(name, ctx.args[1])) return run(ctx);
+  if (ctx.total() != 3 || !PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(name, ctx.args[1]))
+    return run(ctx);
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-  if (!ctx.rec.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter)) return run(ctx);
+  if (!ctx.rec.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
+    return run(ctx);
   if (setter == nullptr) return run(ctx);
   return knownModel(ctx, result);
 }
@@ -40,7 +42,8 @@ Flow objectNewModel(CallContext& ctx, Shadow& result) {
 // tuple.__new__(cls, iterable): named tuples.
 Flow tupleNewModel(CallContext& ctx, Shadow& result) {
   Shadow cls = ctx.shadows[0];
-  if (ctx.total() != 2 || !ctx.rec.pin(cls, ctx.args[0]) || ctx.shadows[1].isValue()) return opaqueModel(ctx, result);
+  if (ctx.total() != 2 || !ctx.rec.pin(cls, ctx.args[0]) || ctx.shadows[1].isValue())
+    return opaqueModel(ctx, result);
   auto parts = ctx.rec.iterated(ctx.shadows[1], ctx.args[1]);
   if (!parts) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   Flow flow = run(ctx);
@@ -52,7 +55,8 @@ Flow tupleNewModel(CallContext& ctx, Shadow& result) {
 Flow valueTypeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.tryPinDeep(shadows[i], ctx.args[i])) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+    if (!ctx.rec.tryPinDeep(shadows[i], ctx.args[i]))
+      return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   result = Shadow::constant();
   return run(ctx);

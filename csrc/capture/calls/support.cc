@@ -90,7 +90,8 @@ bool Recorder::answersCompiling(PyObject* function) {
   if (name != "is_compiling" && name != "is_dynamo_compiling") return false;
   std::string_view file = PyUnicode_AsUTF8(code->co_filename);
   return file.find("/torch/compiler/") != std::string_view::npos ||
-         file.find("/torch/_dynamo/") != std::string_view::npos || file.find("/kintsugi/") != std::string_view::npos;
+         file.find("/torch/_dynamo/") != std::string_view::npos ||
+         file.find("/kintsugi/") != std::string_view::npos;
 }
 
 Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
@@ -123,7 +124,8 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
   Shadow iterator = rec.returned();
-  auto parts = iterator.isVirtual() ? rec.iterated(iterator, rec.virtualOf(iterator).object.get()) : std::nullopt;
+  auto parts =
+      iterator.isVirtual() ? rec.iterated(iterator, rec.virtualOf(iterator).object.get()) : std::nullopt;
   if (!parts || parts->size() != static_cast<size_t>(Py_SIZE(made)) || rec.isItemsView(iterator)) {
     rec.abort(diag::Code::KTG0101, {"an iterable object"});
     return flow;

@@ -1,7 +1,8 @@
 // Models: torch's C functions and tensor methods.
 //
-// By rule, a C function of torch's namespaces is recorded through the dispatcher. The rows below are the exceptions: those
-// that fill memory without it, read metadata or global state, or change state that is guarded.
+// By rule, a C function of torch's namespaces is recorded through the dispatcher. The rows below are the
+// exceptions: those that fill memory without it, read metadata or global state, or change state that is
+// guarded.
 #include <string_view>
 
 #include "capture/calls/model.h"
@@ -18,7 +19,8 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
   }
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
-  if (flow == Flow::kNext && ctx.rec.live() && Recorder::isPlain(ctx.act.peek(1))) result = Shadow::constant();
+  if (flow == Flow::kNext && ctx.rec.live() && Recorder::isPlain(ctx.act.peek(1)))
+    result = Shadow::constant();
   return flow;
 }
 
@@ -131,7 +133,9 @@ constexpr ModelRow kRows[] = {
     {"torch._C._EngineBase.run_backward", autogradModel},
 };
 
-bool startsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+bool startsWith(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
 
 std::string_view textOf(PyObject* object) {
   return object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : std::string_view();
@@ -140,7 +144,8 @@ std::string_view textOf(PyObject* object) {
 bool classify(PyObject* callable) {
   if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
     PyTypeObject* owner = PyDescr_TYPE(callable);
-    return std::string_view(owner->tp_name) == "torch._C.TensorBase" || startsWith(owner->tp_name, "torch._C._Tensor");
+    return std::string_view(owner->tp_name) == "torch._C.TensorBase" ||
+           startsWith(owner->tp_name, "torch._C._Tensor");
   }
   if (PyCFunction_Check(callable)) {
     PyObject* self = PyCFunction_GET_SELF(callable);
@@ -152,8 +157,8 @@ bool classify(PyObject* callable) {
     pyapi::Ref<> module = pyapi::steal(PyObject_GetAttrString(callable, "__module__"));
     PyErr_Clear();
     std::string_view name = textOf(module.get());
-    for (const char* prefix : {"torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested",
-                               "torch._C._sparse", "torch._C._VariableFunctions"}) {
+    for (const char* prefix : {"torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special",
+                               "torch._C._nested", "torch._C._sparse", "torch._C._VariableFunctions"}) {
       if (startsWith(name, prefix)) return true;
     }
     return false;
@@ -164,9 +169,13 @@ bool classify(PyObject* callable) {
 
 // Methods that torch defines in Python on Tensor, which only call the dispatcher and look at metadata.
 constexpr std::string_view kTensorMethods[] = {
-    "norm", "split", "unflatten", "stft", "istft", "lu", "unique", "unique_consecutive", "__rsub__", "__rdiv__",
-    "__rtruediv__", "__itruediv__", "__pow__", "__rpow__", "__ipow__", "__floordiv__", "__rfloordiv__", "__rlshift__",
-    "__rrshift__", "__rmod__", "__rmatmul__", "__contains__", "__rxor__", "__ror__", "__rand__", "wrapped"};
+    "norm",          "split",        "unflatten",    "stft",
+    "istft",         "lu",           "unique",       "unique_consecutive",
+    "__rsub__",      "__rdiv__",     "__rtruediv__", "__itruediv__",
+    "__pow__",       "__rpow__",     "__ipow__",     "__floordiv__",
+    "__rfloordiv__", "__rlshift__",  "__rrshift__",  "__rmod__",
+    "__rmatmul__",   "__contains__", "__rxor__",     "__ror__",
+    "__rand__",      "wrapped"};
 
 }  // namespace
 
@@ -180,14 +189,16 @@ bool isTorchCallable(PyObject* callable) {
   return result;
 }
 
-// Python functions of torch.nn.functional and the like: functions of their arguments and the guarded global state.
+// Python functions of torch.nn.functional and the like: functions of their arguments and the guarded global
+// state.
 bool isTorchFunctional(PyObject* function) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   std::string_view file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(f->func_code)->co_filename);
   auto ends = [&](std::string_view suffix) {
     return file.size() > suffix.size() && file.substr(file.size() - suffix.size()) == suffix;
   };
-  if (ends("/torch/nn/functional.py") || ends("/torch/functional.py") || ends("/torch/_jit_internal.py")) return true;
+  if (ends("/torch/nn/functional.py") || ends("/torch/functional.py") || ends("/torch/_jit_internal.py"))
+    return true;
   if (!ends("/torch/_tensor.py")) return false;
   std::string_view name = PyUnicode_AsUTF8(f->func_name);
   for (std::string_view method : kTensorMethods) {

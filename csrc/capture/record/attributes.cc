@@ -8,9 +8,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-PyObject* builtin(const char* name) {
-  return PyDict_GetItemString(PyEval_GetBuiltins(), name);
-}
+PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
 
 CallContext getattrContext(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
                            Shadow* shadows) {
@@ -27,21 +25,25 @@ Shadow describeBound(Recorder& rec, PyObject* result, Shadow selfShadow, PyObjec
     return boundMethod(rec, result, function, Shadow::constant(), bound, boundShadow);
   }
   if (auto known = rec.knownObject(result)) return *known;
-  if (PyFunction_Check(result) || PyType_Check(result) || Recorder::isPlain(result)) return Shadow::constant();
-  if (PyCFunction_Check(result) && PyType_Check(PyCFunction_GET_SELF(result))) return Shadow::constant();  // C classmethod
+  if (PyFunction_Check(result) || PyType_Check(result) || Recorder::isPlain(result))
+    return Shadow::constant();
+  if (PyCFunction_Check(result) && PyType_Check(PyCFunction_GET_SELF(result)))
+    return Shadow::constant();  // C classmethod
   return rec.newVirtual(VirtualKind::kOpaque, result);
 }
 
 // super().name: found in the classes behind the given one, bound to the object.
-Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name, bool method) {
+Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
+                   bool method) {
   Shadow superShadow = f.top();
   Virtual& v = rec.virtualOf(superShadow);
   pyapi::Ref<> self = v.partObjects[1].clone();
   Shadow selfShadow = v.parts[1];
   auto* start = reinterpret_cast<PyTypeObject*>(v.partObjects[0].get());
-  auto* type = PyType_Check(self.get()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self.get()), start)
-                   ? reinterpret_cast<PyTypeObject*>(self.get())
-                   : Py_TYPE(self.get());
+  auto* type =
+      PyType_Check(self.get()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self.get()), start)
+          ? reinterpret_cast<PyTypeObject*>(self.get())
+          : Py_TYPE(self.get());
   rec.guardTypeVersion(type);
   PyObject* found = nullptr;
   PyObject* mro = type->tp_mro;
@@ -55,7 +57,8 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
     PyObject* getter = reinterpret_cast<PyObject**>(found)[2];
     if (getter != nullptr && PyFunction_Check(getter)) {
       PendingFrame pending = rec.methodFrame(getter, selfShadow, self.get());
-      pending.site = rec.callSite(in, 1, method ? std::vector<Shadow>{Shadow::null()} : std::vector<Shadow>{});
+      pending.site =
+          rec.callSite(in, 1, method ? std::vector<Shadow>{Shadow::null()} : std::vector<Shadow>{});
       rec.expectFrame(std::move(pending));
     }
   }
@@ -77,7 +80,8 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   return flow;
 }
 
-Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name, bool method) {
+Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
+                bool method) {
   Shadow shadow = f.top();
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kSuper) {
@@ -93,8 +97,9 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
     CallContext ctx = getattrContext(rec, f, act, in, args, shadows);
     ctx.metaPure = plan.metaPure;
     Shadow result;
-    Flow flow = plan.how == AttributePlan::kTorch ? rec.torchStep(ctx, result)
-                                                  : rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+    Flow flow = plan.how == AttributePlan::kTorch
+                    ? rec.torchStep(ctx, result)
+                    : rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
     if (flow != Flow::kNext || !rec.live()) return flow;
     f.drop(1);
     if (method) f.push(Shadow::null());
@@ -129,7 +134,8 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
       f.push(rec.frameResult(result));
       break;
     default:
-      f.push(plan.shadow.kind == ShadowKind::kNull ? describeBound(rec, result, shadow, object.get()) : plan.shadow);
+      f.push(plan.shadow.kind == ShadowKind::kNull ? describeBound(rec, result, shadow, object.get())
+                                                   : plan.shadow);
   }
   return flow;
 }
@@ -172,7 +178,8 @@ Flow storeAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   if (setter == Py_None) return storeByStep(rec, f, act, in, name);
   if (setter != nullptr) {
     pending = rec.methodFrame(setter, shadow, object);
-    bool hook = PyUnicode_CompareWithASCIIString(reinterpret_cast<PyFunctionObject*>(setter)->func_name, "__setattr__") == 0 &&
+    bool hook = PyUnicode_CompareWithASCIIString(reinterpret_cast<PyFunctionObject*>(setter)->func_name,
+                                                 "__setattr__") == 0 &&
                 _PyType_Lookup(type, PyUnicode_InternFromString("__setattr__")) == setter;
     if (hook) {
       pending.args.push_back(name);

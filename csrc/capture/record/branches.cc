@@ -15,8 +15,8 @@ bool decideTruth(Recorder& rec, ShadowFrame& f, Activation& act) {
   return rec.pinTruth(shadow, object);
 }
 
-// Tensors decide by reading their only element: an operation with a number as its result, then a guard on it. The
-// instruction runs on that number, so that the tensor is read once.
+// Tensors decide by reading their only element: an operation with a number as its result, then a guard on it.
+// The instruction runs on that number, so that the tensor is read once.
 bool readTensorTruth(Recorder& rec, ShadowFrame& f, Activation& act, bool replace) {
   if (!torchapi::isTensor(act.peek(1))) return true;
   auto truth = rec.tensorTruth(f.top(), act.peek(1), replace);

@@ -1,5 +1,6 @@
-// Record handlers: calls. Bound methods, partials and instances are unwrapped to what will really run; Python functions
-// become frames, torch's functions operations, C callables what their model says; the rest is an opaque step.
+// Record handlers: calls. Bound methods, partials and instances are unwrapped to what will really run; Python
+// functions become frames, torch's functions operations, C callables what their model says; the rest is an
+// opaque step.
 #include <string_view>
 
 #include "capture/attributes.h"
@@ -67,7 +68,8 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
   if (PyType_Check(self)) {  // dict.fromkeys and other class methods
     PyObject* method = name ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(self), name.get()) : nullptr;
     PyErr_Clear();
-    if (method == nullptr || Py_TYPE(method) != &PyClassMethodDescr_Type || modelOf(method) == nullptr) return false;
+    if (method == nullptr || Py_TYPE(method) != &PyClassMethodDescr_Type || modelOf(method) == nullptr)
+      return false;
     if (!rec.pin(call.shadow, call.callable)) return false;
     call.callable = method;
     call.shadow = Shadow::constant();
@@ -75,7 +77,8 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
   }
   PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr;
   PyErr_Clear();
-  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type || !Recorder::isPlain(self)) return false;
+  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type || !Recorder::isPlain(self))
+    return false;
   if (!rec.pin(call.shadow, call.callable)) return false;
   call.callable = descriptor;
   call.shadow = Shadow::constant();
@@ -109,7 +112,8 @@ bool partialKeywords(Recorder& rec, Call& call, Shadow shadow, PyObject* keyword
   pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(keywords));
   if (!values || !names) return false;
   for (size_t i = 0; i < values->size(); ++i) {
-    call.args.push_back(PyDict_GetItemWithError(keywords, PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i))));
+    call.args.push_back(
+        PyDict_GetItemWithError(keywords, PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i))));
     call.shadows.push_back((*values)[i]);
   }
   call.kwnames = names.get();
@@ -154,7 +158,9 @@ bool unwrapCompiled(Recorder& rec, Call& call) {
 
 void unwrap(Recorder& rec, Call& call) {
   for (int depth = 0; depth < 16 && rec.live(); ++depth) {
-    if (unwrapCompiled(rec, call) || unwrapMethod(rec, call) || unwrapPartial(rec, call) || unwrapBuiltin(rec, call)) continue;
+    if (unwrapCompiled(rec, call) || unwrapMethod(rec, call) || unwrapPartial(rec, call) ||
+        unwrapBuiltin(rec, call))
+      continue;
     if (!unwrapInstance(rec, call)) return;
   }
 }
@@ -173,7 +179,7 @@ Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__qualname__"));
   PyErr_Clear();
   ctx.rec.noteBreak(code, {name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get())
-                                                              : Py_TYPE(call.callable)->tp_name});
+                                                               : Py_TYPE(call.callable)->tp_name});
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
@@ -202,8 +208,10 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(call.callable));
   if (rec.answersCompiling(call.callable)) return rec.answerCompiling(ctx, result);
   if (isDisabled(call.callable)) return opaque(call, ctx, diag::Code::KTG0107, result);
-  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) return opaque(call, ctx, diag::Code::KTG0110, result);
-  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code))) return opaque(call, ctx, diag::Code::KTG0102, result);
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+    return opaque(call, ctx, diag::Code::KTG0110, result);
+  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)))
+    return opaque(call, ctx, diag::Code::KTG0102, result);
   if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
   if (!call.shadow.isVirtual()) rec.pinFunction(call.callable);
   if (isTorchFunctional(call.callable) && torchArguments(rec, call)) return rec.torchStep(ctx, result);
@@ -218,7 +226,8 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
 }
 
 bool isExceptionType(PyObject* type) {
-  return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type),
+                          reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
 }
 
 // A class with both __new__ and __init__ in Python: two frames, one after the other.
@@ -292,7 +301,8 @@ Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
   }
   if (!plainNew || slots) return opaque(call, ctx, diag::Code::KTG0101, result);
   if (init != nullptr && PyFunction_Check(init)) {
-    if (isDisabled(init) || rec.isOpaqueCode(PyFunction_GET_CODE(init))) return opaque(call, ctx, diag::Code::KTG0102, result);
+    if (isDisabled(init) || rec.isOpaqueCode(PyFunction_GET_CODE(init)))
+      return opaque(call, ctx, diag::Code::KTG0102, result);
     call.prepend(nullptr, Shadow::null());
     call.callable = init;
     call.shadow = Shadow::constant();
@@ -314,7 +324,8 @@ Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
   return runVirtual(ctx, VirtualKind::kInstance, result);
 }
 
-// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is `result`.
+// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
+// `result`.
 Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   Recorder& rec = outer.rec;
   unwrap(rec, call);
@@ -332,18 +343,21 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   }
   if (!call.shadow.isValue()) {
     if (CallModel model = modelOf(call.callable)) {
-      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
+        return rec.execute(ctx.act, ctx.instr);
       ctx.callableShadow = call.shadow;
       return model(ctx, result);
     }
     if (isTorchCallable(call.callable)) {
-      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
+        return rec.execute(ctx.act, ctx.instr);
       ctx.callableShadow = call.shadow;
       return torchArguments(rec, call) ? rec.torchStep(ctx, result) : opaqueModel(ctx, result);
     }
   }
   if (PyType_Check(call.callable)) return classCall(call, ctx, result);
-  if (std::string_view(Py_TYPE(call.callable)->tp_name) == "functools._lru_cache_wrapper") return knownModel(ctx, result);
+  if (std::string_view(Py_TYPE(call.callable)->tp_name) == "functools._lru_cache_wrapper")
+    return knownModel(ctx, result);
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }
 
@@ -407,7 +421,8 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> names;
   if (ok) {
     for (size_t i = 0; i < parts->size(); ++i) {
-      c.args.push_back(PyTuple_Check(callargs) ? PyTuple_GET_ITEM(callargs, i) : PyList_GET_ITEM(callargs, i));
+      c.args.push_back(PyTuple_Check(callargs) ? PyTuple_GET_ITEM(callargs, i)
+                                               : PyList_GET_ITEM(callargs, i));
       c.shadows.push_back((*parts)[i]);
     }
     c.positional = c.args.size();

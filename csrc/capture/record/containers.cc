@@ -251,7 +251,8 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();
   if (value == nullptr) {
-    bool missing = !PyDict_CheckExact(dict) && Recorder::specialMethod(Py_TYPE(dict), "__missing__") != nullptr;
+    bool missing =
+        !PyDict_CheckExact(dict) && Recorder::specialMethod(Py_TYPE(dict), "__missing__") != nullptr;
     if (missing) rec.abort(diag::Code::KTG0303, {"__missing__"});
     rec.lacksKey(f.top(2), dict, key);
     return finishSubscr(rec, f, act, in, Shadow::constant());
@@ -265,9 +266,12 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   if (torchapi::isTensor(container)) return operatorStep(rec, f, act, in, "getitem", 2, true);
   PyObject* method = Recorder::specialMethod(Py_TYPE(container), "__getitem__");
   if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {2, 1}, true);
-  if (!shadow.isValue() && (PyTuple_Check(container) || PyList_Check(container))) return sequenceSubscr(rec, f, act, in);
-  if (!shadow.isValue() && PyDict_Check(container) && rec.plainDict(container)) return dictSubscr(rec, f, act, in);
-  bool immutable = PyUnicode_CheckExact(container) || PyBytes_CheckExact(container) || PyRange_Check(container);
+  if (!shadow.isValue() && (PyTuple_Check(container) || PyList_Check(container)))
+    return sequenceSubscr(rec, f, act, in);
+  if (!shadow.isValue() && PyDict_Check(container) && rec.plainDict(container))
+    return dictSubscr(rec, f, act, in);
+  bool immutable =
+      PyUnicode_CheckExact(container) || PyBytes_CheckExact(container) || PyRange_Check(container);
   if (immutable && !rec.comesFromStep(shadow) && rec.tryPinDeep(f.top(1), act.peek(1))) {
     return pinAndRun(rec, f, act, in, 2);
   }
@@ -313,8 +317,8 @@ Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     if (flow == Flow::kNext) f.drop(2);
     return flow;
   }
-  bool ok = rec.live() && PyDict_Check(container) && rec.plainDict(container) && rec.tryPinDeep(f.top(1), key) &&
-            rec.deleteItem(f.top(2), container, key);
+  bool ok = rec.live() && PyDict_Check(container) && rec.plainDict(container) &&
+            rec.tryPinDeep(f.top(1), key) && rec.deleteItem(f.top(2), container, key);
   if (!ok) rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(2);

@@ -1,7 +1,8 @@
 // Record handlers: raising, catching and `with`.
 //
-// An exception that is raised and caught inside the trace is ordinary control flow: what decided that it was raised has been
-// guarded. One whose cause is not guarded (an operation on data, an opaque step) ends the recording when it is caught.
+// An exception that is raised and caught inside the trace is ordinary control flow: what decided that it was
+// raised has been guarded. One whose cause is not guarded (an operation on data, an opaque step) ends the
+// recording when it is caught.
 #include "capture/attributes.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
@@ -49,7 +50,8 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   PyTypeObject* type = Py_TYPE(manager.get());
   PyObject* enter = Recorder::specialMethod(type, "__enter__");
   PyObject* leave = Recorder::specialMethod(type, "__exit__");
-  if (shadow.isValue() || enter == nullptr || leave == nullptr || !PyFunction_Check(enter) || !PyFunction_Check(leave)) {
+  if (shadow.isValue() || enter == nullptr || leave == nullptr || !PyFunction_Check(enter) ||
+      !PyFunction_Check(leave)) {
     rec.abort(diag::Code::KTG0101, {type->tp_name});
     return rec.execute(act, in);
   }
@@ -65,7 +67,8 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
   PyObject* bound = act.peek(2);
-  f.push(PyMethod_Check(bound) ? boundMethod(rec, bound, leave, Shadow::constant(), manager.get(), shadow) : exitMethod);
+  f.push(PyMethod_Check(bound) ? boundMethod(rec, bound, leave, Shadow::constant(), manager.get(), shadow)
+                               : exitMethod);
   f.push(rec.returned());
   return flow;
 }
@@ -87,7 +90,8 @@ Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
   pending.args.push_back(exception);
   pending.shadows.push_back(f.top(1));
   pending.args.push_back(traceback ? traceback.get() : Py_None);
-  pending.shadows.push_back(traceback ? rec.newVirtual(VirtualKind::kOpaque, traceback.get()) : Shadow::constant());
+  pending.shadows.push_back(traceback ? rec.newVirtual(VirtualKind::kOpaque, traceback.get())
+                                      : Shadow::constant());
   pending.positional = 4;
   pending.rebuildable = false;
   rec.expectFrame(std::move(pending));

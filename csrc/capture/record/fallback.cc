@@ -25,8 +25,8 @@ PyObject* operatorFunction(const char* name) {
 
 }  // namespace
 
-Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function, int popped,
-                  bool pushes) {
+Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
+                  int popped, bool pushes) {
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
   bool tensors = false;
@@ -36,7 +36,8 @@ Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     tensors = tensors || torchapi::isTensor(act.peek(i));
   }
   pyapi::Ref<> callable = pyapi::steal(operatorFunction(function));
-  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size(), nullptr};
+  CallContext ctx{
+      rec, f, act, in, callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size(), nullptr};
   ctx.pushes = pushes;
   Shadow result;
   Flow flow;
@@ -74,8 +75,7 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   pending.positional = pending.args.size();
   pending.rebuildable = rebuildable;
   pending.pinResult = !rebuildable && pushes;
-  pending.site = rec.callSite(in, popped, {},
-                                            pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
+  pending.site = rec.callSite(in, popped, {}, pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
   rec.expectFrame(std::move(pending));
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -103,14 +103,16 @@ Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
   }
   Shadow result;
   bool tensors = torchapi::isTensor(args[0]);
-  Flow flow = tensors ? rec.torchStep(ctx, result) : rec.callStep(ctx, rec.stepKind(args[0]), nullptr, result);
+  Flow flow =
+      tensors ? rec.torchStep(ctx, result) : rec.callStep(ctx, rec.stepKind(args[0]), nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(2);
   f.push(result);
   return flow;
 }
 
-Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args, Shadow* shadows) {
+Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
+                 Shadow* shadows) {
   pyapi::Ref<> callable = pyapi::steal(operatorFunction("setitem"));
   CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 3, nullptr};
   ctx.pushes = false;

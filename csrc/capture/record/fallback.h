@@ -1,4 +1,5 @@
-// What several record handlers do alike: pin and run, a torch operation by operator, a special method as a frame, a step.
+// What several record handlers do alike: pin and run, a torch operation by operator, a special method as a
+// frame, a step.
 //
 // All of these execute the instruction, pop `popped` shadows and push one (unless said otherwise).
 #pragma once
@@ -12,8 +13,8 @@ namespace kintsugi::capture {
 // All operands become constants; so is the result.
 Flow pinAndRun(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int popped);
 // As a call of operator.<function>: recorded operations where a tensor is among the operands, else a step.
-Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function, int popped,
-                  bool pushes);
+Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
+                  int popped, bool pushes);
 // Enters the Python special method `method` with the stack entries `order` (from the top) as arguments.
 // `rebuildable`: its result is pushed as it is.
 Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* method,
@@ -21,7 +22,8 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
 // list += iterable
 Flow extendInPlace(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in);
 // tensor[key] = value; args and shadows: tensor, key, value
-Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args, Shadow* shadows);
+Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
+                 Shadow* shadows);
 Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in);
 
 }  // namespace kintsugi::capture

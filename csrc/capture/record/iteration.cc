@@ -7,7 +7,9 @@ namespace kintsugi::capture {
 
 namespace {
 
-bool iteratesItself(PyObject* object) { return Py_TYPE(object)->tp_iter == PyObject_SelfIter || PyGen_CheckExact(object); }
+bool iteratesItself(PyObject* object) {
+  return Py_TYPE(object)->tp_iter == PyObject_SelfIter || PyGen_CheckExact(object);
+}
 
 // Pins how many items there will be; the container's shadow stays what it is. False: the recording has ended.
 bool pinIterable(Recorder& rec, Shadow& shadow, PyObject* object) {

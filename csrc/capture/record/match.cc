@@ -18,7 +18,8 @@ Flow matchKind(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 
 Flow getLen(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
-  bool known = PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyUnicode_Check(object);
+  bool known =
+      PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyUnicode_Check(object);
   if (!known || !rec.pinLength(f.top(), object)) rec.abort(diag::Code::KTG0101, {"len"});
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.push(Shadow::constant());
@@ -44,11 +45,13 @@ Flow matchKeys(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     }
   }
   Flow flow = rec.execute(act, in);
-  if (flow == Flow::kNext && rec.live()) f.push(all ? rec.tupleOf(act.peek(1), std::move(values)) : Shadow::constant());
+  if (flow == Flow::kNext && rec.live())
+    f.push(all ? rec.tupleOf(act.peek(1), std::move(values)) : Shadow::constant());
   return flow;
 }
 
-// case Class(a, b=c): subject, class, names. The attributes are read by plan; anything but plain reads ends the recording.
+// case Class(a, b=c): subject, class, names. The attributes are read by plan; anything but plain reads ends
+// the recording.
 Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *names = act.peek(1), *cls = act.peek(2), *subject = act.peek(3);
   Shadow shadow = f.top(3);
@@ -58,14 +61,17 @@ Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   rec.guardTypeVersion(Py_TYPE(subject));
   std::vector<Shadow> values;
   bool matches = PyObject_IsInstance(subject, cls) == 1;
-  pyapi::Ref<> arguments = pyapi::steal(count > 0 && matches ? PyObject_GetAttrString(cls, "__match_args__") : nullptr);
+  pyapi::Ref<> arguments =
+      pyapi::steal(count > 0 && matches ? PyObject_GetAttrString(cls, "__match_args__") : nullptr);
   PyErr_Clear();
   bool itself = count == 1 && matches && !arguments;  // int(x), str(x) and the like: the subject
   Py_ssize_t total = matches ? count + PyTuple_GET_SIZE(names) : 0;
   if (itself) values.push_back(shadow);
   for (Py_ssize_t i = itself ? 1 : 0; i < total; ++i) {
-    PyObject* name = i < count ? (arguments && PyTuple_Check(arguments.get()) ? PyTuple_GET_ITEM(arguments.get(), i) : nullptr)
-                               : PyTuple_GET_ITEM(names, i - count);
+    PyObject* name =
+        i < count
+            ? (arguments && PyTuple_Check(arguments.get()) ? PyTuple_GET_ITEM(arguments.get(), i) : nullptr)
+            : PyTuple_GET_ITEM(names, i - count);
     if (name == nullptr) break;
     AttributePlan plan = planAttribute(rec, shadow, subject, name);
     if (plan.how != AttributePlan::kKnown) {

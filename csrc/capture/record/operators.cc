@@ -15,12 +15,18 @@ struct OperatorRow {
 };
 // By the oparg of BINARY_OP, as in opcode.h; the in-place ones follow.
 constexpr OperatorRow kOperators[] = {
-    {"add", "__add__"},           {"and_", "__and__"},        {"floordiv", "__floordiv__"}, {"lshift", "__lshift__"},
-    {"matmul", "__matmul__"},     {"mul", "__mul__"},         {"mod", "__mod__"},           {"or_", "__or__"},
-    {"pow", "__pow__"},           {"rshift", "__rshift__"},   {"sub", "__sub__"},           {"truediv", "__truediv__"},
-    {"xor", "__xor__"},           {"iadd", "__iadd__"},       {"iand", "__iand__"},         {"ifloordiv", "__ifloordiv__"},
-    {"ilshift", "__ilshift__"},   {"imatmul", "__imatmul__"}, {"imul", "__imul__"},         {"imod", "__imod__"},
-    {"ior", "__ior__"},           {"ipow", "__ipow__"},       {"irshift", "__irshift__"},   {"isub", "__isub__"},
+    {"add", "__add__"},           {"and_", "__and__"},
+    {"floordiv", "__floordiv__"}, {"lshift", "__lshift__"},
+    {"matmul", "__matmul__"},     {"mul", "__mul__"},
+    {"mod", "__mod__"},           {"or_", "__or__"},
+    {"pow", "__pow__"},           {"rshift", "__rshift__"},
+    {"sub", "__sub__"},           {"truediv", "__truediv__"},
+    {"xor", "__xor__"},           {"iadd", "__iadd__"},
+    {"iand", "__iand__"},         {"ifloordiv", "__ifloordiv__"},
+    {"ilshift", "__ilshift__"},   {"imatmul", "__imatmul__"},
+    {"imul", "__imul__"},         {"imod", "__imod__"},
+    {"ior", "__ior__"},           {"ipow", "__ipow__"},
+    {"irshift", "__irshift__"},   {"isub", "__isub__"},
     {"itruediv", "__itruediv__"}, {"ixor", "__ixor__"},
 };
 constexpr OperatorRow kComparisons[] = {{"lt", "__lt__"}, {"le", "__le__"}, {"eq", "__eq__"},
@@ -34,7 +40,8 @@ bool isNumberValue(Recorder& rec, Shadow s) {
 }
 
 // tuple + tuple, list + list, list * n: the parts keep their shadows.
-std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b,
+                                                PyObject* y) {
   bool add = nb == NB_ADD || (nb == NB_INPLACE_ADD && PyTuple_Check(x));
   if (add && isSequence(x) && Py_TYPE(x) == Py_TYPE(y)) {
     auto left = rec.elementsOf(a, x);
@@ -73,7 +80,8 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kOperators[in.arg];
-  if (torchapi::isTensor(x) || torchapi::isTensor(y)) return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (torchapi::isTensor(x) || torchapi::isTensor(y))
+    return operatorStep(rec, f, act, in, row.function, 2, true);
   if (isNumberValue(rec, a) || isNumberValue(rec, b)) {
     if (auto result = numberBinary(rec, static_cast<int>(in.arg), a, x, b, y)) {
       Flow flow = rec.execute(act, in);
@@ -95,7 +103,8 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       (isNumberValue(rec, a) || isNumberValue(rec, b) || (pinnable(rec, a, x) && pinnable(rec, b, y)))) {
     return pinAndRun(rec, f, act, in, 2);
   }
-  if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) && rec.tryPinDeep(f.top(1), y)) {
+  if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) &&
+      rec.tryPinDeep(f.top(1), y)) {
     return pinAndRun(rec, f, act, in, 2);
   }
   PyObject* method = Recorder::specialMethod(Py_TYPE(x), row.method);
@@ -123,15 +132,16 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 
 // Equality of objects that compare by identity, or of what pinning makes constant.
 bool comparesByIdentity(PyObject* o) {
-  return Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare || PyType_Check(o) || PyFunction_Check(o) ||
-         PyModule_Check(o) || PyCFunction_Check(o);
+  return Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare || PyType_Check(o) ||
+         PyFunction_Check(o) || PyModule_Check(o) || PyCFunction_Check(o);
 }
 
 Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kComparisons[in.arg];
-  if (torchapi::isTensor(x) || torchapi::isTensor(y)) return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (torchapi::isTensor(x) || torchapi::isTensor(y))
+    return operatorStep(rec, f, act, in, row.function, 2, true);
   if (isNumberValue(rec, a) || isNumberValue(rec, b)) {
     if (auto result = numberCompare(rec, static_cast<int>(in.arg), a, x, b, y)) {
       Flow flow = rec.execute(act, in);
@@ -152,10 +162,11 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   bool simple = true;
   for (int i : {2, 1}) {
     PyObject* o = act.peek(i);
-    simple = simple && (Recorder::isPlain(o) || isSequence(o) || comparesByIdentity(o) || f.top(i).isConst() ||
-                        (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
+    simple = simple && (Recorder::isPlain(o) || isSequence(o) || comparesByIdentity(o) ||
+                        f.top(i).isConst() || (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
   }
-  if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y)) return pinAndRun(rec, f, act, in, 2);
+  if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y))
+    return pinAndRun(rec, f, act, in, 2);
   if (!rec.live()) return rec.execute(act, in);
   return operatorStep(rec, f, act, in, row.function, 2, true);
 }
@@ -222,7 +233,8 @@ Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   PyObject* callable = PyDict_GetItemString(PyEval_GetBuiltins(), names[conversion]);
   PyObject* args[] = {value, withSpec ? act.peek(1) : nullptr};
   Shadow shadows[] = {shadow, Shadow::constant()};
-  CallContext ctx{rec, f, act, in, callable, Shadow::constant(), args, shadows, static_cast<size_t>(popped), nullptr};
+  CallContext ctx{
+      rec, f, act, in, callable, Shadow::constant(), args, shadows, static_cast<size_t>(popped), nullptr};
   Shadow result;
   Flow flow = rec.callStep(ctx, rec.stepKind(value), nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;

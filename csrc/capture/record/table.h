@@ -1,7 +1,7 @@
 // The table of record handlers. A family of opcodes is one file that defines one of these functions.
 //
-// A handler adds the guards that the instruction needs, executes it through Recorder::execute exactly once, and brings
-// the shadow stack to the depth of the real one. Guards and snapshots come before the execution.
+// A handler adds the guards that the instruction needs, executes it through Recorder::execute exactly once,
+// and brings the shadow stack to the depth of the real one. Guards and snapshots come before the execution.
 #pragma once
 
 #include <array>
