@@ -76,7 +76,7 @@ struct Node {
 };
 
 // Words are prefetched this far ahead of their turn; as many follow the last one.
-inline constexpr uint32_t kWordsAhead = 64;
+inline constexpr uint32_t kWordsAhead = 24;
 
 struct WordCheck {
   const pyapi::Word* address;

@@ -70,7 +70,7 @@ bool matchesFast(TensorCheck& check) {
 size_t firstMismatch(TensorCheck* checks, size_t count) {
   // Each tensor is three to six cache lines behind pointers; a few tensors ahead hides most of the memory's
   // latency.
-  constexpr size_t kAhead = 12;
+  constexpr size_t kAhead = 6;
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) {
       prefetch(checks[i + kAhead]);
