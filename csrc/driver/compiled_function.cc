@@ -170,8 +170,7 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
     }
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
-      log::emit(log::Channel::kRecompiles,
-                "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.message());
+      log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.format());
     }
     recompiles_.push_back(std::move(report));
   }
@@ -212,11 +211,18 @@ void CompiledFunction::install(capture::CaptureResult& capture) {
   try {
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
+    const ir::Trace& made = trace->trace();
     if (log::enabled(log::Channel::kTrace)) {
-      log::emit(log::Channel::kTrace, "[TRACE " + describeTrace(trace->trace()) + "] " +
-                                          std::to_string(trace->trace().code.size()) + " instructions, " +
-                                          std::to_string(trace->recording().document.guards.guards.size()) +
-                                          " guards");
+      static std::atomic<uint64_t> number{0};
+      log::emit(log::Channel::kTrace,
+                "[TRACE " + std::to_string(++number) + " (" + std::to_string(cache_.stats().traces + 1) +
+                    ") " + describeTrace(made) + ": " + std::to_string(made.code.size()) + " instructions, " +
+                    std::to_string(trace->recording().document.guards.guards.size()) + " guards]");
+    }
+    if (log::enabled(log::Channel::kGuards)) {
+      std::string text = guard::print(trace->recording().document);
+      log::emit(log::Channel::kGuards,
+                "[GUARDS " + describeTrace(made) + "]\n" + text.substr(0, text.find("\ntrace ")));
     }
     if (log::enabled(log::Channel::kGraphCode)) {
       log::emit(log::Channel::kGraphCode, guard::print(trace->recording().document));

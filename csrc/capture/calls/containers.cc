@@ -325,16 +325,17 @@ Flow setAddModel(CallContext& ctx, Shadow& result) {
 
 Flow setDiscardModel(CallContext& ctx, Shadow& result) { return changeOld(ctx, "discard", result); }
 
-// dict.fromkeys(keys, value=None)
+// dict.fromkeys(cls, keys, value=None)
 Flow fromkeysModel(CallContext& ctx, Shadow& result) {
-  PyObject* iterable = ctx.args[0];
-  Shadow keysShadow = ctx.shadows[0];
-  bool simple =
-      PyTuple_Check(iterable) || PyList_Check(iterable) || PyRange_Check(iterable) || PyDict_Check(iterable);
+  PyObject* iterable = ctx.args[1];
+  Shadow keysShadow = ctx.shadows[1];
+  bool simple = PyTuple_Check(iterable) || PyList_Check(iterable) || PyRange_Check(iterable) ||
+                PyDict_Check(iterable) || PyUnicode_CheckExact(iterable);
+  simple = simple && ctx.args[0] == reinterpret_cast<PyObject*>(&PyDict_Type);
   if (!simple || !ctx.rec.tryPinDeep(keysShadow, iterable))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(iterable));
-  Shadow value = ctx.total() > 1 ? ctx.shadows[1] : Shadow::constant();
+  Shadow value = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
   Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {

@@ -39,6 +39,11 @@ Flow objectNewModel(CallContext& ctx, Shadow& result) {
   return runVirtual(ctx, VirtualKind::kInstance, result);
 }
 
+// object()
+Flow plainObjectModel(CallContext& ctx, Shadow& result) {
+  return ctx.total() == 0 ? runVirtual(ctx, VirtualKind::kInstance, result) : opaqueModel(ctx, result);
+}
+
 // tuple.__new__(cls, iterable): named tuples.
 Flow tupleNewModel(CallContext& ctx, Shadow& result) {
   Shadow cls = ctx.shadows[0];
@@ -114,7 +119,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.object.__init_subclass__", objectInitModel},
     {"builtins.object.__new__", objectNewModel},
     {"builtins.tuple.__new__", tupleNewModel},
-    {"builtins.object", objectNewModel},
+    {"builtins.object", plainObjectModel},
     {"builtins.vars", frameModel},
     {"sys.getrecursionlimit", constantModel},
     {"sys.getsizeof", knownModel},

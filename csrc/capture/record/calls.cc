@@ -73,6 +73,7 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
     if (!rec.pin(call.shadow, call.callable)) return false;
     call.callable = method;
     call.shadow = Shadow::constant();
+    call.prepend(self, Shadow::constant());
     return true;
   }
   PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr;
@@ -175,11 +176,21 @@ bool isDisabled(PyObject* function) {
   return hasMark(function, "_kintsugi_disable") || hasMark(function, "_torchdynamo_disable");
 }
 
+// Why the user switched recording off for a function; empty where no reason was given.
+std::string disableReason(PyObject* function) {
+  PyObject* dict =
+      PyFunction_Check(function) ? reinterpret_cast<PyFunctionObject*>(function)->func_dict : nullptr;
+  PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
+  return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
+}
+
 Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__qualname__"));
   PyErr_Clear();
-  ctx.rec.noteBreak(code, {name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get())
-                                                               : Py_TYPE(call.callable)->tp_name});
+  std::vector<std::string> args = {name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get())
+                                                                       : Py_TYPE(call.callable)->tp_name};
+  if (code == diag::Code::KTG0107) args.push_back(disableReason(call.callable));
+  ctx.rec.noteBreak(code, std::move(args));
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
