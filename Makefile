@@ -57,7 +57,7 @@ microbench: core ## Google Benchmark on the core
 
 .PHONY: test-python
 test-python: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests (ARGS="-k name" for some of them)
-	$(PY) -m pytest -q tests/python $(ARGS)
+	$(PY) -m pytest -q --isolate tests/python $(ARGS)
 
 # Where CPython came without its tests, they lie beside the build.
 TESTSUITE = $(shell test ! -e $(VENV)/testsuite/test || echo PYTHONPATH=$(CURDIR)/$(VENV)/testsuite)

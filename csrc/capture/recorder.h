@@ -307,6 +307,7 @@ class Recorder final : public StepObserver {
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }
   std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);
   void checkBlocks();
+  bool holdsMutable(Shadow shadow);
   Shadow caughtException(PyObject* exception);
   bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);

@@ -94,6 +94,29 @@ std::string nameOf(PyObject* callable) {
 
 }  // namespace
 
+// Does a container made here hold others that can change? They must stay one object for everybody.
+bool Recorder::holdsMutable(Shadow shadow) {
+  Virtual& v = virtualOf(shadow);
+  auto isMutable = [&](Shadow part) {
+    return part.isVirtual() && virtualOf(part).kind != VirtualKind::kTuple &&
+           virtualOf(part).kind != VirtualKind::kSlice && virtualOf(part).kind != VirtualKind::kRange &&
+           virtualOf(part).kind != VirtualKind::kMethod;
+  };
+  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
+    for (Shadow part : v.parts) {
+      if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
+    }
+  }
+  if (v.kind == VirtualKind::kDict && v.entries) {
+    PyObject *key, *encoded;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
+      if (isMutable(decode(encoded))) return true;
+    }
+  }
+  return false;
+}
+
 bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& operands) {
   Operand callee;
   Shadow callable = ctx.callableShadow;
@@ -108,8 +131,9 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
     Shadow shadow = ctx.shadows[i];
     if (torchapi::isTensor(ctx.args[i])) shadow = tensorShadow(ctx.args[i], shadow);
     // An instance has an identity, which the step may see or keep; plain containers are looked at.
-    bool identity = shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
-                                           virtualOf(shadow).kind == VirtualKind::kFunction);
+    bool identity =
+        shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
+                               virtualOf(shadow).kind == VirtualKind::kFunction || holdsMutable(shadow));
     if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args[i])) return false;
     Operand operand;
     if (!live_ || !operandOf(shadow, ctx.args[i], operand)) {
