@@ -120,7 +120,7 @@ PyObject* stats(PyObject* self, PyObject*) {
   for (const auto& trace : impl.cache().traces()) {
     ops += trace->trace().countOf(ir::Op::kAten);
     guards += trace->recording().document.guards.guards.size();
-    graphs += 1 + trace->trace().countOf(ir::Op::kCall);
+    graphs += 1 + trace->recording().breaks.size();  // a break is where the compiled graph is split
     exits += trace->sideExits.load();
   }
   out["graph_count"] = graphs;
