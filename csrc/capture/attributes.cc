@@ -249,6 +249,17 @@ AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   return plan;
 }
 
+// A Python function that is asked for the attribute by its name: __getattribute__ or __getattr__.
+AttributePlan planNamedFrame(Recorder& rec, PyObject* function, Shadow shadow, PyObject* object,
+                             PyObject* name) {
+  AttributePlan plan = simple(AttributePlan::kFrame);
+  plan.pending = rec.methodFrame(function, shadow, object);
+  plan.pending.args.push_back(name);
+  plan.pending.shadows.push_back(Shadow::constant());
+  plan.pending.positional = 2;
+  return plan;
+}
+
 AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
 
 AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
@@ -262,12 +273,7 @@ AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObj
   if (!PyFunction_Check(override)) return simple(AttributePlan::kStep);
   rec.guardType(shadow, object);
   rec.guardTypeVersion(type);
-  AttributePlan plan = simple(AttributePlan::kFrame);
-  plan.pending = rec.methodFrame(override, shadow, object);
-  plan.pending.args.push_back(name);
-  plan.pending.shadows.push_back(Shadow::constant());
-  plan.pending.positional = 2;
-  return plan;
+  return planNamedFrame(rec, override, shadow, object, name);
 }
 
 // Nothing was found: __getattr__, if there is one.
@@ -277,12 +283,7 @@ AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   if (hook == nullptr) return simple(AttributePlan::kRaises);
   if (isModuleGetattr(hook) && !shadow.isVirtual()) return planModule(rec, shadow, object, name, hook);
   if (!PyFunction_Check(hook)) return simple(AttributePlan::kStep);
-  AttributePlan plan = simple(AttributePlan::kFrame);
-  plan.pending = rec.methodFrame(hook, shadow, object);
-  plan.pending.args.push_back(name);
-  plan.pending.shadows.push_back(Shadow::constant());
-  plan.pending.positional = 2;
-  return plan;
+  return planNamedFrame(rec, hook, shadow, object, name);
 }
 
 // A module without such a name (and without a __getattr__ of its own): it raises, as long as the name is not
