@@ -256,6 +256,12 @@ bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
 // The consumer of a generator made here is about to take all of its items.
 void Recorder::expectItems(Shadow generator) { collectors_.push_back({&virtualOf(generator), {}}); }
 
+std::vector<Shadow> Recorder::takeItems() {
+  std::vector<Shadow> items = std::move(collectors_.back().items);
+  collectors_.pop_back();
+  return items;
+}
+
 // object.method(args...) as an effect, without a result.
 bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
                           const std::vector<std::pair<Shadow, PyObject*>>& args) {

@@ -39,7 +39,7 @@ bool Recorder::lacksKey(Shadow shadow, PyObject* dict, PyObject* key) {
   return live_;
 }
 
-PyObject* Recorder::Overlay::deletedKeys() {
+PyObject* Overlay::deletedKeys() {
   if (!deleted) deleted = pyapi::steal(PyDict_New());
   return deleted.get();
 }
@@ -112,7 +112,12 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
   return live_;
 }
 
-bool Recorder::Overlay::added(PyObject* key) { return PyDict_Contains(entries.get(), key) == 1; }
+bool Overlay::added(PyObject* key) { return PyDict_Contains(entries.get(), key) == 1; }
+
+bool Recorder::isDirty(PyObject* container) {
+  Overlay* overlay = overlayOf(container);
+  return overlay != nullptr && (overlay->dirty || overlay->lengthUnknown);
+}
 
 // The number of elements that a container had at the beginning, which decides how many it has now.
 bool Recorder::pinLength(Shadow shadow, PyObject* container) {

@@ -8,8 +8,9 @@
 namespace kintsugi::capture {
 
 Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args,
-                   size_t positional, PyObject* kwnames)
-    : options_(options), entryState_(torchapi::GlobalState::current()) {
+                   size_t positional, PyObject* kwnames) {
+  options_ = options;
+  entryState_ = torchapi::GlobalState::current();
   argCount_ = positional;
   kwNames_ = pyapi::newRef(kwnames);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
@@ -334,6 +335,27 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   PyObject* exception = act.peek(1);
   auto known = knownObject(exception);
   frame->push(known ? *known : caughtException(exception));
+}
+
+void Recorder::expectFrame(PendingFrame pending) {
+  pending_ = std::move(pending);
+  pending_.active = true;
+  if (!insideOwner()) {
+    afterPending_.clear();
+    results_.clear();
+  }
+  frameRaised_ = false;
+}
+
+bool Recorder::insideOwner() const {
+  for (ShadowFrame* f = current_; f != nullptr; f = f->caller) {
+    if (f == pendingOwner_) return !afterPending_.empty();
+  }
+  return false;
+}
+
+bool Recorder::isOpaqueCode(PyObject* code) const {
+  return options_.opaqueCodes && options_.opaqueCodes->contains(code);
 }
 
 Shadow Recorder::frameResult(PyObject* object) {

@@ -4,8 +4,7 @@
 // adds the guards for what the instruction reads, lets the interpreter execute it, and gives the result a
 // shadow. Invariants:
 //  * a shadow stack has the depth of the real stack before every instruction (checked in debug builds);
-//  * guards and snapshots of an instruction are made before it has run; afterwards only results are
-//  described;
+//  * guards and snapshots of an instruction are made before it has run; afterwards only results;
 //  * what a handler does not understand is an opaque step or ends the recording; it is never ignored.
 //
 // Ownership: made by the driver for one call. Thread: that call's; GIL held. Nothing here throws to the
@@ -13,68 +12,16 @@
 // rec.finish(result).
 #pragma once
 
-#include <deque>
-#include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
-#include "capture/shadow.h"
-#include "guard/document.h"
-#include "torchapi/global_state.h"
-#include "torchapi/op_recorder.h"
+#include "capture/recorder_state.h"
 
 namespace kintsugi::capture {
 
-struct RecorderOptions {
-  size_t maxInstructions = 200000;
-  bool reportCompiling = true;
-  const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers that vary
-  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;    // code objects to be called, not looked into
-};
-
-struct CaptureResult;
-class Recorder;
-
-// How a C callable is modelled; see capture/calls/.
-struct CallContext {
-  Recorder& rec;
-  ShadowFrame& frame;
-  Activation& act;
-  const Instr& instr;
-  PyObject* callable;  // the function without a bound self
-  Shadow callableShadow;
-  PyObject* const* args;  // positional (self first), then keyword values; borrowed from the real stack
-  const Shadow* shadows;  // of args
-  size_t positional;
-  PyObject* kwnames;   // tuple or null
-  size_t popped = 0;   // by the call instruction
-  bool pushes = true;  // the instruction leaves one result on the stack
-  bool metaPure =
-      false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
-  size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
-};
-
-// What a frame that is about to be entered was announced as.
-struct PendingFrame {
-  PyObject* code = nullptr;
-  pyapi::Ref<> function;
-  Shadow functionShadow;
-  std::vector<PyObject*> args;
-  std::vector<Shadow> shadows;
-  size_t positional = 0;
-  PyObject* kwnames = nullptr;
-  CallSite site;
-  bool rebuildable = true;
-  bool selfIsNew = false;        // a constructor's __init__: the first argument becomes known at entry
-  Virtual* generator = nullptr;  // a suspended generator is resumed
-  bool pinResult = false;        // C code converts the result: it has to be a constant
-  bool active = false;
-};
-
-class Recorder final : public StepObserver {
+class Recorder final : public StepObserver, private RecorderState {
  public:
   enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
@@ -91,11 +38,9 @@ class Recorder final : public StepObserver {
   bool wants(_PyInterpreterFrame* frame);
   // The frame of a generator function that was just called (the hook lets CPython make the object).
   bool enterGeneratorFunction(_PyInterpreterFrame* frame);
-  // After the call: the recording, or why there is none.
-  std::unique_ptr<CaptureResult> finish();
+  std::unique_ptr<CaptureResult> finish();  // after the call
 
   // --- for record handlers and call models
-  // -----------------------------------------------------------------------
   bool live() const { return live_; }
   // Ends the recording with a reason; the call itself goes on unrecorded.
   void abort(diag::Code code, std::vector<std::string> args = {});
@@ -125,7 +70,6 @@ class Recorder final : public StepObserver {
   Shadow newVirtual(VirtualKind kind, PyObject* object);
   Shadow newCell(PyObject* cell, Shadow content);
   std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
-  std::unique_ptr<ShadowFrame> takeNewGenerator() { return std::move(newGenerator_); }
   Virtual& virtualOf(Shadow shadow) { return *virtuals_[shadow.id]; }
   std::optional<Shadow> knownObject(PyObject* object);
   void touched() { ++epoch_; }  // a virtual changed
@@ -136,25 +80,14 @@ class Recorder final : public StepObserver {
   std::optional<Shadow> entryOf(Virtual& v, PyObject* key);
   bool setAttrShadow(Virtual& v, PyObject* name, Shadow value);
   Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);
-  // Elements of a list or tuple, whatever its shadow: guards the length of a source. Empty optional: not
-  // known.
+  // Elements of a list or tuple: guards the length of a source. Empty optional: not known.
   std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key,
                    PyObject* value);  // of a source dict or virtual
 
   // Overlays of old objects that the trace has written to
-  struct Overlay {
-    pyapi::Ref<> object;
-    pyapi::Ref<> attrs;
-    pyapi::Ref<> entries;
-    pyapi::Ref<> deleted;
-    Py_ssize_t grown = 0;        // by how much the container is longer than it was
-    bool lengthUnknown = false;  // a key was set of which it does not matter whether it was there
-    bool dirty = false;          // changed in a way that is not tracked
-    PyObject* deletedKeys();
-    bool added(PyObject* key);
-  };
+  using Overlay = capture::Overlay;
   Overlay* overlayOf(PyObject* object);
   Overlay& makeOverlay(PyObject* object);
 
@@ -180,10 +113,7 @@ class Recorder final : public StepObserver {
   bool planDelete(Shadow shadow, PyObject* object, PyObject* name);
   bool noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value);
   bool noteDelete(PyObject* dict, PyObject* key);
-  bool isDirty(PyObject* container) {
-    Overlay* overlay = overlayOf(container);
-    return overlay != nullptr && (overlay->dirty || overlay->lengthUnknown);
-  }
+  bool isDirty(PyObject* container);
   bool recordReturn(ShadowFrame& frame, PyObject* object);
   void pinImport(PyObject* module, PyObject* name);
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
@@ -224,11 +154,7 @@ class Recorder final : public StepObserver {
   bool deleteElements(Shadow list, PyObject* object, Shadow& key, PyObject* index);
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
   void expectItems(Shadow generator);
-  std::vector<Shadow> takeItems() {
-    std::vector<Shadow> items = std::move(collectors_.back().items);
-    collectors_.pop_back();
-    return items;
-  }
+  std::vector<Shadow> takeItems();
   bool emitMethod(const char* method, Shadow shadow, PyObject* object,
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
 
@@ -238,8 +164,8 @@ class Recorder final : public StepObserver {
   CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
                     ir::ReturnAction action = ir::ReturnAction::kPush);
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out);
-  bool escape(Shadow& shadow,
-              PyObject* object);  // builds a virtual here, because something outside will hold it
+  // Builds a virtual here, because something outside will hold it.
+  bool escape(Shadow& shadow, PyObject* object);
   bool canExit(ShadowFrame& frame) const { return frame.rebuildable && frame.handling == 0; }
 
   // Steps (steps.cc)
@@ -248,8 +174,7 @@ class Recorder final : public StepObserver {
   bool guardTruth(ir::ValueId value, bool truth);
   bool guardScalar(ir::ValueId value, PyObject* number);
   bool pinMeta(Shadow tensor, PyObject* object);  // the metadata of a tensor becomes static
-  // Runs the instruction unrecorded and writes it as a call of `callable`; the result's shadow is pushed by
-  // the caller.
+  // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
@@ -257,35 +182,19 @@ class Recorder final : public StepObserver {
   // The shadow of what a torch call returned; nothing where it can't be known.
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
   // A Python function is about to be entered by what `instr` does.
-  void expectFrame(PendingFrame pending) {
-    pending_ = std::move(pending);
-    pending_.active = true;
-    if (!insideOwner()) {
-      afterPending_.clear();
-      results_.clear();
-    }
-    frameRaised_ = false;
-  }
-  bool insideOwner() const {
-    for (ShadowFrame* f = current_; f != nullptr; f = f->caller) {
-      if (f == pendingOwner_) return !afterPending_.empty();
-    }
-    return false;
-  }
+  void expectFrame(PendingFrame pending);
+  bool insideOwner() const;
   // A second frame that is entered when the expected one has returned (__init__ after __new__).
   void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }
   // What the frames of such a sequence returned, but for the last one.
   const std::vector<Shadow>& results() const { return results_; }
   bool pendingUsed() const { return !pending_.active; }
   Shadow returned() const { return returned_; }
-  // The shadow of what the expected frame gave: its result, or the generator object if it is a generator
-  // function.
+  // What the expected frame gave: its result, or the generator object of a generator function.
   Shadow frameResult(PyObject* object);
   Shadow newInstance() const { return newInstance_; }
   void setReturned(Shadow shadow) { returned_ = shadow; }
-  bool isOpaqueCode(PyObject* code) const {
-    return options_.opaqueCodes && options_.opaqueCodes->contains(code);
-  }
+  bool isOpaqueCode(PyObject* code) const;
   void noteBreak(diag::Code code, std::vector<std::string> args);
   diag::SourceLoc here() const;
   void stale();  // after an opaque step
@@ -293,14 +202,9 @@ class Recorder final : public StepObserver {
   ir::Trace& trace() { return document_.trace; }
   torchapi::OpRecorder& ops() { return ops_; }
   const RecorderOptions& options() const { return options_; }
-  struct Paused {
-    explicit Paused(Recorder& rec) : rec(rec) { ++rec.paused_; }
-    ~Paused() { --rec.paused_; }
-    Recorder& rec;
-  };
+  friend struct Paused;
 
  private:
-  friend struct RecorderAccess;
   bool acceptFrame(Activation& act);
   bool resumeGenerator(Activation& act, Virtual& generator);
   void flushBlock();
@@ -330,76 +234,13 @@ class Recorder final : public StepObserver {
                         ir::ReturnAction action, ir::Operand replacement);
   std::optional<ir::RecipeId> recipeOf(uint32_t virtualId);
   bool recipeParts(Virtual& v, ir::Recipe& recipe);
-
-  RecorderOptions options_;
-  guard::Document document_;
-  torchapi::OpRecorder ops_;
-  torchapi::GlobalState entryState_;
-  std::vector<pyapi::Ref<>> consts_;
-  std::unordered_map<PyObject*, ir::ConstId> constIds_;
-  std::vector<std::unique_ptr<Virtual>> virtuals_;
-  std::unordered_map<PyObject*, uint32_t> virtualIds_;
-  std::unordered_map<PyObject*, ir::SourceId> sourceIds_;   // identity of old objects
-  std::vector<pyapi::Ref<>> kept_;                          // objects whose identity is in use
-  std::vector<uint64_t> sourceHashes_;                      // by SourceId: of the path
-  std::vector<PyObject*> sourceObjects_;                    // by SourceId
-  std::vector<Shadow> sourceShadows_;                       // by SourceId; kNull: not described yet
-  std::unordered_map<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
-  std::unordered_set<uint64_t> guardKeys_;
-  std::unordered_map<PyObject*, Overlay> overlays_;
-  std::unordered_set<ir::ValueId> pinnedScalars_;
-  std::vector<diag::Diagnostic> breaks_;
-  std::optional<diag::Diagnostic> aborted_;
-  PyObject* abortedIn_ = nullptr;
-  PendingFrame pending_;
-  std::deque<PendingFrame> afterPending_;
-  std::vector<Shadow> results_;
-  ShadowFrame* pendingOwner_ = nullptr;  // the frame of pending_, while afterPending_ waits for its return
-  Shadow returned_;
-  Shadow newInstance_;  // of the constructor call that was entered last
-  struct Collector {
-    Virtual* generator;
-    std::vector<Shadow> items;
-  };
-  std::vector<Collector> collectors_;  // generators that are being consumed whole, innermost last
-  ShadowFrame* current_ = nullptr;
-  const Instr* instr_ = nullptr;  // being recorded in current_
-  size_t depthBefore_ = 0;        // of the shadow stack when it began
-  std::vector<std::unique_ptr<ShadowFrame>> frames_;
-  ir::StateId cachedState_ = ir::kNone;
-  uint64_t epoch_ = 1;
-  std::unique_ptr<ShadowFrame> newGenerator_;
-  std::vector<torchapi::GlobalState> globalStates_;  // after the first
-  guard::BlockId block_ = 0;                         // newest guard block
-  guard::BlockId staleBlock_ = 0;                    // entry sources read now are resolved in this block
-  int paused_ = 0;
-  int torchDepth_ = 0;         // inside a torch call whose operations are logged
-  bool torchTainted_ = false;  // it called back into Python code that is not torch's own
-  bool constNumbers_ = false;  // numbers in the result of the torch call follow from pinned arguments
-  bool blockPending_ = false;  // a guard block is to be written before the next instruction
-  bool frameRaised_ = false;   // the frame that was expected last was left by an exception
-  bool live_ = true;
-  bool executed_ = false;
-  bool mutatedInStep_ = false;
-  bool unsafeException_ = false;  // the pending exception depends on data that no guard covers
-  bool finished_ = false;
-  size_t argCount_ = 0;
-  pyapi::Ref<> kwNames_;
 };
 
-// What a recording came to.
-struct CaptureResult {
-  std::optional<diag::Diagnostic> failure;
-  PyObject* failedIn =
-      nullptr;  // the code object to be made an opaque step next time; null: the entry itself
-  guard::Document document;
-  std::vector<pyapi::Ref<>> consts;
-  std::vector<torchapi::TensorInfo> tensorInfos;
-  std::vector<torchapi::GlobalState> globalStates;
-  std::vector<diag::Diagnostic> breaks;
-  std::vector<uint64_t> sourceHashes;
-  size_t argCount = 0;
-  pyapi::Ref<> kwNames;
+// While one lives, nothing is recorded.
+struct Paused {
+  explicit Paused(Recorder& rec) : rec(rec) { ++rec.paused_; }
+  ~Paused() { --rec.paused_; }
+  Recorder& rec;
 };
 
 using RecordHandler = Flow (*)(Recorder&, ShadowFrame&, Activation&, const Instr&);

@@ -83,7 +83,6 @@ struct Virtual {
   bool shared = false;     // the dict of an instance: not an object of its own
   bool forgotten = false;  // unknown code may have changed it: see Recorder::current
   bool building = false;   // its recipe is being made
-  bool frozen = false;     // the cached recipe is final: immutable, made of final parts
 };
 
 // How a frame waits for the result of a call that is under way in it. Its state is made when an inner frame

@@ -43,7 +43,7 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
 
 std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
   Virtual& v = *virtuals_[virtualId];
-  if (v.recipe != ir::kNone && (v.frozen || v.recipeEpoch == epoch_)) return v.recipe;
+  if (v.recipe != ir::kNone && v.recipeEpoch == epoch_) return v.recipe;
   if (v.building) return std::nullopt;  // a container that holds itself
   v.building = true;
   Recipe recipe;

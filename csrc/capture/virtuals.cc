@@ -156,13 +156,13 @@ Shadow Recorder::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObjec
   return readSource(SourceKind::kDictItem, source, key, 0, value);
 }
 
-Recorder::Overlay* Recorder::overlayOf(PyObject* object) {
+Overlay* Recorder::overlayOf(PyObject* object) {
   if (overlays_.empty()) return nullptr;
   auto it = overlays_.find(object);
   return it == overlays_.end() ? nullptr : &it->second;
 }
 
-Recorder::Overlay& Recorder::makeOverlay(PyObject* object) {
+Overlay& Recorder::makeOverlay(PyObject* object) {
   auto [it, fresh] = overlays_.try_emplace(object);
   if (fresh) {
     it->second.object = pyapi::newRef(object);

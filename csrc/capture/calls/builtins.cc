@@ -58,11 +58,11 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
     bool python = hook != nullptr && PyFunction_Check(hook);
     if (!python || reinterpret_cast<PyObject*>(Py_TYPE(o)) == items[i]) continue;
     // Hooks of the standard library and torch (ABCMeta, Parameter) look at types and flags only.
-    Recorder::Paused paused(ctx.rec);
+    Paused paused(ctx.rec);
     result = Shadow::constant();
     return run(ctx);
   }
-  Recorder::Paused paused(ctx.rec);
+  Paused paused(ctx.rec);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -97,7 +97,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   if (plan.how == AttributePlan::kTorch) {
     if (has) {
       result = Shadow::constant();
-      Recorder::Paused paused(ctx.rec);
+      Paused paused(ctx.rec);
       return run(ctx);
     }
     ctx.metaPure = plan.metaPure;
@@ -117,7 +117,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   Shadow fallback = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
   Flow flow;
   {
-    std::optional<Recorder::Paused> paused;
+    std::optional<Paused> paused;
     if (plan.native) paused.emplace(ctx.rec);
     flow = run(ctx);
   }

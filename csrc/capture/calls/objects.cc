@@ -86,7 +86,7 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
       return rec.live() ? opaqueModel(ctx, result) : run(ctx);
     }
   }
-  Recorder::Paused paused(rec);
+  Paused paused(rec);
   result = Shadow::constant();
   return run(ctx);
 }

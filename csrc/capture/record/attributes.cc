@@ -112,7 +112,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   }
   Flow flow;
   {
-    std::optional<Recorder::Paused> paused;
+    std::optional<Paused> paused;
     if (plan.native) paused.emplace(rec);
     flow = rec.execute(act, in);
   }

@@ -275,7 +275,7 @@ Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
     std::vector<pyapi::Ref<>> objects;
     for (PyObject* arg : call.args) objects.push_back(pyapi::newRef(arg));
     bool simple = call.kwnames == nullptr && !PyFunction_Check(Recorder::specialMethod(type, "__init__"));
-    Recorder::Paused paused(rec);
+    Paused paused(rec);
     Flow flow = runVirtual(ctx, simple ? VirtualKind::kException : VirtualKind::kOpaque, result);
     if (flow == Flow::kNext && rec.live()) {
       rec.virtualOf(result).parts = std::move(parts);

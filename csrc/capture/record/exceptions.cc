@@ -13,7 +13,7 @@ namespace kintsugi::capture {
 namespace {
 
 Flow raise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
-  Recorder::Paused paused(rec);  // raise Class makes the instance in C
+  Paused paused(rec);  // raise Class makes the instance in C
   return rec.execute(act, in);
 }
 
@@ -35,7 +35,7 @@ Flow popExcept(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 
 Flow checkExcMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!rec.pinDeep(f.top(), act.peek(1))) return rec.execute(act, in);
-  Recorder::Paused paused(rec);
+  Paused paused(rec);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.top() = Shadow::constant();
   return flow;

@@ -82,7 +82,7 @@ Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   }
   Flow flow;
   {
-    Recorder::Paused paused(rec);
+    Paused paused(rec);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -84,7 +84,7 @@ std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) 
     return rec.current(v.parts[0]);
   }
   PyObject* content = PyCell_GET(object);
-  if (Recorder::Overlay* overlay = rec.overlayOf(object)) {
+  if (Overlay* overlay = rec.overlayOf(object)) {
     PyObject* encoded = PyDict_GetItemWithError(overlay->entries.get(), Py_None);
     if (encoded != nullptr) return Recorder::decode(encoded);
   }
@@ -164,7 +164,7 @@ Flow returnValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   // An import inside a function: after the first run it is a look-up in sys.modules.
   {
-    Recorder::Paused paused(rec);
+    Paused paused(rec);
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext) {
       rec.abort(diag::Code::KTG0101, {"import"});
@@ -182,7 +182,7 @@ Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   auto shadow = rec.moduleAttribute(f.top(), act.peek(1), name);
   Flow flow;
   {
-    Recorder::Paused paused(rec);
+    Paused paused(rec);
     flow = rec.execute(act, in);
   }
   if (flow == Flow::kNext) f.push(shadow ? *shadow : Shadow::constant());

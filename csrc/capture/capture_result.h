@@ -1,0 +1,41 @@
+// What a recording needs from its driver, and what it gives back: a guarded trace, or why there is none.
+//
+// The result owns all that the trace refers to; the driver takes it apart when it installs the trace. GIL
+// held. Example: auto result = recorder.finish(); if (result->failure) runEagerly(*result->failure);
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "capture/shadow.h"
+#include "guard/document.h"
+#include "torchapi/global_state.h"
+#include "torchapi/op_recorder.h"
+
+namespace kintsugi::capture {
+
+struct RecorderOptions {
+  size_t maxInstructions = 200000;
+  bool reportCompiling = true;
+  const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers that vary
+  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;    // code objects to be called, not looked into
+};
+
+// What a recording came to.
+struct CaptureResult {
+  std::optional<diag::Diagnostic> failure;
+  PyObject* failedIn =
+      nullptr;  // the code object to be made an opaque step next time; null: the entry itself
+  guard::Document document;
+  std::vector<pyapi::Ref<>> consts;
+  std::vector<torchapi::TensorInfo> tensorInfos;
+  std::vector<torchapi::GlobalState> globalStates;
+  std::vector<diag::Diagnostic> breaks;
+  std::vector<uint64_t> sourceHashes;
+  size_t argCount = 0;
+  pyapi::Ref<> kwNames;
+};
+
+}  // namespace kintsugi::capture

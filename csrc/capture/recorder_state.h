@@ -1,0 +1,92 @@
+// What the recorder knows: the tables behind Recorder, apart from what it does with them.
+//
+// Invariants: every object that is a key by its identity is kept alive by `kept_`, a Virtual or an Overlay,
+// so that no address means two objects in one recording; vectors "by SourceId" have one element for each
+// source of the document. Owned by the Recorder; the recording thread, GIL held; dies with the recording.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "capture/call_context.h"
+#include "capture/capture_result.h"
+
+namespace kintsugi::capture {
+
+// What the trace has written to an object that is older than it.
+struct Overlay {
+  pyapi::Ref<> object;
+  pyapi::Ref<> attrs;
+  pyapi::Ref<> entries;
+  pyapi::Ref<> deleted;
+  Py_ssize_t grown = 0;        // by how much the container is longer than it was
+  bool lengthUnknown = false;  // a key was set of which it does not matter whether it was there
+  bool dirty = false;          // changed in a way that is not tracked
+  PyObject* deletedKeys();
+  bool added(PyObject* key);
+};
+
+// A generator that is being consumed whole, and what it has given.
+struct Collector {
+  Virtual* generator;
+  std::vector<Shadow> items;
+};
+
+struct RecorderState {
+  RecorderOptions options_;
+  guard::Document document_;
+  torchapi::OpRecorder ops_;
+  torchapi::GlobalState entryState_;
+  std::vector<pyapi::Ref<>> consts_;
+  std::unordered_map<PyObject*, ir::ConstId> constIds_;
+  std::vector<std::unique_ptr<Virtual>> virtuals_;
+  std::unordered_map<PyObject*, uint32_t> virtualIds_;
+  std::unordered_map<PyObject*, ir::SourceId> sourceIds_;   // identity of old objects
+  std::vector<pyapi::Ref<>> kept_;                          // objects whose identity is in use
+  std::vector<uint64_t> sourceHashes_;                      // by SourceId: of the path
+  std::vector<PyObject*> sourceObjects_;                    // by SourceId
+  std::vector<Shadow> sourceShadows_;                       // by SourceId; kNull: not described yet
+  std::unordered_map<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
+  std::unordered_set<uint64_t> guardKeys_;
+  std::unordered_map<PyObject*, Overlay> overlays_;
+  std::unordered_set<ir::ValueId> pinnedScalars_;
+  std::vector<diag::Diagnostic> breaks_;
+  std::optional<diag::Diagnostic> aborted_;
+  PyObject* abortedIn_ = nullptr;
+  PendingFrame pending_;
+  std::deque<PendingFrame> afterPending_;
+  std::vector<Shadow> results_;
+  ShadowFrame* pendingOwner_ = nullptr;  // the frame of pending_, while afterPending_ waits for its return
+  Shadow returned_;
+  Shadow newInstance_;                 // of the constructor call that was entered last
+  std::vector<Collector> collectors_;  // generators that are being consumed whole, innermost last
+  ShadowFrame* current_ = nullptr;
+  const Instr* instr_ = nullptr;  // being recorded in current_
+  size_t depthBefore_ = 0;        // of the shadow stack when it began
+  std::vector<std::unique_ptr<ShadowFrame>> frames_;
+  ir::StateId cachedState_ = ir::kNone;
+  uint64_t epoch_ = 1;
+  std::unique_ptr<ShadowFrame> newGenerator_;
+  std::vector<torchapi::GlobalState> globalStates_;  // after the first
+  guard::BlockId block_ = 0;                         // newest guard block
+  guard::BlockId staleBlock_ = 0;                    // entry sources read now are resolved in this block
+  int paused_ = 0;
+  int torchDepth_ = 0;         // inside a torch call whose operations are logged
+  bool torchTainted_ = false;  // it called back into Python code that is not torch's own
+  bool constNumbers_ = false;  // numbers in the result of the torch call follow from pinned arguments
+  bool blockPending_ = false;  // a guard block is to be written before the next instruction
+  bool frameRaised_ = false;   // the frame that was expected last was left by an exception
+  bool live_ = true;
+  bool executed_ = false;
+  bool mutatedInStep_ = false;
+  bool unsafeException_ = false;  // the pending exception depends on data that no guard covers
+  bool finished_ = false;
+  size_t argCount_ = 0;
+  pyapi::Ref<> kwNames_;
+};
+
+}  // namespace kintsugi::capture
