@@ -115,13 +115,14 @@ PyObject* stats(PyObject* self, PyObject*) {
   CompiledFunction& impl = implOf(self);
   runtime::CacheStats cache = impl.cache().stats();
   nb::dict out;
-  size_t ops = 0, guards = 0, graphs = 0;
+  size_t ops = 0, guards = 0, graphs = 0, sides = 0;
   uint64_t exits = 0;
   for (const auto& trace : impl.cache().traces()) {
     ops += trace->trace().countOf(ir::Op::kAten);
     guards += trace->recording().document.guards.guards.size();
     graphs += 1 + trace->recording().breaks.size();  // a break is where the compiled graph is split
     exits += trace->sideExits.load();
+    sides += trace->sides().count();
   }
   out["graph_count"] = graphs;
   out["graph_break_count"] = impl.breaks().size();
@@ -132,6 +133,7 @@ PyObject* stats(PyObject* self, PyObject*) {
   out["misses"] = cache.misses;
   out["recompiles"] = cache.recompiles;
   out["side_exits"] = exits;
+  out["side_traces"] = sides;
   return out.release().ptr();
 }
 

@@ -34,6 +34,7 @@ struct CaptureResult {
   std::vector<torchapi::GlobalState> globalStates;
   std::vector<diag::Diagnostic> breaks;
   std::vector<uint64_t> sourceHashes;
+  guard::BlockId firstBlock = 0;  // of a side trace: the first guard block of its own
   size_t argCount = 0;
   pyapi::Ref<> kwNames;
 };

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "capture/record/table.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -95,7 +96,7 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   if (!wants(act.frame)) return false;
   bool accepted = false;
   try {
-    accepted = !throwing && acceptFrame(act);
+    accepted = resuming_ ? resumeRestored(act, throwing) : !throwing && acceptFrame(act);
   } catch (const InternalError& error) {
     abort(diag::Code::KTG0000, {error.what()});
   }
@@ -439,6 +440,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->tensorInfos = ops_.takeInfos();
   result->breaks = std::move(breaks_);
   result->sourceHashes = std::move(sourceHashes_);
+  result->firstBlock = rootBlock_;
   result->argCount = argCount_;
   result->kwNames = std::move(kwNames_);
   return result;

@@ -21,12 +21,16 @@
 
 namespace kintsugi::capture {
 
+struct SideStart;
+
 class Recorder final : public StepObserver, private RecorderState {
  public:
   enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
   Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args, size_t positional,
            PyObject* kwnames);
+  // Goes on after a side exit (restore.cc).
+  Recorder(const RecorderOptions& options, const SideStart& start);
   ~Recorder() override;
 
   bool enterFrame(Activation& act, bool throwing) override;
@@ -38,8 +42,10 @@ class Recorder final : public StepObserver, private RecorderState {
   bool wants(_PyInterpreterFrame* frame);
   // The frame of a generator function that was just called (the hook lets CPython make the object).
   bool enterGeneratorFunction(_PyInterpreterFrame* frame);
+  // The snapshot's frames, innermost 0: `frame` is filled and waits; it is interpreted next.
+  void frameOpened(size_t index, _PyInterpreterFrame* frame);
+  void expectRestored(size_t index) { resuming_ = index; }
   std::unique_ptr<CaptureResult> finish();  // after the call
-
   // --- for record handlers and call models
   bool live() const { return live_; }
   // Ends the recording with a reason; the call itself goes on unrecorded.
@@ -205,6 +211,11 @@ class Recorder final : public StepObserver, private RecorderState {
   friend struct Paused;
 
  private:
+  friend class Restorer;
+  void beginWithGuard(const SideStart& start);
+  void restoreFrames(const SideStart& start);
+  Shadow adoptSource(ir::SourceId id, PyObject* object);
+  bool resumeRestored(Activation& act, bool throwing);
   bool acceptFrame(Activation& act);
   bool resumeGenerator(Activation& act, Virtual& generator);
   void flushBlock();
@@ -235,16 +246,5 @@ class Recorder final : public StepObserver, private RecorderState {
   std::optional<ir::RecipeId> recipeOf(uint32_t virtualId);
   bool recipeParts(Virtual& v, ir::Recipe& recipe);
 };
-
-// While one lives, nothing is recorded.
-struct Paused {
-  explicit Paused(Recorder& rec) : rec(rec) { ++rec.paused_; }
-  ~Paused() { --rec.paused_; }
-  Recorder& rec;
-};
-
-using RecordHandler = Flow (*)(Recorder&, ShadowFrame&, Activation&, const Instr&);
-// The table of record handlers by opcode; families register themselves (record/*.cc).
-RecordHandler recordHandler(uint8_t op);
 
 }  // namespace kintsugi::capture

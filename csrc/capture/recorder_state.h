@@ -36,6 +36,16 @@ struct Collector {
   std::vector<Shadow> items;
 };
 
+// A frame of the snapshot that a side trace begins with. `waiting` stands for the call that is under way in
+// it.
+struct RestoredFrame {
+  ShadowFrame* frame = nullptr;
+  ir::ReturnAction action = ir::ReturnAction::kPush;  // what it does with the inner frame's result
+  Shadow replacement;
+  Instr waiting;
+  Activation waitingAct{};
+};
+
 struct RecorderState {
   RecorderOptions options_;
   guard::Document document_;
@@ -72,6 +82,9 @@ struct RecorderState {
   uint64_t epoch_ = 1;
   std::unique_ptr<ShadowFrame> newGenerator_;
   std::vector<torchapi::GlobalState> globalStates_;  // after the first
+  std::deque<RestoredFrame> restored_;               // side traces: the snapshot's frames, innermost first
+  std::optional<size_t> resuming_;                   // the one that is entered next
+  guard::BlockId rootBlock_ = 0;                     // side traces: the first block of their own
   guard::BlockId block_ = 0;                         // newest guard block
   guard::BlockId staleBlock_ = 0;                    // entry sources read now are resolved in this block
   int paused_ = 0;

@@ -83,6 +83,22 @@ struct PartList {
   }
 };
 
+// functools.partial(zip, strict=True); borrowed, null where it can't be made.
+PyObject* strictZip() {
+  static PyObject* made = [] {
+    pyapi::Ref<> functools = pyapi::steal(PyImport_ImportModule("functools"));
+    pyapi::Ref<> partial =
+        functools ? pyapi::steal(PyObject_GetAttrString(functools.get(), "partial")) : pyapi::Ref<>();
+    pyapi::Ref<> keywords = pyapi::steal(Py_BuildValue("{sO}", "strict", Py_True));
+    pyapi::Ref<> args = pyapi::steal(PyTuple_Pack(1, &PyZip_Type));
+    PyObject* object =
+        partial && keywords && args ? PyObject_Call(partial.get(), args.get(), keywords.get()) : nullptr;
+    if (object == nullptr) PyErr_Clear();
+    return object;
+  }();
+  return made;
+}
+
 RecipeKind tupleKind(PyObject* object) {
   return PyTuple_CheckExact(object) ? RecipeKind::kTuple : RecipeKind::kNamedTuple;
 }
@@ -186,7 +202,14 @@ bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
       recipe.parts.push_back(Operand::integer(v.index));
       break;
     case VirtualKind::kZip:
-      if (v.index != 0) return false;  // strict
+      if (v.index != 0) {  // strict: recipes have no keywords
+        PyObject* strict = strictZip();
+        if (strict == nullptr) return false;
+        recipe.kind = RecipeKind::kCall;
+        list.constant(strict);
+        for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], v.partObjects[i].get());
+        break;
+      }
       [[fallthrough]];
     case VirtualKind::kException:
     case VirtualKind::kMap:

@@ -62,11 +62,11 @@ bool Recorder::isPlainDeep(PyObject* object) {
 
 Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
                             PyObject* object) {
-  guard::BlockId block = 0;
+  guard::BlockId block = rootBlock_;
   if (kind == SourceKind::kValue) {
     block = block_;
   } else if (!isRoot(kind)) {
-    block = document_.sources.nodes[parent].block;
+    block = std::max(rootBlock_, document_.sources.nodes[parent].block);
     if (!isImmutableParent(kind)) block = std::max(block, staleBlock_);
   }
   uint64_t hash = mix(parent == ir::kNone ? 17 : sourceHashes_[parent], static_cast<uint64_t>(kind) + 1);
@@ -205,13 +205,14 @@ ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
                               ? static_cast<uint64_t>(PyObject_Hash(object))
                               : reinterpret_cast<uint64_t>(object)),
                       0);
-  return sourceNodes_.at(mix(hash, 0));
+  return sourceNodes_.at(mix(hash, rootBlock_));
 }
 
 void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number,
                      ir::SourceId other) {
   guard::BlockId block = source == ir::kNone ? staleBlock_ : document_.sources.nodes[source].block;
   if (other != ir::kNone) block = std::max(block, document_.sources.nodes[other].block);
+  block = std::max(block, rootBlock_);
   // What an opaque step may have changed is checked after it, also where the object is reached as before.
   if (kind != GuardKind::kIs && kind != GuardKind::kEquals && kind != GuardKind::kSame &&
       kind != GuardKind::kNotSame) {

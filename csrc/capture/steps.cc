@@ -1,4 +1,5 @@
 // Recorder: writing instructions: in-line guards, opaque and modelled calls, torch operations.
+#include "capture/paused.h"
 #include "capture/recorder.h"
 #include "support/check.h"
 

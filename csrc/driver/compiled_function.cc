@@ -96,7 +96,7 @@ PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject*
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) {
       try {
-        return trace->replay().run(*trace, args, slots.data());
+        return trace->replay().run(*trace, args, slots.data(), this);
       } catch (const InternalError& error) {
         trace->dead = true;
         addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
@@ -115,12 +115,7 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   runtime::RecordingScope scope(cache_);
   if (!scope) return callEager(args, nargs, kwnames);
   learn(args, nargs, kwnames);
-  capture::RecorderOptions options;
-  options.maxInstructions = settings().traceLengthLimit;
-  options.reportCompiling = settings().reportCompiling;
-  options.dynamicSources = &dynamicSources_;
-  options.opaqueCodes = &opaqueCodes_;
-  RecordedCall recorded = record(options, function_.get(), args, nargs, kwnames);
+  RecordedCall recorded = record(recorderOptions(), function_.get(), args, nargs, kwnames);
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   if (recorded.capture->failure) {
@@ -142,6 +137,15 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   return recorded.result;
 }
 
+capture::RecorderOptions CompiledFunction::recorderOptions() const {
+  capture::RecorderOptions options;
+  options.maxInstructions = settings().traceLengthLimit;
+  options.reportCompiling = settings().reportCompiling;
+  options.dynamicSources = &dynamicSources_;
+  options.opaqueCodes = &opaqueCodes_;
+  return options;
+}
+
 // Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
 void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwnames) {
   auto traces = cache_.traces();
@@ -160,11 +164,10 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
       report.guard = g.source == ir::kNone
                          ? "global state"
                          : recording.document.sources.path(g.source, recording.document.trace.constTexts);
-      auto hashes = sourceHashes_.find(trace.get());
-      if (g.kind == guard::GuardKind::kEquals && hashes != sourceHashes_.end()) {
+      if (g.kind == guard::GuardKind::kEquals) {
         PyObject* expected = recording.consts[g.key].get();
         if (PyLong_CheckExact(expected) || PyFloat_CheckExact(expected)) {
-          dynamicSources_.insert(hashes->second[g.source]);
+          dynamicSources_.insert(recording.sourceHashes[g.source]);
         }
       }
     }
@@ -196,8 +199,9 @@ void CompiledFunction::noteFailure(const diag::Diagnostic& diagnostic, PyObject*
   }
 }
 
-void CompiledFunction::install(capture::CaptureResult& capture) {
+runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& capture) {
   runtime::Recording recording;
+  recording.sourceHashes = std::move(capture.sourceHashes);
   recording.document = std::move(capture.document);
   recording.consts = std::move(capture.consts);
   recording.tensorInfos = std::move(capture.tensorInfos);
@@ -208,27 +212,35 @@ void CompiledFunction::install(capture::CaptureResult& capture) {
     addBreak(d);
     recording.breaks.push_back({d});
   }
+  return recording;
+}
+
+void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::string& what) {
+  const ir::Trace& made = trace.trace();
+  if (log::enabled(log::Channel::kTrace)) {
+    static std::atomic<uint64_t> number{0};
+    log::emit(log::Channel::kTrace,
+              "[TRACE " + std::to_string(++number) + " (" + what + ") " + describeTrace(made) + ": " +
+                  std::to_string(made.code.size() - trace.recording().start) + " instructions, " +
+                  std::to_string(trace.recording().document.guards.guards.size()) + " guards]");
+  }
+  if (log::enabled(log::Channel::kGuards)) {
+    std::string text = guard::print(trace.recording().document);
+    log::emit(log::Channel::kGuards,
+              "[GUARDS " + describeTrace(made) + "]\n" + text.substr(0, text.find("\ntrace ")));
+  }
+  if (log::enabled(log::Channel::kGraphCode)) {
+    log::emit(log::Channel::kGraphCode, guard::print(trace.recording().document));
+  }
+}
+
+void CompiledFunction::install(capture::CaptureResult& capture) {
+  runtime::Recording recording = takeRecording(capture);
   try {
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
-    const ir::Trace& made = trace->trace();
-    if (log::enabled(log::Channel::kTrace)) {
-      static std::atomic<uint64_t> number{0};
-      log::emit(log::Channel::kTrace,
-                "[TRACE " + std::to_string(++number) + " (" + std::to_string(cache_.stats().traces + 1) +
-                    ") " + describeTrace(made) + ": " + std::to_string(made.code.size()) + " instructions, " +
-                    std::to_string(trace->recording().document.guards.guards.size()) + " guards]");
-    }
-    if (log::enabled(log::Channel::kGuards)) {
-      std::string text = guard::print(trace->recording().document);
-      log::emit(log::Channel::kGuards,
-                "[GUARDS " + describeTrace(made) + "]\n" + text.substr(0, text.find("\ntrace ")));
-    }
-    if (log::enabled(log::Channel::kGraphCode)) {
-      log::emit(log::Channel::kGraphCode, guard::print(trace->recording().document));
-    }
-    sourceHashes_[trace.get()] = std::move(capture.sourceHashes);
-    for (auto& old : cache_.insert(trace)) sourceHashes_.erase(old.get());
+    logTrace(*trace, std::to_string(cache_.stats().traces + 1));
+    cache_.insert(std::move(trace));
   } catch (const InternalError& error) {
     noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
   }
@@ -241,7 +253,6 @@ void CompiledFunction::reset() {
   dynamicSources_.clear();
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
-  sourceHashes_.clear();
   failures_ = 0;
   eager_ = !PyFunction_Check(function_.get());
 }

@@ -13,6 +13,7 @@
 #include "capture/recorder.h"
 #include "diag/diagnostic.h"
 #include "pyapi/ref.h"
+#include "runtime/exit_context.h"
 #include "runtime/trace_cache.h"
 
 namespace kintsugi::driver {
@@ -23,7 +24,8 @@ struct Settings {
   size_t traceLengthLimit = 200000;
   bool reportCompiling = true;
   bool suppressErrors = true;
-  size_t failureLimit = 16;  // recordings of one callable that may fail before it is left to eager
+  size_t sideTraceLimit = 64;  // of one callable; 0: exits are never recorded
+  size_t failureLimit = 16;    // recordings of one callable that may fail before it is left to eager
 };
 Settings& settings();
 
@@ -42,7 +44,7 @@ struct Recompile {
   int line = 0;
 };
 
-class CompiledFunction {
+class CompiledFunction final : private runtime::ExitHandler {
  public:
   CompiledFunction(PyObject* fn, FunctionOptions options);
 
@@ -60,7 +62,15 @@ class CompiledFunction {
  private:
   PyObject* callEager(PyObject* const* args, size_t nargs, PyObject* kwnames);
   PyObject* recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  capture::RecorderOptions recorderOptions() const;
+  runtime::Recording takeRecording(capture::CaptureResult& capture);
+  void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   void install(capture::CaptureResult& capture);
+  // Side exits (side_recording.cc)
+  bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
+  PyObject* run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) override;
+  void linkSide(runtime::ExitContext& context, capture::CaptureResult& capture);
+  void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
   void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
   void addBreak(const diag::Diagnostic& diagnostic);
@@ -75,7 +85,6 @@ class CompiledFunction {
   std::unordered_set<uint64_t> dynamicSources_;
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
-  std::unordered_map<const runtime::CompiledTrace*, std::vector<uint64_t>> sourceHashes_;
   size_t failures_ = 0;
   bool eager_ = false;  // can't be recorded at all
 };

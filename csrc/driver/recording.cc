@@ -1,5 +1,7 @@
 #include "driver/recording.h"
 
+#include <utility>
+
 #include "capture/interpreter.h"
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
@@ -48,25 +50,46 @@ class HookScope {
 
 bool isRecording() { return active != nullptr; }
 
-RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
-                    size_t nargs, PyObject* kwnames) {
+namespace {
+
+// Frames of a snapshot, interpreted under the recorder.
+class RecordingRunner final : public runtime::FrameRunner {
+ public:
+  explicit RecordingRunner(capture::Recorder& recorder) : recorder_(recorder) {}
+  void opened(size_t index, _PyInterpreterFrame* frame) override { recorder_.frameOpened(index, frame); }
+  PyObject* evaluate(size_t index, PyThreadState* tstate, _PyInterpreterFrame* frame, bool raising) override {
+    recorder_.expectRestored(index);
+    return capture::interpretFrame(tstate, frame, raising, &recorder_);
+  }
+
+ private:
+  capture::Recorder& recorder_;
+};
+
+std::unique_ptr<capture::CaptureResult> internalFailure(const InternalError& error) {
+  auto result = std::make_unique<capture::CaptureResult>();
+  result->failure = diag::Diagnostic(diag::Code::KTG0000, {error.what()});
+  return result;
+}
+
+// Makes a recorder, runs the call under it, and takes what it has recorded. `run` gets null when there is no
+// recorder.
+template <typename Make, typename Run>
+RecordedCall recordCall(Make&& make, Run&& run) {
   RecordedCall call;
   std::unique_ptr<capture::Recorder> recorder;
   try {
-    recorder = std::make_unique<capture::Recorder>(options, function, args, nargs, kwnames);
+    recorder = make();
   } catch (const InternalError& error) {
-    call.capture = std::make_unique<capture::CaptureResult>();
-    call.capture->failure = diag::Diagnostic(diag::Code::KTG0000, {error.what()});
-  }
-  capture::Recorder* outer = active;
-  if (recorder) {
-    HookScope hook;
-    active = recorder.get();
-    call.result = _PyFunction_Vectorcall(function, args, nargs, kwnames);
-    active = outer;
-  } else {
-    call.result = _PyFunction_Vectorcall(function, args, nargs, kwnames);
+    call.capture = internalFailure(error);
+    call.result = run(nullptr);
     return call;
+  }
+  {
+    HookScope hook;
+    capture::Recorder* outer = std::exchange(active, recorder.get());
+    call.result = run(recorder.get());
+    active = outer;
   }
   // Freeing what the recorder held may run finalizers: the user's exception must survive them.
   PyObject *type, *value, *traceback;
@@ -74,12 +97,30 @@ RecordedCall record(const capture::RecorderOptions& options, PyObject* function,
   try {
     call.capture = recorder->finish();
   } catch (const InternalError& error) {
-    call.capture = std::make_unique<capture::CaptureResult>();
-    call.capture->failure = diag::Diagnostic(diag::Code::KTG0000, {error.what()});
+    call.capture = internalFailure(error);
   }
   recorder.reset();
   PyErr_Restore(type, value, traceback);
   return call;
+}
+
+}  // namespace
+
+RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
+                    size_t nargs, PyObject* kwnames) {
+  return recordCall(
+      [&] { return std::make_unique<capture::Recorder>(options, function, args, nargs, kwnames); },
+      [&](capture::Recorder*) { return _PyFunction_Vectorcall(function, args, nargs, kwnames); });
+}
+
+RecordedCall recordSide(const capture::RecorderOptions& options, const capture::SideStart& start,
+                        std::vector<runtime::FrameImage> images) {
+  return recordCall([&] { return std::make_unique<capture::Recorder>(options, start); },
+                    [&](capture::Recorder* recorder) {
+                      if (recorder == nullptr) return runtime::runFrames(std::move(images), false);
+                      RecordingRunner runner(*recorder);
+                      return runtime::runFrames(std::move(images), false, &runner);
+                    });
 }
 
 }  // namespace kintsugi::driver

@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "capture/recorder.h"
+#include "capture/side_start.h"
+#include "runtime/frame_rebuild.h"
 
 namespace kintsugi::driver {
 
@@ -18,6 +20,10 @@ struct RecordedCall {
 // Calls `function` with the vectorcall arguments, recording it.
 RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
                     size_t nargs, PyObject* kwnames);
+
+// Goes on with the frames of a side exit, recording them.
+RecordedCall recordSide(const capture::RecorderOptions& options, const capture::SideStart& start,
+                        std::vector<runtime::FrameImage> images);
 
 // Is a recording under way on this thread?
 bool isRecording();

@@ -16,6 +16,7 @@
 #include "pyapi/ref.h"
 #include "runtime/guard_program.h"
 #include "runtime/replay.h"
+#include "runtime/side_traces.h"
 #include "torchapi/global_state.h"
 #include "torchapi/tensor_info.h"
 
@@ -33,11 +34,16 @@ struct Recording {
   std::vector<torchapi::TensorInfo> tensorInfos;    // by MetaId
   std::vector<torchapi::GlobalState> globalStates;  // by state number
   std::vector<BreakRecord> breaks;
+  std::vector<uint64_t> sourceHashes;  // by SourceId: of the path
+  // A side trace: the instructions before `start` are its parent's and are never run, nor are the guard
+  // blocks before `firstBlock`.
+  uint32_t start = 0;
+  guard::BlockId firstBlock = 0;
   size_t argCount = 0;   // positional arguments of the entry call
   pyapi::Ref<> kwNames;  // tuple of keyword names or null
 };
 
-class CompiledTrace {
+class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
  public:
   explicit CompiledTrace(Recording recording);
 
@@ -45,6 +51,7 @@ class CompiledTrace {
   const ir::Trace& trace() const { return recording_.document.trace; }
   GuardProgram& guards() { return guards_; }
   ReplayProgram& replay() { return replay_; }
+  SideTraces& sides() { return sides_; }
 
   std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> sideExits{0};
@@ -55,6 +62,7 @@ class CompiledTrace {
   Recording recording_;
   GuardProgram guards_;
   ReplayProgram replay_;
+  SideTraces sides_;
 };
 
 }  // namespace kintsugi::runtime

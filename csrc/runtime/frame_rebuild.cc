@@ -12,6 +12,7 @@ struct PendingCall {
   std::vector<FrameImage>* images;
   size_t index;  // into images; 0 is the innermost
   bool raising;
+  FrameRunner* runner;
   _PyFrameEvalFunction previous;
   bool collecting;
   bool caught = false;
@@ -22,7 +23,7 @@ struct PendingCall {
 };
 thread_local PendingCall* pending = nullptr;
 
-PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising);
+PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner);
 
 // The frame is on top of its thread while it calls: what CPython's evaluator does at its start.
 class FrameLink {
@@ -97,21 +98,25 @@ bool acceptResult(_PyInterpreterFrame* frame, FrameImage& image, PyObject* resul
 }
 
 PyObject* evaluateRebuilt(PyThreadState* tstate, _PyInterpreterFrame* frame, std::vector<FrameImage>& images,
-                          size_t index, bool raising) {
+                          size_t index, bool raising, FrameRunner* runner) {
   FrameImage& image = images[index];
   fillFrame(frame, image);
+  if (runner != nullptr) {
+    runner->opened(index, frame);
+  }
   if (index > 0) {
     PyObject* result = nullptr;
     {
       FrameLink link(tstate, frame);
-      result = callFrame(images, index - 1, raising);
+      result = callFrame(images, index - 1, raising, runner);
     }
     raising = !acceptResult(frame, image, result);
   } else if (raising) {
     // CPython points at the instruction that raised, where it otherwise points before the next one.
     pyapi::setPrevInstrIndex(frame, image.pc);
   }
-  return _PyEval_EvalFrameDefault(tstate, frame, raising ? 1 : 0);
+  return runner != nullptr ? runner->evaluate(index, tstate, frame, raising)
+                           : _PyEval_EvalFrameDefault(tstate, frame, raising ? 1 : 0);
 }
 
 void restoreAfterCatch(PendingCall& call) {
@@ -134,11 +139,11 @@ PyObject* catchFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, int thro
   }
   pending = nullptr;
   restoreAfterCatch(*call);
-  return evaluateRebuilt(tstate, frame, *call->images, call->index, call->raising);
+  return evaluateRebuilt(tstate, frame, *call->images, call->index, call->raising, call->runner);
 }
 
 // Calls the function of an image with as many arguments as it needs; their values are overwritten.
-PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising) {
+PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner) {
   FrameImage& image = images[index];
   KINTSUGI_CHECK(PyFunction_Check(image.function.get()) &&
                      reinterpret_cast<PyFunctionObject*>(image.function.get())->func_code == image.code.get(),
@@ -154,8 +159,8 @@ PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising)
     }
   }
   PyInterpreterState* interp = PyThreadState_Get()->interp;
-  PendingCall call{&images, index, raising, _PyInterpreterState_GetEvalFrameFunc(interp),
-                   PyGC_Disable() != 0};
+  PendingCall call{
+      &images, index, raising, runner, _PyInterpreterState_GetEvalFrameFunc(interp), PyGC_Disable() != 0};
   if (raising) {
     PyErr_Fetch(&call.type, &call.value, &call.traceback);
   }
@@ -177,9 +182,9 @@ PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising)
 
 }  // namespace
 
-PyObject* runFrames(std::vector<FrameImage> images, bool raising) {
+PyObject* runFrames(std::vector<FrameImage> images, bool raising, FrameRunner* runner) {
   KINTSUGI_CHECK(!images.empty(), "a snapshot without frames");
-  return callFrame(images, images.size() - 1, raising);
+  return callFrame(images, images.size() - 1, raising, runner);
 }
 
 }  // namespace kintsugi::runtime

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ir/trace.h"
+#include "pyapi/internal.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::runtime {
@@ -27,9 +28,20 @@ struct FrameImage {
   pyapi::Ref<> replacement;
 };
 
+// Who evaluates the frames that were made again; by default CPython. Methods must not throw.
+class FrameRunner {
+ public:
+  virtual ~FrameRunner() = default;
+  // Frame `index` (0: the innermost) is filled; the frames further in are made and run next.
+  virtual void opened(size_t index, _PyInterpreterFrame* frame) = 0;
+  // Runs it to its end; the contract of _PyEval_EvalFrameDefault.
+  virtual PyObject* evaluate(size_t index, PyThreadState* tstate, _PyInterpreterFrame* frame,
+                             bool raising) = 0;
+};
+
 // Runs the frames, innermost first, and returns the result of the outermost one, or null with an exception
 // pending. `raising`: an exception is pending that the innermost frame raises at its pc; otherwise it runs on
-// from there.
-PyObject* runFrames(std::vector<FrameImage> innermostFirst, bool raising);
+// from there. `runner` is borrowed; null: CPython.
+PyObject* runFrames(std::vector<FrameImage> innermostFirst, bool raising, FrameRunner* runner = nullptr);
 
 }  // namespace kintsugi::runtime

@@ -508,6 +508,10 @@ std::vector<Block> compileBlocks(const Recording& recording) {
   std::vector<Block> blocks;
   blocks.reserve(members.size());
   for (guard::BlockId id = 0; id < members.size(); ++id) {
+    if (id < recording.firstBlock) {
+      blocks.emplace_back();  // its parent has run it
+      continue;
+    }
     blocks.push_back(BlockCompiler(recording, used, members[id], id, links).compile());
   }
   return blocks;

@@ -71,6 +71,16 @@ class GilSwitch {
   PyThreadState* saved_ = nullptr;
 };
 
+bool sameScalar(const Value& a, const Value& b) {
+  // Floats bit by bit: -0.0 is another value than 0.0, and a NaN is itself.
+  return a.kind == b.kind && a.i == b.i && a.kind != ValueKind::kTensor && a.kind != ValueKind::kObject;
+}
+
+bool isGuard(Op op) {
+  return op == Op::kGuardTrue || op == Op::kGuardFalse || op == Op::kGuardValue || op == Op::kGuardMeta ||
+         op == Op::kGuardBlock;
+}
+
 // What a step came to.
 enum class Outcome : uint8_t {
   kNext,
@@ -83,10 +93,10 @@ class Run {
  public:
   Run(const ReplayCode& code, CompiledTrace& owner, PyObject* const* args, PyObject** slots,
       RunStorage& storage)
-      : code_(code),
-        recording_(*code.recording),
-        trace_(code.recording->document.trace),
-        owner_(owner),
+      : code_(&code),
+        recording_(code.recording),
+        trace_(&code.recording->document.trace),
+        owner_(&owner),
         args_(args),
         slots_(slots),
         storage_(storage),
@@ -97,7 +107,12 @@ class Run {
   // where to go on.
   Outcome run();
 
-  RunView view() const { return {recording_, values_, storage_.objects.data(), slots_}; }
+  RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_}; }
+  // Where the run is when it ends: the entry's trace or a side trace (held by the run).
+  CompiledTrace& owner() const { return *owner_; }
+  // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
+  // recorded.
+  uint32_t exitGuard = ir::kNone;
 
   PyObject* result = nullptr;
   ir::StateId exitState = ir::kNone;
@@ -114,10 +129,16 @@ class Run {
   void storeResult(ir::ValueId value, Ref<> object);
   void drop(const Step& step);
 
-  const ReplayCode& code_;
-  const Recording& recording_;
-  const ir::Trace& trace_;
-  CompiledTrace& owner_;
+  bool cross(const Step& step);
+  void enter(std::shared_ptr<CompiledTrace> side);
+  bool guardHolds(const ReplayCode& code, const Step& step, size_t position);
+
+  // The program that runs: pointers, because the run goes from trace to trace.
+  const ReplayCode* code_;
+  const Recording* recording_;
+  const ir::Trace* trace_;
+  CompiledTrace* owner_;
+  std::shared_ptr<CompiledTrace> side_;  // holds owner_, when it is not the entry's
   PyObject* const* args_;
   PyObject** slots_;
   RunStorage& storage_;
@@ -128,7 +149,7 @@ class Run {
 
 // The sources of a block are known: keeps those alive that are named later, and reads the inputs.
 bool Run::enterBlock(guard::BlockId block) {
-  const BlockPrologue& prologue = code_.prologues[block];
+  const BlockPrologue& prologue = code_->prologues[block];
   for (const guard::SourceId source : prologue.held) {
     if (PyObject* object = slots_[source]) {
       Py_INCREF(object);
@@ -144,7 +165,7 @@ bool Run::enterBlock(guard::BlockId block) {
 }
 
 void Run::drop(const Step& step) {
-  const ir::ValueId* dead = code_.drops.data() + step.firstDrop;
+  const ir::ValueId* dead = code_->drops.data() + step.firstDrop;
   for (uint32_t k = 0; k < step.dropCount; ++k) {
     if (step.gil == GilNeed::kHeld) {
       storage_.drop(dead[k]);
@@ -156,8 +177,8 @@ void Run::drop(const Step& step) {
 
 Outcome Run::run() {
   KINTSUGI_CHECK(enterBlock(0), "an input is not of the kind that its guard promised");
-  for (size_t position = 0; position < code_.steps.size(); ++position) {
-    const Step& step = code_.steps[position];
+  for (size_t position = 0; position < code_->steps.size(); ++position) {
+    const Step& step = code_->steps[position];
     if (step.gil == GilNeed::kReleased) {
       gil_.release();
     } else if (step.gil == GilNeed::kHeld) {
@@ -165,7 +186,7 @@ Outcome Run::run() {
     }
     Outcome outcome = Outcome::kExit;
     if (!exitSoon_ || step.snap == ir::kNone) [[likely]] {
-      outcome = step.op == Op::kAten ? executeAten(step) : execute(step, trace_.code[step.index], position);
+      outcome = step.op == Op::kAten ? executeAten(step) : execute(step, trace_->code[step.index], position);
     }
     if (outcome == Outcome::kNext) [[likely]] {
       if (!exitSoon_) {
@@ -174,10 +195,65 @@ Outcome Run::run() {
       continue;
     }
     gil_.hold();
+    if (outcome == Outcome::kExit && !exitSoon_ && isGuard(step.op)) {
+      if (cross(step)) {
+        position = static_cast<size_t>(-1);  // at the beginning of the side trace
+        continue;
+      }
+      exitGuard = step.index;
+    }
     exitState = step.snap;
     return outcome;
   }
   KINTSUGI_UNREACHABLE("a trace without an end");
+}
+
+// Goes on in the side trace whose own guard holds, if there is one.
+bool Run::cross(const Step& step) {
+  ExitSite* site = owner_->sides().find(step.index);
+  if (site == nullptr || step.forced) {
+    return false;
+  }
+  for (SideLink& link : site->sides) {
+    const ReplayCode& code = link.trace->replay().code();
+    // A guard block needs the side trace's own slots: it is tried by going there. Only one is ever linked.
+    if (code.steps.front().op != Op::kGuardBlock && !guardHolds(code, code.steps.front(), 0)) {
+      continue;
+    }
+    owner_->sides().used(link);
+    enter(link.trace);
+    return true;
+  }
+  return false;
+}
+
+void Run::enter(std::shared_ptr<CompiledTrace> side) {
+  const ReplayCode& code = side->replay().code();
+  const size_t sourcesBefore = recording_->document.sources.nodes.size();
+  const size_t sourceCount = side->recording().document.sources.nodes.size();
+  if (slots_ != storage_.slots.data()) {
+    storage_.slots.assign(slots_, slots_ + sourcesBefore);
+  }
+  storage_.slots.resize(sourceCount, nullptr);
+  slots_ = storage_.slots.data();
+  storage_.grow(code.recording->document.trace.values.size());
+  values_ = storage_.values.data();
+  for (size_t value = 0; value < trace_->values.size(); ++value) {
+    if (!code.liveIn[value]) {
+      storage_.drop(static_cast<ir::ValueId>(value));
+    }
+  }
+  for (const ir::ValueId value : code.rootsOnEntry) {
+    if (storage_.objects[value] == nullptr) {
+      storage_.objects[value] = torchapi::box(values_[value]);
+    }
+  }
+  side->hits.fetch_add(1, std::memory_order_relaxed);
+  code_ = &code;
+  recording_ = code.recording;
+  trace_ = &code.recording->document.trace;
+  owner_ = side.get();
+  side_ = std::move(side);
 }
 
 Outcome Run::executeAten(const Step& step) {
@@ -199,11 +275,11 @@ Outcome Run::executeAten(const Step& step) {
 }
 
 void Run::storeResult(ir::ValueId value, Ref<> object) {
-  if (code_.isRoot[value]) {
+  if (code_->isRoot[value]) {
     Py_XSETREF(storage_.objects[value], Py_NewRef(object.get()));
   }
   torchapi::clear(values_[value]);
-  const ValueKind kind = torchapi::kindOfType(trace_.values[value].kind);
+  const ValueKind kind = torchapi::kindOfType(trace_->values[value].kind);
   if (!torchapi::unbox(object.get(), kind, values_[value])) {
     // Another kind of result than recorded. The step has been made, so its own snapshot is too early to go
     // back to.
@@ -213,7 +289,7 @@ void Run::storeResult(ir::ValueId value, Ref<> object) {
 }
 
 Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
-  const auto operands = trace_.operandsOf(ins);
+  const auto operands = trace_->operandsOf(ins);
   Materializer make(view());
   Ref<> objects[8];
   std::vector<Ref<>> many;
@@ -251,7 +327,7 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
 
 Outcome Run::executeBuild(const ir::Instruction& ins) {
   Materializer make(view());
-  Ref<> object = make.object(trace_.operandsOf(ins)[0]);
+  Ref<> object = make.object(trace_->operandsOf(ins)[0]);
   if (!object) {
     return Outcome::kRaise;
   }
@@ -260,7 +336,7 @@ Outcome Run::executeBuild(const ir::Instruction& ins) {
 }
 
 Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
-  const auto operands = trace_.operandsOf(ins);
+  const auto operands = trace_->operandsOf(ins);
   Materializer make(view());
   Ref<> target = make.object(operands[0]);
   if (!target) {
@@ -294,45 +370,44 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   return status < 0 ? Outcome::kRaise : Outcome::kNext;
 }
 
-bool sameScalar(const Value& a, const Value& b) {
-  // Floats bit by bit: -0.0 is another value than 0.0, and a NaN is itself.
-  return a.kind == b.kind && a.i == b.i && a.kind != ValueKind::kTensor && a.kind != ValueKind::kObject;
+// Does a guard on values hold? (`code` may be another trace's that shares the values.)
+bool Run::guardHolds(const ReplayCode& code, const Step& step, size_t position) {
+  const ir::Trace& trace = code.recording->document.trace;
+  const ir::Instruction& ins = trace.code[step.index];
+  switch (ins.op) {
+    case Op::kGuardTrue:
+    case Op::kGuardFalse: {
+      const ir::Operand& operand = trace.operandsOf(ins)[0];
+      const Value* value = operand.isValue() ? &values_[operand.id] : nullptr;
+      const bool truth = value != nullptr ? value->i != 0 : operand.i != 0;
+      return (value == nullptr || value->kind == ValueKind::kBool) && truth == (ins.op == Op::kGuardTrue);
+    }
+    case Op::kGuardValue:
+      return sameScalar(values_[trace.operandsOf(ins)[0].id], code.expected[position]);
+    default: {
+      const auto operands = trace.operandsOf(ins);
+      const Value& value = values_[operands[0].id];
+      return value.kind == ValueKind::kTensor &&
+             torchapi::implMatches(value.tensor,
+                                   code.recording->tensorInfos.at(static_cast<size_t>(operands[1].i)), true);
+    }
+  }
 }
 
 Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t position) {
   bool holds = false;
-  switch (ins.op) {
-    case Op::kGuardTrue:
-    case Op::kGuardFalse: {
-      const ir::Operand& operand = trace_.operandsOf(ins)[0];
-      const Value* value = operand.isValue() ? &values_[operand.id] : nullptr;
-      const bool truth = value != nullptr ? value->i != 0 : operand.i != 0;
-      holds = (value == nullptr || value->kind == ValueKind::kBool) && truth == (ins.op == Op::kGuardTrue);
-      break;
-    }
-    case Op::kGuardValue:
-      holds = sameScalar(values_[trace_.operandsOf(ins)[0].id], code_.expected[position]);
-      break;
-    case Op::kGuardMeta: {
-      const auto operands = trace_.operandsOf(ins);
-      const Value& value = values_[operands[0].id];
-      holds = value.kind == ValueKind::kTensor &&
-              torchapi::implMatches(value.tensor,
-                                    recording_.tensorInfos.at(static_cast<size_t>(operands[1].i)), true);
-      break;
-    }
-    default: {
-      const auto block = static_cast<guard::BlockId>(trace_.operandsOf(ins)[0].i);
-      holds = owner_.guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
-      break;
-    }
+  if (ins.op == Op::kGuardBlock) {
+    const auto block = static_cast<guard::BlockId>(trace_->operandsOf(ins)[0].i);
+    holds = owner_->guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
+  } else {
+    holds = guardHolds(*code_, step, position);
   }
   return holds && !step.forced ? Outcome::kNext : Outcome::kExit;
 }
 
 Outcome Run::executeReturn(const ir::Instruction& ins) {
   Materializer make(view());
-  result = make.object(trace_.operandsOf(ins)[0]).release();
+  result = make.object(trace_->operandsOf(ins)[0]).release();
   return Outcome::kReturn;
 }
 
@@ -361,7 +436,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
     default:
       break;
   }
-  if (runScalar(trace_, ins, values_)) {
+  if (runScalar(*trace_, ins, values_)) {
     return Outcome::kNext;
   }
   // Without a snapshot of its own (a pure instruction whose operand is not what it was): the next one has
@@ -386,7 +461,37 @@ void ReplayProgram::forceExit(size_t index) {
   }
 }
 
-PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObject** slots) {
+const ReplayCode& ReplayProgram::code() const { return impl_->code; }
+
+namespace {
+
+// What the guard saw, where that decides which side trace is taken.
+void describeExit(const RunView& run, const ir::Instruction& ins, ExitContext& context) {
+  const Value& value = run.values[run.recording.document.trace.operandsOf(ins)[0].id];
+  if (ins.op == Op::kGuardMeta && value.kind == ValueKind::kTensor) {
+    pyapi::Ref<> tensor = pyapi::steal(torchapi::wrapTensor(value.tensor));
+    context.seenMeta = torchapi::tensorInfoOf(tensor.get());
+  } else if (ins.op == Op::kGuardValue) {
+    switch (value.kind) {
+      case ValueKind::kBool:
+        context.seen = ir::Operand::boolean(value.i != 0);
+        break;
+      case ValueKind::kInt:
+        context.seen = ir::Operand::integer(value.i);
+        break;
+      case ValueKind::kFloat:
+        context.seen = ir::Operand::number(value.f);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObject** slots,
+                             ExitHandler* handler) {
   // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
   struct Lease {
     explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
@@ -398,6 +503,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
     std::unique_ptr<RunStorage> storage;
   };
   std::vector<FrameImage> images;
+  std::optional<ExitContext> context;
   bool raising = false;
   {
     Lease lease(*impl_);
@@ -407,19 +513,25 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
       return run.result;
     }
     raising = outcome == Outcome::kRaise;
+    const ir::Trace& trace = run.owner().trace();
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
+      if (run.exitGuard != ir::kNone && handler != nullptr && handler->wants(run.owner(), run.exitGuard)) {
+        context.emplace(ExitContext{
+            .trace = run.owner().shared_from_this(), .guard = run.exitGuard, .state = run.exitState});
+        describeExit(run.view(), trace.code[run.exitGuard], *context);
+      }
     }
-    const ir::Trace& trace = owner.trace();
     if (raising && (run.exitState == ir::kNone || !trace.states[run.exitState].rebuildable)) {
       return nullptr;
     }
     KINTSUGI_CHECK(run.exitState != ir::kNone, "a guard without a snapshot failed");
-    if (!captureFrames(run.view(), run.exitState, images)) {
+    if (!captureFrames(run.view(), run.exitState, images, context ? &*context : nullptr)) {
       return nullptr;
     }
   }
-  return runFrames(std::move(images), raising);
+  return context ? handler->run(std::move(*context), std::move(images))
+                 : runFrames(std::move(images), raising);
 }
 
 }  // namespace kintsugi::runtime

@@ -19,6 +19,8 @@ namespace kintsugi::runtime {
 
 struct Recording;
 class CompiledTrace;
+class ExitHandler;
+struct ReplayCode;
 
 class ReplayProgram {
  public:
@@ -27,8 +29,12 @@ class ReplayProgram {
   ReplayProgram(ReplayProgram&&) noexcept;
 
   // Runs the trace; `slots` are the resolved sources of block 0. Returns the result, or null with the user's
-  // exception pending. A side exit runs on to the end of the call, so that the caller need not know of it.
-  PyObject* run(CompiledTrace& owner, PyObject* const* args, PyObject** slots);
+  // exception pending. A side exit goes on in a side trace, or, if there is none, runs on to the end of the
+  // call, so that the caller need not know of it; `handler` (may be null) decides whether that is recorded.
+  PyObject* run(CompiledTrace& owner, PyObject* const* args, PyObject** slots,
+                ExitHandler* handler = nullptr);
+
+  const ReplayCode& code() const;
 
   // Testing: makes the guard instruction `index` (code index) fail at every run, whatever its value (exit
   // stress).

@@ -36,6 +36,8 @@ class Lowering {
   void hold(const Operand& operand);
   void hold(std::span<const Operand> operands);
   void holdSource(guard::SourceId source);
+  BlockPrologue& prologueOf(guard::SourceId source);
+  void findLiveIn();
   void lowerInput(const ir::Instruction& ins);
   void lowerStep(uint32_t index);
   torchapi::Value expectedOf(const ir::Instruction& ins) const;
@@ -65,6 +67,9 @@ ReplayCode Lowering::run() {
   }
   findHeldSources();
   for (uint32_t index = 0; index < trace_.code.size(); ++index) {
+    if (index < recording_.start) {
+      continue;
+    }
     if (trace_.code[index].op == Op::kInput) {
       lowerInput(trace_.code[index]);
     } else {
@@ -74,13 +79,19 @@ ReplayCode Lowering::run() {
   KINTSUGI_CHECK(!code_.steps.empty() && code_.steps.back().op == Op::kRet,
                  "a trace that does not end in ret");
   addDrops();
+  findLiveIn();
   return std::move(code_);
+}
+
+// What the parent of a side trace has resolved is taken over when the first block of its own has passed.
+BlockPrologue& Lowering::prologueOf(guard::SourceId source) {
+  return code_.prologues.at(std::max(sources_.nodes[source].block, recording_.firstBlock));
 }
 
 void Lowering::holdSource(guard::SourceId source) {
   if (!heldSource_[source]) {
     heldSource_[source] = true;
-    code_.prologues.at(sources_.nodes[source].block).held.push_back(source);
+    prologueOf(source).held.push_back(source);
   }
 }
 
@@ -105,7 +116,7 @@ void Lowering::findHeldSources() {
   heldSource_.resize(sources_.nodes.size(), false);
   seenRecipe_.resize(trace_.recipes.size(), false);
   seenState_.resize(trace_.states.size(), false);
-  for (const ir::Instruction& ins : trace_.code) {
+  for (const ir::Instruction& ins : std::span(trace_.code).subspan(recording_.start)) {
     if (ins.op != Op::kInput) {
       hold(trace_.operandsOf(ins));
     }
@@ -120,6 +131,9 @@ void Lowering::findHeldSources() {
   }
   // Where later guard blocks start from.
   for (const guard::SourceNode& node : sources_.nodes) {
+    if (node.block < recording_.firstBlock) {
+      continue;
+    }
     if (node.parent != ir::kNone && sources_.nodes[node.parent].block < node.block) {
       holdSource(node.parent);
     }
@@ -128,8 +142,8 @@ void Lowering::findHeldSources() {
 
 void Lowering::lowerInput(const ir::Instruction& ins) {
   const guard::SourceId source = trace_.operandsOf(ins)[0].id;
-  code_.prologues.at(sources_.nodes[source].block)
-      .inputs.push_back({source, ins.firstResult, torchapi::kindOfType(trace_.values[ins.firstResult].kind)});
+  prologueOf(source).inputs.push_back(
+      {source, ins.firstResult, torchapi::kindOfType(trace_.values[ins.firstResult].kind)});
 }
 
 torchapi::Value Lowering::expectedOf(const ir::Instruction& ins) const {
@@ -200,6 +214,24 @@ void Lowering::lowerStep(uint32_t index) {
   code_.steps.push_back(std::move(step));
 }
 
+// A side trace starts with the values that its parent has left: those defined before `start` and used after.
+void Lowering::findLiveIn() {
+  if (recording_.firstBlock == 0) {
+    return;
+  }
+  code_.liveIn.resize(trace_.values.size(), false);
+  for (const ir::Instruction& ins : std::span(trace_.code).first(recording_.start)) {
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const ir::ValueId value = ins.firstResult + r;
+      code_.liveIn[value] =
+          liveness_.lastUse[value] != ir::kNone && liveness_.lastUse[value] >= recording_.start;
+      if (code_.liveIn[value] && code_.isRoot[value]) {
+        code_.rootsOnEntry.push_back(value);
+      }
+    }
+  }
+}
+
 // A value dies at its last use. Objects can only be dropped with the GIL: they wait for the next step that
 // has it.
 void Lowering::addDrops() {
@@ -211,7 +243,7 @@ void Lowering::addDrops() {
   }
   std::vector<ir::ValueId> waiting;
   // Instructions before a step that are no steps (inputs that nobody uses) hand their dead on to it.
-  size_t next = 0;
+  size_t next = recording_.start;
   for (Step& step : code_.steps) {
     step.firstDrop = static_cast<uint32_t>(code_.drops.size());
     for (; next <= step.index; ++next) {

@@ -51,6 +51,8 @@ struct BlockPrologue {
 
 struct ReplayCode {
   const Recording* recording = nullptr;
+  std::vector<bool> liveIn;               // by value, side traces: it comes from the parent and is used here
+  std::vector<ir::ValueId> rootsOnEntry;  // side traces: their objects have to be there
   std::vector<Step> steps;
   std::vector<ir::ValueId> drops;
   std::vector<BlockPrologue> prologues;  // by block
@@ -66,10 +68,17 @@ struct RunStorage {
   std::vector<torchapi::Value> values;  // by ValueId
   std::vector<PyObject*> objects;       // by ValueId: owned, for roots of sources
   std::vector<PyObject*> held;          // owned
+  std::vector<PyObject*> slots;         // by SourceId, borrowed: once the run has crossed into a side trace
   torchapi::CallState calls;
 
   explicit RunStorage(size_t valueCount) : values(valueCount), objects(valueCount, nullptr) {}
   ~RunStorage() { clear(); }
+  void grow(size_t valueCount) {
+    if (valueCount > values.size()) {
+      values.resize(valueCount);
+      objects.resize(valueCount, nullptr);
+    }
+  }
   void drop(ir::ValueId value) {
     torchapi::clear(values[value]);
     Py_CLEAR(objects[value]);

@@ -30,23 +30,30 @@ bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameSta
 
 }  // namespace
 
-bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameImage>& images) {
+bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameImage>& images,
+                   ExitContext* context) {
   const Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   Materializer make(run);
+  auto failed = [&] {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return false;
+  };
   for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
     const ir::FrameState& state = trace.states[id];
     KINTSUGI_CHECK(state.rebuildable, "an exit through a snapshot that can't be rebuilt");
     FrameImage& image = images.emplace_back();
     image.code = recording.consts[state.code].clone();
     if (!captureFrame(make, trace, state, image)) {
-      Py_XDECREF(type);
-      Py_XDECREF(value);
-      Py_XDECREF(traceback);
-      return false;
+      return failed();
     }
+  }
+  if (context != nullptr && !collectObjects(run, make, stateId, *context)) {
+    return failed();
   }
   PyErr_Restore(type, value, traceback);
   return true;

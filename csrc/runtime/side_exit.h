@@ -8,13 +8,16 @@
 #include <vector>
 
 #include "ir/trace.h"
+#include "runtime/exit_context.h"
 #include "runtime/frame_rebuild.h"
 #include "runtime/materialize.h"
 
 namespace kintsugi::runtime {
 
 // Appends the frames of snapshot `state`, innermost first. A pending exception stays pending. False: an
-// object could not be made, and the exception that says so is pending instead.
-bool captureFrames(const RunView& run, ir::StateId state, std::vector<FrameImage>& images);
+// object could not be made, and the exception that says so is pending instead. `context`: its tables are
+// filled, too (null: nobody records).
+bool captureFrames(const RunView& run, ir::StateId state, std::vector<FrameImage>& images,
+                   ExitContext* context = nullptr);
 
 }  // namespace kintsugi::runtime

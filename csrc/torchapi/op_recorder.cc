@@ -78,6 +78,7 @@ void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }
 ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const TensorInfo& info) {
   return impl_->table.internMeta(trace, info);
 }
+void OpRecorder::adoptInfos(const std::vector<TensorInfo>& infos) { impl_->table.adoptInfos(infos); }
 std::vector<TensorInfo> OpRecorder::takeInfos() { return impl_->table.takeInfos(); }
 
 }  // namespace kintsugi::torchapi

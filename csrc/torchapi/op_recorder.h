@@ -67,6 +67,8 @@ class OpRecorder {
   // Interns metadata; the numbers are those of trace.metas.
   ir::MetaId internMeta(ir::Trace& trace, const TensorInfo& info);
   std::vector<TensorInfo> takeInfos();
+  void adoptInfos(
+      const std::vector<TensorInfo>& infos);  // of a trace that is continued, before anything else
 
  private:
   struct Impl;

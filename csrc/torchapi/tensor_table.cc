@@ -71,6 +71,15 @@ ir::MetaId TensorTable::internMeta(ir::Trace& trace, const TensorInfo& info) {
   return id;
 }
 
+void TensorTable::adoptInfos(const std::vector<TensorInfo>& infos) {
+  KINTSUGI_CHECK(infos_.empty(), "metadata is adopted first");
+  infos_ = infos;
+  for (size_t id = 0; id < infos_.size(); ++id) {
+    infoIndex_.emplace(metaHash(infos_[id]) ^ reinterpret_cast<uintptr_t>(infos_[id].pyType),
+                       static_cast<ir::MetaId>(id));
+  }
+}
+
 uint32_t TensorTable::opName(ir::Trace& trace, const OpSchema& schema) {
   auto [it, inserted] = opNames_.try_emplace(&schema, ir::kNone);
   if (inserted) {

@@ -36,6 +36,8 @@ class TensorTable {
 
   ir::MetaId internMeta(ir::Trace& trace, const TensorInfo& info);
   std::vector<TensorInfo> takeInfos() { return std::move(infos_); }
+  // Goes on with the metadata of a trace that is continued: the same numbers. Nothing was interned before.
+  void adoptInfos(const std::vector<TensorInfo>& infos);
   uint32_t opName(ir::Trace& trace, const OpSchema& schema);
 
   // Of everything but the Python type.

@@ -27,7 +27,9 @@ class Stats:
     recompiles: int = 0
     """Recordings made because a guard of an earlier trace failed."""
     side_exits: int = 0
-    """Times a guard inside a running trace failed."""
+    """Times a guard inside a running trace failed and no side trace went on from there."""
+    side_traces: int = 0
+    """Side traces that are linked now."""
 
     @classmethod
     def from_core(cls, counters: Mapping[str, int]) -> Stats:

@@ -2,6 +2,7 @@
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/numbers.h"
+#include "capture/paused.h"
 
 namespace kintsugi::capture {
 
@@ -282,7 +283,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     Shadow s = ctx.shadows[ctx.positional];  // zip(..., strict=)
     ok = ok && kind == VirtualKind::kZip && ctx.total() == ctx.positional + 1 &&
          ctx.rec.pin(s, ctx.args[ctx.positional]);
-    start = 1;
+    start = ok ? PyObject_IsTrue(ctx.args[ctx.positional]) : 0;
   }
   for (size_t i = first; ok && i < count; ++i) {
     PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[i]), "__iter__");

@@ -1,6 +1,7 @@
 // Models: object, tuple.__new__, functools, itertools, typing and other small things.
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
+#include "capture/paused.h"
 
 namespace kintsugi::capture {
 

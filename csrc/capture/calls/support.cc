@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "capture/calls/model.h"
+#include "capture/paused.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {

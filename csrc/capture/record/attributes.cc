@@ -1,5 +1,6 @@
 // Record handlers: attribute access.
 #include "capture/attributes.h"
+#include "capture/paused.h"
 
 #include "capture/record/table.h"
 #include "pyapi/code.h"

@@ -7,6 +7,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
+#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"

@@ -4,6 +4,7 @@
 // raised has been guarded. One whose cause is not guarded (an operation on data, an opaque step) ends the
 // recording when it is caught.
 #include "capture/attributes.h"
+#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"

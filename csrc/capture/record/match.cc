@@ -1,5 +1,6 @@
 // Record handlers: structural pattern matching.
 #include "capture/attributes.h"
+#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"

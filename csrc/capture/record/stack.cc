@@ -1,4 +1,5 @@
 // Record handlers: loads, stores, cells, globals, and moves on the stack.
+#include "capture/paused.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 

@@ -10,6 +10,9 @@
 
 namespace kintsugi::capture {
 
+using RecordHandler = Flow (*)(Recorder&, ShadowFrame&, Activation&, const Instr&);
+// The table of record handlers by opcode; families register themselves (record/*.cc).
+RecordHandler recordHandler(uint8_t op);
 using RecordTable = std::array<RecordHandler, 256>;
 
 void registerStackRecords(RecordTable& table);

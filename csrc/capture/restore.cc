@@ -1,0 +1,339 @@
+#include "capture/restore.h"
+
+#include <cstring>
+
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+using ir::Operand;
+using ir::OperandKind;
+using ir::Recipe;
+using ir::RecipeKind;
+
+PyObject* Restorer::object(const Operand& operand) {
+  switch (operand.kind) {
+    case OperandKind::kNull:
+    case OperandKind::kNone:
+      return nullptr;
+    case OperandKind::kConst:
+      return start_.consts[operand.id].get();
+    case OperandKind::kValue:
+      return start_.values.at(operand.id).get();
+    case OperandKind::kSource:
+      return start_.sources.at(operand.id).get();
+    case OperandKind::kRecipe:
+      return start_.recipes.at(operand.id).get();
+    default:
+      KINTSUGI_UNREACHABLE("a snapshot with an operand of kind ", int(operand.kind));
+  }
+}
+
+Shadow Restorer::shadow(const Operand& operand) {
+  switch (operand.kind) {
+    case OperandKind::kNull:
+    case OperandKind::kNone:
+      return Shadow::null();
+    case OperandKind::kConst:
+      return Shadow::constant();
+    case OperandKind::kValue:
+      return value(operand);
+    case OperandKind::kSource:
+      return source(operand);
+    case OperandKind::kRecipe:
+      return recipe(operand.id);
+    default:
+      KINTSUGI_UNREACHABLE("a snapshot with an operand of kind ", int(operand.kind));
+  }
+}
+
+// Where the failing guard block was to resolve the result of its step, the side trace's own block does.
+Shadow Restorer::source(const Operand& operand) {
+  const guard::SourceNode& node = start_.document.sources.nodes[operand.id];
+  if (node.block < rec_.rootBlock_) return rec_.adoptSource(operand.id, object(operand));
+  KINTSUGI_CHECK(node.kind == guard::SourceKind::kValue, "$", operand.id, " is not resolved at the exit");
+  return rec_.readSource(node.kind, ir::kNone, nullptr, node.index, object(operand));
+}
+
+// A tensor or a number stays the value that it is; the object of an opaque step or one that was built is
+// reached through the value.
+Shadow Restorer::value(const Operand& operand) {
+  PyObject* real = object(operand);
+  if (start_.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
+    if (torchapi::isTensor(real)) rec_.ops().bind(real, operand.id, false);
+    return Shadow::value(operand.id);
+  }
+  return rec_.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, operand.id, real);
+}
+
+Shadow Restorer::recipe(ir::RecipeId id) {
+  auto [it, fresh] = made_.try_emplace(id, Shadow::null());
+  if (!fresh) return it->second;
+  const Recipe& from = start_.document.trace.recipes[id];
+  PyObject* real = start_.recipes.at(id).get();
+  Shadow made = rec_.newVirtual(kindOf(from, real), real);
+  made_[id] = made;
+  fill(made, from, real);
+  return made;
+}
+
+VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
+  switch (recipe.kind) {
+    case RecipeKind::kTuple:
+    case RecipeKind::kNamedTuple:
+      return VirtualKind::kTuple;
+    case RecipeKind::kList:
+      return VirtualKind::kList;
+    case RecipeKind::kDict:
+      return VirtualKind::kDict;
+    case RecipeKind::kSet:
+    case RecipeKind::kFrozenSet:
+      return VirtualKind::kSet;
+    case RecipeKind::kSlice:
+      return VirtualKind::kSlice;
+    case RecipeKind::kInstance:
+    case RecipeKind::kDictInstance:
+      return VirtualKind::kInstance;
+    case RecipeKind::kCell:
+      return VirtualKind::kCell;
+    case RecipeKind::kFunction:
+      return VirtualKind::kFunction;
+    case RecipeKind::kMethod:
+      return VirtualKind::kMethod;
+    case RecipeKind::kSequenceIterator:
+    case RecipeKind::kIterator:
+      return VirtualKind::kIterator;
+    case RecipeKind::kCall:
+      break;
+  }
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyEnum_Type) return VirtualKind::kEnumerate;
+  if (type == &PyZip_Type) return VirtualKind::kZip;
+  if (type == &PyMap_Type) return VirtualKind::kMap;
+  if (type == &PySuper_Type) return VirtualKind::kSuper;
+  if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type ||
+      std::strncmp(type->tp_name, "odict_", 6) == 0) {
+    return VirtualKind::kDictView;
+  }
+  if (PyExceptionInstance_Check(object)) return VirtualKind::kException;
+  return VirtualKind::kOpaque;
+}
+
+void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
+  switch (rec_.virtualOf(made).kind) {
+    case VirtualKind::kTuple:
+    case VirtualKind::kList:
+    case VirtualKind::kSlice:
+    case VirtualKind::kCell:
+      return fillParts(made, recipe, 0, false);
+    case VirtualKind::kMethod:
+      return fillParts(made, recipe, 0, true);
+    case VirtualKind::kDict:
+      return fillPairs(made, recipe, 0, recipe.parts.size(), false);
+    case VirtualKind::kInstance: {
+      size_t first = 0;
+      if (recipe.kind == RecipeKind::kDictInstance) {
+        first = 1 + 2 * static_cast<size_t>(recipe.parts[0].i);
+        fillPairs(made, recipe, 1, first, false);
+      }
+      return fillPairs(made, recipe, first, recipe.parts.size(), true);
+    }
+    case VirtualKind::kFunction:
+      return fillFunction(made, recipe);
+    case VirtualKind::kIterator: {
+      const bool sequence = recipe.kind == RecipeKind::kSequenceIterator;
+      rec_.virtualOf(made).index = recipe.parts[1].i;
+      const Operand& container = recipe.parts[sequence ? 0 : 2];
+      Shadow shadow = this->shadow(container);
+      Virtual& v = rec_.virtualOf(made);
+      v.parts = {shadow};
+      v.partObjects.push_back(pyapi::newRef(this->object(container)));
+      return;
+    }
+    case VirtualKind::kEnumerate: {
+      Recipe inner = recipe;
+      rec_.virtualOf(made).index = inner.parts.back().i;
+      inner.parts.pop_back();
+      return fillParts(made, inner, 1, true);
+    }
+    case VirtualKind::kDictView: {
+      const char* name = Py_TYPE(object)->tp_name;
+      rec_.virtualOf(made).index = std::strstr(name, "keys") ? 0 : std::strstr(name, "values") ? 1 : 2;
+      return fillParts(made, recipe, 1, true);
+    }
+    case VirtualKind::kZip: {  // a strict one is made by a callable of its own (snapshot.cc)
+      PyObject* callable = this->object(recipe.parts[0]);
+      rec_.virtualOf(made).index = callable != reinterpret_cast<PyObject*>(&PyZip_Type);
+      return fillParts(made, recipe, 1, true);
+    }
+    case VirtualKind::kSet:
+      return;
+    default:
+      return fillParts(made, recipe, 1, true);
+  }
+}
+
+void Restorer::fillParts(Shadow made, const Recipe& recipe, size_t first, bool withObjects) {
+  for (size_t i = first; i < recipe.parts.size(); ++i) {
+    Shadow part = shadow(recipe.parts[i]);
+    Virtual& v = rec_.virtualOf(made);  // shadow() may have made more of them
+    v.parts.push_back(part);
+    if (withObjects) v.partObjects.push_back(pyapi::newRef(object(recipe.parts[i])));
+  }
+}
+
+void Restorer::fillPairs(Shadow made, const Recipe& recipe, size_t first, size_t end, bool attributes) {
+  for (size_t i = first; i + 1 < end; i += 2) {
+    Shadow part = shadow(recipe.parts[i + 1]);
+    Virtual& v = rec_.virtualOf(made);
+    PyObject* key = object(recipe.parts[i]);
+    attributes ? rec_.setAttrShadow(v, key, part) : rec_.setEntry(v, key, part);
+  }
+}
+
+// code, globals, name, qualname, defaults, kwdefaults, closure, annotations
+void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
+  for (size_t i = 4; i < 6; ++i) {
+    Shadow part = shadow(recipe.parts[i]);
+    Virtual& v = rec_.virtualOf(made);
+    v.parts.push_back(part);
+    v.partObjects.push_back(pyapi::newRef(object(recipe.parts[i])));
+  }
+  if (recipe.parts[6].kind == OperandKind::kRecipe) {
+    fillParts(made, start_.document.trace.recipes[recipe.parts[6].id], 0, false);
+  }
+}
+
+// --- the recorder's beginning in the middle of a trace
+
+namespace {
+
+// What the trace did after the guard does not happen: its guard blocks and what they read are left out. The
+// numbers stay.
+void cutDocument(guard::Document& document, uint32_t guard, guard::BlockId firstBlock, ir::ConstId none) {
+  document.trace.code.resize(guard);
+  std::erase_if(document.guards.guards, [&](const guard::Guard& g) { return g.block >= firstBlock; });
+  for (guard::SourceNode& node : document.sources.nodes) {
+    if (node.block >= firstBlock) {
+      node = {guard::SourceKind::kPinned, ir::kNone, none, 0, 0};
+    }
+  }
+}
+
+}  // namespace
+
+Recorder::Recorder(const RecorderOptions& options, const SideStart& start) {
+  options_ = options;
+  document_ = start.document;
+  for (const pyapi::Ref<>& object : start.consts) {
+    constIds_.try_emplace(object.get(), static_cast<ir::ConstId>(consts_.size()));
+    consts_.push_back(object.clone());
+  }
+  guard::BlockId firstBlock = 1;
+  for (uint32_t i = 0; i < start.guard; ++i) {
+    if (document_.trace.code[i].op == ir::Op::kGuardBlock) ++firstBlock;
+  }
+  cutDocument(document_, start.guard, firstBlock, constId(Py_None));
+  entryState_ = start.globalStates.front();
+  globalStates_.assign(start.globalStates.begin() + 1, start.globalStates.end());
+  sourceHashes_ = start.sourceHashes;
+  sourceObjects_.resize(sourceHashes_.size(), nullptr);
+  sourceShadows_.resize(sourceHashes_.size(), Shadow::null());
+  ops_.adoptInfos(start.tensorInfos);
+  rootBlock_ = block_ = firstBlock;
+  stale();
+  blockPending_ = true;
+  beginWithGuard(start);
+  restoreFrames(start);
+}
+
+// The first instruction of a side trace's own: the guard that tells it from its parent and its siblings.
+void Recorder::beginWithGuard(const SideStart& start) {
+  using ir::Op;
+  const ir::Instruction& failed = start.document.trace.code[start.guard];
+  const Operand value = start.document.trace.operandsOf(failed)[0];
+  switch (failed.op) {
+    case Op::kGuardTrue:
+    case Op::kGuardFalse:
+      emit(failed.op == Op::kGuardTrue ? Op::kGuardFalse : Op::kGuardTrue, {value}, {}, start.state);
+      break;
+    case Op::kGuardValue:
+      KINTSUGI_CHECK(start.seen.kind != OperandKind::kNone, "an exit without a number");
+      emit(Op::kGuardValue, {value, start.seen}, {}, start.state);
+      pinnedScalars_.insert(value.id);
+      break;
+    case Op::kGuardMeta: {
+      KINTSUGI_CHECK(start.seenMeta != nullptr, "an exit without metadata");
+      ir::MetaId meta = ops_.internMeta(document_.trace, *start.seenMeta);
+      emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);
+      break;
+    }
+    default:
+      KINTSUGI_CHECK(failed.op == Op::kGuardBlock, "an exit at ", int(failed.op));
+  }
+}
+
+void Recorder::restoreFrames(const SideStart& start) {
+  Restorer restore(*this, start);
+  const ir::Trace& trace = start.document.trace;
+  std::vector<ir::StateId> chain;
+  for (ir::StateId id = start.state; id != ir::kNone; id = trace.states[id].parent) chain.push_back(id);
+  restored_.resize(chain.size());
+  ShadowFrame* caller = nullptr;
+  for (size_t i = chain.size(); i-- > 0;) {
+    const ir::FrameState& state = trace.states[chain[i]];
+    auto frame = std::make_unique<ShadowFrame>();
+    frame->code = reinterpret_cast<PyCodeObject*>(start.consts[state.code].get());
+    frame->caller = caller;
+    frame->function = pyapi::newRef(restore.object(state.function));
+    frame->functionShadow = restore.shadow(state.function);
+    for (const Operand& o : trace.localsOf(state)) frame->locals.push_back(restore.shadow(o));
+    for (const Operand& o : trace.stackOf(state)) frame->stack.push_back(restore.shadow(o));
+    RestoredFrame& entry = restored_[i];
+    entry.frame = frame.get();
+    entry.action = state.action;
+    entry.replacement = restore.shadow(state.replacement);
+    entry.waiting.next = state.pc;
+    if (caller != nullptr) {
+      RestoredFrame& outer = restored_[i + 1];
+      frame->site.instr = &outer.waiting;
+      frame->site.action = outer.action;
+      frame->site.replacement = outer.replacement;
+      if (outer.action == ir::ReturnAction::kReplace) {
+        frame->site.replacementObject = pyapi::newRef(restore.object(trace.states[chain[i + 1]].replacement));
+      }
+    }
+    caller = frame.get();
+    frames_.push_back(std::move(frame));
+  }
+}
+
+Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
+  sourceObjects_[id] = object;
+  kept_.push_back(pyapi::newRef(object));
+  sourceIds_.try_emplace(object, id);
+  return Shadow::source(id);
+}
+
+void Recorder::frameOpened(size_t index, _PyInterpreterFrame* frame) {
+  RestoredFrame& entry = restored_[index];
+  entry.waitingAct.frame = frame;
+  entry.frame->act = &entry.waitingAct;
+}
+
+// A frame of the snapshot goes on: after an inner one has returned, with its result on the stack.
+bool Recorder::resumeRestored(Activation& act, bool throwing) {
+  RestoredFrame& entry = restored_[*resuming_];
+  const bool innermost = *resuming_ == 0;
+  resuming_.reset();
+  ShadowFrame* frame = entry.frame;
+  frame->act = &act;
+  act.observerData = frame;
+  current_ = frame;
+  if (innermost || throwing) return true;
+  if (entry.action == ir::ReturnAction::kPush) frame->push(returned_);
+  if (entry.action == ir::ReturnAction::kReplace) frame->push(entry.replacement);
+  return true;
+}
+
+}  // namespace kintsugi::capture

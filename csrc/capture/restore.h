@@ -1,0 +1,42 @@
+// Inside capture only: turns a snapshot back into shadow frames and virtual objects; the inverse of
+// snapshot.cc.
+//
+// Each operand of the snapshot has become one real object; what the recorder knew of it follows from the kind
+// of the operand: a constant, a source, a value, or a recipe, which becomes a virtual object again. A recipe
+// is one virtual object in all frames.
+//
+// Ownership: borrows the recorder and the start; lives during the recorder's construction. GIL held.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+
+#include "capture/recorder.h"
+#include "capture/side_start.h"
+
+namespace kintsugi::capture {
+
+class Restorer {
+ public:
+  Restorer(Recorder& rec, const SideStart& start) : rec_(rec), start_(start) {}
+
+  Shadow shadow(const ir::Operand& operand);
+  // The real object of an operand; null for an empty slot. Borrowed.
+  PyObject* object(const ir::Operand& operand);
+
+ private:
+  Shadow value(const ir::Operand& operand);
+  Shadow source(const ir::Operand& operand);
+  Shadow recipe(ir::RecipeId id);
+  VirtualKind kindOf(const ir::Recipe& recipe, PyObject* object) const;
+  void fill(Shadow made, const ir::Recipe& recipe, PyObject* object);
+  void fillParts(Shadow made, const ir::Recipe& recipe, size_t first, bool withObjects);
+  void fillPairs(Shadow made, const ir::Recipe& recipe, size_t first, size_t end, bool attributes);
+  void fillFunction(Shadow made, const ir::Recipe& recipe);
+
+  Recorder& rec_;
+  const SideStart& start_;
+  std::unordered_map<ir::RecipeId, Shadow> made_;
+};
+
+}  // namespace kintsugi::capture

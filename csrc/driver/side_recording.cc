@@ -1,0 +1,121 @@
+// CompiledFunction: which exits are recorded, and the linking of side traces.
+//
+// Policy: the first exit at a guard is recorded; after n recordings at the same guard, 2^n more exits have to
+// be seen there, so that a number that is always new costs little. A guard keeps a few side traces and a
+// callable keeps `sideTraceLimit`; past that, the one that was used least recently goes. No value ever
+// condemns a call to run unrecorded for good.
+#include "capture/side_start.h"
+#include "diag/log.h"
+#include "driver/compiled_function.h"
+#include "driver/interpret_all.h"
+#include "driver/recording.h"
+#include "pyapi/frame.h"
+#include "support/check.h"
+
+namespace kintsugi::driver {
+
+namespace log = diag::log;
+
+namespace {
+
+constexpr uint32_t kMostFailures = 3;
+constexpr size_t kSidesPerGuard = 8;
+constexpr uint32_t kMostBackoff = 10;  // 2^n exits
+
+bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
+  const runtime::Recording& recording = context.trace->recording();
+  const ir::Trace& trace = recording.document.trace;
+  for (ir::StateId id = context.state; id != ir::kNone; id = trace.states[id].parent) {
+    if (recording.consts[trace.states[id].code].get() == code) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
+  runtime::ExitSite& site = trace.sides().at(guard);
+  ++site.taken;
+  if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.taken < site.nextRecording) {
+    return false;
+  }
+  return !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
+         !cache_.isRecording() && torchapi::GlobalState::current().recordable();
+}
+
+PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) {
+  runtime::RecordingScope scope(cache_);
+  if (!scope) return runtime::runFrames(std::move(images), false);
+  const runtime::Recording& parent = context.trace->recording();
+  capture::SideStart start{.document = parent.document,
+                           .consts = parent.consts,
+                           .tensorInfos = parent.tensorInfos,
+                           .globalStates = parent.globalStates,
+                           .sourceHashes = parent.sourceHashes,
+                           .guard = context.guard,
+                           .state = context.state,
+                           .seen = context.seen,
+                           .seenMeta = context.seenMeta ? &*context.seenMeta : nullptr,
+                           .values = context.values,
+                           .sources = context.sources,
+                           .recipes = context.recipes};
+  RecordedCall recorded = recordSide(recorderOptions(), start, std::move(images));
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  runtime::ExitSite& site = context.trace->sides().at(context.guard);
+  if (recorded.capture->failure) {
+    const bool raised = recorded.result == nullptr && recorded.capture->failure->code == diag::Code::KTG0111;
+    PyObject* code = recorded.capture->failedIn;
+    if (!raised) {
+      ++site.failures;
+      noteFailure(*recorded.capture->failure, isInSnapshot(context, code) ? nullptr : code);
+    }
+  } else if (recorded.result != nullptr) {
+    linkSide(context, *recorded.capture);
+  }
+  recorded.capture.reset();
+  PyErr_Restore(type, value, traceback);
+  return recorded.result;
+}
+
+void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureResult& capture) {
+  const runtime::Recording& parent = context.trace->recording();
+  const uint32_t firstBlock = capture.firstBlock;
+  runtime::Recording recording = takeRecording(capture);
+  recording.start = context.guard;
+  recording.firstBlock = firstBlock;
+  recording.argCount = parent.argCount;
+  recording.kwNames = parent.kwNames.clone();
+  try {
+    auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
+    logTrace(*trace, "side trace of instruction " + std::to_string(context.guard));
+    runtime::ExitSite& site = context.trace->sides().at(context.guard);
+    ++site.recordings;
+    site.nextRecording = site.taken + (uint64_t{1} << std::min(site.recordings, kMostBackoff));
+    auto gone = context.trace->sides().link(context.guard, std::move(trace), kSidesPerGuard);
+    trimSides(*context.trace);
+  } catch (const InternalError& error) {
+    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
+    ++context.trace->sides().at(context.guard).failures;
+  }
+}
+
+// Keeps the number of side traces within the limit; `keep` has just got a new one.
+void CompiledFunction::trimSides(const runtime::CompiledTrace& keep) {
+  std::vector<std::shared_ptr<runtime::CompiledTrace>> gone;
+  auto traces = cache_.traces();
+  auto count = [&traces] {
+    size_t total = 0;
+    for (auto& trace : traces) total += trace->sides().count();
+    return total;
+  };
+  while (count() > settings().sideTraceLimit) {
+    runtime::CompiledTrace* owner = nullptr;
+    uint64_t oldest = ~uint64_t{0};
+    for (auto& trace : traces) runtime::findOldestLeaf(*trace, keep, owner, oldest);
+    if (owner == nullptr) break;
+    gone.push_back(owner->sides().unlink(oldest));
+  }
+}
+
+}  // namespace kintsugi::driver

@@ -1,0 +1,52 @@
+// What has to be known of an exit in order to record a side trace from it: taken while the run is still
+// there.
+//
+// The frames hold real objects only; a recorder that goes on from them also needs to know which object each
+// value, source and recipe of the snapshot stands for, and what the guard saw.
+//
+// Ownership: owns references to all objects. Thread: the one whose run exits; GIL held. Invalidation: none.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/trace.h"
+#include "pyapi/ref.h"
+#include "runtime/frame_rebuild.h"
+#include "runtime/materialize.h"
+#include "torchapi/tensor_info.h"
+
+namespace kintsugi::runtime {
+
+class CompiledTrace;
+
+using ObjectTable = std::unordered_map<uint32_t, pyapi::Ref<>>;
+
+struct ExitContext {
+  std::shared_ptr<CompiledTrace> trace;
+  uint32_t guard = 0;  // index of the instruction that failed
+  ir::StateId state = ir::kNone;
+  ir::Operand seen;                              // guard.value: the number that was there
+  std::optional<torchapi::TensorInfo> seenMeta;  // guard.meta
+  ObjectTable values;
+  ObjectTable sources;
+  ObjectTable recipes;
+};
+
+// Decides about exits. The driver's part; called with the GIL, must not throw.
+class ExitHandler {
+ public:
+  virtual ~ExitHandler() = default;
+  // An exit at a guard that no side trace covers. True: collect an ExitContext and call run().
+  virtual bool wants(CompiledTrace& trace, uint32_t guard) = 0;
+  // Runs the frames to their end (recording or not), like runFrames().
+  virtual PyObject* run(ExitContext context, std::vector<FrameImage> images) = 0;
+};
+
+// Fills the tables with everything that the snapshot names, parts of recipes included. `make` has built the
+// frames. False: an object could not be made (a Python exception is pending).
+bool collectObjects(const RunView& run, Materializer& make, ir::StateId state, ExitContext& context);
+
+}  // namespace kintsugi::runtime

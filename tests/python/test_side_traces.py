@@ -1,0 +1,303 @@
+"""Side traces: exits are recorded and linked, and whatever path a call takes, it does what eager does.
+
+Each program runs over the same inputs again and again: results, output and state have to be eager's in every call,
+and when all paths have been seen, no guard leaves the compiled code any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import random
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import kintsugi
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {}
+COUNTS = {"n": 0}
+
+
+def program(function: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+@program
+def branch(x: torch.Tensor) -> Any:
+    y = x * 2
+    y = y + 1 if y.sum() > 0 else y - 1
+    return y.relu()
+
+
+@program
+def nested_calls(x: torch.Tensor) -> Any:
+    def inner(v: torch.Tensor, k: int) -> torch.Tensor:
+        if v.sum() > k:
+            return v * 2
+        return v - 1
+
+    a = inner(x, 0)
+    b = inner(a, 1)
+    return [inner(b, 2), a]
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            if x.mean() > 0:
+                x = x.relu()
+                self.count += 1
+            else:
+                print("negative", i)
+        return {"out": x, "count": self.count}
+
+
+MODULE = Counting()
+
+
+@program
+def module_state(x: torch.Tensor) -> Any:
+    MODULE.count = 0
+    with torch.no_grad():
+        result = MODULE(x)
+    return result["out"], result["count"], MODULE.count
+
+
+@program
+def loop_until(x: torch.Tensor) -> Any:
+    n = 0
+    y = x.abs()
+    while y.sum() > 1:
+        y = y * 0.5
+        n += 1
+    return y, n
+
+
+@program
+def exceptions(x: torch.Tensor) -> Any:
+    out = []
+    try:
+        with torch.no_grad():
+            for v in x:
+                if v.sum() < -2:
+                    raise ValueError("small")
+                out.append(v * 2)
+    except ValueError as e:
+        out.append(x.sum())
+        print("caught", e)
+    finally:
+        print("done", len(out))
+    return out
+
+
+@program
+def scalar_decides(x: torch.Tensor) -> Any:
+    k = int(x.abs().sum().item()) % 3
+    if k == 0:
+        return x + k
+    d = {"k": k, "x": x}
+    return d["x"] * d["k"]
+
+
+@program
+def random_number(x: torch.Tensor) -> Any:
+    t = random.randrange(3)
+    if t == 1:
+        return x + t
+    return x * t
+
+
+@program
+def closures(x: torch.Tensor) -> Any:
+    total: list[torch.Tensor] = []
+
+    def add(v: torch.Tensor) -> None:
+        nonlocal total
+        total = [*total, v]
+        if v.max() > 1:
+            total.append(v.min())
+
+    for i in range(2):
+        add(x + i)
+    return total
+
+
+class Pair:
+    def __init__(self, a: torch.Tensor) -> None:
+        self.a = a
+        if a.sum() > 0:
+            self.b = a + 1
+        else:
+            self.b = a - 1
+
+    @property
+    def c(self) -> torch.Tensor:
+        if self.b.mean() > 0.5:
+            return self.b * 2
+        return self.b
+
+
+@program
+def instances(x: torch.Tensor) -> Any:
+    p, q = Pair(x), Pair(-x)
+    return p.c + q.c, p, q
+
+
+@program
+def global_state(x: torch.Tensor) -> Any:
+    COUNTS["n"] = 0
+    with torch.enable_grad():
+        if x.sum() > 0:
+            COUNTS["n"] += 1
+            y = x.detach().requires_grad_()
+        else:
+            y = x
+        z = y * 2
+    return z.requires_grad, COUNTS["n"], torch.is_grad_enabled()
+
+
+@program
+def iterators(x: torch.Tensor) -> Any:
+    seen = []
+    for (i, v), (name, w) in zip(enumerate(x, 1), {"a": 1, "b": 2}.items(), strict=False):
+        seen.append((i, name))
+        if v.sum() > 0:
+            seen.append(v.sum() * w)
+    for v, w in zip(reversed([x, x + 1]), (1, 2), strict=True):
+        if v.sum() > 0:
+            seen.append(v.sum() * w)
+    return seen
+
+
+@program
+def written_in_place(x: torch.Tensor) -> Any:
+    y = x.clone()
+    view = y[0]
+    if x.sum() > 0:
+        view.add_(1)
+    else:
+        y.mul_(2)
+    return y, view
+
+
+def run(function: Callable[..., Any], x: torch.Tensor, seed: int) -> tuple[Any, str]:
+    random.seed(seed)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        result = function(x.clone())
+    return describe(result), out.getvalue()
+
+
+def describe(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return ("tensor", value.dtype, value.stride(), value.requires_grad, value.tolist())
+    if isinstance(value, (list, tuple)):
+        return (type(value), [describe(v) for v in value])
+    if isinstance(value, dict):
+        return {k: describe(v) for k, v in value.items()}
+    if hasattr(value, "__dict__"):
+        return (type(value), describe(vars(value)))
+    return value
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_path(name: str) -> None:
+    function = PROGRAMS[name]
+    compiled = kintsugi.compile(function)
+    torch.manual_seed(0)
+    inputs = [torch.randn(4, 4) for _ in range(12)]
+    exits = []
+    for _ in range(10):
+        for seed, x in enumerate(inputs):
+            assert run(compiled, x, seed) == run(function, x, seed), f"input {seed}"
+        exits.append(compiled.stats().side_exits)
+    stats = compiled.stats()
+    assert stats.trace_count == 1, stats
+    assert exits[-1] == exits[-2], (exits, stats)
+
+
+def test_a_value_that_is_always_new_costs_few_recordings() -> None:
+    def f(x: torch.Tensor) -> Any:
+        return x * x.sum().item() if int(x.sum().item()) % 1000 != 7 else x
+
+    compiled = kintsugi.compile(f)
+    for i in range(100):
+        x = torch.full((2,), float(i))
+        assert torch.equal(compiled(x), f(x))
+    assert compiled.stats().side_traces <= 8
+
+
+def test_exit_in_a_callers_loop_reraises() -> None:
+    def check(v: torch.Tensor) -> torch.Tensor:
+        if v.sum() < 0:
+            raise RuntimeError(f"negative {v.shape[0]}")
+        return v
+
+    def f(x: torch.Tensor) -> Any:
+        return sum(check(v) for v in (x, x + 1)) if x.dim() == 1 else [check(v) for v in x]
+
+    compiled = kintsugi.compile(f)
+    good, bad = torch.ones(3), -torch.ones(3)
+    for _ in range(3):
+        assert torch.equal(compiled(good), f(good))
+        with pytest.raises(RuntimeError, match="negative 3"):
+            compiled(bad)
+
+
+def test_threads_take_different_paths() -> None:
+    function = PROGRAMS["nested_calls"]
+    compiled = kintsugi.compile(function)
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for i in range(60):
+            x = torch.randn(4, 4, generator=generator)
+            if describe(compiled(x)) != describe(function(x)):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_reset_frees_side_traces() -> None:
+    class Held:
+        pass
+
+    held = Held()
+    names = {"a": held}
+
+    def f(x: torch.Tensor) -> Any:
+        if x.sum() > 0:
+            return x + 1
+        return x - len(names)
+
+    compiled = kintsugi.compile(f)
+    compiled(torch.ones(2))
+    compiled(-torch.ones(2))
+    assert compiled.stats().side_traces == 1
+    compiled.reset()
+    assert compiled.stats().side_traces == 0
+    ref = weakref.ref(held)
+    del held
+    names.clear()
+    gc.collect()
+    assert ref() is None
