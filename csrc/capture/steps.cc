@@ -1,4 +1,6 @@
 // Recorder: writing instructions: in-line guards, opaque and modelled calls, torch operations.
+#include <string_view>
+
 #include "capture/paused.h"
 #include "capture/recorder.h"
 #include "support/check.h"
@@ -208,6 +210,33 @@ void Recorder::forgetEscaped(CallContext& ctx) {
   overlays_.clear();
 }
 
+namespace {
+
+bool isFullSlice(PyObject* object) {
+  auto* slice = reinterpret_cast<PySliceObject*>(object);
+  return slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
+}
+
+// The bindings decide on sizes before the dispatcher is called: a slice in a tuple that takes all is left
+// out, an assigned tensor loses leading dimensions of size 1, contiguous() returns a tensor that is
+// contiguous.
+bool decidesOnSizes(const CallContext& ctx) {
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(ctx.callable, "__name__"));
+  PyErr_Clear();
+  if (!name || !PyUnicode_Check(name.get()) || ctx.positional == 0) return false;
+  std::string_view text = PyUnicode_AsUTF8(name.get());
+  if (text == "contiguous" || text == "setitem" || text == "__setitem__") return true;
+  if ((text != "getitem" && text != "__getitem__") || ctx.positional < 2) return false;
+  PyObject* key = ctx.args[1];
+  for (Py_ssize_t i = 0; PyTuple_Check(key) && i < PyTuple_GET_SIZE(key); ++i) {
+    PyObject* part = PyTuple_GET_ITEM(key, i);
+    if (PySlice_Check(part) && !isFullSlice(part)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -218,7 +247,12 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   Shadow callable = ctx.callableShadow;
   if (callable.isSource() && !pin(callable, ctx.callable)) return execute(ctx.act, ctx.instr);
   constNumbers_ = ctx.metaPure;
-  for (size_t i = 0; ctx.metaPure && i < ctx.total(); ++i) {
+  bool dynamic = false;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    dynamic = dynamic || (torchapi::isTensor(ctx.args[i]) && !ops_.metaIsStatic(pinned[i].id));
+  }
+  const bool pinSizes = dynamic && (ctx.metaPure || decidesOnSizes(ctx));
+  for (size_t i = 0; pinSizes && i < ctx.total(); ++i) {
     if (torchapi::isTensor(ctx.args[i]) && !pinMeta(pinned[i], ctx.args[i]))
       return execute(ctx.act, ctx.instr);
   }
@@ -244,6 +278,8 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     drained = ops_.drain(document_.trace, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       auto shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
+      // Python code may have decided on sizes that no guard covers.
+      if (drained.dynamic && PyFunction_Check(ctx.callable)) shadow = std::nullopt;
       if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue()) shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;

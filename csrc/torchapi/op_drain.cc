@@ -457,6 +457,7 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
     bindResult(log_.values[k], next, isStatic);
   }
   ++result_.count;
+  result_.dynamic = result_.dynamic || !isStatic;
   result_.mutated = result_.mutated || schema.mutates;
   if (entry.belowAutograd) {
     appendRequiresGrad(entry);

@@ -202,6 +202,29 @@ bool torchArguments(Recorder& rec, Call& call) {
   return true;
 }
 
+// Is the metadata of all tensors in it guarded? Python code looks at sizes.
+bool staticMetadata(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (torchapi::isTensor(object)) {
+    if (shadow.isValue()) return rec.ops().metaIsStatic(shadow.id);
+    return !rec.comesFromStep(shadow);
+  }
+  if (!PyTuple_Check(object) && !PyList_Check(object)) return true;
+  const bool known =
+      shadow.isVirtual() && rec.virtualOf(shadow).parts.size() == static_cast<size_t>(Py_SIZE(object));
+  for (Py_ssize_t i = 0; known && i < Py_SIZE(object); ++i) {
+    PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+    if (!staticMetadata(rec, rec.virtualOf(shadow).parts[i], item)) return false;
+  }
+  return known || !rec.comesFromStep(shadow);
+}
+
+bool staticArguments(Recorder& rec, Call& call) {
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    if (!staticMetadata(rec, call.shadows[i], call.args[i])) return false;
+  }
+  return true;
+}
+
 PendingFrame pendingFor(Call& call) {
   PendingFrame pending;
   pending.code = PyFunction_GET_CODE(call.callable);
@@ -226,7 +249,9 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return opaque(call, ctx, diag::Code::KTG0102, result);
   if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
   if (!call.shadow.isVirtual()) rec.pinFunction(call.callable);
-  if (isTorchFunctional(call.callable) && torchArguments(rec, call)) return rec.torchStep(ctx, result);
+  if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {
+    return rec.torchStep(ctx, result);
+  }
   PendingFrame pending = pendingFor(call);
   bool generator = (code->co_flags & CO_GENERATOR) != 0;
   if (!generator) pending.site = rec.callSite(ctx.instr, ctx.popped);
