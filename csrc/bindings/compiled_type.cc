@@ -108,6 +108,15 @@ nb::dict diagnosticDict(const diag::Diagnostic& d) {
   row["file"] = nb::str(d.location.file.c_str());
   row["line"] = d.location.line;
   row["function"] = nb::str(d.location.function.c_str());
+  nb::list stack;
+  for (const diag::SourceLoc& place : d.stack) {
+    nb::dict frame;
+    frame["file"] = nb::str(place.file.c_str());
+    frame["line"] = place.line;
+    frame["function"] = nb::str(place.function.c_str());
+    stack.append(frame);
+  }
+  row["stack"] = stack;
   return row;
 }
 
@@ -184,7 +193,7 @@ PyObject* forceExit(PyObject* self, PyObject* args) {
 }
 
 PyObject* getFn(PyObject* self, void*) { return Py_NewRef(implOf(self).fn()); }
-PyObject* getDisabled(PyObject*, void*) { Py_RETURN_FALSE; }
+PyObject* getDisabled(PyObject* self, void*) { return PyBool_FromLong(implOf(self).disabled()); }
 
 PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS, "Counters, as a dict."},

@@ -59,7 +59,17 @@ void setConfig(const std::string& name, nb::object value) {
   if (name == "recompile_limit" || name == "cache_size_limit") s.recompileLimit = nb::cast<size_t>(value);
   if (name == "trace_length_limit") s.traceLengthLimit = nb::cast<size_t>(value);
   if (name == "report_compiling") s.reportCompiling = nb::cast<bool>(value);
+  if (name == "error_on_graph_break") s.errorOnGraphBreak = nb::cast<bool>(value);
   if (name == "suppress_errors") s.suppressErrors = nb::cast<bool>(value);
+}
+
+// fn(*args, **kwargs) with all compiled callables in eager mode on this thread.
+nb::object callDisabled(nb::args args, nb::kwargs kwargs) {
+  driver::DisabledScope scope;
+  nb::tuple rest = nb::steal<nb::tuple>(PyTuple_GetSlice(args.ptr(), 1, PyTuple_GET_SIZE(args.ptr())));
+  PyObject* result = PyObject_Call(PyTuple_GET_ITEM(args.ptr(), 0), rest.ptr(), kwargs.ptr());
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
 }
 
 nb::list codes() {
@@ -91,6 +101,8 @@ NB_MODULE(_C, m) {
   m.def("set_log_sink", &setLogSink, nb::arg("sink").none());
   m.def("set_log_channels", &setLogChannels);
   m.def("codes", &codes);
+  m.def("set_error_on_graph_break", &driver::setErrorOnGraphBreak, nb::arg("value"));
+  m.def("_call_disabled", &callDisabled);
   m.def("is_recording", &driver::isRecording);
   // Replay is ready when a call returns: there is no work in the background to wait for.
   m.def(

@@ -20,12 +20,15 @@ struct RecorderOptions {
   size_t maxInstructions = 200000;
   bool reportCompiling = true;
   const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers that vary
+  bool fullgraph = false;                                        // a break is an error
+  bool (*errorOnBreak)() = nullptr;                              // asked at a break: is it one now?
   const std::unordered_set<PyObject*>* opaqueCodes = nullptr;    // code objects to be called, not looked into
 };
 
 // What a recording came to.
 struct CaptureResult {
   std::optional<diag::Diagnostic> failure;
+  std::optional<diag::Diagnostic> refused;  // a break that was raised as an error in the middle of the call
   PyObject* failedIn =
       nullptr;  // the code object to be made an opaque step next time; null: the entry itself
   guard::Document document;

@@ -289,7 +289,9 @@ bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
     }
     operands.push_back(operand);
   }
-  emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}}, stateBefore());
+  size_t at = emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}}, stateBefore());
+  // It stores what it is given and calls nothing.
+  document_.trace.code[at].deferrable = PyList_CheckExact(object) && std::string_view(method) == "append";
   return live_;
 }
 

@@ -64,6 +64,20 @@ bool Recorder::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* 
   return true;
 }
 
+namespace {
+
+// A store that runs no code of others and that no tensor operation can notice.
+bool isDeferrableStore(PyObject* target, PyObject* name) {
+  if (name == nullptr) return PyDict_CheckExact(target) || PyList_CheckExact(target);
+  PyTypeObject* type = Py_TYPE(target);
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  return !torchapi::isTensor(target) && !PyModule_Check(target) && !PyType_Check(target) &&
+         type->tp_setattro == PyObject_GenericSetAttr &&
+         (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr);
+}
+
+}  // namespace
+
 // An effect on something outside the trace: what it stores escapes.
 bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts, PyObject* name) {
   std::vector<Operand> operands;
@@ -79,7 +93,8 @@ bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>
     operands.push_back(operand);
     if (i == 0 && name != nullptr) operands.push_back(document_.trace.stringOperand(PyUnicode_AsUTF8(name)));
   }
-  emit(op, operands, {}, stateBefore());
+  size_t at = emit(op, operands, {}, stateBefore());
+  document_.trace.code[at].deferrable = op == Op::kSetCell || isDeferrableStore(parts[0].second, name);
   return live_;
 }
 

@@ -170,7 +170,9 @@ PyObject* interpretFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, bool
       observer = nullptr;
     }
     act.observed = observer != nullptr;
-    flow = throwing ? Flow::kRaise : Flow::kNext;
+    // An observer that does not want the frame may also refuse that it runs at all.
+    const bool refused = observer == nullptr && !throwing && PyErr_Occurred() != nullptr;
+    flow = throwing || refused ? Flow::kRaise : Flow::kNext;
     flow = observer != nullptr ? run<true>(running, observer, flow) : run<false>(running, nullptr, flow);
     pyapi::setStackPointer(frame, act.sp);
     if (observer != nullptr) {

@@ -1,6 +1,8 @@
 // Recorder: frames and instructions. The rest is in sources.cc, virtuals.cc, snapshot.cc and steps.cc.
 #include "capture/recorder.h"
 
+#include "capture/breaks.h"
+
 #include <cstring>
 
 #include "capture/record/table.h"
@@ -36,28 +38,17 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject*
 
 Recorder::~Recorder() = default;
 
-diag::SourceLoc Recorder::here() const {
-  diag::SourceLoc loc;
-  if (current_ == nullptr) return loc;
-  loc.file = PyUnicode_AsUTF8(current_->code->co_filename);
-  loc.function = PyUnicode_AsUTF8(current_->code->co_qualname);
-  loc.line = pyapi::lineAt(current_->code, instr_ ? instr_->index : 0);
-  return loc;
-}
-
 void Recorder::abort(diag::Code code, std::vector<std::string> args) {
   if (!live_) return;
   live_ = false;
-  aborted_ = diag::Diagnostic(code, std::move(args), here());
+  aborted_ = diagnosticAt(current_, code, std::move(args));
   abortedIn_ = current_ && current_->caller ? reinterpret_cast<PyObject*>(current_->code) : nullptr;
   ops_.discard();
-}
-
-void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {
-  breaks_.emplace_back(code, std::move(args), here());
+  if (code != diag::Code::KTG0111) refuse(*aborted_);
 }
 
 Flow Recorder::execute(Activation& act, const Instr& instr) {
+  if (refusing_) return raiseRefused();
   executed_ = true;
   return act.execute(instr);
 }
@@ -83,7 +74,11 @@ bool isTorchFile(PyCodeObject* code) {
 }  // namespace
 
 bool Recorder::wants(_PyInterpreterFrame* frame) {
-  if (!live_ || paused_ > 0) return false;
+  if (!live_) return false;
+  if (paused_ > 0) {
+    calledBack_ = calledBack_ || !isFinalizer(pyapi::codeOf(frame));
+    return false;
+  }
   if (torchDepth_ > 0) {
     if (!isTorchFile(pyapi::codeOf(frame)) && !ops_.inOperator()) torchTainted_ = true;
     return false;
@@ -101,6 +96,7 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
     abort(diag::Code::KTG0000, {error.what()});
   }
   if (!accepted) abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::codeOf(act.frame)->co_qualname)});
+  if (refusing_) raiseRefused();  // before the frame runs
   return accepted && live_;
 }
 
@@ -291,6 +287,7 @@ bool Recorder::enterGeneratorFunction(_PyInterpreterFrame* raw) {
 
 Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
+  if (refusing_ && paused_ == 0) return raiseRefused();
   if (!live_ || frame == nullptr || paused_ > 0) return act.execute(instr);
   current_ = frame;
   instr_ = &instr;
@@ -423,11 +420,13 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
 
 std::unique_ptr<CaptureResult> Recorder::finish() {
   auto result = std::make_unique<CaptureResult>();
+  result->refused = std::move(refused_);
   if (live_ && !finished_) abort(diag::Code::KTG0111, {});
   if (live_) checkBlocks();
   if (!live_) {
     result->failure = std::move(aborted_);
     result->failedIn = abortedIn_;
+    result->breaks = std::move(breaks_);
     return result;
   }
   live_ = false;

@@ -7,9 +7,8 @@
 //  * guards and snapshots of an instruction are made before it has run; afterwards only results;
 //  * what a handler does not understand is an opaque step or ends the recording; it is never ignored.
 //
-// Ownership: made by the driver for one call. Thread: that call's; GIL held. Nothing here throws to the
-// interpreter. Example: Recorder rec(options, function, args, nargs, kwnames); ...call it under the hook...;
-// rec.finish(result).
+// Ownership: made by the driver for one call. Thread: that call's; GIL held. Nothing throws to the
+// interpreter.
 #pragma once
 
 #include <optional>
@@ -29,8 +28,7 @@ class Recorder final : public StepObserver, private RecorderState {
 
   Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args, size_t positional,
            PyObject* kwnames);
-  // Goes on after a side exit (restore.cc).
-  Recorder(const RecorderOptions& options, const SideStart& start);
+  Recorder(const RecorderOptions& options, const SideStart& start);  // goes on after a side exit (restore.cc)
   ~Recorder() override;
 
   bool enterFrame(Activation& act, bool throwing) override;
@@ -38,8 +36,7 @@ class Recorder final : public StepObserver, private RecorderState {
   void caught(Activation& act, int32_t depth, bool pushedLasti) override;
   void leaveFrame(Activation& act, Flow how) override;
 
-  // Should the hook show this frame to the recorder at all?
-  bool wants(_PyInterpreterFrame* frame);
+  bool wants(_PyInterpreterFrame* frame);  // should the hook show this frame to the recorder at all?
   // The frame of a generator function that was just called (the hook lets CPython make the object).
   bool enterGeneratorFunction(_PyInterpreterFrame* frame);
   // The snapshot's frames, innermost 0: `frame` is filled and waits; it is interpreted next.
@@ -201,9 +198,9 @@ class Recorder final : public StepObserver, private RecorderState {
   Shadow newInstance() const { return newInstance_; }
   void setReturned(Shadow shadow) { returned_ = shadow; }
   bool isOpaqueCode(PyObject* code) const;
-  void noteBreak(diag::Code code, std::vector<std::string> args);
-  diag::SourceLoc here() const;
-  void stale();  // after an opaque step
+  void noteBreak(diag::Code code, std::vector<std::string> args);  // before the step runs
+  bool isStrict() const;                                           // a break is an error here
+  void stale();                                                    // after an opaque step
 
   ir::Trace& trace() { return document_.trace; }
   torchapi::OpRecorder& ops() { return ops_; }
@@ -223,6 +220,9 @@ class Recorder final : public StepObserver, private RecorderState {
   std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);
   void checkBlocks();
   bool holdsMutable(Shadow shadow);
+  void refuse(const diag::Diagnostic& diagnostic);
+  Flow raiseRefused();
+  bool resultUnused() const;
   Shadow caughtException(PyObject* exception);
   bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);

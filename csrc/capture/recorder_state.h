@@ -94,6 +94,9 @@ struct RecorderState {
   bool blockPending_ = false;  // a guard block is to be written before the next instruction
   bool frameRaised_ = false;   // the frame that was expected last was left by an exception
   bool live_ = true;
+  bool calledBack_ = false;                  // Python code ran while recording was paused
+  bool refusing_ = false;                    // refused_ is to be raised before anything else runs
+  std::optional<diag::Diagnostic> refused_;  // the first break where breaks are errors
   bool executed_ = false;
   bool mutatedInStep_ = false;
   bool unsafeException_ = false;  // the pending exception depends on data that no guard covers

@@ -1,9 +1,11 @@
 // Recorder: writing instructions: in-line guards, opaque and modelled calls, torch operations.
 #include <string_view>
 
+#include "capture/breaks.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
 #include "support/check.h"
+#include "torchapi/op_effects.h"
 
 namespace kintsugi::capture {
 
@@ -95,6 +97,17 @@ std::string nameOf(PyObject* callable) {
   return PyUnicode_AsUTF8(name.get());
 }
 
+// How often the tensors among some arguments have been written to.
+std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
+  std::vector<uint64_t> versions;
+  for (PyObject* arg : args) {
+    uint64_t version = 0;
+    if (torchapi::isTensor(arg)) torchapi::tensorVersion(torchapi::tensorImplOf(arg), version);
+    versions.push_back(version);
+  }
+  return versions;
+}
+
 }  // namespace
 
 // Does a container made here hold others that can change? They must stay one object for everybody.
@@ -177,7 +190,9 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   std::vector<PyObject*> args(ctx.args, ctx.args + ctx.total());
   ctx.args = args.data();
   if (kind == CallKind::kOpaque && reason != nullptr) noteBreak(diag::Code::KTG0101, {nameOf(ctx.callable)});
+  const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
+  calledBack_ = false;
   {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
@@ -185,6 +200,14 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   if (flow == Flow::kRaise) {
     unsafeException_ = true;
     return flow;
+  }
+  if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
+    refuse(
+        diagnosticAt(current_, diag::Code::KTG0101, {nameOf(ctx.callable) + ", which writes to a tensor,"}));
+  }
+  if (calledBack_ && kind == CallKind::kOpaque && !PyFunction_Check(ctx.callable) && !breaks_.empty() &&
+      breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == nameOf(ctx.callable)) {
+    breaks_.back().code = diag::Code::KTG0102;
   }
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(1) : Py_None);
   if (kind == CallKind::kOpaque) forgetEscaped(ctx);

@@ -1,6 +1,9 @@
 #include "driver/compiled_function.h"
 
+#include "capture/breaks.h"
 #include "diag/log.h"
+#include "driver/const_texts.h"
+#include "driver/fx_segments.h"
 #include "driver/interpret_all.h"
 #include "driver/recording.h"
 #include "guard/document.h"
@@ -17,6 +20,9 @@ Settings& settings() {
 }
 
 namespace {
+
+thread_local int strictSwitch = -1;
+thread_local int disabledDepth = 0;
 
 // Room for the arguments with a bound self in front.
 class ArgumentBuffer {
@@ -53,6 +59,11 @@ bool alreadyThere(const std::vector<diag::Diagnostic>& list, const diag::Diagnos
 }
 
 }  // namespace
+
+bool errorOnGraphBreak() { return strictSwitch < 0 ? settings().errorOnGraphBreak : strictSwitch == 1; }
+int setErrorOnGraphBreak(int value) { return std::exchange(strictSwitch, value); }
+DisabledScope::DisabledScope() { ++disabledDepth; }
+DisabledScope::~DisabledScope() { --disabledDepth; }
 
 CompiledFunction::CompiledFunction(PyObject* fn, FunctionOptions options)
     : fn_(pyapi::newRef(fn)), options_(std::move(options)) {
@@ -91,7 +102,15 @@ PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject*
     ++nargs;
   }
   // Inside a recording the frames themselves are wanted.
-  if (eager_ || isRecording()) return callEager(args, nargs, kwnames);
+  if (eager_ || disabledDepth > 0 || isRecording()) {
+    const bool strict = options_.fullgraph || errorOnGraphBreak();
+    if (eager_ && strict && disabledDepth == 0 && !isRecording() && !breaks_.empty()) {
+      capture::raiseGraphBreak(breaks_.front(),
+                               options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
+      return nullptr;
+    }
+    return callEager(args, nargs, kwnames);
+  }
   {
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) {
@@ -109,6 +128,7 @@ PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject*
 }
 
 PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  if (pyapi::isTracing(PyThreadState_Get())) noteTracing();
   bool possible = !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
                   torchapi::GlobalState::current().recordable();
   if (!possible) return callEager(args, nargs, kwnames);
@@ -118,32 +138,51 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   RecordedCall recorded = record(recorderOptions(), function_.get(), args, nargs, kwnames);
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  if (recorded.capture->failure) {
+  if (recorded.capture->refused) {
+    addBreak(*recorded.capture->refused);
+  } else if (recorded.capture->failure) {
+    for (const diag::Diagnostic& d : recorded.capture->breaks) addBreak(d);
     if (recorded.result != nullptr || recorded.capture->failure->code != diag::Code::KTG0111) {
       noteFailure(*recorded.capture->failure, recorded.capture->failedIn);
     }
-  } else if (recorded.result != nullptr) {
-    install(*recorded.capture);
+  } else if (recorded.result != nullptr && !install(*recorded.capture, args)) {
+    Py_CLEAR(recorded.result);
+    PyErr_Fetch(&type, &value, &traceback);
   }
+  std::optional<diag::Diagnostic> refused = std::move(recorded.capture->refused);
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
-  if (options_.fullgraph && recorded.result != nullptr && !breaks_.empty()) {
-    Py_DECREF(recorded.result);
-    const diag::Diagnostic& first = breaks_.front();
-    PyErr_Format(PyExc_RuntimeError, "kintsugi: fullgraph=True, but %s\n  cure: %s", first.format().c_str(),
-                 first.cure().c_str());
-    return nullptr;
-  }
-  return recorded.result;
+  return insist(refused, recorded.result);
 }
 
 capture::RecorderOptions CompiledFunction::recorderOptions() const {
   capture::RecorderOptions options;
   options.maxInstructions = settings().traceLengthLimit;
   options.reportCompiling = settings().reportCompiling;
+  options.fullgraph = options_.fullgraph;
+  options.errorOnBreak = errorOnGraphBreak;
   options.dynamicSources = &dynamicSources_;
   options.opaqueCodes = &opaqueCodes_;
   return options;
+}
+
+// The program has swallowed the error that it got at a break: it gets it again, instead of its result.
+PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refused, PyObject* result) {
+  if (!refused || result == nullptr) return result;
+  Py_DECREF(result);
+  capture::raiseGraphBreak(*refused, options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
+  return nullptr;
+}
+
+// Frames of a traced or profiled program belong to its tracer.
+void CompiledFunction::noteTracing() {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function_.get()));
+  diag::SourceLoc place{PyUnicode_AsUTF8(code->co_filename), code->co_firstlineno,
+                        PyUnicode_AsUTF8(code->co_name)};
+  if (log::enabled(log::Channel::kGraphBreaks)) {
+    log::emit(log::Channel::kGraphBreaks,
+              diag::Diagnostic(diag::Code::KTG0105, {"sys.settrace or sys.setprofile"}, place).format());
+  }
 }
 
 // Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
@@ -178,6 +217,14 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
     recompiles_.push_back(std::move(report));
   }
   (void)kwnames;
+}
+
+void CompiledFunction::noteEviction(const runtime::CompiledTrace& old) {
+  if (!log::enabled(log::Channel::kRecompiles)) return;
+  const ir::Trace& trace = old.trace();
+  const diag::SourceLoc place{trace.file, trace.line, trace.function};
+  log::emit(log::Channel::kRecompiles,
+            diag::Diagnostic(diag::Code::KTG0202, {std::to_string(cache_.limit())}, place).format());
 }
 
 void CompiledFunction::addBreak(const diag::Diagnostic& diagnostic) {
@@ -234,16 +281,21 @@ void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::
   }
 }
 
-void CompiledFunction::install(capture::CaptureResult& capture) {
+// False: the backend's exception is pending.
+bool CompiledFunction::install(capture::CaptureResult& capture, PyObject* const* args) {
   runtime::Recording recording = takeRecording(capture);
   try {
+    describeConstants(recording, function_.get());
+    if (options_.backend) cutForBackend(recording.document, 0);
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
+    if (options_.backend && !attachBackend(*trace, options_.backend.get(), args)) return false;
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));
-    cache_.insert(std::move(trace));
+    for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
   } catch (const InternalError& error) {
     noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
   }
+  return true;
 }
 
 void CompiledFunction::reset() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -24,10 +25,24 @@ struct Settings {
   size_t traceLengthLimit = 200000;
   bool reportCompiling = true;
   bool suppressErrors = true;
+  bool errorOnGraphBreak = false;
   size_t sideTraceLimit = 64;  // of one callable; 0: exits are never recorded
   size_t failureLimit = 16;    // recordings of one callable that may fail before it is left to eager
 };
 Settings& settings();
+
+// Are breaks errors on this thread now? config.error_on_graph_break, unless the thread's own switch is set.
+bool errorOnGraphBreak();
+// The thread's switch: -1 not set, 0 off, 1 on. Returns what it was.
+int setErrorOnGraphBreak(int value);
+
+// While one lives, compiled callables run in eager mode on this thread.
+class DisabledScope {
+ public:
+  DisabledScope();
+  ~DisabledScope();
+  DisabledScope(const DisabledScope&) = delete;
+};
 
 struct FunctionOptions {
   bool fullgraph = false;
@@ -55,6 +70,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   runtime::TraceCache& cache() { return cache_; }
   const std::vector<diag::Diagnostic>& breaks() const { return breaks_; }
   const std::vector<Recompile>& recompiles() const { return recompiles_; }
+  // Calls run in eager mode, whatever they are given.
+  bool disabled() const { return eager_; }
   void reset();
   // For the cycle collector.
   int traverse(visitproc visit, void* arg);
@@ -63,9 +80,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* callEager(PyObject* const* args, size_t nargs, PyObject* kwnames);
   PyObject* recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames);
   capture::RecorderOptions recorderOptions() const;
+  PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
   runtime::Recording takeRecording(capture::CaptureResult& capture);
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
-  void install(capture::CaptureResult& capture);
+  bool install(capture::CaptureResult& capture, PyObject* const* args);
   // Side exits (side_recording.cc)
   bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
   PyObject* run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) override;
@@ -73,6 +91,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
   void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  void noteTracing();
+  void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(const diag::Diagnostic& diagnostic);
 
   pyapi::Ref<> fn_;        // as the user gave it

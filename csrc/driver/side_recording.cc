@@ -7,6 +7,8 @@
 #include "capture/side_start.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
+#include "driver/const_texts.h"
+#include "driver/fx_segments.h"
 #include "driver/interpret_all.h"
 #include "driver/recording.h"
 #include "pyapi/frame.h"
@@ -63,7 +65,10 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   runtime::ExitSite& site = context.trace->sides().at(context.guard);
-  if (recorded.capture->failure) {
+  if (recorded.capture->refused) {
+    addBreak(*recorded.capture->refused);
+  } else if (recorded.capture->failure) {
+    for (const diag::Diagnostic& d : recorded.capture->breaks) addBreak(d);
     const bool raised = recorded.result == nullptr && recorded.capture->failure->code == diag::Code::KTG0111;
     PyObject* code = recorded.capture->failedIn;
     if (!raised) {
@@ -73,9 +78,10 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   } else if (recorded.result != nullptr) {
     linkSide(context, *recorded.capture);
   }
+  const std::optional<diag::Diagnostic> refused = std::move(recorded.capture->refused);
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
-  return recorded.result;
+  return insist(refused, recorded.result);
 }
 
 void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureResult& capture) {
@@ -87,7 +93,13 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
   recording.argCount = parent.argCount;
   recording.kwNames = parent.kwNames.clone();
   try {
+    describeConstants(recording, function_.get());
+    if (options_.backend) cutForBackend(recording.document, recording.start);
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
+    if (options_.backend && !attachBackend(*trace, options_.backend.get(), nullptr)) {
+      PyErr_Clear();  // no memory for the descriptions of its segments
+      return;
+    }
     logTrace(*trace, "side trace of instruction " + std::to_string(context.guard));
     runtime::ExitSite& site = context.trace->sides().at(context.guard);
     ++site.recordings;

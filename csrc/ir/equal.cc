@@ -28,7 +28,8 @@ bool equalConsts(const Trace& a, const Trace& b) {
 }
 
 bool equalInstructions(const Trace& a, const Instruction& x, const Trace& b, const Instruction& y) {
-  if (x.op != y.op || x.resultCount != y.resultCount || x.snap != y.snap || x.kwCount != y.kwCount) {
+  if (x.op != y.op || x.resultCount != y.resultCount || x.snap != y.snap || x.kwCount != y.kwCount ||
+      x.deferrable != y.deferrable) {
     return false;
   }
   if (x.resultCount != 0 && x.firstResult != y.firstResult) {

@@ -238,6 +238,7 @@ class Reader {
     if (!cursor_.lineEndsHere() && cursor_.eatWord("kw")) {
       keywords(ins);
     }
+    ins.deferrable = !cursor_.lineEndsHere() && cursor_.eatWord("deferrable");
     types(ins, positions);
     if (!cursor_.lineEndsHere() && cursor_.eatWord("snap")) {
       ins.snap = cursor_.id('!');
@@ -252,7 +253,7 @@ class Reader {
     }
     Cursor ahead = cursor_;
     const std::string_view word = ahead.word();
-    return word == "snap" || word == "kw";
+    return word == "snap" || word == "kw" || word == "deferrable";
   }
 
   void results(Instruction& ins, std::vector<size_t>& positions) {

@@ -87,6 +87,7 @@ class Printer {
       out_ += " kw=";
       operand(Operand::make(OperandKind::kList, ins.kwNames, ins.kwCount), 0);
     }
+    out_ += ins.deferrable ? " deferrable" : "";
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const size_t value = size_t{ins.firstResult} + r;
       out_ += r == 0 ? " : " : ", ";

@@ -58,6 +58,9 @@ struct Instruction {
   // strings `kwNames` (an index into Trace::lists, kwCount kStr operands).
   uint32_t kwCount = 0;
   uint32_t kwNames = kNone;
+  // An effect or call that neither reads nor changes what tensor operations touch, its own operands aside: it
+  // may run after operations that follow it, as long as these change none of its operands and raise nothing.
+  bool deferrable = false;
 };
 
 // How an object made in the trace is built again. Parts are operands; nested recipes keep identity: one

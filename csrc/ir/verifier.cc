@@ -4,6 +4,7 @@
 
 #include "ir/printer.h"
 #include "ir/reach.h"
+#include "ir/segments.h"
 #include "ir/signature.h"
 
 namespace kintsugi::ir {
@@ -44,6 +45,11 @@ class Verifier {
         checkInstruction(i);
       }
       checkEnd();
+    }
+    if (problems_.empty() && trace_.countOf(Op::kSegment) + trace_.countOf(Op::kSegmentEnd) != 0) {
+      for (auto& [index, message] : checkSegments(trace_)) {
+        problem(printInstruction(trace_, index), std::move(message));
+      }
     }
     if (problems_.empty() && mode_ == VerifierMode::kLowered) {
       checkUnused();
@@ -325,6 +331,9 @@ class Verifier {
     const Instruction& ins = trace_.code[i];
     if (!mayLeave(ins.op)) {
       return;
+    }
+    if (ins.snap == kNone && ins.op == Op::kRet) {
+      return;  // a result that is made without running the program's code: nothing there raises
     }
     if (ins.snap == kNone) {
       problem(printInstruction(trace_, i), "may leave the trace but has no snapshot");

@@ -6,6 +6,7 @@
 #include "passes/compact_snapshots.h"
 #include "passes/dead_code.h"
 #include "passes/guard_dedup.h"
+#include "passes/segments.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -17,6 +18,11 @@ constexpr Pass kPasses[] = {
     {"guard-dedup", deduplicateGuards},
     {"compact-snapshots", compactSnapshots},
     {"dead-code", eliminateDeadCode},
+};
+
+// Run where somebody asks for them.
+constexpr Pass kOnRequest[] = {
+    {"segments", cutSegments},
 };
 
 void dumpDocument(const void* object, std::string& out) {
@@ -38,9 +44,12 @@ uint64_t nowNs() {
 std::span<const Pass> allPasses() { return kPasses; }
 
 const Pass* findPass(std::string_view name) {
-  for (const Pass& pass : kPasses) {
-    if (pass.name == name) {
-      return &pass;
+  for (const std::span<const Pass> passes :
+       {std::span<const Pass>(kPasses), std::span<const Pass>(kOnRequest)}) {
+    for (const Pass& pass : passes) {
+      if (pass.name == name) {
+        return &pass;
+      }
     }
   }
   return nullptr;

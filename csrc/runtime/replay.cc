@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "runtime/compiled_trace.h"
+#include "runtime/exit_report.h"
 #include "runtime/materialize.h"
 #include "runtime/replay_program.h"
 #include "runtime/side_exit.h"
 #include "runtime/visible_frames.h"
 #include "support/check.h"
+#include "torchapi/op_effects.h"
 
 namespace kintsugi::runtime {
 
@@ -125,6 +127,8 @@ class Run {
   Outcome executeEffect(const Step& step, const ir::Instruction& ins);
   Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
   Outcome executeReturn(const ir::Instruction& ins);
+  Outcome executeSegment(size_t& position);
+  Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, Ref<> object);
   void drop(const Step& step);
@@ -186,7 +190,9 @@ Outcome Run::run() {
     }
     Outcome outcome = Outcome::kExit;
     if (!exitSoon_ || step.snap == ir::kNone) [[likely]] {
-      outcome = step.op == Op::kAten ? executeAten(step) : execute(step, trace_->code[step.index], position);
+      outcome = step.op == Op::kAten      ? executeAten(step)
+                : step.op == Op::kSegment ? executeSegment(position)
+                                          : execute(step, trace_->code[step.index], position);
     }
     if (outcome == Outcome::kNext) [[likely]] {
       if (!exitSoon_) {
@@ -202,7 +208,7 @@ Outcome Run::run() {
       }
       exitGuard = step.index;
     }
-    exitState = step.snap;
+    exitState = code_->steps[position].snap;
     return outcome;
   }
   KINTSUGI_UNREACHABLE("a trace without an end");
@@ -411,6 +417,79 @@ Outcome Run::executeReturn(const ir::Instruction& ins) {
   return Outcome::kReturn;
 }
 
+// The graph at once, then what is not part of it; `position` moves to the segment's end. Without a runner,
+// and when the graph was taken back, its instructions follow.
+Outcome Run::executeSegment(size_t& position) {
+  const SegmentCode& segment = code_->segments[code_->steps[position].segment];
+  if (segment.runner == nullptr) {
+    return Outcome::kNext;
+  }
+  segment.runner->needsGil() ? gil_.hold() : gil_.release();
+  const bool gradMode = torchapi::gradMode();
+  switch (runSegment(segment, values_)) {
+    case SegmentOutcome::kDone:
+      break;
+    case SegmentOutcome::kOneByOne:
+      return Outcome::kNext;
+    case SegmentOutcome::kRaised:
+      return Outcome::kRaise;
+    case SegmentOutcome::kFailed:
+      return Outcome::kReturn;  // without a result
+  }
+  for (const size_t at : segment.others) {
+    const Step& step = code_->steps[at];
+    if (step.gil == GilNeed::kHeld) {
+      gil_.hold();
+    }
+    const bool leave = exitSoon_ && step.snap != ir::kNone;
+    const Outcome outcome = leave ? Outcome::kExit : execute(step, trace_->code[step.index], at);
+    if (outcome != Outcome::kNext) {
+      position = at;
+      return leaveSegment(segment, at, gradMode, outcome);
+    }
+  }
+  for (size_t at = segment.beginStep; at < segment.endStep && !exitSoon_; ++at) {
+    drop(code_->steps[at]);
+  }
+  position = segment.endStep;
+  return Outcome::kNext;
+}
+
+// Leaves through the snapshot of a step behind the graph that stands inside it: what the frames need and the
+// graph did not give is computed by its instructions. They write nothing and have succeeded before.
+Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome) {
+  gil_.hold();
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  torchapi::setGradMode(gradMode);
+  bool complete = true;
+  for (const size_t inner : segment.graph) {
+    const Step& step = code_->steps[inner];
+    const ir::Instruction& ins = trace_->code[step.index];
+    bool missing = ins.resultCount == 0;
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      missing = missing || values_[ins.firstResult + r].kind == ValueKind::kEmpty;
+    }
+    if (inner > at || !complete) {
+      break;
+    }
+    if (missing) {
+      complete = (step.op == Op::kAten ? executeAten(step) : execute(step, ins, inner)) == Outcome::kNext;
+    }
+  }
+  if (!complete) {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    if (PyErr_Occurred() == nullptr) {
+      PyErr_SetString(PyExc_RuntimeError, "kintsugi: a graph that has run can't be run again");
+    }
+    return Outcome::kReturn;
+  }
+  PyErr_Restore(type, value, traceback);
+  return outcome;
+}
+
 Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t position) {
   switch (step.op) {
     case Op::kCall:
@@ -433,6 +512,14 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
       return executeGuard(step, ins, position);
     case Op::kRet:
       return executeReturn(ins);
+    case Op::kSetGrad: {
+      const ir::Operand& mode = trace_->operandsOf(ins)[0];
+      torchapi::setGradMode((mode.isValue() ? values_[mode.id].i : mode.i) != 0);
+      return Outcome::kNext;
+    }
+    case Op::kSegment:
+    case Op::kSegmentEnd:
+      return Outcome::kNext;
     default:
       break;
   }
@@ -459,6 +546,10 @@ void ReplayProgram::forceExit(size_t index) {
       step.forced = true;
     }
   }
+}
+
+void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner) {
+  impl_->code.segments.at(segment).runner = std::move(runner);
 }
 
 const ReplayCode& ReplayProgram::code() const { return impl_->code; }
@@ -516,6 +607,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
     const ir::Trace& trace = run.owner().trace();
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
+      reportSideExit(run.owner(), run.exitState);
       if (run.exitGuard != ir::kNone && handler != nullptr && handler->wants(run.owner(), run.exitGuard)) {
         context.emplace(ExitContext{
             .trace = run.owner().shared_from_this(), .guard = run.exitGuard, .state = run.exitState});

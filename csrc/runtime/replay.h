@@ -20,6 +20,7 @@ namespace kintsugi::runtime {
 struct Recording;
 class CompiledTrace;
 class ExitHandler;
+class SegmentRunner;
 struct ReplayCode;
 
 class ReplayProgram {
@@ -39,6 +40,10 @@ class ReplayProgram {
   // Testing: makes the guard instruction `index` (code index) fail at every run, whatever its value (exit
   // stress).
   void forceExit(size_t index);
+
+  // Who computes the n-th segment's graph from now on; without a runner its instructions are run. To be set
+  // before the trace is shared.
+  void setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner);
 
  private:
   struct Impl;

@@ -2,9 +2,11 @@
 #include <span>
 
 #include "guard/source_roots.h"
+#include "ir/segments.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
 #include "support/check.h"
+#include "torchapi/op_effects.h"
 
 namespace kintsugi::runtime {
 
@@ -19,7 +21,7 @@ GilNeed gilNeedOf(Op op) {
     return GilNeed::kReleased;
   }
   return isScalarOp(op) || op == Op::kGuardTrue || op == Op::kGuardFalse || op == Op::kGuardValue ||
-                 op == Op::kGuardMeta
+                 op == Op::kGuardMeta || op == Op::kSetGrad || op == Op::kSegment || op == Op::kSegmentEnd
              ? GilNeed::kAny
              : GilNeed::kHeld;
 }
@@ -43,6 +45,8 @@ class Lowering {
   torchapi::Value expectedOf(const ir::Instruction& ins) const;
   pyapi::Ref<> namesOf(const ir::Instruction& ins) const;
   void addDrops();
+  void addSegments();
+  void addToSegment(SegmentCode& segment, size_t at);
 
   const Recording& recording_;
   const ir::Trace& trace_;
@@ -80,6 +84,7 @@ ReplayCode Lowering::run() {
                  "a trace that does not end in ret");
   addDrops();
   findLiveIn();
+  addSegments();
   return std::move(code_);
 }
 
@@ -257,6 +262,49 @@ void Lowering::addDrops() {
       waiting.clear();
     }
     step.dropCount = static_cast<uint32_t>(code_.drops.size()) - step.firstDrop;
+  }
+}
+
+// The steps between the marks, sorted by whether a runner stands in for them.
+void Lowering::addSegments() {
+  std::vector<ir::ValueId> values;
+  bool open = false;
+  for (size_t at = 0; at < code_.steps.size(); ++at) {
+    Step& step = code_.steps[at];
+    const ir::Instruction& ins = trace_.code[step.index];
+    if (step.op == Op::kSegment || step.op == Op::kSegmentEnd) {
+      values.clear();
+      ir::collectValues(trace_, trace_.operandsOf(ins), values);
+      open = step.op == Op::kSegment;
+      if (open) {
+        step.segment = static_cast<uint32_t>(code_.segments.size());
+        code_.segments.emplace_back();
+      }
+      SegmentCode& segment = code_.segments.back();
+      (open ? segment.beginStep : segment.endStep) = at;
+      (open ? segment.inputs : segment.outputs) = values;
+    } else if (open) {
+      addToSegment(code_.segments.back(), at);
+    }
+  }
+}
+
+void Lowering::addToSegment(SegmentCode& segment, size_t at) {
+  const Step& step = code_.steps[at];
+  if (!ir::isInGraph(trace_.code[step.index])) {
+    segment.others.push_back(at);
+    return;
+  }
+  // An exception that leaves where the segment begins leaves before its first instruction.
+  Step& begin = code_.steps[segment.beginStep];
+  begin.snap = begin.snap == ir::kNone ? step.snap : begin.snap;
+  segment.graph.push_back(at);
+  segment.changesGradMode = segment.changesGradMode || step.op == Op::kSetGrad;
+  if (step.op == Op::kAten) {
+    const torchapi::OpEffects effects = torchapi::opEffects(trace_.opNames[trace_.code[step.index].opName]);
+    segment.writes = segment.writes || effects.writes;
+    segment.writesUnseen = segment.writesUnseen || effects.writesUnseen;
+    segment.random = segment.random || effects.random;
   }
 }
 

@@ -13,6 +13,7 @@
 #include "ir/liveness.h"
 #include "ir/trace.h"
 #include "pyapi/ref.h"
+#include "runtime/segment_run.h"
 #include "torchapi/aten_call.h"
 #include "torchapi/value.h"
 
@@ -31,6 +32,7 @@ struct Step {
   uint32_t firstDrop = 0;  // into ReplayCode::drops: values that die here
   uint32_t dropCount = 0;
   ir::StateId snap = ir::kNone;
+  uint32_t segment = 0;  // segment: into ReplayCode::segments
   const torchapi::AtenCall* call = nullptr;
   pyapi::Ref<> names;  // call: tuple of keyword names; effect on an attribute: its name
 };
@@ -57,6 +59,7 @@ struct ReplayCode {
   std::vector<ir::ValueId> drops;
   std::vector<BlockPrologue> prologues;  // by block
   std::vector<std::unique_ptr<torchapi::AtenCall>> calls;
+  std::vector<SegmentCode> segments;
   std::vector<bool> isRoot;               // by value: sources start at it, so its object is kept as well
   std::vector<torchapi::Value> expected;  // by step: of a guard.value
 };

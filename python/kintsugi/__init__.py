@@ -20,11 +20,18 @@ if _os.environ.get("KINTSUGI_EXT_DIR"):
 
 from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402
+from ._errors import GraphBreakError  # noqa: E402
 from ._explain import BreakReason, ExplainOutput, explain  # noqa: E402
 from ._logs import set_logs  # noqa: E402
-from ._marks import allow_in_graph, assume_constant_result, disable, is_compiling  # noqa: E402
+from ._marks import (  # noqa: E402
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    error_on_graph_break,
+    is_compiling,
+)
 from ._module import CompiledModule  # noqa: E402
-from ._public import compile, reset, wait  # noqa: E402
+from ._public import compile, optimize, reset, wait  # noqa: E402
 from ._runtime import interpret_everything as _interpret_everything  # noqa: E402, F401
 from ._runtime import start as _start  # noqa: E402
 from ._stats import Stats  # noqa: E402
@@ -39,15 +46,18 @@ __all__ = [
     "CompiledFunction",
     "CompiledModule",
     "ExplainOutput",
+    "GraphBreakError",
     "Stats",
     "allow_in_graph",
     "assume_constant_result",
     "compile",
     "config",
     "disable",
+    "error_on_graph_break",
     "explain",
     "is_compiling",
     "list_backends",
+    "optimize",
     "register_backend",
     "reset",
     "set_logs",

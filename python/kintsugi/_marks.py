@@ -16,6 +16,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from . import _C
 from ._callable import CompiledFunction
 from ._module import CompiledModule, wrap_module
 
@@ -23,9 +24,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _disabled(fn: Callable[..., Any], recursive: bool, reason: str | None) -> Callable[..., Any]:
-    @functools.wraps(fn)
-    def disabled(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+    if recursive:
+
+        @functools.wraps(fn)
+        def disabled(*args: Any, **kwargs: Any) -> Any:
+            return _C._call_disabled(fn, *args, **kwargs)
+
+    else:
+
+        @functools.wraps(fn)
+        def disabled(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **kwargs)
 
     disabled._kintsugi_disable = True  # type: ignore[attr-defined]
     disabled._kintsugi_disable_recursive = recursive  # type: ignore[attr-defined]
@@ -40,7 +49,7 @@ def disable(fn: None = None, recursive: bool = ..., *, reason: str | None = ...)
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
     """The same function, not looked into when compiled code calls it: a step of the trace that runs in eager mode.
 
-    recursive: False skips only the function's own frame; what it calls may be captured again.
+    recursive: True: compiled callables that it calls run in eager mode, too; False: they run compiled.
     reason: shown with the graph break in logs and reports.
     Decorator with and without arguments; a compiled callable gives its original back, not compiled.
     """
@@ -99,3 +108,39 @@ def is_compiling() -> bool:
     The same as torch.compiler.is_compiling(), which the recorder answers: inside a trace it is a constant.
     """
     return bool(torch.compiler.is_compiling())
+
+
+class error_on_graph_break:
+    """Makes graph breaks errors in a block or a function, or ordinary again inside one.
+
+        with kintsugi.error_on_graph_break(True):
+            y = compiled(x)                         # raises kintsugi.GraphBreakError at the first break
+
+        @kintsugi.error_on_graph_break(False)
+        def may_break(x): ...                       # also when it is called in such a block
+
+    It works inside compiled code as well, for the part of it that the block covers. fullgraph=True is stronger. It says
+    what happens while a call is recorded: a trace that has been recorded before is run as it is.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        if not isinstance(enabled, bool):
+            raise TypeError(f"kintsugi.error_on_graph_break takes True or False, got {enabled!r}.")
+        self._enabled = enabled
+        self._before = -1
+
+    def __enter__(self) -> None:
+        self._before = _C.set_error_on_graph_break(1 if self._enabled else 0)
+
+    def __exit__(self, *_exception: object) -> None:
+        _C.set_error_on_graph_break(self._before)
+
+    def __call__(self, fn: F) -> F:
+        enabled = self._enabled
+
+        @functools.wraps(fn)
+        def switched(*args: Any, **kwargs: Any) -> Any:
+            with error_on_graph_break(enabled):
+                return fn(*args, **kwargs)
+
+        return switched  # type: ignore[return-value]

@@ -55,8 +55,8 @@ def compile(
     """Compiles a function, method, nn.Module or other callable; has torch.compile's shape.
 
     model: what to compile. Without it, returns a decorator.
-    fullgraph: the first graph break that can't be mended is an error (accepted, but not enforced in this version:
-        look at stats().graph_break_count).
+    fullgraph: the first graph break that can't be mended raises kintsugi.GraphBreakError, where it is; what counts as
+        one is in docs/howto/graph-breaks.md.
     dynamic: None: sizes become dynamic when they change; True: from the start; False: never.
     backend: "eager" replays the recorded operations, bitwise as in eager mode; "native" is the default (and replays
         too in this version); the name of a registered backend, or a callable(gm, example_inputs).
@@ -70,6 +70,17 @@ def compile(
     if model is None:
         return functools.partial(_decorate, options=settings, disable=disable)
     return _decorate(model, options=settings, disable=disable)
+
+
+def optimize(
+    backend: str | Callable[..., Any] = "native",
+    *,
+    nopython: bool = False,
+    dynamic: bool | None = None,
+    disable: bool = False,
+) -> Callable[[M], M]:
+    """torch._dynamo.optimize's spelling of compile(): returns a decorator; nopython is fullgraph."""
+    return compile(backend=backend, fullgraph=nopython, dynamic=dynamic, disable=disable)
 
 
 def _decorate(model: Any, *, options: CompileOptions, disable: bool) -> Any:

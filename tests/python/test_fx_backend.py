@@ -365,6 +365,247 @@ def test_registered_backend_by_name() -> None:
     assert kintsugi.compile(lambda x: x - 1, backend="kintsugi_tests_second")(X)[0, 0] == X[0, 0] - 1
 
 
+def ops(*targets: str) -> list[str]:
+    return [f"aten.{t}" for t in targets]
+
+
+def test_print_between_operations_is_one_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x):
+        y = torch.relu(x)
+        print("relu gives", y.sum())
+        z = y * 2
+        print("twice", z[0, 0])
+        return z + 1
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    for call in range(4):
+        expected = f(X + call)
+        eager = capsys.readouterr().out
+        assert torch.equal(compiled(X + call), expected)
+        assert capsys.readouterr().out == eager
+    assert len(backend.graphs) == 1
+    assert {"aten.relu.default", "aten.mul.Tensor", "aten.add.Tensor"} <= set(backend.targets()[0])
+
+
+def test_counters_and_logs_do_not_split() -> None:
+    class Counter:
+        n = 0
+
+    log: list[Any] = []
+    counter = Counter()
+
+    def f(x):
+        y = x.exp()
+        counter.n += 1
+        log.append(y)
+        return y.sin() + 1
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    for call in range(3):
+        assert torch.equal(compiled(X + call), (X + call).exp().sin() + 1)
+        assert counter.n == call + 1 and torch.equal(log[call], (X + call).exp())
+    assert backend.targets() == [ops("exp.default", "sin.default", "add.Tensor")]
+
+
+def test_printed_before_it_is_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x):
+        y = x + 1
+        print(y[0])
+        y.mul_(2)
+        print(y[0])
+        return y
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    for call in range(3):
+        expected = f(X + call)
+        eager = capsys.readouterr().out
+        assert torch.equal(compiled(X + call), expected)
+        assert capsys.readouterr().out == eager
+
+
+def test_an_operation_that_raises_leaves_what_eager_leaves(capsys: pytest.CaptureFixture[str]) -> None:
+    log: list[str] = []
+
+    def f(table, index):
+        y = table * 2
+        print("before")
+        log.append("before")
+        z = y[index]
+        print("after")
+        log.append("after")
+        return z + 1
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    table = torch.arange(5.0)
+    for _ in range(3):
+        assert torch.equal(compiled(table, torch.tensor([1, 4])), torch.tensor([3.0, 9.0]))
+    log.clear()
+    capsys.readouterr()
+    with pytest.raises(IndexError) as mine:
+        compiled(table, torch.tensor([1, 7]))
+    assert capsys.readouterr().out == "before\n" and log == ["before"]
+    with pytest.raises(IndexError) as theirs:
+        f(table, torch.tensor([1, 7]))
+    assert str(mine.value) == str(theirs.value)
+    assert mine.traceback[-1].lineno == theirs.traceback[-1].lineno
+
+
+def test_an_exception_in_a_graph_is_caught_where_the_program_catches_it() -> None:
+    def f(table, index):
+        y = table * 2
+        try:
+            z = y[index] + 1
+        except IndexError:
+            z = y - 1
+        return z
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    table = torch.arange(5.0)
+    for index in (1, 4, 9, 2, 7):
+        tensor = torch.tensor([index, index])
+        assert torch.equal(compiled(table, tensor), f(table, tensor))
+
+
+def test_random_numbers_are_drawn_once() -> None:
+    def f(table, index):
+        noise = torch.rand(3)
+        return table[index].sum() + noise
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    table = torch.arange(5.0)
+    for index in (1, 2, 9, 3):
+        results = []
+        for program in (f, compiled):
+            torch.manual_seed(index)
+            try:
+                results.append(program(table, torch.tensor([index])))
+            except IndexError as error:
+                results.append(torch.tensor(float(len(str(error)))))
+            results.append(torch.rand(2))
+        assert torch.equal(results[0], results[2]) and torch.equal(results[1], results[3])
+
+
+def test_no_grad_inside_a_graph() -> None:
+    def f(x, w):
+        y = x @ w
+        with torch.no_grad():
+            scale = y.abs().mean()
+        return (y * scale).sum()
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    for _ in range(3):
+        w, v = torch.ones(4, 2, requires_grad=True), torch.ones(4, 2, requires_grad=True)
+        compiled(X, w).backward()
+        f(X, v).backward()
+        assert torch.equal(w.grad, v.grad)
+    assert len(backend.graphs) == 1
+    assert "_set_grad_enabled" in str(backend.graphs[0].graph)
+
+
+def test_numbers_that_vary() -> None:
+    def f(x, k, s):
+        return x * k + s
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    for call in range(20):
+        k, s = call % 12, call / 7
+        assert torch.equal(compiled(X, k, s), f(X, k, s))
+
+
+def test_sizes_that_depend_on_data() -> None:
+    def f(x):
+        kept = x[x > 0]
+        return (kept * 2).sum() + kept.exp().numel()
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    for call in range(4):
+        assert torch.equal(compiled(X - call), f(X - call))
+    assert not any("index" in t or "nonzero" in t for graph in backend.targets() for t in graph)
+
+
+def test_frames_are_rebuilt_when_a_deferred_effect_raises() -> None:
+    class Log(list):
+        pass
+
+    class Broken:
+        def write(self, text):
+            raise OSError("full")
+
+        def flush(self):
+            pass
+
+    import contextlib
+
+    def f(x):
+        y = x * 2
+        h = y.sin()
+        try:
+            print("value", h)
+        except OSError as error:
+            return y + h, str(error)
+        return h.cos(), "fine"
+
+    compiled = kintsugi.compile(f, backend=Recorder())
+    for broken in (False, False, True, False, True):
+        with contextlib.redirect_stdout(Broken() if broken else None):  # type: ignore[type-var]
+            mine, theirs = compiled(X), f(X)
+        assert torch.equal(mine[0], theirs[0]) and mine[1] == theirs[1] == ("full" if broken else "fine")
+
+
+def test_threads_share_one_graph() -> None:
+    import threading
+
+    backend = Recorder()
+    compiled = kintsugi.compile(lambda x: (x * 2).relu() + 1, backend=backend)
+    compiled(X)
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for call in range(50):
+            if not torch.equal(compiled(X + call), ((X + call) * 2).relu() + 1):
+                wrong.append(call)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong and len(backend.graphs) == 1
+
+
+def test_failing_backends_through_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(gm: Any, inputs: Any) -> Any:
+        raise KeyError("oh")
+
+    compiled = kintsugi.compile(lambda x: x * 3, backend=broken)
+    assert torch.equal(compiled(X), X * 3) and torch.equal(compiled(X), X * 3)
+    assert "KTG0112" in capsys.readouterr().err
+    with kintsugi.config.patch(suppress_errors=False):
+        compiled = kintsugi.compile(lambda x: x * 3, backend=broken)
+        for _ in range(2):
+            with pytest.raises(fx_backend.BackendError, match="'broken' failed on") as caught:
+                compiled(X)
+            assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_reset_frees_the_graphs() -> None:
+    import gc
+    import weakref
+
+    backend = Recorder()
+    compiled = kintsugi.compile(lambda x: x * 3, backend=backend)
+    compiled(X)
+    dead = weakref.ref(backend.graphs.pop())
+    backend.examples.clear()
+    compiled.reset()
+    gc.collect()
+    assert dead() is None
+    assert torch.equal(compiled(X), X * 3)
+
+
 def test_register_backend_refuses_what_it_must() -> None:
     with pytest.raises(ValueError, match="built-in"):
         kintsugi.register_backend(lambda gm, i: gm, name="eager")
@@ -386,3 +627,39 @@ def test_torchs_own_backends(name: str) -> None:
     compiled = kintsugi.compile(f, backend=name)
     for call in range(3):
         torch.testing.assert_close(compiled(X + call, W), f(X + call, W))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["aot_eager", "inductor"])
+def test_training_with_torchs_own_backends(name: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+    compiled = kintsugi.compile(net, backend=name)
+    for _ in range(3):
+        net.zero_grad()
+        compiled(X).sum().backward()
+        found = [p.grad.clone() for p in net.parameters()]
+        net.zero_grad()
+        net(X).sum().backward()
+        for grad, p in zip(found, net.parameters(), strict=True):
+            torch.testing.assert_close(grad, p.grad)
+
+
+@pytest.mark.slow
+def test_as_a_backend_of_torch_compile() -> None:
+    from kintsugi.backends import torch_backend
+
+    torch_backend.register_with_torch()
+    assert "kintsugi" in torch._dynamo.list_backends()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+    compiled = torch.compile(net, backend="kintsugi")
+    for call in range(4):
+        assert torch.equal(compiled(X + call), net(X + call))
+    net.zero_grad()
+    compiled(X).sum().backward()
+    found = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+    net(X).sum().backward()
+    assert all(torch.equal(a, p.grad) for a, p in zip(found, net.parameters(), strict=True))
+    torch._dynamo.reset()

@@ -87,6 +87,7 @@ CallModel modelOf(PyObject* callable) {
     registerContainerModels();
     registerObjectModels();
     registerTorchModels();
+    registerOutputModels();
     return true;
   }();
   (void)registered;

@@ -28,6 +28,7 @@ void registerBuiltinModels();
 void registerContainerModels();
 void registerObjectModels();
 void registerTorchModels();
+void registerOutputModels();
 
 // Common models
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result

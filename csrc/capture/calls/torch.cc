@@ -7,6 +7,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/calls/torch_callables.h"
+#include "capture/paused.h"
 
 namespace kintsugi::capture {
 
@@ -24,6 +25,26 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// A Python function of torch's that always answers the same outside of its own compilers.
+Flow neverModel(CallContext& ctx, Shadow& result) {
+  Paused paused(ctx.rec);
+  return constantModel(ctx, result);
+}
+
+// The grad mode has an operation of its own, since nearly every change of it stands between tensor
+// operations.
+Flow gradModeModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() != 1 || !PyBool_Check(ctx.args[0])) return stateModel(ctx, result);
+  bool enabled = ctx.args[0] == Py_True;
+  Shadow mode = ctx.shadows[0];
+  if (!ctx.rec.pinDeep(mode, ctx.args[0])) return run(ctx);
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.rec.live())
+    ctx.rec.emit(ir::Op::kSetGrad, {ir::Operand::boolean(enabled)}, {}, ir::kNone);
+  result = Shadow::constant();
+  return flow;
+}
+
 // Overrides are looked for in types only, and those are guarded.
 Flow overridesModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -33,8 +54,23 @@ Flow overridesModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+std::string nameOf(PyObject* callable) {
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
+  PyErr_Clear();
+  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : Py_TYPE(callable)->tp_name;
+}
+
 Flow autogradModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.noteBreak(diag::Code::KTG0108, {});
+  std::string name = nameOf(ctx.callable);
+  ctx.rec.noteBreak(diag::Code::KTG0108, {name == "apply"  ? "autograd.Function.apply"
+                                          : name == "grad" ? "autograd.grad"
+                                                           : "backward"});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
+// While a transform is active, tensors are wrappers: it is one step from the outside.
+Flow functorchModel(CallContext& ctx, Shadow& result) {
+  ctx.rec.noteBreak(diag::Code::KTG0109, {nameOf(ctx.callable)});
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
@@ -101,6 +137,7 @@ constexpr ModelRow kRows[] = {
     {"torch.get_autocast_gpu_dtype", constantModel},
     {"torch.get_default_dtype", constantModel},
     {"torch._C._get_tracing_state", constantModel},
+    {"torch._jit_internal.is_scripting", neverModel},
     {"torch._C._is_tracing", constantModel},
     {"torch._C._is_torch_function_enabled", constantModel},
     {"torch._C._is_torch_function_all_disabled", constantModel},
@@ -118,7 +155,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C._has_torch_function_unary", overridesModel},
     {"torch._C._has_torch_function_variadic", overridesModel},
     // changes of the global state
-    {"torch._C._set_grad_enabled", stateModel},
+    {"torch._C._set_grad_enabled", gradModeModel},
     {"torch.set_autocast_enabled", stateModel},
     {"torch.set_autocast_cpu_enabled", stateModel},
     {"torch.set_autocast_dtype", stateModel},
@@ -131,6 +168,17 @@ constexpr ModelRow kRows[] = {
     // autograd at run time
     {"torch._C._FunctionBase.apply", autogradModel},
     {"torch._C._EngineBase.run_backward", autogradModel},
+    {"torch._tensor.Tensor.backward", autogradModel},
+    {"torch.autograd.backward", autogradModel},
+    {"torch.autograd.grad", autogradModel},
+    // functorch: the functions behind the public ones
+    {"torch._functorch.vmap.vmap_impl", functorchModel},
+    {"torch._functorch.eager_transforms.grad_impl", functorchModel},
+    {"torch._functorch.eager_transforms.grad_and_value_impl", functorchModel},
+    {"torch._functorch.eager_transforms._vjp_with_argnums", functorchModel},
+    {"torch._functorch.eager_transforms._jvp_with_argnums", functorchModel},
+    {"torch._functorch.eager_transforms.jacfwd_impl", functorchModel},
+    {"torch._functorch.eager_transforms.linearize", functorchModel},
 };
 
 bool startsWith(std::string_view text, std::string_view prefix) {

@@ -182,6 +182,7 @@ std::string disableReason(PyObject* function) {
   PyObject* dict =
       PyFunction_Check(function) ? reinterpret_cast<PyFunctionObject*>(function)->func_dict : nullptr;
   PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
+  if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
   return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
 }
 
@@ -237,12 +238,33 @@ PendingFrame pendingFor(Call& call) {
   return pending;
 }
 
+// The user says that the result is always the same: what the function reads is no dependency.
+Flow constantCall(Call& call, CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = rec.execute(ctx.act, ctx.instr);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  PyObject* object = ctx.act.peek(1);
+  result = Recorder::isPlainDeep(object) ? Shadow::constant() : rec.pinnedRoot(object);
+  return flow;
+}
+
 // A Python function: its frame is recorded too.
 Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(call.callable));
   if (rec.answersCompiling(call.callable)) return rec.answerCompiling(ctx, result);
   if (isDisabled(call.callable)) return opaque(call, ctx, diag::Code::KTG0107, result);
+  if (hasMark(call.callable, "_kintsugi_assume_constant_result") ||
+      hasMark(call.callable, "_dynamo_marked_constant"))
+    return constantCall(call, ctx, result);
+  // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
+  if (hasMark(call.callable, "_kintsugi_allow_in_graph"))
+    return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)))

@@ -1,16 +1,18 @@
 """Tensor segments as torch.fx graphs: what backends other than our own executors get.
 
-The C++ core cuts a trace into *segments*, runs of tensor operations with nothing of Python in between, and describes
-each one as a dict:
+The C++ core cuts a trace into *segments*, runs of tensor operations with nothing of Python in between that could not
+wait until they are done, and describes each one as a dict:
 
     {
         "name": "forward_0",                   # for messages; optional
         "inputs": [0, 1],                      # value ids, in the order of the call
         "input_names": ["x", "weight"],        # optional; made from the ids where missing
-        "example_inputs": [tensor, tensor],    # the real values of this recording; ints, floats and bools are allowed
+        "example_inputs": [tensor, tensor],    # real values of a call; ints, floats and bools are allowed
+        "dynamic": [],                         # optional: positions of the inputs whose value (numbers) or sizes
+                                               # (tensors) may differ from run to run
         "ops": [
             {
-                "target": "aten.linear.default",            # namespace.operator.overload
+                "target": "aten.linear.default",            # namespace.operator.overload, or a name of SCALAR_TARGETS
                 "args": [("%", 0), ("%", 1), None],         # in the order of the operator's schema
                 "kwargs": {},                               # optional, by the schema's names
                 "results": [2],
@@ -29,14 +31,18 @@ returns several or a list of tensors (flattened), None for a value that does not
 that writes to an argument names its result like any other; the graph keeps the operations in order and keeps those
 that write, so later readers of the argument see the change.
 
-`backend_compile(segment, backend)` returns a callable(*inputs) -> tuple with one element an output.
+`backend_compile(segment, backend)` returns a callable(*inputs) -> tuple with one element an output. Backends take the
+sizes and numbers that they see for constants, so a segment with dynamic inputs is compiled again for others (see
+`_Specialized`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import keyword
+import operator as python_operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -67,6 +73,41 @@ def find_operator(target: str) -> torch._ops.OpOverload:
     if not isinstance(found, torch._ops.OpOverload):
         raise ValueError(f"{target!r} does not name an operator with its overload")
     return found
+
+
+def _dim(tensor: torch.Tensor) -> int:
+    return int(tensor.dim())
+
+
+# Operations of the trace that are none of the dispatcher's: sizes, scalar arithmetic as Python does it, grad mode.
+SCALAR_TARGETS: Mapping[str, Callable[..., Any]] = {
+    "size": torch.ops.aten.sym_size.int,
+    "stride": torch.ops.aten.sym_stride.int,
+    "numel": torch.ops.aten.sym_numel.default,
+    "dim": _dim,
+    "int.add": python_operator.add,
+    "int.sub": python_operator.sub,
+    "int.mul": python_operator.mul,
+    "int.floordiv": python_operator.floordiv,
+    "int.mod": python_operator.mod,
+    "int.neg": python_operator.neg,
+    "float.add": python_operator.add,
+    "float.sub": python_operator.sub,
+    "float.mul": python_operator.mul,
+    "float.truediv": python_operator.truediv,
+    "float.neg": python_operator.neg,
+    "to.float": float,
+    "to.int": int,
+    "to.bool": bool,
+    "num.eq": python_operator.eq,
+    "num.ne": python_operator.ne,
+    "num.lt": python_operator.lt,
+    "num.le": python_operator.le,
+    "num.gt": python_operator.gt,
+    "num.ge": python_operator.ge,
+    "bool.not": python_operator.not_,
+    "state.grad": torch._C._set_grad_enabled,
+}
 
 
 def _is_reference(value: object) -> bool:
@@ -106,10 +147,14 @@ class _Builder:
         self._segment = segment
         self._graph = fx.Graph()
         self._nodes: dict[int, fx.Node] = {}
+        # Numbers among the inputs are constants of the graph.
+        pairs = zip(segment["inputs"], segment["example_inputs"], strict=True)
+        self._fixed = {number: value for number, value in pairs if not isinstance(value, torch.Tensor)}
 
     def build(self) -> fx.GraphModule:
         for number, name in zip(self._segment["inputs"], self._input_names(), strict=True):
-            self._nodes[number] = self._graph.placeholder(name)
+            if number not in self._fixed:
+                self._nodes[number] = self._graph.placeholder(name)
         for op in self._segment["ops"]:
             self._add(op)
         outputs = tuple(None if number is None else self._node(number) for number in self._segment["outputs"])
@@ -135,7 +180,9 @@ class _Builder:
             names.append(fresh)
         return names
 
-    def _node(self, number: int) -> fx.Node:
+    def _node(self, number: int) -> Any:
+        if number in self._fixed:
+            return self._fixed[number]
         node = self._nodes.get(number)
         if node is None:
             raise ValueError(f"value %{number} is used before it is made")
@@ -151,6 +198,11 @@ class _Builder:
         return value
 
     def _add(self, op: Mapping[str, Any]) -> None:
+        scalar = SCALAR_TARGETS.get(op["target"])
+        if scalar is not None:
+            made = self._graph.call_function(scalar, tuple(self._argument(value) for value in op["args"]))
+            self._name(op["results"], [made] * len(op["results"]))
+            return
         operator = find_operator(op["target"])
         args, kwargs = _place_arguments(operator, op["args"], op.get("kwargs") or {})
         node = self._graph.call_function(
@@ -171,7 +223,7 @@ class _Builder:
             raise ValueError(f"{node.target} returns lists among other values, which a segment can't hold")
         for index, number in enumerate(results):
             if number is not None:
-                self._nodes[number] = self._graph.call_function(_getitem, (node, index))
+                self._nodes[number] = self._graph.call_function(python_operator.getitem, (node, index))
 
     def _name(self, results: Sequence[int | None], nodes: Sequence[fx.Node]) -> None:
         if len(results) > 1:
@@ -181,15 +233,19 @@ class _Builder:
                 self._nodes[number] = node
 
 
-# What torch's own tools look for in graphs.
-from operator import getitem as _getitem  # noqa: E402
-
-
 def build_graph(segment: Segment) -> fx.GraphModule:
-    """The segment's graph; `meta["val"]` of every node holds a fake tensor where shapes can be told without running."""
+    """The segment's graph; `meta["val"]` of every node holds a fake tensor where shapes can be told without running.
+
+    Its placeholders are the tensors among the inputs: numbers are the constants that `example_inputs` has.
+    """
     module = _Builder(segment).build()
-    _add_meta(module, segment["example_inputs"])
+    _add_meta(module, tensors(segment["example_inputs"]))
     return module
+
+
+def tensors(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """What a graph is called with."""
+    return [value for value in inputs if isinstance(value, torch.Tensor)]
 
 
 def _add_meta(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
@@ -223,29 +279,97 @@ def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
     return run
 
 
-def backend_compile(
-    segment: Segment, backend: Callable[..., Any], *, name: str = "custom", **options: Any
-) -> Runner:
-    """Builds the segment's graph, has `backend(gm, example_inputs)` compile it, and returns what runs it.
-
-    With config.suppress_errors a failing backend is reported once, and the graph runs uncompiled.
-    """
+def _compile(segment: Segment, backend: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Runner:
     module = build_graph(segment)
     count = len(segment["outputs"])
     _logs.emit("graph_code", f"{segment.get('name', 'graph')} for backend {name}:\n{module.graph}")
     try:
-        compiled = backend(module, list(segment["example_inputs"]), **options)
+        compiled = backend(module, tensors(segment["example_inputs"]), **options)
         if not callable(compiled):
             raise TypeError(f"it returned {type(compiled).__name__}, which can't be called")
     except Exception as error:
         settings = _config.current()
         if settings is None or not settings.suppress_errors:
             raise BackendError(
-                f"backend {name!r} failed on {segment.get('name', 'a graph')}: {error}"
+                f"backend {name!r} failed on {segment.get('name', 'a graph')}: {type(error).__name__}: {error}"
             ) from error
         _logs.warn(
-            f"backend {name!r} failed on {segment.get('name', 'a graph')}, which runs uncompiled "
+            f"KTG0112 backend {name!r} failed on {segment.get('name', 'a graph')}, which runs uncompiled "
             f"(kintsugi.config.suppress_errors=False raises this): {type(error).__name__}: {error}"
         )
         return _as_runner(module.forward, count, name)
     return _as_runner(compiled, count, name)
+
+
+def _signature(value: Any) -> Any:
+    """What a compiled graph may have taken for a constant."""
+    if not isinstance(value, torch.Tensor):
+        # 1, 1.0 and True are equal; 0.0 and -0.0 are, too.
+        return type(value), repr(value)
+    return value.dtype, value.device, tuple(value.shape), value.stride(), value.requires_grad
+
+
+def _sharing(inputs: Sequence[Any]) -> tuple[int, ...]:
+    """Which tensors share their memory: for each the position of the first one with the same storage."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(t.untyped_storage()._cdata, i) for i, t in enumerate(tensors(inputs)))
+
+
+def _writes(segment: Segment) -> bool:
+    targets = {op["target"] for op in segment["ops"]} - SCALAR_TARGETS.keys()
+    return any(find_operator(target)._schema.is_mutable for target in targets)
+
+
+class _Specialized:
+    """A segment whose graph depends on more than the metadata of its inputs: one graph for each combination.
+
+    Sizes and numbers that vary are constants of a compiled graph; and one that writes to its inputs is only right for
+    inputs that share their memory as the first ones did. Past the limit the segment runs uncompiled: new numbers must
+    not wait for a compiler again and again.
+    """
+
+    def __init__(
+        self, segment: Segment, dynamic: Sequence[int], compile_one: Callable[[Segment], Runner]
+    ) -> None:
+        self._segment = segment
+        self._compile = compile_one
+        self._dynamic = tuple(dynamic)
+        self._writes = _writes(segment)
+        self._runners: dict[Any, Runner] = {}
+
+    def key(self, inputs: Sequence[Any]) -> Any:
+        signatures = tuple(_signature(inputs[i]) for i in self._dynamic)
+        return signatures, _sharing(inputs) if self._writes else ()
+
+    def runner(self, inputs: Sequence[Any]) -> Runner:
+        key = self.key(inputs)
+        runner = self._runners.get(key)
+        if runner is None:
+            settings = _config.current()
+            limit = 8 if settings is None else settings.recompile_limit
+            segment = {**self._segment, "example_inputs": list(inputs)}
+            if len(self._runners) >= limit:
+                return _as_runner(_Builder(segment).build(), len(segment["outputs"]), "uncompiled")
+            runner = self._runners[key] = self._compile(segment)
+        return runner
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.runner(inputs)(*tensors(inputs))
+
+
+def backend_compile(
+    segment: Segment, backend: Callable[..., Any], *, name: str = "custom", **options: Any
+) -> Runner:
+    """Builds the segment's graph, has `backend(gm, example_inputs)` compile it, and returns what runs it.
+
+    With config.suppress_errors a failing backend is reported, and the graph runs uncompiled.
+    """
+    examples = segment["example_inputs"]
+    compile_one = functools.partial(_compile, backend=backend, name=name, options=options)
+    numbers = {i for i, value in enumerate(examples) if not isinstance(value, torch.Tensor)}
+    dynamic = sorted(numbers | set(segment.get("dynamic") or ()))
+    if not dynamic and not _writes(segment):
+        return compile_one(segment)
+    specialized = _Specialized(segment, dynamic, compile_one)
+    specialized.runner(examples)
+    return specialized

@@ -1,0 +1,125 @@
+#include "capture/breaks.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "capture/recorder.h"
+#include "opcode.h"
+#include "pyapi/code.h"
+#include "pyapi/frame.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+diag::SourceLoc placeOf(const ShadowFrame& frame) {
+  diag::SourceLoc place;
+  place.file = PyUnicode_AsUTF8(frame.code->co_filename);
+  place.function = PyUnicode_AsUTF8(frame.code->co_name);
+  // A suspended generator's frame has no activation: it is not on the stack.
+  const int32_t unit =
+      frame.act != nullptr && frame.act->frame != nullptr ? pyapi::prevInstrIndex(frame.act->frame) : 0;
+  place.line = pyapi::lineAt(frame.code, std::max(unit, 0));
+  return place;
+}
+
+// The directory of the standard library, with a slash.
+const std::string& standardLibrary() {
+  static const std::string* directory = [] {
+    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("os"));
+    pyapi::Ref<> file =
+        module ? pyapi::steal(PyObject_GetAttrString(module.get(), "__file__")) : pyapi::Ref<>();
+    std::string path = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : "";
+    PyErr_Clear();
+    return new std::string(path.substr(0, path.rfind('/') + 1));
+  }();
+  return *directory;
+}
+
+bool isLibrary(const std::string& file) {
+  const bool standard = !standardLibrary().empty() && file.starts_with(standardLibrary()) &&
+                        file.find("/site-packages/") == std::string::npos;
+  return standard || file.find("/torch/") != std::string::npos ||
+         file.find("/kintsugi/_") != std::string::npos || file.starts_with('<');
+}
+
+bool appendPlace(PyObject* list, const diag::SourceLoc& place) {
+  pyapi::Ref<> item =
+      pyapi::steal(Py_BuildValue("(sis)", place.file.c_str(), place.line, place.function.c_str()));
+  return item && PyList_Append(list, item.get()) == 0;
+}
+
+}  // namespace
+
+diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args) {
+  diag::Diagnostic diagnostic(code, std::move(args));
+  for (; frame != nullptr; frame = frame->caller) {
+    diagnostic.stack.push_back(placeOf(*frame));
+  }
+  const auto user = std::find_if(diagnostic.stack.begin(), diagnostic.stack.end(),
+                                 [](const diag::SourceLoc& place) { return !isLibrary(place.file); });
+  if (!diagnostic.stack.empty()) {
+    diagnostic.location = user != diagnostic.stack.end() ? *user : diagnostic.stack.front();
+  }
+  std::reverse(diagnostic.stack.begin(), diagnostic.stack.end());
+  return diagnostic;
+}
+
+void raiseGraphBreak(const diag::Diagnostic& diagnostic, const char* why) {
+  PyErr_Clear();
+  pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("kintsugi._errors"));
+  pyapi::Ref<> stack = pyapi::steal(PyList_New(0));
+  bool ok = module && stack;
+  for (size_t i = 0; ok && i < diagnostic.stack.size(); ++i)
+    ok = appendPlace(stack.get(), diagnostic.stack[i]);
+  if (!ok) return;
+  const std::string id(diagnostic.id()), name(diagnostic.codeInfo().name);
+  pyapi::Ref<> error = pyapi::steal(PyObject_CallMethod(
+      module.get(), "graph_break_error", "ssssssisO", why, id.c_str(), name.c_str(),
+      diagnostic.message().c_str(), diagnostic.cure().c_str(), diagnostic.location.file.c_str(),
+      diagnostic.location.line, diagnostic.location.function.c_str(), stack.get()));
+  if (error) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
+}
+
+bool Recorder::isStrict() const {
+  return options_.fullgraph || (options_.errorOnBreak != nullptr && options_.errorOnBreak());
+}
+
+// The instruction's result is dropped by the next one.
+bool Recorder::resultUnused() const {
+  return current_ != nullptr && current_->act != nullptr && instr_ != nullptr &&
+         current_->act->code->at(instr_->next).op == POP_TOP;
+}
+
+void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {
+  if (isStrict()) {
+    // A step that is called for its effects alone decides neither values nor branches: it is mended. What it
+    // writes to its arguments is looked at when it has run.
+    const bool step =
+        code == diag::Code::KTG0101 || code == diag::Code::KTG0102 || code == diag::Code::KTG0107;
+    if (!step || !resultUnused()) refuse(diagnosticAt(current_, code, std::move(args)));
+    return;
+  }
+  breaks_.push_back(diagnosticAt(current_, code, std::move(args)));
+}
+
+void Recorder::refuse(const diag::Diagnostic& diagnostic) {
+  if (refused_ || !isStrict()) return;
+  refused_ = diagnostic;
+  refusing_ = true;
+}
+
+// Instead of the instruction that would come next.
+Flow Recorder::raiseRefused() {
+  refusing_ = false;
+  executed_ = true;
+  if (live_) {
+    live_ = false;
+    aborted_ = *refused_;
+    ops_.discard();
+  }
+  raiseGraphBreak(*refused_, options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
+  return Flow::kRaise;
+}
+
+}  // namespace kintsugi::capture

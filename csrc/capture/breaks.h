@@ -1,0 +1,21 @@
+// Graph breaks as the user sees them: where they are in the user's program, and as errors.
+//
+// A break inside a library (torch's own Python code) is shown at the line of the program that called it. No
+// state; GIL.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "capture/shadow.h"
+#include "diag/diagnostic.h"
+
+namespace kintsugi::capture {
+
+// A diagnostic at what `frame` (null: nowhere) is doing now, with the recorded frames as its stack.
+diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args);
+
+// Sets kintsugi.GraphBreakError. `why`: which setting makes the break an error, for the message.
+void raiseGraphBreak(const diag::Diagnostic& diagnostic, const char* why);
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,48 @@
+// Models: output, and what talks to the recorder. Output happens again on every run, in order with all other
+// effects, and changes nothing that a trace reads.
+#include "capture/calls/model.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// Does str() of it run nothing but CPython's and torch's own code?
+bool printsPlainly(PyObject* object) {
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {
+      PyObject* part = PyTuple_CheckExact(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+      if (!printsPlainly(part)) return false;
+    }
+    return true;
+  }
+  if (torchapi::isTensor(object)) return torchapi::isExactTensorType(Py_TYPE(object));
+  return PyUnicode_CheckExact(object) || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
+         PyBool_Check(object) || object == Py_None || PyComplex_CheckExact(object) ||
+         PyBytes_CheckExact(object) || Recorder::isPlainDeep(object);
+}
+
+// It reads its arguments and writes text: tensor operations that follow it, and do not change the arguments,
+// do not notice whether it has happened.
+Flow printModel(CallContext& ctx, Shadow& result) {
+  bool plain = true;
+  for (size_t i = 0; i < ctx.total(); ++i) plain = plain && printsPlainly(ctx.args[i]);
+  Recorder& rec = ctx.rec;
+  size_t before = rec.trace().code.size();
+  Flow flow = knownModel(ctx, result);
+  auto& code = rec.trace().code;
+  if (flow == Flow::kNext && rec.live() && code.size() > before && code.back().op == ir::Op::kCallKnown)
+    code.back().deferrable = plain;
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.print", printModel},
+    // Says whether breaks are errors, to the recording alone: a run has nothing of it to do.
+    {"kintsugi._C.set_error_on_graph_break", constantModel},
+};
+
+}  // namespace
+
+void registerOutputModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

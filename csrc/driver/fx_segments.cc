@@ -1,0 +1,388 @@
+#include "driver/fx_segments.h"
+
+#include <atomic>
+#include <unordered_set>
+
+#include "ir/segments.h"
+#include "runtime/segment_runner.h"
+#include "runtime/trace_cache.h"
+#include "torchapi/op_effects.h"
+#include "torchapi/python_constants.h"
+
+namespace kintsugi::driver {
+
+using ir::Instruction;
+using ir::Op;
+using ir::Operand;
+using ir::OperandKind;
+using ir::TypeKind;
+using ir::ValueId;
+using pyapi::Ref;
+using torchapi::Value;
+using torchapi::ValueKind;
+
+namespace {
+
+passes::OperatorTraits traitsOf(std::string_view name) {
+  const torchapi::OpEffects effects = torchapi::opEffects(name);
+  passes::OperatorTraits traits;
+  traits.inGraph = effects.known && !effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
+  traits.sizesFromMask = effects.sizesFromMask;
+  traits.impure = effects.writes || effects.writesUnseen || effects.random;
+  return traits;
+}
+
+bool append(PyObject* list, Ref<> item) { return item && PyList_Append(list, item.get()) == 0; }
+
+bool setItem(PyObject* dict, const char* key, Ref<> value) {
+  return value && PyDict_SetItemString(dict, key, value.get()) == 0;
+}
+
+// Writes the dict that describes one segment. Each method returns null or false with an exception pending.
+class Describer {
+ public:
+  Describer(const guard::Document& document, const ir::SegmentRange& range)
+      : document_(document), trace_(document.trace), range_(range) {
+    ir::collectValues(trace_, trace_.operandsOf(trace_.code[range.begin]), inputs_);
+    ir::collectValues(trace_, trace_.operandsOf(trace_.code[range.end]), outputs_);
+    used_.insert(outputs_.begin(), outputs_.end());
+    std::vector<ValueId> values;
+    forEachGraphInstruction([&](const Instruction& ins) {
+      ir::collectValues(trace_, trace_.operandsOf(ins), values);
+      return true;
+    });
+    used_.insert(values.begin(), values.end());
+  }
+
+  Ref<> describe(size_t number) {
+    Ref<> dict = pyapi::steal(PyDict_New());
+    const std::string name = trace_.function + "_" + std::to_string(number);
+    bool ok = dict && setItem(dict.get(), "name", text(name)) &&
+              setItem(dict.get(), "inputs", ids(inputs_)) && setItem(dict.get(), "input_names", names()) &&
+              setItem(dict.get(), "dynamic", dynamicInputs()) && setItem(dict.get(), "ops", operations()) &&
+              setItem(dict.get(), "outputs", ids(outputs_));
+    return ok ? std::move(dict) : Ref<>();
+  }
+
+ private:
+  template <typename Visit>
+  bool forEachGraphInstruction(const Visit& visit) {
+    for (uint32_t i = range_.begin + 1; i < range_.end; ++i) {
+      if (ir::isInGraph(trace_.code[i]) && !visit(trace_.code[i])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  static Ref<> text(const std::string& value) {
+    return pyapi::steal(PyUnicode_DecodeUTF8(value.data(), static_cast<Py_ssize_t>(value.size()), "replace"));
+  }
+
+  // None for a value that does not exist (an undefined tensor).
+  Ref<> id(ValueId value) const {
+    return trace_.values[value].kind == TypeKind::kNone ? pyapi::newRef(Py_None)
+                                                        : pyapi::steal(PyLong_FromUnsignedLong(value));
+  }
+
+  Ref<> ids(const std::vector<ValueId>& values) const {
+    Ref<> list = pyapi::steal(PyList_New(0));
+    for (const ValueId value : values) {
+      if (!list || !append(list.get(), id(value))) {
+        return {};
+      }
+    }
+    return list;
+  }
+
+  // Where an input comes from, as the user would write it: `self.fc.weight`.
+  Ref<> names() const {
+    std::unordered_map<ValueId, ir::SourceId> sources;
+    for (uint32_t i = 0; i < range_.begin; ++i) {
+      if (trace_.code[i].op == Op::kInput) {
+        sources[trace_.code[i].firstResult] = trace_.operandsOf(trace_.code[i])[0].id;
+      }
+    }
+    Ref<> list = pyapi::steal(PyList_New(0));
+    for (const ValueId value : inputs_) {
+      const auto found = sources.find(value);
+      const std::string name = found == sources.end()
+                                   ? "t" + std::to_string(value)
+                                   : document_.sources.path(found->second, trace_.constTexts);
+      if (!list || !append(list.get(), text(name))) {
+        return {};
+      }
+    }
+    return list;
+  }
+
+  // Positions of the inputs that may differ from run to run in more than a tensor's contents.
+  Ref<> dynamicInputs() const {
+    Ref<> list = pyapi::steal(PyList_New(0));
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const ir::Type& type = trace_.values[inputs_[i]];
+      const bool fixed = type.kind == TypeKind::kTensor && type.meta != ir::kNone;
+      if (!list || (!fixed && !append(list.get(), pyapi::steal(PyLong_FromSize_t(i))))) {
+        return {};
+      }
+    }
+    return list;
+  }
+
+  Ref<> operations() {
+    Ref<> list = pyapi::steal(PyList_New(0));
+    const bool ok = list && forEachGraphInstruction(
+                                [&](const Instruction& ins) { return append(list.get(), operation(ins)); });
+    return ok ? std::move(list) : Ref<>();
+  }
+
+  Ref<> operation(const Instruction& ins) const {
+    Ref<> dict = pyapi::steal(PyDict_New());
+    Ref<> results = pyapi::steal(PyList_New(0));
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const ValueId value = ins.firstResult + r;
+      if (!results || !append(results.get(), used_.contains(value) ? id(value) : pyapi::newRef(Py_None))) {
+        return {};
+      }
+    }
+    const std::string name = ins.op == Op::kAten ? trace_.opNames[ins.opName] : ir::opInfo(ins.op).text;
+    const bool ok = dict && setItem(dict.get(), "target", text(name)) &&
+                    setItem(dict.get(), "args", arguments(trace_.operandsOf(ins))) &&
+                    setItem(dict.get(), "results", std::move(results));
+    return ok ? std::move(dict) : Ref<>();
+  }
+
+  Ref<> arguments(std::span<const Operand> operands) const {
+    Ref<> list = pyapi::steal(PyList_New(0));
+    for (const Operand& operand : operands) {
+      if (!list || !append(list.get(), argument(operand))) {
+        return {};
+      }
+    }
+    return list;
+  }
+
+  Ref<> argument(const Operand& operand) const {
+    switch (operand.kind) {
+      case OperandKind::kValue:
+        return trace_.values[operand.id].kind == TypeKind::kNone
+                   ? pyapi::newRef(Py_None)
+                   : pyapi::steal(Py_BuildValue("(sI)", "%", operand.id));
+      case OperandKind::kInt:
+        return pyapi::steal(PyLong_FromLongLong(operand.i));
+      case OperandKind::kFloat:
+        return pyapi::steal(PyFloat_FromDouble(operand.f));
+      case OperandKind::kBool:
+        return pyapi::newRef(operand.i != 0 ? Py_True : Py_False);
+      case OperandKind::kStr:
+        return text(trace_.strings[operand.id]);
+      case OperandKind::kComplex:
+        return pyapi::steal(
+            PyComplex_FromDoubles(trace_.complexes[operand.id].first, trace_.complexes[operand.id].second));
+      case OperandKind::kDtype:
+        return torchapi::dtypeObject(operand.i);
+      case OperandKind::kDevice:
+        return torchapi::deviceObject(trace_.strings[operand.id]);
+      case OperandKind::kLayout:
+        return torchapi::layoutObject(operand.i);
+      case OperandKind::kMemoryFormat:
+        return torchapi::memoryFormatObject(operand.i);
+      case OperandKind::kList:
+        return arguments(trace_.listOf(operand));
+      case OperandKind::kNone:
+        return pyapi::newRef(Py_None);
+      case OperandKind::kSource:
+      case OperandKind::kConst:
+      case OperandKind::kRecipe:
+      case OperandKind::kNull:
+        break;
+    }
+    PyErr_SetString(PyExc_SystemError, "kintsugi: an operator takes a Python object");
+    return {};
+  }
+
+  const guard::Document& document_;
+  const ir::Trace& trace_;
+  const ir::SegmentRange range_;
+  std::vector<ValueId> inputs_;
+  std::vector<ValueId> outputs_;
+  std::unordered_set<ValueId> used_;
+};
+
+// Errors of backends, as against those of the program that they run.
+PyObject* backendError() {
+  static PyObject* type = [] {
+    PyObject *pending = nullptr, *value = nullptr, *traceback = nullptr;
+    PyErr_Fetch(&pending, &value, &traceback);
+    Ref<> module = pyapi::steal(PyImport_ImportModule("kintsugi.backends.fx"));
+    PyObject* found = module ? PyObject_GetAttrString(module.get(), "BackendError") : nullptr;
+    PyErr_Restore(pending, value, traceback);
+    return found;
+  }();
+  return type != nullptr ? type : PyExc_SystemError;
+}
+
+class FxRunner final : public runtime::SegmentRunner {
+ public:
+  FxRunner(PyObject* backend, Ref<> description, std::vector<ValueKind> outputs)
+      : backend_(pyapi::newRef(backend)),
+        description_(std::move(description)),
+        outputs_(std::move(outputs)) {}
+
+  bool needsGil() const override { return true; }
+
+  // False: the backend's exception is pending. `examples`: list of the inputs.
+  bool compile(Ref<> examples) {
+    compiling_ = true;
+    Ref<> description = pyapi::steal(PyDict_Copy(description_.get()));
+    const bool ok = description && setItem(description.get(), "example_inputs", std::move(examples));
+    Ref<> made = ok ? pyapi::steal(PyObject_CallOneArg(backend_.get(), description.get())) : Ref<>();
+    compiling_ = false;
+    if (!made) {
+      return false;
+    }
+    compiled_ = std::move(made);
+    description_.reset();
+    return true;
+  }
+
+  Status run(std::span<const Value> inputs, std::span<Value> outputs) override {
+    std::vector<Ref<>> owned;
+    std::vector<PyObject*> args = {nullptr};
+    for (const Value& input : inputs) {
+      owned.push_back(pyapi::steal(torchapi::box(input)));
+      if (!owned.back()) {
+        return Status::kFailed;
+      }
+      args.push_back(owned.back().get());
+    }
+    if (!compiled_) {
+      if (compiling_) {
+        return Status::kDeclined;  // on another thread, or further up this one's stack
+      }
+      Ref<> examples = pyapi::steal(PyList_New(0));
+      for (Ref<>& input : owned) {
+        append(examples.get(), input.clone());
+      }
+      if (!compile(std::move(examples))) {
+        return Status::kFailed;
+      }
+    }
+    const Ref<> compiled = compiled_.clone();
+    const Ref<> results = pyapi::steal(PyObject_Vectorcall(
+        compiled.get(), args.data() + 1, inputs.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    if (!results) {
+      return PyErr_ExceptionMatches(backendError()) != 0 ? Status::kFailed : Status::kRaised;
+    }
+    return take(results.get(), outputs) ? Status::kOk : Status::kFailed;
+  }
+
+ private:
+  bool take(PyObject* results, std::span<Value> outputs) {
+    bool ok = PyTuple_Check(results) && static_cast<size_t>(PyTuple_GET_SIZE(results)) == outputs.size();
+    for (size_t i = 0; ok && i < outputs.size(); ++i) {
+      PyObject* object = PyTuple_GET_ITEM(results, static_cast<Py_ssize_t>(i));
+      if (outputs_[i] == ValueKind::kNone) {
+        outputs[i].kind = ValueKind::kNone;
+      } else {
+        ok = torchapi::unbox(object, outputs_[i], outputs[i]);
+      }
+    }
+    if (!ok) {
+      for (Value& output : outputs) {
+        torchapi::clear(output);
+      }
+      PyErr_SetString(backendError(),
+                      "a backend's function returned something of another kind than its graph does");
+    }
+    return ok;
+  }
+
+  Ref<> backend_;
+  Ref<> description_;  // until it is compiled
+  std::vector<ValueKind> outputs_;
+  Ref<> compiled_;
+  bool compiling_ = false;  // GIL
+};
+
+// Does whatever runs before instruction `end` leave the grad mode, autocast and the like as they were at
+// entry?
+bool startsInEntryState(const ir::Trace& trace, uint32_t end) {
+  for (uint32_t i = 0; i < end; ++i) {
+    const Instruction& ins = trace.code[i];
+    const bool quiet = ins.op == Op::kInput || ins.op == Op::kSegment || ins.op == Op::kSegmentEnd ||
+                       ins.deferrable || ins.op == Op::kBuild ||
+                       (ins.op >= Op::kGuardTrue && ins.op <= Op::kGuardBlock) ||
+                       (ir::isGraphOp(ins.op) && ins.op != Op::kSetGrad);
+    if (!quiet) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The real inputs of a segment that takes nothing but what the entry guards resolve; else empty, without an
+// exception.
+Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
+                      const ir::SegmentRange& range, PyObject* const* slots) {
+  std::unordered_map<ValueId, ir::SourceId> entry;
+  for (const Instruction& ins : trace.code) {
+    if (ins.op == Op::kInput && sources.nodes[trace.operandsOf(ins)[0].id].block == 0) {
+      entry[ins.firstResult] = trace.operandsOf(ins)[0].id;
+    }
+  }
+  std::vector<ValueId> inputs;
+  ir::collectValues(trace, trace.operandsOf(trace.code[range.begin]), inputs);
+  Ref<> list = pyapi::steal(PyList_New(0));
+  for (const ValueId value : inputs) {
+    const auto found = entry.find(value);
+    if (found == entry.end() || !append(list.get(), pyapi::newRef(slots[found->second]))) {
+      PyErr_Clear();
+      return {};
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+void cutForBackend(guard::Document& document, uint32_t start) {
+  passes::cutSegments(document, {traitsOf, start});
+}
+
+bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* const* args) {
+  const guard::Document& document = trace.recording().document;
+  runtime::SlotBuffer slots;
+  slots.reserve(document.sources.nodes.size());
+  // The call may have changed what its own guards look at.
+  const bool known = args != nullptr && trace.recording().globalStates.front().isCurrent() &&
+                     trace.guards().check(0, args, nullptr, slots.data());
+  const std::vector<ir::SegmentRange> ranges = ir::findSegments(document.trace);
+  size_t runner = 0;
+  for (size_t k = 0; k < ranges.size(); ++k) {
+    if (ranges[k].begin < trace.recording().start) {
+      continue;  // the parent's
+    }
+    std::vector<ValueId> outputs;
+    ir::collectValues(document.trace, document.trace.operandsOf(document.trace.code[ranges[k].end]), outputs);
+    std::vector<ValueKind> kinds;
+    for (const ValueId value : outputs) {
+      kinds.push_back(torchapi::kindOfType(document.trace.values[value].kind));
+    }
+    Ref<> description = Describer(document, ranges[k]).describe(k);
+    if (!description) {
+      return false;
+    }
+    auto made = std::make_shared<FxRunner>(backend, std::move(description), std::move(kinds));
+    Ref<> examples = known && startsInEntryState(document.trace, ranges[k].begin)
+                         ? examplesAtEntry(document.trace, document.sources, ranges[k], slots.data())
+                         : Ref<>();
+    if (examples && !made->compile(std::move(examples))) {
+      return false;
+    }
+    trace.replay().setRunner(runner++, std::move(made));
+  }
+  return true;
+}
+
+}  // namespace kintsugi::driver

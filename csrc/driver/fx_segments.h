@@ -1,0 +1,24 @@
+// Backends that take torch.fx graphs: each segment of a trace is described to Python, compiled there, and run
+// through what comes back. The format of a description is in python/kintsugi/backends/fx.py.
+//
+// Idea: a segment is compiled when its inputs are at hand. Those that start from the call's own arguments, in
+// the state that the call began in, are compiled when the trace is installed; the others when they run for
+// the first time, with real inputs and in the grad and autocast mode that they will always run in.
+//
+// Ownership: the runners belong to the trace. Threads: GIL. Invalidation: with the trace.
+#pragma once
+
+#include "passes/segments.h"
+#include "runtime/compiled_trace.h"
+
+namespace kintsugi::driver {
+
+// Cuts a recording into segments from instruction `start` on, before it is made a CompiledTrace.
+void cutForBackend(guard::Document& document, uint32_t start);
+
+// Gives each segment of `trace`, which is not shared yet, a runner that uses `backend` (called with a
+// description, returns a callable). `args`: of the call that was recorded; null for a side trace. False: the
+// backend failed, its exception is pending.
+bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* const* args);
+
+}  // namespace kintsugi::driver

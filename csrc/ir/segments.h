@@ -1,0 +1,54 @@
+// Segments: the parts of a trace that a backend compiles as one piece each. See docs/internals/ir.md.
+//
+//   segment [%0, %1]                            the graph's inputs
+//   %2 = aten.mul.Tensor %0, %1 : tensor snap !0
+//   call.known #1, "product" deferrable : object snap !1     no part of the graph: runs after it
+//   %4 = aten.relu.default %2 : tensor snap !2
+//   segment.end [%4]                            the graph's outputs
+//
+// Whoever runs a segment may run its instructions one by one, in order, as if the two marks were not there;
+// or compute the outputs from the inputs by other means and then run what is not part of the graph, in order.
+// Plain functions, no state, no GIL.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/trace.h"
+
+namespace kintsugi::ir {
+
+// Indices into Trace::code of `segment` and its `segment.end`.
+struct SegmentRange {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
+// In order; for traces that the verifier accepts.
+std::vector<SegmentRange> findSegments(const Trace& trace);
+
+// Calls use(index, segment, value) for what the instructions of `code` (of `trace`, with marks) need;
+// `segment` is the number of the one that the need belongs to, kNone for none. What a segment's graph makes
+// and a need that is not its own names has to be an output. Needs of a segment's own are the operands of its
+// graph and the snapshots of all of its body: to leave there, what is missing is computed by running
+// instructions of the graph.
+void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
+                       const std::function<void(size_t, uint32_t, ValueId)>& use);
+
+// May an operation be part of a segment's graph? Operators of the dispatcher, sizes, scalar arithmetic, grad
+// mode.
+bool isGraphOp(Op op);
+// Is an instruction between the marks part of the graph? Scalars that only effects need are not: they are
+// deferrable.
+inline bool isInGraph(const Instruction& ins) { return isGraphOp(ins.op) && !ins.deferrable; }
+
+// The values among the operands, those in lists included.
+void collectValues(const Trace& trace, std::span<const Operand> operands, std::vector<ValueId>& out);
+
+// What is wrong with the segments of a trace whose tables and definitions are valid, as (index of the
+// instruction, message) pairs.
+std::vector<std::pair<size_t, std::string>> checkSegments(const Trace& trace);
+
+}  // namespace kintsugi::ir

@@ -1,0 +1,341 @@
+#include "passes/segments.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "ir/segments.h"
+#include "support/check.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+using ir::Instruction;
+using ir::Op;
+using ir::Operand;
+using ir::TypeKind;
+using ir::ValueId;
+
+constexpr uint32_t kOutside = ir::kNone;
+
+// ATen's convention: a trailing underscore writes to the first argument. Enough for tests; the driver asks
+// the dispatcher.
+OperatorTraits traitsByName(std::string_view name) {
+  const std::string_view base = name.substr(0, name.rfind('.'));
+  OperatorTraits traits;
+  traits.impure = base.ends_with('_') || base == "aten.dropout" || base == "aten.rand";
+  traits.inGraph = base != "aten.nonzero";
+  return traits;
+}
+
+class Cutter {
+ public:
+  Cutter(guard::Document& document, OperatorTraitsFn traits, uint32_t start)
+      : document_(document),
+        trace_(document.trace),
+        traits_(traits),
+        start_(start),
+        canFail_(std::max<size_t>(1, document.guards.blockCount)),
+        late_(trace_.values.size()),
+        lateBlock_(canFail_.size()) {}
+
+  void run() {
+    for (const guard::Guard& guard : document_.guards.guards) {
+      canFail_[guard.block] = true;
+    }
+    for (const guard::SourceNode& node : document_.sources.nodes) {
+      canFail_[node.block] = canFail_[node.block] || node.kind != guard::SourceKind::kValue;
+    }
+    findFeeding();
+    keepParent();
+    for (const Instruction& ins : std::span(trace_.code).subspan(start_)) {
+      place(ins);
+    }
+    close();
+    dropSnapshotOfReturn();
+    nameValues();
+    trace_.code = std::move(out_);
+  }
+
+ private:
+  struct Placed {
+    Instruction instruction;
+    bool inGraph = false;
+  };
+
+  // The values that operators use, at once or through scalar arithmetic.
+  void findFeeding() {
+    feeding_.assign(trace_.values.size(), false);
+    std::vector<ValueId> used;
+    for (size_t i = trace_.code.size(); i-- > 0;) {
+      const Instruction& ins = trace_.code[i];
+      const bool scalar = ir::isGraphOp(ins.op) && ins.resultCount == 1 && feeding_[ins.firstResult];
+      if (ins.op == Op::kAten || ins.op == Op::kSetGrad || scalar) {
+        used.clear();
+        ir::collectValues(trace_, trace_.operandsOf(ins), used);
+        for (const ValueId value : used) {
+          feeding_[value] = true;
+        }
+      }
+    }
+  }
+
+  void keepParent() {
+    bool open = false;
+    for (const Instruction& ins : std::span(trace_.code).first(start_)) {
+      open = ins.op == Op::kSegment || (open && ins.op != Op::kSegmentEnd);
+      emit(ins, open && ir::isInGraph(ins) ? count_ : kOutside);
+      count_ += ins.op == Op::kSegmentEnd ? 1 : 0;
+    }
+  }
+
+  void place(const Instruction& ins) {
+    if (body_.empty()) {
+      placeOutside(ins);
+    } else if (ins.op == Op::kInput) {
+      placeInput(ins);
+    } else if (isGraph(ins)) {
+      const bool impure = isImpure(ins);
+      if (usesLate(ins) || (deferred_ && (impure || ins.op == Op::kSetGrad))) {
+        close();
+      }
+      addToGraph(ins, impure);
+    } else if (isDeferrable(ins)) {
+      defer(ins);
+    } else {
+      close();
+      emit(ins, kOutside);
+    }
+  }
+
+  void placeOutside(const Instruction& ins) {
+    if (isGraph(ins)) {
+      addToGraph(ins, isImpure(ins));
+    } else {
+      emit(ins, kOutside);
+    }
+  }
+
+  // An input is there as soon as its guard block has passed.
+  void placeInput(const Instruction& ins) {
+    const ir::SourceId source = trace_.operandsOf(ins)[0].id;
+    if (lateBlock_[document_.sources.nodes[source].block]) {
+      late_[ins.firstResult] = true;
+      body_.push_back({ins, false});
+    } else {
+      emit(ins, kOutside);
+    }
+  }
+
+  bool isGraph(const Instruction& ins) const {
+    if (!ir::isGraphOp(ins.op)) {
+      return false;
+    }
+    if (ins.op != Op::kAten) {
+      // A counter that no operator sees would only make the graph another one in each run.
+      return ins.op == Op::kSetGrad || feeding_[ins.firstResult];
+    }
+    const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
+    if (!traits.inGraph) {
+      return false;
+    }
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const ir::Type& type = trace_.values[ins.firstResult + r];
+      const bool sized = !traits.sizesFromMask || type.meta != ir::kNone;
+      if ((type.kind != TypeKind::kTensor && type.kind != TypeKind::kNone) || !sized) {
+        return false;  // a number read from data
+      }
+    }
+    return true;
+  }
+
+  bool isImpure(const Instruction& ins) const {
+    return ins.op == Op::kAten && traits_(trace_.opNames[ins.opName]).impure;
+  }
+
+  bool usesLate(const Instruction& ins) const {
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+    return std::any_of(used.begin(), used.end(), [this](ValueId v) { return late_[v]; });
+  }
+
+  bool isDeferrable(const Instruction& ins) const {
+    if (impure_) {
+      return false;
+    }
+    if (ins.op == Op::kGuardBlock) {
+      // The results of a deferred step are taken over where the step is.
+      return !canFail_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] && !body_.back().inGraph;
+    }
+    std::vector<bool> seen(ins.op == Op::kBuild ? trace_.recipes.size() : 0);
+    return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
+           (ins.op == Op::kBuild && isPlain(trace_.operandsOf(ins)[0], seen));
+  }
+
+  void addToGraph(const Instruction& ins, bool impure) {
+    body_.push_back({ins, true});
+    graphEnd_ = body_.size();
+    impure_ = impure_ || impure;
+    operators_ += ins.op == Op::kAten ? 1 : 0;
+  }
+
+  void defer(const Instruction& ins) {
+    deferred_ = true;
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      late_[ins.firstResult + r] = true;
+    }
+    if (ins.op == Op::kGuardBlock) {
+      lateBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = true;
+    }
+    body_.push_back({ins, false});
+    body_.back().instruction.deferrable = ins.deferrable || ir::isGraphOp(ins.op);
+  }
+
+  void emit(const Instruction& ins, uint32_t graph) {
+    out_.push_back(ins);
+    graph_.push_back(graph);
+  }
+
+  // The open segment ends behind the last instruction of its graph.
+  void close() {
+    const bool marked = operators_ != 0;
+    Instruction mark;
+    mark.op = Op::kSegment;
+    if (marked) {
+      emit(mark, kOutside);
+    }
+    for (size_t i = 0; i < body_.size(); ++i) {
+      if (marked && i == graphEnd_) {
+        mark.op = Op::kSegmentEnd;
+        emit(mark, kOutside);
+      }
+      emit(body_[i].instruction, marked && body_[i].inGraph ? count_ : kOutside);
+    }
+    if (marked && graphEnd_ == body_.size()) {
+      mark.op = Op::kSegmentEnd;
+      emit(mark, kOutside);
+    }
+    count_ += marked ? 1 : 0;
+    body_.clear();
+    graphEnd_ = operators_ = 0;
+    impure_ = deferred_ = false;
+    std::fill(late_.begin(), late_.end(), false);
+    std::fill(lateBlock_.begin(), lateBlock_.end(), false);
+  }
+
+  // Making the result can't raise where it is a value or built-in containers of values, so nobody leaves
+  // there; else all locals at the end would be outputs.
+  void dropSnapshotOfReturn() {
+    std::vector<bool> seen(trace_.recipes.size());
+    if (!out_.empty() && out_.back().op == Op::kRet && isPlain(trace_.operandsOf(out_.back())[0], seen)) {
+      out_.back().snap = ir::kNone;
+    }
+  }
+
+  bool isPlain(const Operand& operand, std::vector<bool>& seen) const {
+    if (operand.kind != ir::OperandKind::kRecipe || seen[operand.id]) {
+      return true;
+    }
+    seen[operand.id] = true;
+    const ir::Recipe& recipe = trace_.recipes[operand.id];
+    if (recipe.kind != ir::RecipeKind::kTuple && recipe.kind != ir::RecipeKind::kList &&
+        recipe.kind != ir::RecipeKind::kDict && recipe.kind != ir::RecipeKind::kSlice) {
+      return false;
+    }
+    return std::all_of(recipe.parts.begin(), recipe.parts.end(),
+                       [&](const Operand& part) { return isPlain(part, seen); });
+  }
+
+  // Which values the marks name follows from who uses what.
+  void nameValues() {
+    std::vector<uint32_t> madeBy(trace_.values.size(), kOutside);
+    for (size_t i = 0; i < out_.size(); ++i) {
+      for (uint32_t r = 0; r < out_[i].resultCount; ++r) {
+        madeBy[out_[i].firstResult + r] = graph_[i];
+      }
+    }
+    std::vector<std::vector<ValueId>> inputs(count_);
+    findInputs(madeBy, inputs);
+    const std::vector<bool> needed = findOutputs(madeBy);
+    std::vector<std::vector<ValueId>> outputs(count_);
+    for (size_t i = 0; i < out_.size(); ++i) {
+      for (uint32_t r = 0; r < out_[i].resultCount && graph_[i] != kOutside; ++r) {
+        if (needed[out_[i].firstResult + r]) {
+          outputs[graph_[i]].push_back(out_[i].firstResult + r);
+        }
+      }
+    }
+    uint32_t number = 0;
+    for (size_t i = 0; i < out_.size(); ++i) {
+      Instruction& ins = out_[i];
+      if (i < start_) {
+        number += ins.op == Op::kSegmentEnd ? 1 : 0;
+      } else if (ins.op == Op::kSegment || ins.op == Op::kSegmentEnd) {
+        const std::vector<ValueId>& values = (ins.op == Op::kSegment ? inputs : outputs)[number];
+        std::vector<Operand> operands;
+        std::transform(values.begin(), values.end(), std::back_inserter(operands), Operand::value);
+        ins.firstOperand = static_cast<uint32_t>(trace_.operands.size());
+        ins.operandCount = 1;
+        trace_.operands.push_back(trace_.listOperand(operands));
+        number += ins.op == Op::kSegmentEnd ? 1 : 0;
+      }
+    }
+  }
+
+  void findInputs(const std::vector<uint32_t>& madeBy, std::vector<std::vector<ValueId>>& inputs) const {
+    std::vector<uint32_t> namedIn(trace_.values.size(), kOutside);
+    std::vector<ValueId> used;
+    for (size_t i = 0; i < out_.size(); ++i) {
+      if (graph_[i] == kOutside) {
+        continue;
+      }
+      used.clear();
+      ir::collectValues(trace_, trace_.operandsOf(out_[i]), used);
+      for (const ValueId value : used) {
+        if (madeBy[value] != graph_[i] && namedIn[value] != graph_[i] &&
+            trace_.values[value].kind != TypeKind::kNone) {
+          namedIn[value] = graph_[i];
+          inputs[graph_[i]].push_back(value);
+        }
+      }
+    }
+  }
+
+  // By value: does anything outside its own graph need it?
+  std::vector<bool> findOutputs(const std::vector<uint32_t>& madeBy) const {
+    std::vector<bool> needed(trace_.values.size());
+    ir::forEachSegmentUse(trace_, out_, [&](size_t, uint32_t user, ValueId value) {
+      needed[value] = needed[value] || (madeBy[value] != kOutside && madeBy[value] != user);
+    });
+    return needed;
+  }
+
+  guard::Document& document_;
+  ir::Trace& trace_;
+  OperatorTraitsFn traits_;
+  const uint32_t start_;
+  std::vector<bool> canFail_;    // by block
+  std::vector<bool> feeding_;    // by value
+  std::vector<bool> late_;       // by value: made by a deferred step of the open segment
+  std::vector<bool> lateBlock_;  // by block: runs with the deferred steps of the open segment
+  std::vector<Placed> body_;     // the open segment; empty: none is open
+  size_t graphEnd_ = 0;          // one past the last instruction of its graph
+  size_t operators_ = 0;
+  bool impure_ = false;
+  bool deferred_ = false;
+  std::vector<Instruction> out_;
+  std::vector<uint32_t> graph_;  // of out_: the number of the segment whose graph it is in
+  uint32_t count_ = 0;
+};
+
+}  // namespace
+
+void cutSegments(guard::Document& document, const SegmentOptions& options) {
+  KINTSUGI_CHECK(options.start <= document.trace.code.size(), "the trace ends before its start");
+  Cutter(document, options.traits != nullptr ? options.traits : traitsByName, options.start).run();
+}
+
+void cutSegments(guard::Document& document) { cutSegments(document, SegmentOptions{}); }
+
+}  // namespace kintsugi::passes

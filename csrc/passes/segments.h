@@ -1,0 +1,37 @@
+// Pass segments: cuts a trace into maximal segments, the pieces that a backend compiles (ir/segments.h).
+//
+// A segment holds operators, sizes, scalar arithmetic and changes of the grad mode. What ends one: a guard
+// that may fail, an opaque call, an effect that is not marked deferrable, an operator whose result depends on
+// data, the end. A deferrable effect (a `print`, a counter) stays inside and runs after the graph, unless the
+// graph changes tensors or draws random numbers: then running the graph's instructions one by one, which is
+// what an exception in the graph leads to, would not be the same as never having run it. `input`s move before
+// the segment that they interrupt.
+//
+// What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
+// with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the
+// segments. No GIL.
+#pragma once
+
+#include <string_view>
+
+#include "guard/document.h"
+
+namespace kintsugi::passes {
+
+// What an operator of the dispatcher does, as far as cutting needs to know.
+struct OperatorTraits {
+  bool inGraph = true;         // may be part of a graph
+  bool sizesFromMask = false;  // its result's sizes depend on data if an index is a mask
+  bool impure = false;         // writes to its arguments or draws random numbers
+};
+using OperatorTraitsFn = OperatorTraits (*)(std::string_view opName);
+
+struct SegmentOptions {
+  OperatorTraitsFn traits = nullptr;  // null: guessed from the names of ATen's operators
+  uint32_t start = 0;  // a side trace begins here: its parent's instructions are left as they are
+};
+
+void cutSegments(guard::Document& document, const SegmentOptions& options);
+void cutSegments(guard::Document& document);  // the pass's row: without knowledge of the dispatcher
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,108 @@
+#include "runtime/segment_run.h"
+
+#include <optional>
+
+#include "pyapi/ref.h"
+#include "torchapi/op_effects.h"
+
+namespace kintsugi::runtime {
+
+using torchapi::Value;
+using torchapi::ValueKind;
+
+namespace {
+
+// What has to be as before for a graph to be run again.
+class Before {
+ public:
+  Before(const SegmentCode& segment, std::span<const Value> inputs) : segment_(segment) {
+    if (segment.changesGradMode) {
+      gradMode_ = torchapi::gradMode();
+    }
+    if (segment.random) {
+      generator_.emplace();
+    }
+    for (size_t i = 0; segment.writes && i < inputs.size(); ++i) {
+      uint64_t version = 0;
+      known_ = known_ &&
+               (inputs[i].kind != ValueKind::kTensor || torchapi::tensorVersion(inputs[i].tensor, version));
+      versions_.push_back(version);
+    }
+  }
+
+  // False: something was written.
+  bool restore(std::span<const Value> inputs) const {
+    if (segment_.writesUnseen || !known_) {
+      return false;
+    }
+    for (size_t i = 0; i < versions_.size(); ++i) {
+      uint64_t version = 0;
+      if (inputs[i].kind == ValueKind::kTensor &&
+          (!torchapi::tensorVersion(inputs[i].tensor, version) || version != versions_[i])) {
+        return false;
+      }
+    }
+    if (generator_) {
+      generator_->restore();
+    }
+    if (segment_.changesGradMode) {
+      torchapi::setGradMode(gradMode_);
+    }
+    return true;
+  }
+
+ private:
+  const SegmentCode& segment_;
+  bool gradMode_ = true;
+  bool known_ = true;
+  std::optional<torchapi::GeneratorState> generator_;
+  std::vector<uint64_t> versions_;
+};
+
+SegmentOutcome failed(const Before& before, std::span<const Value> inputs, SegmentRunner::Status status) {
+  if (status == SegmentRunner::Status::kDeclined) {
+    return SegmentOutcome::kOneByOne;
+  }
+  if (status == SegmentRunner::Status::kFailed) {
+    return SegmentOutcome::kFailed;
+  }
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  // Not for the instructions to judge: interrupts and the like.
+  const bool ordinary = type != nullptr && PyErr_GivenExceptionMatches(type, PyExc_Exception) != 0;
+  if (ordinary && before.restore(inputs)) {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return SegmentOutcome::kOneByOne;
+  }
+  PyErr_Restore(type, value, traceback);
+  return SegmentOutcome::kRaised;
+}
+
+}  // namespace
+
+SegmentOutcome runSegment(const SegmentCode& segment, Value* values) {
+  constexpr size_t kInline = 32;
+  const size_t count = segment.inputs.size() + segment.outputs.size();
+  Value onStack[kInline];
+  std::vector<Value> onHeap(count > kInline ? count : 0);
+  const std::span<Value> all(count > kInline ? onHeap.data() : onStack, count);
+  const std::span<Value> inputs = all.first(segment.inputs.size());
+  const std::span<Value> outputs = all.subspan(segment.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = values[segment.inputs[i]];  // borrowed
+  }
+  const Before before(segment, inputs);
+  const SegmentRunner::Status status = segment.runner->run(inputs, outputs);
+  if (status != SegmentRunner::Status::kOk) {
+    return failed(before, inputs, status);
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    torchapi::clear(values[segment.outputs[i]]);
+    values[segment.outputs[i]] = outputs[i];
+  }
+  return SegmentOutcome::kDone;
+}
+
+}  // namespace kintsugi::runtime

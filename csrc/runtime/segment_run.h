@@ -1,0 +1,46 @@
+// Inside runtime only: one run of a segment's graph by its runner, and what to do when that fails.
+//
+// Idea: an exception inside a graph tells neither which instruction raised nor what the frames were. So the
+// graph is taken back and its instructions are run one by one: the one that raises has a snapshot. Results of
+// a graph that writes to nothing are just forgotten; random numbers are drawn again from the saved state. A
+// graph that may have written to tensors (their version counters tell) can't be taken back: the exception
+// leaves where the segment begins.
+//
+// Ownership: borrows everything. Threads: a run's own; GIL as the runner needs it. Invalidation: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ir/types.h"
+#include "runtime/segment_runner.h"
+#include "torchapi/value.h"
+
+namespace kintsugi::runtime {
+
+struct SegmentCode {
+  size_t beginStep = 0;
+  size_t endStep = 0;
+  std::vector<ir::ValueId> inputs;
+  std::vector<ir::ValueId> outputs;
+  std::vector<size_t> graph;   // steps of the graph
+  std::vector<size_t> others;  // steps of the body that are not in the graph: they run after it
+  bool writes = false;
+  bool writesUnseen = false;
+  bool random = false;
+  bool changesGradMode = false;
+  std::shared_ptr<SegmentRunner> runner;  // set before the program is shared
+};
+
+enum class SegmentOutcome : uint8_t {
+  kDone,      // the outputs are in `values`
+  kOneByOne,  // nothing has happened: run the instructions
+  kRaised,    // an exception is pending, and writes can't be taken back
+  kFailed,    // an exception is pending that is none of the program's
+};
+
+SegmentOutcome runSegment(const SegmentCode& segment, torchapi::Value* values);
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,30 @@
+// What runs the graph of a segment instead of its instructions: an FX backend, later native code.
+//
+// Ownership: the ReplayProgram that a runner was given to shares it with its maker. Threads: run() may be
+// called on any number of threads at a time, with the GIL held if needsGil() says so. Invalidation: none.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "torchapi/value.h"
+
+namespace kintsugi::runtime {
+
+class SegmentRunner {
+ public:
+  enum class Status : uint8_t {
+    kOk,        // all outputs are there
+    kDeclined,  // nothing was done: run the instructions
+    kRaised,    // an exception of the computation is pending (needs the GIL); no output is there
+    kFailed,    // an exception that is to be raised as it is: the backend's, not the program's
+  };
+
+  virtual ~SegmentRunner() = default;
+  virtual bool needsGil() const = 0;
+  // `inputs` as `segment` names them, borrowed; `outputs` as `segment.end` names them, empty, to be filled
+  // with values that the caller owns. After anything but kOk they are empty again.
+  virtual Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) = 0;
+};
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,76 @@
+#include "torchapi/op_effects.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
+
+#include <unordered_set>
+
+#include "torchapi/op_schema.h"
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+bool replacesTensor(const c10::OperatorHandle& op, const std::string& name) {
+  static const std::unordered_set<std::string> kNames = {"aten.requires_grad_.default",
+                                                         "aten.set_data.default", "aten.retain_grad.default"};
+  return op.hasTag(at::Tag::inplace_view) || kNames.contains(name);
+}
+
+}  // namespace
+
+OpEffects opEffects(std::string_view name) {
+  OpEffects effects;
+  const OpSchema* found = findOpSchema(name);
+  if (found == nullptr) {
+    return effects;
+  }
+  const OpSchema& op = *found;
+  effects.known = true;
+  const bool ours = op.name.starts_with("aten.") || op.name.starts_with("prims.");
+  effects.sizesFromMask = op.dynamicIfMask;
+  // Custom operators say by tags what they can't be trusted with.
+  effects.dynamicSizes = (ours && op.dynamicShape) ||
+                         (!op.dynamicIfMask && op.op.hasTag(at::Tag::dynamic_output_shape)) ||
+                         op.op.hasTag(at::Tag::data_dependent_output);
+  effects.random = op.op.hasTag(at::Tag::nondeterministic_seeded);
+  effects.writes = op.op.schema().is_mutable() || (op.mutates && !effects.random);
+  effects.writesUnseen = op.mutates && !op.op.schema().is_mutable() && !effects.random;
+  effects.changesMetadata = replacesTensor(op.op, op.name);
+  for (const OpSchema::Arg& result : op.results) {
+    effects.mixesLists = effects.mixesLists || (result.cls == ArgClass::kTensorList && op.results.size() > 1);
+  }
+  return effects;
+}
+
+bool gradMode() { return c10::GradMode::is_enabled(); }
+void setGradMode(bool enabled) { c10::GradMode::set_enabled(enabled); }
+
+bool tensorVersion(const void* impl, uint64_t& version) {
+  const auto& counter = static_cast<const at::TensorImpl*>(impl)->version_counter();
+  if (!counter.enabled()) {
+    return false;
+  }
+  version = counter.current_version();
+  return true;
+}
+
+struct GeneratorState::Impl {
+  at::Generator generator;
+  at::Tensor state;
+};
+
+GeneratorState::GeneratorState() : impl_(std::make_unique<Impl>()) {
+  impl_->generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard<std::mutex> lock(impl_->generator.mutex());
+  impl_->state = impl_->generator.get_state();
+}
+GeneratorState::~GeneratorState() = default;
+
+void GeneratorState::restore() const {
+  std::lock_guard<std::mutex> lock(impl_->generator.mutex());
+  impl_->generator.set_state(impl_->state);
+}
+
+}  // namespace kintsugi::torchapi
