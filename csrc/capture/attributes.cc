@@ -25,6 +25,15 @@ std::string_view text(PyObject* name) {
 bool isDataDescriptor(PyObject* d) { return Py_TYPE(d)->tp_descr_set != nullptr; }
 bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 
+}  // namespace
+
+bool isSlot(PyObject* descriptor) {
+  return Py_TYPE(descriptor) == &PyMemberDescr_Type &&
+         PyType_HasFeature(PyDescr_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE);
+}
+
+namespace {
+
 AttributePlan known(Shadow shadow) {
   AttributePlan plan;
   plan.how = AttributePlan::kKnown;
@@ -145,12 +154,20 @@ AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
   Shadow result = rec.newVirtual(VirtualKind::kDict, dict.get());
   rec.virtualOf(result).entries = rec.virtualOf(shadow).attrs.clone();
   rec.virtualOf(result).shared = true;
+  rec.virtualOf(result).parts = {shadow};
+  rec.virtualOf(result).partObjects.push_back(pyapi::newRef(object));
   AttributePlan plan = simple(AttributePlan::kKnown);
   plan.shadow = result;
   return plan;
 }
 
+AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+
 AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d) {
+  bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
+  if (field && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kException) {
+    return planException(rec, shadow, object, name);
+  }
   if (Py_TYPE(d) == &PyProperty_Type) {
     PyObject* getter = reinterpret_cast<PyObject**>(d)[2];  // propertyobject: PyObject_HEAD, prop_get
     if (getter == nullptr || !PyFunction_Check(getter)) return simple(AttributePlan::kStep);
@@ -158,7 +175,20 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     plan.pending = rec.methodFrame(getter, shadow, object);
     return plan;
   }
+  if (text(name) == "__dict__" && shadow.isVirtual() &&
+      rec.virtualOf(shadow).kind == VirtualKind::kInstance) {
+    return planVirtualDict(rec, shadow, object);
+  }
+  if (isSlot(d) && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kInstance) {
+    Virtual& v = rec.virtualOf(shadow);
+    if (v.value != ir::kNone) return simple(AttributePlan::kStep);
+    PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
+    return encoded != nullptr ? known(Recorder::decode(encoded)) : simple(AttributePlan::kRaises);
+  }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
+    Recorder::Overlay* written = rec.overlayOf(object);
+    PyObject* encoded = written != nullptr ? PyDict_GetItemWithError(written->attrs.get(), name) : nullptr;
+    if (encoded != nullptr) return known(Recorder::decode(encoded));
     pyapi::Ref<> value =
         pyapi::steal(Py_TYPE(d)->tp_descr_get(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     ir::SourceId source = rec.sourceOf(shadow, object);
@@ -167,16 +197,11 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
       rec.guard(GuardKind::kEmptyMember, source, rec.constId(d));
       return simple(AttributePlan::kRaises);
     }
-    if (rec.overlayOf(object) != nullptr) {
-      rec.abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
-      return simple(AttributePlan::kAborted);
-    }
     return known(rec.readSource(SourceKind::kMember, source, d, 0, value.get()));
   }
   if (Py_TYPE(d) == &PyGetSetDescr_Type) {
     std::string_view n = text(name);
     if (n == "__class__") return known(Shadow::constant());
-    if (n == "__dict__" && shadow.isVirtual()) return planVirtualDict(rec, shadow, object);
     PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? _PyObject_GetDictPtr(object) : nullptr;
     if (slot != nullptr && *slot != nullptr) {
       return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));
@@ -197,6 +222,34 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     plan.pending.shadows.push_back(Shadow::constant());
     plan.pending.positional = 3;
     return plan;
+  }
+  return simple(AttributePlan::kStep);
+}
+
+// Fields of an exception that was made or caught here.
+AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  auto* exception = reinterpret_cast<PyBaseExceptionObject*>(object);
+  Virtual& v = rec.virtualOf(shadow);
+  std::string_view n = text(name);
+  if (n == "__class__" || n == "__suppress_context__") return known(Shadow::constant());
+  if (n == "args") {
+    PyObject* args = exception->args;
+    if (auto made = rec.knownObject(args)) return known(*made);
+    bool same = v.parts.size() == static_cast<size_t>(PyTuple_GET_SIZE(args));
+    for (size_t i = 0; same && i < v.parts.size(); ++i) {
+      same = v.partObjects[i].get() == PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(i));
+    }
+    return same ? known(rec.tupleOf(args, v.parts)) : simple(AttributePlan::kStep);
+  }
+  if (n == "__cause__" || n == "__context__") {
+    PyObject* other = n == "__cause__" ? exception->cause : exception->context;
+    if (other == nullptr || other == Py_None) return known(Shadow::constant());
+    if (auto made = rec.knownObject(other)) return known(*made);
+  }
+  if (n == "__traceback__" || n == "__cause__" || n == "__context__") {
+    // One that is built again has none of these.
+    rec.abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    return simple(AttributePlan::kAborted);
   }
   return simple(AttributePlan::kStep);
 }

@@ -34,6 +34,8 @@ AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObje
 // The shadow of a bound method object.
 Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow functionShadow, PyObject* self,
                    Shadow selfShadow);
+// Is it the descriptor of an entry of __slots__?
+bool isSlot(PyObject* descriptor);
 // Looks an attribute up in a type and gives what instances see without binding.
 Shadow classValue(Recorder& rec, PyObject* value);
 

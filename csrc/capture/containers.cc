@@ -1,5 +1,5 @@
 // Recorder: lists and iteration.
-#include "capture/recorder.h"
+#include "capture/lists.h"
 
 namespace kintsugi::capture {
 
@@ -95,7 +95,7 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
     }
     case VirtualKind::kMap:
     case VirtualKind::kGenerator:
-      return returned_;
+      return returned();
     default:
       return std::nullopt;
   }
@@ -155,85 +155,6 @@ bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterat
   }
 }
 
-// list.extend, list += : the caller executes it.
-bool Recorder::extendList(Shadow list, PyObject* object, Shadow more, PyObject* iterable) {
-  auto parts = iterated(more, iterable);
-  if (!parts) {
-    abort(diag::Code::KTG0303, {"list.extend"});
-    return false;
-  }
-  if (list.isVirtual() && virtualOf(list).kind == VirtualKind::kList) {
-    if (virtualOf(list).value != ir::kNone && !emitMethod("extend", list, object, {{more, iterable}}))
-      return false;
-    Virtual& v = virtualOf(list);
-    v.parts.insert(v.parts.end(), parts->begin(), parts->end());
-    touched();
-    return true;
-  }
-  if (!list.isSource() && !list.isConst()) {
-    abort(diag::Code::KTG0303, {"list"});
-    return false;
-  }
-  if (!emitMethod("extend", list, object, {{more, iterable}})) return false;
-  makeOverlay(object).dirty = true;
-  return live_;
-}
-
-// list[index] = value
-bool Recorder::storeElement(Shadow list, PyObject* object, Py_ssize_t index, Shadow value, PyObject* real) {
-  Py_ssize_t n = PyList_GET_SIZE(object);
-  if (list.isVirtual() && virtualOf(list).kind == VirtualKind::kList) {
-    if (index < 0) index += n;
-    if (index < 0 || index >= n) return live_;  // raises
-    pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
-    if (virtualOf(list).value != ir::kNone &&
-        !emitEffect(Op::kSetItem, {{list, object}, {Shadow::constant(), key.get()}, {value, real}})) {
-      return false;
-    }
-    virtualOf(list).parts[index] = value;
-    touched();
-    return true;
-  }
-  if (!list.isSource() && !list.isConst()) return false;
-  if (!pinLength(list, object)) return false;
-  ir::SourceId source = sourceOf(list, object);
-  pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
-  if (!emitEffect(Op::kSetItem,
-                  {{Shadow::source(source), object}, {Shadow::constant(), key.get()}, {value, real}})) {
-    return false;
-  }
-  makeOverlay(object).dirty = true;
-  return live_;
-}
-
-// del list[i], del list[a:b] of a list made here
-bool Recorder::deleteElements(Shadow list, PyObject* object, Shadow& key, PyObject* index) {
-  if (!list.isVirtual() || virtualOf(list).kind != VirtualKind::kList || virtualOf(list).value != ir::kNone)
-    return false;
-  auto n = static_cast<Py_ssize_t>(virtualOf(list).parts.size());
-  if (!pinDeep(key, index) || n != PyList_GET_SIZE(object)) return false;
-  Py_ssize_t start = 0, stop = 0, step = 1, count = 0;
-  if (PyLong_CheckExact(index)) {
-    start = PyLong_AsSsize_t(index);
-    if (start < 0) start += n;
-    if (start < 0 || start >= n) return true;  // raises
-    count = 1;
-  } else if (PySlice_Check(index) && PySlice_Unpack(index, &start, &stop, &step) == 0) {
-    count = PySlice_AdjustIndices(n, &start, &stop, step);
-  } else {
-    PyErr_Clear();
-    return false;
-  }
-  if (step < 0) {
-    start += (count - 1) * step;
-    step = -step;
-  }
-  Virtual& v = virtualOf(list);
-  for (Py_ssize_t i = count; i-- > 0;) v.parts.erase(v.parts.begin() + start + i * step);
-  touched();
-  return true;
-}
-
 bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();
@@ -241,7 +162,7 @@ bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) return false;
-    if (v.value != ir::kNone && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
+    if (isOutside(*this, v) && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
       return false;
     if (PyDict_DelItem(virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
     touched();

@@ -1,5 +1,5 @@
 // Recorder: reads and writes of globals, cells, dicts and attributes, and truth: what several families share.
-#include "capture/recorder.h"
+#include "capture/lists.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -98,6 +98,11 @@ bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>
   return live_;
 }
 
+// Do others hold it, or the instance that it is the dict of?
+bool isOutside(Recorder& rec, const Virtual& v) {
+  return v.value != ir::kNone || (v.shared && rec.virtualOf(v.parts[0]).value != ir::kNone);
+}
+
 // dict[key] = value with a plain key. The caller executes it.
 bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
   if (shadow.isVirtual()) {
@@ -106,7 +111,7 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
       abort(diag::Code::KTG0303, {Py_TYPE(dict)->tp_name});
       return false;
     }
-    if (v.value != ir::kNone &&
+    if (isOutside(*this, v) &&
         !emitEffect(Op::kSetItem, {{shadow, dict}, {Shadow::constant(), key}, {value, real}})) {
       return false;
     }
@@ -154,7 +159,8 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
       abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
       return false;
     }
-    length -= overlay->grown;
+    if (overlay->parts) return live_;  // the length at the beginning has been pinned
+    length -= overlay->grown + static_cast<Py_ssize_t>(overlay->tail.size());
   }
   ir::SourceId source = sourceOf(shadow, container);
   guardLength(Shadow::source(source), container, length);

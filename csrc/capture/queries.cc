@@ -24,6 +24,10 @@ bool Recorder::comesFromStep(Shadow shadow) const {
   return node->kind == SourceKind::kValue;
 }
 
+bool Recorder::isArgument(Shadow shadow) const {
+  return shadow.isSource() && document_.sources.nodes[shadow.id].kind == SourceKind::kArg;
+}
+
 // Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types,
 // functions.
 bool Recorder::isIdentityValue(PyObject* object) {

@@ -83,7 +83,9 @@ bool Recorder::wants(_PyInterpreterFrame* frame) {
     if (!isTorchFile(pyapi::codeOf(frame)) && !ops_.inOperator()) torchTainted_ = true;
     return false;
   }
-  return !isFinalizer(pyapi::codeOf(frame));
+  PyCodeObject* code = pyapi::codeOf(frame);
+  bool expected = pending_.active && pending_.code == reinterpret_cast<PyObject*>(code);
+  return expected || !isFinalizer(code);
 }
 
 bool Recorder::enterFrame(Activation& act, bool throwing) {
@@ -91,13 +93,18 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   if (!wants(act.frame)) return false;
   bool accepted = false;
   try {
-    accepted = resuming_ ? resumeRestored(act, throwing) : !throwing && acceptFrame(act);
+    accepted = resuming_ ? resumeRestored(act, throwing) : (!throwing || throwsInto(act)) && acceptFrame(act);
   } catch (const InternalError& error) {
     abort(diag::Code::KTG0000, {error.what()});
   }
   if (!accepted) abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::codeOf(act.frame)->co_qualname)});
   if (refusing_) raiseRefused();  // before the frame runs
   return accepted && live_;
+}
+
+// throw() or close() of a generator that a model has announced.
+bool Recorder::throwsInto(Activation& act) const {
+  return pyapi::ownedByGenerator(act.frame) && pending_.active && pending_.generator != nullptr;
 }
 
 bool Recorder::acceptFrame(Activation& act) {
@@ -218,9 +225,13 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
     PyObject* defaults = PyFunction_GET_DEFAULTS(function);
     if (defaults == nullptr) return std::nullopt;
     Shadow tuple = readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
-    guard(guard::GuardKind::kIs, tuple.id, constId(defaults));
+    if (isArgument(shadow)) {
+      guardLength(tuple, defaults, PyTuple_GET_SIZE(defaults));
+    } else {
+      guard(guard::GuardKind::kIs, tuple.id, constId(defaults));
+    }
     Py_ssize_t at = parameter - (code->co_argcount - PyTuple_GET_SIZE(defaults));
-    if (isPlain(object)) return Shadow::constant();
+    if (isPlain(object) && !isArgument(shadow)) return Shadow::constant();
     return readSource(guard::SourceKind::kTupleItem, tuple.id, nullptr, at, object);
   }
   PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
@@ -236,6 +247,7 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
   bool first = frame->act == nullptr;
   frame->act = &act;
   frame->caller = current_;
+  frame->site = CallSite();
   frame->rebuildable = false;
   if (first) {
     // The cells were made before the generator object was; their contents are the parameters.
@@ -294,6 +306,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   depthBefore_ = frame->stack.size();
   cachedState_ = ir::kNone;
   executed_ = false;
+  pending_.active = false;  // of an earlier instruction, whose frame was not entered
   mutatedInStep_ = false;
   Flow flow = Flow::kNext;
   try {
@@ -338,6 +351,7 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
 void Recorder::expectFrame(PendingFrame pending) {
   pending_ = std::move(pending);
   pending_.active = true;
+  returned_ = Shadow::null();
   if (!insideOwner()) {
     afterPending_.clear();
     results_.clear();
@@ -356,8 +370,15 @@ bool Recorder::isOpaqueCode(PyObject* code) const {
   return options_.opaqueCodes && options_.opaqueCodes->contains(code);
 }
 
+// What the expected frame returned. Where it was not entered after all, nothing is known.
+Shadow Recorder::returned() {
+  if (returned_.kind != ShadowKind::kNull) return returned_;
+  abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
+  return Shadow::constant();
+}
+
 Shadow Recorder::frameResult(PyObject* object) {
-  if (!newGenerator_) return returned_;
+  if (!newGenerator_) return returned();
   Shadow result = newVirtual(VirtualKind::kGenerator, object);
   virtualOf(result).frame = std::move(newGenerator_);
   return result;

@@ -11,6 +11,7 @@
 // interpreter.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -120,9 +121,9 @@ class Recorder final : public StepObserver, private RecorderState {
   bool recordReturn(ShadowFrame& frame, PyObject* object);
   void pinImport(PyObject* module, PyObject* name);
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
-
   // Questions (queries.cc)
   bool comesFromStep(Shadow shadow) const;
+  bool isArgument(Shadow shadow) const;  // of the entry function, as it was given
   static bool isIdentityValue(PyObject* object);
   bool canPinDeep(Shadow shadow, PyObject* object);
   bool tryPinDeep(Shadow& shadow, PyObject* object);
@@ -134,7 +135,6 @@ class Recorder final : public StepObserver, private RecorderState {
   bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);
   bool pinContainer(Shadow& shadow, PyObject* container);
   bool pinKeys(Shadow shadow, PyObject* dict);
-
   // For the models of C callables (calls/support.cc)
   bool exhausted(Shadow iterator);
   void superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow);
@@ -143,7 +143,6 @@ class Recorder final : public StepObserver, private RecorderState {
   static bool answersCompiling(PyObject* function);
   Flow answerCompiling(CallContext& ctx, Shadow& result);
   bool frameRaised() const { return frameRaised_; }
-
   // Lists and iteration (containers.cc)
   std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
   std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
@@ -152,9 +151,6 @@ class Recorder final : public StepObserver, private RecorderState {
   std::optional<Shadow> advance(Shadow iterator, PyObject* item);
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
   bool prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object);
-  bool extendList(Shadow list, PyObject* object, Shadow more, PyObject* iterable);
-  bool storeElement(Shadow list, PyObject* object, Py_ssize_t index, Shadow value, PyObject* real);
-  bool deleteElements(Shadow list, PyObject* object, Shadow& key, PyObject* index);
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
   void expectItems(Shadow generator);
   std::vector<Shadow> takeItems();
@@ -181,7 +177,12 @@ class Recorder final : public StepObserver, private RecorderState {
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
-  Flow torchSequence(Activation& act, const Instr& instr, int pushed);
+  Flow torchSequence(Activation& act, const Instr& instr, int pushed, int behind = -1);
+  // One operation that a model makes itself.
+  std::optional<Shadow> torchOperation(ir::StateId snap, pyapi::Ref<>& result,
+                                       const std::function<PyObject*()>& operation);
+  // Instead of executing a call: pops what it takes and pushes `result`, which a model has worked out.
+  Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);
   // The shadow of what a torch call returned; nothing where it can't be known.
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
   // A Python function is about to be entered by what `instr` does.
@@ -191,11 +192,10 @@ class Recorder final : public StepObserver, private RecorderState {
   void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }
   // What the frames of such a sequence returned, but for the last one.
   const std::vector<Shadow>& results() const { return results_; }
-  bool pendingUsed() const { return !pending_.active; }
-  Shadow returned() const { return returned_; }
+  void sendToGenerator(Shadow value) { pending_.shadows = {value}; }  // to the announced one
+  Shadow returned();
   // What the expected frame gave: its result, or the generator object of a generator function.
   Shadow frameResult(PyObject* object);
-  Shadow newInstance() const { return newInstance_; }
   void setReturned(Shadow shadow) { returned_ = shadow; }
   bool isOpaqueCode(PyObject* code) const;
   void noteBreak(diag::Code code, std::vector<std::string> args);  // before the step runs
@@ -204,7 +204,6 @@ class Recorder final : public StepObserver, private RecorderState {
 
   ir::Trace& trace() { return document_.trace; }
   torchapi::OpRecorder& ops() { return ops_; }
-  const RecorderOptions& options() const { return options_; }
   friend struct Paused;
 
  private:
@@ -214,6 +213,7 @@ class Recorder final : public StepObserver, private RecorderState {
   Shadow adoptSource(ir::SourceId id, PyObject* object);
   bool resumeRestored(Activation& act, bool throwing);
   bool acceptFrame(Activation& act);
+  bool throwsInto(Activation& act) const;
   bool resumeGenerator(Activation& act, Virtual& generator);
   void flushBlock();
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }
@@ -239,7 +239,6 @@ class Recorder final : public StepObserver, private RecorderState {
   bool functionParts(Virtual& v, ir::Recipe& recipe);
   bool iteratorParts(Virtual& v, ir::Recipe& recipe);
   bool bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending);
-  uint64_t pathHash(const guard::SourceNode& node) const;
   ir::StateId callerState(ShadowFrame& frame);
   ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,
                         ir::ReturnAction action, ir::Operand replacement);

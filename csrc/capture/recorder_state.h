@@ -23,9 +23,11 @@ struct Overlay {
   pyapi::Ref<> attrs;
   pyapi::Ref<> entries;
   pyapi::Ref<> deleted;
-  Py_ssize_t grown = 0;        // by how much the container is longer than it was
-  bool lengthUnknown = false;  // a key was set of which it does not matter whether it was there
-  bool dirty = false;          // changed in a way that is not tracked
+  Py_ssize_t grown = 0;      // by how much a dict is longer than it was
+  std::vector<Shadow> tail;  // of a list: what was appended to elements that nobody has asked for
+  std::optional<std::vector<Shadow>> parts;  // of a list: all elements, once it was changed otherwise
+  bool lengthUnknown = false;                // a key was set of which it does not matter whether it was there
+  bool dirty = false;                        // changed in a way that is not tracked
   PyObject* deletedKeys();
   bool added(PyObject* key);
 };

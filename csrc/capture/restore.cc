@@ -103,6 +103,8 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
     case RecipeKind::kSequenceIterator:
     case RecipeKind::kIterator:
       return VirtualKind::kIterator;
+    case RecipeKind::kGenerator:
+      return VirtualKind::kGenerator;
     case RecipeKind::kCall:
       break;
   }
@@ -166,6 +168,8 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
       rec_.virtualOf(made).index = callable != reinterpret_cast<PyObject*>(&PyZip_Type);
       return fillParts(made, recipe, 1, true);
     }
+    case VirtualKind::kGenerator:
+      return fillGenerator(made, recipe);
     case VirtualKind::kSet:
       return;
     default:
@@ -202,6 +206,21 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   if (recipe.parts[6].kind == OperandKind::kRecipe) {
     fillParts(made, start_.document.trace.recipes[recipe.parts[6].id], 0, false);
   }
+}
+
+// function, position, number of locals, locals..., stack...
+void Restorer::fillGenerator(Shadow made, const Recipe& recipe) {
+  static Activation started{};  // stands for the one that is over
+  auto frame = std::make_unique<ShadowFrame>();
+  frame->function = pyapi::newRef(object(recipe.parts[0]));
+  frame->functionShadow = shadow(recipe.parts[0]);
+  frame->code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(frame->function.get()));
+  if (recipe.parts[1].i >= 0) frame->act = &started;
+  auto locals = static_cast<size_t>(recipe.parts[2].i);
+  for (size_t i = 3; i < recipe.parts.size(); ++i) {
+    (i < 3 + locals ? frame->locals : frame->stack).push_back(shadow(recipe.parts[i]));
+  }
+  rec_.virtualOf(made).frame = std::move(frame);
 }
 
 // --- the recorder's beginning in the middle of a trace

@@ -33,6 +33,7 @@ class Restorer {
   void fillParts(Shadow made, const ir::Recipe& recipe, size_t first, bool withObjects);
   void fillPairs(Shadow made, const ir::Recipe& recipe, size_t first, size_t end, bool attributes);
   void fillFunction(Shadow made, const ir::Recipe& recipe);
+  void fillGenerator(Shadow made, const ir::Recipe& recipe);
 
   Recorder& rec_;
   const SideStart& start_;

@@ -66,7 +66,6 @@ enum class VirtualKind : uint8_t {
 };
 
 struct ShadowFrame;
-
 struct Virtual {
   VirtualKind kind = VirtualKind::kOpaque;
   pyapi::Ref<> object;
@@ -80,10 +79,16 @@ struct Virtual {
   ir::ValueId value = ir::kNone;    // where it was built, once it has escaped
   ir::RecipeId recipe = ir::kNone;  // cached, valid in `recipeEpoch`
   uint64_t recipeEpoch = 0;
-  bool shared = false;     // the dict of an instance: not an object of its own
+  bool shared = false;     // the dict of an instance (parts): not an object of its own
   bool forgotten = false;  // unknown code may have changed it: see Recorder::current
   bool building = false;   // its recipe is being made
 };
+
+// An iterator: whoever is given it may move it on.
+inline bool isConsumed(const Virtual& v) {
+  return v.kind == VirtualKind::kIterator || v.kind == VirtualKind::kEnumerate ||
+         v.kind == VirtualKind::kZip || v.kind == VirtualKind::kMap || v.kind == VirtualKind::kGenerator;
+}
 
 // How a frame waits for the result of a call that is under way in it. Its state is made when an inner frame
 // needs one, and again when a virtual object has changed since.

@@ -3,7 +3,7 @@
 // A state names, for each live slot, how to get its object again: a constant, a source, a value, or the
 // recipe of a virtual object as it is at that moment. Outer frames do not change while inner ones run: an
 // inner frame's states share one parent state, made when the call was entered.
-#include "capture/recorder.h"
+#include "capture/attributes.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -103,9 +103,44 @@ RecipeKind tupleKind(PyObject* object) {
   return PyTuple_CheckExact(object) ? RecipeKind::kTuple : RecipeKind::kNamedTuple;
 }
 
+// A generator that waits: its frame, as a snapshot has it.
+bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+  auto* generator = reinterpret_cast<PyGenObject*>(v.object.get());
+  if (!v.frame || v.frame->handling != 0 || !v.frame->function) return false;
+  auto* raw = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  bool started = v.frame->act != nullptr;
+  if (generator->gi_frame_state != (started ? FRAME_SUSPENDED : FRAME_CREATED)) return false;
+  PartList list{rec, recipe};
+  recipe.kind = RecipeKind::kGenerator;
+  list.add(v.frame->functionShadow, v.frame->function.get());
+  recipe.parts.push_back(Operand::integer(started ? pyapi::prevInstrIndex(raw) : -1));
+  recipe.parts.push_back(Operand::integer(static_cast<int64_t>(v.frame->locals.size())));
+  PyObject** locals = pyapi::localsPlus(raw);
+  for (size_t i = 0; i < v.frame->locals.size(); ++i) {
+    PyObject* object = locals[i];
+    // Before it has started, the shadow of a cell variable is that of the parameter in it.
+    if (!started && object != nullptr && PyCell_Check(object)) object = PyCell_GET(object);
+    list.add(object == nullptr ? Shadow::null() : v.frame->locals[i], object);
+  }
+  for (size_t i = 0; i < v.frame->stack.size(); ++i) {
+    PyObject* object = pyapi::stackBase(raw)[i];
+    list.add(object == nullptr ? Shadow::null() : v.frame->stack[i], object);
+  }
+  return list.ok;
+}
+
+// vars(instance)
+bool sharedDict(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PartList list{rec, recipe};
+  recipe.kind = RecipeKind::kCall;
+  list.constant(PyDict_GetItemString(PyEval_GetBuiltins(), "vars"));
+  list.add(v.parts[0], v.partObjects[0].get());
+  return list.ok;
+}
+
 }  // namespace
 
-// An instance made here: its dict, slots are not supported (they are rare in classes that hold tensors).
+// An instance made here: its slots and its dict.
 bool Recorder::instanceParts(Virtual& v, Recipe& recipe) {
   PartList list{*this, recipe};
   PyObject* object = v.object.get();
@@ -123,12 +158,22 @@ bool Recorder::instanceParts(Virtual& v, Recipe& recipe) {
                                         ? PyObject_GenericGetDict(object, nullptr)
                                         : nullptr);
   PyErr_Clear();
-  if (attrs) {
-    if (PyDict_GET_SIZE(attrs.get()) != PyDict_GET_SIZE(v.attrs.get())) return false;
-    list.dict(v.attrs.get(), attrs.get());
-  } else if (PyDict_GET_SIZE(v.attrs.get()) != 0) {
-    return false;
+  Py_ssize_t slots = 0;
+  PyObject *name, *encoded;
+  Py_ssize_t at = 0;
+  while (list.ok && PyDict_Next(v.attrs.get(), &at, &name, &encoded)) {
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+    if (descriptor == nullptr || !isSlot(descriptor)) continue;
+    pyapi::Ref<> real = pyapi::steal(PyObject_GenericGetAttr(object, name));
+    PyErr_Clear();
+    if (!real) return false;
+    list.constant(name);
+    list.add(decode(encoded), real.get());
+    ++slots;
   }
+  Py_ssize_t others = attrs ? PyDict_GET_SIZE(attrs.get()) : 0;
+  if (others + slots != PyDict_GET_SIZE(v.attrs.get())) return false;
+  if (attrs) list.dict(v.attrs.get(), attrs.get());
   return list.ok;
 }
 
@@ -170,6 +215,8 @@ bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
   PartList list{*this, recipe};
   PyObject* object = v.object.get();
   switch (v.kind) {
+    case VirtualKind::kGenerator:
+      return generatorParts(*this, v, recipe);
     case VirtualKind::kDictView: {
       static const char* names[] = {"keys", "values", "items"};
       recipe.kind = RecipeKind::kCall;
@@ -241,8 +288,8 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyList_GET_ITEM(object, i));
       return list.ok;
     case VirtualKind::kDict:
-      if (v.shared || !PyDict_CheckExact(object) ||
-          PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get()))
+      if (v.shared) return sharedDict(*this, v, recipe);
+      if (!PyDict_CheckExact(object) || PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get()))
         return false;
       recipe.kind = RecipeKind::kDict;
       list.dict(v.entries.get(), object);
@@ -368,6 +415,16 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     }
   } else if (v.kind == VirtualKind::kCell) {
     parts.emplace_back(v.parts[0], PyCell_GET(object));
+  } else if (v.kind == VirtualKind::kGenerator) {
+    std::vector<Shadow> slots;
+    if (v.frame) {
+      slots = v.frame->locals;
+      slots.insert(slots.end(), v.frame->stack.begin(), v.frame->stack.end());
+      slots.push_back(v.frame->functionShadow);
+    }
+    for (Shadow slot : slots) {
+      if (slot.isVirtual()) parts.emplace_back(slot, virtualOf(slot).object.get());
+    }
   } else {
     for (size_t i = 0; i < v.parts.size() && i < v.partObjects.size(); ++i) {
       parts.emplace_back(v.parts[i], v.partObjects[i].get());
@@ -392,6 +449,10 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
   ir::StateId snap = stateBefore();
   size_t at = emit(ir::Op::kBuild, {Operand::recipe(*recipe)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
   v.value = document_.trace.code[at].firstResult;
+  if (isConsumed(v)) {  // others may move it on from now on
+    v.kind = VirtualKind::kOpaque;
+    v.frame.reset();
+  }
   ++epoch_;
   return true;
 }

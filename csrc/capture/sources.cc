@@ -279,6 +279,23 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
   return false;
 }
 
+namespace {
+
+// An old slice: its three parts, whichever object it is.
+bool pinSlice(Recorder& rec, Shadow shadow, PyObject* slice) {
+  rec.guardType(shadow, slice);
+  for (const char* name : {"start", "stop", "step"}) {
+    PyObject* member = PyDict_GetItemString(PySlice_Type.tp_dict, name);
+    pyapi::Ref<> value = pyapi::steal(PyObject_GetAttrString(slice, name));
+    if (member == nullptr || !value) return rec.pin(shadow, slice);
+    Shadow part = rec.readSource(SourceKind::kMember, shadow.id, member, 0, value.get());
+    if (!rec.live() || !rec.pinDeep(part, value.get())) return false;
+  }
+  return rec.live();
+}
+
+}  // namespace
+
 bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
   if (shadow.kind == ShadowKind::kNull) return true;
   if (torchapi::isTensor(object)) {
@@ -296,6 +313,7 @@ bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
     }
     return true;
   }
+  if (shadow.isSource() && PySlice_Check(object)) return pinSlice(*this, shadow, object);
   if (shadow.isSource() && PyDict_Check(object)) {
     abort(diag::Code::KTG0302, {"dict"});
     return false;

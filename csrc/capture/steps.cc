@@ -147,9 +147,9 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
     Shadow shadow = ctx.shadows[i];
     if (torchapi::isTensor(ctx.args[i])) shadow = tensorShadow(ctx.args[i], shadow);
     // An instance has an identity, which the step may see or keep; plain containers are looked at.
-    bool identity =
-        shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
-                               virtualOf(shadow).kind == VirtualKind::kFunction || holdsMutable(shadow));
+    bool identity = shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
+                                           virtualOf(shadow).kind == VirtualKind::kFunction ||
+                                           isConsumed(virtualOf(shadow)) || holdsMutable(shadow));
     if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args[i])) return false;
     Operand operand;
     if (!live_ || !operandOf(shadow, ctx.args[i], operand)) {
@@ -300,9 +300,10 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (!torchTainted_) {
     drained = ops_.drain(document_.trace, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
-      auto shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
       // Python code may have decided on sizes that no guard covers.
-      if (drained.dynamic && PyFunction_Check(ctx.callable)) shadow = std::nullopt;
+      const bool decided = drained.dynamic && PyFunction_Check(ctx.callable);
+      std::optional<Shadow> shadow;
+      if (!decided) shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
       if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue()) shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;
@@ -320,8 +321,43 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// a, b = tensor: the instruction pushes `pushed` tensors that it made.
-Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed) {
+std::optional<Shadow> Recorder::torchOperation(ir::StateId snap, pyapi::Ref<>& result,
+                                               const std::function<PyObject*()>& operation) {
+  torchTainted_ = false;
+  constNumbers_ = false;
+  ++torchDepth_;
+  ops_.resume();
+  result = pyapi::steal(operation());
+  ops_.pause();
+  --torchDepth_;
+  if (!result) {
+    ops_.discard();
+    unsafeException_ = true;
+    return std::nullopt;
+  }
+  torchapi::DrainResult drained;
+  if (!torchTainted_) drained = ops_.drain(document_.trace, snap);
+  bool recorded = !torchTainted_ && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
+  auto shadow = recorded ? adoptResult(result.get(), drained) : std::nullopt;
+  if (shadow && scalarsExplained(result.get(), drained)) return shadow;
+  abort(diag::Code::KTG0301, {"an operation of C code"});
+  return Shadow::constant();
+}
+
+Flow Recorder::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
+  executed_ = true;
+  for (size_t i = 0; i < ctx.popped; ++i) {
+    PyObject* gone = *--ctx.act.sp;
+    Py_XDECREF(gone);
+  }
+  *ctx.act.sp++ = result.release();
+  ctx.act.kwnames = nullptr;
+  return Flow::kNext;
+}
+
+// a, b = tensor: the instruction pushes `pushed` tensors that it made; with a star, the last but `behind` of
+// them as a list.
+Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed, int behind) {
   ShadowFrame& frame = *current_;
   PyObject* object = act.peek(1);
   frame.top() = tensorShadow(object, frame.top());
@@ -339,10 +375,23 @@ Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed) {
   }
   torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
   frame.drop(1);
-  for (int i = pushed; i >= 1; --i) {
-    auto value = drained.status == torchapi::DrainResult::kOk ? ops_.valueOf(act.peek(i)) : std::nullopt;
+  auto shadowOf = [&](PyObject* tensor) {
+    auto value = drained.status == torchapi::DrainResult::kOk ? ops_.valueOf(tensor) : std::nullopt;
     if (!value) abort(diag::Code::KTG0301, {"unpacking"});
-    frame.push(value ? Shadow::value(*value) : Shadow::constant());
+    return value ? Shadow::value(*value) : Shadow::constant();
+  };
+  int depth = behind < 0 ? pushed : pushed + 1 + behind;
+  for (int i = depth; i >= 1; --i) {
+    PyObject* item = act.peek(i);
+    if (behind < 0 || i != pushed + 1) {
+      frame.push(shadowOf(item));
+      continue;
+    }
+    Shadow list = newVirtual(VirtualKind::kList, item);
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(item); ++k) {
+      virtualOf(list).parts.push_back(shadowOf(PyList_GET_ITEM(item, k)));
+    }
+    frame.push(list);
   }
   return flow;
 }

@@ -37,7 +37,15 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
 bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                             PyObject*& setter) {
   PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
-  if (d != nullptr && Py_TYPE(d)->tp_descr_set != nullptr) {
+  bool slot = d != nullptr && isSlot(d);
+  if (slot && !shadow.isVirtual()) {
+    ir::SourceId source = sourceOf(shadow, object);
+    if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
+    pyapi::Ref<> encoded = pyapi::steal(encode(value));
+    PyDict_SetItem(makeOverlay(object).attrs.get(), name, encoded.get());
+    return live_;
+  }
+  if (d != nullptr && !slot && Py_TYPE(d)->tp_descr_set != nullptr) {
     if (Py_TYPE(d) == &PyProperty_Type) {
       PyObject* fset = reinterpret_cast<PyObject**>(d)[3];  // prop_set
       setter = fset != nullptr && PyFunction_Check(fset) ? fset : Py_None;
@@ -56,14 +64,14 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
       return false;
     return setAttrShadow(virtualOf(shadow), name, value);
   }
-  PyObject** slot = _PyObject_GetDictPtr(object);
-  if (slot == nullptr) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  if (dict == nullptr) {
     setter = Py_None;
     return live_;
   }
   ir::SourceId source = sourceOf(shadow, object);
   if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
-  if (*slot == nullptr) {
+  if (*dict == nullptr) {
     // The dict comes into being with this write; read it once it is there.
     pyapi::Ref<> made = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
     guard(guard::GuardKind::kNoDict, source);
@@ -73,7 +81,7 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
     PyDict_SetItem(overlay.entries.get(), name, encoded.get());
     return live_;
   }
-  return noteWrite(readSource(SourceKind::kDict, source, nullptr, 0, *slot), *slot, name, value);
+  return noteWrite(readSource(SourceKind::kDict, source, nullptr, 0, *dict), *dict, name, value);
 }
 
 // The overlay of an old dict learns an entry that an effect has been written for.

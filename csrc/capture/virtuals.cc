@@ -104,9 +104,19 @@ std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_
       [[fallthrough]];
     case ShadowKind::kSource: {
       if (Overlay* overlay = overlayOf(sequence)) {
-        (void)overlay;
-        abort(diag::Code::KTG0303, {Py_TYPE(sequence)->tp_name});
-        return std::nullopt;
+        if (overlay->parts) {
+          bool there = static_cast<size_t>(index) < overlay->parts->size();
+          return there ? std::optional((*overlay->parts)[index]) : std::nullopt;
+        }
+        if (overlay->dirty) {
+          abort(diag::Code::KTG0303, {Py_TYPE(sequence)->tp_name});
+          return std::nullopt;
+        }
+        Py_ssize_t base = Py_SIZE(sequence) - static_cast<Py_ssize_t>(overlay->tail.size());
+        if (index >= base) {
+          if (!pinLength(shadow, sequence)) return std::nullopt;
+          return overlay->tail[index - base];
+        }
       }
       ir::SourceId source = sourceOf(shadow, sequence);
       guardType(Shadow::source(source), sequence);
@@ -122,8 +132,11 @@ std::optional<std::vector<Shadow>> Recorder::elementsOf(Shadow shadow, PyObject*
   if (!PyTuple_Check(sequence) && !PyList_Check(sequence)) return std::nullopt;
   Py_ssize_t n = Py_SIZE(sequence);
   if (shadow.isSource() || (shadow.isConst() && PyList_Check(sequence))) {
+    Overlay* overlay = overlayOf(sequence);
+    if (overlay != nullptr && overlay->parts) return *overlay->parts;
     ir::SourceId source = sourceOf(shadow, sequence);
-    guardLength(Shadow::source(source), sequence, n);
+    Py_ssize_t added = overlay != nullptr ? static_cast<Py_ssize_t>(overlay->tail.size()) : 0;
+    guardLength(Shadow::source(source), sequence, n - added);
   }
   std::vector<Shadow> result;
   result.reserve(n);

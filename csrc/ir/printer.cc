@@ -387,6 +387,8 @@ std::string_view recipeKindName(RecipeKind kind) {
       return "seqiter";
     case RecipeKind::kIterator:
       return "iterator";
+    case RecipeKind::kGenerator:
+      return "generator";
     case RecipeKind::kCall:
       return "call";
   }

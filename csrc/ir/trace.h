@@ -81,6 +81,8 @@ enum class RecipeKind : uint8_t {
   kSequenceIterator,  // container, index: iter(container) advanced to index
   kIterator,          // callable, n, args...: iter made by calling `callable(*args)`, then advanced n times
   kCall,              // callable, args...: the result of a pure C callable
+  kGenerator,  // function, code unit of the yield (-1: not started), number of locals, locals..., stack...: a
+               // generator that waits
 };
 
 struct Recipe {

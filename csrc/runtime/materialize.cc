@@ -1,5 +1,7 @@
 #include "runtime/materialize.h"
 
+#include "pyapi/code.h"
+#include "pyapi/frame.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
 
@@ -131,6 +133,8 @@ Ref<> Materializer::build(const Recipe& recipe) {
       return buildIterator(recipe);
     case RecipeKind::kCall:
       return buildCall(recipe);
+    case RecipeKind::kGenerator:
+      return buildGenerator(recipe);
   }
   KINTSUGI_UNREACHABLE("recipe kind");
 }
@@ -204,7 +208,8 @@ bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_
     // again. The generic setter keeps the compact form of the dict, which makes reading it faster.
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(instance), name.get());
     int status = -1;
-    if (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr) {
+    if (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr ||
+        Py_TYPE(descriptor) == &PyMemberDescr_Type) {
       status = PyObject_GenericSetAttr(instance, name.get(), value.get());
     } else {
       Ref<> dict = pyapi::steal(PyObject_GenericGetDict(instance, nullptr));
@@ -323,6 +328,57 @@ Ref<> Materializer::buildIterator(const Recipe& recipe) {
     }
   }
   return iterator;
+}
+
+// The function is called with dummy arguments, which runs it up to RETURN_GENERATOR; the frame of the object
+// is then given the values and the position that it had.
+Ref<> Materializer::buildGenerator(const Recipe& recipe) {
+  std::vector<Ref<>> slots(recipe.parts.size() - 3);
+  Ref<> function = object(recipe.parts.at(0));
+  bool ok = function && PyFunction_Check(function.get());
+  for (size_t k = 0; ok && k < slots.size(); ++k) {
+    ok = get(recipe.parts[k + 3], slots[k]);
+  }
+  if (!ok) {
+    return {};
+  }
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
+  const int localCount = pyapi::localsPlusCount(code);
+  const int64_t position = recipe.parts.at(1).i;
+  KINTSUGI_CHECK(recipe.parts.at(2).i == localCount, "a generator with another number of locals");
+  std::vector<PyObject*> args(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount) + 1, Py_None);
+  Ref<> kwNames = pyapi::steal(code->co_kwonlyargcount == 0
+                                   ? nullptr
+                                   : PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount,
+                                                      code->co_argcount + code->co_kwonlyargcount));
+  Ref<> made = pyapi::steal(PyObject_Vectorcall(function.get(), args.data(),
+                                                static_cast<size_t>(code->co_argcount), kwNames.get()));
+  if (!made || !PyGen_CheckExact(made.get())) {
+    return {};
+  }
+  auto* generator = reinterpret_cast<PyGenObject*>(made.get());
+  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  PyObject** locals = pyapi::localsPlus(frame);
+  for (int k = 0; k < localCount; ++k) {
+    Ref<>& value = slots[static_cast<size_t>(k)];
+    if (position < 0 && locals[k] != nullptr && PyCell_Check(locals[k])) {
+      // Free variables are the function's own cells; cell variables hold the parameter.
+      if (!pyapi::isFreeVariable(code, static_cast<uint32_t>(k))) {
+        PyCell_Set(locals[k], value.get());
+      }
+      continue;
+    }
+    Py_XDECREF(std::exchange(locals[k], value.release()));
+  }
+  if (position >= 0) {
+    for (size_t k = static_cast<size_t>(localCount); k < slots.size(); ++k) {
+      locals[k] = slots[k].release();
+    }
+    pyapi::setStackDepth(frame, static_cast<int>(slots.size()) - localCount);
+    pyapi::setPrevInstrIndex(frame, static_cast<int32_t>(position));
+    generator->gi_frame_state = FRAME_SUSPENDED;
+  }
+  return made;
 }
 
 Ref<> Materializer::buildCall(const Recipe& recipe) {

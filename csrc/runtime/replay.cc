@@ -358,7 +358,8 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   int status = -1;
   switch (ins.op) {
     case Op::kSetAttr:
-      status = PyObject_SetAttr(target.get(), step.names.get(), second.get());
+      // A __setattr__ of the class has been recorded itself: this is what it, or nobody, came to.
+      status = PyObject_GenericSetAttr(target.get(), step.names.get(), second.get());
       break;
     case Op::kDelAttr:
       status = PyObject_SetAttr(target.get(), step.names.get(), nullptr);

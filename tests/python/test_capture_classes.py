@@ -501,7 +501,7 @@ def make_method_of_outer_instance():
     return obj.apply, obj
 
 
-@factory()
+@factory(traces=3)  # the class's attribute, the instance's, then any number
 def make_counter_attribute():
     obj = Base(1)
 

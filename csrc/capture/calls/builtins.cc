@@ -3,6 +3,7 @@
 #include "capture/calls/model.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
+#include "capture/record/fallback.h"
 
 namespace kintsugi::capture {
 
@@ -62,6 +63,17 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
     Paused paused(ctx.rec);
     result = Shadow::constant();
     return run(ctx);
+  }
+  Paused paused(ctx.rec);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+// Classes and their registries (ABCMeta) only.
+Flow issubclassModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows[i];
+    if (!ctx.rec.pinDeep(shadow, ctx.args[i])) return run(ctx);
   }
   Paused paused(ctx.rec);
   result = Shadow::constant();
@@ -179,6 +191,10 @@ Flow floatModel(CallContext& ctx, Shadow& result) { return numberModel(ctx, resu
 Flow boolModel(CallContext& ctx, Shadow& result) { return numberModel(ctx, result, ir::TypeKind::kBool); }
 
 Flow strModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 1 && pinText(ctx.rec, ctx.shadows[0], ctx.args[0])) {
+    result = Shadow::constant();
+    return run(ctx);
+  }
   if (ctx.total() == 1 && !Recorder::isPlainDeep(ctx.args[0]) && !Recorder::isIdentityValue(ctx.args[0])) {
     Recorder::CallKind kind = ctx.rec.stepKind(ctx.args[0]);
     return ctx.rec.callStep(ctx, kind, nullptr, result);
@@ -227,7 +243,7 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
     ctx.rec.guardType(iterator, o);
     ctx.rec.expectFrame(std::move(pending));
     Flow flow = run(ctx);
-    result = ctx.rec.returned();
+    if (flow == Flow::kNext) result = ctx.rec.returned();
     return flow;
   }
   if (!ctx.rec.prepareNext(ctx.frame, ctx.instr, iterator, o)) return run(ctx);
@@ -343,6 +359,8 @@ Flow enumerateModel(CallContext& ctx, Shadow& result) {
 }
 Flow zipModel(CallContext& ctx, Shadow& result) { return iteratorType(ctx, result, VirtualKind::kZip, 0); }
 
+}  // namespace
+
 // all(), any(), sum(), min(), max() of what C code would iterate over by itself.
 Flow reduceModel(CallContext& ctx, Shadow& result) {
   bool constant = true;
@@ -376,6 +394,8 @@ Flow reduceModel(CallContext& ctx, Shadow& result) {
   // sum() of tensors adds them; the others compare them, which reads data: then it is a step.
   return tensors ? torchModel(ctx, result) : knownModel(ctx, result);
 }
+
+namespace {
 
 Flow sortedModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 1 && ctx.rec.canPinDeep(ctx.shadows[0], ctx.args[0])) {
@@ -451,28 +471,50 @@ Flow sliceModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.len", lenModel},           {"builtins.isinstance", isinstanceModel},
-    {"builtins.issubclass", foldModel},   {"builtins.type", typeModel},
-    {"builtins.getattr", getattrModel},   {"builtins.hasattr", hasattrModel},
-    {"builtins.setattr", setattrModel},   {"builtins.callable", callableModel},
-    {"builtins.int", intModel},           {"builtins.float", floatModel},
-    {"builtins.bool", boolModel},         {"builtins.str", strModel},
-    {"builtins.repr", strModel},          {"builtins.format", strModel},
-    {"builtins.iter", iterModel},         {"builtins.next", nextModel},
-    {"builtins.range", rangeModel},       {"builtins.enumerate", enumerateModel},
-    {"builtins.zip", zipModel},           {"builtins.all", reduceModel},
-    {"builtins.any", reduceModel},        {"builtins.sum", reduceModel},
-    {"builtins.min", reduceModel},        {"builtins.max", reduceModel},
-    {"builtins.abs", foldModel},          {"builtins.round", foldModel},
-    {"builtins.divmod", foldModel},       {"builtins.pow", foldModel},
-    {"builtins.ord", foldModel},          {"builtins.chr", foldModel},
-    {"builtins.hash", foldModel},         {"builtins.bin", foldModel},
-    {"builtins.hex", foldModel},          {"builtins.complex", foldModel},
-    {"builtins.bytes", foldModel},        {"builtins.sorted", sortedModel},
-    {"builtins.reversed", reversedModel}, {"builtins.super", superModel},
-    {"builtins.slice", sliceModel},       {"math.*", foldModel},
-    {"_operator.*", foldModel},           {"builtins.str.*", foldModel},
-    {"builtins.int.*", foldModel},        {"builtins.float.*", foldModel},
+    {"builtins.len", lenModel},
+    {"builtins.isinstance", isinstanceModel},
+    {"builtins.issubclass", issubclassModel},
+    {"builtins.type", typeModel},
+    {"builtins.getattr", getattrModel},
+    {"builtins.hasattr", hasattrModel},
+    {"builtins.setattr", setattrModel},
+    {"builtins.callable", callableModel},
+    {"builtins.int", intModel},
+    {"builtins.float", floatModel},
+    {"builtins.bool", boolModel},
+    {"builtins.str", strModel},
+    {"builtins.repr", strModel},
+    {"builtins.format", strModel},
+    {"builtins.iter", iterModel},
+    {"builtins.next", nextModel},
+    {"builtins.range", rangeModel},
+    {"builtins.enumerate", enumerateModel},
+    {"builtins.zip", zipModel},
+    {"builtins.all", reduceModel},
+    {"builtins.any", reduceModel},
+    {"builtins.sum", sumModel},
+    {"builtins.min", reduceModel},
+    {"builtins.max", reduceModel},
+    {"builtins.abs", foldModel},
+    {"builtins.round", foldModel},
+    {"builtins.divmod", foldModel},
+    {"builtins.pow", foldModel},
+    {"builtins.ord", foldModel},
+    {"builtins.chr", foldModel},
+    {"builtins.hash", foldModel},
+    {"builtins.bin", foldModel},
+    {"builtins.hex", foldModel},
+    {"builtins.complex", foldModel},
+    {"builtins.bytes", foldModel},
+    {"builtins.sorted", sortedModel},
+    {"builtins.reversed", reversedModel},
+    {"builtins.super", superModel},
+    {"builtins.slice", sliceModel},
+    {"math.*", foldModel},
+    {"_operator.*", foldModel},
+    {"builtins.str.*", foldModel},
+    {"builtins.int.*", foldModel},
+    {"builtins.float.*", foldModel},
     {"builtins.bytes.*", foldModel},
 };
 

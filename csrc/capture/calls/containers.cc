@@ -1,18 +1,12 @@
 // Models: list, tuple, dict and set, their constructors and methods.
 #include "capture/calls/model.h"
 
-#include <algorithm>
-
 namespace kintsugi::capture {
 
 namespace {
 
-bool isVirtualList(CallContext& ctx) {
-  return ctx.shadows[0].isVirtual() && ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kList;
-}
-
-// A method that changes an old list in a way that later reads would have to follow: an effect, and no reads
-// after it.
+// A method that changes an old container in a way that later reads would have to follow: an effect, and no
+// reads after it.
 Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   PyObject* list = ctx.args[0];
   if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
@@ -24,89 +18,6 @@ Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   ctx.rec.makeOverlay(kept.get()).dirty = true;
   result = Shadow::constant();
   return flow;
-}
-
-Flow appendModel(CallContext& ctx, Shadow& result) {
-  if (!isVirtualList(ctx)) return changeOld(ctx, "append", result);
-  if (ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone &&
-      !ctx.rec.emitMethod("append", ctx.shadows[0], ctx.args[0], {{ctx.shadows[1], ctx.args[1]}})) {
-    return run(ctx);
-  }
-  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
-  v.parts.push_back(ctx.shadows[1]);
-  ctx.rec.touched();
-  result = Shadow::constant();
-  return run(ctx);
-}
-
-Flow extendModel(CallContext& ctx, Shadow& result) {
-  bool generator =
-      ctx.shadows[1].isVirtual() && ctx.rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
-  result = Shadow::constant();
-  if (generator && isVirtualList(ctx)) {
-    Shadow list = ctx.shadows[0];
-    ctx.rec.expectItems(ctx.shadows[1]);
-    Flow flow = run(ctx);
-    for (Shadow item : ctx.rec.takeItems()) ctx.rec.virtualOf(list).parts.push_back(item);
-    ctx.rec.touched();
-    return flow;
-  }
-  ctx.rec.extendList(ctx.shadows[0], ctx.args[0], ctx.shadows[1], ctx.args[1]);
-  return run(ctx);
-}
-
-Flow popModel(CallContext& ctx, Shadow& result) {
-  Shadow index = ctx.total() > 1 ? ctx.shadows[1] : Shadow::constant();
-  bool known = isVirtualList(ctx) && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone &&
-               (ctx.total() == 1 || (PyLong_CheckExact(ctx.args[1]) && ctx.rec.pin(index, ctx.args[1])));
-  if (!known) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  Shadow list = ctx.shadows[0];
-  auto n = static_cast<Py_ssize_t>(ctx.rec.virtualOf(list).parts.size());
-  Py_ssize_t at = ctx.total() > 1 ? PyLong_AsSsize_t(ctx.args[1]) : -1;
-  if (at < 0) at += n;
-  Flow flow = run(ctx);
-  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  Virtual& v = ctx.rec.virtualOf(list);
-  result = v.parts[at];
-  v.parts.erase(v.parts.begin() + at);
-  ctx.rec.touched();
-  return flow;
-}
-
-Flow insertModel(CallContext& ctx, Shadow& result) {
-  Shadow index = ctx.shadows[1];
-  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone)
-    return changeOld(ctx, "insert", result);
-  if (!PyLong_CheckExact(ctx.args[1]) || !ctx.rec.pin(index, ctx.args[1])) return run(ctx);
-  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
-  auto n = static_cast<Py_ssize_t>(v.parts.size());
-  Py_ssize_t at = PyLong_AsSsize_t(ctx.args[1]);
-  at = std::clamp<Py_ssize_t>(at < 0 ? at + n : at, 0, n);
-  v.parts.insert(v.parts.begin() + at, ctx.shadows[2]);
-  ctx.rec.touched();
-  result = Shadow::constant();
-  return run(ctx);
-}
-
-Flow reverseModel(CallContext& ctx, Shadow& result) {
-  if (!isVirtualList(ctx) || ctx.rec.virtualOf(ctx.shadows[0]).value != ir::kNone)
-    return changeOld(ctx, "reverse", result);
-  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
-  std::reverse(v.parts.begin(), v.parts.end());
-  ctx.rec.touched();
-  result = Shadow::constant();
-  return run(ctx);
-}
-
-Flow clearModel(CallContext& ctx, Shadow& result) {
-  if (PyList_Check(ctx.args[0]) && isVirtualList(ctx) &&
-      ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone) {
-    ctx.rec.virtualOf(ctx.shadows[0]).parts.clear();
-    ctx.rec.touched();
-    result = Shadow::constant();
-    return run(ctx);
-  }
-  return PyList_Check(ctx.args[0]) ? changeOld(ctx, "clear", result) : opaqueModel(ctx, result);
 }
 
 // list(x), tuple(x), x.copy()
@@ -348,15 +259,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.dict.fromkeys", fromkeysModel},
     {"builtins.list", sequenceModel},
     {"builtins.tuple", sequenceModel},
-    {"builtins.list.append", appendModel},
-    {"builtins.list.extend", extendModel},
-    {"builtins.list.pop", popModel},
-    {"builtins.list.insert", insertModel},
-    {"builtins.list.reverse", reverseModel},
-    {"builtins.list.clear", clearModel},
     {"builtins.list.copy", sequenceModel},
-    {"builtins.list.index", foldModel},
-    {"builtins.list.count", foldModel},
     {"builtins.tuple.index", foldModel},
     {"builtins.tuple.count", foldModel},
     {"builtins.dict", dictModel},

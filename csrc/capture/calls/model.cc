@@ -33,8 +33,15 @@ PyObject* resolve(const std::string& path) {
           Py_DECREF(next);
           next = PyObject_GetAttrString(object.get(), name.c_str());
         }
+      } else if (PyModule_Check(object.get())) {  // a __getattr__ of the module must not run here
+        next = Py_XNewRef(PyDict_GetItemString(PyModule_GetDict(object.get()), name.c_str()));
       } else {
         next = PyObject_GetAttrString(object.get(), name.c_str());
+      }
+      if (next != nullptr && PyInstanceMethod_Check(next)) {  // what pybind puts into classes
+        PyObject* inner = Py_NewRef(PyInstanceMethod_GET_FUNCTION(next));
+        Py_DECREF(next);
+        next = inner;
       }
       object = pyapi::steal(next);
       at = end + 1;
@@ -85,6 +92,9 @@ CallModel modelOf(PyObject* callable) {
     PyErr_Clear();
     registerBuiltinModels();
     registerContainerModels();
+    registerListModels();
+    registerFrameModels();
+    registerGeneratorModels();
     registerObjectModels();
     registerTorchModels();
     registerOutputModels();

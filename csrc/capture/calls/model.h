@@ -26,6 +26,9 @@ CallModel modelOf(PyObject* callable);
 void addModels(const ModelRow* rows, size_t count);
 void registerBuiltinModels();
 void registerContainerModels();
+void registerListModels();
+void registerFrameModels();
+void registerGeneratorModels();
 void registerObjectModels();
 void registerTorchModels();
 void registerOutputModels();
@@ -36,6 +39,7 @@ Flow constantModel(CallContext& ctx, Shadow& result);  // reads only guarded glo
 Flow knownModel(CallContext& ctx,
                 Shadow& result);  // made again on every run; changes nothing that guards read
 Flow opaqueModel(CallContext& ctx, Shadow& result);     // an opaque step
+Flow frameModel(CallContext& ctx, Shadow& result);      // looks at the frame of its caller
 Flow torchModel(CallContext& ctx, Shadow& result);      // its dispatcher calls are recorded
 Flow torchMetaModel(CallContext& ctx, Shadow& result);  // reads tensor metadata
 
@@ -43,6 +47,8 @@ struct AttributePlan;
 Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result);  // getattr and the like
 Flow iterableObject(CallContext& ctx,
                     Shadow& result);  // list(x), tuple(x) of an object with a Python __iter__
+Flow sumModel(CallContext& ctx, Shadow& result);
+Flow reduceModel(CallContext& ctx, Shadow& result);  // all(), any(), sum(), min(), max()
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 
 inline Flow run(CallContext& ctx) { return ctx.rec.execute(ctx.act, ctx.instr); }

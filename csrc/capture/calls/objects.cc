@@ -45,6 +45,20 @@ Flow plainObjectModel(CallContext& ctx, Shadow& result) {
   return ctx.total() == 0 ? runVirtual(ctx, VirtualKind::kInstance, result) : opaqueModel(ctx, result);
 }
 
+// types.SimpleNamespace(a=1)
+Flow namespaceModel(CallContext& ctx, Shadow& result) {
+  if (ctx.positional != 0) return opaqueModel(ctx, result);
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  pyapi::Ref<> names = pyapi::newRef(ctx.kwnames);
+  Flow flow = runVirtual(ctx, VirtualKind::kInstance, result);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  for (size_t i = 0; i < shadows.size(); ++i) {
+    ctx.rec.setAttrShadow(ctx.rec.virtualOf(result),
+                          PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i)), shadows[i]);
+  }
+  return flow;
+}
+
 // tuple.__new__(cls, iterable): named tuples.
 Flow tupleNewModel(CallContext& ctx, Shadow& result) {
   Shadow cls = ctx.shadows[0];
@@ -92,21 +106,7 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// Looks at the frame that calls it, which a replay does not have: the calling function is run as it is.
-Flow frameModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.abort(diag::Code::KTG0103, {"a function that looks at its caller's frame"});
-  result = Shadow::constant();
-  return run(ctx);
-}
-
 constexpr ModelRow kRows[] = {
-    {"builtins.locals", frameModel},
-    {"builtins.globals", frameModel},
-    {"builtins.dir", frameModel},
-    {"builtins.eval", frameModel},
-    {"builtins.exec", frameModel},
-    {"sys._getframe", frameModel},
-    {"_warnings.warn", frameModel},
     {"builtins.id", keepModel},
     {"inspect.signature", introspectModel},
     {"copy.deepcopy", opaqueModel},
@@ -121,7 +121,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.object.__new__", objectNewModel},
     {"builtins.tuple.__new__", tupleNewModel},
     {"builtins.object", plainObjectModel},
-    {"builtins.vars", frameModel},
+    {"types.SimpleNamespace", namespaceModel},
     {"sys.getrecursionlimit", constantModel},
     {"sys.getsizeof", knownModel},
     {"gc.isenabled", knownModel},

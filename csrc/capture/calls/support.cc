@@ -111,35 +111,6 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// list(x) or tuple(x) where x's class has an __iter__ in Python.
-Flow iterableObject(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
-  PyObject* object = ctx.args[0];
-  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__iter__");
-  rec.guardType(ctx.shadows[0], object);
-  rec.guardTypeVersion(Py_TYPE(object));
-  PendingFrame pending = rec.methodFrame(method, ctx.shadows[0], object);
-  pending.rebuildable = false;
-  rec.expectFrame(std::move(pending));
-  Flow flow = run(ctx);
-  if (flow != Flow::kNext || !rec.live()) return flow;
-  PyObject* made = ctx.act.peek(1);
-  Shadow iterator = rec.returned();
-  auto parts =
-      iterator.isVirtual() ? rec.iterated(iterator, rec.virtualOf(iterator).object.get()) : std::nullopt;
-  if (!parts || parts->size() != static_cast<size_t>(Py_SIZE(made)) || rec.isItemsView(iterator)) {
-    rec.abort(diag::Code::KTG0101, {"an iterable object"});
-    return flow;
-  }
-  if (PyTuple_Check(made)) {
-    result = rec.tupleOf(made, std::move(*parts));
-  } else {
-    result = rec.newVirtual(VirtualKind::kList, made);
-    rec.virtualOf(result).parts = std::move(*parts);
-  }
-  return flow;
-}
-
 Flow unknownSequence(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
 
 }  // namespace kintsugi::capture

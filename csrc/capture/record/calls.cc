@@ -253,6 +253,27 @@ Flow constantCall(Call& call, CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// A function that is an argument of the compiled one may be another one in each call (a lambda): what it is
+// made of is guarded, not which one it is. Its closure and defaults are guarded where they are read.
+void guardCode(Recorder& rec, Shadow shadow, PyObject* function) {
+  PyObject* globals = PyFunction_GET_GLOBALS(function);
+  rec.guardType(shadow, function);
+  rec.guard(guard::GuardKind::kFunction, shadow.id, rec.constId(PyFunction_GET_CODE(function)));
+  Shadow space = rec.readSource(SourceKind::kGlobals, shadow.id, nullptr, 0, globals);
+  if (space.isSource()) rec.guard(guard::GuardKind::kIs, space.id, rec.constId(globals));
+}
+
+// Which function it is becomes a dependency. False: the recording has ended.
+bool pinCallee(Recorder& rec, Call& call) {
+  if (rec.isArgument(call.shadow) && !isTorchFunctional(call.callable)) {
+    guardCode(rec, call.shadow, call.callable);
+    return rec.live();
+  }
+  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return false;
+  if (!call.shadow.isVirtual()) rec.pinFunction(call.callable);
+  return rec.live();
+}
+
 // A Python function: its frame is recorded too.
 Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
@@ -269,8 +290,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)))
     return opaque(call, ctx, diag::Code::KTG0102, result);
-  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
-  if (!call.shadow.isVirtual()) rec.pinFunction(call.callable);
+  if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
   if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {
     return rec.torchStep(ctx, result);
   }
@@ -315,7 +335,8 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
 }
 
 // cls(...): an instance made in the trace, with __init__ (or __new__) as a frame where it is Python.
-Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
+// `byType`: through type.__call__ itself, whatever the metaclass says.
+Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
   Recorder& rec = ctx.rec;
   auto* type = reinterpret_cast<PyTypeObject*>(call.callable);
   if (isExceptionType(call.callable)) {
@@ -334,8 +355,8 @@ Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
   PyObject* init = Recorder::specialMethod(type, "__init__");
   PyObject* make = Recorder::specialMethod(type, "__new__");
   bool finalizer = Recorder::specialMethod(type, "__del__") != nullptr;
-  bool slots = type->tp_dictoffset == 0;
-  bool heap = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type)->tp_call == PyType_Type.tp_call;
+  bool heap = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+              (byType || Py_TYPE(type)->tp_call == PyType_Type.tp_call);
   if (!heap || finalizer) return opaque(call, ctx, diag::Code::KTG0101, result);
   if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
   rec.guardTypeVersion(type);
@@ -355,10 +376,10 @@ Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
     pending.site = rec.callSite(ctx.instr, ctx.popped);
     rec.expectFrame(std::move(pending));
     Flow flow = rec.execute(ctx.act, ctx.instr);
-    result = rec.returned();
+    if (flow == Flow::kNext && rec.live()) result = rec.returned();
     return flow;
   }
-  if (!plainNew || slots) return opaque(call, ctx, diag::Code::KTG0101, result);
+  if (!plainNew) return opaque(call, ctx, diag::Code::KTG0101, result);
   if (init != nullptr && PyFunction_Check(init)) {
     if (isDisabled(init) || rec.isOpaqueCode(PyFunction_GET_CODE(init)))
       return opaque(call, ctx, diag::Code::KTG0102, result);
@@ -381,6 +402,23 @@ Flow classCall(Call& call, CallContext& ctx, Shadow& result) {
   bool noInit = init != nullptr && Py_TYPE(init) == &PyWrapperDescr_Type && call.args.empty();
   if (!noInit) return opaque(call, ctx, diag::Code::KTG0101, result);
   return runVirtual(ctx, VirtualKind::kInstance, result);
+}
+
+// type.__call__(cls, ...), as the __call__ of a metaclass ends.
+std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
+  static PyObject* method = Recorder::specialMethod(&PyType_Type, "__call__");
+  if (call.callable == method && call.positional > 0 && PyType_Check(call.args[0]) &&
+      call.args[0] != reinterpret_cast<PyObject*>(&PyType_Type)) {
+    Call made;
+    made.callable = call.args[0];
+    made.shadow = call.shadows[0];
+    made.args.assign(call.args.begin() + 1, call.args.end());
+    made.shadows.assign(call.shadows.begin() + 1, call.shadows.end());
+    made.positional = call.positional - 1;
+    made.kwnames = call.kwnames;
+    return classCall(made, ctx, true, result);
+  }
+  return std::nullopt;
 }
 
 // Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
@@ -414,7 +452,8 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
       return torchArguments(rec, call) ? rec.torchStep(ctx, result) : opaqueModel(ctx, result);
     }
   }
-  if (PyType_Check(call.callable)) return classCall(call, ctx, result);
+  if (PyType_Check(call.callable)) return classCall(call, ctx, false, result);
+  if (auto flow = typeCall(call, ctx, result)) return *flow;
   if (std::string_view(Py_TYPE(call.callable)->tp_name) == "functools._lru_cache_wrapper")
     return knownModel(ctx, result);
   return opaque(call, ctx, diag::Code::KTG0101, result);

@@ -1,4 +1,5 @@
 // Record handlers: making, reading and changing containers.
+#include "capture/lists.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -136,7 +137,7 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   bool generator = more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator;
   if (generator) {
     rec.expectItems(more);
-  } else if (!rec.extendList(list, object, more, act.peek(1))) {
+  } else if (!extendList(rec, list, object, more, act.peek(1))) {
     return rec.execute(act, in);
   }
   Flow flow = rec.execute(act, in);
@@ -299,7 +300,9 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   if (PyDict_Check(container) && !shadow.isValue()) {
     ok = rec.tryPinDeep(f.top(1), key) && rec.storeItem(shadow, container, key, f.top(3), value);
   } else if (PyList_Check(container) && PyLong_CheckExact(key) && rec.pin(f.top(1), key)) {
-    ok = rec.storeElement(shadow, container, PyLong_AsSsize_t(key), f.top(3), value);
+    ok = storeElement(rec, shadow, container, PyLong_AsSsize_t(key), f.top(3), value);
+  } else if (PyList_Check(container) && PySlice_Check(key)) {
+    ok = storeSlice(rec, shadow, container, f.top(1), key, f.top(3), value);
   }
   if (!ok) {
     rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
@@ -312,7 +315,7 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2);
-  if (rec.deleteElements(f.top(2), container, f.top(1), key)) {
+  if (deleteElements(rec, f.top(2), container, f.top(1), key)) {
     Flow flow = rec.execute(act, in);
     if (flow == Flow::kNext) f.drop(2);
     return flow;

@@ -4,6 +4,7 @@
 // raised has been guarded. One whose cause is not guarded (an operation on data, an opaque step) ends the
 // recording when it is caught.
 #include "capture/attributes.h"
+#include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
@@ -44,6 +45,31 @@ Flow checkExcMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
 
 Flow reraise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
 
+bool isMethodOfC(PyObject* method) {
+  return method != nullptr && !PyFunction_Check(method) &&
+         PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR);
+}
+
+// `with` a lock, a file: __enter__ is a step like any other call.
+Flow enterByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* enter,
+                 PyObject* leave) {
+  pyapi::Ref<> manager = pyapi::newRef(act.peek(1));
+  Shadow shadow = f.top();
+  rec.guardType(shadow, manager.get());
+  if (!rec.escape(shadow, manager.get())) return rec.execute(act, in);
+  PyObject* args[] = {manager.get()};
+  CallContext ctx{rec, f, act, in, enter, Shadow::constant(), args, &shadow, 1, nullptr};
+  ctx.popped = 1;
+  CallModel model = modelOf(enter);
+  Shadow result;
+  Flow flow = model != nullptr ? model(ctx, result) : opaqueModel(ctx, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(1);
+  f.push(boundMethod(rec, act.peek(2), leave, Shadow::constant(), manager.get(), shadow));
+  f.push(result);
+  return flow;
+}
+
 // BEFORE_WITH: pushes the bound __exit__, then what __enter__ returned.
 Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> manager = pyapi::newRef(act.peek(1));
@@ -51,8 +77,11 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   PyTypeObject* type = Py_TYPE(manager.get());
   PyObject* enter = Recorder::specialMethod(type, "__enter__");
   PyObject* leave = Recorder::specialMethod(type, "__exit__");
-  if (shadow.isValue() || enter == nullptr || leave == nullptr || !PyFunction_Check(enter) ||
-      !PyFunction_Check(leave)) {
+  bool python = enter != nullptr && leave != nullptr && PyFunction_Check(enter) && PyFunction_Check(leave);
+  if (!python && isMethodOfC(enter) && isMethodOfC(leave)) {
+    return enterByStep(rec, f, act, in, enter, leave);
+  }
+  if (shadow.isValue() || !python) {
     rec.abort(diag::Code::KTG0101, {type->tp_name});
     return rec.execute(act, in);
   }
@@ -77,7 +106,8 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 // __exit__(type, value, traceback) while an exception is under way.
 Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow method = f.top(4);
-  if (!method.isVirtual() || rec.virtualOf(method).kind != VirtualKind::kMethod) {
+  if (!method.isVirtual() || rec.virtualOf(method).kind != VirtualKind::kMethod ||
+      !PyFunction_Check(rec.virtualOf(method).partObjects[0].get())) {
     rec.abort(diag::Code::KTG0101, {"__exit__"});
     return rec.execute(act, in);
   }

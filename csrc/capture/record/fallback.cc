@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "capture/lists.h"
+
 namespace kintsugi::capture {
 
 Flow pinAndRun(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int popped) {
@@ -90,6 +92,23 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   return flow;
 }
 
+bool pinText(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kException) return false;
+  for (const char* name : {"__str__", "__repr__", "__format__"}) {
+    PyObject* method = Recorder::specialMethod(Py_TYPE(object), name);
+    if (method == nullptr || PyFunction_Check(method)) return false;
+  }
+  Virtual& v = rec.virtualOf(shadow);
+  for (size_t i = 0; i < v.parts.size(); ++i) {
+    Shadow part = v.parts[i];
+    if (!Recorder::isPlainDeep(v.partObjects[i].get()) || !rec.tryPinDeep(part, v.partObjects[i].get())) {
+      return false;
+    }
+  }
+  rec.guardTypeVersion(Py_TYPE(object));
+  return rec.live();
+}
+
 Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(1), act.peek(2)};
   Shadow shadows[] = {f.top(1), f.top(2)};
@@ -125,7 +144,7 @@ Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 Flow extendInPlace(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *list = act.peek(2), *more = act.peek(1);
   Shadow target = f.top(2);
-  if (!rec.extendList(target, list, f.top(1), more)) return rec.execute(act, in);
+  if (!extendList(rec, target, list, f.top(1), more)) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(1);
   return flow;

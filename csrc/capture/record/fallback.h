@@ -24,6 +24,8 @@ Flow extendInPlace(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
 // tensor[key] = value; args and shadows: tensor, key, value
 Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
                  Shadow* shadows);
+// Are str() and repr() of an exception that was made here the same in every run? Pins its arguments.
+bool pinText(Recorder& rec, Shadow shadow, PyObject* object);
 Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in);
 
 }  // namespace kintsugi::capture

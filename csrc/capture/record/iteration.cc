@@ -99,6 +99,9 @@ Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
 
 Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
+  if (torchapi::isTensor(object)) {
+    return rec.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
+  }
   auto parts = f.top().isValue() || torchapi::isTensor(object) ? std::nullopt : rec.iterated(f.top(), object);
   if (!parts) {
     rec.abort(diag::Code::KTG0101, {"unpacking"});
@@ -131,11 +134,12 @@ Flow getYieldFromIter(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
 // yield from: the inner iterator is asked for its next item.
 Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow iterator = f.top(2);
-  bool plainSend = act.peek(1) == Py_None;
-  if (!plainSend || !rec.prepareNext(f, in, iterator, act.peek(2))) {
+  bool generator = iterator.isVirtual() && rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
+  if ((act.peek(1) != Py_None && !generator) || !rec.prepareNext(f, in, iterator, act.peek(2))) {
     rec.abort(diag::Code::KTG0101, {"send"});
     return rec.execute(act, in);
   }
+  if (generator) rec.sendToGenerator(f.top(1));
   int32_t before = act.stackDepth();
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -146,7 +150,6 @@ Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     f.push(item.value_or(Shadow::constant()));
   } else {
     f.drop(1);
-    bool generator = iterator.isVirtual() && rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
     f.push(generator ? rec.returned() : Shadow::constant());
   }
   return flow;

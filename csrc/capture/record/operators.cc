@@ -223,6 +223,13 @@ Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   Shadow spec = withSpec ? f.top(1) : Shadow::constant();
   bool specOk = !withSpec || rec.pin(spec, act.peek(1));
   if (!specOk) return rec.execute(act, in);
+  if (pinText(rec, shadow, value)) {
+    Flow flow = rec.execute(act, in);
+    if (flow != Flow::kNext) return flow;
+    f.drop(popped);
+    f.push(Shadow::constant());
+    return flow;
+  }
   if (pinnable(rec, shadow, value) && !shadow.isValue()) return pinAndRun(rec, f, act, in, popped);
   uint32_t conversion = in.arg & FVC_MASK;
   if (conversion != 0 && withSpec) {

@@ -1,0 +1,158 @@
+// Models: functions that look at the frame that calls them, and those whose effect is output in its name
+// (warnings, logging): a step, during which the trace's frames are visible, as in runtime/visible_frames.h.
+#include "capture/attributes.h"
+#include "capture/calls/model.h"
+#include "capture/paused.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+// Looks at the frame that calls it, which a replay does not have: the calling function is run as it is.
+Flow frameModel(CallContext& ctx, Shadow& result) {
+  ctx.rec.abort(diag::Code::KTG0103, {"a function that looks at its caller's frame"});
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+namespace {
+
+// Output: made again in its place on every run, not a break. It may run Python code (filters, handlers,
+// showwarning), so what was read before is stale.
+Flow outputModel(CallContext& ctx, Shadow& result) {
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
+// Logger.isEnabledFor() fills a cache that nothing else reads: asked again on every run, in whatever state it
+// is.
+Flow enabledModel(CallContext& ctx, Shadow& result) {
+  static PyObject* logger = PyObject_GetAttrString(PyImport_ImportModule("logging"), "Logger");
+  static PyObject* root = PyObject_GetAttrString(PyImport_ImportModule("logging"), "RootLogger");
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0]));
+  if (type != logger && type != root) return outputModel(ctx, result);
+  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  return knownModel(ctx, result);
+}
+
+Flow globalsModel(CallContext& ctx, Shadow& result) {
+  result = ctx.rec.pinnedRoot(pyapi::globalsOf(ctx.act.frame));
+  return run(ctx);
+}
+
+// Can the function ask for its locals only once? Then it makes no difference that a frame built again would
+// give another dict.
+bool asksOnce(PyCodeObject* code) {
+  const CodeInfo* info = CodeInfo::of(code);
+  int asked = 0;
+  for (int32_t at = 0; info != nullptr && at < info->size(); at = info->at(at).next) {
+    const Instr& in = info->at(at);
+    if (in.op == JUMP_BACKWARD || in.op == POP_JUMP_BACKWARD_IF_TRUE || in.op == POP_JUMP_BACKWARD_IF_FALSE ||
+        in.op == POP_JUMP_BACKWARD_IF_NONE || in.op == POP_JUMP_BACKWARD_IF_NOT_NONE) {
+      return false;
+    }
+    if (in.op != LOAD_GLOBAL) continue;
+    PyObject* name = PyTuple_GET_ITEM(code->co_names, in.arg >> 1);
+    for (const char* asks : {"locals", "vars", "dir", "eval", "exec", "sys"}) {
+      asked += PyUnicode_CompareWithASCIIString(name, asks) == 0 ? 1 : 0;
+    }
+  }
+  return asked == 1;
+}
+
+// locals(): a dict of the frame's own.
+Flow localsModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  ShadowFrame& frame = ctx.frame;
+  if (pyapi::localsDictOf(ctx.act.frame) != nullptr) return frameModel(ctx, result);
+  Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  PyObject* dict = ctx.act.peek(1);
+  PyObject** slots = pyapi::localsPlus(ctx.act.frame);
+  for (int i = 0; i < frame.code->co_nlocalsplus; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(frame.code->co_localsplusnames, i);
+    if (PyDict_Contains(dict, name) != 1) continue;
+    Shadow shadow = frame.locals[i];
+    if (slots[i] != nullptr && PyCell_Check(slots[i])) {
+      bool known = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kCell;
+      if (!known) {
+        rec.abort(diag::Code::KTG0303, {"cell"});
+        return flow;
+      }
+      shadow = rec.virtualOf(shadow).parts[0];
+    }
+    rec.setEntry(rec.virtualOf(result), name, shadow);
+  }
+  if (!asksOnce(frame.code)) frame.rebuildable = false;
+  return flow;
+}
+
+// vars(object): its __dict__.
+Flow varsModel(CallContext& ctx, Shadow& result) {
+  static PyObject* name = PyUnicode_InternFromString("__dict__");
+  if (ctx.total() != 1) return frameModel(ctx, result);
+  return readByPlan(ctx, planAttribute(ctx.rec, ctx.shadows[0], ctx.args[0], name), false, result);
+}
+
+Flow dirModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() != 1) return frameModel(ctx, result);
+  PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__dir__");
+  return hook != nullptr && PyFunction_Check(hook) ? opaqueModel(ctx, result) : knownModel(ctx, result);
+}
+
+// eval("1 + 1"): no names, so it says the same anywhere.
+bool isConstantExpression(PyObject* text) {
+  const char* source = PyUnicode_AsUTF8(text);
+  pyapi::Ref<> code = pyapi::steal(source ? Py_CompileString(source, "<string>", Py_eval_input) : nullptr);
+  PyErr_Clear();
+  return code && PyTuple_GET_SIZE(reinterpret_cast<PyCodeObject*>(code.get())->co_names) == 0 &&
+         reinterpret_cast<PyCodeObject*>(code.get())->co_nlocalsplus == 0;
+}
+
+// eval() and exec(): with a namespace of their own they do not look at the frame.
+Flow evalModel(CallContext& ctx, Shadow& result) {
+  if (ctx.kwnames == nullptr && ctx.total() >= 2 && ctx.args[1] != Py_None) return opaqueModel(ctx, result);
+  Shadow text = ctx.shadows[0];
+  if (ctx.total() != 1 || !PyUnicode_CheckExact(ctx.args[0]) || !isConstantExpression(ctx.args[0])) {
+    return frameModel(ctx, result);
+  }
+  if (!ctx.rec.pin(text, ctx.args[0])) return run(ctx);
+  Paused paused(ctx.rec);
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && !Recorder::isPlainDeep(ctx.act.peek(1))) {
+    ctx.rec.abort(diag::Code::KTG0302, {Py_TYPE(ctx.act.peek(1))->tp_name});
+  }
+  result = Shadow::constant();
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.locals", localsModel},
+    {"builtins.globals", globalsModel},
+    {"builtins.vars", varsModel},
+    {"builtins.dir", dirModel},
+    {"builtins.eval", evalModel},
+    {"builtins.exec", evalModel},
+    {"sys._getframe", frameModel},
+    {"_warnings.warn", outputModel},
+    {"_warnings.warn_explicit", outputModel},
+    {"logging.Logger._log", outputModel},
+    {"logging.Logger.isEnabledFor", enabledModel},
+    {"logging.Manager._clear_cache", outputModel},
+    {"_io.StringIO.write", knownModel},
+    {"_io.TextIOWrapper.write", knownModel},
+    {"_io.TextIOWrapper.flush", knownModel},
+    {"_thread.LockType.acquire", knownModel},
+    {"_thread.LockType.release", knownModel},
+    {"_thread.LockType.locked", knownModel},
+    {"_thread.LockType.__enter__", knownModel},
+    {"_thread.LockType.__exit__", knownModel},
+    {"_thread.RLock.acquire", knownModel},
+    {"_thread.RLock.release", knownModel},
+    {"_thread.RLock.__enter__", knownModel},
+    {"_thread.RLock.__exit__", knownModel},
+};
+
+}  // namespace
+
+void registerFrameModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,76 @@
+// Models: send(), throw() and close() of generators that were made in the trace, whose frames are recorded.
+#include "capture/calls/model.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// A generator of this trace that waits. One that delegates (`yield from`) is thrown into by C code, which
+// looks for the innermost one.
+Virtual* waiting(CallContext& ctx) {
+  if (!ctx.shadows[0].isVirtual()) return nullptr;
+  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  return v.kind == VirtualKind::kGenerator && v.frame ? &v : nullptr;
+}
+
+bool delegates(PyObject* generator) {
+  pyapi::Ref<> inner = pyapi::steal(PyObject_GetAttrString(generator, "gi_yieldfrom"));
+  PyErr_Clear();
+  return inner && inner.get() != Py_None;
+}
+
+void announce(CallContext& ctx, Virtual& generator) {
+  PendingFrame pending;
+  pending.generator = &generator;
+  pending.rebuildable = false;
+  ctx.rec.expectFrame(std::move(pending));
+}
+
+Flow sendModel(CallContext& ctx, Shadow& result) {
+  Virtual* generator = waiting(ctx);
+  if (generator == nullptr || ctx.total() != 2) return opaqueModel(ctx, result);
+  announce(ctx, *generator);
+  ctx.rec.sendToGenerator(ctx.shadows[1]);
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext) result = ctx.rec.returned();
+  return flow;
+}
+
+Flow throwModel(CallContext& ctx, Shadow& result) {
+  Virtual* generator = waiting(ctx);
+  bool known = generator != nullptr && generator->frame->act != nullptr && !delegates(ctx.args[0]) &&
+               ctx.total() == 2 && ctx.kwnames == nullptr;
+  if (!known) return opaqueModel(ctx, result);
+  announce(ctx, *generator);
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext) result = ctx.rec.returned();
+  return flow;
+}
+
+Flow closeModel(CallContext& ctx, Shadow& result) {
+  Virtual* generator = waiting(ctx);
+  bool started = generator != nullptr && generator->frame->act != nullptr;
+  bool finished = ctx.shadows[0].isVirtual() && generator == nullptr &&
+                  ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
+  result = Shadow::constant();
+  if (finished) return run(ctx);
+  if (generator == nullptr || delegates(ctx.args[0])) return opaqueModel(ctx, result);
+  if (started) {
+    announce(ctx, *generator);
+  } else {
+    generator->frame.reset();
+  }
+  return run(ctx);
+}
+
+constexpr ModelRow kRows[] = {
+    {"types.GeneratorType.send", sendModel},
+    {"types.GeneratorType.throw", throwModel},
+    {"types.GeneratorType.close", closeModel},
+};
+
+}  // namespace
+
+void registerGeneratorModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

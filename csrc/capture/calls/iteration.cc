@@ -1,0 +1,90 @@
+// Models: sum(), list() and tuple() of objects whose items Python code makes.
+#include "capture/calls/drive.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// list(x) asks x for its length first, as a hint.
+bool askLength(CallContext& ctx) {
+  Recorder& rec = ctx.rec;
+  PyObject* object = ctx.args[0];
+  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__len__");
+  PyObject* hint = Recorder::specialMethod(Py_TYPE(object), "__length_hint__");
+  if (hint != nullptr && PyFunction_Check(hint)) rec.abort(diag::Code::KTG0101, {"__length_hint__"});
+  if (method != nullptr && PyFunction_Check(method)) {
+    PendingFrame pending = rec.methodFrame(method, ctx.shadows[0], object);
+    pending.rebuildable = false;
+    rec.expectFrame(std::move(pending));
+  }
+  return PyObject_LengthHint(object, 8) >= 0;
+}
+
+}  // namespace
+
+// list(x), tuple(x) where x's class has an __iter__ in Python.
+Flow iterableObject(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  bool tuple = ctx.callable == reinterpret_cast<PyObject*>(&PyTuple_Type);
+  if (!tuple && ctx.callable != reinterpret_cast<PyObject*>(&PyList_Type)) return opaqueModel(ctx, result);
+  Driver driver(ctx, 0);
+  pyapi::Ref<> made = pyapi::steal(PyList_New(0));
+  std::vector<Shadow> parts;
+  if (!driver.begin() || !askLength(ctx)) return driver.raise();
+  while (driver.next()) {
+    if (PyList_Append(made.get(), driver.item()) < 0) return driver.raise();
+    parts.push_back(driver.shadow());
+  }
+  if (driver.failed()) return driver.raise();
+  if (tuple) made = pyapi::steal(PyList_AsTuple(made.get()));
+  if (rec.live()) {
+    if (tuple) {
+      result = rec.tupleOf(made.get(), std::move(parts));
+    } else {
+      result = rec.newVirtual(VirtualKind::kList, made.get());
+      rec.virtualOf(result).parts = std::move(parts);
+    }
+  }
+  return rec.replaceCall(ctx, std::move(made));
+}
+
+// sum(generator): the additions are recorded between the generator's own operations.
+Flow sumModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  Driver driver(ctx, 0);
+  Shadow sum = ctx.total() == 2 ? ctx.shadows[1] : Shadow::constant();
+  bool number = ctx.total() == 1 || PyLong_CheckExact(ctx.args[1]) || torchapi::isTensor(ctx.args[1]);
+  if (ctx.total() > 2 || !number || !driver.worthwhile()) return reduceModel(ctx, result);
+  pyapi::Ref<> total = ctx.total() == 2 ? pyapi::newRef(ctx.args[1]) : pyapi::steal(PyLong_FromLong(0));
+  if (torchapi::isTensor(total.get())) sum = rec.tensorShadow(total.get(), sum);
+  ir::StateId snap = rec.live() ? rec.stateBefore() : ir::kNone;
+  while (driver.next()) {
+    PyObject* item = driver.item();
+    Shadow shadow = driver.shadow();
+    bool tensors = torchapi::isTensor(item) || torchapi::isTensor(total.get());
+    if (rec.live() && tensors) {
+      if (torchapi::isTensor(item)) shadow = rec.tensorShadow(item, shadow);
+      bool known = (torchapi::isTensor(item) || shadow.isConst()) &&
+                   (torchapi::isTensor(total.get()) || sum.isConst());
+      if (!known) rec.abort(diag::Code::KTG0103, {"the items of a generator"});
+    }
+    if (rec.live() && tensors) {
+      pyapi::Ref<> added;
+      auto made = rec.torchOperation(snap, added, [&] { return PyNumber_Add(total.get(), item); });
+      if (!made) return driver.raise();
+      sum = *made;
+      total = std::move(added);
+      continue;
+    }
+    bool constant =
+        sum.isConst() && shadow.isConst() && Recorder::isPlain(item) && Recorder::isPlain(total.get());
+    if (rec.live() && !constant) rec.abort(diag::Code::KTG0103, {"the items of a generator"});
+    total = pyapi::steal(PyNumber_Add(total.get(), item));
+    if (!total) return driver.raise();
+  }
+  if (driver.failed()) return driver.raise();
+  result = sum;
+  return rec.replaceCall(ctx, std::move(total));
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,175 @@
+// Models: the methods of list.
+#include <algorithm>
+
+#include "capture/calls/model.h"
+#include "capture/lists.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// The elements, for a method that changes them by `ctx.args` (all but the list itself); the change of a
+// shared list is written into the trace. Null: not known.
+std::vector<Shadow>* changed(CallContext& ctx, const char* method) {
+  Recorder& rec = ctx.rec;
+  std::vector<Shadow>* parts = listParts(rec, ctx.shadows[0], ctx.args[0]);
+  if (parts == nullptr || ctx.kwnames != nullptr) return nullptr;
+  if (!isSharedList(rec, ctx.shadows[0])) return parts;
+  std::vector<std::pair<Shadow, PyObject*>> args;
+  for (size_t i = 1; i < ctx.total(); ++i) args.emplace_back(ctx.shadows[i], ctx.args[i]);
+  return rec.emitMethod(method, ctx.shadows[0], ctx.args[0], args) ? parts : nullptr;
+}
+
+Flow unknown(CallContext& ctx, Shadow& result) {
+  return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+}
+
+Flow nothing(CallContext& ctx, Shadow& result) {
+  ctx.rec.touched();
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow appendModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() != 2 || !appendElement(ctx.rec, ctx.shadows[0], ctx.args[0], ctx.shadows[1], ctx.args[1])) {
+    return unknown(ctx, result);
+  }
+  return nothing(ctx, result);
+}
+
+Flow extendModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  if (ctx.total() != 2) return unknown(ctx, result);
+  bool generator =
+      ctx.shadows[1].isVirtual() && rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
+  Shadow list = ctx.shadows[0];
+  if (!generator) {
+    extendList(rec, list, ctx.args[0], ctx.shadows[1], ctx.args[1]);
+    return nothing(ctx, result);
+  }
+  if (!list.isVirtual() || rec.virtualOf(list).kind != VirtualKind::kList || isSharedList(rec, list)) {
+    return unknown(ctx, result);
+  }
+  rec.expectItems(ctx.shadows[1]);
+  result = Shadow::constant();
+  Flow flow = run(ctx);
+  for (Shadow item : rec.takeItems()) rec.virtualOf(list).parts.push_back(item);
+  rec.touched();
+  return flow;
+}
+
+// An integer argument, pinned.
+bool indexOf(CallContext& ctx, size_t argument, Py_ssize_t& index) {
+  Shadow shadow = ctx.shadows[argument];
+  if (!PyLong_CheckExact(ctx.args[argument]) || !ctx.rec.pin(shadow, ctx.args[argument])) return false;
+  index = PyLong_AsSsize_t(ctx.args[argument]);
+  bool ok = index != -1 || PyErr_Occurred() == nullptr;
+  PyErr_Clear();
+  return ok;
+}
+
+Flow popModel(CallContext& ctx, Shadow& result) {
+  Py_ssize_t at = -1;
+  std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
+  if (parts == nullptr || ctx.total() > 2 || (ctx.total() == 2 && !indexOf(ctx, 1, at))) {
+    return unknown(ctx, result);
+  }
+  auto n = static_cast<Py_ssize_t>(parts->size());
+  if (at < 0) at += n;
+  if (at < 0 || at >= n) return nothing(ctx, result);  // raises
+  if (changed(ctx, "pop") == nullptr) return unknown(ctx, result);
+  result = (*parts)[at];
+  parts->erase(parts->begin() + at);
+  ctx.rec.touched();
+  return run(ctx);
+}
+
+Flow insertModel(CallContext& ctx, Shadow& result) {
+  Py_ssize_t at = 0;
+  std::vector<Shadow>* parts = ctx.total() == 3 && indexOf(ctx, 1, at) ? changed(ctx, "insert") : nullptr;
+  if (parts == nullptr) return unknown(ctx, result);
+  auto n = static_cast<Py_ssize_t>(parts->size());
+  at = std::clamp<Py_ssize_t>(at < 0 ? at + n : at, 0, n);
+  parts->insert(parts->begin() + at, ctx.shadows[2]);
+  return nothing(ctx, result);
+}
+
+Flow reverseModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow>* parts = changed(ctx, "reverse");
+  if (parts == nullptr) return unknown(ctx, result);
+  std::reverse(parts->begin(), parts->end());
+  return nothing(ctx, result);
+}
+
+Flow clearModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow>* parts = changed(ctx, "clear");
+  if (parts == nullptr) return unknown(ctx, result);
+  parts->clear();
+  return nothing(ctx, result);
+}
+
+// All elements are values that compare the same in every run. They are pinned.
+bool pinElements(CallContext& ctx, std::vector<Shadow>& parts) {
+  PyObject* list = ctx.args[0];
+  for (size_t i = 0; i < parts.size(); ++i) {
+    PyObject* item = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i));
+    Shadow shadow = parts[i];
+    bool plain = Recorder::isPlainDeep(item) || Recorder::isIdentityValue(item);
+    if (!plain || !ctx.rec.tryPinDeep(shadow, item)) return false;
+  }
+  return true;
+}
+
+Flow removeModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
+  Shadow value = ctx.total() == 2 ? ctx.shadows[1] : Shadow::null();
+  bool known = parts != nullptr && ctx.total() == 2 &&
+               (Recorder::isPlainDeep(ctx.args[1]) || Recorder::isIdentityValue(ctx.args[1])) &&
+               pinElements(ctx, *parts) && ctx.rec.tryPinDeep(value, ctx.args[1]);
+  if (!known) return unknown(ctx, result);
+  for (size_t i = 0; i < parts->size(); ++i) {
+    PyObject* item = PyList_GET_ITEM(ctx.args[0], static_cast<Py_ssize_t>(i));
+    if (PyObject_RichCompareBool(item, ctx.args[1], Py_EQ) != 1) continue;
+    if (changed(ctx, "remove") == nullptr) return unknown(ctx, result);
+    parts->erase(parts->begin() + static_cast<ptrdiff_t>(i));
+    return nothing(ctx, result);
+  }
+  PyErr_Clear();
+  return nothing(ctx, result);  // raises
+}
+
+Flow sortModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
+  if (parts == nullptr || ctx.total() != 1 || !pinElements(ctx, *parts) || changed(ctx, "sort") == nullptr) {
+    return unknown(ctx, result);
+  }
+  std::vector<Shadow> before = *parts;
+  pyapi::Ref<> list = pyapi::newRef(ctx.args[0]);
+  pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(list.get()));
+  Flow flow = nothing(ctx, result);
+  if (flow != Flow::kNext) {  // elements that do not compare: the list may be half sorted
+    ctx.rec.abort(diag::Code::KTG0303, {"list.sort", "it raised"});
+    return flow;
+  }
+  for (size_t i = 0; i < parts->size(); ++i) {
+    PyObject* item = PyList_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i));
+    for (size_t k = 0; k < before.size(); ++k) {
+      if (PyTuple_GET_ITEM(copy.get(), static_cast<Py_ssize_t>(k)) == item) (*parts)[i] = before[k];
+    }
+  }
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.list.append", appendModel},   {"builtins.list.extend", extendModel},
+    {"builtins.list.pop", popModel},         {"builtins.list.insert", insertModel},
+    {"builtins.list.reverse", reverseModel}, {"builtins.list.clear", clearModel},
+    {"builtins.list.remove", removeModel},   {"builtins.list.sort", sortModel},
+    {"builtins.list.index", foldModel},      {"builtins.list.count", foldModel},
+};
+
+}  // namespace
+
+void registerListModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

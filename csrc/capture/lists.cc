@@ -1,0 +1,160 @@
+#include "capture/lists.h"
+
+namespace kintsugi::capture {
+
+using ir::Op;
+
+std::vector<Shadow>* listParts(Recorder& rec, Shadow list, PyObject* object) {
+  if (!PyList_Check(object) || list.isValue() || list.kind == ShadowKind::kNull) return nullptr;
+  if (list.isVirtual()) {
+    Virtual& v = rec.virtualOf(list);
+    bool known =
+        v.kind == VirtualKind::kList && v.parts.size() == static_cast<size_t>(PyList_GET_SIZE(object));
+    return known ? &v.parts : nullptr;
+  }
+  Recorder::Overlay* overlay = rec.overlayOf(object);
+  if (overlay != nullptr && overlay->parts) return &*overlay->parts;
+  if (overlay != nullptr && overlay->dirty) return nullptr;
+  auto elements = rec.elementsOf(list, object);
+  if (!elements) return nullptr;
+  Recorder::Overlay& made = rec.makeOverlay(object);
+  made.parts = std::move(*elements);
+  made.tail.clear();
+  return &*made.parts;
+}
+
+bool isSharedList(Recorder& rec, Shadow list) {
+  return !list.isVirtual() || rec.virtualOf(list).value != ir::kNone;
+}
+
+bool appendElement(Recorder& rec, Shadow list, PyObject* object, Shadow item, PyObject* real) {
+  bool known = list.isVirtual() ? rec.virtualOf(list).kind == VirtualKind::kList
+                                : (list.isSource() || list.isConst()) && PyList_Check(object);
+  if (!known) return false;
+  if (isSharedList(rec, list) && !rec.emitMethod("append", list, object, {{item, real}})) return false;
+  if (list.isVirtual()) {
+    rec.virtualOf(list).parts.push_back(item);
+  } else {
+    // The length stays open: nobody has asked for it.
+    Recorder::Overlay& overlay = rec.makeOverlay(object);
+    if (overlay.parts) {
+      overlay.parts->push_back(item);
+    } else if (!overlay.dirty) {
+      overlay.tail.push_back(item);
+    }
+  }
+  rec.touched();
+  return rec.live();
+}
+
+bool extendList(Recorder& rec, Shadow list, PyObject* object, Shadow more, PyObject* iterable) {
+  auto parts = rec.iterated(more, iterable);
+  bool shared = isSharedList(rec, list);
+  bool known = list.isVirtual() ? rec.virtualOf(list).kind == VirtualKind::kList
+                                : (list.isSource() || list.isConst()) && PyList_Check(object);
+  if (!parts || !known) {
+    rec.abort(diag::Code::KTG0303, {"list.extend"});
+    return false;
+  }
+  // Pairs of a dict's items are new objects, which nobody but the effect can name.
+  bool pairs = more.isVirtual() && rec.isItemsView(more);
+  if (shared && !rec.emitMethod("extend", list, object, {{more, iterable}})) return false;
+  if (list.isVirtual()) {
+    Virtual& v = rec.virtualOf(list);
+    if (pairs && shared) {
+      rec.abort(diag::Code::KTG0303, {"list.extend"});
+      return false;
+    }
+    v.parts.insert(v.parts.end(), parts->begin(), parts->end());
+  } else {
+    Recorder::Overlay& overlay = rec.makeOverlay(object);
+    if (pairs) overlay.dirty = true;
+    std::vector<Shadow>& known = overlay.parts ? *overlay.parts : overlay.tail;
+    known.insert(known.end(), parts->begin(), parts->end());
+  }
+  rec.touched();
+  return rec.live();
+}
+
+bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
+                  PyObject* real) {
+  std::vector<Shadow>* parts = listParts(rec, list, object);
+  if (parts == nullptr) return false;
+  auto n = static_cast<Py_ssize_t>(parts->size());
+  if (index < 0) index += n;
+  if (index < 0 || index >= n) return rec.live();  // raises
+  pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
+  if (isSharedList(rec, list)) {
+    Shadow target = list.isVirtual() ? list : Shadow::source(rec.sourceOf(list, object));
+    if (!rec.emitEffect(Op::kSetItem, {{target, object}, {Shadow::constant(), key.get()}, {value, real}})) {
+      return false;
+    }
+  }
+  (*parts)[static_cast<size_t>(index)] = value;
+  rec.touched();
+  return rec.live();
+}
+
+bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* slice, Shadow value,
+                PyObject* real) {
+  std::vector<Shadow>* parts = listParts(rec, list, object);
+  bool sequence = PyList_CheckExact(real) || PyTuple_CheckExact(real) || PyRange_Check(real);
+  if (parts == nullptr || real == object || !sequence || value.isValue() || !rec.pinDeep(key, slice))
+    return false;
+  auto given = rec.iterated(value, real);
+  auto n = static_cast<Py_ssize_t>(parts->size());
+  Py_ssize_t start = 0, stop = 0, step = 1;
+  if (!given || PySlice_Unpack(slice, &start, &stop, &step) < 0) {
+    PyErr_Clear();
+    return false;
+  }
+  Py_ssize_t count = PySlice_AdjustIndices(n, &start, &stop, step);
+  auto size = static_cast<Py_ssize_t>(given->size());
+  if (step != 1 && size != count) return rec.live();  // raises
+  if (isSharedList(rec, list)) {
+    Shadow target = list.isVirtual() ? list : Shadow::source(rec.sourceOf(list, object));
+    if (!rec.emitEffect(Op::kSetItem, {{target, object}, {Shadow::constant(), slice}, {value, real}}))
+      return false;
+  }
+  if (step == 1) {
+    parts->erase(parts->begin() + start, parts->begin() + start + count);
+    parts->insert(parts->begin() + start, given->begin(), given->end());
+  } else {
+    for (Py_ssize_t i = 0; i < count; ++i) (*parts)[start + i * step] = (*given)[i];
+  }
+  rec.touched();
+  return rec.live();
+}
+
+bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index) {
+  if (!PyList_Check(object) || (!PyLong_CheckExact(index) && !PySlice_Check(index))) return false;
+  std::vector<Shadow>* parts = listParts(rec, list, object);
+  if (parts == nullptr || !rec.pinDeep(key, index)) return false;
+  auto n = static_cast<Py_ssize_t>(parts->size());
+  Py_ssize_t start = 0, stop = 0, step = 1, count = 1;
+  if (PyLong_CheckExact(index)) {
+    start = PyLong_AsSsize_t(index);
+    PyErr_Clear();
+    if (start < 0) start += n;
+    if (start < 0 || start >= n) return rec.live();  // raises
+  } else {
+    if (PySlice_Unpack(index, &start, &stop, &step) < 0) {
+      PyErr_Clear();
+      return false;
+    }
+    count = PySlice_AdjustIndices(n, &start, &stop, step);
+  }
+  if (isSharedList(rec, list)) {
+    Shadow target = list.isVirtual() ? list : Shadow::source(rec.sourceOf(list, object));
+    if (!rec.emitEffect(Op::kDelItem, {{target, object}, {Shadow::constant(), index}})) return false;
+  }
+  if (step < 0) {
+    start += (count - 1) * step;
+    step = -step;
+  }
+  for (Py_ssize_t i = count; i-- > 0;) parts->erase(parts->begin() + start + i * step);
+  rec.touched();
+  return rec.live();
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,445 @@
+"""Programs that were wrong once, and exits from the trace in places that are hard to rebuild."""
+
+from __future__ import annotations
+
+import contextlib
+import fractions
+import functools
+import threading
+import types
+import weakref
+
+import torch
+from harness import Case, Suite, check, floats
+
+SUITE = Suite()
+case, factory = SUITE.case, SUITE.factory
+
+
+def signs(call: int) -> tuple[torch.Tensor, ...]:
+    """A tensor whose sum is positive in some calls only."""
+    x = floats((3, 4))(call)[0].abs()
+    return (-x if call % 3 == 1 else x,)
+
+
+# --- wrong once ---
+
+
+@case()
+def fraction_next_to_tensors(x):
+    return x + 1, fractions.Fraction(1, 3) + 1, fractions.Fraction(2, 4) * 3
+
+
+@factory(traces=None)
+def make_length_after_append_and_step():
+    log = []
+
+    def f(x):
+        log.append(x.clamp(-2, 2))
+        torch.manual_seed(1)
+        fractions.Fraction(1, 3)
+        with threading.Lock():
+            pass
+        return len(log), x + len(log)
+
+    return f, log
+
+
+@factory(traces=None)
+def make_length_read_in_callee():
+    log = []
+
+    def g(v):
+        return v + len(log)
+
+    def f(x):
+        log.append(x)
+        with torch.no_grad():
+            x = x * 2
+        return g(x), len(log)
+
+    return f, log
+
+
+@case()
+def identity_of_new_object(x):
+    a = object()
+    return id(a) == id(a), id(object()) != 0, x + 1
+
+
+@case()
+def nested_partial_with_keywords(x):
+    f = functools.partial(torch.add, alpha=2)
+    g = functools.partial(f, x, torch.ones(4))
+    h = functools.partial(g, alpha=3)
+    return g(), h(), f(x, x, alpha=1)
+
+
+@case()
+def dict_methods_keep_identity(x):
+    inner = [1]
+    d = {"k": inner}
+    copy = d.copy()
+    other = dict(d)
+    merged = {}
+    merged.update(d, z=inner)
+    popped = d.pop("k")
+    made = copy.setdefault("new", [])
+    made.append(x)
+    inner.append(2)
+    return copy, other, merged, popped, inner, made, copy["k"] is other["k"], popped is merged["z"]
+
+
+@factory(traces=None)
+def make_setattr_hook_logs_once():
+    log = []
+
+    class Spy:
+        def __setattr__(self, name, value):
+            log.append(name)
+            object.__setattr__(self, name, value)
+
+    spy = Spy()
+
+    def f(x):
+        spy.a = x.shape[0]
+        spy.b = x + 1
+        return spy.b * spy.a
+
+    return f, log, spy
+
+
+class Key:
+    pass
+
+
+@factory(traces=None, breaks=None)
+def make_weak_key_dictionary():
+    keys = [Key(), Key()]
+    table = weakref.WeakKeyDictionary({keys[0]: 2.0, keys[1]: 3.0})
+
+    def f(x):
+        return x * table[keys[0]], x * table[keys[1]]
+
+    return f, keys
+
+
+# --- exits with a generator under way ---
+
+
+@contextlib.contextmanager
+def scaled(log):
+    log.append("in")
+    try:
+        yield 2.0
+    finally:
+        log.append("out")
+
+
+@case(inputs=signs, calls=6)
+def exit_inside_context_manager(x):
+    log = []
+    with scaled(log) as s:
+        if x.sum() > 0:
+            x = x * s
+        else:
+            x = x - s
+        log.append("end")
+    return x, log
+
+
+def rows(x, log):
+    scale = 1.0
+
+    def scaled_row(row):
+        return row * scale
+
+    for row in x:
+        log.append(scale)
+        got = yield scaled_row(row)
+        scale = got if got is not None else scale + 1.0
+    log.append("done")
+
+
+@case(inputs=signs, calls=6)
+def exit_with_waiting_generator(x):
+    log = []
+    it = rows(x, log)
+    first = next(it)
+    second = it.send(5.0)
+    if x.sum() > 0:
+        return first, second, list(it), log
+    return [first - r for r in it], second, log
+
+
+@case(inputs=signs, calls=6)
+def exit_with_generator_not_started(x):
+    log = []
+    k = 3.0
+    it = rows(x, log)
+    other = (v * k for v in [x, x + 1])
+    if x.sum() > 0:
+        return list(it), list(other), log
+    return next(other), next(it), log
+
+
+@factory(inputs=signs, calls=6, traces=None, breaks=None)
+def make_generator_stored_outside():
+    holder = types.SimpleNamespace()
+
+    def f(x):
+        holder.it = (v * 2 for v in [x, x + 1, x + 2])
+        first = next(holder.it)
+        return first if x.sum() > 0 else first - 1
+
+    return f, lambda: list(holder.it)
+
+
+@case(inputs=signs, calls=6, traces=None, breaks=None)
+def iterator_given_to_c_code(x):
+    it = iter([1, 2, 3, 4])
+    next(it)
+    text = "".join(map(str, it))
+    rest = iter([5, 6, 7])
+    next(rest)
+    total = sum(rest)
+    return x + total, text, list(it), list(rest)
+
+
+# --- exits after changes of lists ---
+
+
+@factory(inputs=signs, calls=6, traces=None)
+def make_exit_after_list_changes():
+    values = [3, 1, 2]
+
+    def f(x):
+        values[1:2] = [7, 8]
+        values.append(x.shape[0])
+        values.sort()
+        del values[0]
+        if x.sum() > 0:
+            values.insert(0, 9)
+            last = values.pop()
+        else:
+            last = values.pop(0)
+        values.remove(8)
+        values[:] = values[:3]
+        return x + last, len(values), list(values)
+
+    return f, values
+
+
+@factory(traces=None)
+def make_list_seen_through_two_names():
+    values = [1]
+    box = {"same": values, "other": [1]}
+
+    def f(x):
+        values.append(x)
+        box["same"].append(2)
+        box["other"].append(3)
+        return len(values), box["same"][-1], box["other"][-1], values[-2] is x
+
+    return f, values, box
+
+
+@factory(traces=None)
+def make_iteration_while_appending():
+    values = [1, 2]
+
+    def f(x):
+        for v in values:
+            if len(values) < 5:
+                values.append(v + 10)
+        return x * len(values), values[-1]
+
+    return f, values
+
+
+@case(traces=None, breaks=None)
+def exception_from_pop_of_empty_list(x):
+    values = [1]
+    values.pop()
+    try:
+        values.pop()
+    except IndexError as e:
+        return x + 1, str(e), f"{e}", e.args
+    return x
+
+
+LOCK = threading.RLock()
+
+
+@case(inputs=signs, calls=6, traces=None, breaks=None)
+def exit_inside_lock(x):
+    with LOCK:
+        if x.sum() > 0:
+            x = x * 2
+    with LOCK:
+        return x + 1, LOCK._is_owned()
+
+
+@case(traces=None, breaks=None)
+def exception_inside_lock(x):
+    try:
+        with LOCK:
+            raise ValueError("inside")
+    except ValueError as e:
+        return x + 1, str(e), LOCK._is_owned()
+
+
+@case(traces=None, breaks=None)
+def locals_of_function(x):
+    y = 1
+    seen = locals()
+    z = 2
+    return x + y + z, sorted(seen), seen["x"] is x
+
+
+# --- objects with slots, their dicts, and functions given as arguments ---
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a):
+        self.a = a
+
+
+@factory(traces=None)
+def make_slot_written_and_read():
+    old = Slotted(torch.zeros(4))
+
+    def f(x):
+        before = old.a
+        old.a = x + 1
+        old.b = before
+        return old.a * 2, old.b
+
+    return f, old
+
+
+@case(inputs=signs, calls=6, traces=None)
+def exit_with_slotted_object(x):
+    made = Slotted(x)
+    try:
+        made.b
+    except AttributeError:
+        made.a = x + 1
+    if x.sum() > 0:
+        made.b = 2
+    return made, made.a
+
+
+@factory(traces=None)
+def make_dict_of_escaped_instance():
+    holder = types.SimpleNamespace()
+
+    def f(x):
+        made = types.SimpleNamespace(n=1)
+        inside = made.__dict__
+        holder.made = made
+        inside["t"] = x + 1
+        del made.n
+        return made.t, vars(made), inside
+
+    return f, holder
+
+
+@case(
+    inputs=lambda call: (*floats((3, 4))(call), lambda v, n=2.0: v * n + call, slice(call % 2, 3)),
+    calls=6,
+    traces=None,
+    breaks=None,
+)
+def function_and_slice_arguments(x, g, rows):
+    return g(x), g(x, 3.0), x[rows], [1, 2, 3, 4][rows]
+
+
+@case(traces=None, breaks=None)
+def sums_of_generators(x):
+    log = []
+
+    def parts():
+        buffer = torch.zeros(4)
+        for row in x:
+            buffer.add_(row)
+            log.append("row")
+            yield buffer
+
+    return sum(parts()), sum((r.sum() for r in x), x[0, 0]), sum(i * 2 for i in range(4)), log
+
+
+class Countdown:
+    def __init__(self, n, log):
+        self.n, self.log = n, log
+
+    def __len__(self):
+        self.log.append("len")
+        return self.n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.log.append(self.n)
+        if self.n == 0:
+            raise StopIteration
+        self.n -= 1
+        return self.n
+
+
+@case(traces=None, breaks=None)
+def iterators_given_to_list_and_tuple(x):
+    log = []
+    made = list(Countdown(2, log)), tuple(Countdown(3, log)), list(Countdown(0, log))
+    try:
+        list(v / 0 for v in Countdown(2, log))
+    except ZeroDivisionError as e:
+        log.append(str(e))
+    return x + len(log), made, log
+
+
+class Registered(type):
+    made: list[str] = []
+
+    def __call__(cls, *args, **kwargs):
+        obj = super().__call__(*args, **kwargs)
+        Registered.made.append(cls.__name__)
+        return obj
+
+
+class First(metaclass=Registered):
+    def __init__(self, n, k=1):
+        self.n, self.k = n, k
+
+
+class Second(metaclass=Registered):
+    pass
+
+
+@factory(traces=None)
+def make_metaclass_call():
+    Registered.made.clear()
+
+    def f(x):
+        a, b = First(x, k=2), Second()
+        return a.n * a.k, b
+
+    return f, Registered.made
+
+
+@case(inputs=signs, calls=6, traces=None, breaks=None)
+def unpacking_of_tensor_with_star(x):
+    first, *rest = x
+    *most, last = x
+    a, *middle, b = x
+    if x.sum() > 0:
+        rest.append(first)
+    return first, rest, most, last, middle, a + b
+
+
+@SUITE.parametrize()
+def test_equal(case: Case) -> None:
+    check(case)
