@@ -118,6 +118,7 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
     return VirtualKind::kDictView;
   }
   if (PyExceptionInstance_Check(object)) return VirtualKind::kException;
+  if (PyDict_CheckExact(object)) return VirtualKind::kDict;  // vars(instance)
   return VirtualKind::kOpaque;
 }
 
@@ -131,6 +132,7 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     case VirtualKind::kMethod:
       return fillParts(made, recipe, 0, true);
     case VirtualKind::kDict:
+      if (recipe.kind == RecipeKind::kCall) return fillSharedDict(made, recipe);
       return fillPairs(made, recipe, 0, recipe.parts.size(), false);
     case VirtualKind::kInstance: {
       size_t first = 0;
@@ -206,6 +208,18 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   if (recipe.parts[6].kind == OperandKind::kRecipe) {
     fillParts(made, start_.document.trace.recipes[recipe.parts[6].id], 0, false);
   }
+}
+
+// vars, instance
+void Restorer::fillSharedDict(Shadow made, const Recipe& recipe) {
+  fillParts(made, recipe, 1, true);
+  Virtual& v = rec_.virtualOf(made);
+  if (!v.parts[0].isVirtual()) {  // others hold the instance
+    v.kind = VirtualKind::kOpaque;
+    return;
+  }
+  v.shared = true;
+  v.entries = rec_.virtualOf(v.parts[0]).attrs.clone();
 }
 
 // function, position, number of locals, locals..., stack...

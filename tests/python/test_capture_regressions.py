@@ -347,6 +347,18 @@ def make_dict_of_escaped_instance():
     return f, holder
 
 
+@case(inputs=signs, calls=6)
+def exit_with_dict_of_instance(x):
+    made = types.SimpleNamespace(n=1)
+    inside = vars(made)
+    if x.sum() > 0:
+        inside["t"] = x + 1
+    else:
+        made.t = x
+    made.n += 1
+    return made, inside, made.t * 2
+
+
 @case(
     inputs=lambda call: (*floats((3, 4))(call), lambda v, n=2.0: v * n + call, slice(call % 2, 3)),
     calls=6,
