@@ -74,6 +74,18 @@ Flow functorchModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
+// Gives its argument back, unless it is a wrapper of a functorch transform, which never gets here.
+Flow unwrapModel(CallContext& ctx, Shadow& result) {
+  pyapi::Ref<> tensor = pyapi::newRef(ctx.args[0]);
+  result = torchapi::isTensor(ctx.args[0]) ? ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0])
+                                           : Shadow::constant();
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.act.peek(1) != tensor.get()) {
+    ctx.rec.abort(diag::Code::KTG0301, {"unwrap_if_dead"});
+  }
+  return flow;
+}
+
 constexpr ModelRow kRows[] = {
     // memory filled without the dispatcher, or data read without it
     {"torch.tensor", knownModel},
@@ -136,6 +148,8 @@ constexpr ModelRow kRows[] = {
     {"torch.get_autocast_cpu_dtype", constantModel},
     {"torch.get_autocast_gpu_dtype", constantModel},
     {"torch.get_default_dtype", constantModel},
+    {"torch._C._accelerator_getAccelerator", constantModel},
+    {"torch._C._functorch.unwrap_if_dead", unwrapModel},
     {"torch._C._is_autocast_available", constantModel},
     {"torch._C._get_tracing_state", constantModel},
     {"torch._jit_internal.is_scripting", neverModel},
