@@ -241,7 +241,12 @@ class FxRunner final : public runtime::SegmentRunner {
     if (!made) {
       return false;
     }
-    compiled_ = std::move(made);
+    // What only makes a tuple of the results is not needed: they are looked at here.
+    compiled_ = pyapi::steal(PyObject_GetAttrString(made.get(), "_kintsugi_direct"));
+    if (!compiled_) {
+      PyErr_Clear();
+      compiled_ = std::move(made);
+    }
     description_.reset();
     return true;
   }
@@ -249,6 +254,8 @@ class FxRunner final : public runtime::SegmentRunner {
   Status run(std::span<const Value> inputs, std::span<Value> outputs) override {
     std::vector<Ref<>> owned;
     std::vector<PyObject*> args = {nullptr};
+    owned.reserve(inputs.size());
+    args.reserve(inputs.size() + 1);
     for (const Value& input : inputs) {
       owned.push_back(pyapi::steal(torchapi::box(input)));
       if (!owned.back()) {
@@ -278,10 +285,18 @@ class FxRunner final : public runtime::SegmentRunner {
   }
 
  private:
+  // Backends return tuples, lists, or the value alone.
   bool take(PyObject* results, std::span<Value> outputs) {
-    bool ok = PyTuple_Check(results) && static_cast<size_t>(PyTuple_GET_SIZE(results)) == outputs.size();
+    const bool sequence = PyTuple_Check(results) || PyList_Check(results);
+    const size_t count = sequence ? static_cast<size_t>(Py_SIZE(results)) : 1;
+    if (count != outputs.size()) {
+      PyErr_Format(backendError(), "a backend's function returned %zu values, the graph has %zu", count,
+                   outputs.size());
+      return false;
+    }
+    bool ok = true;
     for (size_t i = 0; ok && i < outputs.size(); ++i) {
-      PyObject* object = PyTuple_GET_ITEM(results, static_cast<Py_ssize_t>(i));
+      PyObject* object = sequence ? PySequence_Fast_GET_ITEM(results, static_cast<Py_ssize_t>(i)) : results;
       if (outputs_[i] == ValueKind::kNone) {
         outputs[i].kind = ValueKind::kNone;
       } else {

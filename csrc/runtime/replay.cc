@@ -449,8 +449,13 @@ Outcome Run::executeSegment(size_t& position) {
       return leaveSegment(segment, at, gradMode, outcome);
     }
   }
-  for (size_t at = segment.beginStep; at < segment.endStep && !exitSoon_; ++at) {
-    drop(code_->steps[at]);
+  if (!exitSoon_) {
+    if (segment.dropsObjects) {
+      gil_.hold();
+    }
+    for (const ir::ValueId value : segment.drops) {
+      segment.dropsObjects ? storage_.drop(value) : torchapi::clear(values_[value]);
+    }
   }
   position = segment.endStep;
   return Outcome::kNext;

@@ -47,6 +47,7 @@ class Lowering {
   void addDrops();
   void addSegments();
   void addToSegment(SegmentCode& segment, size_t at);
+  void findSegmentDrops(SegmentCode& segment);
 
   const Recording& recording_;
   const ir::Trace& trace_;
@@ -283,8 +284,40 @@ void Lowering::addSegments() {
       SegmentCode& segment = code_.segments.back();
       (open ? segment.beginStep : segment.endStep) = at;
       (open ? segment.inputs : segment.outputs) = values;
+      if (!open) {
+        findSegmentDrops(segment);
+      }
     } else if (open) {
       addToSegment(code_.segments.back(), at);
+    }
+  }
+}
+
+// A graph that a runner has computed leaves its inputs, its outputs and what the steps behind it make; the
+// values between its instructions were never there.
+void Lowering::findSegmentDrops(SegmentCode& segment) {
+  std::vector<bool> there(trace_.values.size(), false);
+  for (const std::vector<ir::ValueId>* values : {&segment.inputs, &segment.outputs}) {
+    for (const ir::ValueId value : *values) {
+      there[value] = true;
+    }
+  }
+  for (const size_t at : segment.others) {
+    const ir::Instruction& ins = trace_.code[code_.steps[at].index];
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      there[ins.firstResult + r] = true;
+    }
+  }
+  for (size_t at = segment.beginStep; at < segment.endStep; ++at) {
+    const Step& step = code_.steps[at];
+    for (uint32_t k = 0; k < step.dropCount; ++k) {
+      const ir::ValueId value = code_.drops[step.firstDrop + k];
+      // A value of an earlier step may die here as well: objects wait for a step that has the GIL.
+      const bool object = trace_.values[value].kind == ir::TypeKind::kObject || code_.isRoot[value];
+      if (there[value] || object) {
+        segment.drops.push_back(value);
+        segment.dropsObjects = segment.dropsObjects || object;
+      }
     }
   }
 }

@@ -319,3 +319,34 @@ def test_is_compiling_follows_the_setting() -> None:
     with kintsugi.config.patch(report_compiling=False):
         assert torch.equal(compile(f)(X), X + 2)
     assert not kintsugi.is_compiling()
+
+
+def test_beside_torch_compile_in_one_process() -> None:
+    """torch's compiler changes classes and counts modules that are made: neither may end in eager mode for good."""
+    layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, x):
+            for layer in self.layers[:2]:
+                x = layer(x).relu()
+            return x
+
+    net, other = Net(), Net()
+    mine = compile(net)
+    theirs = torch.compile(other, backend="eager")
+    for call in range(4):
+        expected = net(X + call)
+        assert torch.equal(mine(X + call), expected)
+        assert torch.equal(theirs(X + call), expected)
+    assert not mine._kintsugi_compiled.breaks()
+    for call in range(3):
+        before = mine.stats().hits
+        theirs(X)
+        torch.manual_seed(call)
+        assert torch.equal(mine(X + call), net(X + call))
+        assert mine.stats().hits == before + 1
+    torch._dynamo.reset()

@@ -106,6 +106,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C.TensorBase.apply_", opaqueModel},
     {"torch._C.TensorBase.map_", opaqueModel},
     {"torch.manual_seed", knownModel},
+    {"torch.random.manual_seed", knownModel},
     {"torch.get_rng_state", knownModel},
     {"torch.set_rng_state", knownModel},
     {"torch.initial_seed", knownModel},

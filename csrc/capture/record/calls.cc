@@ -274,6 +274,14 @@ bool pinCallee(Recorder& rec, Call& call) {
   return rec.live();
 }
 
+// torch's own compiler, once it was used in the process, counts the modules that are made: nothing that a
+// program sees.
+bool isForeignBookkeeping(PyCodeObject* code) {
+  return std::string_view(PyUnicode_AsUTF8(code->co_filename))
+             .ends_with("/torch/_dynamo/mutation_guard.py") &&
+         std::string_view(PyUnicode_AsUTF8(code->co_name)) == "tag";
+}
+
 // A Python function: its frame is recorded too.
 Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
@@ -283,6 +291,11 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   if (hasMark(call.callable, "_kintsugi_assume_constant_result") ||
       hasMark(call.callable, "_dynamo_marked_constant"))
     return constantCall(call, ctx, result);
+  if (isForeignBookkeeping(code)) {
+    Paused paused(rec);
+    result = Shadow::constant();
+    return rec.execute(ctx.act, ctx.instr);
+  }
   // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
   if (hasMark(call.callable, "_kintsugi_allow_in_graph"))
     return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
@@ -421,6 +434,18 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
   return std::nullopt;
 }
 
+// torch wraps some functions to keep its own compiler out of them: our model is of what they wrap.
+CallModel modelOfFunction(PyObject* function) {
+  CallModel model = modelOf(function);
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  if (model != nullptr || dict == nullptr) return model;
+  std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+  PyObject* wrapped =
+      file.ends_with("/torch/_compile.py") ? PyDict_GetItemString(dict, "__wrapped__") : nullptr;
+  return wrapped != nullptr ? modelOf(wrapped) : nullptr;
+}
+
 // Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
 // `result`.
 Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
@@ -435,7 +460,7 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   ctx.positional = call.positional;
   ctx.kwnames = call.kwnames;
   if (PyFunction_Check(call.callable)) {
-    CallModel model = modelOf(call.callable);
+    CallModel model = modelOfFunction(call.callable);
     return model != nullptr ? model(ctx, result) : inlineCall(call, ctx, result);
   }
   if (!call.shadow.isValue()) {

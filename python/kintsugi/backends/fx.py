@@ -276,6 +276,7 @@ def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
             )
         return tuple(results)
 
+    run._kintsugi_direct = compiled  # type: ignore[attr-defined]  # the core looks at the results itself
     return run
 
 
