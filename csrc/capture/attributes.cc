@@ -1,5 +1,6 @@
 #include "capture/attributes.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "support/check.h"
@@ -20,6 +21,13 @@ std::string_view text(PyObject* name) {
   Py_ssize_t n = 0;
   const char* s = PyUnicode_AsUTF8AndSize(name, &n);
   return {s, static_cast<size_t>(n)};
+}
+
+// Immutable C objects of torch: what their attributes say never changes.
+bool isTorchValue(PyObject* object) {
+  static constexpr std::string_view kTypes[] = {"torch.dtype",         "torch.device", "torch.layout",
+                                                "torch.memory_format", "torch.finfo",  "torch.iinfo"};
+  return std::find(std::begin(kTypes), std::end(kTypes), Py_TYPE(object)->tp_name) != std::end(kTypes);
 }
 
 bool isDataDescriptor(PyObject* d) { return Py_TYPE(d)->tp_descr_set != nullptr; }
@@ -104,13 +112,19 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
                                     bool& aborted) {
   if (shadow.isVirtual()) {
     Virtual& v = rec.virtualOf(shadow);
-    if (v.kind != VirtualKind::kInstance) {
+    if (v.kind != VirtualKind::kInstance && v.kind != VirtualKind::kFunction) {
       PyObject** slot = _PyObject_GetDictPtr(object);
       if (slot == nullptr || *slot == nullptr) return std::nullopt;
       if (v.kind == VirtualKind::kOpaque || v.value != ir::kNone) {
         rec.abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
         aborted = true;
       }
+      return std::nullopt;
+    }
+    PyObject** dict = v.exposed ? _PyObject_GetDictPtr(object) : nullptr;
+    if (dict != nullptr && *dict != nullptr) {
+      rec.abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+      aborted = true;
       return std::nullopt;
     }
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
@@ -138,9 +152,9 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
 
 // The dict of an instance made here: a virtual dict that shares the instance's entries.
 AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
-  if (rec.virtualOf(shadow).kind != VirtualKind::kInstance || rec.virtualOf(shadow).value != ir::kNone) {
-    return simple(AttributePlan::kStep);
-  }
+  Virtual& v = rec.virtualOf(shadow);
+  bool known = v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kFunction;
+  if (!known || v.exposed || v.value != ir::kNone) return simple(AttributePlan::kStep);
   pyapi::Ref<> dict = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
   if (!dict) {
     PyErr_Clear();
@@ -163,10 +177,30 @@ AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
 
 AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
 
+// The annotations of a function made here without any: a dict that comes into being when it is asked for.
+std::optional<Shadow> noAnnotations(Recorder& rec, Shadow shadow, PyObject* function, PyObject* name) {
+  if (text(name) != "__annotations__" || rec.virtualOf(shadow).value != ir::kNone) return std::nullopt;
+  pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttr(function, name));
+  if (!dict || !PyDict_CheckExact(dict.get()) || PyDict_GET_SIZE(dict.get()) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  Shadow result = rec.newVirtual(VirtualKind::kDict, dict.get());
+  rec.setEntry(rec.virtualOf(shadow), name, result);
+  rec.touched();
+  return result;
+}
+
 AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d) {
   bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
   if (field && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kException) {
     return planException(rec, shadow, object, name);
+  }
+  if (shadow.isVirtual() && PyFunction_Check(object) &&
+      rec.virtualOf(shadow).kind == VirtualKind::kFunction) {
+    if (isFunctionName(name)) return known(Shadow::constant());
+    if (auto slot = rec.entryOf(rec.virtualOf(shadow), name)) return known(*slot);
+    if (auto none = noAnnotations(rec, shadow, object, name)) return known(*none);
   }
   if (Py_TYPE(d) == &PyProperty_Type) {
     PyObject* getter = reinterpret_cast<PyObject**>(d)[2];  // propertyobject: PyObject_HEAD, prop_get
@@ -186,7 +220,7 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     return encoded != nullptr ? known(Recorder::decode(encoded)) : simple(AttributePlan::kRaises);
   }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
-    Recorder::Overlay* written = rec.overlayOf(object);
+    Overlay* written = rec.overlayOf(object);
     PyObject* encoded = written != nullptr ? PyDict_GetItemWithError(written->attrs.get(), name) : nullptr;
     if (encoded != nullptr) return known(Recorder::decode(encoded));
     pyapi::Ref<> value =
@@ -390,6 +424,29 @@ Shadow classValue(Recorder& rec, PyObject* value) {
   return rec.pinnedRoot(value);
 }
 
+bool isFunctionName(PyObject* name) {
+  for (const char* known : {"__name__", "__qualname__", "__module__", "__doc__"}) {
+    if (PyUnicode_CompareWithASCIIString(name, known) == 0) return true;
+  }
+  return false;
+}
+
+PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObject* object, PyObject* name,
+                         Shadow value, PyObject* real) {
+  static PyObject* hookName = PyUnicode_InternFromString("__setattr__");
+  PendingFrame pending = rec.methodFrame(setter, shadow, object);
+  if (real == nullptr || _PyType_Lookup(Py_TYPE(object), hookName) == setter) {
+    pending.args.push_back(name);
+    pending.shadows.push_back(Shadow::constant());
+  }
+  if (real != nullptr) {
+    pending.args.push_back(real);
+    pending.shadows.push_back(value);
+  }
+  pending.positional = pending.args.size();
+  return pending;
+}
+
 Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow functionShadow, PyObject* self,
                    Shadow selfShadow) {
   Shadow shadow = rec.newVirtual(VirtualKind::kMethod, method);
@@ -401,7 +458,7 @@ Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow f
 }
 
 AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  if (shadow.isConst() && Recorder::isPlain(object)) {
+  if (shadow.isConst() && (Recorder::isPlain(object) || isTorchValue(object))) {
     PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
     if (d != nullptr && isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);

@@ -155,6 +155,11 @@ bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterat
   }
 }
 
+// What iterated() says of a dict's items are the values; the pair, once there is one.
+Shadow Recorder::itemOf(Shadow iterable, Shadow part, PyObject* item) {
+  return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
+}
+
 bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();

@@ -12,12 +12,12 @@ std::vector<Shadow>* listParts(Recorder& rec, Shadow list, PyObject* object) {
         v.kind == VirtualKind::kList && v.parts.size() == static_cast<size_t>(PyList_GET_SIZE(object));
     return known ? &v.parts : nullptr;
   }
-  Recorder::Overlay* overlay = rec.overlayOf(object);
+  Overlay* overlay = rec.overlayOf(object);
   if (overlay != nullptr && overlay->parts) return &*overlay->parts;
   if (overlay != nullptr && overlay->dirty) return nullptr;
   auto elements = rec.elementsOf(list, object);
   if (!elements) return nullptr;
-  Recorder::Overlay& made = rec.makeOverlay(object);
+  Overlay& made = rec.makeOverlay(object);
   made.parts = std::move(*elements);
   made.tail.clear();
   return &*made.parts;
@@ -36,7 +36,7 @@ bool appendElement(Recorder& rec, Shadow list, PyObject* object, Shadow item, Py
     rec.virtualOf(list).parts.push_back(item);
   } else {
     // The length stays open: nobody has asked for it.
-    Recorder::Overlay& overlay = rec.makeOverlay(object);
+    Overlay& overlay = rec.makeOverlay(object);
     if (overlay.parts) {
       overlay.parts->push_back(item);
     } else if (!overlay.dirty) {
@@ -67,13 +67,24 @@ bool extendList(Recorder& rec, Shadow list, PyObject* object, Shadow more, PyObj
     }
     v.parts.insert(v.parts.end(), parts->begin(), parts->end());
   } else {
-    Recorder::Overlay& overlay = rec.makeOverlay(object);
+    Overlay& overlay = rec.makeOverlay(object);
     if (pairs) overlay.dirty = true;
     std::vector<Shadow>& known = overlay.parts ? *overlay.parts : overlay.tail;
     known.insert(known.end(), parts->begin(), parts->end());
   }
   rec.touched();
   return rec.live();
+}
+
+void pairElements(Recorder& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start) {
+  if (!rec.live() || !list.isVirtual() || rec.virtualOf(list).kind != VirtualKind::kList) return;
+  if (static_cast<Py_ssize_t>(rec.virtualOf(list).parts.size()) != PyList_GET_SIZE(object)) return;
+  for (Py_ssize_t i = start; i < PyList_GET_SIZE(object); ++i) {
+    Shadow part = rec.virtualOf(list).parts[static_cast<size_t>(i)];
+    Shadow pair = rec.itemOf(more, part, PyList_GET_ITEM(object, i));
+    rec.virtualOf(list).parts[static_cast<size_t>(i)] = pair;
+  }
+  rec.touched();
 }
 
 bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,

@@ -22,6 +22,8 @@ bool isOutside(Recorder& rec, const Virtual& v);
 
 bool appendElement(Recorder& rec, Shadow list, PyObject* object, Shadow item, PyObject* real);
 bool extendList(Recorder& rec, Shadow list, PyObject* object, Shadow more, PyObject* iterable);
+// After it was executed: a dict's items became pairs, from `start` on.
+void pairElements(Recorder& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start);
 bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
                   PyObject* real);
 // list[slice] = iterable

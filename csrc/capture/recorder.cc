@@ -67,6 +67,13 @@ bool isFinalizer(PyCodeObject* code) {
          endsWith(code->co_filename, "/weakref.py") || endsWith(code->co_filename, "/_weakrefset.py");
 }
 
+// A suspended generator is being closed (its last reference went, say), and no code of it will run.
+bool isQuietClose(Activation& act) {
+  PyObject* table = pyapi::codeOf(act.frame)->co_exceptiontable;
+  return pyapi::ownedByGenerator(act.frame) && PyErr_ExceptionMatches(PyExc_GeneratorExit) != 0 &&
+         PyBytes_GET_SIZE(table) == 0;
+}
+
 bool isTorchFile(PyCodeObject* code) {
   return std::strstr(PyUnicode_AsUTF8(code->co_filename), "/torch/") != nullptr;
 }
@@ -97,6 +104,7 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   } catch (const InternalError& error) {
     abort(diag::Code::KTG0000, {error.what()});
   }
+  if (!accepted && throwing && isQuietClose(act)) return false;
   if (!accepted) abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::codeOf(act.frame)->co_qualname)});
   if (refusing_) raiseRefused();  // before the frame runs
   return accepted && live_;

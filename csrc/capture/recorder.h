@@ -89,9 +89,7 @@ class Recorder final : public StepObserver, private RecorderState {
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key,
                    PyObject* value);  // of a source dict or virtual
-
   // Overlays of old objects that the trace has written to
-  using Overlay = capture::Overlay;
   Overlay* overlayOf(PyObject* object);
   Overlay& makeOverlay(PyObject* object);
 
@@ -114,7 +112,10 @@ class Recorder final : public StepObserver, private RecorderState {
                  PyObject*& setter);
   bool storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                     PyObject*& setter);
-  bool planDelete(Shadow shadow, PyObject* object, PyObject* name);
+  bool storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
+                     PyObject*& setter);
+  bool planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter);
+  bool deleteGeneric(Shadow shadow, PyObject* object, PyObject* name);
   bool noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value);
   bool noteDelete(PyObject* dict, PyObject* key);
   bool isDirty(PyObject* container);
@@ -151,12 +152,12 @@ class Recorder final : public StepObserver, private RecorderState {
   std::optional<Shadow> advance(Shadow iterator, PyObject* item);
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
   bool prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object);
+  Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
   void expectItems(Shadow generator);
   std::vector<Shadow> takeItems();
   bool emitMethod(const char* method, Shadow shadow, PyObject* object,
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
-
   // Snapshots and operands (snapshot.cc)
   ir::StateId stateBefore();  // of the instruction that is being recorded
   // The state of the caller while a call that pops `popped` slots is under way.
@@ -166,7 +167,6 @@ class Recorder final : public StepObserver, private RecorderState {
   // Builds a virtual here, because something outside will hold it.
   bool escape(Shadow& shadow, PyObject* object);
   bool canExit(ShadowFrame& frame) const { return frame.rebuildable && frame.handling == 0; }
-
   // Steps (steps.cc)
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
               ir::StateId snap);
@@ -237,6 +237,7 @@ class Recorder final : public StepObserver, private RecorderState {
   bool pinVirtual(Shadow& shadow, PyObject* object);
   bool instanceParts(Virtual& v, ir::Recipe& recipe);
   bool functionParts(Virtual& v, ir::Recipe& recipe);
+  bool partialParts(Virtual& v, ir::Recipe& recipe);
   bool iteratorParts(Virtual& v, ir::Recipe& recipe);
   bool bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending);
   ir::StateId callerState(ShadowFrame& frame);

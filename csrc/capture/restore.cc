@@ -105,6 +105,8 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
       return VirtualKind::kIterator;
     case RecipeKind::kGenerator:
       return VirtualKind::kGenerator;
+    case RecipeKind::kCallEx:
+      return VirtualKind::kPartial;
     case RecipeKind::kCall:
       break;
   }
@@ -144,6 +146,15 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     }
     case VirtualKind::kFunction:
       return fillFunction(made, recipe);
+    case VirtualKind::kPartial: {
+      const auto& recipes = start_.document.trace.recipes;
+      fillParts(made, recipes[recipe.parts[1].id], 0, true);
+      const Recipe& keywords = recipes[recipe.parts[2].id];
+      fillPairs(made, keywords, 0, keywords.parts.size(), false);
+      pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttrString(object, "keywords"));
+      rec_.virtualOf(made).partObjects.push_back(std::move(dict));
+      return;
+    }
     case VirtualKind::kIterator: {
       const bool sequence = recipe.kind == RecipeKind::kSequenceIterator;
       rec_.virtualOf(made).index = recipe.parts[1].i;
@@ -197,7 +208,7 @@ void Restorer::fillPairs(Shadow made, const Recipe& recipe, size_t first, size_t
   }
 }
 
-// code, globals, name, qualname, defaults, kwdefaults, closure, annotations
+// code, globals, name, qualname, defaults, kwdefaults, closure, annotations; perhaps module, doc, dict
 void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   for (size_t i = 4; i < 6; ++i) {
     Shadow part = shadow(recipe.parts[i]);
@@ -207,6 +218,16 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   }
   if (recipe.parts[6].kind == OperandKind::kRecipe) {
     fillParts(made, start_.document.trace.recipes[recipe.parts[6].id], 0, false);
+  }
+  static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
+  if (recipe.parts[7].kind != OperandKind::kNone) {
+    Shadow part = shadow(recipe.parts[7]);
+    rec_.setEntry(rec_.virtualOf(made), annotations, part);
+  }
+  if (recipe.parts.size() > 10) {
+    const Recipe& attributes = start_.document.trace.recipes[recipe.parts[10].id];
+    fillPairs(made, attributes, 0, attributes.parts.size(), true);
+    rec_.virtualOf(made).renamed = true;
   }
 }
 

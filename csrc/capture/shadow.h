@@ -51,7 +51,7 @@ enum class VirtualKind : uint8_t {
   kSlice,      // parts: start, stop, step
   kInstance,   // attrs; entries as well when the class is a dict subclass
   kCell,       // parts: the content
-  kFunction,   // parts: defaults tuple, kwdefaults dict, closure cells...
+  kFunction,   // parts: defaults tuple, kwdefaults dict, closure cells...; attrs: its dict; entries: slots
   kMethod,     // parts: function, self
   kSuper,      // parts: type, object
   kDictView,   // parts: the dict; index: 0 keys, 1 values, 2 items
@@ -60,6 +60,7 @@ enum class VirtualKind : uint8_t {
   kEnumerate,  // parts: inner iterator; index: next number
   kZip,        // parts: inner iterators
   kMap,        // parts: function, inner iterators
+  kPartial,    // parts: function, positional arguments; entries: keywords
   kGenerator,  // frame: the suspended shadow frame
   kException,  // parts: the arguments
   kOpaque,     // known to be made here, but not how: it can't be built again
@@ -82,6 +83,8 @@ struct Virtual {
   bool shared = false;     // the dict of an instance (parts): not an object of its own
   bool forgotten = false;  // unknown code may have changed it: see Recorder::current
   bool building = false;   // its recipe is being made
+  bool exposed = false;    // kFunction: unknown code may have changed its attributes
+  bool renamed = false;    // kFunction: its name, module or documentation was set
 };
 
 // An iterator: whoever is given it may move it on.

@@ -207,8 +207,40 @@ bool Recorder::functionParts(Virtual& v, Recipe& recipe) {
     if (!cells.ok) return false;
     recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(closure))));
   }
-  recipe.parts.push_back(Operand::none());  // annotations: only functions without any are virtual
-  return list.ok;
+  // Annotations that the function was made with are not rebuilt, those that were set are.
+  PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
+  if (annotations != nullptr && function->func_annotations != nullptr) {
+    list.add(decode(annotations), function->func_annotations);
+  } else {
+    recipe.parts.push_back(Operand::none());
+  }
+  auto attributes = static_cast<Py_ssize_t>(function->func_dict ? PyDict_GET_SIZE(function->func_dict) : 0);
+  if (v.exposed || attributes != PyDict_GET_SIZE(v.attrs.get())) return false;
+  if (attributes == 0 && !v.renamed) return list.ok;
+  list.constant(function->func_module != nullptr ? function->func_module : Py_None);
+  list.constant(function->func_doc != nullptr ? function->func_doc : Py_None);
+  Recipe dict;
+  dict.kind = RecipeKind::kDict;
+  PartList pairs{*this, dict};
+  if (attributes > 0) pairs.dict(v.attrs.get(), function->func_dict);
+  recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(dict))));
+  return list.ok && pairs.ok;
+}
+
+// functools.partial(function, *args, **keywords)
+bool Recorder::partialParts(Virtual& v, Recipe& recipe) {
+  PartList list{*this, recipe};
+  recipe.kind = RecipeKind::kCallEx;
+  list.constant(reinterpret_cast<PyObject*>(Py_TYPE(v.object.get())));
+  Recipe args, keywords;
+  args.kind = RecipeKind::kTuple;
+  keywords.kind = RecipeKind::kDict;
+  PartList positional{*this, args}, named{*this, keywords};
+  for (size_t i = 0; i < v.parts.size(); ++i) positional.add(v.parts[i], v.partObjects[i].get());
+  named.dict(v.entries.get(), v.partObjects.back().get());
+  recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(args))));
+  recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(keywords))));
+  return list.ok && positional.ok && named.ok;
 }
 
 bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
@@ -318,6 +350,8 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       return list.ok;
     case VirtualKind::kFunction:
       return functionParts(v, recipe);
+    case VirtualKind::kPartial:
+      return partialParts(v, recipe);
     case VirtualKind::kMethod:
       recipe.kind = RecipeKind::kMethod;
       list.add(v.parts[0], v.partObjects[0].get());
@@ -406,6 +440,10 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
   if (!shadow.isVirtual()) return true;
   Virtual& v = virtualOf(shadow);
   if (v.value != ir::kNone) return true;
+  if (v.building) {  // it holds itself, as a recursive inner function does in its cell
+    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    return false;
+  }
   // Parts first: each mutable one must be one object for everybody who will see it.
   std::vector<std::pair<Shadow, PyObject*>> parts;
   if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
@@ -429,6 +467,12 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     for (size_t i = 0; i < v.parts.size() && i < v.partObjects.size(); ++i) {
       parts.emplace_back(v.parts[i], v.partObjects[i].get());
     }
+    PyObject* closure = v.kind == VirtualKind::kFunction
+                            ? reinterpret_cast<PyFunctionObject*>(object)->func_closure
+                            : nullptr;
+    for (size_t i = 2; closure != nullptr && i < v.parts.size(); ++i) {
+      parts.emplace_back(v.parts[i], PyTuple_GET_ITEM(closure, static_cast<Py_ssize_t>(i) - 2));
+    }
     for (PyObject* shadows : {v.entries.get(), v.attrs.get()}) {
       PyObject *key, *encoded;
       Py_ssize_t at = 0;
@@ -438,9 +482,11 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
       }
     }
   }
+  v.building = true;
   for (auto& [part, real] : parts) {
-    if (part.isVirtual() && !escape(part, real)) return false;
+    if (part.isVirtual() && !escape(part, real)) return v.building = false;
   }
+  v.building = false;
   auto recipe = recipeOf(shadow.id);
   if (!recipe) {
     abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});

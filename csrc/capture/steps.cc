@@ -79,8 +79,9 @@ void Recorder::checkBlocks() {
     if (ins.op != Op::kGuardBlock) continue;
     auto block = static_cast<size_t>(document_.trace.operandsOf(ins)[0].i);
     if (!guarded[block] || document_.trace.states[ins.snap].rebuildable) continue;
-    abort(diag::Code::KTG0103, {"after an opaque step"});
     ir::ConstId code = document_.trace.states[ins.snap].code;
+    auto* where = reinterpret_cast<PyCodeObject*>(consts_[code].get());
+    abort(diag::Code::KTG0103, {std::string("after a step in ") + PyUnicode_AsUTF8(where->co_qualname)});
     abortedIn_ = document_.trace.states[ins.snap].parent == ir::kNone ? nullptr : consts_[code].get();
     return;
   }
@@ -225,6 +226,7 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
                        v->kind == VirtualKind::kSet || v->kind == VirtualKind::kInstance ||
                        v->kind == VirtualKind::kCell;
+    if (v->value != ir::kNone && v->kind == VirtualKind::kFunction) v->exposed = true;
     if (v->value == ir::kNone || !mutableKind) continue;
     v->kind = VirtualKind::kOpaque;
     v->forgotten = true;

@@ -36,6 +36,8 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
 // object.__setattr__: data descriptors of the type first, then the instance dict.
 bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                             PyObject*& setter) {
+  if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kFunction)
+    return storeFunction(shadow, object, name, value, real, setter);
   PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
   bool slot = d != nullptr && isSlot(d);
   if (slot && !shadow.isVirtual()) {
@@ -84,6 +86,34 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
   return noteWrite(readSource(SourceKind::kDict, source, nullptr, 0, *dict), *dict, name, value);
 }
 
+// An attribute of a function made here (functools.wraps and other decorators).
+bool Recorder::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
+                             PyObject*& setter) {
+  static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
+  Virtual& v = virtualOf(shadow);
+  if (isFunctionName(name)) {  // these are constants wherever they are read
+    if (!tryPinDeep(value, real)) {
+      if (live_) abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
+      return false;
+    }
+    if (v.value != ir::kNone) setter = Py_None;
+    v.renamed = true;
+    touched();
+    return live_;
+  }
+  bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
+  PyObject* d = _PyType_Lookup(&PyFunction_Type, name);
+  if (v.exposed || (!isAnnotations && d != nullptr && Py_TYPE(d)->tp_descr_set != nullptr)) {
+    abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
+    return false;
+  }
+  if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
+    return false;
+  touched();
+  return isAnnotations ? setEntry(virtualOf(shadow), name, value)
+                       : setAttrShadow(virtualOf(shadow), name, value);
+}
+
 // The overlay of an old dict learns an entry that an effect has been written for.
 bool Recorder::noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value) {
   bool had = PyDict_Contains(dict, key) == 1;
@@ -95,14 +125,29 @@ bool Recorder::noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shado
   return live_;
 }
 
-bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name) {
+// `del object.name`. `deleter`: a Python __delattr__ that will be entered; null: the caller executes it.
+bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter) {
   static PyObject* hookName = PyUnicode_InternFromString("__delattr__");
   PyTypeObject* type = Py_TYPE(object);
-  if (_PyType_Lookup(type, hookName) != _PyType_Lookup(&PyBaseObject_Type, hookName) ||
-      PyType_Check(object)) {
+  PyObject* hook = _PyType_Lookup(type, hookName);
+  deleter = nullptr;
+  if (PyType_Check(object) || shadow.isValue() ||
+      (hook != _PyType_Lookup(&PyBaseObject_Type, hookName) && !PyFunction_Check(hook))) {
     abort(diag::Code::KTG0303, {type->tp_name});
     return false;
   }
+  if (PyFunction_Check(hook)) {
+    guardType(shadow, object);
+    guardTypeVersion(type);
+    deleter = hook;
+    return live_;
+  }
+  return deleteGeneric(shadow, object, name);
+}
+
+// object.__delattr__
+bool Recorder::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
   PyObject* d = _PyType_Lookup(type, name);
   if (d != nullptr && Py_TYPE(d)->tp_descr_set != nullptr) {
     abort(diag::Code::KTG0303, {type->tp_name});
@@ -112,11 +157,13 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name) {
   guardTypeVersion(type);
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
-    if (v.kind != VirtualKind::kInstance || v.value != ir::kNone) {
+    if (v.kind != VirtualKind::kInstance) {
       abort(diag::Code::KTG0303, {type->tp_name});
       return false;
     }
-    if (PyDict_DelItem(v.attrs.get(), name) < 0) PyErr_Clear();
+    if (PyDict_Contains(v.attrs.get(), name) != 1) return live_;  // raises
+    if (v.value != ir::kNone && !emitEffect(Op::kDelAttr, {{shadow, object}}, name)) return false;
+    PyDict_DelItem(virtualOf(shadow).attrs.get(), name);
     touched();
     return true;
   }

@@ -21,7 +21,8 @@ Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
   auto v = std::make_unique<Virtual>();
   v->kind = kind;
   v->object = pyapi::newRef(object);
-  if (kind == VirtualKind::kDict || kind == VirtualKind::kInstance) {
+  if (kind == VirtualKind::kDict || kind == VirtualKind::kInstance || kind == VirtualKind::kFunction ||
+      kind == VirtualKind::kPartial) {
     v->entries = pyapi::steal(PyDict_New());
     v->attrs = pyapi::steal(PyDict_New());
   }
@@ -53,7 +54,7 @@ std::optional<Shadow> Recorder::knownObject(PyObject* object) {
 
 bool Recorder::setEntry(Virtual& v, PyObject* key, Shadow value) {
   pyapi::Ref<> encoded = pyapi::steal(encode(value));
-  touched(v);
+  v.shared ? touched() : touched(v);  // the recipe that matters is that of the instance
   return encoded && PyDict_SetItem(v.entries.get(), key, encoded.get()) == 0;
 }
 

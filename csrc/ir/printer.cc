@@ -391,6 +391,8 @@ std::string_view recipeKindName(RecipeKind kind) {
       return "generator";
     case RecipeKind::kCall:
       return "call";
+    case RecipeKind::kCallEx:
+      return "callex";
   }
   return {};
 }

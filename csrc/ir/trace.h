@@ -76,13 +76,15 @@ enum class RecipeKind : uint8_t {
   kDictInstance,  // type (a dict subclass); parts: n (int), n pairs of items, then attribute name, value ...
   kNamedTuple,    // type (a tuple subclass); parts
   kCell,          // content (null: empty)
-  kFunction,      // code, globals, name, qualname, defaults, kwdefaults, closure, annotations
-  kMethod,        // function, self
+  // code, globals, name, qualname, defaults, kwdefaults, closure, annotations; perhaps module, doc, dict
+  kFunction,
+  kMethod,            // function, self
   kSequenceIterator,  // container, index: iter(container) advanced to index
   kIterator,          // callable, n, args...: iter made by calling `callable(*args)`, then advanced n times
   kCall,              // callable, args...: the result of a pure C callable
   kGenerator,  // function, code unit of the yield (-1: not started), number of locals, locals..., stack...: a
                // generator that waits
+  kCallEx,     // callable, tuple of arguments, dict of keywords: the same
 };
 
 struct Recipe {

@@ -135,6 +135,8 @@ Ref<> Materializer::build(const Recipe& recipe) {
       return buildCall(recipe);
     case RecipeKind::kGenerator:
       return buildGenerator(recipe);
+    case RecipeKind::kCallEx:
+      return buildCallEx(recipe);
   }
   KINTSUGI_UNREACHABLE("recipe kind");
 }
@@ -274,15 +276,29 @@ Ref<> Materializer::buildCell(const Recipe& recipe) {
 }
 
 Ref<> Materializer::buildFunction(const Recipe& recipe) {
-  KINTSUGI_CHECK(recipe.parts.size() == 8, "a function has eight parts");
-  Ref<> part[8];
-  for (size_t k = 0; k < 8; ++k) {
+  constexpr size_t kBasic = 8, kAll = 11;
+  const size_t count = recipe.parts.size();
+  KINTSUGI_CHECK(count == kBasic || count == kAll, "a function has eight or eleven parts");
+  Ref<> part[kAll];
+  for (size_t k = 0; k < count; ++k) {
     part[k] = object(recipe.parts[k]);
     if (!part[k]) {
       return {};
     }
   }
-  enum { kCode, kGlobals, kName, kQualName, kDefaults, kKwDefaults, kClosure, kAnnotations };
+  enum {
+    kCode,
+    kGlobals,
+    kName,
+    kQualName,
+    kDefaults,
+    kKwDefaults,
+    kClosure,
+    kAnnotations,
+    kModule,
+    kDoc,
+    kDict
+  };
   Ref<> function = pyapi::steal(
       PyFunction_NewWithQualName(part[kCode].get(), part[kGlobals].get(), part[kQualName].get()));
   if (!function || PyObject_SetAttrString(function.get(), "__name__", part[kName].get()) < 0) {
@@ -294,7 +310,11 @@ Ref<> Materializer::buildFunction(const Recipe& recipe) {
       (part[kKwDefaults].get() == Py_None || PyFunction_SetKwDefaults(f, part[kKwDefaults].get()) == 0) &&
       (part[kClosure].get() == Py_None || PyFunction_SetClosure(f, part[kClosure].get()) == 0) &&
       (part[kAnnotations].get() == Py_None || PyFunction_SetAnnotations(f, part[kAnnotations].get()) == 0);
-  return ok ? std::move(function) : nullptr;
+  const bool named = !ok || count == kBasic ||
+                     (PyObject_SetAttrString(f, "__module__", part[kModule].get()) == 0 &&
+                      PyObject_SetAttrString(f, "__doc__", part[kDoc].get()) == 0 &&
+                      PyObject_SetAttrString(f, "__dict__", part[kDict].get()) == 0);
+  return ok && named ? std::move(function) : nullptr;
 }
 
 Ref<> Materializer::buildMethod(const Recipe& recipe) {
@@ -385,6 +405,13 @@ Ref<> Materializer::buildCall(const Recipe& recipe) {
   Ref<> callable = object(recipe.parts.at(0));
   Ref<> args = callable ? buildTuple(recipe, 1) : nullptr;
   return args ? pyapi::steal(PyObject_CallObject(callable.get(), args.get())) : nullptr;
+}
+
+Ref<> Materializer::buildCallEx(const Recipe& recipe) {
+  Ref<> callable = object(recipe.parts.at(0));
+  Ref<> args = callable ? object(recipe.parts.at(1)) : nullptr;
+  Ref<> keywords = args ? object(recipe.parts.at(2)) : nullptr;
+  return keywords ? pyapi::steal(PyObject_Call(callable.get(), args.get(), keywords.get())) : nullptr;
 }
 
 }  // namespace kintsugi::runtime

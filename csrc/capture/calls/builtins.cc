@@ -122,7 +122,9 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     return ctx.rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? "" : nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {
-    plan.pending.rebuildable = false;
+    // With a default, an AttributeError is not the end of the call.
+    plan.pending.rebuildable = !has && ctx.total() == 2 && ctx.popped > 0;
+    plan.pending.site = ctx.rec.callSite(ctx.instr, ctx.popped);
     ctx.rec.expectFrame(std::move(plan.pending));
   }
   bool frame = plan.how == AttributePlan::kFrame;
@@ -459,8 +461,6 @@ Flow superModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-Flow setattrModel(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
-
 Flow sliceModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> parts(ctx.shadows, ctx.shadows + ctx.total());
   if (parts.size() == 1) parts.insert(parts.begin(), Shadow::constant());
@@ -477,7 +477,6 @@ constexpr ModelRow kRows[] = {
     {"builtins.type", typeModel},
     {"builtins.getattr", getattrModel},
     {"builtins.hasattr", hasattrModel},
-    {"builtins.setattr", setattrModel},
     {"builtins.callable", callableModel},
     {"builtins.int", intModel},
     {"builtins.float", floatModel},

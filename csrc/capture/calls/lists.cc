@@ -44,8 +44,13 @@ Flow extendModel(CallContext& ctx, Shadow& result) {
       ctx.shadows[1].isVirtual() && rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
   Shadow list = ctx.shadows[0];
   if (!generator) {
-    extendList(rec, list, ctx.args[0], ctx.shadows[1], ctx.args[1]);
-    return nothing(ctx, result);
+    Shadow more = ctx.shadows[1];
+    pyapi::Ref<> kept = pyapi::newRef(ctx.args[0]);
+    Py_ssize_t start = PyList_Check(kept.get()) ? PyList_GET_SIZE(kept.get()) : 0;
+    extendList(rec, list, kept.get(), more, ctx.args[1]);
+    Flow flow = nothing(ctx, result);
+    if (flow == Flow::kNext) pairElements(rec, list, kept.get(), more, start);
+    return flow;
   }
   if (!list.isVirtual() || rec.virtualOf(list).kind != VirtualKind::kList || isSharedList(rec, list)) {
     return unknown(ctx, result);

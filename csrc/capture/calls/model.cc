@@ -96,6 +96,8 @@ CallModel modelOf(PyObject* callable) {
     registerFrameModels();
     registerGeneratorModels();
     registerObjectModels();
+    registerCopyModels();
+    registerFunctionModels();
     registerTorchModels();
     registerOutputModels();
     return true;

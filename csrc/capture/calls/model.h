@@ -29,6 +29,8 @@ void registerContainerModels();
 void registerListModels();
 void registerFrameModels();
 void registerGeneratorModels();
+void registerCopyModels();
+void registerFunctionModels();
 void registerObjectModels();
 void registerTorchModels();
 void registerOutputModels();

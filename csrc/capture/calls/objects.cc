@@ -7,6 +7,66 @@ namespace kintsugi::capture {
 
 namespace {
 
+// On something that is not tracked: done again on every run.
+Flow attributeStep(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.escape(shadows[i], ctx.args[i])) return run(ctx);
+  }
+  ctx.shadows = shadows.data();
+  if (torchapi::isTensor(ctx.args[0])) {
+    if (auto value = ctx.rec.ops().valueOf(ctx.args[0])) ctx.rec.ops().forgetStaticMeta(*value);
+  }
+  Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  result = Shadow::constant();  // None
+  return flow;
+}
+
+bool isNamed(CallContext& ctx, size_t total) {
+  Shadow name = ctx.shadows[1];
+  return ctx.total() == total && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[1]) &&
+         ctx.rec.tryPinDeep(name, ctx.args[1]);
+}
+
+Flow enterSetter(CallContext& ctx, PyObject* setter, Shadow value, PyObject* real) {
+  PendingFrame pending = setterFrame(ctx.rec, setter, ctx.shadows[0], ctx.args[0], ctx.args[1], value, real);
+  // Whatever the function returns, the call gives None.
+  pending.site = ctx.rec.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
+  pending.site.replacement = Shadow::constant();
+  pending.site.replacementObject = pyapi::newRef(Py_None);
+  ctx.rec.expectFrame(std::move(pending));
+  return run(ctx);
+}
+
+Flow setattrModel(CallContext& ctx, Shadow& result) {
+  if (!isNamed(ctx, 3)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  if (torchapi::isTensor(ctx.args[0])) return attributeStep(ctx, result);
+  result = Shadow::constant();
+  PyObject* setter = nullptr;
+  if (!ctx.rec.planStore(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
+    return run(ctx);
+  if (setter == Py_None) return attributeStep(ctx, result);
+  return setter == nullptr ? run(ctx) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
+}
+
+Flow delattrModel(CallContext& ctx, Shadow& result) {
+  if (!isNamed(ctx, 2)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  if (torchapi::isTensor(ctx.args[0])) return attributeStep(ctx, result);
+  result = Shadow::constant();
+  PyObject* deleter = nullptr;
+  if (!ctx.rec.planDelete(ctx.shadows[0], ctx.args[0], ctx.args[1], deleter)) return run(ctx);
+  return deleter == nullptr ? run(ctx) : enterSetter(ctx, deleter, Shadow::null(), nullptr);
+}
+
+// object.__delattr__(self, name)
+Flow objectDelattrModel(CallContext& ctx, Shadow& result) {
+  result = Shadow::constant();
+  if (!isNamed(ctx, 2)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  if (ctx.shadows[0].isValue()) return attributeStep(ctx, result);
+  ctx.rec.deleteGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1]);
+  return run(ctx);
+}
+
 // object.__setattr__(self, name, value), reached through super() or by name.
 Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
   Shadow name = ctx.shadows[1];
@@ -109,11 +169,12 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"builtins.id", keepModel},
     {"inspect.signature", introspectModel},
-    {"copy.deepcopy", opaqueModel},
-    {"copy.copy", opaqueModel},
     {"contextvars.ContextVar.set", keepModel},
     {"contextvars.ContextVar.get", keepModel},
     {"contextvars.ContextVar.reset", keepModel},
+    {"builtins.setattr", setattrModel},
+    {"builtins.delattr", delattrModel},
+    {"builtins.object.__delattr__", objectDelattrModel},
     {"builtins.object.__setattr__", objectSetattrModel},
     {"builtins.object.__getattribute__", objectGetattributeModel},
     {"builtins.object.__init__", objectInitModel},

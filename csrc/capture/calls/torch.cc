@@ -4,6 +4,7 @@
 // exceptions: those that fill memory without it, read metadata or global state, or change state that is
 // guarded.
 #include <string_view>
+#include <utility>
 
 #include "capture/calls/model.h"
 #include "capture/calls/torch_callables.h"
@@ -86,6 +87,24 @@ Flow unwrapModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// Changes metadata without the dispatcher: made again on every run, and not known afterwards.
+Flow requiresGradModel(CallContext& ctx, Shadow& result) {
+  Shadow tensor = ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0]);
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 1; i < ctx.total(); ++i) {
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+  }
+  if (!ctx.rec.live()) return run(ctx);
+  shadows[0] = tensor;
+  ctx.shadows = shadows.data();
+  ctx.rec.ops().forgetStaticMeta(tensor.id);
+  bool pushes = std::exchange(ctx.pushes, false);  // the result is the tensor itself
+  Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  ctx.pushes = pushes;
+  result = tensor;
+  return flow;
+}
+
 constexpr ModelRow kRows[] = {
     // memory filled without the dispatcher, or data read without it
     {"torch.tensor", knownModel},
@@ -101,7 +120,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C.TensorBase.new", opaqueModel},
     {"torch._C.TensorBase.new_tensor", knownModel},
     {"torch._C.TensorBase.untyped_storage", knownModel},
-    {"torch._C.TensorBase.requires_grad_", opaqueModel},
+    {"torch._C.TensorBase.requires_grad_", requiresGradModel},
     {"torch._C.TensorBase._make_subclass", opaqueModel},
     {"torch._C.TensorBase.apply_", opaqueModel},
     {"torch._C.TensorBase.map_", opaqueModel},
@@ -232,8 +251,7 @@ bool classify(PyObject* callable) {
     }
     return false;
   }
-  std::string_view type = Py_TYPE(callable)->tp_name;
-  return type == "OpOverload" || type == "OpOverloadPacket";
+  return isTorchOperator(callable);
 }
 
 // Methods that torch defines in Python on Tensor, which only call the dispatcher and look at metadata.
@@ -247,6 +265,12 @@ constexpr std::string_view kTensorMethods[] = {
     "__rand__",      "wrapped"};
 
 }  // namespace
+
+// torch.ops.namespace.name and its overloads, custom operators among them.
+bool isTorchOperator(PyObject* callable) {
+  std::string_view type = Py_TYPE(callable)->tp_name;
+  return type == "OpOverload" || type == "OpOverloadPacket";
+}
 
 bool isTorchCallable(PyObject* callable) {
   static auto* known = new std::unordered_map<PyObject*, bool>();

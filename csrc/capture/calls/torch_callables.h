@@ -5,6 +5,7 @@
 
 namespace kintsugi::capture {
 
+bool isTorchOperator(PyObject* callable);    // an object of torch.ops
 bool isTorchCallable(PyObject* callable);    // C functions whose dispatcher calls are recorded
 bool isTorchFunctional(PyObject* function);  // Python functions that are treated the same way
 

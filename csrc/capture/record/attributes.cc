@@ -171,24 +171,12 @@ Flow storeAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   PyObject* object = act.peek(1);
   PyObject* value = act.peek(2);
   Shadow shadow = f.top(1);
-  PyTypeObject* type = Py_TYPE(object);
   if (torchapi::isTensor(object)) return storeByStep(rec, f, act, in, name);
   PyObject* setter = nullptr;
-  PendingFrame pending;
   if (!rec.planStore(shadow, object, name, f.top(2), value, setter)) return rec.execute(act, in);
   if (setter == Py_None) return storeByStep(rec, f, act, in, name);
   if (setter != nullptr) {
-    pending = rec.methodFrame(setter, shadow, object);
-    bool hook = PyUnicode_CompareWithASCIIString(reinterpret_cast<PyFunctionObject*>(setter)->func_name,
-                                                 "__setattr__") == 0 &&
-                _PyType_Lookup(type, PyUnicode_InternFromString("__setattr__")) == setter;
-    if (hook) {
-      pending.args.push_back(name);
-      pending.shadows.push_back(Shadow::constant());
-    }
-    pending.args.push_back(value);
-    pending.shadows.push_back(f.top(2));
-    pending.positional = pending.args.size();
+    PendingFrame pending = setterFrame(rec, setter, shadow, object, name, f.top(2), value);
     pending.site = rec.callSite(in, 2, {}, ir::ReturnAction::kDiscard);
     rec.expectFrame(std::move(pending));
   }
@@ -200,7 +188,13 @@ Flow storeAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 Flow deleteAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
   Shadow shadow = f.top(1);
-  if (!rec.planDelete(shadow, act.peek(1), name)) return rec.execute(act, in);
+  PyObject* deleter = nullptr;
+  if (!rec.planDelete(shadow, act.peek(1), name, deleter)) return rec.execute(act, in);
+  if (deleter != nullptr) {
+    PendingFrame pending = setterFrame(rec, deleter, shadow, act.peek(1), name, Shadow::null(), nullptr);
+    pending.site = rec.callSite(in, 1, {}, ir::ReturnAction::kDiscard);
+    rec.expectFrame(std::move(pending));
+  }
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(1);
   return flow;

@@ -1,6 +1,7 @@
 // Record handlers: calls. Bound methods, partials and instances are unwrapped to what will really run; Python
 // functions become frames, torch's functions operations, C callables what their model says; the rest is an
 // opaque step.
+#include <algorithm>
 #include <string_view>
 
 #include "capture/attributes.h"
@@ -26,7 +27,7 @@ struct Call {
   std::vector<Shadow> shadows;
   size_t positional = 0;
   PyObject* kwnames = nullptr;
-  std::vector<pyapi::Ref<>> kept;
+  std::vector<pyapi::Ref<>> kept;  // what the call borrows and nobody else holds
 
   void prepend(PyObject* object, Shadow s) {
     args.insert(args.begin(), object);
@@ -103,29 +104,77 @@ bool unwrapInstance(Recorder& rec, Call& call) {
   return true;
 }
 
-// The keywords that a partial adds. False: they meet keywords of the call.
+// The keywords of a partial come first; those of the call win.
+void mergeKeywords(Call& call, PyObject* names, std::vector<PyObject*> values, std::vector<Shadow> shadows) {
+  pyapi::Ref<> merged = pyapi::steal(PySequence_List(names));
+  Py_ssize_t given = call.kwnames != nullptr ? PyTuple_GET_SIZE(call.kwnames) : 0;
+  for (Py_ssize_t k = 0; k < given; ++k) {
+    PyObject* name = PyTuple_GET_ITEM(call.kwnames, k);
+    PyObject* value = call.args[call.positional + static_cast<size_t>(k)];
+    Shadow shadow = call.shadows[call.positional + static_cast<size_t>(k)];
+    Py_ssize_t at = PySequence_Index(merged.get(), name);
+    PyErr_Clear();
+    if (at < 0) {
+      PyList_Append(merged.get(), name);
+      values.push_back(value);
+      shadows.push_back(shadow);
+    } else {
+      values[static_cast<size_t>(at)] = value;
+      shadows[static_cast<size_t>(at)] = shadow;
+    }
+  }
+  call.args.resize(call.positional);
+  call.shadows.resize(call.positional);
+  call.args.insert(call.args.end(), values.begin(), values.end());
+  call.shadows.insert(call.shadows.end(), shadows.begin(), shadows.end());
+  call.kept.push_back(pyapi::steal(PyList_AsTuple(merged.get())));
+  call.kwnames = call.kept.back().get();
+}
+
+// The keywords that an old partial adds. False: the recording has ended.
 bool partialKeywords(Recorder& rec, Call& call, Shadow shadow, PyObject* keywords) {
   if (PyDict_GET_SIZE(keywords) == 0) {
     rec.guardLength(shadow, keywords, 0);
     return true;
   }
-  if (call.kwnames != nullptr) return false;
-  auto values = rec.dictParts(shadow, keywords, 1);
+  auto shadows = rec.dictParts(shadow, keywords, 1);
   pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(keywords));
-  if (!values || !names) return false;
-  for (size_t i = 0; i < values->size(); ++i) {
-    call.args.push_back(
+  if (!shadows || !names) return false;
+  std::vector<PyObject*> values;
+  for (size_t i = 0; i < shadows->size(); ++i) {
+    values.push_back(
         PyDict_GetItemWithError(keywords, PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i))));
-    call.shadows.push_back((*values)[i]);
   }
-  call.kwnames = names.get();
-  call.kept.push_back(std::move(names));
+  mergeKeywords(call, names.get(), std::move(values), std::move(*shadows));
+  return true;
+}
+
+// A partial that was made in the trace.
+bool unwrapNewPartial(Recorder& rec, Call& call) {
+  Virtual& v = rec.virtualOf(call.shadow);
+  if (v.kind != VirtualKind::kPartial) return false;
+  if (PyDict_GET_SIZE(v.entries.get()) > 0) {
+    PyObject* keywords = v.partObjects.back().get();
+    pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(v.entries.get()));
+    std::vector<PyObject*> values;
+    std::vector<Shadow> shadows;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
+      PyObject* name = PyTuple_GET_ITEM(names.get(), i);
+      values.push_back(PyDict_GetItemWithError(keywords, name));
+      shadows.push_back(*rec.entryOf(v, name));
+    }
+    mergeKeywords(call, names.get(), std::move(values), std::move(shadows));
+  }
+  for (size_t i = v.parts.size(); i-- > 1;) call.prepend(v.partObjects[i].get(), v.parts[i]);
+  call.callable = v.partObjects[0].get();
+  call.shadow = v.parts[0];
   return true;
 }
 
 bool unwrapPartial(Recorder& rec, Call& call) {
   static PyObject* type = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
   if (reinterpret_cast<PyObject*>(Py_TYPE(call.callable)) != type) return false;
+  if (call.shadow.isVirtual()) return unwrapNewPartial(rec, call);
   if (!call.shadow.isSource() && !call.shadow.isConst()) return false;
   ir::SourceId source = rec.sourceOf(call.shadow, call.callable);
   rec.guardType(Shadow::source(source), call.callable);
@@ -160,6 +209,7 @@ bool unwrapCompiled(Recorder& rec, Call& call) {
 
 void unwrap(Recorder& rec, Call& call) {
   for (int depth = 0; depth < 16 && rec.live(); ++depth) {
+    if (isTorchOperator(call.callable)) return;
     if (unwrapCompiled(rec, call) || unwrapMethod(rec, call) || unwrapPartial(rec, call) ||
         unwrapBuiltin(rec, call))
       continue;
@@ -573,20 +623,35 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return finish(rec, f, flow, ctx.popped, result);
 }
 
+// The annotations of a function made here, where they are constants: a dict of this trace.
+void addAnnotations(Recorder& rec, Shadow function, PyObject* object) {
+  static PyObject* name = PyUnicode_InternFromString("__annotations__");
+  PyObject* dict = PyFunction_GetAnnotations(object);  // makes it of the tuple
+  if (dict == nullptr || !PyDict_CheckExact(dict)) return PyErr_Clear();
+  Shadow annotations = rec.newVirtual(VirtualKind::kDict, dict);
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(dict, &at, &key, &value)) {
+    rec.setEntry(rec.virtualOf(annotations), key, Shadow::constant());
+  }
+  rec.setEntry(rec.virtualOf(function), name, annotations);
+}
+
 // MAKE_FUNCTION: defaults, kwdefaults, annotations and closure below the code.
 Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   int at = 2;
   std::vector<Shadow> parts(2, Shadow::constant());
   std::vector<pyapi::Ref<>> objects(2);
   std::vector<Shadow> cells;
-  bool simple = true;
+  bool annotated = false;
   if (in.arg & 8) {
     PyObject* closure = act.peek(at);
     if (auto known = rec.elementsOf(f.top(at), closure)) cells = std::move(*known);
     ++at;
   }
   if (in.arg & 4) {
-    simple = PyTuple_GET_SIZE(act.peek(at)) == 0;
+    auto values = rec.elementsOf(f.top(at), act.peek(at));
+    annotated = values && std::all_of(values->begin(), values->end(), [](Shadow s) { return s.isConst(); });
     ++at;
   }
   if (in.arg & 2) {
@@ -602,12 +667,12 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(static_cast<size_t>(at) - 1);
-  (void)simple;  // annotations of inner functions are not rebuilt: nobody reads them at run time
   Shadow function = rec.newVirtual(VirtualKind::kFunction, act.peek(1));
   Virtual& v = rec.virtualOf(function);
   v.parts = std::move(parts);
   v.partObjects = std::move(objects);
   v.parts.insert(v.parts.end(), cells.begin(), cells.end());
+  if (annotated) addAnnotations(rec, function, act.peek(1));
   f.push(function);
   return flow;
 }

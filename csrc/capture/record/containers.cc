@@ -140,9 +140,11 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   } else if (!extendList(rec, list, object, more, act.peek(1))) {
     return rec.execute(act, in);
   }
+  Py_ssize_t start = PyList_GET_SIZE(object);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(1);
+  if (!generator) pairElements(rec, list, object, more, start);
   if (generator && rec.live()) {
     for (Shadow item : rec.takeItems()) rec.virtualOf(list).parts.push_back(item);
     rec.touched();

@@ -143,10 +143,13 @@ Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow extendInPlace(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *list = act.peek(2), *more = act.peek(1);
-  Shadow target = f.top(2);
-  if (!extendList(rec, target, list, f.top(1), more)) return rec.execute(act, in);
+  Shadow target = f.top(2), added = f.top(1);
+  if (!extendList(rec, target, list, added, more)) return rec.execute(act, in);
+  Py_ssize_t start = PyList_GET_SIZE(list);
   Flow flow = rec.execute(act, in);
-  if (flow == Flow::kNext) f.drop(1);
+  if (flow != Flow::kNext) return flow;
+  f.drop(1);
+  pairElements(rec, target, list, added, start);
   return flow;
 }
 

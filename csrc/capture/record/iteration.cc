@@ -102,7 +102,8 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (torchapi::isTensor(object)) {
     return rec.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
   }
-  auto parts = f.top().isValue() || torchapi::isTensor(object) ? std::nullopt : rec.iterated(f.top(), object);
+  Shadow iterable = f.top();
+  auto parts = iterable.isValue() ? std::nullopt : rec.iterated(iterable, object);
   if (!parts) {
     rec.abort(diag::Code::KTG0101, {"unpacking"});
     return rec.execute(act, in);
@@ -112,6 +113,14 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
   size_t middle = parts->size() - before - after;
+  PyObject* rest = act.peek(static_cast<int>(before) + 1);
+  for (size_t i = 0; i < parts->size(); ++i) {  // the stack holds them in turn, the list in the middle
+    bool inList = i >= before && i < before + middle;
+    size_t behind = i < before ? 1 + i : 2 + i - middle;
+    PyObject* item = inList ? PyList_GET_ITEM(rest, static_cast<Py_ssize_t>(i - before))
+                            : act.peek(static_cast<int>(behind));
+    (*parts)[i] = rec.itemOf(iterable, (*parts)[i], item);
+  }
   for (size_t i = 0; i < after; ++i) f.push((*parts)[parts->size() - 1 - i]);
   Shadow list = rec.newVirtual(VirtualKind::kList, act.peek(static_cast<int>(before) + 1));
   rec.virtualOf(list).parts.assign(parts->begin() + static_cast<ptrdiff_t>(before),

@@ -1,0 +1,304 @@
+// Models: copy.copy and copy.deepcopy, by their meaning.
+//
+// A copy of what is made of builtin containers, of values that are their own copies and of plain instances
+// runs no code but the standard library's. It is made for real while recording and described as an object
+// made in the trace whose parts are those of the original; nothing is called on later runs. Everything else
+// is an opaque step.
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "capture/calls/model.h"
+#include "capture/paused.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+using guard::GuardKind;
+using guard::SourceKind;
+
+namespace {
+
+PyObject* lookUp(PyTypeObject* type, const char* name) { return Recorder::specialMethod(type, name); }
+
+bool isObjectsOwn(PyTypeObject* type, const char* name) {
+  return lookUp(type, name) == lookUp(&PyBaseObject_Type, name);
+}
+
+// Instructions that change nothing. What CALL calls is limited by the names that may be loaded.
+constexpr uint8_t kLookups[] = {CACHE,
+                                NOP,
+                                RESUME,
+                                COPY_FREE_VARS,
+                                MAKE_CELL,
+                                LOAD_FAST,
+                                STORE_FAST,
+                                LOAD_CONST,
+                                COMPARE_OP,
+                                CONTAINS_OP,
+                                IS_OP,
+                                BINARY_SUBSCR,
+                                POP_TOP,
+                                PUSH_NULL,
+                                COPY,
+                                SWAP,
+                                JUMP_FORWARD,
+                                POP_JUMP_FORWARD_IF_FALSE,
+                                POP_JUMP_FORWARD_IF_TRUE,
+                                JUMP_IF_FALSE_OR_POP,
+                                JUMP_IF_TRUE_OR_POP,
+                                PRECALL,
+                                CALL,
+                                RETURN_VALUE};
+
+// Is the attribute hook a function that only looks things up and asks its super class? Copying asks for a few
+// special names, so the hook runs; what it would do on later runs must not be missed.
+bool onlyForwards(PyObject* function) {
+  if (!PyFunction_Check(function)) return false;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  pyapi::Ref<> bytes = pyapi::steal(PyCode_GetCode(code));
+  if (!bytes) return false;
+  const auto* raw = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get()));
+  for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes.get()); i += 2) {
+    uint32_t arg = raw[i + 1];
+    PyObject* names = code->co_names;
+    auto named = [&](uint32_t index, std::string_view allowed) {
+      return index < static_cast<uint32_t>(PyTuple_GET_SIZE(names)) &&
+             std::string_view(PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, index))) == allowed;
+    };
+    if (std::find(std::begin(kLookups), std::end(kLookups), raw[i]) != std::end(kLookups)) continue;
+    bool super = raw[i] == LOAD_GLOBAL && named(arg >> 1, "super");
+    bool forwards = (raw[i] == LOAD_METHOD || raw[i] == LOAD_ATTR) && named(arg, "__getattribute__");
+    if (!super && !forwards) return false;
+  }
+  return true;
+}
+
+// An instance that `copy` takes apart into its class and its dict, without any code of the class.
+bool isPlainInstance(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_new != PyBaseObject_Type.tp_new ||
+      !isObjectsOwn(type, "__new__") || type->tp_itemsize != 0) {
+    return false;
+  }
+  for (const char* name : {"__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__",
+                           "__getattr__", "__del__"}) {
+    if (lookUp(type, name) != nullptr) return false;
+  }
+  for (const char* name : {"__reduce_ex__", "__reduce__", "__getstate__"}) {
+    if (!isObjectsOwn(type, name)) return false;
+  }
+  if (!isObjectsOwn(type, "__getattribute__") && !onlyForwards(lookUp(type, "__getattribute__")))
+    return false;
+  static PyObject* registry = PyImport_ImportModule("copyreg");
+  pyapi::Ref<> table = pyapi::steal(PyObject_GetAttrString(registry, "dispatch_table"));
+  if (!table || PyDict_Contains(table.get(), reinterpret_cast<PyObject*>(type)) != 0) return false;
+  // The slots of the class; looking remembers them in the class, as copying itself would.
+  pyapi::Ref<> slots = pyapi::steal(PyObject_CallMethod(registry, "_slotnames", "O", type));
+  PyErr_Clear();
+  if (!slots || !PyList_Check(slots.get()) || PyList_GET_SIZE(slots.get()) != 0) return false;
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  if (dict == nullptr) return false;
+  for (const char* name : {"__deepcopy__", "__copy__", "__reduce_ex__", "__reduce__", "__setstate__"}) {
+    if (*dict != nullptr && PyDict_GetItemString(*dict, name) != nullptr) return false;
+  }
+  return true;
+}
+
+struct Copier {
+  Recorder& rec;
+  bool deep;
+  size_t seen = 0;
+  std::unordered_map<PyObject*, Shadow> made;                      // by the copy
+  std::vector<std::pair<PyObject*, ir::SourceId>> originals = {};  // old mutable objects
+
+  static bool isOwnCopy(PyObject* x) {
+    if (Recorder::isPlain(x) || PyRange_Check(x)) return true;
+    return Recorder::isIdentityValue(x) && !PyModule_Check(x) &&
+           std::string_view(Py_TYPE(x)->tp_name) != "torch.device";
+  }
+
+  bool copyable(PyObject* x, int depth) {
+    if (isOwnCopy(x)) return true;
+    if (depth > 24 || ++seen > 4000) return false;
+    if (PyAnySet_CheckExact(x)) {
+      PyObject* key;
+      Py_ssize_t at = 0;
+      Py_hash_t hash;
+      while (_PySet_NextEntry(x, &at, &key, &hash)) {
+        if (!Recorder::isPlainDeep(key)) return false;
+      }
+      return true;
+    }
+    if (PyTuple_CheckExact(x) || PyList_CheckExact(x)) {
+      for (Py_ssize_t i = 0; deep && i < Py_SIZE(x); ++i) {
+        if (!copyable(PyTuple_Check(x) ? PyTuple_GET_ITEM(x, i) : PyList_GET_ITEM(x, i), depth + 1))
+          return false;
+      }
+      return true;
+    }
+    if (PyDict_CheckExact(x)) return copyableEntries(x, depth);
+    if (!isPlainInstance(x)) return false;
+    PyObject** dict = _PyObject_GetDictPtr(x);
+    return *dict == nullptr || copyableEntries(*dict, depth);
+  }
+
+  bool copyableEntries(PyObject* dict, int depth) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(dict, &at, &key, &value)) {
+      if (!Recorder::isPlainDeep(key) || (deep && !copyable(value, depth + 1))) return false;
+    }
+    return true;
+  }
+
+  // Old objects that are different now must be different again, or their copies would be one.
+  void original(Shadow shadow, PyObject* x) {
+    if (!shadow.isSource() || !deep) return;
+    for (auto [other, id] : originals) {
+      if (Py_TYPE(other) == Py_TYPE(x) && id != shadow.id)
+        rec.guard(GuardKind::kNotSame, shadow.id, ir::kNone, 0, id);
+    }
+    originals.emplace_back(x, shadow.id);
+  }
+
+  Shadow part(Shadow shadow, PyObject* x, PyObject* y) {
+    return deep && rec.live() ? mirror(rec.current(shadow), x, y) : shadow;
+  }
+
+  Shadow failed(PyObject* x) {
+    rec.abort(diag::Code::KTG0302, {Py_TYPE(x)->tp_name});
+    return Shadow::constant();
+  }
+
+  // The shadow of `y`, which is the copy of `x`.
+  Shadow mirror(Shadow shadow, PyObject* x, PyObject* y) {
+    if (x == y || isOwnCopy(x)) return shadow;
+    auto [it, fresh] = made.try_emplace(y, Shadow::null());
+    if (!fresh) return it->second;
+    original(shadow, x);
+    Shadow result = PyTuple_Check(x) || PyList_Check(x) ? sequence(shadow, x, y)
+                    : PyDict_Check(x)                   ? dict(shadow, x, y)
+                    : PyAnySet_Check(x)                 ? set(shadow, x, y)
+                                                        : instance(shadow, x, y);
+    made[y] = result;
+    return result;
+  }
+
+  Shadow sequence(Shadow shadow, PyObject* x, PyObject* y) {
+    auto parts = rec.elementsOf(shadow, x);
+    if (!parts || Py_TYPE(x) != Py_TYPE(y) || Py_SIZE(x) != Py_SIZE(y)) return failed(x);
+    bool tuple = PyTuple_Check(x);
+    for (Py_ssize_t i = 0; i < Py_SIZE(x); ++i) {
+      (*parts)[i] = part((*parts)[i], tuple ? PyTuple_GET_ITEM(x, i) : PyList_GET_ITEM(x, i),
+                         tuple ? PyTuple_GET_ITEM(y, i) : PyList_GET_ITEM(y, i));
+    }
+    if (tuple) return rec.tupleOf(y, std::move(*parts));
+    Shadow list = rec.newVirtual(VirtualKind::kList, y);
+    rec.virtualOf(list).parts = std::move(*parts);
+    return list;
+  }
+
+  bool entries(Shadow shadow, PyObject* x, PyObject* y, bool attributes, Shadow target) {
+    auto values = rec.dictParts(shadow, x, 1);
+    pyapi::Ref<> keys = pyapi::steal(PySequence_List(x));
+    if (!values || !keys || PyDict_GET_SIZE(x) != PyDict_GET_SIZE(y)) return false;
+    for (size_t i = 0; i < values->size(); ++i) {
+      PyObject* key = PyList_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i));
+      PyObject* copied = PyDict_GetItemWithError(y, key);
+      if (copied == nullptr) return false;
+      Shadow value = part((*values)[i], PyDict_GetItemWithError(x, key), copied);
+      if (!rec.live()) return false;
+      if (attributes) {
+        rec.setAttrShadow(rec.virtualOf(target), key, value);
+      } else {
+        rec.setEntry(rec.virtualOf(target), key, value);
+      }
+    }
+    return true;
+  }
+
+  Shadow dict(Shadow shadow, PyObject* x, PyObject* y) {
+    Shadow result = rec.newVirtual(VirtualKind::kDict, y);
+    return PyDict_CheckExact(y) && entries(shadow, x, y, false, result) ? result : failed(x);
+  }
+
+  Shadow set(Shadow shadow, PyObject* x, PyObject* y) {
+    if (!rec.pinContainer(shadow, x)) return failed(x);
+    return rec.newVirtual(VirtualKind::kSet, y);
+  }
+
+  Shadow instance(Shadow shadow, PyObject* x, PyObject* y) {
+    if (Py_TYPE(x) != Py_TYPE(y)) return failed(x);
+    rec.guardType(shadow, x);
+    rec.guardTypeVersion(Py_TYPE(x));
+    Shadow result = rec.newVirtual(VirtualKind::kInstance, y);
+    PyObject **from = _PyObject_GetDictPtr(x), **to = _PyObject_GetDictPtr(y);
+    if (shadow.isVirtual()) {
+      Virtual& v = rec.virtualOf(shadow);
+      if (v.kind != VirtualKind::kInstance || from == nullptr || to == nullptr) return failed(x);
+      return virtualAttributes(v, *from, *to, result) ? result : failed(x);
+    }
+    ir::SourceId source = rec.sourceOf(shadow, x);
+    if (*from == nullptr) {
+      rec.guard(GuardKind::kNoDict, source);
+      return result;
+    }
+    Shadow dict = rec.readSource(SourceKind::kDict, source, nullptr, 0, *from);
+    return *to != nullptr && entries(dict, *from, *to, true, result) ? result : failed(x);
+  }
+
+  bool virtualAttributes(Virtual& v, PyObject* from, PyObject* to, Shadow target) {
+    if (from == nullptr) return PyDict_GET_SIZE(v.attrs.get()) == 0;
+    pyapi::Ref<> names = pyapi::steal(PyDict_Keys(from));
+    if (!names || to == nullptr || PyDict_GET_SIZE(v.attrs.get()) != PyDict_GET_SIZE(from)) return false;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); ++i) {
+      PyObject* name = PyList_GET_ITEM(names.get(), i);
+      PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
+      PyObject* copied = PyDict_GetItemWithError(to, name);
+      if (encoded == nullptr || copied == nullptr) return false;
+      Shadow value = part(Recorder::decode(encoded), PyDict_GetItemWithError(from, name), copied);
+      rec.setAttrShadow(rec.virtualOf(target), name, value);
+    }
+    return rec.live();
+  }
+};
+
+Flow copyModel(CallContext& ctx, bool deep, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  if (ctx.total() != 1 || ctx.kwnames != nullptr) return opaqueModel(ctx, result);
+  pyapi::Ref<> original = pyapi::newRef(ctx.args[0]);
+  Shadow shadow = rec.current(ctx.shadows[0]);
+  Copier copier{rec, deep};
+  bool known = false;
+  {
+    Paused paused(rec);
+    known = !shadow.isValue() && copier.copyable(original.get(), 0);
+  }
+  if (!known) return opaqueModel(ctx, result);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = run(ctx);
+  }
+  if (flow != Flow::kNext) {
+    rec.abort(diag::Code::KTG0302, {Py_TYPE(original.get())->tp_name});
+    return flow;
+  }
+  result = copier.mirror(shadow, original.get(), ctx.act.peek(1));
+  return flow;
+}
+
+Flow deepcopyModel(CallContext& ctx, Shadow& result) { return copyModel(ctx, true, result); }
+Flow shallowCopyModel(CallContext& ctx, Shadow& result) { return copyModel(ctx, false, result); }
+
+constexpr ModelRow kRows[] = {
+    {"copy.deepcopy", deepcopyModel},
+    {"copy.copy", shallowCopyModel},
+};
+
+}  // namespace
+
+void registerCopyModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture
