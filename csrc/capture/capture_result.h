@@ -13,6 +13,7 @@
 #include "guard/document.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_recorder.h"
+#include "torchapi/sym_number.h"
 
 namespace kintsugi::capture {
 

@@ -23,7 +23,7 @@ namespace kintsugi::capture {
 
 struct SideStart;
 
-class Recorder final : public StepObserver, private RecorderState {
+class Recorder final : public StepObserver, private torchapi::NumberSink, private RecorderState {
  public:
   enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
@@ -38,7 +38,7 @@ class Recorder final : public StepObserver, private RecorderState {
   void leaveFrame(Activation& act, Flow how) override;
 
   bool wants(_PyInterpreterFrame* frame);  // should the hook show this frame to the recorder at all?
-  // The frame of a generator function that was just called (the hook lets CPython make the object).
+  // A generator function was just called (the hook lets CPython make the object).
   bool enterGeneratorFunction(_PyInterpreterFrame* frame);
   // The snapshot's frames, innermost 0: `frame` is filled and waits; it is interpreted next.
   void frameOpened(size_t index, _PyInterpreterFrame* frame);
@@ -183,19 +183,15 @@ class Recorder final : public StepObserver, private RecorderState {
                                        const std::function<PyObject*()>& operation);
   // Instead of executing a call: pops what it takes and pushes `result`, which a model has worked out.
   Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);
-  // The shadow of what a torch call returned; nothing where it can't be known.
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
-  // A Python function is about to be entered by what `instr` does.
   void expectFrame(PendingFrame pending);
   bool insideOwner() const;
-  // A second frame that is entered when the expected one has returned (__init__ after __new__).
+  // A second frame, entered when the expected one has returned; results(): of those before it.
   void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }
-  // What the frames of such a sequence returned, but for the last one.
   const std::vector<Shadow>& results() const { return results_; }
   void sendToGenerator(Shadow value) { pending_.shadows = {value}; }  // to the announced one
   Shadow returned();
-  // What the expected frame gave: its result, or the generator object of a generator function.
-  Shadow frameResult(PyObject* object);
+  Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
   void setReturned(Shadow shadow) { returned_ = shadow; }
   bool isOpaqueCode(PyObject* code) const;
   void noteBreak(diag::Code code, std::vector<std::string> args);  // before the step runs
@@ -214,6 +210,10 @@ class Recorder final : public StepObserver, private RecorderState {
   bool resumeRestored(Activation& act, bool throwing);
   bool acceptFrame(Activation& act);
   bool throwsInto(Activation& act) const;
+  void pinNumber(ir::ValueId value) override;
+  bool pinForTorch(Shadow& shadow, PyObject* object);
+  pyapi::Ref<> symbolic(Shadow shadow, PyObject* object);
+  Flow executeSymbolic(CallContext& ctx);
   bool resumeGenerator(Activation& act, Virtual& generator);
   void flushBlock();
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }

@@ -66,6 +66,7 @@ struct RecorderState {
   std::unordered_set<uint64_t> guardKeys_;
   std::unordered_map<PyObject*, Overlay> overlays_;
   std::unordered_set<ir::ValueId> pinnedScalars_;
+  std::unordered_map<ir::ValueId, pyapi::Ref<>> symbolicNumbers_;  // in the torch call under way
   std::vector<diag::Diagnostic> breaks_;
   std::optional<diag::Diagnostic> aborted_;
   PyObject* abortedIn_ = nullptr;

@@ -265,7 +265,10 @@ bool decidesOnSizes(const CallContext& ctx) {
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!pinDeep(pinned[i], ctx.args[i])) return execute(ctx.act, ctx.instr);
+    const bool pinnedNow = ctx.metaPure || PyFunction_Check(ctx.callable)
+                               ? pinDeep(pinned[i], ctx.args[i])
+                               : pinForTorch(pinned[i], ctx.args[i]);
+    if (!pinnedNow) return execute(ctx.act, ctx.instr);
   }
   ctx.shadows = pinned.data();
   std::vector<Operand> operands;
@@ -289,7 +292,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   torchTainted_ = false;
   ++torchDepth_;
   ops_.resume();
-  Flow flow = execute(ctx.act, ctx.instr);
+  Flow flow = executeSymbolic(ctx);
   ops_.pause();
   --torchDepth_;
   if (flow == Flow::kRaise) {
@@ -302,8 +305,8 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (!torchTainted_) {
     drained = ops_.drain(document_.trace, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
-      // Python code may have decided on sizes that no guard covers.
-      const bool decided = drained.dynamic && PyFunction_Check(ctx.callable);
+      // Python code may have decided on sizes that no guard covers, for the operations after the first.
+      const bool decided = drained.dynamic && drained.count > 1 && PyFunction_Check(ctx.callable);
       std::optional<Shadow> shadow;
       if (!decided) shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
       if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue()) shadow = std::nullopt;

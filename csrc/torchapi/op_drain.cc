@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "support/check.h"
+#include "torchapi/sym_node.h"
 
 namespace kintsugi::torchapi {
 
@@ -32,8 +33,28 @@ bool isMask(const at::Tensor& tensor) {
   return tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte;
 }
 
+bool isInt(const c10::IValue& value) { return value.isInt() || (value.isSymInt() && traceValueOf(value)); }
+
+bool isFloat(const c10::IValue& value) {
+  return value.isDouble() || (value.isSymFloat() && traceValueOf(value));
+}
+
 bool isNumber(const c10::IValue& value) {
-  return value.isInt() || value.isDouble() || value.isBool() || value.isComplexDouble();
+  return isInt(value) || isFloat(value) || value.isInt() || value.isDouble() || value.isBool() ||
+         value.isComplexDouble();
+}
+
+// May the sizes of a result depend on a number of the trace?
+bool hasTraceNumber(const c10::IValue& value) {
+  if (value.isSymIntList()) {
+    for (const c10::SymInt& element : value.toSymIntVector()) {
+      if (element.is_heap_allocated()) {
+        return true;
+      }
+    }
+    return false;
+  }
+  return value.isSymInt() || value.isSymFloat();
 }
 
 // What bindings make of a Python number in a tensor's place.
@@ -174,12 +195,13 @@ bool OpDrain::checkInput(const c10::IValue& value, OpSchema::Arg arg) {
       return ok;
     }
     case ArgClass::kInt:
+      return isInt(value) || refuse(DrainResult::kUnsupported);
     case ArgClass::kDtype:
     case ArgClass::kLayout:
     case ArgClass::kMemoryFormat:
       return value.isInt() || refuse(DrainResult::kUnsupported);
     case ArgClass::kFloat:
-      return value.isDouble() || refuse(DrainResult::kUnsupported);
+      return isFloat(value) || refuse(DrainResult::kUnsupported);
     case ArgClass::kBool:
       return value.isBool() || refuse(DrainResult::kUnsupported);
     case ArgClass::kScalar:
@@ -189,7 +211,7 @@ bool OpDrain::checkInput(const c10::IValue& value, OpSchema::Arg arg) {
     case ArgClass::kDevice:
       return value.isDevice() || refuse(DrainResult::kUnsupported);
     case ArgClass::kIntList:
-      return value.isIntList() || (value.isList() && value.toListRef().empty()) ||
+      return value.isIntList() || value.isSymIntList() || (value.isList() && value.toListRef().empty()) ||
              refuse(DrainResult::kUnsupported);
     case ArgClass::kFloatList:
       return value.isDoubleList() || refuse(DrainResult::kUnsupported);
@@ -264,6 +286,9 @@ bool OpDrain::tensorIsStatic(const at::Tensor& tensor) const {
 bool OpDrain::inputsAreStatic(const OpLog::Entry& entry, const OpSchema& schema) const {
   bool isStatic = !schema.dynamicShape;
   for (size_t k = entry.firstInput; k < entry.firstOutput && isStatic; ++k) {
+    isStatic = !hasTraceNumber(log_.values[k]);
+  }
+  for (size_t k = entry.firstInput; k < entry.firstOutput && isStatic; ++k) {
     const bool first = k == entry.firstInput;
     forEachTensor(log_.values[k], [&](const at::Tensor& t) {
       isStatic = isStatic && (!t.defined() || tensorIsStatic(t)) &&
@@ -274,6 +299,9 @@ bool OpDrain::inputsAreStatic(const OpLog::Entry& entry, const OpSchema& schema)
 }
 
 ir::Operand OpDrain::scalarOperand(const c10::IValue& value) {
+  if (const auto known = traceValueOf(value)) {
+    return ir::Operand::value(*known);
+  }
   if (value.isInt()) {
     return ir::Operand::integer(value.toInt());
   }
@@ -328,6 +356,9 @@ ir::Operand OpDrain::tensorOperand(const at::Tensor& tensor) {
   }
   if (const TensorTable::Known* known = table_.find(tensor.unsafeGetTensorImpl())) {
     return ir::Operand::value(known->value);
+  }
+  if (const auto number = traceValueOf(tensor)) {
+    return ir::Operand::value(*number);
   }
   return isWrappedNumber(tensor) ? numberOperand(tensor) : ir::Operand::value(appendNumberTensor(tensor));
 }

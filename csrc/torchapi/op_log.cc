@@ -2,6 +2,8 @@
 
 #include <torch/library.h>
 
+#include "torchapi/sym_node.h"
+
 namespace kintsugi::torchapi {
 
 OpLog*& OpLog::active() {
@@ -48,6 +50,9 @@ void recordCall(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t first = log->values.size();
   log->values.insert(log->values.end(), stack->end() - static_cast<ptrdiff_t>(argCount), stack->end());
   const size_t base = stack->size() - argCount;
+  for (size_t k = base; k < stack->size(); ++k) {
+    makeConcrete((*stack)[k]);  // the log has the symbolic ones
+  }
   const bool belowAutograd = c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
   try {
     op.callBoxed(stack);

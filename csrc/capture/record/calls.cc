@@ -259,6 +259,7 @@ bool staticMetadata(Recorder& rec, Shadow shadow, PyObject* object) {
     if (shadow.isValue()) return rec.ops().metaIsStatic(shadow.id);
     return !rec.comesFromStep(shadow);
   }
+  if (shadow.isValue()) return false;
   if (!PyTuple_Check(object) && !PyList_Check(object)) return true;
   const bool known =
       shadow.isVirtual() && rec.virtualOf(shadow).parts.size() == static_cast<size_t>(Py_SIZE(object));

@@ -41,6 +41,7 @@ Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   CallContext ctx{
       rec, f, act, in, callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size(), nullptr};
   ctx.pushes = pushes;
+  ctx.popped = static_cast<size_t>(popped);
   Shadow result;
   Flow flow;
   if (tensors) {
@@ -135,6 +136,7 @@ Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   pyapi::Ref<> callable = pyapi::steal(operatorFunction("setitem"));
   CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 3, nullptr};
   ctx.pushes = false;
+  ctx.popped = 3;
   Shadow ignored;
   Flow flow = rec.torchStep(ctx, ignored);
   if (flow == Flow::kNext && rec.live()) f.drop(3);

@@ -1,0 +1,123 @@
+// Recorder: numbers that are known only at run time as arguments of torch calls.
+//
+// Each stands in the real value stack as a symbolic number while the call runs (torchapi/sym_number.h), so
+// that the dispatcher's log says which argument it became. Bindings that can't take one get the real number
+// and the trace is pinned to it. Neither the arguments nor the symbolic objects are seen by anybody else.
+#include "capture/recorder.h"
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+bool isNumber(PyObject* object) { return PyLong_CheckExact(object) || PyFloat_CheckExact(object); }
+
+PyObject* partOf(PyObject* object, size_t i) {
+  if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return i == 0 ? slice->start : i == 1 ? slice->stop : slice->step;
+  }
+  return PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
+}
+
+bool hasParts(PyObject* object) {
+  return PyTuple_CheckExact(object) || PyList_CheckExact(object) || PySlice_Check(object);
+}
+
+}  // namespace
+
+// As pinDeep(), but numbers stay values.
+bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {
+  if (shadow.isValue() && isNumber(object)) {
+    if (document_.trace.values[shadow.id].kind == ir::TypeKind::kObject) return pinDeep(shadow, object);
+    return true;
+  }
+  if (!shadow.isVirtual() || !hasParts(object)) return pinDeep(shadow, object);
+  for (size_t i = 0; i < virtualOf(shadow).parts.size(); ++i) {
+    Shadow part = virtualOf(shadow).parts[i];
+    if (part.kind != ShadowKind::kNull && !pinForTorch(part, partOf(object, i))) return false;
+    virtualOf(shadow).parts[i] = part;
+  }
+  return true;
+}
+
+// What to put in the object's place; empty: the object itself will do.
+pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
+  if (shadow.isValue() && isNumber(object) && !pinnedScalars_.contains(shadow.id)) {
+    torchapi::TraceNumber number{shadow.id, document_.trace.values[shadow.id].kind, 0, 0};
+    if (number.kind == ir::TypeKind::kInt) {
+      number.i = PyLong_AsLongLong(object);
+    } else {
+      number.f = PyFloat_AsDouble(object);
+    }
+    symbolicNumbers_[shadow.id] = pyapi::newRef(object);
+    return torchapi::makeSymNumber(*this, number);
+  }
+  if (!shadow.isVirtual() || !hasParts(object)) return {};
+  std::vector<pyapi::Ref<>> parts;
+  bool any = false;
+  for (size_t i = 0; i < virtualOf(shadow).parts.size(); ++i) {
+    pyapi::Ref<> part = symbolic(virtualOf(shadow).parts[i], partOf(object, i));
+    any = any || part;
+    parts.push_back(part ? std::move(part) : pyapi::newRef(partOf(object, i)));
+  }
+  if (!any) return {};
+  if (PySlice_Check(object)) {
+    return pyapi::steal(PySlice_New(parts[0].get(), parts[1].get(), parts[2].get()));
+  }
+  const auto size = static_cast<Py_ssize_t>(parts.size());
+  pyapi::Ref<> made = pyapi::steal(PyTuple_Check(object) ? PyTuple_New(size) : PyList_New(size));
+  for (Py_ssize_t i = 0; made && i < size; ++i) {
+    if (PyTuple_Check(object)) {
+      PyTuple_SET_ITEM(made.get(), i, parts[static_cast<size_t>(i)].release());
+    } else {
+      PyList_SET_ITEM(made.get(), i, parts[static_cast<size_t>(i)].release());
+    }
+  }
+  return made;
+}
+
+void Recorder::pinNumber(ir::ValueId value) {
+  auto it = symbolicNumbers_.find(value);
+  if (it != symbolicNumbers_.end() && live_) guardScalar(value, it->second.get());
+}
+
+// Executes the instruction with symbolic numbers among its arguments. A binding that refuses them, before it
+// has called the dispatcher, is called again with the numbers themselves.
+Flow Recorder::executeSymbolic(CallContext& ctx) {
+  Activation& act = ctx.act;
+  std::vector<pyapi::Ref<>> originals;
+  bool any = false;
+  for (size_t n = 1; n <= ctx.popped && n <= ctx.frame.stack.size(); ++n) {
+    PyObject*& slot = act.peek(static_cast<int>(n));
+    originals.push_back(pyapi::newRef(slot));
+    if (slot == nullptr) continue;
+    pyapi::Ref<> replaced = symbolic(ctx.frame.top(static_cast<int>(n)), slot);
+    if (PyErr_Occurred()) PyErr_Clear();
+    if (!replaced) continue;
+    any = true;
+    Py_SETREF(slot, replaced.release());
+  }
+  if (!any) return execute(act, ctx.instr);
+  PyObject** sp = act.sp;
+  PyObject* kwnames = act.kwnames;
+  Flow flow = execute(act, ctx.instr);
+  symbolicNumbers_.clear();
+  if (flow != Flow::kRaise || ops_.pending() || !live_) return flow;
+  PyErr_Clear();
+  KINTSUGI_CHECK(act.sp <= sp, "an instruction that raised has pushed");
+  KINTSUGI_CHECK(static_cast<size_t>(sp - act.sp) <= originals.size(),
+                 "an instruction popped more than it said");
+  while (act.sp < sp) *act.sp++ = nullptr;
+  for (size_t n = 1; n <= originals.size(); ++n) {
+    Py_XSETREF(act.peek(static_cast<int>(n)), originals[n - 1].release());
+  }
+  act.kwnames = kwnames;
+  for (size_t n = 1; n <= originals.size(); ++n) {
+    Shadow shadow = ctx.frame.top(static_cast<int>(n));
+    if (act.peek(static_cast<int>(n)) != nullptr && !pinDeep(shadow, act.peek(static_cast<int>(n)))) break;
+  }
+  return execute(act, ctx.instr);
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,247 @@
+#include "torchapi/sym_number.h"
+
+#include <ATen/ScalarOps.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+#include <cmath>
+
+#include "support/check.h"
+#include "torchapi/boxed_args.h"
+#include "torchapi/sym_node.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+// One number. Arithmetic and comparisons happen inside bindings only, and rarely: they pin their operands and
+// are constants.
+class TraceNode final : public c10::SymNodeImpl {
+ public:
+  TraceNode(NumberSink* sink, TraceNumber number) : sink_(sink), number_(number) {}
+
+  const TraceNumber& number() const { return number_; }
+  bool isInt() const { return number_.kind == ir::TypeKind::kInt; }
+  bool isFloat() const { return number_.kind == ir::TypeKind::kFloat; }
+
+  bool is_int() override { return isInt(); }
+  bool is_float() override { return isFloat(); }
+  bool is_bool() override { return number_.kind == ir::TypeKind::kBool; }
+  bool has_hint() override { return true; }
+  bool is_constant() override { return number_.value == ir::kNone; }
+  bool is_symbolic() override { return number_.value != ir::kNone; }
+  std::optional<int64_t> maybe_as_int() override {
+    return is_constant() && isInt() ? std::optional(number_.i) : std::nullopt;
+  }
+  std::optional<int64_t> constant_int() override { return maybe_as_int(); }
+  std::optional<bool> constant_bool() override {
+    return is_constant() && is_bool() ? std::optional(number_.i != 0) : std::nullopt;
+  }
+
+  int64_t guard_int(const char*, int64_t) override { return pinned().i; }
+  double guard_float(const char*, int64_t) override { return real(); }
+  bool guard_bool(const char*, int64_t) override { return pinned().i != 0; }
+  bool guard_size_oblivious(const char* file, int64_t line) override { return guard_bool(file, line); }
+  bool guard_or_false(const char* file, int64_t line) override { return guard_bool(file, line); }
+  bool guard_or_true(const char* file, int64_t line) override { return guard_bool(file, line); }
+  bool statically_known_true(const char* file, int64_t line) override { return guard_bool(file, line); }
+  bool expect_true(const char* file, int64_t line) override { return guard_bool(file, line); }
+  int64_t int_() override { return pinned().i; }
+  bool bool_() override { return pinned().i != 0; }
+
+  std::string str() override { return isFloat() ? std::to_string(number_.f) : std::to_string(number_.i); }
+  std::string _graph_repr() override { return str(); }
+  c10::SymNode clone() override { return c10::make_intrusive<TraceNode>(sink_, number_); }
+  c10::SymNode wrap_int(int64_t n) override { return constant(n); }
+  c10::SymNode wrap_float(double n) override { return constant(n); }
+  c10::SymNode wrap_bool(bool b) override { return truth(b); }
+
+  c10::SymNode add(const c10::SymNode& o) override {
+    return arith(o, [](auto a, auto b) { return a + b; });
+  }
+  c10::SymNode sub(const c10::SymNode& o) override {
+    return arith(o, [](auto a, auto b) { return a - b; });
+  }
+  c10::SymNode mul(const c10::SymNode& o) override {
+    return arith(o, [](auto a, auto b) { return a * b; });
+  }
+  c10::SymNode truediv(const c10::SymNode& o) override { return constant(real() / of(o).real()); }
+  c10::SymNode float_truediv(const c10::SymNode& o) override { return truediv(o); }
+  c10::SymNode int_truediv(const c10::SymNode& o) override { return truediv(o); }
+  c10::SymNode floordiv(const c10::SymNode& o) override {
+    const int64_t a = pinned().i, b = of(o).pinned().i;
+    KINTSUGI_CHECK(b != 0, "a binding divides by zero");
+    return constant(a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
+  }
+  c10::SymNode int_floordiv(const c10::SymNode& o) override { return floordiv(o); }
+  c10::SymNode mod(const c10::SymNode& o) override {
+    const int64_t a = pinned().i, b = of(o).pinned().i;
+    KINTSUGI_CHECK(b != 0, "a binding divides by zero");
+    const int64_t r = a % b;
+    return constant(r != 0 && (r < 0) != (b < 0) ? r + b : r);
+  }
+  c10::SymNode neg() override { return isFloat() ? constant(-real()) : constant(-pinned().i); }
+  c10::SymNode sym_float() override { return constant(real()); }
+  c10::SymNode floor() override { return constant(static_cast<int64_t>(std::floor(real()))); }
+  c10::SymNode ceil() override { return constant(static_cast<int64_t>(std::ceil(real()))); }
+  c10::SymNode sym_min(const c10::SymNode& o) override {
+    return arith(o, [](auto a, auto b) { return b < a ? b : a; });
+  }
+  c10::SymNode sym_max(const c10::SymNode& o) override {
+    return arith(o, [](auto a, auto b) { return a < b ? b : a; });
+  }
+  c10::SymNode eq(const c10::SymNode& o) override {
+    return compare(o, [](auto a, auto b) { return a == b; });
+  }
+  c10::SymNode ne(const c10::SymNode& o) override {
+    return compare(o, [](auto a, auto b) { return a != b; });
+  }
+  c10::SymNode lt(const c10::SymNode& o) override {
+    return compare(o, [](auto a, auto b) { return a < b; });
+  }
+  c10::SymNode le(const c10::SymNode& o) override {
+    return compare(o, [](auto a, auto b) { return a <= b; });
+  }
+  c10::SymNode gt(const c10::SymNode& o) override {
+    return compare(o, [](auto a, auto b) { return a > b; });
+  }
+  c10::SymNode ge(const c10::SymNode& o) override {
+    return compare(o, [](auto a, auto b) { return a >= b; });
+  }
+  c10::SymNode sym_and(const c10::SymNode& o) override { return truth(bool_() && of(o).bool_()); }
+  c10::SymNode sym_or(const c10::SymNode& o) override { return truth(bool_() || of(o).bool_()); }
+  c10::SymNode sym_not() override { return truth(!bool_()); }
+
+ private:
+  static TraceNode& of(const c10::SymNode& node) {
+    auto* ours = dynamic_cast<TraceNode*>(node.get());
+    KINTSUGI_CHECK(ours != nullptr, "a symbolic number of somebody else");
+    return *ours;
+  }
+  const TraceNumber& pinned() {
+    if (number_.value != ir::kNone) {
+      sink_->pinNumber(number_.value);
+    }
+    return number_;
+  }
+  double real() { return isFloat() ? pinned().f : static_cast<double>(pinned().i); }
+
+  c10::SymNode constant(int64_t n) {
+    return c10::make_intrusive<TraceNode>(sink_, TraceNumber{ir::kNone, ir::TypeKind::kInt, n, 0});
+  }
+  c10::SymNode constant(double n) {
+    return c10::make_intrusive<TraceNode>(sink_, TraceNumber{ir::kNone, ir::TypeKind::kFloat, 0, n});
+  }
+  c10::SymNode truth(bool b) {
+    return c10::make_intrusive<TraceNode>(sink_, TraceNumber{ir::kNone, ir::TypeKind::kBool, b ? 1 : 0, 0});
+  }
+  template <typename F>
+  c10::SymNode arith(const c10::SymNode& o, F f) {
+    TraceNode& other = of(o);
+    if (isFloat() || other.isFloat()) {
+      return constant(f(real(), other.real()));
+    }
+    return constant(f(pinned().i, other.pinned().i));
+  }
+  template <typename F>
+  c10::SymNode compare(const c10::SymNode& o, F f) {
+    TraceNode& other = of(o);
+    return truth(isFloat() || other.isFloat() ? f(real(), other.real()) : f(pinned().i, other.pinned().i));
+  }
+
+  NumberSink* sink_;
+  TraceNumber number_;
+};
+
+using TraceNodePtr = c10::intrusive_ptr<TraceNode>;
+
+TraceNodePtr oursOf(const c10::SymNode& node) {
+  if (auto* direct = dynamic_cast<TraceNode*>(node.get())) {
+    return TraceNodePtr::reclaim_copy(direct);
+  }
+  // A SymFloat of ours comes back behind the Python object that it was given as.
+  auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node.get());
+  if (python == nullptr) {
+    return {};
+  }
+  py::gil_scoped_acquire gil;
+  py::handle object = python->getPyObj();
+  return py::isinstance<c10::SymNodeImpl>(object) ? oursOf(py::cast<c10::SymNode>(object)) : TraceNodePtr();
+}
+
+TraceNodePtr nodeOf(const c10::IValue& number) {
+  if (number.isSymInt()) {
+    return oursOf(number.toSymInt().toSymNode());
+  }
+  return number.isSymFloat() ? oursOf(number.toScalar().toSymFloat().toSymNodeImpl()) : TraceNodePtr();
+}
+
+c10::IValue concreteOf(const TraceNode& node) {
+  return node.isFloat() ? c10::IValue(node.number().f) : c10::IValue(node.number().i);
+}
+
+PyObject* wrappedName() {
+  static PyObject* name = PyUnicode_InternFromString("_wrapped_number");
+  return name;
+}
+
+// The node of a tensor that stands for a symbolic number; the binding has left the number at the tensor.
+TraceNodePtr nodeOfWrapped(const at::Tensor& tensor) {
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!tensor.defined() || !impl->is_wrapped_number() || impl->pyobj_slot()->load_pyobj() == nullptr) {
+    return {};
+  }
+  py::gil_scoped_acquire gil;
+  pyapi::Ref<> object = pyapi::steal(THPVariable_Wrap(tensor));
+  pyapi::Ref<> number = object ? pyapi::steal(PyObject_GetAttr(object.get(), wrappedName())) : pyapi::Ref<>();
+  pyapi::Ref<> node = number ? pyapi::steal(PyObject_GetAttrString(number.get(), "node")) : pyapi::Ref<>();
+  PyErr_Clear();
+  if (!node || !py::isinstance<c10::SymNodeImpl>(py::handle(node.get()))) {
+    return {};
+  }
+  return oursOf(py::cast<c10::SymNode>(py::handle(node.get())));
+}
+
+}  // namespace
+
+pyapi::Ref<> makeSymNumber(NumberSink& sink, const TraceNumber& number) {
+  try {
+    c10::SymNode node = c10::make_intrusive<TraceNode>(&sink, number);
+    py::handle type =
+        number.kind == ir::TypeKind::kFloat ? torch::get_symfloat_class() : torch::get_symint_class();
+    py::object made = type(py::cast(node));
+    return pyapi::steal(made.release().ptr());
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return {};
+  }
+}
+
+std::optional<ir::ValueId> traceValueOf(const c10::IValue& number) {
+  const TraceNodePtr node = nodeOf(number);
+  return !node || node->number().value == ir::kNone ? std::nullopt : std::optional(node->number().value);
+}
+
+std::optional<ir::ValueId> traceValueOf(const at::Tensor& wrapped) {
+  const TraceNodePtr ours = nodeOfWrapped(wrapped);
+  return !ours || ours->number().value == ir::kNone ? std::nullopt : std::optional(ours->number().value);
+}
+
+void makeConcrete(c10::IValue& argument) {
+  if (const TraceNodePtr node = nodeOf(argument)) {
+    argument = concreteOf(*node);
+  } else if (argument.isSymIntList()) {
+    c10::List<int64_t> numbers;
+    for (const c10::SymInt& element : argument.toSymIntVector()) {
+      const TraceNodePtr node = element.is_heap_allocated() ? oursOf(element.toSymNode()) : TraceNodePtr();
+      numbers.push_back(node ? node->number().i : element.guard_int(__FILE__, __LINE__));
+    }
+    argument = std::move(numbers);
+  } else if (argument.isTensor()) {
+    if (const TraceNodePtr ours = nodeOfWrapped(argument.toTensor())) {
+      argument = wrappedNumber(concreteOf(*ours).toScalar());
+    }
+  }
+}
+
+}  // namespace kintsugi::torchapi

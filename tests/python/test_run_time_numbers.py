@@ -1,0 +1,144 @@
+"""Numbers that are known only at run time: `.item()`, random numbers, int and float arguments that vary.
+
+They go into tensor operations as values of the trace: a new number neither records again nor leaves the trace. Where
+torch's bindings have to know the number, the trace is pinned to it; results are eager's either way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kintsugi
+
+FLOATS: dict[str, Callable[[torch.Tensor, float], Any]] = {
+    "mul": lambda x, s: x * s,
+    "reflected_mul": lambda x, s: s * x,
+    "reflected_sub": lambda x, s: s - x,
+    "div": lambda x, s: x / s,
+    "reflected_div": lambda x, s: s / x,
+    "pow": lambda x, s: x**s,
+    "reflected_pow": lambda x, s: s**x,
+    "full": lambda x, s: torch.full((2,), s),
+    "clamp": lambda x, s: (x.clamp(max=s), torch.clamp(x, s)),
+    "where": lambda x, s: torch.where(x > s, x, s),
+    "alpha": lambda x, s: x.add(x, alpha=s),
+    "lerp": lambda x, s: torch.lerp(x, x + 1, s),
+    "in_place": lambda x, s: x.add_(s).mul_(s).fill_(s),
+    "masked_fill": lambda x, s: x.masked_fill(x > 0.5, s),
+    "functional": lambda x, s: F.leaky_relu(x, s),
+    "compare": lambda x, s: (x == s, x <= s, x.eq(s)),
+    "arithmetic": lambda x, s: x * (2 * s + 1) - s / 3,
+    "integer_tensor": lambda x, s: x.long() * s,
+    "half": lambda x, s: (x.half() * s).dtype,
+}
+
+INTEGERS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "arange": lambda x, n: (torch.arange(n), torch.arange(0, n, 2)),
+    "sizes": lambda x, n: (x.new_zeros(n, 2), torch.zeros(n), torch.zeros((n, 3)), torch.ones(2, n)),
+    "repeat": lambda x, n: (x.repeat(n), x.repeat_interleave(n), x.expand(n, -1)),
+    "views": lambda x, n: (x.repeat(n).view(n, -1), x.repeat(n).reshape(-1, n)),
+    "slices": lambda x, n: (x[:n], x[n:], x.narrow(0, 0, n)),
+    "roll": lambda x, n: (x.roll(n), x.topk(n)[0]),
+    "matrices": lambda x, n: (torch.eye(n), torch.ones(3, 3).tril(n - 2)),
+    "padding": lambda x, n: F.pad(x, (n, 0)),
+    "random": lambda x, n: torch.rand(n),
+    "arithmetic": lambda x, n: x * (n // 2 + n % 3),
+}
+
+PINNED: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "index": lambda x, n: x[n],
+    "dimension": lambda x, n: x[None, None].sum(n % 3),
+    "chunks": lambda x, n: (x.chunk(n), x.split(n)),
+    "unfold": lambda x, n: x.unfold(0, n, 1),
+    "assigned": lambda x, n: x.__setitem__(slice(None, n), 0),
+    "one_hot": lambda x, n: F.one_hot(torch.tensor([0]), n),
+    "python": lambda x, n: [x + i for i in range(n)],
+    "text": lambda x, n: f"{n:03d}",
+}
+
+
+def text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {value.stride()} {value.tolist()}"
+    if isinstance(value, (list, tuple)):
+        return str([text(v) for v in value])
+    return repr(value)
+
+
+def run(function: Callable[..., Any], number: int) -> tuple[str, str]:
+    torch.manual_seed(number)
+    x = torch.rand(8) * number
+    try:
+        result = text(function(x, torch.tensor(number)))
+    except (RuntimeError, TypeError, ValueError, IndexError) as e:
+        result = repr(e)
+    return result, text(x)
+
+
+def check(function: Callable[..., Any]) -> kintsugi.Stats:
+    compiled = kintsugi.compile(function)
+    for number in (1, 2, 3, 4, 2, 5):
+        assert run(compiled, number) == run(function, number), number
+    return compiled.stats()
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_float(name: str) -> None:
+    stats = check(lambda x, n: FLOATS[name](x, x.sum().item()))
+    assert (stats.trace_count, stats.side_exits) == (1, 0)
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integer(name: str) -> None:
+    stats = check(lambda x, n: INTEGERS[name](x, int(n.item())))
+    assert (stats.trace_count, stats.side_exits) == (1, 0)
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_pinned(name: str) -> None:
+    check(lambda x, n: PINNED[name](x, int(n.item())))
+
+
+def test_arguments_that_vary() -> None:
+    def scaled(x: torch.Tensor, n: int, s: float) -> Any:
+        return x[:n] * s + n, torch.arange(n) * s
+
+    compiled = kintsugi.compile(scaled)
+    x = torch.rand(8)
+    for n in range(1, 9):
+        assert text(compiled(x, n, n / 3)) == text(scaled(x, n, n / 3))
+    assert compiled.stats().trace_count <= 3
+    assert compiled.stats().side_exits == 0
+
+
+def test_random_numbers() -> None:
+    def jitter(x: torch.Tensor) -> torch.Tensor:
+        return x * random.random() + random.gauss(0, 1)
+
+    compiled = kintsugi.compile(jitter)
+    x = torch.rand(8)
+    for seed in range(6):
+        random.seed(seed)
+        expected = jitter(x)
+        random.seed(seed)
+        assert torch.equal(compiled(x), expected)
+
+
+def test_gradient_through_a_number() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x * x.detach().sum().item()).sum()
+
+    compiled = kintsugi.compile(f)
+    for i in range(4):
+        x = torch.rand(3, generator=torch.Generator().manual_seed(i), requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        compiled(x).backward()
+        f(y).backward()
+        assert torch.equal(x.grad, y.grad)
+    assert compiled.stats().side_exits == 0
