@@ -43,6 +43,8 @@ class ArgumentBuffer {
   std::vector<PyObject*> heap_;
 };
 
+constexpr size_t kMostRecompiles = 1000;  // reports that are kept
+
 std::string describeTrace(const ir::Trace& trace) {
   std::string file = trace.file.substr(trace.file.rfind('/') + 1);
   return file + ":" + std::to_string(trace.line) + " " + trace.function;
@@ -132,8 +134,15 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   bool possible = !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
                   torchapi::GlobalState::current().recordable();
   if (!possible) return callEager(args, nargs, kwnames);
+  const bool strict = options_.fullgraph || errorOnGraphBreak();
+  if (!strict && skips_ > 0) {
+    --skips_;
+    return callEager(args, nargs, kwnames);
+  }
   runtime::RecordingScope scope(cache_);
   if (!scope) return callEager(args, nargs, kwnames);
+  const uint64_t evictions = cache_.stats().evictions;
+  const size_t opaqueCodes = opaqueCodes_.size();
   learn(args, nargs, kwnames);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args, nargs, kwnames);
   PyObject *type, *value, *traceback;
@@ -149,10 +158,20 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
     Py_CLEAR(recorded.result);
     PyErr_Fetch(&type, &value, &traceback);
   }
+  const bool useless = recorded.capture->failure && opaqueCodes_.size() == opaqueCodes;
+  backOff(useless || cache_.stats().evictions > evictions);
   std::optional<diag::Diagnostic> refused = std::move(recorded.capture->refused);
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
   return insist(refused, recorded.result);
+}
+
+// Recording costs several calls' time. One that came to nothing, or whose trace took the place of another, is
+// followed by calls that match no trace and are not recorded: 0, 1, 3, 7 ... of them.
+void CompiledFunction::backOff(bool wasted) {
+  constexpr size_t kMostSkips = 1023;
+  skips_ = wasted ? nextSkips_ : 0;
+  nextSkips_ = wasted ? std::min(2 * nextSkips_ + 1, kMostSkips) : 0;
 }
 
 capture::RecorderOptions CompiledFunction::recorderOptions() const {
@@ -214,7 +233,7 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
       log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.format());
     }
-    recompiles_.push_back(std::move(report));
+    if (recompiles_.size() < kMostRecompiles) recompiles_.push_back(std::move(report));
   }
   (void)kwnames;
 }
@@ -306,6 +325,7 @@ void CompiledFunction::reset() {
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
   failures_ = 0;
+  skips_ = nextSkips_ = 0;
   eager_ = !PyFunction_Check(function_.get());
 }
 

@@ -81,6 +81,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames);
   capture::RecorderOptions recorderOptions() const;
   PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
+  void backOff(bool wasted);
   runtime::Recording takeRecording(capture::CaptureResult& capture);
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   bool install(capture::CaptureResult& capture, PyObject* const* args);
@@ -106,7 +107,9 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
-  bool eager_ = false;  // can't be recorded at all
+  size_t skips_ = 0;      // calls without a trace that are not to be recorded
+  size_t nextSkips_ = 0;  // after the next recording, if it is wasted, too
+  bool eager_ = false;    // can't be recorded at all
 };
 
 }  // namespace kintsugi::driver
