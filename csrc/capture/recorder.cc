@@ -64,6 +64,8 @@ bool endsWith(PyObject* text, const char* suffix) {
 // Finalizers and weak-reference callbacks may run inside any instruction; they are nobody's callee.
 bool isFinalizer(PyCodeObject* code) {
   return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ||
+         (PyUnicode_CompareWithASCIIString(code->co_name, "on_remove") == 0 &&
+          endsWith(code->co_filename, "/torch/_dynamo/utils.py")) ||
          endsWith(code->co_filename, "/weakref.py") || endsWith(code->co_filename, "/_weakrefset.py");
 }
 
