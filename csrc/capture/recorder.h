@@ -160,7 +160,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
   // Snapshots and operands (snapshot.cc)
   ir::StateId stateBefore();  // of the instruction that is being recorded
-  // The state of the caller while a call that pops `popped` slots is under way.
   CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
                     ir::ReturnAction action = ir::ReturnAction::kPush);
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out);
@@ -211,6 +210,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool acceptFrame(Activation& act);
   bool throwsInto(Activation& act) const;
   void pinNumber(ir::ValueId value) override;
+  void checkHandlers(ir::StateId snap);
   bool pinForTorch(Shadow& shadow, PyObject* object);
   pyapi::Ref<> symbolic(Shadow shadow, PyObject* object);
   Flow executeSymbolic(CallContext& ctx);

@@ -4,6 +4,7 @@
 #include "capture/breaks.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
+#include "opcode.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
 
@@ -16,7 +17,22 @@ using ir::TypeKind;
 
 size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results,
                       ir::StateId snap) {
+  if ((ir::opInfo(op).flags & ir::kRaise) != 0 && snap != ir::kNone) checkHandlers(snap);
   return document_.trace.append(op, operands, results, snap);
+}
+
+// What raises in a frame that can't be made again is raised in the first one outside that can
+// (runtime/replay.cc): handlers in between would be passed over.
+void Recorder::checkHandlers(ir::StateId snap) {
+  if (document_.trace.states[snap].rebuildable) return;
+  for (ShadowFrame* frame = current_; frame != nullptr && frame->act != nullptr; frame = frame->caller) {
+    if (frame->rebuildable && frame->handling == 0) return;
+    const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
+    // A clean-up that the compiler made begins with something else.
+    if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != PUSH_EXC_INFO) continue;
+    abort(diag::Code::KTG0103, {"an operation that may raise, under a handler"});
+    return;
+  }
 }
 
 bool Recorder::guardTruth(ir::ValueId value, bool truth) {

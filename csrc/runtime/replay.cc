@@ -620,12 +620,22 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
         describeExit(run.view(), trace.code[run.exitGuard], *context);
       }
     }
-    if (raising && (run.exitState == ir::kNone || !trace.states[run.exitState].rebuildable)) {
+    ir::StateId state = run.exitState;
+    // Frames that can't be made again have no handlers (the recorder sees to that): the exception goes to the
+    // first one outside them that can.
+    while (raising && state != ir::kNone && !trace.states[state].rebuildable) {
+      state = trace.states[state].parent;
+    }
+    if (raising && state == ir::kNone) {
       return nullptr;
     }
+    const bool inCaller = state != run.exitState;
     KINTSUGI_CHECK(run.exitState != ir::kNone, "a guard without a snapshot failed");
-    if (!captureFrames(run.view(), run.exitState, images, context ? &*context : nullptr)) {
+    if (!captureFrames(run.view(), state, images, context ? &*context : nullptr)) {
       return nullptr;
+    }
+    if (inCaller) {
+      --images.front().pc;  // inside the call, whose handlers may be others than those of what follows
     }
   }
   return context ? handler->run(std::move(*context), std::move(images))

@@ -109,3 +109,31 @@ def test_every_number_of_rows(name: str) -> None:
             x[rows:, 0] *= -1
             assert text(compiled(x)) == text(select(x)), f"{rows} rows"
     assert compiled.stats().trace_count == 1
+
+
+def test_an_operation_raises_where_frames_cannot_be_rebuilt() -> None:
+    """In a generator expression that runs: the exception reaches the handlers of the frames outside."""
+    log: list[str] = []
+
+    def repeated(v: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return v.repeat_interleave(n)
+
+    def f(x: torch.Tensor, n: torch.Tensor) -> Any:
+        try:
+            return list(repeated(v, n) for v in [x, x + 1])
+        except RuntimeError:
+            log.append("caught")
+            return x
+        finally:
+            log.append("left")
+
+    compiled = kintsugi.compile(f)
+    x = torch.ones(3)
+    for repeats in ([1, 2, 3], [1, 2, 3], [1, -2, 3], [1, 2, 3]):
+        n = torch.tensor(repeats)
+        expected = text(f(x, n))
+        seen = list(log)
+        log.clear()
+        assert text(compiled(x, n)) == expected
+        assert log == seen
+        log.clear()
