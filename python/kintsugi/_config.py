@@ -33,6 +33,14 @@ def _positive(value: object) -> int:
     return value
 
 
+def _natural(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("expected an int")
+    if value < 0:
+        raise ValueError("expected a number of at least 0")
+    return value
+
+
 def _path(value: object) -> Path:
     if isinstance(value, (str, Path)):
         return Path(value).expanduser()
@@ -65,6 +73,7 @@ class _Kind(Generic[T]):
 
 _BOOL = _Kind(_boolean, _boolean_text)
 _COUNT = _Kind(_positive, lambda text: _positive(int(text)))
+_NATURAL = _Kind(_natural, lambda text: _natural(int(text)))
 _PATH = _Kind(_path, _path)
 
 
@@ -118,6 +127,13 @@ class Config:
         _COUNT,
         200_000,
         "A recording that grows past this number of instructions is given up, and the call goes on in eager mode.",
+        core=True,
+    )
+    side_trace_limit = Option(
+        _NATURAL,
+        64,
+        "How many side traces (other paths through the same call) a compiled callable keeps; the least recently used "
+        "one is dropped. With 0, calls that leave a trace run on in CPython and are not recorded.",
         core=True,
     )
     report_compiling = Option(

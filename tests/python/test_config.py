@@ -22,6 +22,7 @@ def test_defaults() -> None:
         "recompile_limit": 8,
         "cache_size_limit": 8,
         "trace_length_limit": 200_000,
+        "side_trace_limit": 64,
         "report_compiling": True,
         "suppress_errors": True,
         "verbose": False,
@@ -128,6 +129,22 @@ def test_trace_length_limit() -> None:
         for _ in range(2):
             assert torch.equal(compiled(torch.zeros(2)), torch.full((2,), 200.0))
         assert any(b["code"] == "KTG0104" for b in compiled.breaks())
+
+
+def test_side_trace_limit() -> None:
+    def branches(x):
+        for i in range(3):
+            x = x + 1 if x[i] > 0 else x - 2
+        return x
+
+    inputs = [torch.tensor([a, b, c]) for a in (-9.0, 9.0) for b in (-9.0, 9.0) for c in (-9.0, 9.0)]
+    for limit in (0, 2, 64):
+        with config.patch(side_trace_limit=limit):
+            compiled = kintsugi.compile(branches, backend="eager")
+            for x in inputs * 3:
+                assert torch.equal(compiled(x), branches(x))
+            assert compiled.stats().side_traces <= limit
+            assert (compiled.stats().side_traces > 0) == (limit > 0)
 
 
 def test_settings_are_process_wide() -> None:
