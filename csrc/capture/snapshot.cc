@@ -3,6 +3,8 @@
 // A state names, for each live slot, how to get its object again: a constant, a source, a value, or the
 // recipe of a virtual object as it is at that moment. Outer frames do not change while inner ones run: an
 // inner frame's states share one parent state, made when the call was entered.
+#include <algorithm>
+
 #include "capture/attributes.h"
 #include "support/check.h"
 
@@ -429,8 +431,15 @@ ir::StateId Recorder::callerState(ShadowFrame& frame) {
       !operandOf(site.replacement, site.replacementObject.get(), replacement)) {
     frame.rebuildable = false;
   }
-  int32_t pc = site.instr != nullptr ? site.instr->next : 0;
-  site.state = makeState(*frame.caller, pc, site.popped, site.extra, site.action, replacement);
+  int32_t pc = site.instr != nullptr ? site.instr->next : frame.caller->act->pc;
+  size_t popped = site.popped;
+  if (site.instr == nullptr) {
+    // C code runs the frame (a generator, say): only an exception goes on here, with what its handler finds.
+    const pyapi::Handler handler = pyapi::findHandler(frame.caller->code, pc - 1);
+    const size_t kept = handler.target < 0 ? 0 : static_cast<size_t>(handler.depth);
+    popped = frame.caller->stack.size() - std::min(kept, frame.caller->stack.size());
+  }
+  site.state = makeState(*frame.caller, pc, popped, site.extra, site.action, replacement);
   site.epoch = epoch_;
   return site.state;
 }

@@ -24,9 +24,9 @@ size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::ve
 // What raises in a frame that can't be made again is raised in the first one outside that can
 // (runtime/replay.cc): handlers in between would be passed over.
 void Recorder::checkHandlers(ir::StateId snap) {
-  if (document_.trace.states[snap].rebuildable) return;
-  for (ShadowFrame* frame = current_; frame != nullptr && frame->act != nullptr; frame = frame->caller) {
-    if (frame->rebuildable && frame->handling == 0) return;
+  for (ShadowFrame* frame = current_; frame != nullptr; frame = frame->caller) {
+    if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
+    snap = document_.trace.states[snap].parent;
     const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
     // A clean-up that the compiler made begins with something else.
     if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != PUSH_EXC_INFO) continue;
