@@ -277,13 +277,22 @@ void writeWords(Block& block, NodeId id) {
   add(kClosureWord, [&] { return seen(wordAt(&reinterpret_cast<PyFunctionObject*>(parent)->func_closure)); });
   add(kLinkWord, [&] { return seen(wordAt(linkAddress(node, parent))); });
   add(kTypeWord, [&] { return seen(pyapi::typeWord(object)); });
-  add(kVersionWord, [&] { return seen(pyapi::dictVersionWord(object)); });
+  // Without a guard on its type the object may be anything; what is read below it will not resolve then.
+  const bool dict = PyDict_Check(object) != 0, list = PyList_Check(object) != 0;
+  add(kVersionWord, [&] { return dict ? seen(pyapi::dictVersionWord(object)) : kPoison; });
   add(kOrderWord, [&] {
+    if (!dict) {
+      return kPoison;
+    }
     const Word* order = pyapi::dictOrderWord(object);
     return order == nullptr ? kPasses : seen(order);
   });
-  add(kBoundsWord, [&] { return seen(wordAt(&reinterpret_cast<PyVarObject*>(object)->ob_size)); });
-  add(kItemsWord, [&] { return seen(wordAt(&reinterpret_cast<PyListObject*>(object)->ob_item)); });
+  add(kBoundsWord, [&] {
+    return list || PyTuple_Check(object) ? seen(wordAt(&reinterpret_cast<PyVarObject*>(object)->ob_size))
+                                         : kPoison;
+  });
+  add(kItemsWord,
+      [&] { return list ? seen(wordAt(&reinterpret_cast<PyListObject*>(object)->ob_item)) : kPoison; });
   add(kLengthWord, [&] { return seen(pyapi::lengthWord(object)); });
   add(kCodeWord, [&] { return seen(wordAt(&reinterpret_cast<PyFunctionObject*>(object)->func_code)); });
   add(kNoDictWord, [&] {
