@@ -73,6 +73,9 @@ def summary(result: Result) -> Result:
         if "guards" in result:
             value = _rows(result["guards"][name]).get("kintsugi", {}).get("us", math.nan)
             add(f"guards and dispatch of {name}, us", value, goal, True)
+    for name, part in result.get("shapes", {}).items():
+        traces = _rows(part).get("kintsugi", {}).get("counts", {}).get("trace_count", math.nan)
+        add(f"{name}, traces", traces, 2, True)
     if result.get("models"):
         _summarize_models(result, add)
     return figures
@@ -177,6 +180,21 @@ def overhead_table(result: Result) -> Table:
     return table
 
 
+def shapes_table(result: Result) -> Table:
+    table = Table(title="Sizes that vary: a pass over 20 of them")
+    for column in ("what", "system", "first pass s", "later pass s", "lost s", "traces", "diff"):
+        table.add_column(column, justify="left" if column in ("what", "system") else "right")
+    for name, part in result["shapes"].items():
+        for system, row in _rows(part).items():
+            counts = row["counts"]
+            traces = counts.get("trace_count", counts.get("graph_count", ""))
+            figures = [f"{row[key]:.3f}" for key in ("first_s", "steady_s", "lost_s")]
+            table.add_row(name, system, *figures, str(traces), f"{row['difference']:.1g}")
+        if _why(part):
+            table.add_row(name, "", _why(part))
+    return table
+
+
 def summary_table(result: Result) -> Table:
     table = Table(title="Against the figures to reach")
     for column in ("figure", "measured", "to reach", "reached", "falls short"):
@@ -194,6 +212,8 @@ def show(result: Result) -> None:
     console = Console(width=None if Console().is_terminal else 170)
     if "tiny" in result or "guards" in result:
         console.print(overhead_table(result))
+    if result.get("shapes"):
+        console.print(shapes_table(result))
     if result.get("models"):
         console.print(models_table(result))
     console.print(summary_table(result))

@@ -56,6 +56,8 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   driver::FunctionOptions parsed;
   PyObject* value = PyDict_GetItemString(options, "fullgraph");
   parsed.fullgraph = value != nullptr && PyObject_IsTrue(value) == 1;
+  value = PyDict_GetItemString(options, "dynamic");
+  if (value != nullptr && value != Py_None) parsed.dynamic = PyObject_IsTrue(value) == 1 ? 1 : 0;
   value = PyDict_GetItemString(options, "backend");
   if (value != nullptr && value != Py_None) parsed.backend = pyapi::newRef(value);
   value = PyDict_GetItemString(options, "recompile_limit");

@@ -121,7 +121,7 @@ std::unique_ptr<TestTrace> recordOps(nb::callable function, nb::tuple args, size
     const ir::Operand source = ir::Operand::source(static_cast<ir::SourceId>(k));
     const ir::Type type{ir::TypeKind::kTensor, meta};
     const size_t at = trace.append(ir::Op::kInput, {&source, 1}, {&type, 1});
-    recorder.bind(tensor, trace.code[at].firstResult, true);
+    recorder.bind(tensor, trace.code[at].firstResult, torchapi::MetaLevel::kFull);
   }
   nb::list positional;
   for (size_t k = 0; k < callArgs; ++k) {

@@ -28,6 +28,7 @@ struct CallContext {
   bool pushes = true;  // the instruction leaves one result on the stack
   bool metaPure =
       false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
+  bool veilSlices = false;  // see sizes.h
   size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
 };
 

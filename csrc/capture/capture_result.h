@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -20,10 +21,14 @@ namespace kintsugi::capture {
 struct RecorderOptions {
   size_t maxInstructions = 200000;
   bool reportCompiling = true;
+  int dynamic = -1;  // kintsugi.compile(dynamic=...): -1 what varies, 0 nothing, 1 all sizes and arguments
+  bool assumeStatic = true;                                      // config.assume_static_by_default
   const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers that vary
-  bool fullgraph = false;                                        // a break is an error
-  bool (*errorOnBreak)() = nullptr;                              // asked at a break: is it one now?
-  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;    // code objects to be called, not looked into
+  // Path hashes of tensors whose sizes vary, with the dimensions as bits.
+  const std::unordered_map<uint64_t, uint64_t>* dynamicSizes = nullptr;
+  bool fullgraph = false;                                      // a break is an error
+  bool (*errorOnBreak)() = nullptr;                            // asked at a break: is it one now?
+  const std::unordered_set<PyObject*>* opaqueCodes = nullptr;  // code objects to be called, not looked into
 };
 
 // What a recording came to.
@@ -38,7 +43,8 @@ struct CaptureResult {
   std::vector<torchapi::GlobalState> globalStates;
   std::vector<diag::Diagnostic> breaks;
   std::vector<uint64_t> sourceHashes;
-  guard::BlockId firstBlock = 0;  // of a side trace: the first guard block of its own
+  std::vector<torchapi::MetaLevel> metaLevels;  // by ValueId, from the value's definition on
+  guard::BlockId firstBlock = 0;                // of a side trace: the first guard block of its own
   size_t argCount = 0;
   pyapi::Ref<> kwNames;
 };

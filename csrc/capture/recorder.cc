@@ -470,6 +470,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->tensorInfos = ops_.takeInfos();
   result->breaks = std::move(breaks_);
   result->sourceHashes = std::move(sourceHashes_);
+  result->metaLevels = ops_.takeLevels();
   result->firstBlock = rootBlock_;
   result->argCount = argCount_;
   result->kwNames = std::move(kwNames_);

@@ -171,7 +171,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
               ir::StateId snap);
   bool guardTruth(ir::ValueId value, bool truth);
   bool guardScalar(ir::ValueId value, PyObject* number);
-  bool pinMeta(Shadow tensor, PyObject* object);  // the metadata of a tensor becomes static
   // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
@@ -196,9 +195,10 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void noteBreak(diag::Code code, std::vector<std::string> args);  // before the step runs
   bool isStrict() const;                                           // a break is an error here
   void stale();                                                    // after an opaque step
-
   ir::Trace& trace() { return document_.trace; }
   torchapi::OpRecorder& ops() { return ops_; }
+  RecorderState& known() { return *this; }
+  torchapi::NumberSink& numberSink() { return *this; }
   friend struct Paused;
 
  private:

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -48,6 +50,9 @@ struct RestoredFrame {
   Activation waitingAct{};
 };
 
+// (tensor value, operation, dimension) -> the value that a read of a size has given, plus 1; 0: not read yet.
+using SizeValues = std::map<std::tuple<ir::ValueId, int32_t, int32_t>, ir::ValueId>;
+
 struct RecorderState {
   RecorderOptions options_;
   guard::Document document_;
@@ -66,6 +71,7 @@ struct RecorderState {
   std::unordered_set<uint64_t> guardKeys_;
   std::unordered_map<PyObject*, Overlay> overlays_;
   std::unordered_set<ir::ValueId> pinnedScalars_;
+  SizeValues sizeValues_;  // of tensors that nothing has resized since
   std::unordered_map<ir::ValueId, pyapi::Ref<>> symbolicNumbers_;  // in the torch call under way
   std::vector<diag::Diagnostic> breaks_;
   std::optional<diag::Diagnostic> aborted_;

@@ -60,7 +60,7 @@ Shadow Restorer::source(const Operand& operand) {
 Shadow Restorer::value(const Operand& operand) {
   PyObject* real = object(operand);
   if (start_.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
-    if (torchapi::isTensor(real)) rec_.ops().bind(real, operand.id, false);
+    if (torchapi::isTensor(real)) rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
     return Shadow::value(operand.id);
   }
   return rec_.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, operand.id, real);
@@ -293,7 +293,7 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) {
   sourceHashes_ = start.sourceHashes;
   sourceObjects_.resize(sourceHashes_.size(), nullptr);
   sourceShadows_.resize(sourceHashes_.size(), Shadow::null());
-  ops_.adoptInfos(start.tensorInfos);
+  ops_.adopt(start.tensorInfos, start.metaLevels);
   rootBlock_ = block_ = firstBlock;
   stale();
   blockPending_ = true;
@@ -318,7 +318,12 @@ void Recorder::beginWithGuard(const SideStart& start) {
       break;
     case Op::kGuardMeta: {
       KINTSUGI_CHECK(start.seenMeta != nullptr, "an exit without metadata");
-      ir::MetaId meta = ops_.internMeta(document_.trace, *start.seenMeta);
+      // As open as the guard that failed.
+      const torchapi::TensorInfo seen = torchapi::likened(
+          *start.seenMeta,
+          start.tensorInfos.at(static_cast<size_t>(start.document.trace.operandsOf(failed)[1].i)));
+      ir::MetaId meta = ops_.internMeta(document_.trace, seen);
+      ops_.setLevel(value.id, seen.isOpen() ? torchapi::MetaLevel::kRank : torchapi::MetaLevel::kFull);
       emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);
       break;
     }

@@ -26,6 +26,7 @@ struct SideStart {
   const std::vector<torchapi::TensorInfo>& tensorInfos;
   const std::vector<torchapi::GlobalState>& globalStates;
   const std::vector<uint64_t>& sourceHashes;
+  const std::vector<torchapi::MetaLevel>& metaLevels;
   uint32_t guard;                        // the instruction that failed
   ir::StateId state;                     // its snapshot
   ir::Operand seen;                      // guard.value: what was there instead

@@ -2,6 +2,8 @@
 #include "capture/recorder.h"
 
 #include <string_view>
+
+#include "capture/sizes.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -113,7 +115,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
 Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* object) {
   if (isPlain(object)) {
     bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object);
-    if (number && options_.dynamicSources && options_.dynamicSources->contains(sourceHashes_[id])) {
+    if (number && opensNumbers(*this, id)) {
       int overflow = 0;
       if (PyLong_CheckExact(object)) PyLong_AsLongLongAndOverflow(object, &overflow);
       if (overflow == 0) return numberInput(id, object);
@@ -165,11 +167,10 @@ Shadow Recorder::numberInput(ir::SourceId id, PyObject* object) {
 Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
   if (shadow.isValue()) return shadow;
   auto known = ops_.valueOf(tensor);
-  torchapi::TensorInfo info;
   if (shadow.isSource() || shadow.isConst()) {
     ir::SourceId source = sourceOf(shadow, tensor);
     bool fromStep = document_.sources.nodes[source].kind == SourceKind::kValue;
-    info = torchapi::tensorInfoOf(tensor);
+    torchapi::TensorInfo info = torchapi::tensorInfoOf(tensor);
     guardType(Shadow::source(source), tensor);
     if (!info.plain || !torchapi::isExactTensorType(Py_TYPE(tensor))) {
       abort(diag::Code::KTG0301, {Py_TYPE(tensor)->tp_name});
@@ -177,13 +178,19 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
     }
     ir::Type type{ir::TypeKind::kTensor, ir::kNone};
     if (!fromStep) {
+      info = torchapi::opened(std::move(info),
+                              known ? openSizesOf(*this, *known) : openSizes(*this, source, tensor));
       type.meta = ops_.internMeta(document_.trace, info);
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
     }
     if (known) return Shadow::value(*known);
     size_t at = emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
     ir::ValueId value = document_.trace.code[at].firstResult;
-    ops_.bind(tensor, value, !fromStep);
+    using torchapi::MetaLevel;
+    ops_.bind(tensor, value,
+              fromStep        ? MetaLevel::kUnknown
+              : info.isOpen() ? MetaLevel::kRank
+                              : MetaLevel::kFull);
     return Shadow::value(value);
   }
   KINTSUGI_CHECK(known.has_value(), "a tensor without a value");
@@ -372,19 +379,6 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
       abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
       return false;
   }
-}
-
-bool Recorder::pinMeta(Shadow tensor, PyObject* object) {
-  if (ops_.metaIsStatic(tensor.id)) return true;
-  ir::StateId snap = stateBefore();
-  if (!document_.trace.states[snap].rebuildable) {
-    abort(diag::Code::KTG0103, {"metadata of a tensor that is known only at run time"});
-    return false;
-  }
-  ir::MetaId meta = ops_.internMeta(document_.trace, torchapi::tensorInfoOf(object));
-  emit(ir::Op::kGuardMeta, {ir::Operand::value(tensor.id), ir::Operand::integer(meta)}, {}, snap);
-  ops_.bind(object, tensor.id, true);
-  return true;
 }
 
 }  // namespace kintsugi::capture

@@ -4,6 +4,7 @@
 #include "capture/breaks.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
+#include "capture/sizes.h"
 #include "opcode.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
@@ -78,6 +79,7 @@ void Recorder::flushBlock() {
 
 void Recorder::stale() {
   staleBlock_ = block_;
+  sizeValues_.clear();
   guard::Guard state{guard::GuardKind::kGlobalState, block_, ir::kNone, ir::kNone, ir::kNone, 0};
   globalStates_.push_back(torchapi::GlobalState::current());
   state.number = static_cast<int64_t>(globalStates_.size());
@@ -235,7 +237,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
 void Recorder::forgetEscaped(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (torchapi::isTensor(ctx.args[i])) {
-      if (auto value = ops_.valueOf(ctx.args[i])) ops_.forgetStaticMeta(*value);
+      if (auto value = ops_.valueOf(ctx.args[i])) ops_.setLevel(*value, torchapi::MetaLevel::kUnknown);
     }
   }
   for (auto& v : virtuals_) {
@@ -250,33 +252,6 @@ void Recorder::forgetEscaped(CallContext& ctx) {
   }
   overlays_.clear();
 }
-
-namespace {
-
-bool isFullSlice(PyObject* object) {
-  auto* slice = reinterpret_cast<PySliceObject*>(object);
-  return slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
-}
-
-// The bindings decide on sizes before the dispatcher is called: a slice in a tuple that takes all is left
-// out, an assigned tensor loses leading dimensions of size 1, contiguous() returns a tensor that is
-// contiguous.
-bool decidesOnSizes(const CallContext& ctx) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(ctx.callable, "__name__"));
-  PyErr_Clear();
-  if (!name || !PyUnicode_Check(name.get()) || ctx.positional == 0) return false;
-  std::string_view text = PyUnicode_AsUTF8(name.get());
-  if (text == "contiguous" || text == "setitem" || text == "__setitem__") return true;
-  if ((text != "getitem" && text != "__getitem__") || ctx.positional < 2) return false;
-  PyObject* key = ctx.args[1];
-  for (Py_ssize_t i = 0; PyTuple_Check(key) && i < PyTuple_GET_SIZE(key); ++i) {
-    PyObject* part = PyTuple_GET_ITEM(key, i);
-    if (PySlice_Check(part) && !isFullSlice(part)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
@@ -293,13 +268,17 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   constNumbers_ = ctx.metaPure;
   bool dynamic = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
-    dynamic = dynamic || (torchapi::isTensor(ctx.args[i]) && !ops_.metaIsStatic(pinned[i].id));
+    dynamic = dynamic || (torchapi::isTensor(ctx.args[i]) && pinned[i].isValue() &&
+                          ops_.level(pinned[i].id) != torchapi::MetaLevel::kFull);
   }
-  const bool pinSizes = dynamic && (ctx.metaPure || decidesOnSizes(ctx));
-  for (size_t i = 0; pinSizes && i < ctx.total(); ++i) {
-    if (torchapi::isTensor(ctx.args[i]) && !pinMeta(pinned[i], ctx.args[i]))
+  if (dynamic && ctx.metaPure) {
+    if (auto flow = readSizes(ctx, result)) return *flow;
+  }
+  for (size_t i = 0; dynamic && i < ctx.total(); ++i) {
+    if (torchapi::isTensor(ctx.args[i]) && !pinForBinding(ctx, pinned[i], ctx.args[i]))
       return execute(ctx.act, ctx.instr);
   }
+  ctx.veilSlices = dynamic && decidesOnSlices(ctx);
   ir::StateId snap = stateBefore();
   // The operands of the fallback must be taken before the call: it may consume the arguments.
   CallContext fallback = ctx;
@@ -382,7 +361,7 @@ Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed, in
   ShadowFrame& frame = *current_;
   PyObject* object = act.peek(1);
   frame.top() = tensorShadow(object, frame.top());
-  if (!live_ || !pinMeta(frame.top(), object)) return execute(act, instr);
+  if (!live_ || !pinMeta(*this, frame.top(), object)) return execute(act, instr);
   ir::StateId snap = stateBefore();
   ++torchDepth_;
   ops_.resume();

@@ -4,6 +4,7 @@
 // that the dispatcher's log says which argument it became. Bindings that can't take one get the real number
 // and the trace is pinned to it. Neither the arguments nor the symbolic objects are seen by anybody else.
 #include "capture/recorder.h"
+#include "capture/sizes.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -21,7 +22,7 @@ PyObject* partOf(PyObject* object, size_t i) {
 }
 
 bool hasParts(PyObject* object) {
-  return PyTuple_CheckExact(object) || PyList_CheckExact(object) || PySlice_Check(object);
+  return PyTuple_Check(object) || PyList_CheckExact(object) || PySlice_Check(object);
 }
 
 }  // namespace
@@ -93,6 +94,10 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     originals.push_back(pyapi::newRef(slot));
     if (slot == nullptr) continue;
     pyapi::Ref<> replaced = symbolic(ctx.frame.top(static_cast<int>(n)), slot);
+    if (ctx.veilSlices) {
+      pyapi::Ref<> veiled = veilSlices(*this, replaced ? replaced.get() : slot);
+      if (veiled) replaced = std::move(veiled);
+    }
     if (PyErr_Occurred()) PyErr_Clear();
     if (!replaced) continue;
     any = true;

@@ -180,7 +180,10 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   options.reportCompiling = settings().reportCompiling;
   options.fullgraph = options_.fullgraph;
   options.errorOnBreak = errorOnGraphBreak;
+  options.dynamic = options_.dynamic;
+  options.assumeStatic = settings().assumeStatic;
   options.dynamicSources = &dynamicSources_;
+  options.dynamicSizes = &dynamicSizes_;
   options.opaqueCodes = &opaqueCodes_;
   return options;
 }
@@ -222,13 +225,8 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
       report.guard = g.source == ir::kNone
                          ? "global state"
                          : recording.document.sources.path(g.source, recording.document.trace.constTexts);
-      if (g.kind == guard::GuardKind::kEquals) {
-        PyObject* expected = recording.consts[g.key].get();
-        if (PyLong_CheckExact(expected) || PyFloat_CheckExact(expected)) {
-          dynamicSources_.insert(recording.sourceHashes[g.source]);
-        }
-      }
     }
+    noteVariations(recording, failure);
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
       log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.format());
@@ -236,6 +234,30 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
     if (recompiles_.size() < kMostRecompiles) recompiles_.push_back(std::move(report));
   }
   (void)kwnames;
+}
+
+// The next recording takes for values what differs only in a size or a number.
+void CompiledFunction::noteVariations(const runtime::Recording& recording,
+                                      const runtime::GuardFailure& failure) {
+  for (const runtime::Variation& variation : failure.variations) {
+    const guard::Guard& g = recording.document.guards.guards[variation.guard];
+    const uint64_t hash = recording.sourceHashes[g.source];
+    const bool fresh = variation.dims == 0
+                           ? dynamicSources_.insert(hash).second
+                           : (variation.dims &
+                              ~std::exchange(dynamicSizes_[hash], dynamicSizes_[hash] | variation.dims)) != 0;
+    if (!fresh || !log::enabled(log::Channel::kDynamic)) continue;
+    std::string text = recording.document.sources.path(g.source, recording.document.trace.constTexts);
+    if (variation.dims != 0) {
+      std::string dims;
+      for (int d = 0; d < 64; ++d) {
+        if ((variation.dims >> d & 1) != 0) dims += (dims.empty() ? "" : ", ") + std::to_string(d);
+      }
+      text = "size " + dims + " of " + text;
+    }
+    log::emit(log::Channel::kDynamic, "[DYNAMIC " + describeTrace(recording.document.trace) + "] " + text +
+                                          " varies: a value of the next trace");
+  }
 }
 
 void CompiledFunction::noteEviction(const runtime::CompiledTrace& old) {
@@ -268,6 +290,7 @@ void CompiledFunction::noteFailure(const diag::Diagnostic& diagnostic, PyObject*
 runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& capture) {
   runtime::Recording recording;
   recording.sourceHashes = std::move(capture.sourceHashes);
+  recording.metaLevels = std::move(capture.metaLevels);
   recording.document = std::move(capture.document);
   recording.consts = std::move(capture.consts);
   recording.tensorInfos = std::move(capture.tensorInfos);
@@ -322,6 +345,7 @@ void CompiledFunction::reset() {
   breaks_.clear();
   recompiles_.clear();
   dynamicSources_.clear();
+  dynamicSizes_.clear();
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
   failures_ = 0;

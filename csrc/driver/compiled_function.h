@@ -26,6 +26,7 @@ struct Settings {
   bool reportCompiling = true;
   bool suppressErrors = true;
   bool errorOnGraphBreak = false;
+  bool assumeStatic = true;
   size_t sideTraceLimit = 64;  // of one callable; 0: exits are never recorded
   size_t failureLimit = 16;    // recordings of one callable that may fail before it is left to eager
 };
@@ -46,6 +47,7 @@ class DisabledScope {
 
 struct FunctionOptions {
   bool fullgraph = false;
+  int dynamic = -1;  // -1: what varies; 0: nothing; 1: all sizes and numbers that are given
   bool hasRecompileLimit = false;
   size_t recompileLimit = 0;
   pyapi::Ref<> backend;  // null: replay
@@ -92,6 +94,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
   void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  void noteVariations(const runtime::Recording& recording, const runtime::GuardFailure& failure);
   void noteTracing();
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(const diag::Diagnostic& diagnostic);
@@ -103,7 +106,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   runtime::TraceCache cache_;
   std::vector<diag::Diagnostic> breaks_;
   std::vector<Recompile> recompiles_;
-  std::unordered_set<uint64_t> dynamicSources_;
+  std::unordered_set<uint64_t> dynamicSources_;          // path hashes of numbers that vary
+  std::unordered_map<uint64_t, uint64_t> dynamicSizes_;  // of tensors: dimensions as bits
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;

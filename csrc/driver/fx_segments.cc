@@ -121,7 +121,7 @@ class Describer {
     Ref<> list = pyapi::steal(PyList_New(0));
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const ir::Type& type = trace_.values[inputs_[i]];
-      const bool fixed = type.kind == TypeKind::kTensor && type.meta != ir::kNone;
+      const bool fixed = type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type);
       if (!list || (!fixed && !append(list.get(), pyapi::steal(PyLong_FromSize_t(i))))) {
         return {};
       }

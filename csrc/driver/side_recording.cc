@@ -54,6 +54,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
                            .tensorInfos = parent.tensorInfos,
                            .globalStates = parent.globalStates,
                            .sourceHashes = parent.sourceHashes,
+                           .metaLevels = parent.metaLevels,
                            .guard = context.guard,
                            .state = context.state,
                            .seen = context.seen,

@@ -34,7 +34,7 @@ namespace kintsugi::guard {
   X(Function, "function", "sk")    /* source is a function with code k */                      \
   X(Same, "same", "st")            /* source is the same object as t */                       \
   X(NotSame, "notsame", "st")      /* source is another object than t */                      \
-  X(Tensor, "tensor", "sm")        /* type, dispatch keys, dtype, device, sizes, strides, requires_grad ... */ \
+  X(Tensor, "tensor", "sm")        /* type, dispatch keys, dtype, device, requires_grad, fixed sizes and strides */ \
   X(TensorRank, "tensorrank", "sm") /* the same without the sizes and strides */              \
   X(GlobalState, "globalstate", "n") /* grad mode, autocast, default dtype, modes: the n-th packed state */
 // clang-format on

@@ -91,7 +91,7 @@ class Reader {
     cursor_.expect('<');
     meta.dtype = cursor_.nameOrString(isWordChar);
     cursor_.expect(',');
-    meta.sizes = ints();
+    meta.sizes = ints(true);
     cursor_.expect(',');
     meta.device = cursor_.nameOrString(isDeviceChar);
     if (cursor_.eat(',')) {
@@ -110,20 +110,24 @@ class Reader {
         meta.requiresGrad = true;
       } else if (cursor_.eatWord("param")) {
         meta.isParam = true;
+      } else if (cursor_.eatWord("contiguous")) {
+        meta.contiguous = 1;
+      } else if (cursor_.eatWord("strided")) {
+        meta.contiguous = 0;
       } else {
-        cursor_.fail("expected 'strides', 'grad' or 'param'");
+        cursor_.fail("expected 'strides', 'grad', 'param', 'contiguous' or 'strided'");
       }
     } while (cursor_.eat(','));
   }
 
-  std::vector<int64_t> ints() {
+  std::vector<int64_t> ints(bool sizes = false) {
     std::vector<int64_t> numbers;
     cursor_.expect('[');
     if (cursor_.eat(']')) {
       return numbers;
     }
     do {
-      numbers.push_back(cursor_.integer());
+      numbers.push_back(sizes && cursor_.eat('?') ? kAnySize : cursor_.integer());
     } while (cursor_.eat(','));
     cursor_.expect(']');
     return numbers;

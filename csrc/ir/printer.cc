@@ -55,7 +55,7 @@ class Printer {
     out_ += "tensor<";
     appendName(out_, meta.dtype, isWordChar);
     out_ += ',';
-    ints(meta.sizes);
+    sizes(meta.sizes);
     out_ += ',';
     appendName(out_, meta.device, isDeviceChar);
     if (!meta.strides.empty()) {
@@ -64,7 +64,17 @@ class Printer {
     }
     out_ += meta.requiresGrad ? ",grad" : "";
     out_ += meta.isParam ? ",param" : "";
+    out_ += meta.contiguous < 0 ? "" : meta.contiguous == 0 ? ",strided" : ",contiguous";
     out_ += '>';
+  }
+
+  void sizes(const std::vector<int64_t>& numbers) {
+    out_ += '[';
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      out_ += i == 0 ? "" : ",";
+      out_ += numbers[i] == kAnySize ? "?" : std::to_string(numbers[i]);
+    }
+    out_ += ']';
   }
 
   void instruction(const Instruction& ins) {

@@ -164,6 +164,8 @@ struct Trace {
                 StateId snap = kNone);
 
   size_t countOf(Op op) const;
+  // A tensor that has the same sizes in each run.
+  bool hasFixedSizes(const Type& type) const { return type.meta != kNone && metas[type.meta].isFixed(); }
 
  private:
   InternIndex metaIndex_;

@@ -142,7 +142,7 @@ class Cutter {
     }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ir::Type& type = trace_.values[ins.firstResult + r];
-      const bool sized = !traits.sizesFromMask || type.meta != ir::kNone;
+      const bool sized = !traits.sizesFromMask || trace_.hasFixedSizes(type);
       if ((type.kind != TypeKind::kTensor && type.kind != TypeKind::kNone) || !sized) {
         return false;  // a number read from data
       }

@@ -35,6 +35,8 @@ struct Recording {
   std::vector<torchapi::GlobalState> globalStates;  // by state number
   std::vector<BreakRecord> breaks;
   std::vector<uint64_t> sourceHashes;  // by SourceId: of the path
+  std::vector<torchapi::MetaLevel>
+      metaLevels;  // by ValueId: how much of its metadata is the same in each run
   // A side trace: the instructions before `start` are its parent's and are never run, nor are the guard
   // blocks before `firstBlock`.
   uint32_t start = 0;

@@ -16,6 +16,12 @@ namespace {
 using guard::GuardKind;
 using guard::SourceKind;
 
+torchapi::TensorCheck::Sizes sizesOf(const LocalGuard& guard) {
+  using Sizes = torchapi::TensorCheck::Sizes;
+  if (guard.kind != GuardKind::kTensor) return Sizes::kRank;
+  return guard.info->isOpen() ? Sizes::kOpen : Sizes::kExact;
+}
+
 constexpr const char* kGuardParts[] = {
 #define X(name, text, parts) parts,
     KINTSUGI_GUARDS(X)
@@ -428,7 +434,7 @@ class BlockCompiler {
       LocalGuard& local = block_.guards[g];
       if (local.info != nullptr && !leafRoot && !node.dynamic) {
         local.tensor = static_cast<uint32_t>(block_.tensors.size());
-        block_.tensors.push_back({.info = local.info, .sizes = local.kind == GuardKind::kTensor});
+        block_.tensors.push_back({.info = local.info, .sizes = sizesOf(local)});
       }
     }
     if (leafRoot || node.dynamic) {

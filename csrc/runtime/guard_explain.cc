@@ -59,7 +59,8 @@ std::string textOf(PyObject* object) {
 std::string listOf(const std::vector<int64_t>& numbers) {
   std::string out = "[";
   for (size_t i = 0; i < numbers.size(); ++i) {
-    out += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
+    out += i == 0 ? "" : ",";
+    out += numbers[i] == ir::kAnySize ? "?" : std::to_string(numbers[i]);
   }
   return out + "]";
 }
@@ -119,7 +120,9 @@ class Explainer {
              check.same ? "different objects" : "the same object");
       }
     }
-    return first_.value_or(GuardFailure{});
+    GuardFailure failure = std::move(first_).value_or(GuardFailure{});
+    failure.variations = std::move(variations_);
+    return failure;
   }
 
  private:
@@ -148,7 +151,20 @@ class Explainer {
     for (const LocalGuard& g : block_.guardsOf(node)) {
       if (!holds(g, object)) {
         note(g.index, path(n) + expectedOf(g), seenOf(g, object));
+        noteVariation(g, object);
       }
+    }
+  }
+
+  void noteVariation(const LocalGuard& g, PyObject* object) {
+    if (g.kind == GuardKind::kTensor && torchapi::isTensor(object)) {
+      const uint64_t dims = torchapi::changedSizes(object, *g.info);
+      if (dims != 0) {
+        variations_.push_back({g.index, dims});
+      }
+    } else if (g.kind == GuardKind::kEquals && Py_TYPE(object) == Py_TYPE(g.key) &&
+               (PyLong_CheckExact(object) || PyFloat_CheckExact(object))) {
+      variations_.push_back({g.index, 0});
     }
   }
 
@@ -233,6 +249,7 @@ class Explainer {
   std::vector<PyObject*> objects_;
   std::vector<pyapi::Ref<>> fresh_;
   std::optional<GuardFailure> first_;
+  std::vector<Variation> variations_;
 };
 
 }  // namespace

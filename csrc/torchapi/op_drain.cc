@@ -33,7 +33,9 @@ bool isMask(const at::Tensor& tensor) {
   return tensor.scalar_type() == c10::kBool || tensor.scalar_type() == c10::kByte;
 }
 
-bool isInt(const c10::IValue& value) { return value.isInt() || (value.isSymInt() && traceValueOf(value)); }
+bool isInt(const c10::IValue& value) {
+  return value.isInt() || (value.isSymInt() && (traceValueOf(value) || veiledOf(value)));
+}
 
 bool isFloat(const c10::IValue& value) {
   return value.isDouble() || (value.isSymFloat() && traceValueOf(value));
@@ -278,29 +280,61 @@ bool OpDrain::checkOutput(const c10::IValue& value, OpSchema::Arg result) {
   }
 }
 
-bool OpDrain::tensorIsStatic(const at::Tensor& tensor) const {
+MetaLevel OpDrain::levelOf(const at::Tensor& tensor) const {
   const TensorTable::Known* known = table_.find(tensor.unsafeGetTensorImpl());
-  return known == nullptr || table_.isStatic(known->value);
+  return known == nullptr ? MetaLevel::kFull : table_.level(known->value);
 }
 
-bool OpDrain::inputsAreStatic(const OpLog::Entry& entry, const OpSchema& schema) const {
-  bool isStatic = !schema.dynamicShape;
-  for (size_t k = entry.firstInput; k < entry.firstOutput && isStatic; ++k) {
-    isStatic = !hasTraceNumber(log_.values[k]);
-  }
-  for (size_t k = entry.firstInput; k < entry.firstOutput && isStatic; ++k) {
-    const bool first = k == entry.firstInput;
-    forEachTensor(log_.values[k], [&](const at::Tensor& t) {
-      isStatic = isStatic && (!t.defined() || tensorIsStatic(t)) &&
-                 !(schema.dynamicIfMask && !first && t.defined() && isMask(t));
+// What follows from guards of the results' metadata: the least of what does of the inputs', unless the
+// operator decides on data or on sizes.
+MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema) const {
+  MetaLevel level = schema.dynamicShape ? MetaLevel::kRank : MetaLevel::kFull;
+  bool number = false;  // a plain argument that varies
+  for (size_t k = 0; k < schema.args.size(); ++k) {
+    const c10::IValue& value = log_.values[entry.firstInput + k];
+    if (hasTraceNumber(value)) {
+      level = std::min(level, MetaLevel::kRank);
+      number = number || !value.isSymIntList();
+    }
+    forEachTensor(value, [&](const at::Tensor& t) {
+      if (t.defined()) {
+        level = std::min(level, levelOf(t));
+      }
+      if (schema.dynamicIfMask && k > 0 && t.defined() && isMask(t)) {
+        level = std::min(level, MetaLevel::kRank);
+      }
     });
   }
-  return isStatic;
+  if (level == MetaLevel::kRank &&
+      (schema.rankOfSizes || (number && schema.rankOfNumbers) || mixesRanks(entry))) {
+    return MetaLevel::kUnknown;
+  }
+  return level;
+}
+
+// A list of tensors of which some have other ranks: cat() leaves out those that are empty.
+bool OpDrain::mixesRanks(const OpLog::Entry& entry) const {
+  bool mixed = false;
+  for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
+    int64_t rank = -1;
+    if (!log_.values[k].isTensorList()) {
+      continue;
+    }
+    forEachTensor(log_.values[k], [&](const at::Tensor& t) {
+      const int64_t dim = t.defined() ? t.dim() : rank;
+      mixed = mixed || (rank >= 0 && dim != rank);
+      rank = dim;
+    });
+  }
+  return mixed;
 }
 
 ir::Operand OpDrain::scalarOperand(const c10::IValue& value) {
   if (const auto known = traceValueOf(value)) {
     return ir::Operand::value(*known);
+  }
+  if (const auto veiled = veiledOf(value)) {
+    return ir::Operand::integer(*veiled);
   }
   if (value.isInt()) {
     return ir::Operand::integer(value.toInt());
@@ -343,7 +377,7 @@ ir::ValueId OpDrain::appendNumberTensor(const at::Tensor& tensor) {
       ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(tensor.scalar_type())),
       ir::Operand::none(), ir::Operand::make(ir::OperandKind::kDevice, trace_.internString("cpu")),
       ir::Operand::none()};
-  const ir::Type type = tensorType(tensor, true);
+  const ir::Type type = tensorType(tensor, MetaLevel::kFull);
   const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
   trace_.code[index].opName = table_.opName(trace_, *schema);
   ++result_.count;
@@ -412,18 +446,20 @@ ir::Operand OpDrain::operandOf(const c10::IValue& value, OpSchema::Arg arg) {
   KINTSUGI_UNREACHABLE("argument class that the check refuses");
 }
 
-ir::Type OpDrain::tensorType(const at::Tensor& tensor, bool isStatic) {
+ir::Type OpDrain::tensorType(const at::Tensor& tensor, MetaLevel level) {
   if (!tensor.defined()) {
     return {ir::TypeKind::kNone, ir::kNone};
   }
-  return {ir::TypeKind::kTensor, isStatic ? table_.internMeta(trace_, infoOfResult(tensor)) : ir::kNone};
+  return {ir::TypeKind::kTensor, level == MetaLevel::kUnknown
+                                     ? ir::kNone
+                                     : table_.internMeta(trace_, atLevel(infoOfResult(tensor), level))};
 }
 
-void OpDrain::addResult(const c10::IValue& value, bool isStatic) {
+void OpDrain::addResult(const c10::IValue& value, MetaLevel level) {
   if (value.isTensor()) {
-    types_.push_back(tensorType(value.toTensor(), isStatic));
+    types_.push_back(tensorType(value.toTensor(), level));
   } else if (value.isTensorList()) {
-    forEachTensor(value, [&](const at::Tensor& t) { types_.push_back(tensorType(t, isStatic)); });
+    forEachTensor(value, [&](const at::Tensor& t) { types_.push_back(tensorType(t, level)); });
   } else if (value.isInt()) {
     types_.push_back({ir::TypeKind::kInt, ir::kNone});
   } else if (value.isDouble()) {
@@ -435,7 +471,7 @@ void OpDrain::addResult(const c10::IValue& value, bool isStatic) {
   }
 }
 
-void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, bool isStatic) {
+void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, MetaLevel level) {
   if (!tensor.defined()) {
     return;
   }
@@ -446,12 +482,13 @@ void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, bool isSta
   if (known != nullptr && known->metaHash == TensorTable::metaHash(info)) {
     return;
   }
-  table_.bind(impl, info, value, isStatic);
+  // Without sizes there is nothing that could vary.
+  table_.bind(impl, info, value, level == MetaLevel::kRank && impl->dim() == 0 ? MetaLevel::kFull : level);
 }
 
-void OpDrain::bindResult(const c10::IValue& value, ir::ValueId& next, bool isStatic) {
+void OpDrain::bindResult(const c10::IValue& value, ir::ValueId& next, MetaLevel level) {
   if (value.isTensor() || value.isTensorList()) {
-    forEachTensor(value, [&](const at::Tensor& t) { bindTensor(t, next++, isStatic); });
+    forEachTensor(value, [&](const at::Tensor& t) { bindTensor(t, next++, level); });
     return;
   }
   DrainResult::ScalarOut out{next++, ir::TypeKind::kNone, 0, 0};
@@ -476,19 +513,19 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
   for (size_t k = 0; k < schema.args.size(); ++k) {
     operands.push_back(operandOf(log_.values[entry.firstInput + k], schema.args[k]));
   }
-  const bool isStatic = inputsAreStatic(entry, schema);
+  const MetaLevel level = resultLevel(entry, schema);
   types_.clear();
   for (size_t k = entry.firstOutput; k < entry.end; ++k) {
-    addResult(log_.values[k], isStatic);
+    addResult(log_.values[k], level);
   }
   const size_t index = trace_.append(ir::Op::kAten, operands, types_, snap_);
   trace_.code[index].opName = table_.opName(trace_, schema);
   ir::ValueId next = trace_.code[index].firstResult;
   for (size_t k = entry.firstOutput; k < entry.end; ++k) {
-    bindResult(log_.values[k], next, isStatic);
+    bindResult(log_.values[k], next, level);
   }
   ++result_.count;
-  result_.dynamic = result_.dynamic || !isStatic;
+  result_.dynamic = result_.dynamic || level != MetaLevel::kFull;
   result_.mutated = result_.mutated || schema.mutates;
   if (entry.belowAutograd) {
     appendRequiresGrad(entry);
@@ -505,11 +542,11 @@ void OpDrain::appendRequiresGrad(const OpLog::Entry& entry) {
   static const OpSchema* schema = findOpSchema("aten.requires_grad_.default");
   const ir::ValueId made = table_.find(tensor.unsafeGetTensorImpl())->value;
   const ir::Operand operands[] = {ir::Operand::value(made), ir::Operand::boolean(true)};
-  const ir::Type type = tensorType(tensor, true);
+  const ir::Type type = tensorType(tensor, MetaLevel::kFull);
   const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
   trace_.code[index].opName = table_.opName(trace_, *schema);
   table_.bind(tensor.unsafeGetTensorImpl(), infoOf(*tensor.unsafeGetTensorImpl()),
-              trace_.code[index].firstResult, true);
+              trace_.code[index].firstResult, MetaLevel::kFull);
   ++result_.count;
 }
 

@@ -38,18 +38,19 @@ class OpDrain {
 
   // Second pass.
   void append(const OpLog::Entry& entry, const OpSchema& schema);
-  bool inputsAreStatic(const OpLog::Entry& entry, const OpSchema& schema) const;
-  bool tensorIsStatic(const at::Tensor& tensor) const;
+  MetaLevel resultLevel(const OpLog::Entry& entry, const OpSchema& schema) const;
+  MetaLevel levelOf(const at::Tensor& tensor) const;
+  bool mixesRanks(const OpLog::Entry& entry) const;
   ir::Operand operandOf(const c10::IValue& value, OpSchema::Arg arg);
   ir::Operand listOperand(const c10::IValue& value, ArgClass cls);
   ir::Operand scalarOperand(const c10::IValue& value);
   ir::Operand tensorOperand(const at::Tensor& tensor);
   ir::Operand numberOperand(const at::Tensor& tensor);
   ir::ValueId appendNumberTensor(const at::Tensor& tensor);
-  ir::Type tensorType(const at::Tensor& tensor, bool isStatic);
-  void addResult(const c10::IValue& value, bool isStatic);
-  void bindResult(const c10::IValue& value, ir::ValueId& next, bool isStatic);
-  void bindTensor(const at::Tensor& tensor, ir::ValueId value, bool isStatic);
+  ir::Type tensorType(const at::Tensor& tensor, MetaLevel level);
+  void addResult(const c10::IValue& value, MetaLevel level);
+  void bindResult(const c10::IValue& value, ir::ValueId& next, MetaLevel level);
+  void bindTensor(const at::Tensor& tensor, ir::ValueId value, MetaLevel level);
   void appendRequiresGrad(const OpLog::Entry& entry);
 
   OpLog& log_;

@@ -64,13 +64,13 @@ std::optional<ir::ValueId> OpRecorder::valueOf(PyObject* tensor) const {
   return known == nullptr ? std::nullopt : std::optional<ir::ValueId>(known->value);
 }
 
-void OpRecorder::bind(PyObject* tensor, ir::ValueId value, bool metaIsStatic) {
+void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel level) {
   const at::TensorImpl* impl = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
-  impl_->table.bind(impl, infoOf(*impl), value, metaIsStatic);
+  impl_->table.bind(impl, infoOf(*impl), value, level);
 }
 
-bool OpRecorder::metaIsStatic(ir::ValueId value) const { return impl_->table.isStatic(value); }
-void OpRecorder::forgetStaticMeta(ir::ValueId value) { impl_->table.setStatic(value, false); }
+MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->table.level(value); }
+void OpRecorder::setLevel(ir::ValueId value, MetaLevel level) { impl_->table.setLevel(value, level); }
 bool OpRecorder::inOperator() { return c10::impl::tls_local_dispatch_key_set().excluded_.has(kRecorderKey); }
 
 void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }
@@ -78,7 +78,11 @@ void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }
 ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const TensorInfo& info) {
   return impl_->table.internMeta(trace, info);
 }
-void OpRecorder::adoptInfos(const std::vector<TensorInfo>& infos) { impl_->table.adoptInfos(infos); }
+void OpRecorder::adopt(const std::vector<TensorInfo>& infos, const std::vector<MetaLevel>& levels) {
+  impl_->table.adoptInfos(infos);
+  impl_->table.adoptLevels(levels);
+}
+std::vector<MetaLevel> OpRecorder::takeLevels() { return impl_->table.takeLevels(); }
 std::vector<TensorInfo> OpRecorder::takeInfos() { return impl_->table.takeInfos(); }
 
 }  // namespace kintsugi::torchapi

@@ -57,19 +57,19 @@ class OpRecorder {
   void discard();            // forgets the logged calls
   static bool inOperator();  // is this thread inside a logged call (a kernel written in Python, say)?
 
-  // Tensor identity. `known`: the value of this tensor. `metaIsStatic`: its sizes follow from guarded
-  // metadata.
+  // Tensor identity. `level`: how much of its metadata follows from guards.
   std::optional<ir::ValueId> valueOf(PyObject* tensor) const;
-  void bind(PyObject* tensor, ir::ValueId value, bool metaIsStatic);
-  bool metaIsStatic(ir::ValueId value) const;
-  void forgetStaticMeta(ir::ValueId value);
+  void bind(PyObject* tensor, ir::ValueId value, MetaLevel level);
+  MetaLevel level(ir::ValueId value) const;
+  void setLevel(ir::ValueId value, MetaLevel level);
   void forget(ir::ValueId value);  // the instruction that made it was taken back
 
   // Interns metadata; the numbers are those of trace.metas.
   ir::MetaId internMeta(ir::Trace& trace, const TensorInfo& info);
   std::vector<TensorInfo> takeInfos();
-  void adoptInfos(
-      const std::vector<TensorInfo>& infos);  // of a trace that is continued, before anything else
+  std::vector<MetaLevel> takeLevels();  // by ValueId: what holds from the definition on
+  // Of a trace that is continued, before anything else.
+  void adopt(const std::vector<TensorInfo>& infos, const std::vector<MetaLevel>& levels);
 
  private:
   struct Impl;

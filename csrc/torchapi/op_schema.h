@@ -50,6 +50,8 @@ struct OpSchema {
   bool mutates = false;        // writes to a tensor or draws random numbers
   bool dynamicShape = false;   // the sizes of the results depend on the data
   bool dynamicIfMask = false;  // ... if an index is a mask
+  bool rankOfSizes = false;    // the rank of the results depends on sizes, or on who knows what
+  bool rankOfNumbers = false;  // ... on numbers among the arguments
 
   explicit OpSchema(const c10::OperatorHandle& handle);
 };

@@ -16,6 +16,8 @@ namespace kintsugi::torchapi {
 std::optional<ir::ValueId> traceValueOf(const c10::IValue& number);
 // The same for the tensor that a binding made of a symbolic number in a tensor's place. Takes the GIL.
 std::optional<ir::ValueId> traceValueOf(const at::Tensor& wrapped);
+// The number that an argument is without being told (TraceNumber::veiled).
+std::optional<int64_t> veiledOf(const c10::IValue& number);
 
 // The argument as a kernel takes it: every symbolic number of the trace replaced by the number itself.
 void makeConcrete(c10::IValue& argument);

@@ -5,6 +5,8 @@
 #include <torch/csrc/utils/python_symnode.h>
 
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "support/check.h"
 #include "torchapi/boxed_args.h"
@@ -14,11 +16,14 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// One number. Arithmetic and comparisons happen inside bindings only, and rarely: they pin their operands and
-// are constants.
+// One number, or one truth about numbers. Arithmetic happens inside bindings only, and rarely: it pins its
+// operands and is a constant. A comparison is worked out, and its operands pinned, when somebody insists on
+// the answer: a binding that asks only whether it is known takes the general path.
 class TraceNode final : public c10::SymNodeImpl {
  public:
   TraceNode(NumberSink* sink, TraceNumber number) : sink_(sink), number_(number) {}
+  TraceNode(NumberSink* sink, std::function<bool()> question)
+      : sink_(sink), number_{ir::kNone, ir::TypeKind::kBool, 0, 0}, question_(std::move(question)) {}
 
   const TraceNumber& number() const { return number_; }
   bool isInt() const { return number_.kind == ir::TypeKind::kInt; }
@@ -28,8 +33,8 @@ class TraceNode final : public c10::SymNodeImpl {
   bool is_float() override { return isFloat(); }
   bool is_bool() override { return number_.kind == ir::TypeKind::kBool; }
   bool has_hint() override { return true; }
-  bool is_constant() override { return number_.value == ir::kNone; }
-  bool is_symbolic() override { return number_.value != ir::kNone; }
+  bool is_constant() override { return number_.value == ir::kNone && !number_.veiled && !question_; }
+  bool is_symbolic() override { return !is_constant(); }
   std::optional<int64_t> maybe_as_int() override {
     return is_constant() && isInt() ? std::optional(number_.i) : std::nullopt;
   }
@@ -44,14 +49,17 @@ class TraceNode final : public c10::SymNodeImpl {
   bool guard_size_oblivious(const char* file, int64_t line) override { return guard_bool(file, line); }
   bool guard_or_false(const char* file, int64_t line) override { return guard_bool(file, line); }
   bool guard_or_true(const char* file, int64_t line) override { return guard_bool(file, line); }
-  bool statically_known_true(const char* file, int64_t line) override { return guard_bool(file, line); }
+  bool statically_known_true(const char*, int64_t) override { return is_constant() && number_.i != 0; }
   bool expect_true(const char* file, int64_t line) override { return guard_bool(file, line); }
   int64_t int_() override { return pinned().i; }
   bool bool_() override { return pinned().i != 0; }
 
   std::string str() override { return isFloat() ? std::to_string(number_.f) : std::to_string(number_.i); }
   std::string _graph_repr() override { return str(); }
-  c10::SymNode clone() override { return c10::make_intrusive<TraceNode>(sink_, number_); }
+  c10::SymNode clone() override {
+    return question_ ? c10::make_intrusive<TraceNode>(sink_, question_)
+                     : c10::make_intrusive<TraceNode>(sink_, number_);
+  }
   c10::SymNode wrap_int(int64_t n) override { return constant(n); }
   c10::SymNode wrap_float(double n) override { return constant(n); }
   c10::SymNode wrap_bool(bool b) override { return truth(b); }
@@ -108,9 +116,15 @@ class TraceNode final : public c10::SymNodeImpl {
   c10::SymNode ge(const c10::SymNode& o) override {
     return compare(o, [](auto a, auto b) { return a >= b; });
   }
-  c10::SymNode sym_and(const c10::SymNode& o) override { return truth(bool_() && of(o).bool_()); }
-  c10::SymNode sym_or(const c10::SymNode& o) override { return truth(bool_() || of(o).bool_()); }
-  c10::SymNode sym_not() override { return truth(!bool_()); }
+  c10::SymNode sym_and(const c10::SymNode& o) override {
+    return ask(o, [](TraceNode& a, TraceNode& b) { return a.bool_() && b.bool_(); });
+  }
+  c10::SymNode sym_or(const c10::SymNode& o) override {
+    return ask(o, [](TraceNode& a, TraceNode& b) { return a.bool_() || b.bool_(); });
+  }
+  c10::SymNode sym_not() override {
+    return ask(truth(true), [](TraceNode& a, TraceNode&) { return !a.bool_(); });
+  }
 
  private:
   static TraceNode& of(const c10::SymNode& node) {
@@ -119,7 +133,9 @@ class TraceNode final : public c10::SymNodeImpl {
     return *ours;
   }
   const TraceNumber& pinned() {
-    if (number_.value != ir::kNone) {
+    if (question_) {
+      number_.i = std::exchange(question_, nullptr)() ? 1 : 0;
+    } else if (number_.value != ir::kNone) {
       sink_->pinNumber(number_.value);
     }
     return number_;
@@ -145,12 +161,25 @@ class TraceNode final : public c10::SymNodeImpl {
   }
   template <typename F>
   c10::SymNode compare(const c10::SymNode& o, F f) {
+    return ask(o, [f](TraceNode& a, TraceNode& b) {
+      return a.isFloat() || b.isFloat() ? f(a.real(), b.real()) : f(a.pinned().i, b.pinned().i);
+    });
+  }
+  template <typename F>
+  c10::SymNode ask(const c10::SymNode& o, F question) {
     TraceNode& other = of(o);
-    return truth(isFloat() || other.isFloat() ? f(real(), other.real()) : f(pinned().i, other.pinned().i));
+    if (is_constant() && other.is_constant()) {
+      return truth(question(*this, other));
+    }
+    auto self = c10::intrusive_ptr<TraceNode>::reclaim_copy(this);
+    auto right = c10::intrusive_ptr<TraceNode>::reclaim_copy(&other);
+    return c10::make_intrusive<TraceNode>(
+        sink_, std::function<bool()>([self, right, question] { return question(*self, *right); }));
   }
 
   NumberSink* sink_;
   TraceNumber number_;
+  std::function<bool()> question_;  // a truth that nobody has insisted on
 };
 
 using TraceNodePtr = c10::intrusive_ptr<TraceNode>;
@@ -220,6 +249,11 @@ pyapi::Ref<> makeSymNumber(NumberSink& sink, const TraceNumber& number) {
 std::optional<ir::ValueId> traceValueOf(const c10::IValue& number) {
   const TraceNodePtr node = nodeOf(number);
   return !node || node->number().value == ir::kNone ? std::nullopt : std::optional(node->number().value);
+}
+
+std::optional<int64_t> veiledOf(const c10::IValue& number) {
+  const TraceNodePtr node = nodeOf(number);
+  return !node || !node->number().veiled ? std::nullopt : std::optional(node->number().i);
 }
 
 std::optional<ir::ValueId> traceValueOf(const at::Tensor& wrapped) {

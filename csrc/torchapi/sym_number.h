@@ -28,6 +28,8 @@ struct TraceNumber {
   ir::TypeKind kind = ir::TypeKind::kInt;  // or kFloat
   int64_t i = 0;
   double f = 0;
+  // A constant that bindings are not told: they must not decide with it on sizes that vary.
+  bool veiled = false;
 };
 
 // A torch.SymInt or torch.SymFloat. Null: a Python exception is pending.

@@ -11,6 +11,8 @@
 namespace kintsugi::torchapi {
 
 TensorInfo infoOf(const at::TensorImpl& impl);
+// The sizes and strides alone, as far as the metadata compares them. The tensor is plain.
+bool sizesMatch(const at::TensorImpl& impl, const TensorInfo& info);
 
 inline at::TensorImpl* implOf(void* impl) { return static_cast<at::TensorImpl*>(impl); }
 

@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "torchapi/tensor_access.h"
+
 namespace kintsugi::torchapi {
 
 namespace {
@@ -61,8 +63,11 @@ bool matchesFast(TensorCheck& check) {
   if (sizes.size() != info.sizes.size()) {
     return false;
   }
-  return !check.sizes || (same(sizes.data(), info.sizes.data(), sizes.size()) &&
-                          same(impl.strides().data(), info.strides.data(), sizes.size()));
+  if (check.sizes != TensorCheck::Sizes::kExact) {
+    return check.sizes == TensorCheck::Sizes::kRank || sizesMatch(impl, info);
+  }
+  return same(sizes.data(), info.sizes.data(), sizes.size()) &&
+         same(impl.strides().data(), info.strides.data(), sizes.size());
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ struct TensorCheck {
   const TensorInfo* info = nullptr;
   const void* impl = nullptr;  // where the metadata was the last time
   const void* autogradMeta = nullptr;
-  bool sizes = true;
+  enum class Sizes : uint8_t { kExact, kOpen, kRank };  // kOpen: those that TensorInfo compares
+  Sizes sizes = Sizes::kExact;
 };
 
 // The index of the first tensor that differs from its metadata, or `count`. Same answers as matches().

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "ir/dtype.h"
 #include "torchapi/tensor_access.h"
 #include "torchapi/value.h"
@@ -108,6 +110,26 @@ TensorInfo tensorInfoOf(PyObject* tensor) {
   return info;
 }
 
+bool TensorInfo::isOpen() const { return std::find(sizes.begin(), sizes.end(), ir::kAnySize) != sizes.end(); }
+
+bool sizesMatch(const at::TensorImpl& impl, const TensorInfo& info) {
+  const c10::IntArrayRef sizes = impl.sizes();
+  if (sizes.size() != info.sizes.size()) {
+    return false;
+  }
+  bool open = false;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    open = open || info.sizes[d] == ir::kAnySize;
+    if (info.sizes[d] != sizes[d] && info.sizes[d] != ir::kAnySize) {
+      return false;
+    }
+  }
+  if (open) {
+    return info.contiguous < 0 || impl.is_contiguous() == (info.contiguous != 0);
+  }
+  return impl.strides() == c10::IntArrayRef(info.strides);
+}
+
 bool implMatches(const void* pointer, const TensorInfo& info, bool sizes) {
   const auto& impl = *static_cast<const at::TensorImpl*>(pointer);
   if (impl.key_set().raw_repr() != info.keySet ||
@@ -128,11 +150,51 @@ bool implMatches(const void* pointer, const TensorInfo& info, bool sizes) {
   if (impl.has_symbolic_sizes_strides() || static_cast<int8_t>(impl.layout()) != info.layout) {
     return false;
   }
-  if (!sizes) {
-    return impl.dim() == static_cast<int64_t>(info.sizes.size());
-  }
-  return impl.sizes() == c10::IntArrayRef(info.sizes) && impl.strides() == c10::IntArrayRef(info.strides);
+  return !sizes ? impl.dim() == static_cast<int64_t>(info.sizes.size()) : sizesMatch(impl, info);
 }
+
+TensorInfo opened(TensorInfo info, uint64_t dims) {
+  for (size_t d = 0; d < info.sizes.size() && d < 64; ++d) {
+    if ((dims >> d & 1) != 0) {
+      info.sizes[d] = ir::kAnySize;
+      info.strides.clear();
+    }
+  }
+  return info;
+}
+
+TensorInfo atLevel(const TensorInfo& info, MetaLevel level) {
+  return level == MetaLevel::kFull ? info : opened(info, ~uint64_t{0});
+}
+
+TensorInfo likened(TensorInfo info, const TensorInfo& model) {
+  if (!model.isOpen()) {
+    return info;
+  }
+  const bool contiguous = isContiguous(info);
+  info = opened(std::move(info), ~uint64_t{0});
+  if (info.isOpen() && model.contiguous >= 0) {
+    info.contiguous = contiguous ? 1 : 0;
+  }
+  return info;
+}
+
+uint64_t changedSizes(PyObject* tensor, const TensorInfo& info) {
+  if (Py_TYPE(tensor) != info.pyType || !info.plain || info.sizes.size() > 64) {
+    return 0;
+  }
+  const at::TensorImpl& impl = *THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+  if (!implMatches(&impl, info, false)) {
+    return 0;
+  }
+  uint64_t dims = 0;
+  for (size_t d = 0; d < info.sizes.size(); ++d) {
+    dims |= uint64_t{info.sizes[d] != ir::kAnySize && info.sizes[d] != impl.sizes()[d]} << d;
+  }
+  return dims;
+}
+
+bool isContiguous(PyObject* tensor) { return THPVariable_Unpack(tensor).is_contiguous(); }
 
 bool matches(PyObject* tensor, const TensorInfo& info, bool sizes) {
   // Subclass of Tensor or not is decided by the exact type, so that the unpacking below is safe.
@@ -147,7 +209,8 @@ ir::TensorMeta describe(const TensorInfo& info) {
                             static_cast<c10::DeviceIndex>(info.deviceIndex))
                     .str();
   meta.sizes = info.sizes;
-  if (info.plain && !isContiguous(info)) {
+  meta.contiguous = info.contiguous;
+  if (info.plain && !info.isOpen() && !isContiguous(info)) {
     meta.strides = info.strides;
   }
   meta.requiresGrad = info.requiresGrad;

@@ -1,5 +1,7 @@
 #include "torchapi/tensor_table.h"
 
+#include <algorithm>
+
 #include "support/check.h"
 
 namespace kintsugi::torchapi {
@@ -11,7 +13,7 @@ bool sameExceptOffset(const TensorInfo& a, const TensorInfo& b) {
   return a.pyType == b.pyType && a.keySet == b.keySet && a.dtype == b.dtype && a.deviceType == b.deviceType &&
          a.deviceIndex == b.deviceIndex && a.layout == b.layout && a.requiresGrad == b.requiresGrad &&
          a.isLeaf == b.isLeaf && a.isParam == b.isParam && a.isConj == b.isConj && a.isNeg == b.isNeg &&
-         a.plain == b.plain && a.sizes == b.sizes && a.strides == b.strides;
+         a.plain == b.plain && a.contiguous == b.contiguous && a.sizes == b.sizes && a.strides == b.strides;
 }
 
 }  // namespace
@@ -31,7 +33,8 @@ size_t TensorTable::metaHash(const TensorInfo& info) {
   return h;
 }
 
-void TensorTable::bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value, bool isStatic) {
+void TensorTable::bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value,
+                       MetaLevel level) {
   auto [it, inserted] = known_.try_emplace(impl);
   it->second.value = value;
   it->second.metaHash = metaHash(info);
@@ -39,18 +42,21 @@ void TensorTable::bind(const at::TensorImpl* impl, const TensorInfo& info, ir::V
     using Strong = c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
     it->second.weak = Strong::reclaim_copy(const_cast<at::TensorImpl*>(impl));
   }
-  setStatic(value, isStatic);
+  setLevel(value, level);
+  declared_[value] = level;
 }
 
 void TensorTable::forget(ir::ValueId value) {
   std::erase_if(known_, [value](const auto& entry) { return entry.second.value == value; });
 }
 
-void TensorTable::setStatic(ir::ValueId value, bool isStatic) {
-  if (value >= static_.size()) {
-    static_.resize(value + 64, false);
+void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {
+  if (value >= levels_.size()) {
+    levels_.resize(value + 64, MetaLevel::kUnknown);
+    declared_.resize(value + 64, MetaLevel::kUnknown);
   }
-  static_[value] = isStatic;
+  levels_[value] = level;
+  declared_[value] = std::min(declared_[value], level);
 }
 
 ir::MetaId TensorTable::internMeta(ir::Trace& trace, const TensorInfo& info) {

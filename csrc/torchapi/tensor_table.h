@@ -28,11 +28,16 @@ class TensorTable {
     const auto it = known_.find(impl);
     return it == known_.end() ? nullptr : &it->second;
   }
-  void bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value, bool isStatic);
+  void bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value, MetaLevel level);
   void forget(ir::ValueId value);  // no tensor goes by this name any more
 
-  bool isStatic(ir::ValueId value) const { return value < static_.size() && static_[value]; }
-  void setStatic(ir::ValueId value, bool isStatic);
+  MetaLevel level(ir::ValueId value) const {
+    return value < levels_.size() ? levels_[value] : MetaLevel::kUnknown;
+  }
+  void setLevel(ir::ValueId value, MetaLevel level);
+  // What holds from a value's definition on: guards in the trace have raised level() since.
+  std::vector<MetaLevel> takeLevels() { return std::move(declared_); }
+  void adoptLevels(const std::vector<MetaLevel>& levels) { levels_ = declared_ = levels; }
 
   ir::MetaId internMeta(ir::Trace& trace, const TensorInfo& info);
   std::vector<TensorInfo> takeInfos() { return std::move(infos_); }
@@ -45,7 +50,8 @@ class TensorTable {
 
  private:
   std::unordered_map<const at::TensorImpl*, Known> known_;
-  std::vector<bool> static_;  // by ValueId
+  std::vector<MetaLevel> levels_;    // by ValueId
+  std::vector<MetaLevel> declared_;  // likewise
   std::vector<TensorInfo> infos_;
   std::unordered_multimap<size_t, ir::MetaId> infoIndex_;
   std::unordered_map<const OpSchema*, uint32_t> opNames_;

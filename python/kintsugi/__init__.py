@@ -34,6 +34,7 @@ from ._module import CompiledModule  # noqa: E402
 from ._public import compile, optimize, reset, wait  # noqa: E402
 from ._runtime import interpret_everything as _interpret_everything  # noqa: E402, F401
 from ._runtime import start as _start  # noqa: E402
+from ._shapes import bucket, mark_dynamic, mark_static, maybe_mark_dynamic, pad_to_bucket  # noqa: E402
 from ._stats import Stats  # noqa: E402
 from .backends import list_backends, register_backend  # noqa: E402
 
@@ -50,6 +51,7 @@ __all__ = [
     "Stats",
     "allow_in_graph",
     "assume_constant_result",
+    "bucket",
     "compile",
     "config",
     "disable",
@@ -57,7 +59,11 @@ __all__ = [
     "explain",
     "is_compiling",
     "list_backends",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "optimize",
+    "pad_to_bucket",
     "register_backend",
     "reset",
     "set_logs",

@@ -399,6 +399,48 @@ Flow reduceModel(CallContext& ctx, Shadow& result) {
 
 namespace {
 
+// min() and max() of numbers of the trace: which of them it is becomes a guard, as C code compares them.
+std::optional<Shadow> extreme(CallContext& ctx, int op) {
+  std::vector<PyObject*> items(ctx.args, ctx.args + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  if (ctx.kwnames != nullptr || items.empty()) return std::nullopt;
+  if (items.size() == 1) {
+    if (!PyTuple_Check(items[0]) && !PyList_CheckExact(items[0])) return std::nullopt;
+    PyObject* all = items[0];
+    auto parts = ctx.rec.elementsOf(shadows[0], all);
+    if (!parts || parts->empty()) return std::nullopt;
+    shadows = std::move(*parts);
+    items.assign(PySequence_Fast_ITEMS(all), PySequence_Fast_ITEMS(all) + shadows.size());
+  }
+  bool any = false;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!PyLong_CheckExact(items[i]) && !PyFloat_CheckExact(items[i])) return std::nullopt;
+    any = any || shadows[i].isValue();
+  }
+  if (!any) return std::nullopt;
+  size_t found = 0;
+  for (size_t i = 1; i < items.size(); ++i) {
+    const bool better = PyObject_RichCompareBool(items[i], items[found], op) == 1;
+    if (shadows[i].isValue() || shadows[found].isValue()) {
+      auto truth = numberCompare(ctx.rec, op, shadows[i], items[i], shadows[found], items[found]);
+      if (!truth || !ctx.rec.guardTruth(truth->id, better)) return std::nullopt;
+    } else if (!ctx.rec.pin(shadows[i], items[i]) || !ctx.rec.pin(shadows[found], items[found])) {
+      return std::nullopt;
+    }
+    if (better) found = i;
+  }
+  return shadows[found];
+}
+
+Flow extremeModel(CallContext& ctx, Shadow& result, int op) {
+  auto found = extreme(ctx, op);
+  if (!found) return ctx.rec.live() ? reduceModel(ctx, result) : run(ctx);
+  result = *found;
+  return run(ctx);
+}
+Flow minModel(CallContext& ctx, Shadow& result) { return extremeModel(ctx, result, Py_LT); }
+Flow maxModel(CallContext& ctx, Shadow& result) { return extremeModel(ctx, result, Py_GT); }
+
 Flow sortedModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 1 && ctx.rec.canPinDeep(ctx.shadows[0], ctx.args[0])) {
     Shadow s = ctx.shadows[0];
@@ -492,8 +534,8 @@ constexpr ModelRow kRows[] = {
     {"builtins.all", reduceModel},
     {"builtins.any", reduceModel},
     {"builtins.sum", sumModel},
-    {"builtins.min", reduceModel},
-    {"builtins.max", reduceModel},
+    {"builtins.min", minModel},
+    {"builtins.max", maxModel},
     {"builtins.abs", foldModel},
     {"builtins.round", foldModel},
     {"builtins.divmod", foldModel},

@@ -15,7 +15,8 @@ Flow attributeStep(CallContext& ctx, Shadow& result) {
   }
   ctx.shadows = shadows.data();
   if (torchapi::isTensor(ctx.args[0])) {
-    if (auto value = ctx.rec.ops().valueOf(ctx.args[0])) ctx.rec.ops().forgetStaticMeta(*value);
+    if (auto value = ctx.rec.ops().valueOf(ctx.args[0]))
+      ctx.rec.ops().setLevel(*value, torchapi::MetaLevel::kUnknown);
   }
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   result = Shadow::constant();  // None

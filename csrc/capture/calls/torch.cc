@@ -97,7 +97,8 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   if (!ctx.rec.live()) return run(ctx);
   shadows[0] = tensor;
   ctx.shadows = shadows.data();
-  ctx.rec.ops().forgetStaticMeta(tensor.id);
+  ctx.rec.ops().setLevel(tensor.id, torchapi::MetaLevel::kUnknown);
+  ctx.rec.known().sizeValues_.clear();
   bool pushes = std::exchange(ctx.pushes, false);  // the result is the tensor itself
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   ctx.pushes = pushes;

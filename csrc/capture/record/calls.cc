@@ -256,7 +256,7 @@ bool torchArguments(Recorder& rec, Call& call) {
 // Is the metadata of all tensors in it guarded? Python code looks at sizes.
 bool staticMetadata(Recorder& rec, Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object)) {
-    if (shadow.isValue()) return rec.ops().metaIsStatic(shadow.id);
+    if (shadow.isValue()) return rec.ops().level(shadow.id) == torchapi::MetaLevel::kFull;
     return !rec.comesFromStep(shadow);
   }
   if (shadow.isValue()) return false;

@@ -1,4 +1,5 @@
 // Record handlers: arithmetic, comparison, identity, membership and formatting.
+#include <string_view>
 #include "capture/attributes.h"
 #include "capture/numbers.h"
 #include "capture/record/fallback.h"
@@ -39,11 +40,17 @@ bool isNumberValue(Recorder& rec, Shadow s) {
   return k == ir::TypeKind::kInt || k == ir::TypeKind::kFloat || k == ir::TypeKind::kBool;
 }
 
+// Tuples and sizes: joined and compared by C code of theirs that does what that of tuples does.
+bool isTupleLike(PyObject* o) {
+  return PyTuple_CheckExact(o) || std::string_view(Py_TYPE(o)->tp_name) == "torch.Size";
+}
+
 // tuple + tuple, list + list, list * n: the parts keep their shadows.
 std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b,
                                                 PyObject* y) {
   bool add = nb == NB_ADD || (nb == NB_INPLACE_ADD && PyTuple_Check(x));
-  if (add && isSequence(x) && Py_TYPE(x) == Py_TYPE(y)) {
+  const bool alike = isSequence(x) && (Py_TYPE(x) == Py_TYPE(y) || (isTupleLike(x) && isTupleLike(y)));
+  if (add && alike) {
     auto left = rec.elementsOf(a, x);
     auto right = left ? rec.elementsOf(b, y) : std::nullopt;
     if (!right) return std::nullopt;
@@ -136,6 +143,32 @@ bool comparesByIdentity(PyObject* o) {
          PyFunction_Check(o) || PyModule_Check(o) || PyCFunction_Check(o);
 }
 
+// == and != of tuples or lists with numbers of the trace in them: what decides is guarded, not the numbers.
+// False: not such a comparison, or the recording has ended.
+bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+  const bool tuples = isTupleLike(x) && isTupleLike(y);
+  if (!tuples && !(PyList_CheckExact(x) && PyList_CheckExact(y))) return false;
+  auto left = rec.elementsOf(a, x);
+  auto right = left ? rec.elementsOf(b, y) : std::nullopt;
+  if (!right) return false;
+  if (left->size() != right->size()) return true;
+  for (size_t i = 0; i < left->size(); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(x, static_cast<Py_ssize_t>(i));
+    PyObject* other = PySequence_Fast_GET_ITEM(y, static_cast<Py_ssize_t>(i));
+    Shadow &s = (*left)[i], &t = (*right)[i];
+    if (!Recorder::isPlain(item) || !Recorder::isPlain(other)) return false;
+    const int equal = PyObject_RichCompareBool(item, other, Py_EQ);
+    if (isNumberValue(rec, s) || isNumberValue(rec, t)) {
+      auto truth = numberCompare(rec, Py_EQ, s, item, t, other);
+      if (!truth || !rec.guardTruth(truth->id, equal == 1)) return false;
+    } else if (!rec.pin(s, item) || !rec.pin(t, other)) {
+      return false;
+    }
+    if (equal != 1) return true;
+  }
+  return true;
+}
+
 Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
@@ -159,6 +192,15 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
       return operatorStep(rec, f, act, in, row.function, 2, true);
     }
   }
+  const bool equality = in.arg == Py_EQ || in.arg == Py_NE;
+  if (equality && (rec.comesFromStep(a) || rec.comesFromStep(b)) && guardEquality(rec, a, x, b, y)) {
+    Flow flow = rec.execute(act, in);
+    if (flow != Flow::kNext) return flow;
+    f.drop(2);
+    f.push(Shadow::constant());
+    return flow;
+  }
+  if (!rec.live()) return rec.execute(act, in);
   bool simple = true;
   for (int i : {2, 1}) {
     PyObject* o = act.peek(i);

@@ -1,0 +1,278 @@
+#include "capture/sizes.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "capture/paused.h"
+
+namespace kintsugi::capture {
+
+using guard::SourceKind;
+using ir::Op;
+using ir::Operand;
+using torchapi::MetaLevel;
+
+namespace {
+
+std::string_view textOf(PyObject* object) {
+  return object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : std::string_view();
+}
+
+// Sets of dimensions that users leave at a tensor: mark_dynamic() and mark_static() of torch and ours.
+uint64_t markedDims(PyObject* tensor, std::initializer_list<const char*> names, int64_t rank) {
+  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  uint64_t dims = 0;
+  for (const char* name : names) {
+    PyObject* marks = dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, name) : nullptr;
+    if (marks == nullptr || !PyAnySet_Check(marks)) continue;
+    pyapi::Ref<> list = pyapi::steal(PySequence_List(marks));
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+      const int64_t dim = PyLong_AsLongLong(PyList_GET_ITEM(list.get(), i));
+      if (dim >= -rank && dim < std::min<int64_t>(rank, 64))
+        dims |= uint64_t{1} << (dim < 0 ? dim + rank : dim);
+    }
+    PyErr_Clear();
+  }
+  return dims;
+}
+
+// Is it a parameter or buffer of a module, whose sizes belong to the model?
+bool belongsToModule(const RecorderState& known, ir::SourceId source) {
+  const auto& nodes = known.document_.sources.nodes;
+  for (ir::SourceId id = source; id != ir::kNone; id = nodes[id].parent) {
+    if (nodes[id].kind != SourceKind::kDictItem || nodes[id].key == ir::kNone) continue;
+    const std::string_view key = textOf(known.consts_[nodes[id].key].get());
+    if (key == "_parameters" || key == "_buffers") return true;
+  }
+  return false;
+}
+
+// A part of the arguments: not an attribute of one, which is state and seldom varies.
+bool isGiven(const RecorderState& known, ir::SourceId source) {
+  const auto& nodes = known.document_.sources.nodes;
+  for (; nodes[source].parent != ir::kNone; source = nodes[source].parent) {
+    const SourceKind kind = nodes[source].kind;
+    if (kind != SourceKind::kDictItem && kind != SourceKind::kListItem && kind != SourceKind::kTupleItem)
+      return false;
+    if (nodes[nodes[source].parent].kind == SourceKind::kDict) return false;
+  }
+  return nodes[source].kind == SourceKind::kArg;
+}
+
+bool guardMeta(Recorder& rec, Shadow tensor, const torchapi::TensorInfo& info) {
+  const ir::StateId snap = rec.stateBefore();
+  if (!rec.trace().states[snap].rebuildable) {
+    rec.abort(diag::Code::KTG0103, {"metadata of a tensor that is known only at run time"});
+    return false;
+  }
+  const ir::MetaId meta = rec.ops().internMeta(rec.trace(), info);
+  rec.emit(Op::kGuardMeta, {Operand::value(tensor.id), Operand::integer(meta)}, {}, snap);
+  return true;
+}
+
+bool pinContiguity(Recorder& rec, Shadow tensor, PyObject* object) {
+  if (rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
+  torchapi::TensorInfo info = torchapi::atLevel(torchapi::tensorInfoOf(object), MetaLevel::kRank);
+  if (!info.isOpen()) return pinRank(rec, tensor, object);
+  info.contiguous = torchapi::isContiguous(object) ? 1 : 0;
+  if (!guardMeta(rec, tensor, info)) return false;
+  if (rec.ops().level(tensor.id) == MetaLevel::kUnknown) rec.ops().setLevel(tensor.id, MetaLevel::kRank);
+  return true;
+}
+
+// The name of the method or attribute that a call reads.
+std::string nameOf(const CallContext& ctx) {
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(ctx.callable, "__name__"));
+  PyErr_Clear();
+  std::string text(textOf(name.get()));
+  if (text == "getattr" && ctx.positional >= 2) text = textOf(ctx.args[1]);
+  return text;
+}
+
+template <size_t N>
+bool isOneOf(const std::string_view (&names)[N], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// Metadata that does not depend on sizes.
+constexpr std::string_view kOfRank[] = {
+    "dtype",        "device",        "layout",     "ndim",       "requires_grad",
+    "is_leaf",      "is_cuda",       "is_cpu",     "is_sparse",  "is_quantized",
+    "is_meta",      "is_nested",     "itemsize",   "is_mps",     "is_xpu",
+    "is_mkldnn",    "is_sparse_csr", "is_mtia",    "is_ipu",     "is_xla",
+    "is_maia",      "is_vulkan",     "dim",        "ndimension", "is_floating_point",
+    "is_complex",   "is_signed",     "is_conj",    "is_neg",     "is_inference",
+    "element_size", "get_device",    "result_type"};
+
+}  // namespace
+
+uint64_t openSizes(const RecorderState& known, ir::SourceId source, PyObject* tensor) {
+  const torchapi::TensorInfo info = torchapi::tensorInfoOf(tensor);
+  const auto rank = static_cast<int64_t>(info.sizes.size());
+  uint64_t dims = markedDims(
+      tensor, {"_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"}, rank);
+  const uint64_t fixed = markedDims(tensor, {"_dynamo_static_indices"}, rank);
+  const RecorderOptions& options = known.options_;
+  if (options.dynamic != 0) {
+    if (options.dynamicSizes != nullptr) {
+      auto it = options.dynamicSizes->find(known.sourceHashes_[source]);
+      if (it != options.dynamicSizes->end()) dims |= it->second;
+    }
+    const bool all = options.dynamic == 1 || !options.assumeStatic;
+    if (all && !info.isParam && !belongsToModule(known, source)) dims = ~uint64_t{0};
+  }
+  return dims & ~fixed;
+}
+
+uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor) {
+  const ir::Trace& trace = known.document_.trace;
+  const ir::MetaId meta = trace.values[tensor].meta;
+  uint64_t dims = 0;
+  for (size_t d = 0; meta != ir::kNone && d < std::min<size_t>(trace.metas[meta].sizes.size(), 64); ++d) {
+    dims |= uint64_t{trace.metas[meta].sizes[d] == ir::kAnySize} << d;
+  }
+  return dims;
+}
+
+bool opensNumbers(const RecorderState& known, ir::SourceId source) {
+  const RecorderOptions& options = known.options_;
+  if (options.dynamic == 0) return false;
+  if (options.dynamicSources != nullptr && options.dynamicSources->contains(known.sourceHashes_[source]))
+    return true;
+  return options.dynamic == 1 && isGiven(known, source);
+}
+
+bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object) {
+  if (rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
+  if (!guardMeta(rec, tensor, torchapi::tensorInfoOf(object))) return false;
+  rec.ops().setLevel(tensor.id, MetaLevel::kFull);
+  return true;
+}
+
+bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
+  if (rec.ops().level(tensor.id) != MetaLevel::kUnknown) return true;
+  const torchapi::TensorInfo info = torchapi::atLevel(torchapi::tensorInfoOf(object), MetaLevel::kRank);
+  if (!guardMeta(rec, tensor, info)) return false;
+  rec.ops().setLevel(tensor.id, info.isOpen() ? MetaLevel::kRank : MetaLevel::kFull);
+  return true;
+}
+
+bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
+  if (ctx.rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
+  const std::string name = nameOf(ctx);
+  const bool plain = ctx.total() == 1;  // no memory format
+  if (plain && (name == "contiguous" || name == "is_contiguous"))
+    return pinContiguity(ctx.rec, tensor, object);
+  if (ctx.metaPure) {
+    return isOneOf(kOfRank, name) ? pinRank(ctx.rec, tensor, object) : pinMeta(ctx.rec, tensor, object);
+  }
+  // An assigned tensor loses leading dimensions of size 1.
+  const bool decides = name == "contiguous" || name == "setitem" || name == "__setitem__";
+  return !decides || pinMeta(ctx.rec, tensor, object);
+}
+
+namespace {
+
+Shadow sizeValue(Recorder& rec, Shadow tensor, Op op, int64_t dim) {
+  const ir::Type type = rec.trace().values[tensor.id];
+  if (op == Op::kSize && type.meta != ir::kNone && rec.ops().level(tensor.id) != MetaLevel::kUnknown &&
+      rec.trace().metas[type.meta].sizes[static_cast<size_t>(dim)] != ir::kAnySize) {
+    return Shadow::constant();
+  }
+  ir::ValueId& value =
+      rec.known().sizeValues_[{tensor.id, static_cast<int32_t>(op), static_cast<int32_t>(dim)}];
+  if (value == 0) {
+    std::vector<Operand> operands = {Operand::value(tensor.id)};
+    if (op != Op::kNumel) operands.push_back(Operand::integer(dim));
+    const size_t at = rec.emit(op, operands, {{ir::TypeKind::kInt, ir::kNone}}, ir::kNone);
+    value = rec.trace().code[at].firstResult + 1;
+  }
+  return Shadow::value(value - 1);
+}
+
+}  // namespace
+
+std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
+  PyObject* object = ctx.total() > 0 ? ctx.args[0] : nullptr;
+  if (object == nullptr || !torchapi::isTensor(object) || !ctx.shadows[0].isValue()) return std::nullopt;
+  Recorder& rec = ctx.rec;
+  const Shadow tensor = ctx.shadows[0];
+  if (rec.ops().level(tensor.id) == MetaLevel::kFull || ctx.kwnames != nullptr) return std::nullopt;
+  const std::string name = nameOf(ctx);
+  const bool isAttribute = name == "shape";
+  const bool given = ctx.positional > 1 && !isAttribute;  // a dimension
+  const bool all = name == "numel" || name == "nelement";
+  const bool first = name == "len" || name == "__len__";
+  const Op op = all ? Op::kNumel : name == "stride" ? Op::kStride : Op::kSize;
+  if (!isAttribute && !all && !first && name != "size" && name != "stride") return std::nullopt;
+  if (given && (!PyLong_CheckExact(ctx.args[1]) || !ctx.shadows[1].isConst())) return std::nullopt;
+  if (!pinRank(rec, tensor, object)) return rec.execute(ctx.act, ctx.instr);
+  const auto rank = static_cast<int64_t>(torchapi::tensorInfoOf(object).sizes.size());
+  int64_t dim = given ? PyLong_AsLongLong(ctx.args[1]) : 0;
+  if (dim < 0) dim += rank;
+  if ((given || first) && (dim < 0 || dim >= rank)) return std::nullopt;  // it raises
+  pyapi::Ref<> alive = pyapi::newRef(object);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = rec.execute(ctx.act, ctx.instr);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  if (given || first || all) {
+    result = sizeValue(rec, tensor, op, dim);
+    return flow;
+  }
+  std::vector<Shadow> parts;
+  for (int64_t d = 0; d < rank; ++d) parts.push_back(sizeValue(rec, tensor, op, d));
+  result = rec.tupleOf(ctx.act.peek(1), std::move(parts));
+  return flow;
+}
+
+namespace {
+
+bool isFullSlice(PyObject* object) {
+  auto* slice = reinterpret_cast<PySliceObject*>(object);
+  return slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
+}
+
+}  // namespace
+
+bool decidesOnSlices(const CallContext& ctx) {
+  if (ctx.positional < 2 || !PyTuple_Check(ctx.args[1])) return false;
+  const std::string name = nameOf(ctx);
+  if (name != "getitem" && name != "__getitem__") return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ctx.args[1]); ++i) {
+    PyObject* part = PyTuple_GET_ITEM(ctx.args[1], i);
+    if (PySlice_Check(part) && !isFullSlice(part)) return true;
+  }
+  return false;
+}
+
+pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key) {
+  if (!PyTuple_Check(key)) return {};
+  pyapi::Ref<> made = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(key)));
+  for (Py_ssize_t i = 0; made && i < PyTuple_GET_SIZE(key); ++i) {
+    PyObject* part = PyTuple_GET_ITEM(key, i);
+    pyapi::Ref<> veiled;
+    if (PySlice_Check(part)) {
+      auto* slice = reinterpret_cast<PySliceObject*>(part);
+      auto veil = [&rec](PyObject* bound) {
+        if (!PyLong_CheckExact(bound)) return pyapi::newRef(bound);
+        torchapi::TraceNumber number{.i = PyLong_AsLongLong(bound), .veiled = true};
+        if (PyErr_Occurred() != nullptr) {
+          PyErr_Clear();
+          return pyapi::newRef(bound);
+        }
+        return torchapi::makeSymNumber(rec.numberSink(), number);
+      };
+      pyapi::Ref<> start = veil(slice->start), stop = veil(slice->stop);
+      if (!start || !stop) return {};
+      veiled = pyapi::steal(PySlice_New(start.get(), stop.get(), slice->step));
+      if (!veiled) return {};
+    }
+    PyTuple_SET_ITEM(made.get(), i, veiled ? veiled.release() : Py_NewRef(part));
+  }
+  return made;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,38 @@
+// Tensors whose sizes vary from run to run: which they are, what Python reads of them, and what is pinned.
+//
+// Of such a tensor the trace relies on everything but sizes and strides (torchapi::MetaLevel::kRank). A size
+// that Python reads is a value of the trace (`size %3, 0`), and a question about the layout a guard on just
+// that answer. See docs/internals/capture.md.
+//
+// Functions of the Recorder that is recording; GIL held. False: the recording has ended. Example:
+//   b, n = x.shape       ->  %4 = size %0, 0;  %5 = size %0, 1
+#pragma once
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+// The sizes of an input that are left open, as bits: those that have changed between calls, those that the
+// user has marked, or all if that is the rule (`dynamic=True`).
+uint64_t openSizes(const RecorderState& known, ir::SourceId source, PyObject* tensor);
+// The same of one that is a value already: by another path it is as open.
+uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor);
+// Is a number read from this source a value from the start?
+bool opensNumbers(const RecorderState& known, ir::SourceId source);
+
+// The tensor keeps the metadata that it has now: all of it, or all but sizes and strides.
+bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object);
+bool pinRank(Recorder& rec, Shadow tensor, PyObject* object);
+// What a torch call with a tensor whose sizes vary decides on before the dispatcher is called.
+bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object);
+
+// A read of metadata that gives numbers (shape, size(), numel(), len(), stride()) of a tensor whose sizes
+// vary. Nothing: another call.
+std::optional<Flow> readSizes(CallContext& ctx, Shadow& result);
+
+// x[...] with slices in a tuple, of a tensor whose sizes vary: bindings leave out a slice that takes all.
+// What to put in the key's place so that they do not know; null: the key itself will do.
+bool decidesOnSlices(const CallContext& ctx);
+pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key);
+
+}  // namespace kintsugi::capture
