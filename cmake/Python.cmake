@@ -15,6 +15,15 @@ if(NOT status EQUAL 0)
 endif()
 find_package(nanobind CONFIG REQUIRED)
 
+# kintsugi_plain_extension(name SOURCES files... LAYERS layers...): kintsugi.<name>, without torch.
+function(kintsugi_plain_extension name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS" ${ARGN})
+  nanobind_add_module(${name} NB_STATIC NOMINSIZE NOSTRIP ${ARG_SOURCES})
+  kintsugi_link_layers(${name} ${ARG_LAYERS})
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${KINTSUGI_EXT_DIR}/kintsugi)
+  install(TARGETS ${name} LIBRARY DESTINATION kintsugi COMPONENT extension)
+endfunction()
+
 # kintsugi_extension(name LAYERS layers...): kintsugi.<name> from csrc/bindings and the layers' objects.
 function(kintsugi_extension name)
   cmake_parse_arguments(ARG "" "" "LAYERS" ${ARGN})

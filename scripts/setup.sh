@@ -64,9 +64,12 @@ system() {
         need g++ "the C++ compiler" command -v "${CXX:-c++}"
         need python3.11-venv "virtual environments" has_venv
         want ccache "faster rebuilds" command -v ccache ;;
-      headers) need python3.11-dev "CPython's headers" has_python_headers ;;
+      headers)
+        need python3.11-dev "CPython's headers" has_python_headers
+        want libre2-dev "RE2, for kintsugi kb match" has_header re2/set.h ;;
       tests)
         need libgtest-dev "GoogleTest, for the C++ tests" has_header gtest/gtest.h
+        want libre2-dev "RE2, for the matcher's tests" has_header re2/set.h
         want libbenchmark-dev "Google Benchmark" has_header benchmark/benchmark.h ;;
       lint)
         need clang-format "the formatting check" command -v clang-format

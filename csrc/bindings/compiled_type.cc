@@ -8,6 +8,7 @@
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "guard/document.h"
+#include "runtime/run_events.h"
 #include "support/check.h"
 
 namespace nb = nanobind;
@@ -156,6 +157,27 @@ PyObject* traces(PyObject* self, PyObject*) {
   return out.release().ptr();
 }
 
+// Where each instruction with a snapshot comes from: (trace, index, operation, [(file, line, function)]).
+PyObject* instructions(PyObject* self, PyObject*) {
+  nb::list out;
+  for (const auto& trace : implOf(self).cache().traces()) {
+    const ir::Trace& recorded = trace->trace();
+    for (size_t i = 0; i < recorded.code.size(); ++i) {
+      const ir::Instruction& ins = recorded.code[i];
+      if (ins.snap == ir::kNone) continue;
+      nb::list frames;
+      for (const diag::SourceLoc& place : runtime::framesOf(*trace, ins.snap)) {
+        frames.append(
+            nb::make_tuple(nb::str(place.file.c_str()), place.line, nb::str(place.function.c_str())));
+      }
+      const std::string name =
+          ins.op == ir::Op::kAten ? recorded.opNames[ins.opName] : std::string(ir::opInfo(ins.op).text);
+      out.append(nb::make_tuple(trace->number(), i, nb::str(name.c_str()), frames));
+    }
+  }
+  return out.release().ptr();
+}
+
 PyObject* breaks(PyObject* self, PyObject*) {
   nb::list out;
   for (const diag::Diagnostic& d : implOf(self).breaks()) out.append(diagnosticDict(d));
@@ -200,6 +222,7 @@ PyObject* getDisabled(PyObject* self, void*) { return PyBool_FromLong(implOf(sel
 PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS, "Counters, as a dict."},
     {"traces", traces, METH_NOARGS, "The text of each root trace."},
+    {"instructions", instructions, METH_NOARGS, "(trace, index, operation, frames) of what has a snapshot."},
     {"breaks", breaks, METH_NOARGS, "One dict a break."},
     {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
     {"reset", reset, METH_NOARGS, "Forgets all traces."},

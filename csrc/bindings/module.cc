@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "bindings/compiled_type.h"
+#include "bindings/events.h"
 #include "bindings/guard_testing.h"
 #include "bindings/interpret.h"
 #include "bindings/replay_testing.h"
@@ -109,6 +110,7 @@ NB_MODULE(_C, m) {
   // Replay is ready when a call returns: there is no work in the background to wait for.
   m.def(
       "wait", [](nb::object) { return true; }, nb::arg("timeout").none() = nb::none());
+  bindings::bindEvents(m);
   bindInterpreter(m);
   bindings::bindReplayTesting(m);
   bindings::bindGuardTesting(m);

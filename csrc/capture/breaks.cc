@@ -26,21 +26,18 @@ diag::SourceLoc placeOf(const ShadowFrame& frame) {
 // The directory of the standard library, with a slash.
 const std::string& standardLibrary() {
   static const std::string* directory = [] {
+    // A break may be noted while the program's exception is on its way.
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
     pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("os"));
     pyapi::Ref<> file =
         module ? pyapi::steal(PyObject_GetAttrString(module.get(), "__file__")) : pyapi::Ref<>();
     std::string path = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : "";
     PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
     return new std::string(path.substr(0, path.rfind('/') + 1));
   }();
   return *directory;
-}
-
-bool isLibrary(const std::string& file) {
-  const bool standard = !standardLibrary().empty() && file.starts_with(standardLibrary()) &&
-                        file.find("/site-packages/") == std::string::npos;
-  return standard || file.find("/torch/") != std::string::npos ||
-         file.find("/kintsugi/_") != std::string::npos || file.starts_with('<');
 }
 
 bool appendPlace(PyObject* list, const diag::SourceLoc& place) {
@@ -50,6 +47,13 @@ bool appendPlace(PyObject* list, const diag::SourceLoc& place) {
 }
 
 }  // namespace
+
+bool isLibrary(const std::string& file) {
+  const bool standard = !standardLibrary().empty() && file.starts_with(standardLibrary()) &&
+                        file.find("/site-packages/") == std::string::npos;
+  return standard || file.find("/torch/") != std::string::npos ||
+         file.find("/kintsugi/_") != std::string::npos || file.starts_with('<');
+}
 
 diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args) {
   diag::Diagnostic diagnostic(code, std::move(args));

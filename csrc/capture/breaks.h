@@ -15,6 +15,9 @@ namespace kintsugi::capture {
 // A diagnostic at what `frame` (null: nowhere) is doing now, with the recorded frames as its stack.
 diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args);
 
+// Is this Python file torch's, the standard library's or ours, not the program's?
+bool isLibrary(const std::string& file);
+
 // Sets kintsugi.GraphBreakError. `why`: which setting makes the break an error, for the message.
 void raiseGraphBreak(const diag::Diagnostic& diagnostic, const char* why);
 

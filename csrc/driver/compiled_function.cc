@@ -1,13 +1,18 @@
 #include "driver/compiled_function.h"
 
+#include <sstream>
+
 #include "capture/breaks.h"
+#include "diag/events.h"
 #include "diag/log.h"
 #include "driver/const_texts.h"
 #include "driver/fx_segments.h"
 #include "driver/interpret_all.h"
+#include "driver/lifecycle_events.h"
 #include "driver/recording.h"
 #include "guard/document.h"
 #include "pyapi/frame.h"
+#include "runtime/run_events.h"
 #include "support/check.h"
 
 namespace kintsugi::driver {
@@ -48,6 +53,19 @@ constexpr size_t kMostRecompiles = 1000;  // reports that are kept
 std::string describeTrace(const ir::Trace& trace) {
   std::string file = trace.file.substr(trace.file.rfind('/') + 1);
   return file + ":" + std::to_string(trace.line) + " " + trace.function;
+}
+
+// The lines of the trace's text that change something outside it.
+std::string listEffects(const runtime::CompiledTrace& trace) {
+  std::istringstream text(guard::print(trace.recording().document));
+  std::string out;
+  for (std::string line; std::getline(text, line);) {
+    const bool effect = line.find("effect.") != std::string::npos ||
+                        line.find("= call ") != std::string::npos ||
+                        line.find("call.known ") != std::string::npos;
+    if (effect) out += "\n" + line;
+  }
+  return out.empty() ? " none" : out;
 }
 
 bool alreadyThere(const std::vector<diag::Diagnostic>& list, const diag::Diagnostic& d) {
@@ -113,40 +131,51 @@ PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject*
     }
     return callEager(args, nargs, kwnames);
   }
+  if (runtime::isObserved()) [[unlikely]]
+    return callObserved(args, nargs, kwnames);
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) {
-      try {
-        return trace->replay().run(*trace, args, slots.data(), this);
-      } catch (const InternalError& error) {
-        trace->dead = true;
-        addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
-        if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
-        return nullptr;
-      }
-    }
+    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) return runTrace(*trace, args, slots);
   }
   return recordCall(args, nargs, kwnames);
+}
+
+PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, PyObject* const* args,
+                                     runtime::SlotBuffer& slots) {
+  try {
+    return trace.replay().run(trace, args, slots.data(), this);
+  } catch (const InternalError& error) {
+    trace.dead = true;
+    addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
+    return nullptr;
+  }
 }
 
 PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames) {
   if (pyapi::isTracing(PyThreadState_Get())) noteTracing();
   bool possible = !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
                   torchapi::GlobalState::current().recordable();
-  if (!possible) return callEager(args, nargs, kwnames);
+  if (!possible) return eagerBecause("recording is not possible here", args, nargs, kwnames);
   const bool strict = options_.fullgraph || errorOnGraphBreak();
   if (!strict && skips_ > 0) {
     --skips_;
-    return callEager(args, nargs, kwnames);
+    return eagerBecause("the last recordings came to nothing", args, nargs, kwnames);
   }
   runtime::RecordingScope scope(cache_);
-  if (!scope) return callEager(args, nargs, kwnames);
+  if (!scope) return eagerBecause("another call is being recorded", args, nargs, kwnames);
+  recorded_ = true;
+  const uint64_t start = log::enabled(log::Channel::kPerf) ? diag::events::nowNs() : 0;
   const uint64_t evictions = cache_.stats().evictions;
   const size_t opaqueCodes = opaqueCodes_.size();
   learn(args, nargs, kwnames);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args, nargs, kwnames);
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
+  if (start != 0) {
+    log::emit(log::Channel::kPerf, entryPlace().format() + " was recorded in " +
+                                       std::to_string((diag::events::nowNs() - start) / 1000) + " us");
+  }
   if (recorded.capture->refused) {
     addBreak(*recorded.capture->refused);
   } else if (recorded.capture->failure) {
@@ -198,12 +227,10 @@ PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refuse
 
 // Frames of a traced or profiled program belong to its tracer.
 void CompiledFunction::noteTracing() {
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function_.get()));
-  diag::SourceLoc place{PyUnicode_AsUTF8(code->co_filename), code->co_firstlineno,
-                        PyUnicode_AsUTF8(code->co_name)};
   if (log::enabled(log::Channel::kGraphBreaks)) {
-    log::emit(log::Channel::kGraphBreaks,
-              diag::Diagnostic(diag::Code::KTG0105, {"sys.settrace or sys.setprofile"}, place).format());
+    log::emit(
+        log::Channel::kGraphBreaks,
+        diag::Diagnostic(diag::Code::KTG0105, {"sys.settrace or sys.setprofile"}, entryPlace()).format());
   }
 }
 
@@ -231,6 +258,7 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
       log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.format());
     }
+    emitRecompile(*trace, report);
     if (recompiles_.size() < kMostRecompiles) recompiles_.push_back(std::move(report));
   }
   (void)kwnames;
@@ -261,6 +289,7 @@ void CompiledFunction::noteVariations(const runtime::Recording& recording,
 }
 
 void CompiledFunction::noteEviction(const runtime::CompiledTrace& old) {
+  emitEviction(old, cache_.limit());
   if (!log::enabled(log::Channel::kRecompiles)) return;
   const ir::Trace& trace = old.trace();
   const diag::SourceLoc place{trace.file, trace.line, trace.function};
@@ -270,6 +299,7 @@ void CompiledFunction::noteEviction(const runtime::CompiledTrace& old) {
 
 void CompiledFunction::addBreak(const diag::Diagnostic& diagnostic) {
   if (!alreadyThere(breaks_, diagnostic)) breaks_.push_back(diagnostic);
+  emitBreak(diagnostic);
   if (log::enabled(log::Channel::kGraphBreaks)) log::emit(log::Channel::kGraphBreaks, diagnostic.format());
 }
 
@@ -307,9 +337,8 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
 void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::string& what) {
   const ir::Trace& made = trace.trace();
   if (log::enabled(log::Channel::kTrace)) {
-    static std::atomic<uint64_t> number{0};
     log::emit(log::Channel::kTrace,
-              "[TRACE " + std::to_string(++number) + " (" + what + ") " + describeTrace(made) + ": " +
+              "[TRACE " + std::to_string(trace.number()) + " (" + what + ") " + describeTrace(made) + ": " +
                   std::to_string(made.code.size() - trace.recording().start) + " instructions, " +
                   std::to_string(trace.recording().document.guards.guards.size()) + " guards]");
   }
@@ -317,6 +346,9 @@ void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::
     std::string text = guard::print(trace.recording().document);
     log::emit(log::Channel::kGuards,
               "[GUARDS " + describeTrace(made) + "]\n" + text.substr(0, text.find("\ntrace ")));
+  }
+  if (log::enabled(log::Channel::kEffects)) {
+    log::emit(log::Channel::kEffects, "[EFFECTS " + describeTrace(made) + "]" + listEffects(trace));
   }
   if (log::enabled(log::Channel::kGraphCode)) {
     log::emit(log::Channel::kGraphCode, guard::print(trace.recording().document));

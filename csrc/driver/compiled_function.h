@@ -80,6 +80,12 @@ class CompiledFunction final : private runtime::ExitHandler {
 
  private:
   PyObject* callEager(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* runTrace(runtime::CompiledTrace& trace, PyObject* const* args, runtime::SlotBuffer& slots);
+  // While the event stream is on (observed_call.cc)
+  PyObject* callObserved(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* recordObserved(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* eagerBecause(const char* why, PyObject* const* args, size_t nargs, PyObject* kwnames);
+  diag::SourceLoc entryPlace() const;
   PyObject* recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames);
   capture::RecorderOptions recorderOptions() const;
   PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
@@ -111,9 +117,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
-  size_t skips_ = 0;      // calls without a trace that are not to be recorded
-  size_t nextSkips_ = 0;  // after the next recording, if it is wasted, too
-  bool eager_ = false;    // can't be recorded at all
+  size_t skips_ = 0;       // calls without a trace that are not to be recorded
+  size_t nextSkips_ = 0;   // after the next recording, if it is wasted, too
+  bool eager_ = false;     // can't be recorded at all
+  bool recorded_ = false;  // a recording has begun since recordObserved() asked
 };
 
 }  // namespace kintsugi::driver

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "ir/segments.h"
+#include "runtime/run_events.h"
 #include "runtime/segment_runner.h"
 #include "runtime/trace_cache.h"
 #include "torchapi/op_effects.h"
@@ -234,6 +235,8 @@ class FxRunner final : public runtime::SegmentRunner {
   // False: the backend's exception is pending. `examples`: list of the inputs.
   bool compile(Ref<> examples) {
     compiling_ = true;
+    runtime::ScopedEvent event;
+    if (diag::events::on()) event.begin({.kind = diag::events::Kind::kCompile});
     Ref<> description = pyapi::steal(PyDict_Copy(description_.get()));
     const bool ok = description && setItem(description.get(), "example_inputs", std::move(examples));
     Ref<> made = ok ? pyapi::steal(PyObject_CallOneArg(backend_.get(), description.get())) : Ref<>();

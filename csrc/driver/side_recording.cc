@@ -10,6 +10,7 @@
 #include "driver/const_texts.h"
 #include "driver/fx_segments.h"
 #include "driver/interpret_all.h"
+#include "driver/lifecycle_events.h"
 #include "driver/recording.h"
 #include "pyapi/frame.h"
 #include "support/check.h"
@@ -102,6 +103,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
       return;
     }
     logTrace(*trace, "side trace of instruction " + std::to_string(context.guard));
+    emitSideTrace(*context.trace, context.guard, context.state, *trace);
     runtime::ExitSite& site = context.trace->sides().at(context.guard);
     ++site.recordings;
     site.nextRecording = site.taken + (uint64_t{1} << std::min(site.recordings, kMostBackoff));

@@ -54,6 +54,10 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   GuardProgram& guards() { return guards_; }
   ReplayProgram& replay() { return replay_; }
   SideTraces& sides() { return sides_; }
+  // Counts the traces of the process, from 1: what logs and events call this one.
+  uint32_t number() const { return number_; }
+  // The place of the entry, as a stack text of the event stream; looked up once.
+  uint32_t entryText();
 
   std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> sideExits{0};
@@ -65,6 +69,8 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   GuardProgram guards_;
   ReplayProgram replay_;
   SideTraces sides_;
+  const uint32_t number_;
+  uint32_t entryText_ = 0;
 };
 
 }  // namespace kintsugi::runtime

@@ -6,10 +6,12 @@
 #include "runtime/exit_report.h"
 #include "runtime/materialize.h"
 #include "runtime/replay_program.h"
+#include "runtime/run_events.h"
 #include "runtime/side_exit.h"
 #include "runtime/visible_frames.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
+#include "torchapi/profiler_range.h"
 
 namespace kintsugi::runtime {
 
@@ -125,6 +127,7 @@ class Run {
   Outcome executeCall(const Step& step, const ir::Instruction& ins);
   Outcome executeBuild(const ir::Instruction& ins);
   Outcome executeEffect(const Step& step, const ir::Instruction& ins);
+  Outcome executeObserved(const Step& step, const ir::Instruction& ins, bool isCall);
   Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
   Outcome executeReturn(const ir::Instruction& ins);
   Outcome executeSegment(size_t& position);
@@ -496,11 +499,27 @@ Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, 
   return outcome;
 }
 
+Outcome Run::executeObserved(const Step& step, const ir::Instruction& ins, bool isCall) {
+  const uint64_t start = diag::events::nowNs();
+  torchapi::ProfilerRange range;
+  if (torchapi::profilerActive()) {
+    range.begin(stepTitle(*owner_, step.index));
+  }
+  const Outcome outcome = isCall ? executeCall(step, ins) : executeEffect(step, ins);
+  if (diag::events::on()) {
+    emitStep(*owner_, step.index, start);
+  }
+  return outcome;
+}
+
 Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t position) {
   switch (step.op) {
     case Op::kCall:
     case Op::kCallKnown:
     case Op::kCallPure:
+      if (isObserved()) [[unlikely]] {
+        return executeObserved(step, ins, true);
+      }
       return executeCall(step, ins);
     case Op::kBuild:
       return executeBuild(ins);
@@ -509,6 +528,9 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
     case Op::kSetItem:
     case Op::kDelItem:
     case Op::kSetCell:
+      if (isObserved()) [[unlikely]] {
+        return executeObserved(step, ins, false);
+      }
       return executeEffect(step, ins);
     case Op::kGuardTrue:
     case Op::kGuardFalse:
@@ -602,6 +624,8 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
   std::vector<FrameImage> images;
   std::optional<ExitContext> context;
   bool raising = false;
+  ScopedEvent left;
+  torchapi::ProfilerRange leftRange;
   {
     Lease lease(*impl_);
     Run run(impl_->code, owner, args, slots, *lease.storage);
@@ -611,6 +635,15 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
     }
     raising = outcome == Outcome::kRaise;
     const ir::Trace& trace = run.owner().trace();
+    if (torchapi::profilerActive()) {
+      leftRange.begin("kintsugi exit " + entryTitle(run.owner()));
+    }
+    if (diag::events::on()) {
+      left.begin({.extra = run.exitGuard,
+                  .trace = run.owner().number(),
+                  .stack = stackOf(run.owner(), run.exitState),
+                  .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit});
+    }
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
       reportSideExit(run.owner(), run.exitState);

@@ -9,6 +9,7 @@ Importing this package changes nothing: no hook is installed until something is 
 from __future__ import annotations
 
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import _requirements
 
@@ -22,6 +23,7 @@ from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402
 from ._errors import GraphBreakError  # noqa: E402
 from ._explain import BreakReason, ExplainOutput, explain  # noqa: E402
+from ._lazy import load as _load_lazily  # noqa: E402
 from ._logs import set_logs  # noqa: E402
 from ._marks import (  # noqa: E402
     allow_in_graph,
@@ -38,26 +40,45 @@ from ._shapes import bucket, mark_dynamic, mark_static, maybe_mark_dynamic, pad_
 from ._stats import Stats  # noqa: E402
 from .backends import list_backends, register_backend  # noqa: E402
 
+if _TYPE_CHECKING:
+    from ._bundle import issue_bundle
+    from ._diagnostics import benchmark, diagnostics, dump, try_backends, where_to_compile
+    from ._events import EventLog
+    from ._profiler import CompilationProfiler
+    from ._rewrite import suggest_rewrites
+
 __version__ = _requirements.VERSION
 
 config: _Config = _start()
 
+
+def __getattr__(name: str) -> object:
+    # What only a person who diagnoses needs is imported when it is asked for.
+    return _load_lazily(name)
+
+
 __all__ = [
     "BreakReason",
+    "CompilationProfiler",
     "CompiledFunction",
     "CompiledModule",
+    "EventLog",
     "ExplainOutput",
     "GraphBreakError",
     "Stats",
     "allow_in_graph",
     "assume_constant_result",
+    "benchmark",
     "bucket",
     "compile",
     "config",
+    "diagnostics",
     "disable",
+    "dump",
     "error_on_graph_break",
     "explain",
     "is_compiling",
+    "issue_bundle",
     "list_backends",
     "mark_dynamic",
     "mark_static",
@@ -67,5 +88,8 @@ __all__ = [
     "register_backend",
     "reset",
     "set_logs",
+    "suggest_rewrites",
+    "try_backends",
     "wait",
+    "where_to_compile",
 ]

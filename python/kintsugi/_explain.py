@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from . import _C
 from ._callable import CompiledFunction, core_of
 from ._module import CompiledModule, compile_module
 from ._options import CompileOptions
@@ -60,6 +61,8 @@ class ExplainOutput:
     ops_per_graph: list[list[str]]
     traces: list[str]
     stats: Stats
+    recompiles: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Why there are several traces: guard, expected, seen, file, line."""
     result: Any = dataclasses.field(repr=False, default=None)
     """What the call returned: explain() really makes it."""
 
@@ -74,6 +77,18 @@ class ExplainOutput:
             lines.append("Break reasons:")
             for number, reason in enumerate(self.break_reasons, 1):
                 lines += [f"  {number}. " + str(reason).replace("\n", "\n  ")]
+                lines += [
+                    f"        {file}:{line} in {name}"
+                    for file, line, name in reason.user_stack[:-1]
+                    if not _C.is_library(file)
+                ]
+        if self.recompiles:
+            lines.append("Recompiles:")
+            for event in self.recompiles:
+                where = f"{event['file']}:{event['line']}"
+                lines.append(
+                    f"  {where}: guard {event['guard']}: expected {event['expected']}, saw {event['seen']}"
+                )
         if self.ops_per_graph:
             lines.append("Ops per trace:")
             for number, ops in enumerate(self.ops_per_graph, 1):
@@ -167,5 +182,6 @@ def explain_compiled(compiled: Any, result: Any = None) -> ExplainOutput:
         ops_per_graph=[operations(trace) for trace in traces],
         traces=traces,
         stats=stats,
+        recompiles=core.recompiles(),
         result=result,
     )

@@ -6,10 +6,11 @@ The C++ core makes the lines; a channel that is off costs it one load. The lines
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from . import _C
 
@@ -99,6 +100,18 @@ def _apply(channels: tuple[str, ...]) -> None:
     _C.set_log_sink(_sink if channels else None)
     _C.set_log_channels(list(channels))
     _enabled = channels
+
+
+@contextlib.contextmanager
+def collecting(lines: list[str]) -> Iterator[None]:
+    """All channels go to `lines` instead of the loggers."""
+    before = _enabled
+    _C.set_log_sink(lambda channel, text: lines.append(text))
+    _C.set_log_channels(list(CHANNELS))
+    try:
+        yield
+    finally:
+        _apply(before)
 
 
 def enabled() -> tuple[str, ...]:

@@ -455,3 +455,23 @@ def unpacking_of_tensor_with_star(x):
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)
+
+
+def test_a_failing_import_is_the_first_break_of_the_process() -> None:
+    """What a break looks up the first time must not touch the exception that is on its way."""
+    code = (
+        "import torch, kintsugi\n"
+        "def f(x):\n"
+        "    try:\n"
+        "        import no_such_module_anywhere\n"
+        "    except ImportError as error:\n"
+        "        return x + len(error.name)\n"
+        "compiled = kintsugi.compile(f, backend='eager')\n"
+        "for _ in range(3):\n"
+        "    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 24.0))\n"
+    )
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import json
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,24 @@ import torch
 import kintsugi
 
 from .. import _public
-from .._callable import CompiledFunction
+from .._callable import CompiledFunction, core_of
+from .._events import EventLog
 from .._explain import ExplainOutput, explain_compiled
+from .common import say, stop
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """Files to write besides the text."""
+
+    html: Path | None = None
+    perfetto: Path | None = None
+    sarif: Path | None = None
+    structured: Path | None = None
+    save: Path | None = None
+
+    def any(self) -> bool:
+        return any(dataclasses.astuple(self))
 
 
 @contextlib.contextmanager
@@ -36,7 +52,7 @@ def _collecting(take_torch: bool) -> Iterator[list[Any]]:
         _public.observers.remove(found.append)
 
 
-def _run_script(script: Path, arguments: Sequence[str]) -> int:
+def run_script(script: Path, arguments: Sequence[str]) -> int:
     """Runs it as `python SCRIPT` would; its exit code."""
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(script), *arguments]
@@ -47,6 +63,8 @@ def _run_script(script: Path, arguments: Sequence[str]) -> int:
         if stop.code is None:
             return 0
         return stop.code if isinstance(stop.code, int) else 1
+    except KeyboardInterrupt:
+        return 130
     except Exception:
         traceback.print_exc()
         return 1
@@ -71,18 +89,60 @@ def _as_dict(name: str, output: ExplainOutput) -> dict[str, Any]:
         "break_reasons": [dataclasses.asdict(reason) for reason in output.break_reasons],
         "guards": output.guards,
         "ops_per_graph": output.ops_per_graph,
+        "recompiles": output.recompiles,
         "stats": dataclasses.asdict(output.stats),
     }
 
 
-def run(script: Path, arguments: Sequence[str], *, as_json: bool, take_torch: bool) -> int:
+def write_outputs(report: dict[str, Any], outputs: Outputs, traces: Sequence[Sequence[str]] = ()) -> None:
+    """Writes the files that were asked for; says where they are."""
+    from ..report.html import to_html
+    from ..report.perfetto import to_perfetto
+    from ..report.sarif import to_sarif
+    from ..report.structured import to_structured_trace
+
+    texts: dict[str, Callable[[], str]] = {
+        "html": lambda: to_html(report),
+        "perfetto": lambda: json.dumps(to_perfetto(report)),
+        "sarif": lambda: json.dumps(to_sarif(report), indent=2),
+        "structured": lambda: to_structured_trace(report, traces),
+        "save": lambda: json.dumps(report),
+    }
+    for name, make in texts.items():
+        path: Path | None = getattr(outputs, name)
+        if path is None:
+            continue
+        try:
+            path.write_text(make(), encoding="utf-8")
+        except OSError as error:
+            stop(f"{path} can't be written: {error.strerror}")
+        say(f"kintsugi: wrote {path}")
+
+
+def run(
+    script: Path,
+    arguments: Sequence[str],
+    *,
+    as_json: bool,
+    take_torch: bool,
+    outputs: Outputs | None = None,
+    most_breaks: int | None = None,
+) -> int:
     """Runs the script and prints what was captured; returns the exit code, which is the script's."""
     if not script.is_file():
         print(f"kintsugi explain: there is no file {script}", file=sys.stderr)
         return 2
-    with _collecting(take_torch) as found:
-        status = _run_script(script, arguments)
+    outputs = outputs or Outputs()
+    log = EventLog()
+    with _collecting(take_torch) as found, log if outputs.any() else contextlib.nullcontext():
+        status = run_script(script, arguments)
         reports = [(_name(compiled), explain_compiled(compiled)) for compiled in found]
+        if outputs.any():
+            from ..report import collect
+
+            data = collect(log, found, title=script.name, status=status, argv=[str(script), *arguments])
+            cores = [core_of(compiled) for compiled in found]
+            write_outputs(data, outputs, [core.traces() if core else [] for core in cores])
     if as_json:
         print(
             json.dumps(
@@ -90,9 +150,57 @@ def run(script: Path, arguments: Sequence[str], *, as_json: bool, take_torch: bo
                 indent=2,
             )
         )
+    else:
+        if not reports:
+            print("kintsugi explain: the script compiled nothing (no kintsugi.compile call was reached).")
+        for name, output in reports:
+            print(f"\n== {name}\n{output}\ncalls: {output.stats.hits} hits, {output.stats.misses} misses")
+    breaks = sum(output.graph_break_count for _, output in reports)
+    if status == 0 and most_breaks is not None and breaks > most_breaks:
+        say(f"kintsugi explain: {breaks} graph breaks, at most {most_breaks} are allowed")
+        return 1
+    return status
+
+
+def run_under_torch(script: Path, arguments: Sequence[str], *, as_json: bool, language: str) -> int:
+    """Runs the script with torch.compile (backend eager) and explains its break reasons from the knowledge base."""
+    if not script.is_file():
+        print(f"kintsugi explain: there is no file {script}", file=sys.stderr)
+        return 2
+    from torch._dynamo.utils import counters
+
+    from ..kb import load
+    from ..kb.matching import EntryMatcher
+    from ..kb.render import cause, check_language, remedies
+
+    chosen = check_language(language)
+    ours, original = kintsugi.compile, torch.compile
+
+    def eager_backend(model: Any = None, **options: Any) -> Any:
+        options["backend"] = "eager"
+        compile_: Any = original
+        return compile_(model, **options)
+
+    counters.clear()
+    kintsugi.compile = torch.compile = eager_backend
+    try:
+        status = run_script(script, arguments)
+    finally:
+        kintsugi.compile, torch.compile = ours, original
+    matcher = EntryMatcher(load())
+    rows = []
+    for text, count in {**counters["graph_break"], **counters["unimplemented"]}.items():
+        match = next(iter(matcher.match_text(text)), None)
+        rows.append({"reason": text.strip(), "count": count, "entry": match.entry if match else None})
+    if as_json:
+        plain = [{**row, "entry": row["entry"].id if row["entry"] else None} for row in rows]
+        print(json.dumps({"script": str(script), "status": status, "breaks": plain}, indent=2))
         return status
-    if not reports:
-        print("kintsugi explain: the script compiled nothing (no kintsugi.compile call was reached).")
-    for name, output in reports:
-        print(f"\n== {name}\n{output}\ncalls: {output.stats.hits} hits, {output.stats.misses} misses")
+    print(f"\ntorch.compile broke the graph for {len(rows)} reasons.")
+    for number, row in enumerate(rows, 1):
+        print(f"\n{number}. {row['reason'].splitlines()[0]} ({row['count']} times)")
+        if row["entry"] is not None:
+            print(f"   {row['entry'].id}: {cause(row['entry'], chosen)}")
+            for action, share in remedies(row["entry"], chosen)[0]:
+                print(f"   - {action} ({share})")
     return status

@@ -1,0 +1,63 @@
+#include "bindings/events.h"
+
+#include <nanobind/stl/string.h>
+
+#include <unordered_map>
+
+#include "capture/breaks.h"
+#include "diag/events.h"
+
+namespace nb = nanobind;
+
+namespace kintsugi::bindings {
+
+namespace events = diag::events;
+
+namespace {
+
+// Each text is made a Python string once a drain.
+class Texts {
+ public:
+  nb::object of(events::TextId id) {
+    nb::object& text = made_[id];
+    if (!text.is_valid()) {
+      const std::string raw = events::textOf(id);
+      text = nb::steal(PyUnicode_DecodeUTF8(raw.data(), static_cast<Py_ssize_t>(raw.size()), "replace"));
+    }
+    return text;
+  }
+
+ private:
+  std::unordered_map<events::TextId, nb::object> made_;
+};
+
+// ([(kind, start_ns, duration_ns, extra, thread, trace, stack, name, text, more), ...], dropped)
+nb::tuple drain() {
+  const events::Drained drained = events::drain();
+  Texts texts;
+  nb::list rows;
+  std::vector<nb::object> kinds;
+  for (std::size_t i = 0; i < events::kindCount(); ++i) {
+    const auto name = events::kindName(static_cast<events::Kind>(i));
+    kinds.push_back(nb::str(name.data(), name.size()));
+  }
+  for (const events::Event& event : drained.events) {
+    rows.append(nb::make_tuple(kinds[static_cast<std::size_t>(event.kind)], event.startNs, event.durationNs,
+                               event.extra, event.thread, event.trace, texts.of(event.stack),
+                               texts.of(event.name), texts.of(event.text), texts.of(event.more)));
+  }
+  return nb::make_tuple(rows, drained.dropped);
+}
+
+}  // namespace
+
+void bindEvents(nb::module_& module) {
+  module.def("events_start", &events::start, nb::arg("capacity") = events::kDefaultCapacity);
+  module.def("events_stop", &events::stop);
+  module.def("events_on", &events::on);
+  module.def("events_now", &events::nowNs);
+  module.def("events_drain", &drain);
+  module.def("is_library", &capture::isLibrary, nb::arg("file"));
+}
+
+}  // namespace kintsugi::bindings

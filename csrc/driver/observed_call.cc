@@ -1,0 +1,77 @@
+// CompiledFunction: calls while the event stream is on. The same as without it, and timed.
+#include "diag/events.h"
+#include "diag/log.h"
+#include "driver/compiled_function.h"
+#include "runtime/run_events.h"
+
+namespace kintsugi::driver {
+
+namespace events = diag::events;
+
+diag::SourceLoc CompiledFunction::entryPlace() const {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function_.get()));
+  return {PyUnicode_AsUTF8(code->co_filename), code->co_firstlineno, PyUnicode_AsUTF8(code->co_name)};
+}
+
+PyObject* CompiledFunction::callObserved(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  const uint64_t start = events::nowNs();
+  {
+    runtime::SlotBuffer slots;
+    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) {
+      const uint64_t guarded = events::nowNs();
+      torchapi::ProfilerRange range;
+      if (torchapi::profilerActive()) range.begin("kintsugi call " + runtime::entryTitle(*trace));
+      PyObject* result = runTrace(*trace, args, slots);
+      if (events::on())
+        events::emit({.startNs = start,
+                      .durationNs = events::nowNs() - start,
+                      .extra = guarded - start,
+                      .trace = trace->number(),
+                      .stack = trace->entryText(),
+                      .kind = events::Kind::kCall});
+      return result;
+    }
+  }
+  return recordObserved(args, nargs, kwnames);
+}
+
+PyObject* CompiledFunction::recordObserved(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  const size_t tracesBefore = cache_.stats().recompiles + (cache_.traces().empty() ? 0 : 1);
+  recorded_ = false;
+  events::Event event{.startNs = events::nowNs(),
+                      .stack = events::intern(events::stackText({entryPlace()})),
+                      .kind = events::Kind::kRecord};
+  torchapi::ProfilerRange range;
+  if (torchapi::profilerActive()) range.begin("kintsugi record " + entryPlace().format());
+  PyObject* result = recordCall(args, nargs, kwnames);
+  if (!events::on()) return result;
+  if (!std::exchange(recorded_, false)) return result;  // ran in eager mode, which has an event of its own
+  const auto traces = cache_.traces();
+  const bool made = cache_.stats().recompiles + (traces.empty() ? 0 : 1) > tracesBefore;
+  event.durationNs = events::nowNs() - event.startNs;
+  event.name = events::intern(made ? "recorded" : "failed");
+  uint32_t newest = 0;
+  for (const auto& trace : traces) {
+    if (trace->number() > newest) {
+      newest = trace->number();
+      event.extra = trace->trace().code.size();
+    }
+  }
+  event.trace = made ? newest : 0;
+  if (!made) event.extra = 0;
+  events::emit(event);
+  return result;
+}
+
+PyObject* CompiledFunction::eagerBecause(const char* why, PyObject* const* args, size_t nargs,
+                                         PyObject* kwnames) {
+  runtime::ScopedEvent event;
+  if (events::on()) {
+    event.begin({.stack = events::intern(events::stackText({entryPlace()})),
+                 .name = events::intern(why),
+                 .kind = events::Kind::kEager});
+  }
+  return callEager(args, nargs, kwnames);
+}
+
+}  // namespace kintsugi::driver

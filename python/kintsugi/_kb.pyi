@@ -1,0 +1,13 @@
+"""The matcher of the knowledge base, in C++ on RE2."""
+
+from typing import Any
+
+class Matcher:
+    def __init__(self, patterns: list[str]) -> None: ...
+    def __len__(self) -> int: ...
+    def scan(self) -> Scan: ...
+
+class Scan:
+    def feed(self, piece: bytes) -> None: ...
+    def finish(self) -> list[dict[str, Any]]:
+        """pattern, count, line, text, groups of each pattern that was found, in the order of the first lines."""

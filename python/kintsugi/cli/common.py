@@ -1,0 +1,34 @@
+"""What the commands share: exit codes, messages, and where output goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+OK = 0
+FAILED = 1
+"""The script, a check or a comparison failed."""
+USAGE = 2
+"""Wrong use: an unknown id, language or option; a file that can't be read."""
+NOTHING = 3
+"""kb match: nothing was found."""
+INCOMPLETE = 4
+"""Done, but some entries of the knowledge base could not be used; each is named on stderr."""
+
+
+def say(text: str) -> None:
+    """To stderr: stdout is for results."""
+    print(text, file=sys.stderr)
+
+
+def stop(text: str, code: int = USAGE) -> NoReturn:
+    """One sentence, and the end."""
+    say(f"kintsugi: {text}")
+    raise typer.Exit(code)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))

@@ -1,0 +1,7 @@
+"""TypeError when making fake tensor call."""
+
+import torch
+
+
+def problem(x):
+    return torch.reshape(x, "two")

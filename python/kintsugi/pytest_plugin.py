@@ -1,0 +1,101 @@
+"""pytest plugin: fails tests that compile with too many graph breaks, and sums up in the end.
+
+    pytest --kintsugi-max-breaks=0                   every test
+    @pytest.mark.kintsugi(max_breaks=0)              this test, whatever the command line says
+    pytest --kintsugi-report=report.json             what was compiled, test by test
+
+Nothing of Kintsugi is imported before a test needs it: sessions that don't ask for the plugin pay nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+_RESULTS = pytest.StashKey[list[dict[str, Any]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kintsugi")
+    group.addoption(
+        "--kintsugi-max-breaks",
+        type=int,
+        default=None,
+        metavar="N",
+        help="fail tests whose compiled callables have more graph breaks than this",
+    )
+    group.addoption(
+        "--kintsugi-report", default=None, metavar="FILE", help="write the breaks of each test as JSON"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "kintsugi(max_breaks=N): fail if compiled callables of this test have more graph breaks"
+    )
+    config.stash[_RESULTS] = []
+
+
+def _limit(item: pytest.Item) -> int | None:
+    marker = item.get_closest_marker("kintsugi")
+    if marker is not None and "max_breaks" in marker.kwargs:
+        return int(marker.kwargs["max_breaks"])
+    limit: int | None = item.config.getoption("--kintsugi-max-breaks")
+    return limit
+
+
+def _wanted(item: pytest.Item) -> bool:
+    return _limit(item) is not None or item.config.getoption("--kintsugi-report") is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    if not _wanted(item):
+        return (yield)
+    from kintsugi import _public
+    from kintsugi._callable import core_of
+    from kintsugi._explain import BreakReason
+
+    compiled: list[Any] = []
+    _public.observers.append(compiled.append)
+    try:
+        result = yield
+    finally:
+        _public.observers.remove(compiled.append)
+    cores = [core for core in map(core_of, compiled) if core is not None]
+    reasons = [BreakReason.from_core(event) for core in cores for event in core.breaks()]
+    found = {"test": item.nodeid, "compiled": len(cores), "breaks": [str(reason) for reason in reasons]}
+    item.config.stash[_RESULTS].append(found)
+    limit = _limit(item)
+    if limit is not None and len(reasons) > limit:
+        text = "\n".join(str(reason) for reason in reasons)
+        pytest.fail(f"{len(reasons)} graph breaks, at most {limit} are allowed:\n{text}", pytrace=False)
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    results = config.stash.get(_RESULTS, [])
+    path = config.getoption("--kintsugi-report")
+    if path is not None:
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(results, file, indent=2)
+        except OSError as error:
+            print(f"--kintsugi-report={path}: {error.strerror}", file=sys.stderr)
+    if not results:
+        return
+    breaks = sum(len(row["breaks"]) for row in results)
+    terminalreporter.section("kintsugi")
+    terminalreporter.write_line(
+        f"{sum(row['compiled'] for row in results)} compiled callables in {len(results)} tests, {breaks} graph breaks"
+    )
+    for row in results:
+        for text in row["breaks"]:
+            terminalreporter.write_line(f"{row['test']}: {text.splitlines()[0]}")
