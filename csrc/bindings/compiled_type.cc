@@ -157,24 +157,28 @@ PyObject* traces(PyObject* self, PyObject*) {
   return out.release().ptr();
 }
 
-// Where each instruction with a snapshot comes from: (trace, index, operation, [(file, line, function)]).
+void appendInstructions(runtime::CompiledTrace& trace, nb::list& out) {
+  const ir::Trace& recorded = trace.trace();
+  for (size_t i = trace.recording().start; i < recorded.code.size(); ++i) {
+    const ir::Instruction& ins = recorded.code[i];
+    if (ins.snap == ir::kNone) continue;
+    nb::list frames;
+    for (const diag::SourceLoc& place : runtime::framesOf(trace, ins.snap)) {
+      frames.append(nb::make_tuple(nb::str(place.file.c_str()), place.line, nb::str(place.function.c_str())));
+    }
+    const std::string name =
+        ins.op == ir::Op::kAten ? recorded.opNames[ins.opName] : std::string(ir::opInfo(ins.op).text);
+    out.append(nb::make_tuple(trace.number(), i, nb::str(name.c_str()), frames));
+  }
+  trace.sides().each(
+      [&out](uint32_t, const runtime::SideLink& link) { appendInstructions(*link.trace, out); });
+}
+
+// Where each instruction with a snapshot comes from, side traces included: (trace, index, operation,
+// [(file, line, function)]).
 PyObject* instructions(PyObject* self, PyObject*) {
   nb::list out;
-  for (const auto& trace : implOf(self).cache().traces()) {
-    const ir::Trace& recorded = trace->trace();
-    for (size_t i = 0; i < recorded.code.size(); ++i) {
-      const ir::Instruction& ins = recorded.code[i];
-      if (ins.snap == ir::kNone) continue;
-      nb::list frames;
-      for (const diag::SourceLoc& place : runtime::framesOf(*trace, ins.snap)) {
-        frames.append(
-            nb::make_tuple(nb::str(place.file.c_str()), place.line, nb::str(place.function.c_str())));
-      }
-      const std::string name =
-          ins.op == ir::Op::kAten ? recorded.opNames[ins.opName] : std::string(ir::opInfo(ins.op).text);
-      out.append(nb::make_tuple(trace->number(), i, nb::str(name.c_str()), frames));
-    }
-  }
+  for (const auto& trace : implOf(self).cache().traces()) appendInstructions(*trace, out);
   return out.release().ptr();
 }
 

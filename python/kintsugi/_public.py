@@ -12,6 +12,7 @@ import torch
 from . import _C
 from ._callable import CompiledFunction
 from ._module import CompiledModule, compile_module
+from ._optimize import Optimize
 from ._options import CompileOptions
 
 M = TypeVar("M", bound=Callable[..., Any])
@@ -73,14 +74,19 @@ def compile(
 
 
 def optimize(
-    backend: str | Callable[..., Any] = "native",
+    backend: str | Callable[..., Any] | None = "native",
     *,
     nopython: bool = False,
     dynamic: bool | None = None,
     disable: bool = False,
-) -> Callable[[M], M]:
-    """torch._dynamo.optimize's spelling of compile(): returns a decorator; nopython is fullgraph."""
-    return compile(backend=backend, fullgraph=nopython, dynamic=dynamic, disable=disable)
+) -> Optimize:
+    """torch._dynamo.optimize's spelling of compile(): a decorator, and a context manager at module level.
+
+    nopython is fullgraph. A CompilationProfiler may be given as the backend.
+    """
+    chosen = "native" if backend is None else backend
+    options = CompileOptions(backend=chosen, fullgraph=nopython, dynamic=dynamic)
+    return Optimize(functools.partial(_decorate, options=options, disable=disable), chosen)
 
 
 def _decorate(model: Any, *, options: CompileOptions, disable: bool) -> Any:

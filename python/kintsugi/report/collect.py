@@ -211,7 +211,10 @@ def collect(
                 "op_count": output.op_count,
                 "ops_per_graph": [len(ops) for ops in output.ops_per_graph],
                 "guards": output.guards,
-                "break_reasons": [dataclasses.asdict(reason) for reason in output.break_reasons],
+                "break_reasons": [
+                    {**dataclasses.asdict(reason), "user_stack": [list(frame) for frame in reason.user_stack]}
+                    for reason in output.break_reasons
+                ],
                 "stats": dataclasses.asdict(output.stats),
             }
         )

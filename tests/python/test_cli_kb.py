@@ -1,0 +1,190 @@
+"""`kintsugi kb`, `report`, `bench` and `advise`, as a user runs them; bad input gets one clear sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("pydantic")
+
+ERROR = "RuntimeError: torch.compile: function 'step' failed with a graph break. Falling back to eager mode. "
+ERROR += "Consider rewriting the function to avoid Python control flow.\n"
+
+
+def run(*arguments: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "kintsugi.cli", *arguments],
+        input=input,
+        capture_output=True,
+        timeout=240,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"},
+    )
+
+
+def sentence(done: subprocess.CompletedProcess[bytes]) -> str:
+    """stderr, which is one line and no traceback."""
+    text = done.stderr.decode()
+    assert text.count("\n") == 1 and "Traceback" not in text, text
+    return text
+
+
+def matcher_is_there() -> bool:
+    try:
+        from kintsugi import _kb  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+needs_matcher = pytest.mark.skipif(not matcher_is_there(), reason="built without RE2")
+
+
+@needs_matcher
+def test_match_from_stdin_in_both_languages() -> None:
+    done = run("kb", "match", "-", input=ERROR.encode())
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.decode()
+    assert "torch-compile-graph-break-fallback" in text and "torch.where" in text and "n = 9" in text
+    done = run("kb", "match", "-", "--lang", "zh", input=ERROR.encode())
+    assert done.returncode == 0 and "根因分析" in done.stdout.decode()
+
+
+@needs_matcher
+def test_match_as_json(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(b"\x00\xff\xfejunk\n" * 1000 + ERROR.encode() + b"x" * 3_000_000)
+    done = run("kb", "match", str(log), "--json")
+    (found,) = json.loads(done.stdout)
+    assert done.returncode == 0 and found["line"] == 1001 and found["groups"]["function"] == "step"
+    assert found["workarounds"][0]["zh"] and found["workarounds"][0]["success_rate"] == 1
+
+
+@needs_matcher
+def test_match_finds_nothing_or_no_file(tmp_path: Path) -> None:
+    assert run("kb", "match", "-", input=b"all is well").returncode == 3
+    done = run("kb", "match", str(tmp_path / "no.log"))
+    assert done.returncode == 2 and "can't be read: No such file" in sentence(done)
+    done = run("kb", "match", str(tmp_path))
+    assert done.returncode == 2 and "can't be read: Is a directory" in sentence(done)
+    assert run("kb", "match", "-").returncode == 3
+
+
+@needs_matcher
+def test_a_broken_entry_of_ones_own_is_named_and_nothing_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    done = run("kb", "match", "-", "--kb", str(tmp_path), "--json", input=ERROR.encode())
+    assert done.returncode == 4 and "bad.json" in sentence(done)
+    assert len(json.loads(done.stdout)) == 1
+
+
+def test_show() -> None:
+    done = run("kb", "show", "GB0170", "--format", "markdown")
+    assert done.returncode == 0 and "# torch._dynamo.exc.Unsupported" in done.stdout.decode()
+    done = run("kb", "show", "gb0170", "--lang", "zh", "--format", "html")
+    assert "<h2>根因分析</h2>" in done.stdout.decode()
+    assert json.loads(run("kb", "show", "KTG0101", "--json").stdout)["error_code"] == "KTG0101"
+
+
+def test_unknown_ids_languages_and_formats() -> None:
+    done = run("kb", "show", "KTG9999")
+    assert done.returncode == 2 and "there is no entry 'KTG9999'" in sentence(done)
+    done = run("kb", "show", "KTG0101", "--lang", "fr")
+    assert done.returncode == 2 and "unknown language 'fr'. Known: en, zh." in sentence(done)
+    done = run("kb", "graph", "--format", "png")
+    assert done.returncode == 2 and "unknown format 'png'" in sentence(done)
+
+
+def test_list_and_graph() -> None:
+    rows = json.loads(run("kb", "list", "--json").stdout)
+    assert len(rows) >= 90 and all(row["signature_zh"] for row in rows)
+    assert run("kb", "graph").stdout.startswith(b"digraph kb")
+    assert json.loads(run("kb", "graph", "--json").stdout)["edges"]
+
+
+@pytest.mark.slow
+def test_verify_does_not_write_unless_told() -> None:
+    done = run("kb", "verify", "KTG0104", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["verified"]
+    assert row["id"] == "kintsugi/ktg0104-trace-too-long" and row["n"] > 0
+
+
+SCRIPT = """
+import zlib
+import torch
+import kintsugi
+
+def fn(x):
+    return x + zlib.crc32(b"a") % 3
+
+def inputs():
+    return (torch.ones(3),)
+
+if __name__ == "__main__":
+    for _ in range(3):
+        kintsugi.compile(fn)(torch.ones(3))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_explain_writes_reports_and_report_renders_them_again(script: Path, tmp_path: Path) -> None:
+    names = ("html", "perfetto", "sarif", "structured", "save")
+    options = [part for name in names for part in (f"--{name}", str(tmp_path / name))]
+    done = run("explain", *options, str(script))
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / name).stat().st_size > 500 for name in names)
+    done = run("report", str(tmp_path / "save"), "--html", str(tmp_path / "again.html"))
+    assert done.returncode == 0
+    assert (tmp_path / "again.html").read_text() == (tmp_path / "html").read_text()
+    assert json.loads(run("report", str(tmp_path / "save"), "--json").stdout)["breaks"]
+    done = run("report", str(script))
+    assert done.returncode == 2 and "is no saved run" in sentence(done)
+    done = run("report", str(tmp_path / "nothing.json"))
+    assert done.returncode == 2 and "can't be read" in sentence(done)
+
+
+def test_max_breaks(script: Path) -> None:
+    assert run("explain", "--max-breaks", "3", str(script)).returncode == 0
+    done = run("explain", "--max-breaks", "0", str(script))
+    assert done.returncode == 1 and "at most 0 are allowed" in done.stderr.decode()
+
+
+@needs_matcher
+def test_explain_under_torch_gives_advice(tmp_path: Path) -> None:
+    path = tmp_path / "branch.py"
+    path.write_text(
+        "import torch\n@torch.compile\ndef f(x):\n    return x + 1 if x.sum() > 0 else x\nf(torch.ones(2))\n"
+    )
+    done = run("explain", "--under", "torch", "--lang", "zh", str(path))
+    text = done.stdout.decode()
+    assert done.returncode == 0 and "gb0170" in text and "torch.where" in text and "成功率" in text
+    assert run("explain", "--under", "tf", str(path)).returncode == 2
+
+
+def test_bench_and_advise(script: Path) -> None:
+    done = run("bench", str(script), "--runs", "3", "--warmup", "1", "--backend", "eager", "--json")
+    (row,) = json.loads(done.stdout)
+    assert done.returncode == 0 and row["eager_ms"] > 0 and row["error"] is None
+    done = run("bench", f"{script}:nothing")
+    assert done.returncode == 2 and "has no callable named nothing" in sentence(done)
+    done = run("advise", f"{script}:fn", "--json")
+    assert json.loads(done.stdout)["where"]["best"]["function"] == "fn"
+
+
+def test_help_has_examples_and_completion() -> None:
+    for command in (("kb", "match"), ("kb", "show"), ("explain",), ("bench",), ("report",), ("advise",)):
+        text = run(*command, "--help").stdout.decode()
+        assert "Example" in text, command
+    assert "--install-completion" in run("--help").stdout.decode()
