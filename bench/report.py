@@ -73,6 +73,8 @@ def summary(result: Result) -> Result:
         if "guards" in result:
             value = _rows(result["guards"][name]).get("kintsugi", {}).get("us", math.nan)
             add(f"guards and dispatch of {name}, us", value, goal, True)
+    if result.get("breaks"):
+        _summarize_breaks(result, add)
     for name, part in result.get("shapes", {}).items():
         traces = _rows(part).get("kintsugi", {}).get("counts", {}).get("trace_count", math.nan)
         add(f"{name}, traces", traces, 2, True)
@@ -180,6 +182,44 @@ def overhead_table(result: Result) -> Table:
     return table
 
 
+def breaks_table(result: Result) -> Table:
+    table = Table(
+        title="Programs that break graphs: graphs/breaks, first call (ms), ms a call, speed-up over eager"
+    )
+    for column in ("program", "system", "g/b", "first ms", "ms", "x"):
+        table.add_column(column, justify="left" if column in ("program", "system") else "right")
+    for name, part in result["breaks"].items():
+        for system, row in _rows(part).items():
+            counts = row["counts"]
+            shape = f"{counts['graph_count']}/{counts['graph_break_count']}" if counts else ""
+            first, each = _milliseconds(row["first_s"]), _milliseconds(row.get("seconds"))
+            table.add_row(name, system, shape, first, each, f"{row['speedup']:.2f}")
+        if _why(part):
+            table.add_row(name, "", _why(part))
+    return table
+
+
+def _summarize_breaks(result: Result, add: Any) -> None:
+    rows = {name: _rows(part) for name, part in result["breaks"].items()}
+    speed = {name: row["kintsugi"]["speedup"] for name, row in rows.items() if "kintsugi" in row}
+    slow = [f"{name} {value:.2f}" for name, value in speed.items() if value < 0.95]
+    add(
+        "programs with breaks, worst speed-up over eager",
+        min(speed.values(), default=math.nan),
+        0.95,
+        False,
+        slow,
+    )
+    add("programs with breaks, failed", len(rows) - len(speed), 0, True, [n for n in rows if n not in speed])
+    behind = []
+    for name, row in rows.items():
+        for peer in row:
+            if peer.startswith("torch.compile") and name in speed and row[peer]["speedup"] >= speed[name]:
+                behind.append(f"{name} {speed[name]:.2f} / {row[peer]['speedup']:.2f}")
+    if any(peer.startswith("torch.compile") for row in rows.values() for peer in row):
+        add("programs with breaks, slower than the peer", len(behind), 0, True, behind)
+
+
 def shapes_table(result: Result) -> Table:
     table = Table(title="Sizes that vary: a pass over 20 of them")
     for column in ("what", "system", "first pass s", "later pass s", "lost s", "traces", "diff"):
@@ -212,6 +252,8 @@ def show(result: Result) -> None:
     console = Console(width=None if Console().is_terminal else 170)
     if "tiny" in result or "guards" in result:
         console.print(overhead_table(result))
+    if result.get("breaks"):
+        console.print(breaks_table(result))
     if result.get("shapes"):
         console.print(shapes_table(result))
     if result.get("models"):

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bench import cases, measure, models, report, shapes, systems
+from bench import breaks, cases, measure, models, report, shapes, systems
 from bench.models.spec import ModelSpec
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -34,7 +34,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--backend", default="eager", help="Kintsugi's backend (default: eager, which is replay)"
     )
     parser.add_argument("--models", help="only models whose name contains one of these comma-separated parts")
-    parser.add_argument("--only", choices=("tiny", "guards", "shapes", "models"), help="only this part")
+    parser.add_argument(
+        "--only", choices=("tiny", "guards", "breaks", "shapes", "models"), help="only this part"
+    )
     parser.add_argument("--size", choices=models.SIZES, help="only this size")
     parser.add_argument("--quick", action="store_true", help="few models and few rounds: about two minutes")
     parser.add_argument("--rounds", type=int, default=0, help="interleaved rounds (default 21, quick 7)")
@@ -130,6 +132,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 cases.guard_cost, models.REGISTRY[name], chosen_systems(options), options.rounds
             )
             result["guards"][name] = in_child(work, options)
+    if options.only in (None, "breaks"):
+        result["breaks"] = {}
+        for name in breaks.PROGRAMS:
+            tell(name)
+            work = functools.partial(breaks.measure_program, name, chosen_systems(options), options.rounds)
+            result["breaks"][name] = in_child(work, options)
     if options.only in (None, "shapes"):
         result["shapes"] = {}
         for case in shapes.cases():

@@ -34,7 +34,28 @@ std::unordered_set<CompiledFunction*>& allFunctions() {
 
 CompiledFunction& implOf(PyObject* self) { return *reinterpret_cast<CompiledObject*>(self)->impl; }
 
+thread_local bool auditing = false;
+
+// Made by kintsugi._audit, which runs the callable twice; no call inside is audited.
+PyObject* auditedCall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  const auto count = static_cast<Py_ssize_t>(PyVectorcall_NARGS(nargsf));
+  pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("kintsugi._audit"));
+  pyapi::Ref<> run = pyapi::steal(module ? PyObject_GetAttrString(module.get(), "run") : nullptr);
+  pyapi::Ref<> positional = pyapi::steal(PyTuple_New(count));
+  pyapi::Ref<> named = pyapi::steal(PyDict_New());
+  if (!run || !positional || !named) return nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(positional.get(), i, Py_NewRef(args[i]));
+  for (Py_ssize_t i = 0; kwnames != nullptr && i < PyTuple_GET_SIZE(kwnames); ++i) {
+    if (PyDict_SetItem(named.get(), PyTuple_GET_ITEM(kwnames, i), args[count + i]) < 0) return nullptr;
+  }
+  auditing = true;
+  PyObject* result = PyObject_CallFunctionObjArgs(run.get(), self, positional.get(), named.get(), nullptr);
+  auditing = false;
+  return result;
+}
+
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  if (!auditing && implOf(self).auditDue()) return auditedCall(self, args, nargsf, kwnames);
   try {
     return implOf(self).call(args, nargsf, kwnames);
   } catch (const std::exception& error) {
@@ -57,6 +78,12 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   driver::FunctionOptions parsed;
   PyObject* value = PyDict_GetItemString(options, "fullgraph");
   parsed.fullgraph = value != nullptr && PyObject_IsTrue(value) == 1;
+  for (auto [name, option] :
+       {std::pair("audit", &parsed.audit), {"trace_length_limit", &parsed.traceLengthLimit}}) {
+    value = PyDict_GetItemString(options, name);
+    if (value != nullptr && value != Py_None) *option = PyLong_AsSize_t(value);
+    if (PyErr_Occurred()) return nullptr;
+  }
   value = PyDict_GetItemString(options, "dynamic");
   if (value != nullptr && value != Py_None) parsed.dynamic = PyObject_IsTrue(value) == 1 ? 1 : 0;
   value = PyDict_GetItemString(options, "backend");
@@ -207,6 +234,13 @@ PyObject* reset(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* quarantine(PyObject* self, PyObject* difference) {
+  const char* text = PyUnicode_AsUTF8(difference);
+  if (text == nullptr) return nullptr;
+  implOf(self).quarantine(text);
+  Py_RETURN_NONE;
+}
+
 // Testing: makes one guard instruction of one trace fail at every run (exit stress).
 PyObject* forceExit(PyObject* self, PyObject* args) {
   Py_ssize_t trace, index;
@@ -230,6 +264,7 @@ PyMethodDef methods[] = {
     {"breaks", breaks, METH_NOARGS, "One dict a break."},
     {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
     {"reset", reset, METH_NOARGS, "Forgets all traces."},
+    {"_quarantine", quarantine, METH_O, "An audit has found a difference: eager mode until reset()."},
     {"_force_exit", forceExit, METH_VARARGS, "Testing: makes a guard instruction fail."},
     {nullptr, nullptr, 0, nullptr},
 };

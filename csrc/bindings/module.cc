@@ -59,6 +59,7 @@ void setConfig(const std::string& name, nb::object value) {
   driver::Settings& s = driver::settings();
   if (name == "recompile_limit" || name == "cache_size_limit") s.recompileLimit = nb::cast<size_t>(value);
   if (name == "trace_length_limit") s.traceLengthLimit = nb::cast<size_t>(value);
+  if (name == "audit") s.audit = nb::cast<size_t>(value);
   if (name == "side_trace_limit") s.sideTraceLimit = nb::cast<size_t>(value);
   if (name == "report_compiling") s.reportCompiling = nb::cast<bool>(value);
   if (name == "error_on_graph_break") s.errorOnGraphBreak = nb::cast<bool>(value);

@@ -122,7 +122,7 @@ PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject*
     ++nargs;
   }
   // Inside a recording the frames themselves are wanted.
-  if (eager_ || disabledDepth > 0 || isRecording()) {
+  if (eager_ || quarantined_ || disabledDepth > 0 || isRecording()) {
     const bool strict = options_.fullgraph || errorOnGraphBreak();
     if (eager_ && strict && disabledDepth == 0 && !isRecording() && !breaks_.empty()) {
       capture::raiseGraphBreak(breaks_.front(),
@@ -158,10 +158,8 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
                   torchapi::GlobalState::current().recordable();
   if (!possible) return eagerBecause("recording is not possible here", args, nargs, kwnames);
   const bool strict = options_.fullgraph || errorOnGraphBreak();
-  if (!strict && skips_ > 0) {
-    --skips_;
+  if (!strict && backoff_.passes())
     return eagerBecause("the last recordings came to nothing", args, nargs, kwnames);
-  }
   runtime::RecordingScope scope(cache_);
   if (!scope) return eagerBecause("another call is being recorded", args, nargs, kwnames);
   recorded_ = true;
@@ -170,42 +168,50 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   const size_t opaqueCodes = opaqueCodes_.size();
   learn(args, nargs, kwnames);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args, nargs, kwnames);
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
   if (start != 0) {
     log::emit(log::Channel::kPerf, entryPlace().format() + " was recorded in " +
                                        std::to_string((diag::events::nowNs() - start) / 1000) + " us");
   }
-  if (recorded.capture->refused) {
-    addBreak(*recorded.capture->refused);
-  } else if (recorded.capture->failure) {
-    for (const diag::Diagnostic& d : recorded.capture->breaks) addBreak(d);
-    if (recorded.result != nullptr || recorded.capture->failure->code != diag::Code::KTG0111) {
-      noteFailure(*recorded.capture->failure, recorded.capture->failedIn);
-    }
-  } else if (recorded.result != nullptr && !install(*recorded.capture, args)) {
+  bool useless = false;
+  PyObject* result = conclude(
+      std::move(recorded),
+      [&](capture::CaptureResult& capture) {
+        noteFailure(*capture.failure, capture.failedIn);
+        useless = opaqueCodes_.size() == opaqueCodes;
+      },
+      [&](capture::CaptureResult& capture) { return install(capture, args); });
+  // Recording costs several calls' time. One that came to nothing, or whose trace took the place of another,
+  // makes the next one wait.
+  useless || cache_.stats().evictions > evictions ? backoff_.failed() : backoff_.succeeded();
+  return result;
+}
+
+PyObject* CompiledFunction::conclude(RecordedCall recorded,
+                                     const std::function<void(capture::CaptureResult&)>& failed,
+                                     const std::function<bool(capture::CaptureResult&)>& keep) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  capture::CaptureResult& capture = *recorded.capture;
+  if (capture.refused) {
+    addBreak(*capture.refused);
+  } else if (capture.failure) {
+    for (const diag::Diagnostic& d : capture.breaks) addBreak(d);
+    // An exception of the program's own is no failure of the recording.
+    if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) failed(capture);
+  } else if (recorded.result != nullptr && !keep(capture)) {
     Py_CLEAR(recorded.result);
     PyErr_Fetch(&type, &value, &traceback);
   }
-  const bool useless = recorded.capture->failure && opaqueCodes_.size() == opaqueCodes;
-  backOff(useless || cache_.stats().evictions > evictions);
-  std::optional<diag::Diagnostic> refused = std::move(recorded.capture->refused);
+  const std::optional<diag::Diagnostic> refused = std::move(capture.refused);
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
   return insist(refused, recorded.result);
 }
 
-// Recording costs several calls' time. One that came to nothing, or whose trace took the place of another, is
-// followed by calls that match no trace and are not recorded: 0, 1, 3, 7 ... of them.
-void CompiledFunction::backOff(bool wasted) {
-  constexpr size_t kMostSkips = 1023;
-  skips_ = wasted ? nextSkips_ : 0;
-  nextSkips_ = wasted ? std::min(2 * nextSkips_ + 1, kMostSkips) : 0;
-}
-
 capture::RecorderOptions CompiledFunction::recorderOptions() const {
   capture::RecorderOptions options;
-  options.maxInstructions = settings().traceLengthLimit;
+  options.maxInstructions =
+      options_.traceLengthLimit != 0 ? options_.traceLengthLimit : settings().traceLengthLimit;
   options.reportCompiling = settings().reportCompiling;
   options.fullgraph = options_.fullgraph;
   options.errorOnBreak = errorOnGraphBreak;
@@ -372,7 +378,20 @@ bool CompiledFunction::install(capture::CaptureResult& capture, PyObject* const*
   return true;
 }
 
+bool CompiledFunction::auditDue() {
+  const size_t every = options_.audit != 0 ? options_.audit : settings().audit;
+  if (every == 0 || eager_ || quarantined_ || disabledDepth > 0 || isRecording()) return false;
+  return ++calls_ % every == 0;
+}
+
+void CompiledFunction::quarantine(const std::string& difference) {
+  cache_.clear();
+  quarantined_ = true;
+  addBreak(diag::Diagnostic(diag::Code::KTG0401, {difference}));
+}
+
 void CompiledFunction::reset() {
+  quarantined_ = false;
   cache_.clear();
   breaks_.clear();
   recompiles_.clear();
@@ -381,7 +400,7 @@ void CompiledFunction::reset() {
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
   failures_ = 0;
-  skips_ = nextSkips_ = 0;
+  backoff_.succeeded();
   eager_ = !PyFunction_Check(function_.get());
 }
 

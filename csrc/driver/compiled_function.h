@@ -5,6 +5,7 @@
 // that they need has died.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -13,9 +14,11 @@
 
 #include "capture/recorder.h"
 #include "diag/diagnostic.h"
+#include "driver/recording.h"
 #include "pyapi/ref.h"
 #include "runtime/exit_context.h"
 #include "runtime/trace_cache.h"
+#include "support/backoff.h"
 
 namespace kintsugi::driver {
 
@@ -27,6 +30,7 @@ struct Settings {
   bool suppressErrors = true;
   bool errorOnGraphBreak = false;
   bool assumeStatic = true;
+  size_t audit = 0;
   size_t sideTraceLimit = 64;  // of one callable; 0: exits are never recorded
   size_t failureLimit = 16;    // recordings of one callable that may fail before it is left to eager
 };
@@ -47,10 +51,12 @@ class DisabledScope {
 
 struct FunctionOptions {
   bool fullgraph = false;
+  size_t audit = 0;  // one call in so many is audited; 0: as settings() say
   int dynamic = -1;  // -1: what varies; 0: nothing; 1: all sizes and numbers that are given
   bool hasRecompileLimit = false;
   size_t recompileLimit = 0;
-  pyapi::Ref<> backend;  // null: replay
+  size_t traceLengthLimit = 0;  // 0: as settings() say
+  pyapi::Ref<> backend;         // null: replay
 };
 
 struct Recompile {
@@ -75,6 +81,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   // Calls run in eager mode, whatever they are given.
   bool disabled() const { return eager_; }
   void reset();
+  // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
+  bool auditDue();
+  // A trace was found to be wrong: all calls are eager until reset().
+  void quarantine(const std::string& difference);
   // For the cycle collector.
   int traverse(visitproc visit, void* arg);
 
@@ -89,7 +99,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames);
   capture::RecorderOptions recorderOptions() const;
   PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
-  void backOff(bool wasted);
+  // What a recorded call came to: the breaks are listed, and `failed` or `keep` is called (false: an
+  // exception is pending). Gives back the call's result.
+  PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
+                     const std::function<bool(capture::CaptureResult&)>& keep);
   runtime::Recording takeRecording(capture::CaptureResult& capture);
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   bool install(capture::CaptureResult& capture, PyObject* const* args);
@@ -117,9 +130,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
-  size_t skips_ = 0;       // calls without a trace that are not to be recorded
-  size_t nextSkips_ = 0;   // after the next recording, if it is wasted, too
-  bool eager_ = false;     // can't be recorded at all
+  Backoff backoff_;     // of calls without a trace that are to be recorded
+  uint64_t calls_ = 0;  // that might have been audited
+  bool eager_ = false;  // can't be recorded at all
+  bool quarantined_ = false;
   bool recorded_ = false;  // a recording has begun since recordObserved() asked
 };
 

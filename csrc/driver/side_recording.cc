@@ -1,7 +1,7 @@
 // CompiledFunction: which exits are recorded, and the linking of side traces.
 //
-// Policy: the first exit at a guard is recorded; after n recordings at the same guard, 2^n more exits have to
-// be seen there, so that a number that is always new costs little. A guard keeps a few side traces and a
+// Policy: the first exit at a guard is recorded; after n recordings at the same guard, 2^n - 1 exits there
+// are let pass, so that a number that is always new costs little. A guard keeps a few side traces and a
 // callable keeps `sideTraceLimit`; past that, the one that was used least recently goes. No value ever
 // condemns a call to run unrecorded for good.
 #include "capture/side_start.h"
@@ -23,7 +23,6 @@ namespace {
 
 constexpr uint32_t kMostFailures = 3;
 constexpr size_t kSidesPerGuard = 8;
-constexpr uint32_t kMostBackoff = 10;  // 2^n exits
 
 bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
   const runtime::Recording& recording = context.trace->recording();
@@ -38,10 +37,7 @@ bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
 
 bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
   runtime::ExitSite& site = trace.sides().at(guard);
-  ++site.taken;
-  if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.taken < site.nextRecording) {
-    return false;
-  }
+  if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.backoff.passes()) return false;
   return !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
          !cache_.isRecording() && torchapi::GlobalState::current().recordable();
 }
@@ -63,27 +59,16 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
                            .values = context.values,
                            .sources = context.sources,
                            .recipes = context.recipes};
-  RecordedCall recorded = recordSide(recorderOptions(), start, std::move(images));
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  runtime::ExitSite& site = context.trace->sides().at(context.guard);
-  if (recorded.capture->refused) {
-    addBreak(*recorded.capture->refused);
-  } else if (recorded.capture->failure) {
-    for (const diag::Diagnostic& d : recorded.capture->breaks) addBreak(d);
-    const bool raised = recorded.result == nullptr && recorded.capture->failure->code == diag::Code::KTG0111;
-    PyObject* code = recorded.capture->failedIn;
-    if (!raised) {
-      ++site.failures;
-      noteFailure(*recorded.capture->failure, isInSnapshot(context, code) ? nullptr : code);
-    }
-  } else if (recorded.result != nullptr) {
-    linkSide(context, *recorded.capture);
-  }
-  const std::optional<diag::Diagnostic> refused = std::move(recorded.capture->refused);
-  recorded.capture.reset();
-  PyErr_Restore(type, value, traceback);
-  return insist(refused, recorded.result);
+  return conclude(
+      recordSide(recorderOptions(), start, std::move(images)),
+      [&](capture::CaptureResult& capture) {
+        ++context.trace->sides().at(context.guard).failures;
+        noteFailure(*capture.failure, isInSnapshot(context, capture.failedIn) ? nullptr : capture.failedIn);
+      },
+      [&](capture::CaptureResult& capture) {
+        linkSide(context, capture);
+        return true;
+      });
 }
 
 void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureResult& capture) {
@@ -105,8 +90,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
     logTrace(*trace, "side trace of instruction " + std::to_string(context.guard));
     emitSideTrace(*context.trace, context.guard, context.state, *trace);
     runtime::ExitSite& site = context.trace->sides().at(context.guard);
-    ++site.recordings;
-    site.nextRecording = site.taken + (uint64_t{1} << std::min(site.recordings, kMostBackoff));
+    site.backoff.failed();
     auto gone = context.trace->sides().link(context.guard, std::move(trace), kSidesPerGuard);
     trimSides(*context.trace);
   } catch (const InternalError& error) {

@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "support/backoff.h"
+
 namespace kintsugi::runtime {
 
 class CompiledTrace;
@@ -25,10 +27,8 @@ struct SideLink {
 };
 
 struct ExitSite {
-  uint64_t taken = 0;          // left the compiled code here
-  uint32_t failures = 0;       // recordings that came to nothing
-  uint32_t recordings = 0;     // that were linked here
-  uint64_t nextRecording = 0;  // not before `taken` has this value
+  uint32_t failures = 0;  // recordings that came to nothing
+  Backoff backoff{1};     // of recordings: each makes the next one wait longer
   std::vector<SideLink> sides;
 };
 

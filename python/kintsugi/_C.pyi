@@ -7,8 +7,8 @@ class Compiled:
     """A callable that records, guards and replays `fn`.
 
     options: fullgraph (bool), dynamic (None or bool), backend (None: replay; else called with each pure tensor
-    segment, a dict as kintsugi.backends.fx describes it, and returning what runs the segment), recompile_limit and
-    trace_length_limit (int; missing: the process-wide setting).
+    segment, a dict as kintsugi.backends.fx describes it, and returning what runs the segment), audit, recompile_limit
+    and trace_length_limit (int; missing: the process-wide setting).
     """
 
     def __init__(self, fn: Callable[..., Any], options: dict[str, Any]) -> None: ...
@@ -20,6 +20,9 @@ class Compiled:
     def stats(self) -> dict[str, int]:
         """graph_count, graph_break_count, op_count, trace_count, guard_count, hits, misses, recompiles, side_exits."""
     def reset(self) -> None: ...
+    def _quarantine(self, difference: str) -> None:
+        """An audit has found a difference: calls run in eager mode until reset()."""
+
     def traces(self) -> list[str]: ...
     def instructions(self) -> list[tuple[int, int, str, list[tuple[str, int, str]]]]:
         """(trace, index, operation, frames) of each instruction with a snapshot."""

@@ -136,6 +136,13 @@ class Config:
         "one is dropped. With 0, calls that leave a trace run on in CPython and are not recorded.",
         core=True,
     )
+    audit = Option(
+        _NATURAL,
+        0,
+        "With N > 0, one call in N of each compiled callable runs in eager mode too, on a copy of the process, and all "
+        "that can be observed is compared; a trace that differs is taken out of use. KINTSUGI_AUDIT sets it.",
+        core=True,
+    )
     report_compiling = Option(
         _BOOL,
         True,

@@ -11,7 +11,7 @@ from . import backends
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 # Settings of kintsugi.config that options={...} sets for one callable.
-PER_CALLABLE = ("recompile_limit", "trace_length_limit")
+PER_CALLABLE = ("audit", "recompile_limit", "trace_length_limit")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,12 @@
-"""Generated Python/torch programs, compiled against eager: `programs.py [--seconds N] [--seed S] [--count N]`.
+"""Generated Python/torch programs, compiled against eager: `programs.py --help`.
 
 A program is a function over two tensors and some state that mixes loops, branches on Python values and on tensor data,
 try/finally, context managers, closures, generators, printing, mutation and exceptions. It is called several times on
 both sides, and everything that can be observed is compared (tests/python/harness.py). A failing program is reduced,
 statement by statement, before it is printed with its seed.
+
+Every second program gets tensors with another number of rows in each call. With --stress each guard of a program's
+traces is made to fail in turn, and nothing may change by it.
 """
 
 from __future__ import annotations
@@ -59,10 +62,11 @@ def numbers(n):
 
 
 class Generator:
-    """Writes one program. Tensors all have shape (3, 4), so that any two fit."""
+    """Writes one program. Tensors all have the same shape (rows, 4), so that any two fit."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.varying = varies(seed)
         self.lines: list[str] = []
         self.tensors = ["x", "y"]
         self.ints = ["k"]
@@ -107,6 +111,20 @@ class Generator:
             lambda: f"torch.cat([{a}[:1], {a}[1:]])",
             lambda: f"({a} @ torch.eye(4))",
         ]
+        if self.varying:
+            b = self.tensor(depth + 1)
+            choices += [
+                lambda: f"{a}.view(x.shape[0], 2, 2).transpose(1, 2).reshape(x.size(0), 4)",
+                lambda: f"({a}[:, :3].sum(1, keepdim=True) + {b})",
+                lambda: f"({a}[:2, 1:].sum() + {b})",
+                lambda: f"(torch.arange(x.size(0)).unsqueeze(1) * {a})",
+                lambda: f"({a} + torch.zeros({b}.shape))",
+                lambda: f"{a}.contiguous()",
+                lambda: f"{a}.t().contiguous().t()",
+                lambda: f"({a}[: x.shape[0] // 2].sum(0) + {b})",
+                lambda: f"{a}.flatten().view(*y.shape)",
+                lambda: f"torch.cat([{a}, {b}])[: len(x)]",
+            ]
         return r.choice(choices)()
 
     def integer(self) -> str:
@@ -121,6 +139,7 @@ class Generator:
                 "box.twice",
                 "x.shape[0]",
                 'TABLE["k"]',
+                *(["y.numel()", "max(len(x), 3)", "x.size(-1)"] if self.varying else []),
                 f"min({self.pick(self.ints)}, 5)",
             ]
         )
@@ -135,6 +154,7 @@ class Generator:
                 f"bool(({self.pick(self.tensors)} > 1).any())",
                 f"{self.pick(self.tensors)}.dim() == 2 and {self.integer()} < 3",
                 f"not ({self.integer()} == 1)",
+                *(["x.shape[0] > 3", "x.shape == y.shape", "x.size(0) % 2 == 1"] if self.varying else []),
             ]
         )
 
@@ -328,9 +348,19 @@ class Generator:
         self.ints.remove(name)
 
 
-def inputs(call: int) -> tuple[Any, ...]:
-    generator = torch.Generator().manual_seed(call)
-    return torch.randn(3, 4, generator=generator), torch.randn(3, 4, generator=generator), 1 + call % 2
+def varies(seed: int) -> bool:
+    """Do the tensors of this program have another number of rows in each call?"""
+    return seed % 2 == 1
+
+
+def inputs_of(seed: int) -> harness.Inputs:
+    def inputs(call: int) -> tuple[Any, ...]:
+        generator = torch.Generator().manual_seed(call)
+        rows = (3, 5, 2, 6, 1, 4)[(call + seed // 2) % 6] if varies(seed) else 3
+        shape = (rows, 4)
+        return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator), 1 + call % 2
+
+    return inputs
 
 
 def as_case(source: str, name: str, calls: int) -> harness.Case:
@@ -352,25 +382,30 @@ def as_case(source: str, name: str, calls: int) -> harness.Case:
         return (lambda x, y, k: program(x, y, k, log, box)), log, box, state
 
     start.__name__ = name
-    return harness.Case(start, inputs, lambda call: {}, True, calls, None, None, False)
+    seed = int(name.rpartition("_")[2])
+    return harness.Case(start, inputs_of(seed), lambda call: {}, True, calls, None, None, False)
 
 
-def compare(source: str, name: str, calls: int) -> str | None:
-    """What is different, or None."""
+def compare(source: str, name: str, calls: int, stress: bool = False) -> str | None:
+    """What is different, or None. `name` ends with the program's seed."""
     try:
         case = as_case(source, name, calls)
     except SyntaxError:
         return None
     try:
         harness.check(case)
+        guard = count = 0
+        while stress and guard <= count:
+            stressed = harness.check(case, lambda fn: harness.Stressed(fn, guard))
+            guard, count = guard + 1, stressed.guards
     except AssertionError as error:
-        return str(error)
+        return f"guard {guard}: {error}" if stress else str(error)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def failure(source: str, name: str, calls: int = 5, seconds: int = 20) -> str | None:
+def failure(source: str, name: str, calls: int = 5, seconds: int = 20, stress: bool = False) -> str | None:
     """The same, found out in a child process: a crash or an endless loop is a difference like any other."""
     receive, send = os.pipe()
     child = os.fork()
@@ -378,7 +413,7 @@ def failure(source: str, name: str, calls: int = 5, seconds: int = 20) -> str | 
         os.close(receive)
         signal.alarm(seconds)
         with os.fdopen(send, "w") as out:
-            out.write(compare(source, name, calls) or "")
+            out.write(compare(source, name, calls, stress) or "")
         os._exit(0)
     os.close(send)
     with os.fdopen(receive) as answer:
@@ -433,12 +468,12 @@ def hoisted(tree: ast.Module) -> Iterator[ast.Module]:
         yield ast.fix_missing_locations(copy)
 
 
-def reduce(source: str, name: str, seconds: float = 30) -> str:
+def reduce(source: str, name: str, seconds: float = 30, stress: bool = False) -> str:
     """The smallest program found in that time that still fails in the same way."""
-    kind = (failure(source, name) or "")[:12]
+    kind = (failure(source, name, stress=stress) or "")[:6]
 
     def fails(text: str) -> bool:
-        return (failure(text, name, seconds=5) or "")[:12] == kind
+        return (failure(text, name, seconds=5, stress=stress) or "")[:6] == kind
 
     progress, end = True, time.monotonic() + seconds
     while progress and time.monotonic() < end:
@@ -464,6 +499,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first program's seed")
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing program")
+    parser.add_argument("--stress", action="store_true", help="make each guard fail in turn")
     parser.add_argument("--show", action="store_true", help="print each program before it runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -475,11 +511,11 @@ def main() -> int:
         if options.show:
             print(f"# seed {seed}\n{source}", flush=True)
         done += 1
-        why = failure(source, f"program_{seed}")
-        if why:
+        name = f"program_{seed}"
+        if failure(source, name, seconds=60, stress=options.stress):
             failed += 1
-            source = reduce(source, f"program_{seed}")
-            print(f"seed {seed}: {failure(source, f'program_{seed}')}\n{source}", flush=True)
+            source = reduce(source, name, stress=options.stress)
+            print(f"seed {seed}: {failure(source, name, stress=options.stress)}\n{source}", flush=True)
             if not options.keep_going:
                 break
     print(f"{done} programs, {failed} differ from eager")

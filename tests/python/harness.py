@@ -14,6 +14,7 @@ import enum
 import hashlib
 import io
 import random
+import re
 import traceback
 import types
 import warnings
@@ -375,6 +376,33 @@ def check(case: Case, wrap: Callable[..., Any] = compile_for_test) -> Any:
         different = list(mine.differences(theirs))
         assert not different, f"call {call}: " + "; ".join(different)
     return compiled
+
+
+def guard_indices(text: str) -> list[int]:
+    """The numbers of the guards among the instructions of a trace, from its text."""
+    rows = [line.strip() for line in text[text.index("trace @") :].splitlines()[1:]]
+    kept = [row for row in rows if re.match(r"(%\d|guard\.|effect\.|call|build|state\.|segment|ret )", row)]
+    return [i for i, row in enumerate(kept) if row.startswith("guard.")]
+
+
+class Stressed:
+    """A compiled callable one of whose guards fails at every run from the third call on, whatever it is asked."""
+
+    def __init__(self, fn: Callable[..., Any], guard: int) -> None:
+        self.compiled = compile_for_test(fn)
+        self.guard = guard
+        self.calls = 0
+        self.guards = 0  # how many there are
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        if self.calls == 3:
+            core = self.compiled._kintsugi_compiled
+            all_guards = [(n, i) for n, text in enumerate(core.traces()) for i in guard_indices(text)]
+            self.guards = len(all_guards)
+            if self.guard < self.guards:
+                core._force_exit(*all_guards[self.guard])
+        return self.compiled(*args, **kwargs)
 
 
 def check_captured(case: Case) -> None:

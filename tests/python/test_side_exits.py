@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import guard_indices
 
 from kintsugi import _C
 
@@ -479,12 +480,6 @@ def raising(x: torch.Tensor) -> Any:
         if x.sum() > 0:
             raise KeyError("positive")
     return x
-
-
-def guard_indices(text: str) -> list[int]:
-    rows = [line.strip() for line in text[text.index("trace @") :].splitlines()[1:]]
-    instructions = [row for row in rows if re.match(r"(%\d|guard\.|effect\.|call|build|ret )", row)]
-    return [i for i, row in enumerate(instructions) if row.startswith("guard.")]
 
 
 def same(a: Any, b: Any) -> bool:
