@@ -253,6 +253,17 @@ void Recorder::forgetEscaped(CallContext& ctx) {
   overlays_.clear();
 }
 
+namespace {
+
+// A replay that gets another number of results has to be able to leave the trace.
+void checkExits(Recorder& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
+  if (drained.exits && !rec.trace().states[snap].rebuildable) {
+    rec.abort(diag::Code::KTG0103, {"as many tensors as a size says"});
+  }
+}
+
+}  // namespace
+
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -299,6 +310,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   torchapi::DrainResult drained;
   if (!torchTainted_) {
     drained = ops_.drain(document_.trace, snap);
+    checkExits(*this, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       // Python code may have decided on sizes that no guard covers, for the operations after the first.
       const bool decided = drained.dynamic && drained.count > 1 && PyFunction_Check(ctx.callable);
@@ -337,6 +349,7 @@ std::optional<Shadow> Recorder::torchOperation(ir::StateId snap, pyapi::Ref<>& r
   }
   torchapi::DrainResult drained;
   if (!torchTainted_) drained = ops_.drain(document_.trace, snap);
+  checkExits(*this, drained, snap);
   bool recorded = !torchTainted_ && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
   auto shadow = recorded ? adoptResult(result.get(), drained) : std::nullopt;
   if (shadow && scalarsExplained(result.get(), drained)) return shadow;
@@ -374,6 +387,7 @@ Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed, in
     return flow;
   }
   torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
+  checkExits(*this, drained, snap);
   frame.drop(1);
   auto shadowOf = [&](PyObject* tensor) {
     auto value = drained.status == torchapi::DrainResult::kOk ? ops_.valueOf(tensor) : std::nullopt;

@@ -527,6 +527,9 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
   ++result_.count;
   result_.dynamic = result_.dynamic || level != MetaLevel::kFull;
   result_.mutated = result_.mutated || schema.mutates;
+  for (const OpSchema::Arg& result : schema.results) {
+    result_.exits = result_.exits || (result.cls == ArgClass::kTensorList && level != MetaLevel::kFull);
+  }
   if (entry.belowAutograd) {
     appendRequiresGrad(entry);
   }

@@ -35,9 +35,10 @@ struct DrainResult {
     double f;
   };
   Status status = kOk;
-  size_t count = 0;              // instructions appended
-  bool dynamic = false;          // a tensor among their results has metadata that is known only at run time
-  bool mutated = false;          // one of them writes to a tensor or draws random numbers
+  size_t count = 0;      // instructions appended
+  bool dynamic = false;  // a tensor among their results has metadata that is known only at run time
+  bool exits = false;    // how many results there are depends on sizes: a replay may leave the trace there
+  bool mutated = false;  // one of them writes to a tensor or draws random numbers
   const char* detail = nullptr;  // the operator's name for the refusals
   std::vector<ScalarOut> scalars;
 };

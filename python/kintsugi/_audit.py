@@ -178,12 +178,14 @@ class _Output:
         self._streams = [s for s in (sys.stdout, sys.stderr) if s is not None]
         self._marks = []
         self._files: list[tuple[int, int, Any]] = []
+        descriptors = {1, 2}
         for stream in self._streams:
             with contextlib.suppress(Exception):
                 stream.flush()
+                descriptors.add(stream.fileno())
             read = getattr(stream, "getvalue", None)
             self._marks.append(len(read()) if callable(read) else None)
-        for descriptor in (1, 2):
+        for descriptor in sorted(descriptors):
             try:
                 saved = os.dup(descriptor)
             except OSError:
@@ -247,10 +249,13 @@ def _mute_files() -> None:
                 os.close(null)
 
 
-def _child(path: str, run: Callable[[], Any], roots: Mapping[str, Any], before: _Versions) -> None:
+def _child(
+    path: str, state: Any, run: Callable[[], Any], roots: Mapping[str, Any], before: _Versions
+) -> None:
     status = 1
     try:
         gc.disable()
+        random.setstate(state)  # which forking has changed
         torch.set_num_threads(1)
         _mute_files()
         leaves, _, _ = _observe(run, roots, before)
@@ -311,9 +316,10 @@ def run(compiled: _C.Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     roots = _roots(fn, args, kwargs)
     before = _Versions(roots)
     with tempfile.NamedTemporaryFile(prefix="kintsugi-audit-") as file:
+        state = random.getstate()
         child = os.fork()
         if child == 0:
-            _child(file.name, lambda: compiled(*args, **kwargs), roots, before)
+            _child(file.name, state, lambda: compiled(*args, **kwargs), roots, before)
         start = time.monotonic()
         leaves, result, error = _observe(lambda: fn(*args, **kwargs), roots, before)
         status = _wait(child, max(PATIENCE_S, 20 * (time.monotonic() - start)))
