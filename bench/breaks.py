@@ -283,7 +283,7 @@ def early_stop_while_decoding() -> Callable[..., Any]:
 
     def decode(x: torch.Tensor) -> torch.Tensor:
         h = x[:1]
-        for n in range(12):
+        for _n in range(12):
             h = torch.tanh(step(h))
             if h.argmax().item() == 3:
                 break
