@@ -189,6 +189,13 @@ def test_figures_follow_from_the_evidence() -> None:
         assert entry.evidence.versions["torch"].startswith(torch.__version__.split("+")[0])
 
 
+def test_advice_that_changes_results_or_does_not_help_is_no_advice() -> None:
+    """What was measured to fail in any run stands among the dead ends."""
+    for entry in BASE:
+        for work in entry.workarounds:
+            assert not work.measured or work.success_rate == 1, (entry.id, work.action)
+
+
 def test_most_torch_entries_were_executed() -> None:
     executed = [e for e in BASE if e.error_code and e.error_code.startswith("GB") and e.evidence is not None]
     assert len(executed) >= 55

@@ -96,6 +96,21 @@ def test_guards_and_graph_code(capsys) -> None:
     assert "[GUARDS" in err and "aten.add.Tensor" in err
 
 
+def test_effects_and_perf(capsys) -> None:
+    seen: list[int] = []
+
+    def counts(x):
+        print("in counts")
+        seen.append(x.dim())
+        return x + 1
+
+    kintsugi.set_logs("effects", "perf")
+    kintsugi.compile(counts, backend="eager")(torch.ones(2))
+    err = capsys.readouterr().err
+    assert "[EFFECTS test_logs.py:" in err and "call" in err.split("[EFFECTS", 1)[1]
+    assert re.search(r"\[PERF\] .*test_logs\.py:\d+ \(counts\) was recorded in \d+ us", err)
+
+
 def test_graph_breaks_name_code_file_line(capsys) -> None:
     @kintsugi.disable(reason="because")
     def off(x):

@@ -265,3 +265,13 @@ def test_import_stays_light() -> None:
     ).replace("import kintsugi\n", "before = set(sys.modules)\nimport kintsugi\n", 1)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
+
+
+def test_import_takes_little_time() -> None:
+    code = "import time, torch\nt = time.process_time()\nimport kintsugi\nprint(time.process_time() - t)"
+    taken = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
+        taken.append(float(done.stdout))
+    print(f"import: {min(taken) * 1e3:.0f} ms of processor time")
+    assert min(taken) < 0.1  # 0.05 on a machine that does nothing else

@@ -72,6 +72,24 @@ def _extension() -> Check:
     return Check("extension module", True, str(getattr(_C, "__file__", "built in")))
 
 
+def _knowledge_base() -> Check:
+    try:
+        from ..kb import load
+        from ..kb.matching import EntryMatcher, MatcherMissing
+    except ImportError as error:
+        return Check(
+            "knowledge base", False, f"the package {error.name} is missing: pip install {error.name}"
+        )
+    base = load()
+    if base.problems:
+        return Check("knowledge base", False, base.problems[0])
+    try:
+        problems = EntryMatcher(base).problems
+    except MatcherMissing as error:
+        return Check("knowledge base", True, f"{len(base)} entries; kb match is not there: {error}")
+    return Check("knowledge base", not problems, problems[0] if problems else f"{len(base)} entries")
+
+
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -83,7 +101,7 @@ def _cpu() -> str:
 
 def collect() -> dict[str, Any]:
     """Everything that doctor knows."""
-    checks = [_extension(), _tracers(), _cache_dir(), _runs()]
+    checks = [_extension(), _tracers(), _cache_dir(), _knowledge_base(), _runs()]
     return {
         "versions": {
             "kintsugi": kintsugi.__version__,

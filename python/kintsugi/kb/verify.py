@@ -112,7 +112,7 @@ def _dynamo_config(settings: dict[str, Any]) -> Iterator[None]:
 
 def _run_torch(
     program: Callable[..., Any], module: ModuleType, k: int, dynamic: bool | None, apply: Apply
-) -> tuple[Any, list[str], str]:
+) -> tuple[Any, list[str], str, list[str]]:
     import torch._dynamo
     from torch._dynamo.utils import counters
 
@@ -128,31 +128,40 @@ def _run_torch(
         except Exception as caught:
             error = f"{type(caught).__name__}: {_first_line(caught)}"
     found = [*counters["graph_break"], *counters["unimplemented"]]
-    return result, list(dict.fromkeys(text.strip().splitlines()[0] for text in found if text.strip())), error
+    return (
+        result,
+        list(dict.fromkeys(text.strip().splitlines()[0] for text in found if text.strip())),
+        error,
+        [],
+    )
 
 
 def _run_kintsugi(
     program: Callable[..., Any], module: ModuleType, k: int, dynamic: bool | None, apply: Apply
-) -> tuple[Any, list[str], str]:
+) -> tuple[Any, list[str], str, list[str]]:
     import kintsugi
+
+    from .. import _logs
 
     kintsugi.reset()
     settings = getattr(module, "CONFIG", {})
-    with kintsugi.config.patch(settings) if settings else contextlib.nullcontext():
+    backend = getattr(module, "BACKEND", "eager")
+    lines: list[str] = []
+    with kintsugi.config.patch(settings) if settings else contextlib.nullcontext(), _logs.collecting(lines):
         mode = apply.options.get("mode")
-        compiled: Any = kintsugi.compile(program, backend="eager", dynamic=dynamic, mode=mode)
+        compiled: Any = kintsugi.compile(program, backend=backend, dynamic=dynamic, mode=mode)
         result, error = None, ""
-        try:
-            for call in range(2):
-                inputs = _inputs(module, k if call == 1 else (k + 1) % INPUTS)
-                around = getattr(module, "around", lambda run: run())
+        around = getattr(module, "around", lambda run: run())
+        # All inputs in turn, the wanted ones last: events such as a recompilation need different ones.
+        for call in (*range(k + 1, k + INPUTS), k):
+            inputs = _inputs(module, call % INPUTS)
+            result, error = None, ""
+            try:
                 result = around(lambda inputs=inputs: compiled(*inputs))
-        except Exception as caught:
-            error = f"{type(caught).__name__}: {_first_line(caught)}"
+            except Exception as caught:
+                error = f"{type(caught).__name__}: {_first_line(caught)}"
         reasons = [f"{event['code']} {event['message']}" for event in compiled.breaks()]
-        if compiled.recompiles():
-            reasons += ["KTG0201 recompile"] if getattr(module, "SHOW_RECOMPILES", False) else []
-    return result, reasons, error
+    return result, reasons, error, [line for line in lines if "KTG" in line]
 
 
 RUNNERS = {"torch.compile": _run_torch, "kintsugi": _run_kintsugi}
@@ -167,13 +176,13 @@ def _outcomes(module: ModuleType, function: str, apply: Apply) -> dict[str, list
             right, right_error = _eager(program, module, k)
             wanted, wanted_error = _eager(problem, module, k)
             for dynamic in DYNAMIC:
-                result, reasons, error = RUNNERS[system](program, module, k, dynamic, apply)
+                result, reasons, error, lines = RUNNERS[system](program, module, k, dynamic, apply)
                 raised_alike = bool(error and right_error)
                 found[system].append(
                     Outcome(
                         reasons,
                         "" if raised_alike else error,
-                        error,
+                        "\n".join((error, *lines)),
                         raised_alike or (not right_error and _equal(result, right)),
                         bool(wanted_error) or _equal(result, wanted),
                     )

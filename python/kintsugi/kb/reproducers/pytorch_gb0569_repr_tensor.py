@@ -6,7 +6,7 @@ def problem(x):
 
 
 def workaround_1(x):
-    return x + len(repr(x.shape)) * 0
+    return x + len(str(x.dtype)) * 0
 
 
 def dead_end_1(x):

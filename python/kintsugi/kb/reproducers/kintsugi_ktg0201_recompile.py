@@ -1,0 +1,15 @@
+"""recompile: A guard of every trace failed, so the call was recorded again."""
+
+import torch
+
+
+def inputs(k):
+    return torch.ones(3), "n" * (k + 1)
+
+
+def problem(x, name):
+    return x + len(name)
+
+
+def workaround_1(x, name):
+    return x + torch.tensor(float(len(name)))
