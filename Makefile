@@ -18,9 +18,9 @@ BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requireme
 TEST_STAMP := $(VENV)/.stamp-test-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
 PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
-SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build
-SYSTEM_TEST_STAMP := $(VENV)/.stamp-system-test
-SYSTEM_LINT_STAMP := $(VENV)/.stamp-system-lint
+SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build-$(call hash,scripts/setup.sh)
+SYSTEM_TEST_STAMP := $(VENV)/.stamp-system-test-$(call hash,scripts/setup.sh)
+SYSTEM_LINT_STAMP := $(VENV)/.stamp-system-lint-$(call hash,scripts/setup.sh)
 TESTSUITE_STAMP := $(VENV)/.stamp-testsuite
 
 ##@ Use
@@ -48,6 +48,7 @@ test: test-fast test-python conformance-subset ## everything that the gate runs
 .PHONY: test-fast
 test-fast: core ## C++ units and file tests: no Python, no torch
 	build/core/bin/unit_tests --gtest_brief=1
+	@if [ -x build/core/bin/codegen_tests ]; then build/core/bin/codegen_tests --gtest_brief=1; fi
 	@if [ -x build/core/bin/filetests ]; then build/core/bin/filetests --gtest_brief=1 tests/filetests; fi
 
 .PHONY: microbench
@@ -157,11 +158,11 @@ help: ## this text
 # --- the set-up, from here on without help text ---
 
 $(SYSTEM_BUILD_STAMP):
-	@scripts/setup.sh system compiler headers
+	@scripts/setup.sh system compiler headers llvm
 	@mkdir -p $(VENV) && touch $@
 
 $(SYSTEM_TEST_STAMP):
-	@scripts/setup.sh system compiler tests
+	@scripts/setup.sh system compiler llvm tests
 	@mkdir -p $(VENV) && touch $@
 
 $(SYSTEM_LINT_STAMP):

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets up what the Makefile needs and does nothing where it is there already.
 #
-#   setup.sh system NEED...       system packages; NEED is one of compiler headers tests lint
+#   setup.sh system NEED...       system packages; NEED is one of compiler headers llvm tests lint
 #   setup.sh testsuite DIR        DIR/test is CPython's own test package, where the interpreter came without it
 #   setup.sh venv DIR FILE        the virtual environment DIR with the requirements of FILE
 #
@@ -39,6 +39,13 @@ want() { # the same for a package that we can do without
 }
 
 has_header() { printf '#include <%s>\n' "$1" | ${CXX:-c++} -E -x c++ - ; }
+has_library() { printf 'int main() { return 0; }\n' | ${CXX:-c++} -x c++ - -o /dev/null "-l$1"; }
+has_llvm() {
+  for config in llvm-config-19 /usr/lib/llvm-19/bin/llvm-config; do
+    command -v "$config" && "$config" --link-static --libs orcjit native passes && return
+  done
+  return 1
+}
 has_python_headers() {
   "$(find_python)" -c 'import os, sys, sysconfig as s
 sys.exit(not os.path.exists(s.get_path("include") + "/internal/pycore_frame.h"))'
@@ -67,6 +74,11 @@ system() {
       headers)
         need python3.11-dev "CPython's headers" has_python_headers
         want libre2-dev "RE2, for kintsugi kb match" has_header re2/set.h ;;
+      llvm)
+        need llvm-19-dev "code generation" has_llvm
+        need libzstd-dev "what LLVM's archives need" has_header zstd.h
+        need zlib1g-dev "what LLVM's archives need" has_header zlib.h
+        need libxml2-dev "what LLVM's archives need" has_library xml2 ;;
       tests)
         need libgtest-dev "GoogleTest, for the C++ tests" has_header gtest/gtest.h
         want libre2-dev "RE2, for the matcher's tests" has_header re2/set.h

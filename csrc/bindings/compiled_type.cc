@@ -88,6 +88,11 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (value != nullptr && value != Py_None) parsed.dynamic = PyObject_IsTrue(value) == 1 ? 1 : 0;
   value = PyDict_GetItemString(options, "backend");
   if (value != nullptr && value != Py_None) parsed.backend = pyapi::newRef(value);
+  auto isSet = [options](const char* name) {
+    PyObject* flag = PyDict_GetItemString(options, name);
+    return flag != nullptr && PyObject_IsTrue(flag) == 1;
+  };
+  parsed.native = {.enabled = isSet("native"), .sync = isSet("sync"), .strict = isSet("strict")};
   value = PyDict_GetItemString(options, "recompile_limit");
   if (value != nullptr && value != Py_None) {
     parsed.hasRecompileLimit = true;
@@ -156,12 +161,14 @@ PyObject* stats(PyObject* self, PyObject*) {
   nb::dict out;
   size_t ops = 0, guards = 0, graphs = 0, sides = 0;
   uint64_t exits = 0;
+  driver::NativeCounts native;
   for (const auto& trace : impl.cache().traces()) {
     ops += trace->trace().countOf(ir::Op::kAten);
     guards += trace->recording().document.guards.guards.size();
     graphs += 1 + trace->recording().breaks.size();  // a break is where the compiled graph is split
     exits += trace->sideExits.load();
     sides += trace->sides().count();
+    driver::countNative(*trace, native);
   }
   out["graph_count"] = graphs;
   out["graph_break_count"] = impl.breaks().size();
@@ -173,6 +180,10 @@ PyObject* stats(PyObject* self, PyObject*) {
   out["recompiles"] = cache.recompiles;
   out["side_exits"] = exits;
   out["side_traces"] = sides;
+  out["native_segments"] = native.segments;
+  out["native_ready"] = native.ready;
+  out["native_refused"] = native.refused;
+  out["native_runs"] = native.runs;
   return out.release().ptr();
 }
 

@@ -10,8 +10,10 @@
 #include "bindings/events.h"
 #include "bindings/guard_testing.h"
 #include "bindings/interpret.h"
+#include "bindings/native.h"
 #include "bindings/replay_testing.h"
 #include "capture/calls/targets.h"
+#include "codegen/kernel_cache.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "driver/recording.h"
@@ -54,6 +56,19 @@ void setLogChannels(const std::vector<std::string>& names) {
   }
 }
 
+// Two settings that mean something together.
+void setDiskCache(const std::string& name, nb::object value) {
+  static auto* directory = new std::string();
+  static uint64_t limit = 0;
+  if (name == "cache_dir") {
+    *directory = nb::cast<std::string>(nb::str(value)) + "/kernels";
+  } else {
+    limit = nb::cast<uint64_t>(value);
+  }
+  nb::gil_scoped_release released;
+  codegen::setDiskCache(limit == 0 ? std::string() : *directory, limit);
+}
+
 // Settings that the core does not need are accepted: the package validates names and types.
 void setConfig(const std::string& name, nb::object value) {
   driver::Settings& s = driver::settings();
@@ -65,6 +80,7 @@ void setConfig(const std::string& name, nb::object value) {
   if (name == "error_on_graph_break") s.errorOnGraphBreak = nb::cast<bool>(value);
   if (name == "assume_static_by_default") s.assumeStatic = nb::cast<bool>(value);
   if (name == "suppress_errors") s.suppressErrors = nb::cast<bool>(value);
+  if (name == "cache_dir" || name == "disk_cache_limit") setDiskCache(name, value);
 }
 
 // fn(*args, **kwargs) with all compiled callables in eager mode on this thread.
@@ -108,10 +124,8 @@ NB_MODULE(_C, m) {
   m.def("set_error_on_graph_break", &driver::setErrorOnGraphBreak, nb::arg("value"));
   m.def("_call_disabled", &callDisabled);
   m.def("is_recording", &driver::isRecording);
-  // Replay is ready when a call returns: there is no work in the background to wait for.
-  m.def(
-      "wait", [](nb::object) { return true; }, nb::arg("timeout").none() = nb::none());
   bindings::bindEvents(m);
+  bindings::bindNative(m);
   bindInterpreter(m);
   bindings::bindReplayTesting(m);
   bindings::bindGuardTesting(m);

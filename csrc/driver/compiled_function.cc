@@ -366,8 +366,9 @@ bool CompiledFunction::install(capture::CaptureResult& capture, PyObject* const*
   runtime::Recording recording = takeRecording(capture);
   try {
     describeConstants(recording, function_.get());
-    if (options_.backend) cutForBackend(recording.document, 0);
+    if (options_.backend || options_.native.enabled) cutForBackend(recording.document, 0);
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
+    if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), args)) return false;
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));

@@ -14,6 +14,7 @@
 
 #include "capture/recorder.h"
 #include "diag/diagnostic.h"
+#include "driver/native_segments.h"
 #include "driver/recording.h"
 #include "pyapi/ref.h"
 #include "runtime/exit_context.h"
@@ -56,7 +57,8 @@ struct FunctionOptions {
   bool hasRecompileLimit = false;
   size_t recompileLimit = 0;
   size_t traceLengthLimit = 0;  // 0: as settings() say
-  pyapi::Ref<> backend;         // null: replay
+  pyapi::Ref<> backend;         // null: ours
+  NativeOptions native;         // without a backend: replay, or native code once that is there
 };
 
 struct Recompile {

@@ -22,9 +22,7 @@ using pyapi::Ref;
 using torchapi::Value;
 using torchapi::ValueKind;
 
-namespace {
-
-passes::OperatorTraits traitsOf(std::string_view name) {
+passes::OperatorTraits operatorTraits(std::string_view name) {
   const torchapi::OpEffects effects = torchapi::opEffects(name);
   passes::OperatorTraits traits;
   traits.inGraph = effects.known && !effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
@@ -32,6 +30,8 @@ passes::OperatorTraits traitsOf(std::string_view name) {
   traits.impure = effects.writes || effects.writesUnseen || effects.random;
   return traits;
 }
+
+namespace {
 
 bool append(PyObject* list, Ref<> item) { return item && PyList_Append(list, item.get()) == 0; }
 
@@ -365,7 +365,7 @@ Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
 }  // namespace
 
 void cutForBackend(guard::Document& document, uint32_t start) {
-  passes::cutSegments(document, {traitsOf, start});
+  passes::cutSegments(document, {operatorTraits, start});
 }
 
 bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* const* args) {

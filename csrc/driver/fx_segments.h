@@ -13,6 +13,9 @@
 
 namespace kintsugi::driver {
 
+// What the dispatcher knows about an operator.
+passes::OperatorTraits operatorTraits(std::string_view name);
+
 // Cuts a recording into segments from instruction `start` on, before it is made a CompiledTrace.
 void cutForBackend(guard::Document& document, uint32_t start);
 

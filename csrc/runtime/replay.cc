@@ -131,6 +131,7 @@ class Run {
   Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
   Outcome executeReturn(const ir::Instruction& ins);
   Outcome executeSegment(size_t& position);
+  bool deliverWarnings(const Step& step);
   Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, Ref<> object);
@@ -421,6 +422,13 @@ Outcome Run::executeReturn(const ir::Instruction& ins) {
   return Outcome::kReturn;
 }
 
+// What C++ has warned of, at the line of a step. False: a warning has become an exception.
+bool Run::deliverWarnings(const Step& step) {
+  gil_.hold();
+  VisibleFrames frames(view(), step.snap);
+  return storage_.calls.deliverWarnings();
+}
+
 // The graph at once, then what is not part of it; `position` moves to the segment's end. Without a runner,
 // and when the graph was taken back, its instructions follow.
 Outcome Run::executeSegment(size_t& position) {
@@ -432,6 +440,9 @@ Outcome Run::executeSegment(size_t& position) {
   const bool gradMode = torchapi::gradMode();
   switch (runSegment(segment, values_)) {
     case SegmentOutcome::kDone:
+      if (storage_.calls.hasWarnings() && !deliverWarnings(code_->steps[position])) {
+        return Outcome::kRaise;
+      }
       break;
     case SegmentOutcome::kOneByOne:
       return Outcome::kNext;

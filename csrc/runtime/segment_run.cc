@@ -16,6 +16,9 @@ namespace {
 class Before {
  public:
   Before(const SegmentCode& segment, std::span<const Value> inputs) : segment_(segment) {
+    if (!segment.runner->raises()) {
+      return;
+    }
     if (segment.changesGradMode) {
       gradMode_ = torchapi::gradMode();
     }

@@ -20,7 +20,14 @@ class SegmentRunner {
     kFailed,    // an exception that is to be raised as it is: the backend's, not the program's
   };
 
+  // Of what is to run the graph, for statistics.
+  enum class State : uint8_t { kWaiting, kReady, kRefused };
+
   virtual ~SegmentRunner() = default;
+  // May run() return kRaised? Then whoever calls it has to be able to take the graph back.
+  virtual bool raises() const { return true; }
+  virtual State state() const { return State::kReady; }
+  virtual uint64_t runs() const { return 0; }  // that were not declined
   virtual bool needsGil() const = 0;
   // `inputs` as `segment` names them, borrowed; `outputs` as `segment.end` names them, empty, to be filled
   // with values that the caller owns. After anything but kOk they are empty again.

@@ -62,6 +62,8 @@ void CallState::deliverError() {
   }
 }
 
+void CallState::dropError() { impl_->error = nullptr; }
+
 bool CallState::deliverWarnings() {
   const std::vector<c10::Warning> kept = std::exchange(impl_->warnings.kept, {});
   HANDLE_TH_ERRORS

@@ -28,6 +28,8 @@ class CallState {
 
   // Turns the C++ exception of the failed call into a Python one, as torch's bindings do.
   void deliverError();
+  // Forgets it: somebody else will run into it again.
+  void dropError();
   // Issues the kept warnings as Python warnings. False: one of them became an exception, which is pending.
   bool deliverWarnings();
 

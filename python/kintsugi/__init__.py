@@ -19,6 +19,7 @@ _requirements.check()
 if _os.environ.get("KINTSUGI_EXT_DIR"):
     __path__.insert(0, _os.path.join(_os.environ["KINTSUGI_EXT_DIR"], "kintsugi"))
 
+from ._cache import CacheInfo, cache_info, clear_cache  # noqa: E402
 from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402
 from ._errors import GraphBreakError  # noqa: E402
@@ -59,6 +60,7 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "BreakReason",
+    "CacheInfo",
     "CompilationProfiler",
     "CompiledFunction",
     "CompiledModule",
@@ -70,6 +72,8 @@ __all__ = [
     "assume_constant_result",
     "benchmark",
     "bucket",
+    "cache_info",
+    "clear_cache",
     "compile",
     "config",
     "diagnostics",

@@ -41,6 +41,12 @@ def _natural(value: object) -> int:
     return value
 
 
+def _own_backend(value: object) -> str:
+    if value in ("eager", "native"):
+        return str(value)
+    raise ValueError("expected 'eager' or 'native'")
+
+
 def _path(value: object) -> Path:
     if isinstance(value, (str, Path)):
         return Path(value).expanduser()
@@ -75,6 +81,7 @@ _BOOL = _Kind(_boolean, _boolean_text)
 _COUNT = _Kind(_positive, lambda text: _positive(int(text)))
 _NATURAL = _Kind(_natural, lambda text: _natural(int(text)))
 _PATH = _Kind(_path, _path)
+_BACKEND = _Kind(_own_backend, _own_backend)
 
 
 class Option(Generic[T]):
@@ -172,6 +179,18 @@ class Config:
         _PATH,
         Path("~/.cache/kintsugi").expanduser(),
         "Where compiled code is kept between processes. Nothing is written there until a backend has code to keep.",
+        core=True,
+    )
+    disk_cache_limit = Option(
+        _NATURAL,
+        256 * 1024 * 1024,
+        "How many bytes of compiled code cache_dir may hold; the least recently used goes. With 0, none is kept.",
+        core=True,
+    )
+    default_backend = Option(
+        _BACKEND,
+        "eager",
+        "The backend of compile() where none is named: 'eager' replays, bitwise as eager mode; 'native' compiles.",
     )
 
     def __init__(self) -> None:

@@ -12,6 +12,8 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 # Settings of kintsugi.config that options={...} sets for one callable.
 PER_CALLABLE = ("audit", "recompile_limit", "trace_length_limit")
+# Switches of the native backend.
+NATIVE_SWITCHES = ("sync", "strict")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +22,7 @@ class CompileOptions:
 
     fullgraph: bool = False
     dynamic: bool | None = None
-    backend: str | Callable[..., Any] = "native"
+    backend: str | Callable[..., Any] = "eager"
     mode: str | None = None
     options: Mapping[str, Any] | None = None
 
@@ -42,9 +44,16 @@ class CompileOptions:
             raise TypeError(f"kintsugi.compile: options must be a dict, got {type(options).__name__}.")
         if not backends.is_ours(self.backend):
             return  # they are the backend's own
+        switches = NATIVE_SWITCHES if self.backend == "native" else ()
         for name, value in options.items():
+            if name in switches:
+                if not isinstance(value, bool):
+                    raise TypeError(
+                        f"kintsugi.compile: option {name!r} must be True or False, got {value!r}."
+                    )
+                continue
             if name not in PER_CALLABLE:
-                known = ", ".join(PER_CALLABLE)
+                known = ", ".join((*PER_CALLABLE, *switches))
                 raise ValueError(f"kintsugi.compile: unknown option {name!r}. Known: {known}.")
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(
@@ -57,6 +66,7 @@ class CompileOptions:
             "fullgraph": self.fullgraph,
             "dynamic": self.dynamic,
             "backend": backends.segment_compiler(self.backend, mode=self.mode, options=self.options),
+            "native": self.backend == "native",
         }
         if self.options is not None and backends.is_ours(self.backend):
             core.update(self.options)

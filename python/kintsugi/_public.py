@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from . import _C
+from . import _C, backends
 from ._callable import CompiledFunction
 from ._module import CompiledModule, compile_module
 from ._optimize import Optimize
@@ -27,7 +27,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
-    backend: str | Callable[..., Any] = ...,
+    backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
     disable: bool = ...,
@@ -38,7 +38,7 @@ def compile(
     *,
     fullgraph: bool = ...,
     dynamic: bool | None = ...,
-    backend: str | Callable[..., Any] = ...,
+    backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
     disable: bool = ...,
@@ -48,7 +48,7 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: str | Callable[..., Any] = "native",
+    backend: str | Callable[..., Any] | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
@@ -59,22 +59,25 @@ def compile(
     fullgraph: the first graph break that can't be mended raises kintsugi.GraphBreakError, where it is; what counts as
         one is in docs/howto/graph-breaks.md.
     dynamic: None: sizes become dynamic when they change; True: from the start; False: never.
-    backend: "eager" replays the recorded operations, bitwise as in eager mode; "native" is the default (and replays
-        too in this version); the name of a registered backend, or a callable(gm, example_inputs).
+    backend: "eager" replays the recorded operations, bitwise as in eager mode; "native" compiles them to machine code
+        in the background and replays what it can't compile; the name of a registered backend, or a
+        callable(gm, example_inputs). None: config.default_backend, which is "eager".
     mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
-    options: settings for this callable alone (recompile_limit, trace_length_limit), or the backend's own options.
+    options: settings for this callable alone (recompile_limit, trace_length_limit; for "native" also sync, which
+        compiles before the first call returns, and strict, which gives bitwise the results of eager mode), or the
+        backend's own options.
     disable: True returns `model` as it is.
 
     The result is called like the original. It has `stats()`; a compiled module also has everything of the original.
     """
-    settings = CompileOptions(fullgraph, dynamic, backend, mode, options)
+    settings = CompileOptions(fullgraph, dynamic, backends.default_name(backend), mode, options)
     if model is None:
         return functools.partial(_decorate, options=settings, disable=disable)
     return _decorate(model, options=settings, disable=disable)
 
 
 def optimize(
-    backend: str | Callable[..., Any] | None = "native",
+    backend: str | Callable[..., Any] | None = None,
     *,
     nopython: bool = False,
     dynamic: bool | None = None,
@@ -84,7 +87,7 @@ def optimize(
 
     nopython is fullgraph. A CompilationProfiler may be given as the backend.
     """
-    chosen = "native" if backend is None else backend
+    chosen = backends.default_name(backend)
     options = CompileOptions(backend=chosen, fullgraph=nopython, dynamic=dynamic)
     return Optimize(functools.partial(_decorate, options=options, disable=disable), chosen)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ def start() -> _config.Config:
     _logs.load_environment(os.environ)
     if os.environ.get("KINTSUGI_INTERPRET_ALL") == "1":
         _C._set_interpret_all(True)
+    # Its thread must not outlive the interpreter.
+    atexit.register(_C.stop_native)
     return settings
 
 

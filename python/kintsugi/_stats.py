@@ -30,6 +30,14 @@ class Stats:
     """Times a guard inside a running trace failed and no side trace went on from there."""
     side_traces: int = 0
     """Side traces that are linked now."""
+    native_segments: int = 0
+    """Parts of traces that backend="native" may compile."""
+    native_ready: int = 0
+    """Those that have been compiled."""
+    native_refused: int = 0
+    """Those that stay with replay; KINTSUGI_LOGS=perf says why."""
+    native_runs: int = 0
+    """Times compiled parts ran."""
 
     @classmethod
     def from_core(cls, counters: Mapping[str, int]) -> Stats:

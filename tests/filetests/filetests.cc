@@ -22,7 +22,12 @@
 #include "guard/source_roots.h"
 #include "guard/verifier.h"
 #include "ir/liveness.h"
+#include "ir/segments.h"
+#include "passes/build_graph.h"
+#include "passes/extract_segment.h"
+#include "passes/fuse.h"
 #include "passes/pass_manager.h"
+#include "passes/simplify_graph.h"
 
 namespace kintsugi {
 namespace {
@@ -141,15 +146,51 @@ std::string runLiveness(std::string_view, std::string_view input) {
   return out;
 }
 
+// The tensor graph of each segment, or its kernels; `ARGUMENT` strict: what may give other bits stays a call.
+std::string runNative(std::string_view argument, std::string_view input, bool kernels) {
+  const diag::Result<guard::Document> document = guard::parse(input);
+  if (!document.ok()) {
+    return unexpected(document.error().format());
+  }
+  const ir::Trace& trace = document->trace;
+  std::string out;
+  for (const ir::SegmentRange& range : ir::findSegments(trace)) {
+    const ir::Trace segment = passes::extractSegment(trace, range);
+    std::string reason;
+    auto graph = passes::buildGraph(segment, {.strict = argument == "strict"}, reason);
+    if (!graph) {
+      out += "refused: " + reason + "\n";
+      continue;
+    }
+    passes::dropCopies(*graph);
+    passes::mergeEqualNodes(*graph);
+    passes::dropUnusedNodes(*graph);
+    out += kernels ? passes::print(passes::fuse(*graph), *graph, segment) : passes::print(*graph, segment);
+  }
+  return out;
+}
+
+std::string runNativeGraph(std::string_view argument, std::string_view input) {
+  return runNative(argument, input, false);
+}
+std::string runNativeKernels(std::string_view argument, std::string_view input) {
+  return runNative(argument, input, true);
+}
+
 struct ModeRow {
   std::string_view name;
   Mode run;
 };
 
 constexpr ModeRow kModes[] = {
-    {"roundtrip", runRoundtrip}, {"parse-error", runParseError},
-    {"verify", runVerify},       {"verify-error", runVerifyError},
-    {"pass", runPass},           {"liveness", runLiveness},
+    {"roundtrip", runRoundtrip},
+    {"parse-error", runParseError},
+    {"verify", runVerify},
+    {"verify-error", runVerifyError},
+    {"pass", runPass},
+    {"liveness", runLiveness},
+    {"native-graph", runNativeGraph},
+    {"native-kernels", runNativeKernels},
 };
 
 struct FileText {

@@ -29,6 +29,9 @@ def test_defaults() -> None:
         "assume_static_by_default": True,
         "error_on_graph_break": False,
         "cache_dir": Path("~/.cache/kintsugi").expanduser(),
+        "audit": 0,
+        "disk_cache_limit": 256 * 1024 * 1024,
+        "default_backend": "eager",
     }
 
 

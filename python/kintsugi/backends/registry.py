@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import torch
 
-from .. import _logs
+from .. import _config
 
 FxBackend = Callable[..., Any]
 
@@ -49,6 +49,14 @@ def register_backend(compiler_fn: FxBackend | None = None, name: str | None = No
         raise ValueError(f"kintsugi.register_backend: another backend is registered as {chosen!r}.")
     _registered[chosen] = compiler_fn
     return compiler_fn
+
+
+def default_name(backend: str | FxBackend | None) -> str | FxBackend:
+    """The backend that is meant where none is named."""
+    if backend is not None:
+        return backend
+    config = _config.current()
+    return config.default_backend if config is not None else "eager"
 
 
 def is_ours(backend: object) -> bool:
@@ -101,11 +109,6 @@ def lookup(backend: str | FxBackend) -> FxBackend:
     return found
 
 
-@functools.cache
-def _say_what_native_is() -> None:
-    _logs.emit("perf", "backend 'native' runs by replay in this version, as 'eager' does")
-
-
 @dataclasses.dataclass(frozen=True)
 class SegmentCompiler:
     """What the core calls with each pure tensor segment; returns a callable(*inputs) -> tuple."""
@@ -143,7 +146,5 @@ def segment_compiler(
 ) -> SegmentCompiler | None:
     """What the core gets as `backend`: None for its own executors."""
     if is_ours(backend):
-        if backend == "native":
-            _say_what_native_is()
         return None
     return SegmentCompiler(backend, mode, options)

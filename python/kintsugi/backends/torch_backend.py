@@ -14,7 +14,7 @@ def kintsugi_backend(
     """A backend as torch.compile wants it. The entry point `torch_dynamo_backends` of the package names it."""
     from .._public import compile
 
-    compiled: Callable[..., Any] = compile(gm.forward, backend="native", options=options.get("options"))
+    compiled: Callable[..., Any] = compile(gm.forward, options=options.get("options"))
     return compiled
 
 

@@ -1,0 +1,48 @@
+# LLVM 19, linked statically. Its symbols stay inside: other libraries of the process may have an LLVM of their own.
+
+find_program(KINTSUGI_LLVM_CONFIG NAMES llvm-config-19 llvm-config HINTS /usr/lib/llvm-19/bin)
+if(NOT KINTSUGI_LLVM_CONFIG)
+  message(FATAL_ERROR "LLVM 19 is missing: install the package llvm-19-dev.")
+endif()
+
+function(kintsugi_llvm variable)
+  execute_process(COMMAND ${KINTSUGI_LLVM_CONFIG} ${ARGN}
+    OUTPUT_VARIABLE out OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${KINTSUGI_LLVM_CONFIG} ${ARGN} failed")
+  endif()
+  set(${variable} "${out}" PARENT_SCOPE)
+endfunction()
+
+kintsugi_llvm(version --version)
+if(NOT version MATCHES "^19\\.")
+  message(FATAL_ERROR "Kintsugi needs LLVM 19, found ${version}.")
+endif()
+kintsugi_llvm(include --includedir)
+kintsugi_llvm(directory --libdir)
+kintsugi_llvm(libraries --link-static --libs orcjit native passes)
+kintsugi_llvm(system --link-static --system-libs)
+separate_arguments(libraries UNIX_COMMAND "${libraries}")
+separate_arguments(system UNIX_COMMAND "${system}")
+# For analyses of C++ code that nothing here runs.
+list(FILTER system EXCLUDE REGEX "z3")
+
+add_library(kintsugi_llvm INTERFACE)
+target_include_directories(kintsugi_llvm SYSTEM INTERFACE ${include})
+target_link_directories(kintsugi_llvm INTERFACE ${directory})
+target_link_libraries(kintsugi_llvm INTERFACE ${libraries} ${system})
+target_link_options(kintsugi_llvm INTERFACE -Wl,--exclude-libs,ALL -Wl,--gc-sections)
+
+# Kernels on disk are those of one emitter: its sources are part of their keys.
+file(GLOB emitter CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/codegen/*.cc ${CMAKE_SOURCE_DIR}/csrc/codegen/*.h)
+list(APPEND emitter ${CMAKE_SOURCE_DIR}/csrc/passes/kernel.h ${CMAKE_SOURCE_DIR}/csrc/passes/core_ops.def)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${emitter})
+set(hashes "")
+foreach(source ${emitter})
+  file(SHA256 ${source} hash)
+  string(APPEND hashes ${hash})
+endforeach()
+string(SHA256 version "${hashes}")
+string(SUBSTRING ${version} 0 16 version)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/csrc/codegen/object_code.cc PROPERTIES
+  COMPILE_DEFINITIONS "KINTSUGI_EMITTER_VERSION=\"${version}\"")

@@ -1,0 +1,70 @@
+#include "bindings/native.h"
+
+#include <nanobind/stl/string.h>
+
+#include "codegen/kernel_cache.h"
+#include "driver/native_segments.h"
+
+namespace nb = nanobind;
+
+namespace kintsugi::bindings {
+
+namespace {
+
+bool wait(nb::object timeout) {
+  const double seconds = timeout.is_none() ? -1.0 : nb::cast<double>(timeout);
+  nb::gil_scoped_release released;
+  return driver::waitForNative(seconds);
+}
+
+void stop() {
+  nb::gil_scoped_release released;
+  driver::stopNative();
+}
+
+nb::dict cacheInfo() {
+  codegen::CacheCounters counters;
+  {
+    nb::gil_scoped_release released;
+    counters = codegen::cacheCounters();
+  }
+  nb::dict out;
+  out["kernels"] = counters.kernels;
+  out["compiled"] = counters.compiled;
+  out["reused"] = counters.reused;
+  out["loaded"] = counters.loaded;
+  out["rejected"] = counters.rejected;
+  out["bytes"] = counters.bytes;
+  out["seconds"] = counters.seconds;
+  return out;
+}
+
+void clearCache(bool disk) {
+  nb::gil_scoped_release released;
+  codegen::clearCache(disk);
+}
+
+void setDiskCache(const std::string& directory, uint64_t limit) {
+  nb::gil_scoped_release released;
+  codegen::setDiskCache(directory, limit);
+}
+
+std::string target() {
+  nb::gil_scoped_release released;
+  return codegen::targetDescription();
+}
+
+}  // namespace
+
+void bindNative(nb::module_& m) {
+  m.def("wait", &wait, nb::arg("timeout").none() = nb::none());
+  m.def("native_backlog", &driver::nativeBacklog);
+  m.def("stop_native", &stop);
+  m.def("cache_info", &cacheInfo);
+  m.def("clear_cache", &clearCache, nb::arg("disk"));
+  m.def("set_disk_cache", &setDiskCache, nb::arg("directory"), nb::arg("limit"));
+  m.def("native_target", &target);
+  driver::installNativeForkHandlers();
+}
+
+}  // namespace kintsugi::bindings

@@ -1,0 +1,250 @@
+#include "codegen/emit_ops.h"
+
+#include <llvm/IR/Intrinsics.h>
+
+#include <limits>
+
+#include "codegen/vector_math.h"
+#include "support/check.h"
+
+namespace kintsugi::codegen {
+
+using llvm::Type;
+using llvm::Value;
+using passes::Core;
+using passes::Elem;
+
+namespace {
+
+Type* widen(Type* element, unsigned lanes) {
+  return lanes == 1 ? element : llvm::FixedVectorType::get(element, lanes);
+}
+
+unsigned lanesOf(Value* value) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
+  return vector == nullptr ? 1 : vector->getNumElements();
+}
+
+llvm::Constant* integer(Value* like, uint64_t v) { return llvm::ConstantInt::get(like->getType(), v); }
+
+// Round to nearest, ties to even; NaN stays NaN.
+Value* roundToBFloat(Builder& b, Value* x) {
+  Type* words = widen(b.getInt32Ty(), lanesOf(x));
+  Value* bits = b.CreateBitCast(x, words);
+  Value* odd = b.CreateAnd(b.CreateLShr(bits, integer(bits, 16)), integer(bits, 1));
+  Value* rounded =
+      b.CreateLShr(b.CreateAdd(bits, b.CreateAdd(odd, integer(bits, 0x7fff))), integer(bits, 16));
+  Value* nan = b.CreateFCmpUNO(x, x);
+  return b.CreateTrunc(b.CreateSelect(nan, integer(bits, 0x7fc0), rounded),
+                       widen(b.getInt16Ty(), lanesOf(x)));
+}
+
+Value* propagatingNan(Builder& b, bool max, Value* x, Value* y) {
+  Value* chosen = max ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
+  return b.CreateSelect(b.CreateOr(chosen, b.CreateFCmpUNO(x, x)), x, y);
+}
+
+Value* emitCast(Builder& b, Elem to, Elem from, Value* x) {
+  Type* type = registerType(b, to, lanesOf(x));
+  if (to == Elem::kBool) {
+    Value* zero = llvm::Constant::getNullValue(x->getType());
+    return from == Elem::kBool ? x : isFloat(from) ? b.CreateFCmpUNE(x, zero) : b.CreateICmpNE(x, zero);
+  }
+  if (isFloat(to)) {
+    if (!isFloat(from)) {
+      const bool isSigned = from == Elem::kI32 || from == Elem::kI64;
+      x = isSigned ? b.CreateSIToFP(x, type) : b.CreateUIToFP(x, type);
+    } else {
+      x = b.CreateFPCast(x, type);
+    }
+    return passes::isSmallFloat(to) ? fromMemory(b, to, toMemory(b, to, x)) : x;
+  }
+  KINTSUGI_CHECK(!isFloat(from), "a cast from floats to integers");
+  return b.CreateIntCast(x, type, from == Elem::kI32 || from == Elem::kI64);
+}
+
+Value* emitCompare(Builder& b, Core op, Elem from, Value* x, Value* y) {
+  using Predicate = llvm::CmpInst::Predicate;
+  struct Row {
+    Predicate floats, signedInts, unsignedInts;
+  };
+  static constexpr Row kRows[] = {
+      {Predicate::FCMP_OEQ, Predicate::ICMP_EQ, Predicate::ICMP_EQ},
+      {Predicate::FCMP_UNE, Predicate::ICMP_NE, Predicate::ICMP_NE},
+      {Predicate::FCMP_OLT, Predicate::ICMP_SLT, Predicate::ICMP_ULT},
+      {Predicate::FCMP_OLE, Predicate::ICMP_SLE, Predicate::ICMP_ULE},
+      {Predicate::FCMP_OGT, Predicate::ICMP_SGT, Predicate::ICMP_UGT},
+      {Predicate::FCMP_OGE, Predicate::ICMP_SGE, Predicate::ICMP_UGE},
+  };
+  const Row& row = kRows[static_cast<size_t>(op) - static_cast<size_t>(Core::kEq)];
+  const bool isUnsigned = from == Elem::kU8 || from == Elem::kBool;
+  return isFloat(from) ? b.CreateFCmp(row.floats, x, y)
+                       : b.CreateICmp(isUnsigned ? row.unsignedInts : row.signedInts, x, y);
+}
+
+Value* emitFloat(Builder& b, Core op, std::span<Value* const> args) {
+  using llvm::Intrinsic::ID;
+  Value* x = args[0];
+  switch (op) {
+    case Core::kAdd:
+      return b.CreateFAdd(x, args[1]);
+    case Core::kSub:
+      return b.CreateFSub(x, args[1]);
+    case Core::kMul:
+      return b.CreateFMul(x, args[1]);
+    case Core::kDiv:
+      return b.CreateFDiv(x, args[1]);
+    case Core::kMax:
+    case Core::kMin:
+      return propagatingNan(b, op == Core::kMax, x, args[1]);
+    case Core::kNeg:
+      return b.CreateFNeg(x);
+    case Core::kAbs:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+    case Core::kSqrt:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x);
+    case Core::kFloor:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
+    case Core::kCeil:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, x);
+    case Core::kTrunc:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x);
+    case Core::kExp:
+      return emitExp(b, x);
+    case Core::kLog:
+      return emitLog(b, x);
+    case Core::kTanh:
+      return emitTanh(b, x);
+    case Core::kErf:
+      return emitErf(b, x);
+    default:
+      KINTSUGI_UNREACHABLE("no float operation: ", passes::coreInfo(op).text);
+  }
+}
+
+Value* emitInteger(Builder& b, Core op, bool isUnsigned, std::span<Value* const> args) {
+  Value* x = args[0];
+  switch (op) {
+    case Core::kAdd:
+      return b.CreateAdd(x, args[1]);
+    case Core::kSub:
+      return b.CreateSub(x, args[1]);
+    case Core::kMul:
+      return b.CreateMul(x, args[1]);
+    case Core::kMax:
+      return b.CreateBinaryIntrinsic(isUnsigned ? llvm::Intrinsic::umax : llvm::Intrinsic::smax, x, args[1]);
+    case Core::kMin:
+      return b.CreateBinaryIntrinsic(isUnsigned ? llvm::Intrinsic::umin : llvm::Intrinsic::smin, x, args[1]);
+    case Core::kNeg:
+      return b.CreateNeg(x);
+    case Core::kAbs:
+      return isUnsigned ? x : b.CreateIntrinsic(llvm::Intrinsic::abs, {x->getType()}, {x, b.getFalse()});
+    default:
+      KINTSUGI_UNREACHABLE("no integer operation: ", passes::coreInfo(op).text);
+  }
+}
+
+}  // namespace
+
+Type* registerType(Builder& b, Elem elem, unsigned lanes) {
+  switch (elem) {
+    case Elem::kBool:
+      return widen(b.getInt1Ty(), lanes);
+    case Elem::kU8:
+      return widen(b.getInt8Ty(), lanes);
+    case Elem::kI32:
+      return widen(b.getInt32Ty(), lanes);
+    case Elem::kI64:
+      return widen(b.getInt64Ty(), lanes);
+    case Elem::kF64:
+      return widen(b.getDoubleTy(), lanes);
+    case Elem::kF16:
+    case Elem::kBF16:
+    case Elem::kF32:
+      return widen(b.getFloatTy(), lanes);
+    case Elem::kOther:
+      break;
+  }
+  KINTSUGI_UNREACHABLE("an element type without code");
+}
+
+Type* memoryType(Builder& b, Elem elem, unsigned lanes) {
+  switch (elem) {
+    case Elem::kBool:
+      return widen(b.getInt8Ty(), lanes);
+    case Elem::kF16:
+      return widen(b.getHalfTy(), lanes);
+    case Elem::kBF16:
+      return widen(b.getInt16Ty(), lanes);
+    default:
+      return registerType(b, elem, lanes);
+  }
+}
+
+Value* fromMemory(Builder& b, Elem elem, Value* x) {
+  switch (elem) {
+    case Elem::kBool:
+      return b.CreateICmpNE(x, llvm::Constant::getNullValue(x->getType()));
+    case Elem::kF16:
+      return b.CreateFPExt(x, widen(b.getFloatTy(), lanesOf(x)));
+    case Elem::kBF16: {
+      Value* wide = b.CreateZExt(x, widen(b.getInt32Ty(), lanesOf(x)));
+      return b.CreateBitCast(b.CreateShl(wide, integer(wide, 16)), widen(b.getFloatTy(), lanesOf(x)));
+    }
+    default:
+      return x;
+  }
+}
+
+Value* toMemory(Builder& b, Elem elem, Value* x) {
+  switch (elem) {
+    case Elem::kBool:
+      return b.CreateZExt(x, widen(b.getInt8Ty(), lanesOf(x)));
+    case Elem::kF16:
+      return b.CreateFPTrunc(x, widen(b.getHalfTy(), lanesOf(x)));
+    case Elem::kBF16:
+      return roundToBFloat(b, x);
+    default:
+      return x;
+  }
+}
+
+Value* emitCore(Builder& b, Core op, Elem elem, Elem from, std::span<Value* const> args) {
+  if (op == Core::kCast) {
+    return emitCast(b, elem, from, args[0]);
+  }
+  if (op == Core::kSelect) {
+    return b.CreateSelect(args[0], args[1], args[2]);
+  }
+  if (passes::isCompare(op)) {
+    return emitCompare(b, op, from, args[0], args[1]);
+  }
+  if (op == Core::kAnd) {
+    return b.CreateAnd(args[0], args[1]);
+  }
+  if (op == Core::kOr) {
+    return b.CreateOr(args[0], args[1]);
+  }
+  if (op == Core::kNot) {
+    return b.CreateNot(args[0]);
+  }
+  return isFloat(elem) ? emitFloat(b, op, args) : emitInteger(b, op, elem == Elem::kU8, args);
+}
+
+Value* emitConstant(Builder& b, Elem elem, double number, int64_t integerValue) {
+  Type* type = registerType(b, elem, 1);
+  return isFloat(elem) ? static_cast<Value*>(llvm::ConstantFP::get(type, number))
+                       : llvm::ConstantInt::get(type, static_cast<uint64_t>(integerValue), true);
+}
+
+Value* reduceIdentity(Builder& b, Core op) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double number = op == Core::kReduceSum ? 0.0 : op == Core::kReduceMax ? -infinity : infinity;
+  return llvm::ConstantFP::get(b.getFloatTy(), number);
+}
+
+Value* combine(Builder& b, Core op, Value* x, Value* y) {
+  return op == Core::kReduceSum ? b.CreateFAdd(x, y) : propagatingNan(b, op == Core::kReduceMax, x, y);
+}
+
+}  // namespace kintsugi::codegen

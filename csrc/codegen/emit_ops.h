@@ -1,0 +1,29 @@
+// Inside codegen only: element types as LLVM types, and core operations on scalars or vectors of them.
+//
+// Small floats are `float` in registers. Ownership: none. Threads: as the builder's.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <span>
+
+#include "passes/tensor_graph.h"
+
+namespace kintsugi::codegen {
+
+using Builder = llvm::IRBuilder<>;
+
+// In registers, and in memory (bool: a byte; bf16: 16 bits). `lanes` 1: a scalar.
+llvm::Type* registerType(Builder& b, passes::Elem elem, unsigned lanes);
+llvm::Type* memoryType(Builder& b, passes::Elem elem, unsigned lanes);
+llvm::Value* fromMemory(Builder& b, passes::Elem elem, llvm::Value* value);
+llvm::Value* toMemory(Builder& b, passes::Elem elem, llvm::Value* value);
+
+// `from`: the element type of the arguments.
+llvm::Value* emitCore(Builder& b, passes::Core op, passes::Elem elem, passes::Elem from,
+                      std::span<llvm::Value* const> args);
+llvm::Value* emitConstant(Builder& b, passes::Elem elem, double number, int64_t integer);
+llvm::Value* reduceIdentity(Builder& b, passes::Core op);
+llvm::Value* combine(Builder& b, passes::Core op, llvm::Value* x, llvm::Value* y);
+
+}  // namespace kintsugi::codegen

@@ -1,0 +1,145 @@
+#include "codegen/kernel_cache.h"
+
+#include <llvm/IR/LLVMContext.h>
+
+#include <chrono>
+#include <mutex>
+#include <unordered_map>
+
+#include "codegen/disk_cache.h"
+#include "codegen/emit_kernel.h"
+#include "codegen/object_code.h"
+#include "support/check.h"
+
+namespace kintsugi::codegen {
+
+namespace {
+
+constexpr const char* kSymbol = "kintsugi_kernel";
+
+// Lives as long as the process: machine code may run while it exits.
+class Cache {
+ public:
+  static Cache& instance() {
+    static auto* cache = new Cache();
+    return *cache;
+  }
+
+  std::shared_ptr<const CompiledKernel> get(const passes::Kernel& kernel, bool strict, std::string& reason) {
+    const std::string structure = (strict ? "strict " : "") + kernel.key();
+    std::lock_guard lock(mutex_);
+    const auto found = kernels_.find(structure);
+    if (found != kernels_.end()) {
+      ++counters_.reused;
+      reason = found->second.reason;
+      return found->second.kernel;
+    }
+    Entry entry;
+    const auto start = std::chrono::steady_clock::now();
+    entry.kernel = make(kernel, structure, strict, entry.reason);
+    counters_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    reason = entry.reason;
+    return kernels_.emplace(structure, std::move(entry)).first->second.kernel;
+  }
+
+  void setDisk(const std::string& directory, uint64_t limit) {
+    std::lock_guard lock(mutex_);
+    disk_ = DiskCache(directory, limit);
+  }
+
+  CacheCounters counters() {
+    std::lock_guard lock(mutex_);
+    CacheCounters out = counters_;
+    out.kernels = kernels_.size();
+    return out;
+  }
+
+  void clear(bool disk) {
+    std::lock_guard lock(mutex_);
+    kernels_.clear();
+    if (disk) {
+      disk_.clear();
+    }
+  }
+
+  std::string target() {
+    std::lock_guard lock(mutex_);
+    return compiler().target();
+  }
+
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const CompiledKernel> kernel;  // null: it can't be compiled, for this reason
+    std::string reason;
+  };
+
+  ObjectCompiler& compiler() {
+    if (compiler_ == nullptr) {
+      compiler_ = std::make_unique<ObjectCompiler>();
+    }
+    return *compiler_;
+  }
+
+  std::shared_ptr<const CompiledKernel> make(const passes::Kernel& kernel, const std::string& structure,
+                                             bool strict, std::string& reason) {
+    ObjectCompiler& code = compiler();
+    if (!code.ready(reason)) {
+      return nullptr;
+    }
+    const std::string key = code.target() + "\n" + structure;
+    bool bad = false;
+    if (const std::optional<std::string> object = disk_.read(key, bad)) {
+      if (auto loaded = code.load(*object, kSymbol, reason)) {
+        ++counters_.loaded;
+        counters_.bytes += object->size();
+        return loaded;
+      }
+      bad = true;
+    }
+    counters_.rejected += bad ? 1 : 0;
+    std::string object;
+    try {
+      llvm::LLVMContext context;
+      const EmitOptions options{.lanes = code.lanes(), .contract = !strict};
+      object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
+    } catch (const InternalError& error) {
+      reason = error.what();
+    }
+    if (object.empty()) {
+      return nullptr;
+    }
+    auto loaded = code.load(object, kSymbol, reason);
+    if (loaded != nullptr) {
+      ++counters_.compiled;
+      counters_.bytes += object.size();
+      disk_.write(key, object);
+    }
+    return loaded;
+  }
+
+  std::mutex mutex_;
+  std::unique_ptr<ObjectCompiler> compiler_;
+  std::unordered_map<std::string, Entry> kernels_;
+  CacheCounters counters_;
+  DiskCache disk_;
+};
+
+}  // namespace
+
+std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool strict,
+                                                    std::string& reason) {
+  return Cache::instance().get(kernel, strict, reason);
+}
+
+void setDiskCache(const std::string& directory, uint64_t limit) {
+  Cache::instance().setDisk(directory, limit);
+}
+CacheCounters cacheCounters() { return Cache::instance().counters(); }
+void clearCache(bool disk) { Cache::instance().clear(disk); }
+void prepareFork() { Cache::instance().mutex().lock(); }
+void afterFork() { Cache::instance().mutex().unlock(); }
+std::string targetDescription() { return Cache::instance().target(); }
+
+}  // namespace kintsugi::codegen

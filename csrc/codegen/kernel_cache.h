@@ -1,0 +1,54 @@
+// Compiled kernels: made once for each structure, kept in memory and on disk.
+//
+// Idea: kernels are keyed by their structure (Kernel::key()), so 24 equal blocks compile once. What is
+// compiled is an object file; the same bytes are written to the disk cache, under a name made of the key, the
+// target and the versions, with a checksum. A file that does not check out is ignored and replaced.
+//
+// Ownership: a CompiledKernel owns its machine code; whoever may run it holds it. Threads: all functions may
+// be called by any thread; compiling is done by one at a time, without the GIL. Fork: prepareFork() and
+// afterFork() are called around it, so that the child never sees half-compiled state. Invalidation: clear()
+// forgets what nobody holds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "passes/kernel.h"
+
+namespace kintsugi::codegen {
+
+using KernelFunction = void (*)(void* const* memory, const int64_t* numbers, int64_t begin, int64_t end);
+
+class CompiledKernel {
+ public:
+  virtual ~CompiledKernel() = default;
+  KernelFunction function = nullptr;
+};
+
+struct CacheCounters {
+  uint64_t kernels = 0;   // in memory
+  uint64_t compiled = 0;  // by LLVM, in this process
+  uint64_t reused = 0;    // found in memory
+  uint64_t loaded = 0;    // found on disk
+  uint64_t rejected = 0;  // files that did not check out
+  uint64_t bytes = 0;     // of machine code
+  double seconds = 0;     // spent in compiling
+};
+
+// Null with a reason when the kernel can't be compiled. `strict`: products and sums are rounded one by one.
+std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool strict,
+                                                    std::string& reason);
+
+// Where object files are kept; empty: nowhere. `limit`: bytes, beyond which the least recently used ones go.
+void setDiskCache(const std::string& directory, uint64_t limit);
+CacheCounters cacheCounters();
+void clearCache(bool disk);
+
+void prepareFork();
+void afterFork();
+
+// The machine that code is made for, for people: "znver3 +avx2 ...".
+std::string targetDescription();
+
+}  // namespace kintsugi::codegen

@@ -1,0 +1,167 @@
+#include "codegen/object_code.h"
+
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/Analysis/CGSCCPassManager.h>
+#include <llvm/Analysis/LoopAnalysisManager.h>
+#include <llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h>
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+
+#include <atomic>
+
+namespace kintsugi::codegen {
+
+namespace {
+
+// Code made by another version of the emitter is not used: the build passes a hash of its sources.
+constexpr std::string_view kFormat = "kintsugi-kernel " KINTSUGI_EMITTER_VERSION " llvm-" LLVM_VERSION_STRING;
+
+std::string textOf(llvm::Error error) { return llvm::toString(std::move(error)); }
+
+struct LoadedCode final : CompiledKernel {
+  std::shared_ptr<llvm::orc::LLJIT> jit;
+  llvm::orc::ResourceTrackerSP tracker;
+  ~LoadedCode() override {
+    if (tracker) {
+      llvm::consumeError(tracker->remove());
+    }
+  }
+};
+
+}  // namespace
+
+struct ObjectCompiler::Impl {
+  std::unique_ptr<llvm::TargetMachine> machine;
+  std::shared_ptr<llvm::orc::LLJIT> jit;
+  std::string problem;
+  std::string target;
+  unsigned lanes = 8;
+  uint64_t libraries = 0;
+
+  void start() {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    auto builder = llvm::orc::JITTargetMachineBuilder::detectHost();
+    if (!builder) {
+      problem = textOf(builder.takeError());
+      return;
+    }
+    builder->setCodeGenOptLevel(llvm::CodeGenOptLevel::Default);
+    builder->setRelocationModel(llvm::Reloc::PIC_);
+    builder->setCodeModel(llvm::CodeModel::Small);
+    const std::string features = builder->getFeatures().getString();
+    lanes = features.find("+avx2") != std::string::npos ? 16 : 8;
+    target = std::string(kFormat) + " " + builder->getTargetTriple().str() + " " + builder->getCPU() + " " +
+             features;
+    auto made = builder->createTargetMachine();
+    if (!made) {
+      problem = textOf(made.takeError());
+      return;
+    }
+    machine = std::move(*made);
+    auto jitMade = llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(*builder).create();
+    if (!jitMade) {
+      problem = textOf(jitMade.takeError());
+      return;
+    }
+    jit = std::move(*jitMade);
+  }
+
+  void optimize(llvm::Module& module) {
+    llvm::LoopAnalysisManager loops;
+    llvm::FunctionAnalysisManager functions;
+    llvm::CGSCCAnalysisManager calls;
+    llvm::ModuleAnalysisManager modules;
+    llvm::PipelineTuningOptions tuning;
+    tuning.LoopVectorization = false;  // the loops are vectors already
+    tuning.SLPVectorization = false;
+    tuning.LoopUnrolling = false;
+    llvm::PassBuilder builder(machine.get(), tuning);
+    builder.registerModuleAnalyses(modules);
+    builder.registerCGSCCAnalyses(calls);
+    builder.registerFunctionAnalyses(functions);
+    builder.registerLoopAnalyses(loops);
+    builder.crossRegisterProxies(loops, functions, calls, modules);
+    llvm::FunctionPassManager passes = builder.buildFunctionSimplificationPipeline(
+        llvm::OptimizationLevel::O2, llvm::ThinOrFullLTOPhase::None);
+    for (llvm::Function& function : module) {
+      if (!function.isDeclaration()) {
+        passes.run(function, functions);
+      }
+    }
+  }
+};
+
+ObjectCompiler::ObjectCompiler() : impl_(std::make_unique<Impl>()) { impl_->start(); }
+ObjectCompiler::~ObjectCompiler() = default;
+
+bool ObjectCompiler::ready(std::string& reason) const {
+  reason = impl_->problem;
+  return impl_->problem.empty();
+}
+unsigned ObjectCompiler::lanes() const { return impl_->lanes; }
+const std::string& ObjectCompiler::target() const { return impl_->target; }
+
+std::string ObjectCompiler::compile(llvm::Module& module, std::string& reason) {
+  module.setDataLayout(impl_->machine->createDataLayout());
+  module.setTargetTriple(impl_->machine->getTargetTriple().str());
+  for (llvm::Function& function : module) {
+    if (!function.isDeclaration()) {
+      function.addFnAttr("target-cpu", impl_->machine->getTargetCPU());
+      function.addFnAttr("target-features", impl_->machine->getTargetFeatureString());
+    }
+  }
+  llvm::raw_string_ostream problems(reason);
+  if (llvm::verifyModule(module, &problems)) {
+    return {};
+  }
+  impl_->optimize(module);
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream out(bytes);
+  llvm::legacy::PassManager passes;
+  if (impl_->machine->addPassesToEmitFile(passes, out, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+    reason = "the target can't write object files";
+    return {};
+  }
+  passes.run(module);
+  return {bytes.data(), bytes.size()};
+}
+
+std::shared_ptr<CompiledKernel> ObjectCompiler::load(const std::string& object, const std::string& symbol,
+                                                     std::string& reason) {
+  auto code = std::make_shared<LoadedCode>();
+  code->jit = impl_->jit;
+  // A library of its own for each: names never clash, and what it needs is looked up in the process.
+  auto library = impl_->jit->createJITDylib("kernel" + std::to_string(impl_->libraries++));
+  if (!library) {
+    reason = textOf(library.takeError());
+    return nullptr;
+  }
+  auto process = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
+      impl_->jit->getDataLayout().getGlobalPrefix());
+  if (process) {
+    library->addGenerator(std::move(*process));
+  } else {
+    llvm::consumeError(process.takeError());
+  }
+  code->tracker = library->createResourceTracker();
+  auto buffer = llvm::MemoryBuffer::getMemBufferCopy(object, symbol);
+  if (llvm::Error error = impl_->jit->addObjectFile(code->tracker, std::move(buffer))) {
+    reason = textOf(std::move(error));
+    return nullptr;
+  }
+  auto found = impl_->jit->lookup(*library, symbol);
+  if (!found) {
+    reason = textOf(found.takeError());
+    return nullptr;
+  }
+  code->function = found->toPtr<KernelFunction>();
+  return code;
+}
+
+}  // namespace kintsugi::codegen

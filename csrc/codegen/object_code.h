@@ -1,0 +1,34 @@
+// Inside codegen only: LLVM modules to object files, and object files to functions.
+//
+// Ownership: LoadedCode owns what it maps. Threads: callers take turns (kernel_cache.cc). No GIL.
+#pragma once
+
+#include <llvm/IR/Module.h>
+
+#include <memory>
+#include <string>
+
+#include "codegen/kernel_cache.h"
+
+namespace kintsugi::codegen {
+
+class ObjectCompiler {
+ public:
+  ObjectCompiler();
+  ~ObjectCompiler();
+
+  bool ready(std::string& reason) const;
+  unsigned lanes() const;
+  // CPU, features and versions: code for another one is not ours.
+  const std::string& target() const;
+  // The bytes of an object file; empty, with a reason, when it failed.
+  std::string compile(llvm::Module& module, std::string& reason);
+  std::shared_ptr<CompiledKernel> load(const std::string& object, const std::string& symbol,
+                                       std::string& reason);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kintsugi::codegen

@@ -1,0 +1,146 @@
+#include "codegen/vector_math.h"
+
+#include <llvm/IR/Intrinsics.h>
+
+#include <initializer_list>
+#include <limits>
+
+namespace kintsugi::codegen {
+
+namespace {
+
+using llvm::Constant;
+using llvm::ConstantFP;
+using llvm::ConstantInt;
+using llvm::Type;
+using llvm::Value;
+using Builder = llvm::IRBuilder<>;
+
+Constant* number(Value* like, double value) { return ConstantFP::get(like->getType(), value); }
+
+Type* intTypeOf(Builder& b, Value* x) {
+  Type* element = b.getInt32Ty();
+  auto* vector = llvm::dyn_cast<llvm::VectorType>(x->getType());
+  return vector != nullptr ? llvm::VectorType::get(element, vector->getElementCount()) : element;
+}
+
+Value* fma(Builder& b, Value* x, Value* y, Value* z) {
+  return b.CreateIntrinsic(llvm::Intrinsic::fmuladd, {x->getType()}, {x, y, z});
+}
+
+// Horner's rule; the highest power first.
+Value* polynomial(Builder& b, Value* x, std::initializer_list<double> coefficients) {
+  Value* sum = nullptr;
+  for (const double c : coefficients) {
+    sum = sum == nullptr ? number(x, c) : fma(b, sum, x, number(x, c));
+  }
+  return sum;
+}
+
+Value* select(Builder& b, Value* condition, Value* yes, Value* no) {
+  return b.CreateSelect(condition, yes, no);
+}
+
+// NaN stays.
+Value* atMost(Builder& b, Value* x, double bound) {
+  return select(b, b.CreateFCmpOGT(x, number(x, bound)), number(x, bound), x);
+}
+Value* atLeast(Builder& b, Value* x, double bound) {
+  return select(b, b.CreateFCmpOLT(x, number(x, bound)), number(x, bound), x);
+}
+
+Value* absolute(Builder& b, Value* x) { return b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
+Value* withSignOf(Builder& b, Value* x, Value* sign) {
+  return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign);
+}
+
+// 2^n for n in the range of normal numbers.
+Value* powerOfTwo(Builder& b, Value* n, Type* floats) {
+  Type* ints = n->getType();
+  Value* biased = b.CreateAdd(n, ConstantInt::get(ints, 127));
+  return b.CreateBitCast(b.CreateShl(biased, ConstantInt::get(ints, 23)), floats);
+}
+
+}  // namespace
+
+// exp(x) = 2^n * exp(r), n the nearest integer to x / ln 2. The power is applied in two halves, so that the
+// result may be subnormal or overflow.
+Value* emitExp(Builder& b, Value* x) {
+  Type* ints = intTypeOf(b, x);
+  Value* bounded = atLeast(b, atMost(b, x, 100.0), -150.0);
+  // Adding 1.5 * 2^23 rounds to an integer, which then is in the low bits. (A conversion to int has no value
+  // for NaN.)
+  Value* magic = number(x, 12582912.0);
+  Value* shifted = fma(b, bounded, number(x, 1.44269504088896341), magic);
+  Value* n = b.CreateSub(b.CreateBitCast(shifted, ints), b.CreateBitCast(magic, ints));
+  Value* whole = b.CreateFSub(shifted, magic);
+  Value* r = fma(b, whole, number(x, -0.693359375), bounded);
+  r = fma(b, whole, number(x, 2.12194440e-4), r);
+  Value* p = polynomial(
+      b, r,
+      {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+  Value* y = b.CreateFAdd(fma(b, p, b.CreateFMul(r, r), r), number(x, 1.0));
+  Value* half = b.CreateAShr(n, ConstantInt::get(ints, 1));
+  y = b.CreateFMul(y, powerOfTwo(b, half, x->getType()));
+  return b.CreateFMul(y, powerOfTwo(b, b.CreateSub(n, half), x->getType()));
+}
+
+// log(m * 2^e) = log(m) + e * ln 2 with m in [sqrt(1/2), sqrt(2)).
+Value* emitLog(Builder& b, Value* x) {
+  Type* ints = intTypeOf(b, x);
+  Type* floats = x->getType();
+  auto integer = [ints](int64_t v) { return ConstantInt::get(ints, static_cast<uint64_t>(v), true); };
+  Value* tiny = b.CreateFCmpOLT(x, number(x, 1.17549435e-38));
+  Value* normal = select(b, tiny, b.CreateFMul(x, number(x, 8388608.0)), x);
+  Value* bits = b.CreateBitCast(normal, ints);
+  Value* e = b.CreateSub(b.CreateLShr(bits, integer(23)), integer(126));
+  e = b.CreateSub(e, select(b, tiny, integer(23), integer(0)));
+  Value* mantissa = b.CreateOr(b.CreateAnd(bits, integer(0x7fffff)), integer(0x3f000000));
+  Value* m = b.CreateBitCast(mantissa, floats);
+  Value* small = b.CreateFCmpOLT(m, number(x, 0.707106781186547524));
+  e = b.CreateSub(e, select(b, small, integer(1), integer(0)));
+  m = b.CreateFSub(b.CreateFAdd(m, select(b, small, m, number(x, 0.0))), number(x, 1.0));
+  Value* exponent = b.CreateSIToFP(e, floats);
+  Value* square = b.CreateFMul(m, m);
+  Value* p =
+      polynomial(b, m,
+                 {7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+                  -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1});
+  Value* y = b.CreateFMul(b.CreateFMul(p, m), square);
+  y = fma(b, exponent, number(x, -2.12194440e-4), y);
+  y = fma(b, square, number(x, -0.5), y);
+  y = fma(b, exponent, number(x, 0.693359375), b.CreateFAdd(m, y));
+  const double infinity = std::numeric_limits<double>::infinity();
+  y = select(b, b.CreateFCmpOEQ(x, number(x, infinity)), x, y);
+  y = select(b, b.CreateFCmpOEQ(x, number(x, 0.0)), number(x, -infinity), y);
+  Value* bad = b.CreateFCmpULT(x, number(x, 0.0));  // negative or NaN
+  return select(b, bad, number(x, std::numeric_limits<double>::quiet_NaN()), y);
+}
+
+// Near 0 an odd polynomial; beyond, 1 - 2 / (exp(2|x|) + 1) with the sign of x.
+Value* emitTanh(Builder& b, Value* x) {
+  Value* a = absolute(b, x);
+  Value* square = b.CreateFMul(x, x);
+  Value* p = polynomial(
+      b, square,
+      {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
+  Value* near = fma(b, b.CreateFMul(p, square), x, x);
+  Value* e = emitExp(b, b.CreateFMul(atMost(b, a, 20.0), number(x, 2.0)));
+  Value* far = b.CreateFSub(number(x, 1.0), b.CreateFDiv(number(x, 2.0), b.CreateFAdd(e, number(x, 1.0))));
+  return select(b, b.CreateFCmpOLT(a, number(x, 0.625)), near, withSignOf(b, far, x));
+}
+
+// A rational function of x^2 times x; beyond the bound, erf is 1 in floats.
+Value* emitErf(Builder& b, Value* x) {
+  Value* bounded = atLeast(b, atMost(b, x, 3.832506856900711), -3.832506856900711);
+  Value* square = b.CreateFMul(bounded, bounded);
+  Value* p = polynomial(b, square,
+                        {0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
+                         0.18520832239976145, 1.128379143519084});
+  Value* q = polynomial(b, square,
+                        {-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
+                         0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0});
+  return atLeast(b, atMost(b, b.CreateFDiv(b.CreateFMul(bounded, p), q), 1.0), -1.0);
+}
+
+}  // namespace kintsugi::codegen

@@ -1,0 +1,254 @@
+#include "driver/native_segments.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "codegen/kernel_cache.h"
+#include "diag/log.h"
+#include "driver/native_plan_builder.h"
+#include "ir/segments.h"
+#include "passes/extract_segment.h"
+#include "runtime/native_runner.h"
+#include "runtime/replay_program.h"
+#include "support/check.h"
+
+namespace kintsugi::driver {
+
+namespace {
+
+namespace log = diag::log;
+
+class NativeSegment final : public runtime::NativeRunner, public std::enable_shared_from_this<NativeSegment> {
+ public:
+  NativeSegment(ir::Trace segment, std::vector<torchapi::TensorInfo> inputs, bool strict)
+      : segment_(std::move(segment)), inputs_(std::move(inputs)), strict_(strict) {}
+
+  void compile();
+
+ protected:
+  void wanted() override;
+
+ private:
+  ir::Trace segment_;
+  std::vector<torchapi::TensorInfo> inputs_;
+  const bool strict_;
+  std::atomic<bool> queued_{false};
+};
+
+// The queue and its thread. Lives as long as the process.
+class Compiler {
+ public:
+  static Compiler& instance() {
+    static auto* compiler = new Compiler();
+    return *compiler;
+  }
+
+  void add(std::weak_ptr<NativeSegment> segment) {
+    std::lock_guard lock(mutex_);
+    if (stopping_) {
+      return;
+    }
+    queue_.push_back(std::move(segment));
+    if (thread_ == nullptr) {
+      thread_ = new std::thread([this] { work(); });
+    }
+    changed_->notify_all();
+  }
+
+  bool wait(double seconds) {
+    std::unique_lock lock(mutex_);
+    startThread();
+    const auto idle = [this] { return stopping_ || (queue_.empty() && !busy_); };
+    if (seconds < 0) {
+      changed_->wait(lock, idle);
+      return true;
+    }
+    return changed_->wait_for(lock, std::chrono::duration<double>(seconds), idle);
+  }
+
+  size_t backlog() {
+    std::lock_guard lock(mutex_);
+    return queue_.size() + (busy_ ? 1 : 0);
+  }
+
+  void stop() {
+    std::thread* thread = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      queue_.clear();
+      thread = std::exchange(thread_, nullptr);
+      changed_->notify_all();
+    }
+    if (thread != nullptr) {
+      thread->join();
+      delete thread;
+    }
+  }
+
+  void prepareFork() {
+    mutex_.lock();
+    codegen::prepareFork();
+  }
+  void afterFork(bool child) {
+    codegen::afterFork();
+    if (child) {
+      // The thread is not there, and those who waited for it neither; their state is left behind.
+      thread_ = nullptr;
+      changed_ = new std::condition_variable();
+      if (busy_) {
+        queue_.push_front(current_);
+      }
+      busy_ = false;
+    }
+    mutex_.unlock();
+  }
+
+ private:
+  // After a fork there may be work without a thread.
+  void startThread() {
+    if (thread_ == nullptr && !queue_.empty() && !stopping_) {
+      thread_ = new std::thread([this] { work(); });
+    }
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      if (queue_.empty()) {
+        changed_->wait(lock);
+        continue;
+      }
+      current_ = std::move(queue_.front());
+      queue_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      if (const std::shared_ptr<NativeSegment> segment = current_.lock()) {
+        segment->compile();
+      }
+      lock.lock();
+      busy_ = false;
+      changed_->notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable* changed_ = new std::condition_variable();
+  std::deque<std::weak_ptr<NativeSegment>> queue_;
+  std::weak_ptr<NativeSegment> current_;
+  bool busy_ = false;
+  bool stopping_ = false;
+  std::thread* thread_ = nullptr;
+};
+
+void NativeSegment::wanted() {
+  if (!queued_.exchange(true, std::memory_order_relaxed)) {
+    Compiler::instance().add(weak_from_this());
+  }
+}
+
+void NativeSegment::compile() {
+  const auto start = std::chrono::steady_clock::now();
+  NativeSummary summary;
+  std::string reason;
+  std::unique_ptr<runtime::NativePlan> plan;
+  try {
+    plan = buildNativePlan(segment_, inputs_, strict_, summary, reason);
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  const bool made = plan != nullptr;
+  made ? setPlan(std::move(plan)) : refuse();
+  if (!log::enabled(log::Channel::kPerf)) {
+    return;
+  }
+  const auto time =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const diag::SourceLoc place{segment_.file, segment_.line, segment_.function};
+  if (made) {
+    log::emit(log::Channel::kPerf, "[NATIVE " + segment_.function + "] " +
+                                       std::to_string(summary.instructions) + " operators became " +
+                                       std::to_string(summary.kernels) + " kernels and " +
+                                       std::to_string(summary.calls) + " calls and views, in " +
+                                       std::to_string(static_cast<int>(time)) + " ms");
+  } else {
+    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0112, {"native", reason}, place).format());
+  }
+}
+
+// Its memory holds its elements as they are.
+bool isPlain(const torchapi::TensorInfo& info) { return info.plain && !info.isConj && !info.isNeg; }
+
+// Metadata of a trace with all strides as the tensors had them.
+std::vector<ir::TensorMeta> exactMetas(const runtime::Recording& recording) {
+  std::vector<ir::TensorMeta> metas = recording.document.trace.metas;
+  for (size_t k = 0; k < metas.size() && k < recording.tensorInfos.size(); ++k) {
+    metas[k].strides = recording.tensorInfos[k].strides;
+  }
+  return metas;
+}
+
+}  // namespace
+
+void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
+  const runtime::Recording& recording = trace.recording();
+  const ir::Trace& whole = recording.document.trace;
+  size_t runner = 0;
+  for (const ir::SegmentRange& range : ir::findSegments(whole)) {
+    if (range.begin < recording.start) {
+      continue;  // the parent's
+    }
+    ir::Trace segment = passes::extractSegment(whole, range);
+    segment.metas = exactMetas(recording);
+    std::vector<ir::ValueId> values;
+    ir::collectValues(segment, segment.operandsOf(segment.code.front()), values);
+    std::vector<torchapi::TensorInfo> inputs;
+    bool isStatic = true;
+    for (const ir::ValueId value : values) {
+      const ir::Type& type = segment.values[value];
+      const bool known = type.kind == ir::TypeKind::kTensor && segment.hasFixedSizes(type) &&
+                         type.meta < recording.tensorInfos.size() &&
+                         isPlain(recording.tensorInfos[type.meta]);
+      isStatic = isStatic && known;
+      inputs.push_back(known ? recording.tensorInfos[type.meta] : torchapi::TensorInfo());
+    }
+    auto made = std::make_shared<NativeSegment>(std::move(segment), std::move(inputs), options.strict);
+    if (!isStatic) {
+      made->refuse();
+    } else if (options.sync) {
+      made->compile();
+    }
+    trace.replay().setRunner(runner++, std::move(made));
+  }
+}
+
+bool waitForNative(double seconds) { return Compiler::instance().wait(seconds); }
+size_t nativeBacklog() { return Compiler::instance().backlog(); }
+void stopNative() { Compiler::instance().stop(); }
+
+void installNativeForkHandlers() {
+  pthread_atfork([] { Compiler::instance().prepareFork(); }, [] { Compiler::instance().afterFork(false); },
+                 [] { Compiler::instance().afterFork(true); });
+}
+
+void countNative(runtime::CompiledTrace& trace, NativeCounts& counts) {
+  using State = runtime::SegmentRunner::State;
+  for (const runtime::SegmentCode& segment : trace.replay().code().segments) {
+    if (segment.runner == nullptr || segment.runner->needsGil()) {
+      continue;
+    }
+    ++counts.segments;
+    counts.ready += segment.runner->state() == State::kReady ? 1 : 0;
+    counts.refused += segment.runner->state() == State::kRefused ? 1 : 0;
+    counts.runs += segment.runner->runs();
+  }
+  trace.sides().each([&](uint32_t, const runtime::SideLink& link) { countNative(*link.trace, counts); });
+}
+
+}  // namespace kintsugi::driver

@@ -1,0 +1,90 @@
+// Makes the tensor graph of a segment: tables of decompositions, views, calls for all the rest.
+//
+// A segment is refused, with a reason, where a graph of values can't stand for it: sizes that are not static,
+// scalar arithmetic, random numbers, writes to anything but a tensor that the segment itself made and nobody
+// else sees. In-place operators on such tensors become new values. Pure functions, no GIL.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+
+#include "passes/segments.h"
+#include "passes/tensor_graph.h"
+
+namespace kintsugi::passes {
+
+struct GraphOptions {
+  OperatorTraitsFn traits = nullptr;  // null: guessed from names
+  bool strict = false;                // only what gives ATen's bits
+};
+
+// `trace` is one segment (passes/extract_segment.h). Without a graph, `reason` says why.
+std::optional<TensorGraph> buildGraph(const ir::Trace& trace, const GraphOptions& options,
+                                      std::string& reason);
+
+// What a row of the tables works with: one instruction, and the graph so far. Each maker returns kNone, and
+// the instruction becomes a call, once something does not fit.
+class Decomposer {
+ public:
+  Decomposer(const ir::Trace& trace, TensorGraph& graph, const std::vector<NodeId>& nodeOf, bool strict)
+      : trace_(trace), graph_(graph), nodeOf_(nodeOf), strict_(strict) {}
+
+  // Starts with another instruction; `result`: what has to come out.
+  void start(const ir::Instruction& instruction, const ir::TensorMeta* result);
+
+  // Operands
+  size_t count() const { return operands_.size(); }
+  const ir::Operand& operand(size_t k) const { return operands_[k]; }
+  bool isNone(size_t k) const { return k >= operands_.size() || operands_[k].kind == ir::OperandKind::kNone; }
+  NodeId tensor(size_t k);                       // an operand that is a tensor
+  std::optional<double> number(size_t k) const;  // ... a number
+  double number(size_t k, double otherwise) const;
+  bool flag(size_t k) const { return !isNone(k) && operands_[k].i != 0; }
+  std::string_view text(size_t k) const;
+  std::vector<int64_t> ints(size_t k);  // a list of ints, or one
+  NodeId as(size_t k, Elem elem);       // a tensor or a number as an element type
+
+  // The result to make
+  Elem elem() const { return elem_; }  // of the result
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+
+  // Makers
+  NodeId constant(double value, Elem elem);
+  NodeId point(Core op, Elem elem, std::initializer_list<NodeId> args);
+  NodeId cast(NodeId node, Elem elem);
+  NodeId reduce(Core op, NodeId arg, size_t last);
+  NodeId broadcastDim(NodeId vector, size_t dim, size_t rank);  // a vector along one dimension
+  NodeId fail() {
+    failed_ = true;
+    return ir::kNone;
+  }
+  bool failed() const { return failed_; }
+  bool strict() const { return strict_; }
+  const Node& node(NodeId id) const { return graph_.nodes[id]; }
+
+ private:
+  const ir::Trace& trace_;
+  TensorGraph& graph_;
+  const std::vector<NodeId>& nodeOf_;  // by value
+  const bool strict_;
+  std::span<const ir::Operand> operands_;
+  Elem elem_ = Elem::kOther;
+  std::vector<int64_t> sizes_;
+  bool failed_ = false;
+};
+
+struct Decomposition {
+  std::string_view name;  // aten.gelu.default
+  bool exact;             // bit by bit what ATen computes
+  NodeId (*make)(Decomposer& d);
+};
+// Null: there is none.
+const Decomposition* findDecomposition(std::string_view name);
+std::span<const Decomposition> pointwiseDecompositions();
+std::span<const Decomposition> reductionDecompositions();
+
+// How the results of a view operator lie in the memory of its first operand. False: they may lie elsewhere.
+bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,
+               std::vector<int64_t>& offsets);
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,347 @@
+// Operators that work element by element, as core operations. The formulas are ATen's own, so that NaN,
+// infinities and signed zeros come out the same.
+#include <cmath>
+
+#include "passes/build_graph.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+using D = Decomposer;
+
+bool isNumeric(Elem elem) { return elem != Elem::kBool && elem != Elem::kOther; }
+
+template <Core op>
+NodeId unary(D& d) {
+  return isNumeric(d.elem()) ? d.point(op, d.elem(), {d.as(0, d.elem())}) : d.fail();
+}
+
+template <Core op>
+NodeId binary(D& d) {
+  return isNumeric(d.elem()) ? d.point(op, d.elem(), {d.as(0, d.elem()), d.as(1, d.elem())}) : d.fail();
+}
+
+// a + alpha * b
+NodeId scaled(D& d, Core op, size_t a, size_t b) {
+  const Elem elem = d.elem();
+  if (!isNumeric(elem)) {
+    return d.fail();
+  }
+  NodeId other = d.as(b, elem);
+  if (d.number(2, 1) != 1) {
+    if (d.strict()) {
+      return d.fail();
+    }
+    other = d.point(Core::kMul, elem, {other, d.as(2, elem)});
+  }
+  return d.point(op, elem, {d.as(a, elem), other});
+}
+
+NodeId add(D& d) { return scaled(d, Core::kAdd, 0, 1); }
+NodeId sub(D& d) { return scaled(d, Core::kSub, 0, 1); }
+NodeId rsub(D& d) { return scaled(d, Core::kSub, 1, 0); }
+
+// Small floats are compared with numbers that have been rounded to them.
+bool isExactIn(double number, Elem elem) {
+  return !isSmallFloat(elem) || (std::abs(number) <= 256 && number == std::trunc(number));
+}
+
+template <Core op>
+NodeId compare(D& d) {
+  const NodeId a = d.tensor(0);
+  if (d.failed()) {
+    return a;
+  }
+  const Elem elem = d.node(a).elem;
+  const std::optional<double> number = d.number(1);
+  NodeId b = ir::kNone;
+  if (number) {
+    b = isExactIn(*number, elem) ? d.as(1, elem) : d.fail();
+  } else {
+    b = d.tensor(1);
+  }
+  const bool ordered = op != Core::kEq && op != Core::kNe;
+  if (d.failed() || d.node(b).elem != elem || (ordered && elem == Elem::kBool)) {
+    return d.fail();
+  }
+  return d.point(op, Elem::kBool, {a, b});
+}
+
+template <Core op>
+NodeId logical(D& d) {
+  return d.point(op, Elem::kBool, {d.as(0, Elem::kBool), d.as(1, Elem::kBool)});
+}
+
+template <Core op>
+NodeId bitwise(D& d) {
+  const NodeId a = d.tensor(0);
+  const NodeId b = d.tensor(1);
+  const bool bools = !d.failed() && d.node(a).elem == Elem::kBool && d.node(b).elem == Elem::kBool;
+  return bools ? d.point(op, Elem::kBool, {a, b}) : d.fail();
+}
+
+NodeId logicalNot(D& d) { return d.point(Core::kNot, Elem::kBool, {d.as(0, Elem::kBool)}); }
+
+NodeId bitwiseNot(D& d) {
+  const NodeId a = d.tensor(0);
+  return !d.failed() && d.node(a).elem == Elem::kBool ? d.point(Core::kNot, Elem::kBool, {a}) : d.fail();
+}
+
+NodeId select(D& d, size_t condition, size_t yes, size_t no) {
+  const NodeId mask = d.tensor(condition);
+  if (d.failed() || d.node(mask).elem != Elem::kBool) {
+    return d.fail();
+  }
+  return d.point(Core::kSelect, d.elem(), {mask, d.as(yes, d.elem()), d.as(no, d.elem())});
+}
+
+NodeId where(D& d) { return select(d, 0, 1, 2); }
+NodeId maskedFill(D& d) { return select(d, 1, 2, 0); }
+
+NodeId relu(D& d) {
+  if (!isNumeric(d.elem())) {
+    return d.fail();
+  }
+  const NodeId x = d.as(0, d.elem()), zero = d.constant(0, d.elem());
+  return d.point(Core::kSelect, d.elem(), {d.point(Core::kLt, Elem::kBool, {x, zero}), zero, x});
+}
+
+// NaN passes; where the bounds cross, the upper one wins.
+NodeId bounded(D& d, NodeId x, std::optional<double> low, std::optional<double> high) {
+  const Elem elem = d.elem();
+  if (!isFloat(elem) || std::isnan(low.value_or(0)) || std::isnan(high.value_or(0))) {
+    return d.fail();
+  }
+  if (low) {
+    const NodeId bound = d.constant(*low, elem);
+    x = d.point(Core::kSelect, elem, {d.point(Core::kLt, Elem::kBool, {x, bound}), bound, x});
+  }
+  if (high) {
+    const NodeId bound = d.constant(*high, elem);
+    x = d.point(Core::kSelect, elem, {d.point(Core::kGt, Elem::kBool, {x, bound}), bound, x});
+  }
+  return x;
+}
+
+NodeId clamp(D& d) {
+  if ((!d.isNone(1) && !d.number(1)) || (!d.isNone(2) && !d.number(2))) {
+    return d.fail();
+  }
+  return bounded(d, d.as(0, d.elem()), d.number(1), d.number(2));
+}
+NodeId clampMin(D& d) { return d.number(1) ? bounded(d, d.as(0, d.elem()), d.number(1), {}) : d.fail(); }
+NodeId clampMax(D& d) { return d.number(1) ? bounded(d, d.as(0, d.elem()), {}, d.number(1)) : d.fail(); }
+NodeId hardtanh(D& d) { return bounded(d, d.as(0, d.elem()), d.number(1, -1), d.number(2, 1)); }
+NodeId relu6(D& d) { return bounded(d, d.as(0, d.elem()), 0, 6); }
+
+NodeId sixth(D& d, NodeId x) {
+  const NodeId shifted = d.point(Core::kAdd, d.elem(), {x, d.constant(3, d.elem())});
+  return bounded(d, shifted, 0, 6);
+}
+NodeId hardsigmoid(D& d) {
+  return d.point(Core::kDiv, d.elem(), {sixth(d, d.as(0, d.elem())), d.constant(6, d.elem())});
+}
+NodeId hardswish(D& d) {
+  const NodeId x = d.as(0, d.elem());
+  return d.point(Core::kDiv, d.elem(),
+                 {d.point(Core::kMul, d.elem(), {x, sixth(d, x)}), d.constant(6, d.elem())});
+}
+
+NodeId leakyRelu(D& d) {
+  const NodeId x = d.as(0, d.elem());
+  const NodeId scaledDown = d.point(Core::kMul, d.elem(), {x, d.constant(d.number(1, 0.01), d.elem())});
+  const NodeId positive = d.point(Core::kGt, Elem::kBool, {x, d.constant(0, d.elem())});
+  return d.point(Core::kSelect, d.elem(), {positive, x, scaledDown});
+}
+
+NodeId onePlusExpOfMinus(D& d, NodeId x) {
+  const Elem elem = d.elem();
+  return d.point(Core::kAdd, elem,
+                 {d.constant(1, elem), d.point(Core::kExp, elem, {d.point(Core::kNeg, elem, {x})})});
+}
+NodeId sigmoid(D& d) {
+  return d.point(Core::kDiv, d.elem(), {d.constant(1, d.elem()), onePlusExpOfMinus(d, d.as(0, d.elem()))});
+}
+NodeId silu(D& d) {
+  const NodeId x = d.as(0, d.elem());
+  return d.point(Core::kDiv, d.elem(), {x, onePlusExpOfMinus(d, x)});
+}
+
+NodeId gelu(D& d) {
+  const Elem elem = d.elem();
+  const NodeId x = d.as(0, elem);
+  const NodeId half = d.point(Core::kMul, elem, {x, d.constant(0.5, elem)});
+  NodeId inner = ir::kNone;
+  if (d.isNone(1) || d.text(1) == "none") {
+    inner = d.point(Core::kErf, elem, {d.point(Core::kMul, elem, {x, d.constant(std::sqrt(0.5), elem)})});
+  } else if (d.text(1) == "tanh") {
+    const NodeId square = d.point(Core::kMul, elem, {x, x});
+    const NodeId cube = d.point(Core::kMul, elem, {square, x});
+    const NodeId sum =
+        d.point(Core::kAdd, elem, {x, d.point(Core::kMul, elem, {cube, d.constant(0.044715, elem)})});
+    const double beta = std::sqrt(2.0) * (2 / std::sqrt(M_PI)) * 0.5;
+    inner = d.point(Core::kTanh, elem, {d.point(Core::kMul, elem, {sum, d.constant(beta, elem)})});
+  } else {
+    return d.fail();
+  }
+  return d.point(Core::kMul, elem, {half, d.point(Core::kAdd, elem, {d.constant(1, elem), inner})});
+}
+
+NodeId rsqrt(D& d) {
+  return d.point(Core::kDiv, d.elem(),
+                 {d.constant(1, d.elem()), d.point(Core::kSqrt, d.elem(), {d.as(0, d.elem())})});
+}
+NodeId reciprocal(D& d) {
+  return d.point(Core::kDiv, d.elem(), {d.constant(1, d.elem()), d.as(0, d.elem())});
+}
+NodeId square(D& d) {
+  const NodeId x = d.as(0, d.elem());
+  return isNumeric(d.elem()) ? d.point(Core::kMul, d.elem(), {x, x}) : d.fail();
+}
+
+NodeId power(D& d) {
+  const std::optional<double> exponent = d.number(1);
+  if (!exponent || !isFloat(d.elem())) {
+    return d.fail();
+  }
+  const NodeId x = d.as(0, d.elem());
+  if (*exponent == 2) {
+    return square(d);
+  }
+  if (*exponent == 3) {
+    return d.point(Core::kMul, d.elem(), {d.point(Core::kMul, d.elem(), {x, x}), x});
+  }
+  if (*exponent == 0.5) {
+    return d.point(Core::kSqrt, d.elem(), {x});
+  }
+  if (*exponent == -0.5) {
+    return rsqrt(d);
+  }
+  return *exponent == -1 ? reciprocal(d) : d.fail();
+}
+
+NodeId isNan(D& d) {
+  const NodeId x = d.tensor(0);
+  return !d.failed() && isFloat(d.node(x).elem) ? d.point(Core::kNe, Elem::kBool, {x, x}) : d.fail();
+}
+
+NodeId addcmul(D& d) {
+  const Elem elem = d.elem();
+  if (!isFloat(elem)) {
+    return d.fail();
+  }
+  const NodeId product = d.point(Core::kMul, elem, {d.as(1, elem), d.as(2, elem)});
+  const NodeId factor = d.constant(d.number(3, 1), elem);
+  return d.point(Core::kAdd, elem, {d.as(0, elem), d.point(Core::kMul, elem, {factor, product})});
+}
+
+NodeId lerp(D& d) {
+  const Elem elem = d.elem();
+  const double weight = d.number(2, 0);
+  if (!isFloat(elem) || !d.number(2)) {
+    return d.fail();
+  }
+  const NodeId a = d.as(0, elem), b = d.as(1, elem);
+  const NodeId way = d.point(Core::kSub, elem, {b, a});
+  if (std::abs(weight) < 0.5) {
+    return d.point(Core::kAdd, elem, {a, d.point(Core::kMul, elem, {d.constant(weight, elem), way})});
+  }
+  return d.point(Core::kSub, elem, {b, d.point(Core::kMul, elem, {way, d.constant(1 - weight, elem)})});
+}
+
+NodeId convert(D& d) { return d.as(0, d.elem()); }
+NodeId convertOrCopy(D& d) {
+  const NodeId x = d.as(0, d.elem());
+  return d.flag(3) && !d.failed() ? d.point(Core::kCast, d.elem(), {x}) : x;
+}
+NodeId copy(D& d) { return d.point(Core::kCast, d.elem(), {d.as(0, d.elem())}); }
+// Only where it does nothing.
+NodeId dropout(D& d) { return d.count() > 2 && !d.flag(2) ? d.tensor(0) : d.fail(); }
+
+constexpr Decomposition kRows[] = {
+    {"aten.add.Tensor", true, add},
+    {"aten.add.Scalar", true, add},
+    {"aten.sub.Tensor", true, sub},
+    {"aten.sub.Scalar", true, sub},
+    {"aten.rsub.Scalar", true, rsub},
+    {"aten.rsub.Tensor", true, rsub},
+    {"aten.mul.Tensor", true, binary<Core::kMul>},
+    {"aten.mul.Scalar", true, binary<Core::kMul>},
+    {"aten.div.Tensor", true, binary<Core::kDiv>},
+    {"aten.div.Scalar", true, binary<Core::kDiv>},
+    {"aten.true_divide.Tensor", true, binary<Core::kDiv>},
+    {"aten.maximum.default", true, binary<Core::kMax>},
+    {"aten.minimum.default", true, binary<Core::kMin>},
+    {"aten.neg.default", true, unary<Core::kNeg>},
+    {"aten.abs.default", true, unary<Core::kAbs>},
+    {"aten.sqrt.default", true, unary<Core::kSqrt>},
+    {"aten.floor.default", true, unary<Core::kFloor>},
+    {"aten.ceil.default", true, unary<Core::kCeil>},
+    {"aten.trunc.default", true, unary<Core::kTrunc>},
+    {"aten.exp.default", false, unary<Core::kExp>},
+    {"aten.log.default", false, unary<Core::kLog>},
+    {"aten.tanh.default", false, unary<Core::kTanh>},
+    {"aten.erf.default", false, unary<Core::kErf>},
+    {"aten.eq.Tensor", true, compare<Core::kEq>},
+    {"aten.eq.Scalar", true, compare<Core::kEq>},
+    {"aten.ne.Tensor", true, compare<Core::kNe>},
+    {"aten.ne.Scalar", true, compare<Core::kNe>},
+    {"aten.lt.Tensor", true, compare<Core::kLt>},
+    {"aten.lt.Scalar", true, compare<Core::kLt>},
+    {"aten.le.Tensor", true, compare<Core::kLe>},
+    {"aten.le.Scalar", true, compare<Core::kLe>},
+    {"aten.gt.Tensor", true, compare<Core::kGt>},
+    {"aten.gt.Scalar", true, compare<Core::kGt>},
+    {"aten.ge.Tensor", true, compare<Core::kGe>},
+    {"aten.ge.Scalar", true, compare<Core::kGe>},
+    {"aten.isnan.default", true, isNan},
+    {"aten.logical_and.default", true, logical<Core::kAnd>},
+    {"aten.logical_or.default", true, logical<Core::kOr>},
+    {"aten.logical_xor.default", true, logical<Core::kNe>},
+    {"aten.logical_not.default", true, logicalNot},
+    {"aten.bitwise_and.Tensor", true, bitwise<Core::kAnd>},
+    {"aten.__and__.Tensor", true, bitwise<Core::kAnd>},
+    {"aten.bitwise_or.Tensor", true, bitwise<Core::kOr>},
+    {"aten.__or__.Tensor", true, bitwise<Core::kOr>},
+    {"aten.bitwise_xor.Tensor", true, bitwise<Core::kNe>},
+    {"aten.__xor__.Tensor", true, bitwise<Core::kNe>},
+    {"aten.bitwise_not.default", true, bitwiseNot},
+    {"aten.where.self", true, where},
+    {"aten.where.ScalarSelf", true, where},
+    {"aten.where.ScalarOther", true, where},
+    {"aten.masked_fill.Scalar", true, maskedFill},
+    {"aten.masked_fill.Tensor", true, maskedFill},
+    {"aten.relu.default", true, relu},
+    {"aten.relu6.default", true, relu6},
+    {"aten.clamp.default", true, clamp},
+    {"aten.clamp_min.default", true, clampMin},
+    {"aten.clamp_max.default", true, clampMax},
+    {"aten.hardtanh.default", true, hardtanh},
+    {"aten.hardsigmoid.default", false, hardsigmoid},
+    {"aten.hardswish.default", false, hardswish},
+    {"aten.leaky_relu.default", true, leakyRelu},
+    {"aten.sigmoid.default", false, sigmoid},
+    {"aten.silu.default", false, silu},
+    {"aten.gelu.default", false, gelu},
+    {"aten.rsqrt.default", false, rsqrt},
+    {"aten.reciprocal.default", true, reciprocal},
+    {"aten.square.default", true, square},
+    {"aten.pow.Tensor_Scalar", false, power},
+    {"aten.addcmul.default", false, addcmul},
+    {"aten.lerp.Scalar", false, lerp},
+    {"aten.to.dtype", true, convertOrCopy},
+    {"aten.to.other", true, convertOrCopy},
+    {"aten.type_as.default", true, convert},
+    {"aten.clone.default", true, copy},
+    {"aten._to_copy.default", true, copy},
+    {"aten.contiguous.default", true, convert},
+    {"aten.dropout.default", true, dropout},
+    {"aten.feature_dropout.default", true, dropout},
+};
+
+}  // namespace
+
+std::span<const Decomposition> pointwiseDecompositions() { return kRows; }
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,219 @@
+#include <algorithm>
+
+#include "passes/build_graph.h"
+
+namespace kintsugi::passes {
+
+using ir::Operand;
+using ir::OperandKind;
+
+namespace {
+
+// Where two shapes meet as in torch. Nothing: they do not fit.
+bool broadcast(std::vector<int64_t>& sizes, const std::vector<int64_t>& other) {
+  if (other.size() > sizes.size()) {
+    sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
+  }
+  const size_t shift = sizes.size() - other.size();
+  for (size_t d = 0; d < other.size(); ++d) {
+    int64_t& size = sizes[d + shift];
+    if (size != other[d] && size != 1 && other[d] != 1) {
+      return false;
+    }
+    size = size == 1 ? other[d] : size;
+  }
+  return true;
+}
+
+bool needsFloat(Core op) {
+  return op == Core::kDiv || op == Core::kSqrt || op == Core::kExp || op == Core::kLog || op == Core::kTanh ||
+         op == Core::kErf || op == Core::kFloor || op == Core::kCeil || op == Core::kTrunc;
+}
+
+bool isTranscendental(Core op) {
+  return op == Core::kExp || op == Core::kLog || op == Core::kTanh || op == Core::kErf;
+}
+
+}  // namespace
+
+void Decomposer::start(const ir::Instruction& instruction, const ir::TensorMeta* result) {
+  operands_ = trace_.operandsOf(instruction);
+  failed_ = result == nullptr || result->device != "cpu";
+  elem_ = failed_ ? Elem::kOther : elemOf(result->dtype);
+  sizes_ = failed_ ? std::vector<int64_t>() : result->sizes;
+}
+
+NodeId Decomposer::tensor(size_t k) {
+  if (k >= operands_.size() || !operands_[k].isValue() || nodeOf_[operands_[k].id] == ir::kNone) {
+    return fail();
+  }
+  const NodeId id = nodeOf_[operands_[k].id];
+  return graph_.nodes[id].elem == Elem::kOther ? fail() : id;
+}
+
+std::optional<double> Decomposer::number(size_t k) const {
+  if (k >= operands_.size()) {
+    return std::nullopt;
+  }
+  switch (operands_[k].kind) {
+    case OperandKind::kInt:
+    case OperandKind::kBool:
+      return static_cast<double>(operands_[k].i);
+    case OperandKind::kFloat:
+      return operands_[k].f;
+    default:
+      return std::nullopt;
+  }
+}
+
+double Decomposer::number(size_t k, double otherwise) const {
+  const std::optional<double> value = number(k);
+  return value ? *value : otherwise;
+}
+
+std::string_view Decomposer::text(size_t k) const {
+  return k < operands_.size() && operands_[k].kind == OperandKind::kStr
+             ? std::string_view(trace_.strings[operands_[k].id])
+             : std::string_view();
+}
+
+std::vector<int64_t> Decomposer::ints(size_t k) {
+  std::vector<int64_t> out;
+  if (k < operands_.size() && operands_[k].kind == OperandKind::kInt) {
+    return {operands_[k].i};
+  }
+  if (k >= operands_.size() || operands_[k].kind != OperandKind::kList) {
+    fail();
+    return out;
+  }
+  for (const Operand& element : trace_.listOf(operands_[k])) {
+    if (element.kind != OperandKind::kInt) {
+      fail();
+      return out;
+    }
+    out.push_back(element.i);
+  }
+  return out;
+}
+
+NodeId Decomposer::as(size_t k, Elem elem) {
+  if (k < operands_.size() && operands_[k].isValue()) {
+    const NodeId id = tensor(k);
+    return failed_ ? id : cast(id, elem);
+  }
+  if (k < operands_.size() && operands_[k].kind == OperandKind::kInt && !isFloat(elem)) {
+    Node node;
+    node.kind = NodeKind::kConst;
+    node.elem = elem;
+    node.integer = operands_[k].i;
+    return elem == Elem::kBool ? fail() : graph_.add(std::move(node));
+  }
+  const std::optional<double> value = number(k);
+  // A float in an integer's place would have made the result a float.
+  return value && (isFloat(elem) || operands_[k].kind == OperandKind::kBool) ? constant(*value, elem)
+                                                                             : fail();
+}
+
+NodeId Decomposer::constant(double value, Elem elem) {
+  Node node;
+  node.kind = NodeKind::kConst;
+  node.elem = elem;
+  node.number = elem == Elem::kF64 ? value : static_cast<float>(value);
+  node.integer = elem == Elem::kBool ? value != 0 : isFloat(elem) ? 0 : static_cast<int64_t>(value);
+  return elem == Elem::kOther ? fail() : graph_.add(std::move(node));
+}
+
+NodeId Decomposer::point(Core op, Elem elem, std::initializer_list<NodeId> args) {
+  Node node;
+  node.kind = NodeKind::kPoint;
+  node.op = op;
+  node.elem = elem;
+  node.args = args;
+  const bool small = isSmallFloat(elem) || elem == Elem::kF32;
+  failed_ = failed_ || elem == Elem::kOther || (needsFloat(op) && !isFloat(elem)) ||
+            (isTranscendental(op) && (!small || strict_)) || (strict_ && isSmallFloat(elem));
+  for (const NodeId arg : node.args) {
+    failed_ = failed_ || arg == ir::kNone;
+    if (failed_ || !broadcast(node.sizes, graph_.nodes[arg].sizes)) {
+      return fail();
+    }
+  }
+  node.strides = contiguousStrides(node.sizes);
+  return graph_.add(std::move(node));
+}
+
+NodeId Decomposer::cast(NodeId id, Elem elem) {
+  if (failed_ || graph_.nodes[id].elem == elem) {
+    return id;
+  }
+  // What ATen makes of NaN, infinities and numbers out of range depends on the kernel.
+  if (isFloat(graph_.nodes[id].elem) && !isFloat(elem) && elem != Elem::kBool) {
+    return fail();
+  }
+  const Node& from = graph_.nodes[id];
+  if (from.kind == NodeKind::kConst) {
+    return constant(isFloat(from.elem) ? from.number : static_cast<double>(from.integer), elem);
+  }
+  return point(Core::kCast, elem, {id});
+}
+
+NodeId Decomposer::reduce(Core op, NodeId arg, size_t last) {
+  // Longer rows need the cascades that ATen has, for accuracy and for threads.
+  constexpr int64_t kLongestRow = 16384;
+  if (failed_ || strict_ || graph_.nodes[arg].elem != Elem::kF32) {
+    return fail();
+  }
+  Node node;
+  node.kind = NodeKind::kReduce;
+  node.op = op;
+  node.elem = Elem::kF32;
+  node.args = {arg};
+  node.reduced = static_cast<uint32_t>(last);
+  node.sizes = graph_.nodes[arg].sizes;
+  if (last == 0 || last > node.sizes.size()) {
+    return fail();
+  }
+  int64_t row = 1;
+  const std::vector<int64_t>& strides = graph_.nodes[arg].strides;
+  for (size_t d = node.sizes.size() - last; d < node.sizes.size(); ++d) {
+    row *= node.sizes[d];
+    // The rows have to be rows in memory, too.
+    const bool fits =
+        last == 1 || d + 1 == node.sizes.size() || strides[d] == strides[d + 1] * node.sizes[d + 1];
+    failed_ = failed_ || !fits;
+    node.sizes[d] = 1;
+  }
+  if (failed_ || row == 0 || row > kLongestRow) {
+    return fail();
+  }
+  node.strides = contiguousStrides(node.sizes);
+  return graph_.add(std::move(node));
+}
+
+NodeId Decomposer::broadcastDim(NodeId vector, size_t dim, size_t rank) {
+  if (failed_ || graph_.nodes[vector].sizes.size() != 1 || dim >= rank) {
+    return fail();
+  }
+  const Node& from = graph_.nodes[vector];
+  Node node;
+  node.kind = NodeKind::kView;
+  node.elem = from.elem;
+  node.sizes.assign(rank, 1);
+  node.sizes[dim] = from.sizes[0];
+  node.strides.assign(rank, from.strides[0]);
+  node.args = {vector};
+  return graph_.add(std::move(node));
+}
+
+const Decomposition* findDecomposition(std::string_view name) {
+  for (const auto rows : {pointwiseDecompositions(), reductionDecompositions()}) {
+    for (const Decomposition& row : rows) {
+      if (row.name == name) {
+        return &row;
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace kintsugi::passes

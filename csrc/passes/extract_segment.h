@@ -1,0 +1,14 @@
+// One segment of a trace as a trace of its own: what a background compiler keeps of it.
+//
+// The result starts with `segment [inputs]` and ends with `segment.end [outputs]`; between them stand the
+// instructions of the graph, without snapshots. Values are numbered anew, the inputs first; metadata keeps
+// its numbers. What is not part of the graph (deferrable effects) is left out. Pure function, no GIL.
+#pragma once
+
+#include "ir/segments.h"
+
+namespace kintsugi::passes {
+
+ir::Trace extractSegment(const ir::Trace& trace, const ir::SegmentRange& range);
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,559 @@
+#include "passes/fuse.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ir/text.h"
+#include "passes/simplify_graph.h"
+#include "support/check.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+constexpr uint32_t kNoGroup = ir::kNone;
+constexpr size_t kMostMembers = 96;
+
+struct Group {
+  std::vector<NodeId> members;  // in order
+  std::vector<int64_t> sizes;   // what it runs over
+  uint32_t reduced = 0;         // how many of the last dimensions it reduces; 0: nothing
+  uint32_t level = 0;
+  uint32_t firstUser = ir::kNone;  // the lowest level at which something outside takes what it makes
+};
+
+bool isCore(const Node& node) { return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce; }
+
+std::vector<int64_t> rowSizes(std::vector<int64_t> sizes, size_t reduced) {
+  std::fill(sizes.end() - static_cast<std::ptrdiff_t>(reduced), sizes.end(), 1);
+  return sizes;
+}
+
+// The memory that a node is in: views are looked through.
+struct Place {
+  NodeId base;
+  int64_t offset;
+};
+Place placeOf(const TensorGraph& graph, NodeId id) {
+  Place place{id, 0};
+  while (graph.nodes[place.base].kind == NodeKind::kView) {
+    place.offset += graph.nodes[place.base].offset;
+    place.base = graph.nodes[place.base].args[0];
+  }
+  return place;
+}
+
+// The strides of a node within a space that it is broadcast to.
+std::vector<int64_t> stridesIn(const Node& node, size_t rank) {
+  std::vector<int64_t> strides(rank, 0);
+  const size_t shift = rank - node.sizes.size();
+  for (size_t d = 0; d < node.sizes.size(); ++d) {
+    strides[shift + d] = node.sizes[d] == 1 ? 0 : node.strides[d];
+  }
+  return strides;
+}
+
+// Is a row one run with one stride?
+bool rowsJoin(const Node& node, const std::vector<int64_t>& space, size_t reduced) {
+  const std::vector<int64_t> strides = stridesIn(node, space.size());
+  int64_t step = 0;
+  bool first = true;
+  for (size_t d = space.size(); d-- > space.size() - reduced;) {
+    if (space[d] == 1) {
+      continue;
+    }
+    if (!first && strides[d] != step) {
+      return false;
+    }
+    step = strides[d] * space[d];
+    first = false;
+  }
+  return true;
+}
+
+class Grouper {
+ public:
+  explicit Grouper(const TensorGraph& graph)
+      : graph_(graph), groupOf_(graph.nodes.size(), kNoGroup), callLevel_(graph.nodes.size(), 0) {}
+
+  void run() {
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      if (isCore(node)) {
+        place(id);
+      } else if (node.kind == NodeKind::kCall) {
+        for (const NodeId arg : node.args) {
+          callLevel_[id] = std::max(callLevel_[id], levelOf(arg) + 1);
+        }
+        noteUser(node, callLevel_[id], kNoGroup);
+      }
+    }
+  }
+
+  const std::vector<uint32_t>& groupOf() const { return groupOf_; }
+  const std::vector<Group>& groups() const { return groups_; }
+
+ private:
+  uint32_t levelOf(NodeId id) const {
+    const Node& node = graph_.nodes[id];
+    switch (node.kind) {
+      case NodeKind::kPoint:
+      case NodeKind::kReduce:
+        return groups_[groupOf_[id]].level;
+      case NodeKind::kView:
+      case NodeKind::kResult:
+        return levelOf(node.args[0]);
+      case NodeKind::kCall:
+        return callLevel_[id];
+      case NodeKind::kInput:
+      case NodeKind::kConst:
+        break;
+    }
+    return 0;
+  }
+
+  // Something at `level` takes what groups other than `own` make: those can't be moved behind it any more.
+  void noteUser(const Node& node, uint32_t level, uint32_t own) {
+    for (const NodeId arg : node.args) {
+      const uint32_t group = groupOf_[placeOf(graph_, arg).base];
+      if (group != kNoGroup && group != own) {
+        groups_[group].firstUser = std::min(groups_[group].firstUser, level);
+      }
+    }
+  }
+
+  // The level of a group that holds `node` and the groups `joined`.
+  uint32_t levelWith(const Node& node, const std::vector<uint32_t>& joined) const {
+    uint32_t level = 0;
+    for (const NodeId arg : node.args) {
+      const uint32_t group = groupOf_[arg];
+      if (group != kNoGroup && std::find(joined.begin(), joined.end(), group) != joined.end()) {
+        level = std::max(level, groups_[group].level);
+      } else if (graph_.nodes[arg].kind != NodeKind::kConst) {
+        level = std::max(level, levelOf(arg) + 1);
+      }
+    }
+    return level;
+  }
+
+  // The groups of the arguments that can be one with the node: at a level that each of them can be moved to.
+  std::vector<uint32_t> choose(const Node& node) const {
+    std::vector<uint32_t> joined;
+    for (const NodeId arg : node.args) {
+      const uint32_t group = groupOf_[arg];
+      if (group != kNoGroup && std::find(joined.begin(), joined.end(), group) == joined.end() &&
+          mayJoin(node, groups_[group]) &&
+          (joined.empty() || mayMerge(groups_[joined.front()], groups_[group]))) {
+        joined.push_back(group);
+      }
+    }
+    while (!joined.empty()) {
+      const uint32_t level = levelWith(node, joined);
+      const auto stuck = std::find_if(joined.begin(), joined.end(), [&](uint32_t group) {
+        return groups_[group].level < level && groups_[group].firstUser <= level;
+      });
+      if (stuck == joined.end()) {
+        break;
+      }
+      joined.erase(stuck);
+    }
+    return joined;
+  }
+
+  void place(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    const std::vector<uint32_t> joined = choose(node);
+    const uint32_t level = levelWith(node, joined);
+    uint32_t at = static_cast<uint32_t>(groups_.size());
+    if (joined.empty()) {
+      Group group;
+      group.sizes = node.kind == NodeKind::kReduce ? graph_.nodes[node.args[0]].sizes : node.sizes;
+      groups_.push_back(std::move(group));
+    } else {
+      at = joined.front();
+      for (size_t k = 1; k < joined.size(); ++k) {
+        merge(at, joined[k]);
+      }
+    }
+    Group& group = groups_[at];
+    group.level = level;
+    group.members.push_back(id);
+    group.reduced = node.kind == NodeKind::kReduce ? node.reduced : group.reduced;
+    groupOf_[id] = at;
+    noteUser(node, level, at);
+  }
+
+  void merge(uint32_t into, uint32_t from) {
+    Group& to = groups_[into];
+    Group& gone = groups_[from];
+    for (const NodeId id : gone.members) {
+      groupOf_[id] = into;
+    }
+    std::vector<NodeId> members;
+    std::merge(to.members.begin(), to.members.end(), gone.members.begin(), gone.members.end(),
+               std::back_inserter(members));
+    to.members = std::move(members);
+    to.reduced = std::max(to.reduced, gone.reduced);
+    to.firstUser = std::min(to.firstUser, gone.firstUser);
+    gone.members.clear();
+  }
+
+  bool mayMerge(const Group& a, const Group& b) const {
+    const bool sameRows = a.reduced == b.reduced || a.reduced == 0 || b.reduced == 0;
+    const uint32_t reduced = std::max(a.reduced, b.reduced);
+    return a.sizes == b.sizes && sameRows && a.members.size() + b.members.size() < kMostMembers &&
+           allRowsJoin(a, reduced) && allRowsJoin(b, reduced);
+  }
+
+  bool mayJoin(const Node& node, const Group& group) const {
+    if (group.members.size() >= kMostMembers) {
+      return false;
+    }
+    if (node.kind == NodeKind::kReduce) {
+      const bool sameRows = group.reduced == 0 || group.reduced == node.reduced;
+      return sameRows && graph_.nodes[node.args[0]].sizes == group.sizes &&
+             (group.reduced != 0 || allRowsJoin(group, node.reduced));
+    }
+    const bool full = node.sizes == group.sizes;
+    const bool row = group.reduced != 0 && node.sizes == rowSizes(group.sizes, group.reduced);
+    return (full || row) && (group.reduced < 2 || argumentsJoin(node, group));
+  }
+
+  bool argumentsJoin(const Node& node, const Group& group) const {
+    return std::all_of(node.args.begin(), node.args.end(),
+                       [&](NodeId arg) {
+                         const Node& from = graph_.nodes[arg];
+                         return from.kind == NodeKind::kConst || rowsJoin(from, group.sizes, group.reduced);
+                       }) &&
+           rowsJoin(node, group.sizes, group.reduced);
+  }
+
+  bool allRowsJoin(const Group& group, size_t reduced) const {
+    Group wanted;
+    wanted.sizes = group.sizes;
+    wanted.reduced = static_cast<uint32_t>(reduced);
+    return reduced < 2 || std::all_of(group.members.begin(), group.members.end(),
+                                      [&](NodeId id) { return argumentsJoin(graph_.nodes[id], wanted); });
+  }
+
+  const TensorGraph& graph_;
+  std::vector<uint32_t> groupOf_;
+  std::vector<uint32_t> callLevel_;  // of calls
+  std::vector<Group> groups_;
+};
+
+// Makes the kernel of one group.
+class KernelMaker {
+ public:
+  KernelMaker(const TensorGraph& graph, const Group& group, const std::vector<bool>& stored)
+      : graph_(graph), group_(group), stored_(stored) {}
+
+  Kernel run() {
+    kernel_.hasReductions = group_.reduced != 0;
+    for (const NodeId id : group_.members) {
+      addOp(id);
+    }
+    for (const NodeId id : group_.members) {
+      if (stored_[id]) {
+        addStore(id);
+      }
+    }
+    kernel_.sizes = group_.sizes;
+    if (group_.reduced == 0) {
+      orderByMemory();
+    }
+    collapse();
+    for (KernelAccess& access : kernel_.accesses) {
+      const int64_t inner = access.strides.back();
+      access.inner = inner == 1 ? Inner::kUnit : inner == 0 ? Inner::kZero : Inner::kStrided;
+    }
+    return std::move(kernel_);
+  }
+
+ private:
+  uint32_t append(KernelOp op) {
+    kernel_.ops.push_back(std::move(op));
+    return static_cast<uint32_t>(kernel_.ops.size() - 1);
+  }
+
+  void addOp(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    KernelOp op;
+    op.kind = node.kind == NodeKind::kReduce ? KernelOpKind::kReduce : KernelOpKind::kPoint;
+    op.op = node.op;
+    op.elem = node.elem;
+    for (const NodeId arg : node.args) {
+      const auto found = opOf_.find(arg);
+      op.args.push_back(found != opOf_.end() ? found->second : addLeaf(arg));
+    }
+    opOf_[id] = append(std::move(op));
+  }
+
+  uint32_t addLeaf(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    KernelOp op;
+    op.elem = node.elem;
+    if (node.kind == NodeKind::kConst) {
+      op.kind = KernelOpKind::kConst;
+      op.number = node.number;
+      op.integer = node.integer;
+    } else {
+      op.kind = KernelOpKind::kLoad;
+      op.access = static_cast<uint32_t>(kernel_.accesses.size());
+      const Place place = placeOf(graph_, id);
+      KernelAccess access;
+      access.node = place.base;
+      access.elem = node.elem;
+      access.offset = place.offset;
+      access.strides = stridesIn(node, group_.sizes.size());
+      kernel_.accesses.push_back(std::move(access));
+    }
+    return opOf_[id] = append(std::move(op));
+  }
+
+  void addStore(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    KernelAccess access;
+    access.node = id;
+    access.elem = node.elem;
+    access.store = true;
+    access.strides = stridesIn(node, group_.sizes.size());
+    kernel_.stores.push_back({opOf_.at(id), static_cast<uint32_t>(kernel_.accesses.size())});
+    kernel_.accesses.push_back(std::move(access));
+  }
+
+  // The inner loop runs along the memory of the first result.
+  void orderByMemory() {
+    const std::vector<int64_t> along = kernel_.accesses[kernel_.stores.front().access].strides;
+    std::vector<size_t> order(kernel_.sizes.size());
+    for (size_t d = 0; d < order.size(); ++d) {
+      order[d] = d;
+    }
+    // Dimensions of size 1, whose stride is 0 here, go anyway.
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return along[a] > along[b]; });
+    auto permute = [&order](std::vector<int64_t>& numbers) {
+      std::vector<int64_t> out;
+      for (const size_t d : order) {
+        out.push_back(numbers[d]);
+      }
+      numbers = std::move(out);
+    };
+    permute(kernel_.sizes);
+    for (KernelAccess& access : kernel_.accesses) {
+      permute(access.strides);
+    }
+  }
+
+  bool joins(size_t d, const std::vector<int64_t>& sizes) const {
+    return std::all_of(kernel_.accesses.begin(), kernel_.accesses.end(), [&](const KernelAccess& access) {
+      return access.strides[d - 1] == access.strides[d] * sizes[d];
+    });
+  }
+
+  void erase(size_t d) {
+    kernel_.sizes.erase(kernel_.sizes.begin() + static_cast<std::ptrdiff_t>(d));
+    for (KernelAccess& access : kernel_.accesses) {
+      access.strides.erase(access.strides.begin() + static_cast<std::ptrdiff_t>(d));
+    }
+  }
+
+  void insertInner() {
+    kernel_.sizes.push_back(1);
+    for (KernelAccess& access : kernel_.accesses) {
+      access.strides.push_back(0);
+    }
+  }
+
+  // Dimensions of size 1 go, neighbours that are one run become one. The row stays apart from the rest.
+  void collapse() {
+    size_t rows = kernel_.sizes.size() - group_.reduced;  // dimensions before the row
+    for (size_t d = kernel_.sizes.size(); d-- > 0;) {
+      if (kernel_.sizes[d] == 1) {
+        erase(d);
+        rows -= d < rows ? 1 : 0;
+      }
+    }
+    const bool noRow = group_.reduced != 0 && rows == kernel_.sizes.size();
+    if (kernel_.sizes.empty() || noRow) {
+      insertInner();
+    }
+    for (size_t d = kernel_.sizes.size() - 1; d > 0; --d) {
+      const bool border = group_.reduced != 0 && d == rows;
+      if (!border && joins(d, kernel_.sizes)) {
+        const int64_t inner = kernel_.sizes[d];
+        kernel_.sizes[d - 1] *= inner;
+        for (KernelAccess& access : kernel_.accesses) {
+          access.strides[d - 1] = access.strides[d];
+        }
+        erase(d);
+        rows -= d < rows ? 1 : 0;
+      }
+    }
+    KINTSUGI_CHECK(group_.reduced == 0 || kernel_.sizes.size() == rows + 1, "a row that is no run");
+  }
+
+  const TensorGraph& graph_;
+  const Group& group_;
+  const std::vector<bool>& stored_;
+  Kernel kernel_;
+  std::unordered_map<NodeId, uint32_t> opOf_;
+};
+
+class Scheduler {
+ public:
+  Scheduler(const TensorGraph& graph, const Grouper& grouper)
+      : graph_(graph),
+        groupOf_(grouper.groupOf()),
+        groups_(grouper.groups()),
+        done_(graph.nodes.size()),
+        groupDone_(groups_.size()) {}
+
+  NativeProgram run() {
+    findStored();
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      if (graph_.nodes[id].kind == NodeKind::kCall) {
+        need(id);
+      }
+    }
+    for (const NodeId id : graph_.outputs) {
+      if (id != ir::kNone) {
+        need(id);
+      }
+    }
+    return std::move(program_);
+  }
+
+ private:
+  // What has to be in memory: what another group, a call or the outside uses, through views or not.
+  void findStored() {
+    stored_ = escapingNodes(graph_);
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      for (const NodeId arg : graph_.nodes[id].args) {
+        if (!isCore(graph_.nodes[id]) || groupOf_[arg] != groupOf_[id]) {
+          stored_[placeOf(graph_, arg).base] = true;
+        }
+      }
+    }
+  }
+
+  // A tensor of the node has to be there.
+  void need(NodeId id) {
+    if (done_[id]) {
+      return;
+    }
+    const Node& node = graph_.nodes[id];
+    if (isCore(node)) {
+      needGroup(groupOf_[id]);
+      return;
+    }
+    done_[id] = true;
+    for (const NodeId arg : node.args) {
+      need(arg);
+    }
+    if (node.kind == NodeKind::kCall || node.kind == NodeKind::kView) {
+      program_.steps.push_back({node.kind == NodeKind::kCall ? StepKind::kCall : StepKind::kView, 0, id});
+    }
+  }
+
+  void needGroup(uint32_t at) {
+    if (groupDone_[at]) {
+      return;
+    }
+    groupDone_[at] = true;
+    const Group& group = groups_[at];
+    for (const NodeId member : group.members) {
+      for (const NodeId arg : graph_.nodes[member].args) {
+        // Views are looked through: their memory is enough.
+        const NodeId base = placeOf(graph_, arg).base;
+        if (graph_.nodes[base].kind != NodeKind::kConst && groupOf_[base] != at) {
+          need(base);
+        }
+      }
+    }
+    program_.steps.push_back({StepKind::kKernel, static_cast<uint32_t>(program_.kernels.size()), ir::kNone});
+    program_.kernels.push_back(KernelMaker(graph_, group, stored_).run());
+  }
+
+  const TensorGraph& graph_;
+  const std::vector<uint32_t>& groupOf_;
+  const std::vector<Group>& groups_;
+  std::vector<bool> stored_;
+  std::vector<bool> done_;
+  std::vector<bool> groupDone_;
+  NativeProgram program_;
+};
+
+void appendStrides(std::string& out, const std::vector<int64_t>& numbers) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    out += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
+  }
+}
+
+std::string opText(const KernelOp& op) {
+  std::string out;
+  if (op.kind == KernelOpKind::kLoad) {
+    out = "load " + std::to_string(op.access);
+  } else if (op.kind == KernelOpKind::kConst) {
+    out = "const ";
+    isFloat(op.elem) ? ir::appendFloat(out, op.number) : ir::appendInt(out, op.integer);
+  } else {
+    out = coreInfo(op.op).text;
+    for (const uint32_t arg : op.args) {
+      out += " " + std::to_string(arg);
+    }
+  }
+  return out + " " + std::string(elemName(op.elem));
+}
+
+}  // namespace
+
+std::string Kernel::key() const {
+  constexpr std::string_view kInner[] = {"unit", "zero", "strided"};
+  std::string out = (hasReductions ? "rows outer=" : "points outer=") + std::to_string(outerRank()) + "\n";
+  for (const KernelAccess& access : accesses) {
+    out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
+           std::string(kInner[static_cast<size_t>(access.inner)]) + "\n";
+  }
+  for (size_t i = 0; i < ops.size(); ++i) {
+    out += std::to_string(i) + " = " + opText(ops[i]) + "\n";
+  }
+  for (const KernelStore& store : stores) {
+    out += "store " + std::to_string(store.op) + " to " + std::to_string(store.access) + "\n";
+  }
+  return out;
+}
+
+NativeProgram fuse(const TensorGraph& graph) {
+  Grouper grouper(graph);
+  grouper.run();
+  return Scheduler(graph, grouper).run();
+}
+
+std::string print(const NativeProgram& program, const TensorGraph& graph, const ir::Trace& trace) {
+  std::string out;
+  for (const NativeStep& step : program.steps) {
+    if (step.kind != StepKind::kKernel) {
+      const Node& node = graph.nodes[step.node];
+      out += step.kind == StepKind::kView ? "view %" + std::to_string(step.node)
+                                          : "call " + trace.opNames[trace.code[node.instruction].opName];
+      for (const NodeId arg : node.args) {
+        out += " %" + std::to_string(arg);
+      }
+      out += "\n";
+      continue;
+    }
+    const Kernel& kernel = program.kernels[step.kernel];
+    out += "kernel over [";
+    appendStrides(out, kernel.sizes);
+    out += "]\n";
+    for (const KernelAccess& access : kernel.accesses) {
+      out += std::string(access.store ? "  out" : "  in") + " %" + std::to_string(access.node) + " strides=[";
+      appendStrides(out, access.strides);
+      out += access.offset != 0 ? "] offset=" + std::to_string(access.offset) + "\n" : "]\n";
+    }
+    out += kernel.key();
+  }
+  return out;
+}
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,94 @@
+// The typed tensor graph that the native backend works on: a segment of a trace, decomposed into core
+// operations.
+//
+//   %0 = input f32[2,16,64]
+//   %1 = reduce.sum(%0) f32[2,16,1] last=1
+//   %2 = const 0.015625 f32
+//   %3 = mul(%1, %2) f32[2,16,1]
+//   %4 = call aten.linear.default(%3, %0) f32[2,16,1]
+//
+// Nodes are in the order of execution, arguments before users. What is not in the core set is a call of the
+// operator (`kCall`), with one kResult for each of its results. A kView is other sizes and strides on the
+// memory of its argument. Values are never written to: in-place operators have become new nodes.
+//
+// Plain data without torch, LLVM and Python; no state, no GIL. See docs/internals/native.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/trace.h"
+
+namespace kintsugi::passes {
+
+using NodeId = uint32_t;
+
+enum class Core : uint8_t {
+#define KINTSUGI_CORE(name, text, arguments, cost) k##name,
+#include "passes/core_ops.def"
+  kCount
+};
+
+enum class CoreCost : uint8_t { kCheap, kCostly };
+
+struct CoreInfo {
+  std::string_view text;
+  uint8_t arguments;
+  CoreCost cost;
+};
+const CoreInfo& coreInfo(Core op);
+inline bool isReduce(Core op) { return op >= Core::kReduceSum; }
+inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
+
+// Types of elements that kernels compute with; tensors of others only pass through calls.
+enum class Elem : uint8_t { kBool, kU8, kI32, kI64, kF16, kBF16, kF32, kF64, kOther };
+std::string_view elemName(Elem elem);
+Elem elemOf(std::string_view dtype);
+int64_t elemSize(Elem elem);
+inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64; }
+// Computed with in f32, rounded where they are stored or cast.
+inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem::kBF16; }
+
+enum class NodeKind : uint8_t { kInput, kConst, kPoint, kReduce, kView, kCall, kResult };
+
+struct Node {
+  NodeKind kind = NodeKind::kInput;
+  Core op = Core::kAdd;      // kPoint, kReduce
+  Elem elem = Elem::kOther;  // kCall: none
+  bool fresh = false;        // kResult: its memory is surely its own
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;      // where it is in memory, in elements; empty for kConst, kCall
+  std::vector<NodeId> args;          // kCall: the nodes that its operands name
+  int64_t offset = 0;                // kView: first element, counted from the argument's first
+  uint32_t reduced = 0;              // kReduce: how many of the last dimensions
+  double number = 0;                 // kConst of a float type
+  int64_t integer = 0;               // kConst of other types
+  uint32_t instruction = ir::kNone;  // kCall, kView: in the trace
+  uint32_t result = 0;               // kResult, kView: which result of the instruction
+  ir::ValueId value = ir::kNone;     // the value of the trace that it is
+};
+
+struct TensorGraph {
+  std::vector<Node> nodes;
+  std::vector<NodeId> inputs;   // as the segment names them; kNone: a number
+  std::vector<NodeId> outputs;  // kNone: an undefined tensor
+  uint32_t instructions = 0;    // of the dispatcher, that it stands for
+
+  NodeId add(Node node) {
+    nodes.push_back(std::move(node));
+    return static_cast<NodeId>(nodes.size() - 1);
+  }
+};
+
+std::vector<int64_t> contiguousStrides(const std::vector<int64_t>& sizes);
+bool isContiguous(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
+int64_t elementCount(const std::vector<int64_t>& sizes);
+// Every element has a place of its own and none is left out.
+bool isDense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
+
+std::string print(const TensorGraph& graph, const ir::Trace& trace);
+
+}  // namespace kintsugi::passes

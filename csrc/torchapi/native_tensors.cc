@@ -1,0 +1,61 @@
+#include "torchapi/native_tensors.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <new>
+
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::torchapi {
+
+void* newTensor(const TensorLayout& layout) {
+  at::TensorBase made = at::detail::empty_strided_cpu(layout.sizes, layout.strides,
+                                                      static_cast<c10::ScalarType>(layout.dtype), false);
+  return made.unsafeReleaseTensorImpl();
+}
+
+void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset) {
+  const at::TensorImpl& from = *implOf(base);
+  auto made = c10::make_intrusive<at::TensorImpl>(
+      c10::Storage(from.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(layout.dtype)));
+  made->set_sizes_and_strides(layout.sizes, layout.strides, from.storage_offset() + offset);
+  return made.release();
+}
+
+bool hasLayout(const void* impl, const TensorLayout& layout) {
+  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
+  static const c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+  return tensor.layout() == c10::kStrided && !tensor.key_set().has_any(kLazyBits) &&
+         tensor.device().is_cpu() &&
+         c10::typeMetaToScalarType(tensor.dtype()) == static_cast<c10::ScalarType>(layout.dtype) &&
+         tensor.sizes() == c10::IntArrayRef(layout.sizes) &&
+         tensor.strides() == c10::IntArrayRef(layout.strides);
+}
+
+void* dataPointer(void* impl) {
+  const at::TensorImpl& tensor = *implOf(impl);
+  return static_cast<char*>(const_cast<void*>(tensor.storage().data())) +
+         static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+}
+
+void parallelFor(int64_t count, int64_t grain, void (*range)(void*, int64_t, int64_t), void* context) {
+  at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) { range(context, begin, end); });
+}
+
+bool autocastEnabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
+
+struct BelowAutograd::Impl {
+  at::AutoDispatchBelowADInplaceOrView guard;
+};
+
+BelowAutograd::BelowAutograd() {
+  static_assert(sizeof(Impl) <= sizeof(storage_));
+  new (storage_) Impl();
+}
+BelowAutograd::~BelowAutograd() { std::launder(reinterpret_cast<Impl*>(storage_))->~Impl(); }
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,50 @@
+// Tensors as native code handles them: made, aliased and read without the dispatcher; and what has to hold
+// around it.
+//
+// Ownership: functions that return a tensor (void*, a TensorImpl) give one reference away. Threads: any; the
+// GIL is not needed. Invalidation: none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "torchapi/value.h"
+
+namespace kintsugi::torchapi {
+
+struct TensorLayout {
+  int8_t dtype = 0;  // c10::ScalarType
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+};
+
+// Uninitialized memory of its own on the CPU.
+void* newTensor(const TensorLayout& layout);
+// A tensor in the memory of `base`, `offset` elements behind its first. No view as autograd knows them.
+void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset);
+// Does a tensor lie in memory as the layout says, element for element?
+bool hasLayout(const void* impl, const TensorLayout& layout);
+// The first element.
+void* dataPointer(void* impl);
+
+// Calls range(context, begin, end) for parts of [0, count) of at least `grain`, on torch's threads.
+void parallelFor(int64_t count, int64_t grain, void (*range)(void* context, int64_t begin, int64_t end),
+                 void* context);
+
+// Does this thread cast arguments automatically?
+bool autocastEnabled();
+
+// While one lives, operators are called below autograd: nothing is differentiated, results are no views.
+class BelowAutograd {
+ public:
+  BelowAutograd();
+  ~BelowAutograd();
+  BelowAutograd(const BelowAutograd&) = delete;
+
+ private:
+  struct Impl;
+  alignas(8) unsigned char storage_[64];
+};
+
+}  // namespace kintsugi::torchapi

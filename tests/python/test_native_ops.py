@@ -1,0 +1,204 @@
+"""backend="native", operator by operator: types, layouts, sizes, special numbers; reductions, norms, softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from native_harness import check
+
+SPECIAL = [
+    0.0,
+    -0.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1e-40,
+    -1e-40,
+    3e38,
+    -3e38,
+    88.0,
+    89.0,
+    -104.0,
+    0.5,
+    -0.5,
+    20.0,
+]
+
+UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "neg": lambda x: -x,
+    "abs": torch.abs,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "exp": torch.exp,
+    "log": torch.log,
+    "erf": torch.erf,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "reciprocal": torch.reciprocal,
+    "square": torch.square,
+    "pow2": lambda x: x**2,
+    "pow3": lambda x: x**3,
+    "pow_half": lambda x: x**0.5,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "trunc": torch.trunc,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "clamp_min": lambda x: x.clamp(min=0.25),
+    "hardtanh": F.hardtanh,
+    "relu6": F.relu6,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "add_scalar": lambda x: x + 0.1,
+    "rsub": lambda x: 1.5 - x,
+    "div_scalar": lambda x: x / 3,
+    "isnan": torch.isnan,
+    "compare": lambda x: x > 0,
+    "masked": lambda x: x.masked_fill(x < 0, -1.0),
+    "where": lambda x: torch.where(x > 1, x, x * 2),
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=0.5),
+    "lerp": lambda x: torch.lerp(x, x * 2, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name: str) -> None:
+    fn = UNARY[name]
+    torch.manual_seed(1)
+    for x in (torch.tensor(SPECIAL), torch.randn(3, 17), torch.randn(2, 33) * 10):
+        check(lambda t: fn(t) if fn(t).dtype == torch.bool else fn(t) * 1.0, x, calls=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "add_scalar", "clamp", "where", "tanh"])
+def test_other_floats(name: str, dtype: torch.dtype) -> None:
+    fn = UNARY[name]
+    x = torch.randn(5, 19).to(dtype)
+    check(lambda t: fn(t + t), x, calls=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_integers_wrap(dtype: torch.dtype) -> None:
+    info = torch.iinfo(dtype)
+    x = torch.tensor([info.min, info.max, 0, 1, 7, 100], dtype=dtype)
+    check(lambda t: (t + t) * 3 - t, x, exact=True)
+    check(lambda t: (t > 3) & (t < 100), x, exact=True)
+    check(lambda t: t * 0.5 + 1, x, exact=True)
+    check(lambda t: torch.maximum(t, t * 2), x, exact=True)
+
+
+def test_promotion() -> None:
+    a, b = torch.randn(4, 5), torch.arange(5)
+    check(lambda x, y: x * y + 1, a, b)
+    check(lambda x, y: x.double() * y, a, b)
+    check(lambda x, y: (x > 0) + y, a, b)
+    check(lambda x, y: (x.to(torch.bfloat16) + 1).float() * 2, a, b)
+    check(lambda x, s: x * s + s, a, torch.tensor(2.0, dtype=torch.float64))
+
+
+SHAPES = [
+    ((4, 5), (5,)),
+    ((4, 5), (4, 1)),
+    ((2, 1, 7), (3, 1)),
+    ((1,), (3, 17)),
+    ((), (3, 3)),
+    ((0, 4), (4,)),
+    ((3, 0), (3, 1)),
+    ((1, 1), (1, 1)),
+    ((2, 3, 4, 5), (3, 1, 5)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    a, b = (torch.randn(s) for s in shapes)
+    check(lambda x, y: (x + y) * y.exp(), a, b)
+
+
+def test_strided_inputs() -> None:
+    x = torch.randn(6, 8, 10)
+    check(lambda t: t * 2 + 1, x.transpose(0, 2))
+    check(lambda t: t * 2 + 1, x[::2, 1:, ::3])
+    check(lambda t: t * 2 + 1, x.permute(1, 0, 2)[:, :, 3])
+    check(lambda t: t * 2 + 1, x[:1].expand(4, 8, 10))
+    check(lambda t, u: t * 2 + u, x.transpose(0, 2), x.permute(2, 1, 0).contiguous())
+    image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    check(lambda t: F.relu(t) + 1, image)
+    check(lambda t: (t + 1).contiguous() * 2, image)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 15, 16, 17, 31, 63, 64, 65, 1000, 100_003])
+def test_sizes(size: int) -> None:
+    check(lambda x: F.gelu(x) * x + 1, torch.randn(size), calls=2)
+
+
+REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda x: x.sum(-1) * 2,
+    "sum_keepdim": lambda x: x / x.sum(-1, keepdim=True),
+    "mean": lambda x: x.mean(-1),
+    "mean_two": lambda x: x.mean((-2, -1)),
+    "amax": lambda x: x - x.amax(-1, keepdim=True),
+    "amin": lambda x: x.amin(-1),
+    "softmax": lambda x: F.softmax(x, -1),
+    "scaled_softmax": lambda x: F.softmax(x * 0.3 + 1, dim=-1) * 2,
+    "log_softmax": lambda x: F.log_softmax(x, -1),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "layer_norm_two": lambda x: F.layer_norm(x, x.shape[-2:]),
+    "rms_norm": lambda x: F.rms_norm(x, x.shape[-1:]),
+    "manual_rms": lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),
+    "gelu_norm": lambda x: F.layer_norm(F.gelu(x) + x, x.shape[-1:]) * 2,
+    "chained": lambda x: F.softmax(F.layer_norm(x, x.shape[-1:]), -1),
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 3, 64), (1, 1, 1), (2, 7, 129), (0, 3, 4)], ids=str)
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name: str, shape: tuple[int, ...]) -> None:
+    check(REDUCTIONS[name], torch.randn(shape) * 3, calls=2)
+
+
+@pytest.mark.parametrize("name", ["sum", "amax", "amin", "softmax", "log_softmax", "layer_norm"])
+def test_reductions_of_special_numbers(name: str) -> None:
+    fn = REDUCTIONS[name]
+    for row in (
+        [math.nan, 1, 2],
+        [math.inf, 1, 2],
+        [-math.inf] * 3,
+        [math.inf, -math.inf, 0],
+        [1e3, -2e3, 1],
+    ):
+        check(fn, torch.tensor([[row, [1.0, 2.0, 3.0]]]), calls=2)
+
+
+def test_reductions_along_other_dimensions_stay_right() -> None:
+    x = torch.randn(3, 4, 5)
+    for fn in (lambda t: t.sum(0) + 1, lambda t: t.mean(1, keepdim=True) * t, lambda t: F.softmax(t, 1) * 2):
+        check(fn, x)
+    check(lambda t: t.sum(-1) + 1, x.transpose(1, 2))
+    check(lambda t: t.sum() + 1, torch.randn(100_000))
+
+
+def test_norms_with_weights() -> None:
+    x, w, b = torch.randn(5, 32), torch.randn(32), torch.randn(32)
+    check(lambda x, w, b: F.layer_norm(x, (32,), w, b) + x, x, w, b)
+    check(lambda x, w, b: F.rms_norm(x, (32,), w) * b, x, w, b)
+    bn = torch.nn.BatchNorm2d(6).eval()
+    bn.running_mean.normal_()
+    bn.running_var.uniform_(0.5, 2)
+    image = torch.randn(2, 6, 5, 7)
+    check(lambda x: F.relu(bn(x)) + x, image)
+    check(lambda x: F.relu(bn(x)) + x, image.to(memory_format=torch.channels_last))
+
+
+def test_strict_is_bitwise() -> None:
+    x, y = torch.randn(3, 50), torch.randn(3, 50)
+    check(lambda a, b: torch.relu(a * b + a - b / 3).clamp(-1, 1), x, y, exact=True, strict=True)
+    check(lambda a, b: F.gelu(a * b) * 2 + torch.softmax(a, -1), x, y, exact=True, strict=True)
