@@ -232,7 +232,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool scalarsExplained(PyObject* result, const torchapi::DrainResult& drained);
   void undo(const torchapi::DrainResult& drained);
   Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);
-  Shadow numberInput(ir::SourceId id, PyObject* object);
   void guardDistinct(ir::SourceId id, PyObject* object);
   bool pinVirtual(Shadow& shadow, PyObject* object);
   bool instanceParts(Virtual& v, ir::Recipe& recipe);

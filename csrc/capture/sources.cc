@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "capture/numbers.h"
 #include "capture/sizes.h"
 #include "support/check.h"
 
@@ -118,7 +119,7 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     if (number && opensNumbers(*this, id)) {
       int overflow = 0;
       if (PyLong_CheckExact(object)) PyLong_AsLongLongAndOverflow(object, &overflow);
-      if (overflow == 0) return numberInput(id, object);
+      if (overflow == 0) return numberInput(*this, id, object);
     }
     return Shadow::source(id);
   }
@@ -155,13 +156,6 @@ void Recorder::guardDistinct(ir::SourceId id, PyObject* object) {
     auto it = sourceIds_.find(written);
     if (it != sourceIds_.end()) guard(GuardKind::kNotSame, id, ir::kNone, 0, it->second);
   }
-}
-
-Shadow Recorder::numberInput(ir::SourceId id, PyObject* object) {
-  guard(GuardKind::kType, id, constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
-  ir::Type type{PyLong_CheckExact(object) ? ir::TypeKind::kInt : ir::TypeKind::kFloat, ir::kNone};
-  size_t at = emit(ir::Op::kInput, {ir::Operand::source(id)}, {type}, ir::kNone);
-  return Shadow::value(document_.trace.code[at].firstResult);
 }
 
 Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {

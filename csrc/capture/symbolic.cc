@@ -3,6 +3,7 @@
 // Each stands in the real value stack as a symbolic number while the call runs (torchapi/sym_number.h), so
 // that the dispatcher's log says which argument it became. Bindings that can't take one get the real number
 // and the trace is pinned to it. Neither the arguments nor the symbolic objects are seen by anybody else.
+#include "capture/numbers.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
 #include "support/check.h"
@@ -29,6 +30,7 @@ bool hasParts(PyObject* object) {
 
 // As pinDeep(), but numbers stay values.
 bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {
+  shadow = promoted(*this, shadow, object);
   if (shadow.isValue() && isNumber(object)) {
     if (document_.trace.values[shadow.id].kind == ir::TypeKind::kObject) return pinDeep(shadow, object);
     return true;
@@ -44,6 +46,7 @@ bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {
 
 // What to put in the object's place; empty: the object itself will do.
 pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
+  if (object != nullptr) shadow = promoted(*this, shadow, object);
   if (shadow.isValue() && isNumber(object) && !pinnedScalars_.contains(shadow.id)) {
     torchapi::TraceNumber number{shadow.id, document_.trace.values[shadow.id].kind, 0, 0};
     if (number.kind == ir::TypeKind::kInt) {

@@ -7,6 +7,7 @@ torch's bindings have to know the number, the trace is pinned to it; results are
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -128,6 +129,30 @@ def test_random_numbers() -> None:
         expected = jitter(x)
         random.seed(seed)
         assert torch.equal(compiled(x), expected)
+
+
+def test_numbers_that_steps_give_are_values() -> None:
+    table = {"a": 1.5}
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, float, int]:
+        scale = 0.5 + 2 * random.random()
+        start = time.perf_counter()
+        if scale > 0.4:
+            x = x * scale + random.uniform(1, 2)
+        passed = time.perf_counter() - start
+        return x * min(passed, 0.0) + table["a"] * scale, -scale, random.randrange(10) + 1
+
+    compiled = kintsugi.compile(f)
+    x = torch.rand(8)
+    for seed in range(6):
+        random.seed(seed)
+        expected = f(x)
+        random.seed(seed)
+        found = compiled(x)
+        assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
+    stats = compiled.stats()
+    assert (stats.trace_count, stats.misses, stats.side_traces) == (1, 1, stats.side_exits)
+    assert stats.side_exits <= 2  # the number of bits that randrange() has to draw again
 
 
 def test_gradient_through_a_number() -> None:

@@ -415,6 +415,7 @@ std::optional<Shadow> extreme(CallContext& ctx, int op) {
   bool any = false;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!PyLong_CheckExact(items[i]) && !PyFloat_CheckExact(items[i])) return std::nullopt;
+    shadows[i] = promoted(ctx.rec, shadows[i], items[i]);
     any = any || shadows[i].isValue();
   }
   if (!any) return std::nullopt;

@@ -89,8 +89,9 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const OperatorRow& row = kOperators[in.arg];
   if (torchapi::isTensor(x) || torchapi::isTensor(y))
     return operatorStep(rec, f, act, in, row.function, 2, true);
-  if (isNumberValue(rec, a) || isNumberValue(rec, b)) {
-    if (auto result = numberBinary(rec, static_cast<int>(in.arg), a, x, b, y)) {
+  const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
+  if (isNumberValue(rec, left) || isNumberValue(rec, right)) {
+    if (auto result = numberBinary(rec, static_cast<int>(in.arg), left, x, right, y)) {
       Flow flow = rec.execute(act, in);
       if (flow != Flow::kNext) return flow;
       f.drop(2);
@@ -126,8 +127,9 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* x = act.peek(1);
   const char* function = in.op == UNARY_NEGATIVE ? "neg" : in.op == UNARY_INVERT ? "invert" : "pos";
   if (torchapi::isTensor(x)) return operatorStep(rec, f, act, in, function, 1, true);
-  if (in.op == UNARY_NEGATIVE && isNumberValue(rec, f.top())) {
-    if (auto result = numberNegative(rec, f.top(), x)) {
+  const Shadow number = promoted(rec, f.top(), x);
+  if (in.op == UNARY_NEGATIVE && isNumberValue(rec, number)) {
+    if (auto result = numberNegative(rec, number, x)) {
       Flow flow = rec.execute(act, in);
       if (flow == Flow::kNext) f.top() = *result;
       return flow;
@@ -175,8 +177,9 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   const OperatorRow& row = kComparisons[in.arg];
   if (torchapi::isTensor(x) || torchapi::isTensor(y))
     return operatorStep(rec, f, act, in, row.function, 2, true);
-  if (isNumberValue(rec, a) || isNumberValue(rec, b)) {
-    if (auto result = numberCompare(rec, static_cast<int>(in.arg), a, x, b, y)) {
+  const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
+  if (isNumberValue(rec, left) || isNumberValue(rec, right)) {
+    if (auto result = numberCompare(rec, static_cast<int>(in.arg), left, x, right, y)) {
       Flow flow = rec.execute(act, in);
       if (flow != Flow::kNext) return flow;
       f.drop(2);
