@@ -15,6 +15,7 @@ import hashlib
 import io
 import random
 import re
+import threading
 import traceback
 import types
 import warnings
@@ -417,3 +418,49 @@ def check_captured(case: Case) -> None:
         assert stats.trace_count >= 1, f"nothing was captured [{why}]"
     if case.breaks is not None:
         assert stats.graph_break_count <= case.breaks, f"{stats.graph_break_count} breaks: {why}"
+
+
+# --- what several test modules use ---
+
+
+@contextlib.contextmanager
+def scaled(log: list[str]) -> Iterator[float]:
+    """A context manager of a generator, for programs that leave a trace inside."""
+    log.append("in")
+    try:
+        yield 2.0
+    finally:
+        log.append("out")
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Runs work(0), work(1) ... at the same time. An exception in one of them is raised here."""
+    errors: list[BaseException] = []
+
+    def guarded(seed: int) -> None:
+        try:
+            work(seed)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(seed,)) for seed in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def check_gradients(compiled: Any, net: torch.nn.Module, x: torch.Tensor, close: bool = False) -> None:
+    """The gradients of a compiled module's parameters are those of the module itself."""
+    net.zero_grad()
+    compiled(x).sum().backward()
+    found = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    net.zero_grad()
+    net(x).sum().backward()
+    for p, gradient in zip(net.parameters(), found, strict=True):
+        if close:
+            torch.testing.assert_close(p.grad, gradient)
+        else:
+            assert p.grad is not None and torch.equal(p.grad, gradient)

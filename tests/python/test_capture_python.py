@@ -6,7 +6,7 @@ import contextlib
 import functools
 
 import torch
-from harness import Case, Suite, check, check_captured, floats
+from harness import Case, Suite, check, check_captured, floats, scaled
 
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
@@ -539,15 +539,6 @@ def with_swallows_exception(x):
         x = x + 1
         raise ValueError
     return x, log
-
-
-@contextlib.contextmanager
-def scaled(log):
-    log.append("in")
-    try:
-        yield 2.0
-    finally:
-        log.append("out")
 
 
 @case()

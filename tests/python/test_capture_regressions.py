@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fractions
 import functools
 import threading
@@ -10,7 +9,7 @@ import types
 import weakref
 
 import torch
-from harness import Case, Suite, check, floats
+from harness import Case, Suite, check, floats, scaled
 
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
@@ -125,15 +124,6 @@ def make_weak_key_dictionary():
 
 
 # --- exits with a generator under way ---
-
-
-@contextlib.contextmanager
-def scaled(log):
-    log.append("in")
-    try:
-        yield 2.0
-    finally:
-        log.append("out")
 
 
 @case(inputs=signs, calls=6)

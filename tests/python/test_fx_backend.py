@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import check_gradients
 from torch import fx, nn
 
 import kintsugi
@@ -312,12 +313,7 @@ def test_backend_sees_parameters_and_trains() -> None:
     backend = Recorder()
     compiled = kintsugi.compile(net, backend=backend)
     for _ in range(3):
-        net.zero_grad()
-        compiled(X).sum().backward()
-        found = [p.grad.clone() for p in net.parameters()]
-        net.zero_grad()
-        net(X).sum().backward()
-        assert all(torch.equal(a, p.grad) for a, p in zip(found, net.parameters(), strict=True))
+        check_gradients(compiled, net, X)
     assert sum(t.count("aten.linear.default") for t in backend.targets()) == 2
 
 
@@ -636,13 +632,7 @@ def test_training_with_torchs_own_backends(name: str) -> None:
     net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
     compiled = kintsugi.compile(net, backend=name)
     for _ in range(3):
-        net.zero_grad()
-        compiled(X).sum().backward()
-        found = [p.grad.clone() for p in net.parameters()]
-        net.zero_grad()
-        net(X).sum().backward()
-        for grad, p in zip(found, net.parameters(), strict=True):
-            torch.testing.assert_close(grad, p.grad)
+        check_gradients(compiled, net, X, close=True)
 
 
 @pytest.mark.slow
@@ -656,10 +646,5 @@ def test_as_a_backend_of_torch_compile() -> None:
     compiled = torch.compile(net, backend="kintsugi")
     for call in range(4):
         assert torch.equal(compiled(X + call), net(X + call))
-    net.zero_grad()
-    compiled(X).sum().backward()
-    found = [p.grad.clone() for p in net.parameters()]
-    net.zero_grad()
-    net(X).sum().backward()
-    assert all(torch.equal(a, p.grad) for a, p in zip(found, net.parameters(), strict=True))
+    check_gradients(compiled, net, X)
     torch._dynamo.reset()

@@ -10,13 +10,13 @@ import contextlib
 import gc
 import io
 import random
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from harness import in_threads
 
 import kintsugi
 
@@ -270,11 +270,7 @@ def test_threads_take_different_paths() -> None:
             if describe(compiled(x)) != describe(function(x)):
                 wrong.append(i)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(8, work)
     assert not wrong
 
 

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from harness import in_threads
 
 gt = pytest.importorskip("kintsugi._C").guard_testing
 
@@ -133,34 +134,25 @@ def test_clear_all_with_finalizers_that_use_the_cache() -> None:
 def test_threads() -> None:
     cache = gt.TraceCache(4)
     values = list(range(6))
-    errors: list[BaseException] = []
     recorded = [0]
 
     def work(seed: int, calls: int = 300) -> None:
-        try:
-            for i in range(calls):
-                value = values[(seed + i) % len(values)]
-                name = cache.lookup((value,))
-                assert name in (None, str(value))
-                if name is None and cache.begin_recording():
-                    try:
-                        add(cache, value)
-                        recorded[0] += 1
-                    finally:
-                        cache.end_recording()
-                if i % 100 == 50:
-                    cache.explain((value,))
-                if i % 150 == 149:
-                    cache.clear()
-        except BaseException as error:
-            errors.append(error)
+        for i in range(calls):
+            value = values[(seed + i) % len(values)]
+            name = cache.lookup((value,))
+            assert name in (None, str(value))
+            if name is None and cache.begin_recording():
+                try:
+                    add(cache, value)
+                    recorded[0] += 1
+                finally:
+                    cache.end_recording()
+            if i % 100 == 50:
+                cache.explain((value,))
+            if i % 150 == 149:
+                cache.clear()
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(32)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    in_threads(32, work)
     stats = cache.stats()
     assert stats["hits"] + stats["misses"] == 32 * 300
     assert stats["traces"] <= 4
