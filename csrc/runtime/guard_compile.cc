@@ -161,27 +161,59 @@ class BlockCompiler {
     }
   }
 
+  // The source and what it is reached through. Paths may be of any length, so nothing here recurs.
   void include(guard::SourceId id) {
-    if (id == ir::kNone || links_[id].included) {
-      return;
+    std::vector<guard::SourceId> path;
+    while (id != ir::kNone && !links_[id].included) {
+      const guard::SourceNode& source = sources_[id];
+      KINTSUGI_CHECK(source.block <= id_, "source $", id, " is used before its block");
+      KINTSUGI_CHECK(source.parent == ir::kNone || source.parent < id, "source $", id,
+                     " comes before its parent");
+      included_.push_back(id);
+      links_[id] = Links{};
+      links_[id].included = true;
+      path.push_back(id);
+      id = source.block != id_ ? ir::kNone : source.parent;
     }
+    for (size_t i = path.size(); i-- > 0;) {
+      addToParent(path[i]);
+    }
+  }
+
+  void addToParent(guard::SourceId id) {
     const guard::SourceNode& source = sources_[id];
-    KINTSUGI_CHECK(source.block <= id_, "source $", id, " is used before its block");
-    included_.push_back(id);
-    links_[id] = Links{};
-    links_[id].included = true;
     if (source.block != id_ || source.parent == ir::kNone) {
       roots_.push_back(id);
       return;
     }
-    KINTSUGI_CHECK(source.parent < id, "source $", id, " comes before its parent");
-    include(source.parent);
     Links& parent = links_[source.parent];
     (parent.lastChild == ir::kNone ? parent.firstChild : links_[parent.lastChild].next) = id;
     parent.lastChild = id;
   }
 
-  void place(guard::SourceId id, NodeId parent) {
+  // A subtree, in preorder.
+  void place(guard::SourceId root, NodeId parent) {
+    struct Open {
+      NodeId node;
+      guard::SourceId nextChild;
+    };
+    std::vector<Open> open = {{placeNode(root, parent), links_[root].firstChild}};
+    while (!open.empty()) {
+      const Open top = open.back();
+      if (top.nextChild != ir::kNone) {
+        open.back().nextChild = links_[top.nextChild].next;
+        open.push_back({placeNode(top.nextChild, top.node), links_[top.nextChild].firstChild});
+        continue;
+      }
+      open.pop_back();
+      block_.nodes[top.node].end = static_cast<NodeId>(block_.nodes.size());
+      if (!open.empty() && block_.nodes[top.node].slotUsed) {
+        block_.nodes[open.back().node].slotUsed = true;
+      }
+    }
+  }
+
+  NodeId placeNode(guard::SourceId id, NodeId parent) {
     const guard::SourceNode& source = sources_[id];
     const NodeId n = static_cast<NodeId>(block_.nodes.size());
     Node& node = block_.nodes.emplace_back();
@@ -200,14 +232,7 @@ class BlockCompiler {
     if (!node.external && node.slotUsed) {
       block_.slotsUsed.emplace_back(n, id);
     }
-    bool usedBelow = node.slotUsed;
-    for (guard::SourceId child = links_[id].firstChild; child != ir::kNone; child = links_[child].next) {
-      const NodeId c = static_cast<NodeId>(block_.nodes.size());
-      place(child, n);
-      usedBelow = usedBelow || block_.nodes[c].slotUsed;
-    }
-    block_.nodes[n].slotUsed = usedBelow;
-    block_.nodes[n].end = static_cast<NodeId>(block_.nodes.size());
+    return n;
   }
 
   void attachGuards() {
