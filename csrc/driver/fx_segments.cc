@@ -284,6 +284,9 @@ class FxRunner final : public runtime::SegmentRunner {
     if (!results) {
       return PyErr_ExceptionMatches(backendError()) != 0 ? Status::kFailed : Status::kRaised;
     }
+    if (results.get() == Py_NotImplemented) {
+      return Status::kDeclined;
+    }
     return take(results.get(), outputs) ? Status::kOk : Status::kFailed;
   }
 

@@ -325,8 +325,8 @@ class _Specialized:
     """A segment whose graph depends on more than the metadata of its inputs: one graph for each combination.
 
     Sizes and numbers that vary are constants of a compiled graph; and one that writes to its inputs is only right for
-    inputs that share their memory as the first ones did. Past the limit the segment runs uncompiled: new numbers must
-    not wait for a compiler again and again.
+    inputs that share their memory as the first ones did. Past the limit it declines (NotImplemented), and the core
+    runs the segment's instructions: new numbers must not wait for a compiler again and again.
     """
 
     def __init__(
@@ -342,20 +342,21 @@ class _Specialized:
         signatures = tuple(_signature(inputs[i]) for i in self._dynamic)
         return signatures, _sharing(inputs) if self._writes else ()
 
-    def runner(self, inputs: Sequence[Any]) -> Runner:
+    def runner(self, inputs: Sequence[Any]) -> Runner | None:
         key = self.key(inputs)
         runner = self._runners.get(key)
         if runner is None:
             settings = _config.current()
             limit = 8 if settings is None else settings.recompile_limit
-            segment = {**self._segment, "example_inputs": list(inputs)}
             if len(self._runners) >= limit:
-                return _as_runner(_Builder(segment).build(), len(segment["outputs"]), "uncompiled")
+                return None
+            segment = {**self._segment, "example_inputs": list(inputs)}
             runner = self._runners[key] = self._compile(segment)
         return runner
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        return self.runner(inputs)(*tensors(inputs))
+    def __call__(self, *inputs: Any) -> Any:
+        runner = self.runner(inputs)
+        return NotImplemented if runner is None else runner(*tensors(inputs))
 
 
 def backend_compile(
