@@ -1,5 +1,8 @@
 #include "capture/attributes.h"
 
+#include "capture/calls/model.h"
+#include "capture/paused.h"
+
 #include <algorithm>
 #include <string_view>
 
@@ -389,6 +392,21 @@ AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObje
   return simple(AttributePlan::kRaises);
 }
 
+// Of what can't change. Annotations can: they are in a dict of the function.
+std::optional<AttributePlan> planFrozen(Recorder& rec, PyObject* object, PyObject* name) {
+  PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+  if (d == nullptr || isMethodLike(d) || text(name).ends_with("annotation")) return std::nullopt;
+  Paused paused(rec);
+  pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(object, name));
+  if (!value) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  AttributePlan plan = known(frozenPart(rec, value.get()));
+  plan.native = true;
+  return plan;
+}
+
 }  // namespace
 
 AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
@@ -466,6 +484,9 @@ AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyOb
       return plan;
     }
     return known(Shadow::constant());
+  }
+  if (shadow.isConst() && rec.isFrozen(object)) {
+    if (auto plan = planFrozen(rec, object, name)) return std::move(*plan);
   }
   if (torchapi::isTensor(object)) return planTensor(object, name);
   if (PyModule_CheckExact(object)) {

@@ -1,6 +1,8 @@
 // Recorder: lists and iteration.
 #include "capture/lists.h"
 
+#include "capture/calls/model.h"
+
 namespace kintsugi::capture {
 
 using ir::Op;
@@ -8,6 +10,10 @@ using ir::Op;
 // The shadows of everything that iterating over the object gives, without consuming it. Nothing: not known.
 std::optional<std::vector<Shadow>> Recorder::iterated(Shadow shadow, PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) return elementsOf(shadow, object);
+  if (shadow.isConst() && isFrozen(object) && PyObject_Size(object) >= 0) {
+    return std::vector<Shadow>(static_cast<size_t>(PyObject_Size(object)), Shadow::constant());
+  }
+  PyErr_Clear();
   if (PyRange_Check(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
     if (!pin(shadow, object)) return std::nullopt;
     Py_ssize_t n = PyObject_Size(object);
@@ -31,6 +37,7 @@ std::optional<std::vector<Shadow>> Recorder::iterated(Shadow shadow, PyObject* o
 }
 
 bool Recorder::orderIsKnown(Shadow shadow, PyObject* set) {
+  if (shadow.isVirtual() && !virtualOf(shadow).parts.empty()) return false;
   return PySet_GET_SIZE(set) < 2 || shadow.isConst() ||
          (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kSet);
 }
@@ -71,6 +78,7 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
       int64_t at = v.index++;
       if (PyTuple_Check(container) || PyList_Check(container)) return elementOf(v.parts[0], container, at);
       if (PyDict_Check(container)) return Shadow::constant();
+      if (v.parts[0].isConst() && isFrozen(container)) return frozenPart(*this, item);
       if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDictView) {
         return advanceView(v.parts[0], at, item);
       }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "capture/record/table.h"
+#include "pyapi/collector.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -43,6 +44,9 @@ void Recorder::abort(diag::Code code, std::vector<std::string> args) {
   live_ = false;
   aborted_ = diagnosticAt(current_, code, std::move(args));
   abortedIn_ = current_ && current_->caller ? reinterpret_cast<PyObject*>(current_->code) : nullptr;
+  for (ShadowFrame* frame = current_; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
+    if (frame->transform) abortedIn_ = reinterpret_cast<PyObject*>(frame->code);  // as a whole or not at all
+  }
   ops_.discard();
   if (code != diag::Code::KTG0111) refuse(*aborted_);
 }
@@ -311,6 +315,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
   if (refusing_ && paused_ == 0) return raiseRefused();
   if (!live_ || frame == nullptr || paused_ > 0) return act.execute(instr);
+  pyapi::postponeCollection(act.tstate);
   current_ = frame;
   instr_ = &instr;
   depthBefore_ = frame->stack.size();

@@ -38,10 +38,9 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void leaveFrame(Activation& act, Flow how) override;
 
   bool wants(_PyInterpreterFrame* frame);  // should the hook show this frame to the recorder at all?
-  // A generator function was just called (the hook lets CPython make the object).
-  bool enterGeneratorFunction(_PyInterpreterFrame* frame);
-  // The snapshot's frames, innermost 0: `frame` is filled and waits; it is interpreted next.
-  void frameOpened(size_t index, _PyInterpreterFrame* frame);
+  bool enterGeneratorFunction(_PyInterpreterFrame* frame);  // was just called: CPython makes the object
+  void frameOpened(size_t index,
+                   _PyInterpreterFrame* frame);  // of the snapshot, innermost 0: it waits, filled
   void expectRestored(size_t index) { resuming_ = index; }
   std::unique_ptr<CaptureResult> finish();  // after the call
   // --- for record handlers and call models
@@ -69,6 +68,8 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   static bool isPlainTuple(PyObject* tuple);  // any tuple type, plain elements
   static bool isPlain(PyObject* object);      // immutable, compared by value
   bool isVersioned(PyTypeObject* type);
+  bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
+  void freeze(PyObject* object);  // it can't change, and follows from what is pinned (calls/signatures.cc)
 
   // Virtual objects (virtuals.cc)
   Shadow newVirtual(VirtualKind kind, PyObject* object);
@@ -128,8 +129,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   static bool isIdentityValue(PyObject* object);
   bool canPinDeep(Shadow shadow, PyObject* object);
   bool tryPinDeep(Shadow& shadow, PyObject* object);
-  // A virtual that unknown code may have changed is an old object from then on.
-  Shadow current(Shadow shadow);
+  Shadow current(Shadow shadow);        // a virtual that unknown code may have changed is an old object now
   bool plainIteration(PyObject* dict);  // a dict, or a subclass that does not override iteration
   bool plainDict(PyObject* dict);       // a dict, or a subclass that does not override look-up
   CallKind stepKind(PyObject* object);
@@ -171,16 +171,16 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
               ir::StateId snap);
   bool guardTruth(ir::ValueId value, bool truth);
   bool guardScalar(ir::ValueId value, PyObject* number);
+  bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
+  bool enterTransform();  // calls/transforms.cc
   // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
   Flow torchSequence(Activation& act, const Instr& instr, int pushed, int behind = -1);
-  // One operation that a model makes itself.
   std::optional<Shadow> torchOperation(ir::StateId snap, pyapi::Ref<>& result,
                                        const std::function<PyObject*()>& operation);
-  // Instead of executing a call: pops what it takes and pushes `result`, which a model has worked out.
-  Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);
+  Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);  // instead of executing it: a model has the result
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
   void expectFrame(PendingFrame pending);
   bool insideOwner() const;

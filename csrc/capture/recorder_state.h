@@ -62,9 +62,11 @@ struct RecorderState {
   std::unordered_map<PyObject*, ir::ConstId> constIds_;
   std::vector<std::unique_ptr<Virtual>> virtuals_;
   std::unordered_map<PyObject*, uint32_t> virtualIds_;
-  std::unordered_map<PyObject*, ir::SourceId> sourceIds_;   // identity of old objects
-  std::vector<pyapi::Ref<>> kept_;                          // objects whose identity is in use
-  std::vector<uint64_t> sourceHashes_;                      // by SourceId: of the path
+  std::unordered_map<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
+  std::unordered_set<PyObject*>
+      frozen_;                          // immutable, and known by what is pinned: signatures and their parts
+  std::vector<pyapi::Ref<>> kept_;      // objects whose identity is in use
+  std::vector<uint64_t> sourceHashes_;  // by SourceId: of the path
   std::vector<PyObject*> sourceObjects_;                    // by SourceId
   std::vector<Shadow> sourceShadows_;                       // by SourceId; kNull: not described yet
   std::unordered_map<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id

@@ -184,6 +184,12 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     case VirtualKind::kGenerator:
       return fillGenerator(made, recipe);
     case VirtualKind::kSet:
+      for (const Operand& operand : std::vector<Operand>(recipe.parts)) {
+        Shadow part = shadow(operand);
+        if (part.isConst()) continue;
+        rec_.virtualOf(made).parts.push_back(part);
+        rec_.virtualOf(made).partObjects.push_back(pyapi::newRef(this->object(operand)));
+      }
       return;
     default:
       return fillParts(made, recipe, 1, true);

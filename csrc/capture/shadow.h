@@ -118,6 +118,7 @@ struct ShadowFrame {
   CallSite site;            // how the caller waits for this frame's result
   bool pinResult = false;   // C code converts the result
   bool rebuildable = true;  // this frame and its callers can be rebuilt on an exit
+  bool transform = false;   // runs a function under a functorch transform: see calls/transforms.cc
   int handling = 0;         // exceptions being handled (PUSH_EXC_INFO without POP_EXCEPT)
 
   Shadow& top(int n = 1) { return stack[stack.size() - n]; }

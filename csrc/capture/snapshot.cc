@@ -333,8 +333,12 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       PyObject* key;
       Py_ssize_t at = 0;
       Py_hash_t hash;
-      while (_PySet_NextEntry(object, &at, &key, &hash)) list.constant(key);
-      return true;
+      while (_PySet_NextEntry(object, &at, &key, &hash)) {
+        size_t member = 0;
+        while (member < v.parts.size() && v.partObjects[member].get() != key) ++member;
+        member < v.parts.size() ? list.add(v.parts[member], key) : list.constant(key);
+      }
+      return list.ok;
     }
     case VirtualKind::kSlice: {
       recipe.kind = RecipeKind::kSlice;

@@ -6,6 +6,7 @@
 #include "capture/numbers.h"
 #include "capture/sizes.h"
 #include "support/check.h"
+#include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
@@ -187,6 +188,10 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
                               : MetaLevel::kFull);
     return Shadow::value(value);
   }
+  if (torchapi::isWrapper(tensor)) {  // it means nothing outside of its transform
+    abort(diag::Code::KTG0109, {"a tensor of a transform"});
+    return Shadow::constant();
+  }
   KINTSUGI_CHECK(known.has_value(), "a tensor without a value");
   return Shadow::value(*known);
 }
@@ -311,6 +316,7 @@ bool pinSlice(Recorder& rec, Shadow shadow, PyObject* slice) {
 bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
   if (shadow.kind == ShadowKind::kNull) return true;
   if (torchapi::isTensor(object)) {
+    if (shadow.isVirtual() && torchapi::isWrapper(object)) return true;
     shadow = tensorShadow(object, shadow);
     return live_;
   }
@@ -355,8 +361,10 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
       }
       return true;
     }
-    case VirtualKind::kRange:
     case VirtualKind::kSet:
+      if (!v.parts.empty()) abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+      return live_;
+    case VirtualKind::kRange:
       return true;
     case VirtualKind::kDict: {
       PyObject *key, *value;

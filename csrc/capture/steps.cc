@@ -8,6 +8,7 @@
 #include "opcode.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
+#include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
@@ -28,6 +29,7 @@ void Recorder::checkHandlers(ir::StateId snap) {
   for (ShadowFrame* frame = current_; frame != nullptr; frame = frame->caller) {
     if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
     snap = document_.trace.states[snap].parent;
+    if (frame->transform) continue;  // it would only leave the transform, which a replay never enters
     const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
     // A clean-up that the compiler made begins with something else.
     if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != PUSH_EXC_INFO) continue;
@@ -267,7 +269,7 @@ void checkExits(Recorder& rec, const torchapi::DrainResult& drained, ir::StateId
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool pinnedNow = ctx.metaPure || PyFunction_Check(ctx.callable)
+    const bool pinnedNow = ctx.metaPure || PyFunction_Check(ctx.callable) || torchapi::transformsActive()
                                ? pinDeep(pinned[i], ctx.args[i])
                                : pinForTorch(pinned[i], ctx.args[i]);
     if (!pinnedNow) return execute(ctx.act, ctx.instr);
@@ -279,6 +281,11 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   constNumbers_ = ctx.metaPure;
   bool dynamic = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
+    const bool isWrapper = torchapi::isTensor(ctx.args[i]) && pinned[i].isVirtual();
+    if (isWrapper && !hasStaticMeta(pinned[i], ctx.args[i])) {
+      abort(diag::Code::KTG0109, {"sizes under a transform that are known only at run time"});
+      return execute(ctx.act, ctx.instr);
+    }
     dynamic = dynamic || (torchapi::isTensor(ctx.args[i]) && pinned[i].isValue() &&
                           ops_.level(pinned[i].id) != torchapi::MetaLevel::kFull);
   }
@@ -286,7 +293,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     if (auto flow = readSizes(ctx, result)) return *flow;
   }
   for (size_t i = 0; dynamic && i < ctx.total(); ++i) {
-    if (torchapi::isTensor(ctx.args[i]) && !pinForBinding(ctx, pinned[i], ctx.args[i]))
+    if (torchapi::isTensor(ctx.args[i]) && pinned[i].isValue() && !pinForBinding(ctx, pinned[i], ctx.args[i]))
       return execute(ctx.act, ctx.instr);
   }
   ctx.veilSlices = dynamic && decidesOnSlices(ctx);
@@ -316,7 +323,8 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
       const bool decided = drained.dynamic && drained.count > 1 && PyFunction_Check(ctx.callable);
       std::optional<Shadow> shadow;
       if (!decided) shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue()) shadow = std::nullopt;
+      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !torchapi::isWrapper(object))
+        shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;
         return flow;
@@ -429,6 +437,12 @@ bool Recorder::scalarsExplained(PyObject* result, const torchapi::DrainResult& d
   return drained.scalars.size() == 1 && (PyLong_Check(result) || PyFloat_Check(result));
 }
 
+// Do the sizes of a tensor follow from guarded metadata? Those of a wrapper from the tensor inside.
+bool Recorder::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
+  auto value = shadow.isValue() ? std::optional(shadow.id) : ops_.valueOf(torchapi::innermost(tensor).get());
+  return value && ops_.level(*value) == torchapi::MetaLevel::kFull;
+}
+
 // Takes the instructions of the last drain back out of the trace.
 void Recorder::undo(const torchapi::DrainResult& drained) {
   auto& code = document_.trace.code;
@@ -442,9 +456,10 @@ void Recorder::undo(const torchapi::DrainResult& drained) {
 std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::DrainResult& drained) {
   if (result == Py_None || PyType_Check(result)) return Shadow::constant();
   if (torchapi::isTensor(result)) {
-    auto value = ops_.valueOf(result);
-    if (!value) return std::nullopt;
-    return Shadow::value(*value);
+    if (auto value = ops_.valueOf(result)) return Shadow::value(*value);
+    if (!torchapi::isWrapper(result) || !ops_.valueOf(torchapi::innermost(result).get())) return std::nullopt;
+    if (auto known = knownObject(result)) return known;
+    return newVirtual(VirtualKind::kOpaque, result);
   }
   if (PyLong_Check(result) || PyFloat_Check(result)) {
     for (const auto& scalar : drained.scalars) {

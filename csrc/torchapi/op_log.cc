@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "torchapi/sym_node.h"
+#include "torchapi/transforms.h"
 
 namespace kintsugi::torchapi {
 
@@ -37,8 +38,14 @@ void appendWeak(OpLog& log, StackIterator first, StackIterator last) {
   }
 }
 
-void recordCall(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+// While functorch transforms are active, a call goes through their layers first. What counts is what the last
+// of them calls, on the tensors inside the wrappers: that comes here again when no layer is left.
+void recordCall(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   OpLog* log = OpLog::active();
+  if (log != nullptr && transformsActive()) {
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey), stack);
+    return;
+  }
   // What the kernel itself calls is not the program's doing.
   c10::impl::ExcludeDispatchKeyGuard below(kRecorderKey);
   if (log == nullptr) {

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from . import _C, backends
+from . import _C, _polyfills, backends  # noqa: F401 (the recorder looks _polyfills up)
 from ._callable import CompiledFunction
 from ._module import CompiledModule, compile_module
 from ._optimize import Optimize

@@ -30,6 +30,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
     return flow;
   }
   Shadow shadow = ctx.shadows[0];
+  if (shadow.isConst() && ctx.rec.isFrozen(o)) return constantModel(ctx, result);
   if (shadow.isValue() || ctx.rec.isDirty(o)) return knownModel(ctx, result);
   bool view = shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView;
   if (view) {
@@ -433,27 +434,16 @@ std::optional<Shadow> extreme(CallContext& ctx, int op) {
   return shadows[found];
 }
 
+}  // namespace
+
 Flow extremeModel(CallContext& ctx, Shadow& result, int op) {
   auto found = extreme(ctx, op);
   if (!found) return ctx.rec.live() ? reduceModel(ctx, result) : run(ctx);
   result = *found;
   return run(ctx);
 }
-Flow minModel(CallContext& ctx, Shadow& result) { return extremeModel(ctx, result, Py_LT); }
-Flow maxModel(CallContext& ctx, Shadow& result) { return extremeModel(ctx, result, Py_GT); }
 
-Flow sortedModel(CallContext& ctx, Shadow& result) {
-  if (ctx.total() == 1 && ctx.rec.canPinDeep(ctx.shadows[0], ctx.args[0])) {
-    Shadow s = ctx.shadows[0];
-    if (!ctx.rec.pinDeep(s, ctx.args[0])) return run(ctx);
-    Flow flow = runVirtual(ctx, VirtualKind::kList, result);
-    if (flow == Flow::kNext && ctx.rec.live()) {
-      ctx.rec.virtualOf(result).parts.assign(PyList_GET_SIZE(ctx.act.peek(1)), Shadow::constant());
-    }
-    return flow;
-  }
-  return opaqueModel(ctx, result);
-}
+namespace {
 
 Flow reversedModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
@@ -461,7 +451,7 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
   if (!parts && PyRange_Check(o) && ctx.shadows[0].isConst()) {
     parts = std::vector<Shadow>(PyObject_Size(o), Shadow::constant());
   }
-  if (!parts) return opaqueModel(ctx, result);
+  if (!parts) return reversedObject(ctx, result);
   // Iterate over a reversed copy: the same items in the same order.
   pyapi::Ref<> copy = pyapi::steal(PySequence_Tuple(o));
   pyapi::Ref<> turned = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(copy.get())));
@@ -532,11 +522,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.range", rangeModel},
     {"builtins.enumerate", enumerateModel},
     {"builtins.zip", zipModel},
-    {"builtins.all", reduceModel},
-    {"builtins.any", reduceModel},
     {"builtins.sum", sumModel},
-    {"builtins.min", minModel},
-    {"builtins.max", maxModel},
     {"builtins.abs", foldModel},
     {"builtins.round", foldModel},
     {"builtins.divmod", foldModel},
@@ -548,7 +534,6 @@ constexpr ModelRow kRows[] = {
     {"builtins.hex", foldModel},
     {"builtins.complex", foldModel},
     {"builtins.bytes", foldModel},
-    {"builtins.sorted", sortedModel},
     {"builtins.reversed", reversedModel},
     {"builtins.super", superModel},
     {"builtins.slice", sliceModel},

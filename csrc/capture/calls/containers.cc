@@ -1,23 +1,28 @@
 // Models: list, tuple, dict and set, their constructors and methods.
 #include "capture/calls/model.h"
+#include "capture/sizes.h"
 
 namespace kintsugi::capture {
 
 namespace {
 
-// A method that changes an old container in a way that later reads would have to follow: an effect, and no
-// reads after it.
-Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
-  PyObject* list = ctx.args[0];
-  if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
-  std::vector<std::pair<Shadow, PyObject*>> args;
-  for (size_t i = 1; i < ctx.total(); ++i) args.emplace_back(ctx.shadows[i], ctx.args[i]);
-  pyapi::Ref<> kept = pyapi::newRef(list);
-  if (!ctx.rec.emitMethod(method, ctx.shadows[0], list, args)) return run(ctx);
-  Flow flow = run(ctx);
-  ctx.rec.makeOverlay(kept.get()).dirty = true;
-  result = Shadow::constant();
-  return flow;
+// zip() and enumerate() of this trace: their items are asked for one by one.
+bool isAssembled(CallContext& ctx) {
+  if (!ctx.shadows[0].isVirtual()) return false;
+  const VirtualKind kind = ctx.rec.virtualOf(ctx.shadows[0]).kind;
+  return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
+}
+
+// list(tensor), tuple(tensor): how many rows there are becomes a dependency.
+Flow rowsOfTensor(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  Shadow shadow = ctx.shadows[0];
+  if (shadow.isVirtual() || !torchapi::isExactTensorType(Py_TYPE(ctx.args[0])))
+    return opaqueModel(ctx, result);
+  shadow = rec.tensorShadow(ctx.args[0], shadow);
+  if (!rec.live() || !pinMeta(rec, shadow, ctx.args[0])) return run(ctx);
+  ctx.shadows = &shadow;
+  return torchModel(ctx, result);
 }
 
 // list(x), tuple(x), x.copy()
@@ -29,7 +34,8 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   if (generator) {
     ctx.rec.expectItems(ctx.shadows[0]);
   } else if (ctx.total() == 1) {
-    if (torchapi::isTensor(ctx.args[0])) return opaqueModel(ctx, result);
+    if (torchapi::isTensor(ctx.args[0])) return rowsOfTensor(ctx, result);
+    if (isAssembled(ctx)) return iterableObject(ctx, result);
     PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__iter__");
     if (hook != nullptr && PyFunction_Check(hook)) return iterableObject(ctx, result);
     parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
@@ -212,30 +218,6 @@ Flow getItemModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-Flow setModel(CallContext& ctx, Shadow& result) {
-  if (ctx.total() == 1) {
-    auto parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
-    Shadow s = ctx.shadows[0];
-    if (!parts || !ctx.rec.tryPinDeep(s, ctx.args[0]))
-      return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  }
-  return runVirtual(ctx, VirtualKind::kSet, result);
-}
-
-Flow setAddModel(CallContext& ctx, Shadow& result) {
-  Shadow item = ctx.shadows[1];
-  bool virtualSet = ctx.shadows[0].isVirtual() && ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kSet;
-  if (virtualSet && ctx.rec.virtualOf(ctx.shadows[0]).value == ir::kNone &&
-      ctx.rec.tryPinDeep(item, ctx.args[1])) {
-    ctx.rec.touched();
-    result = Shadow::constant();
-    return run(ctx);
-  }
-  return ctx.rec.live() ? changeOld(ctx, "add", result) : run(ctx);
-}
-
-Flow setDiscardModel(CallContext& ctx, Shadow& result) { return changeOld(ctx, "discard", result); }
-
 // dict.fromkeys(cls, keys, value=None)
 Flow fromkeysModel(CallContext& ctx, Shadow& result) {
   PyObject* iterable = ctx.args[1];
@@ -281,10 +263,6 @@ constexpr ModelRow kRows[] = {
     {"builtins.dict.__setitem__", setItemModel},
     {"collections.OrderedDict.__setitem__", setItemModel},
     {"builtins.dict.__getitem__", getItemModel},
-    {"builtins.set", setModel},
-    {"builtins.frozenset", setModel},
-    {"builtins.set.add", setAddModel},
-    {"builtins.set.discard", setDiscardModel},
 };
 
 }  // namespace

@@ -224,7 +224,8 @@ struct Copier {
   }
 
   Shadow set(Shadow shadow, PyObject* x, PyObject* y) {
-    if (!rec.pinContainer(shadow, x)) return failed(x);
+    const bool members = shadow.isVirtual() && !rec.virtualOf(shadow).parts.empty();
+    if (members || !rec.pinContainer(shadow, x)) return failed(x);
     return rec.newVirtual(VirtualKind::kSet, y);
   }
 

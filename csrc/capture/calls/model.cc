@@ -100,6 +100,10 @@ CallModel modelOf(PyObject* callable) {
     registerFunctionModels();
     registerTorchModels();
     registerOutputModels();
+    registerTransformModels();
+    registerPolyfillModels();
+    registerSetModels();
+    registerSignatureModels();
     return true;
   }();
   (void)registered;

@@ -34,6 +34,10 @@ void registerFunctionModels();
 void registerObjectModels();
 void registerTorchModels();
 void registerOutputModels();
+void registerTransformModels();
+void registerPolyfillModels();
+void registerSetModels();
+void registerSignatureModels();
 
 // Common models
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
@@ -50,8 +54,19 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result);
 Flow iterableObject(CallContext& ctx,
                     Shadow& result);  // list(x), tuple(x) of an object with a Python __iter__
 Flow sumModel(CallContext& ctx, Shadow& result);
-Flow reduceModel(CallContext& ctx, Shadow& result);  // all(), any(), sum(), min(), max()
+Flow extremeModel(CallContext& ctx, Shadow& result, int op);  // min() is Py_LT, max() is Py_GT
+Flow reversedObject(CallContext& ctx, Shadow& result);        // by __len__ and __getitem__
+Flow reduceModel(CallContext& ctx, Shadow& result);           // all(), any(), sum(), min(), max()
 Flow unknownSequence(CallContext& ctx, Shadow& result);
+Shadow frozenPart(Recorder& rec, PyObject* object);  // what was read from a frozen object
+bool pinSet(Recorder& rec, Shadow shadow, PyObject* set);
+bool pinMember(Recorder& rec, Shadow item, PyObject* object, Shadow set);
+
+PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; null: there is none
+// `function` takes the place of the callable on the value stack: it does the same, and is recorded.
+Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result);
+// The Python function that is called, as a frame (what a call without a model is).
+Flow inlineFunction(CallContext& ctx, Shadow& result);
 
 inline Flow run(CallContext& ctx) { return ctx.rec.execute(ctx.act, ctx.instr); }
 // Executes and, when the call succeeded, makes `result` a virtual of the given kind.

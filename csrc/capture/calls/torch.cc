@@ -26,7 +26,8 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// A Python function of torch's that always answers the same outside of its own compilers.
+// A Python function of torch's that always answers the same outside of its own compilers, or only makes
+// something ready.
 Flow neverModel(CallContext& ctx, Shadow& result) {
   Paused paused(ctx.rec);
   return constantModel(ctx, result);
@@ -75,11 +76,13 @@ Flow functorchModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
-// Gives its argument back, unless it is a wrapper of a functorch transform, which never gets here.
+// Gives its argument back, unless it is a wrapper of a functorch transform that is over.
 Flow unwrapModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> tensor = pyapi::newRef(ctx.args[0]);
-  result = torchapi::isTensor(ctx.args[0]) ? ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0])
-                                           : Shadow::constant();
+  const bool plain = torchapi::isTensor(ctx.args[0]) && !ctx.shadows[0].isVirtual();
+  result = plain                        ? ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0])
+           : ctx.shadows[0].isVirtual() ? ctx.shadows[0]
+                                        : Shadow::constant();
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.act.peek(1) != tensor.get()) {
     ctx.rec.abort(diag::Code::KTG0301, {"unwrap_if_dead"});
@@ -213,7 +216,7 @@ constexpr ModelRow kRows[] = {
     {"torch.autograd.backward", autogradModel},
     {"torch.autograd.grad", autogradModel},
     // functorch: the functions behind the public ones
-    {"torch._functorch.vmap.vmap_impl", functorchModel},
+    {"torch._functorch.vmap.lazy_load_decompositions", neverModel},
     {"torch._functorch.eager_transforms.grad_impl", functorchModel},
     {"torch._functorch.eager_transforms.grad_and_value_impl", functorchModel},
     {"torch._functorch.eager_transforms._vjp_with_argnums", functorchModel},

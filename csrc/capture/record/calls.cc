@@ -36,6 +36,17 @@ struct Call {
   }
 };
 
+Call callOf(const CallContext& ctx) {
+  Call call;
+  call.callable = ctx.callable;
+  call.shadow = ctx.callableShadow;
+  call.args.assign(ctx.args, ctx.args + ctx.total());
+  call.shadows.assign(ctx.shadows, ctx.shadows + ctx.total());
+  call.positional = ctx.positional;
+  call.kwnames = ctx.kwnames;
+  return call;
+}
+
 bool unwrapMethod(Recorder& rec, Call& call) {
   PyObject* method = call.callable;
   if (call.shadow.isVirtual()) {
@@ -256,7 +267,7 @@ bool torchArguments(Recorder& rec, Call& call) {
 // Is the metadata of all tensors in it guarded? Python code looks at sizes.
 bool staticMetadata(Recorder& rec, Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object)) {
-    if (shadow.isValue()) return rec.ops().level(shadow.id) == torchapi::MetaLevel::kFull;
+    if (shadow.isValue() || shadow.isVirtual()) return rec.hasStaticMeta(shadow, object);
     return !rec.comesFromStep(shadow);
   }
   if (shadow.isValue()) return false;
@@ -352,8 +363,11 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
-  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)))
-    return opaque(call, ctx, diag::Code::KTG0102, result);
+  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code))) {
+    const bool transform = std::string_view(PyUnicode_AsUTF8(code->co_filename)).find("/torch/_functorch/") !=
+                           std::string_view::npos;
+    return opaque(call, ctx, transform ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
+  }
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
   if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {
     return rec.torchStep(ctx, result);
@@ -679,6 +693,25 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 }
 
 }  // namespace
+
+Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result) {
+  const int popped = static_cast<int>(ctx.popped);
+  PyObject*& below = ctx.act.peek(popped);
+  PyObject*& slot = below != nullptr ? below : ctx.act.peek(popped - 1);
+  if (slot != ctx.callable) return opaqueModel(ctx, result);  // bound, or a partial
+  pyapi::Ref<> kept = pyapi::newRef(slot);
+  Py_SETREF(slot, Py_NewRef(function));
+  CallContext inner = ctx;
+  Call call = callOf(inner);
+  call.callable = function;
+  call.shadow = Shadow::constant();
+  return dispatch(call, inner, result);
+}
+
+Flow inlineFunction(CallContext& ctx, Shadow& result) {
+  Call call = callOf(ctx);
+  return inlineCall(call, ctx, result);
+}
 
 void registerCallRecords(RecordTable& t) {
   t[CALL] = call;

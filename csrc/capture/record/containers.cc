@@ -1,5 +1,7 @@
 // Record handlers: making, reading and changing containers.
+#include "capture/calls/model.h"
 #include "capture/lists.h"
+#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -256,11 +258,19 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   if (value == nullptr) {
     bool missing =
         !PyDict_CheckExact(dict) && Recorder::specialMethod(Py_TYPE(dict), "__missing__") != nullptr;
-    if (missing) rec.abort(diag::Code::KTG0303, {"__missing__"});
+    if (missing) {  // Python code, or a new entry
+      return operatorStep(rec, f, act, in, "getitem", 2, true, Recorder::CallKind::kOpaque);
+    }
     rec.lacksKey(f.top(2), dict, key);
     return finishSubscr(rec, f, act, in, Shadow::constant());
   }
   return finishSubscr(rec, f, act, in, rec.dictEntry(f.top(2), dict, key, value));
+}
+
+// collections.abc.Callable, whose Callable[[int], str] is Python code of the standard library.
+bool isCallableType(PyObject* type) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "_collections_abc");
+  return module != nullptr && type == PyDict_GetItemString(PyModule_GetDict(module), "Callable");
 }
 
 Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
@@ -273,13 +283,26 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     return sequenceSubscr(rec, f, act, in);
   if (!shadow.isValue() && PyDict_Check(container) && rec.plainDict(container))
     return dictSubscr(rec, f, act, in);
+  if (shadow.isConst() && rec.isFrozen(container) && rec.tryPinDeep(f.top(1), act.peek(1))) {
+    Flow flow = rec.execute(act, in);
+    if (flow != Flow::kNext || !rec.live()) return flow;
+    f.drop(2);
+    f.push(frozenPart(rec, act.peek(1)));
+    return flow;
+  }
   bool immutable =
       PyUnicode_CheckExact(container) || PyBytes_CheckExact(container) || PyRange_Check(container);
   if (immutable && !rec.comesFromStep(shadow) && rec.tryPinDeep(f.top(1), act.peek(1))) {
     return pinAndRun(rec, f, act, in, 2);
   }
   if (PyType_Check(container) && rec.tryPinDeep(f.top(1), act.peek(1)) && rec.pin(f.top(2), container)) {
-    return pinAndRun(rec, f, act, in, 2);  // list[int] and the like
+    std::optional<Paused> paused;  // list[int] and the like
+    if (isCallableType(container)) paused.emplace(rec);
+    Flow flow = rec.execute(act, in);
+    if (flow != Flow::kNext || !rec.live()) return flow;
+    f.drop(2);
+    f.push(Shadow::constant());
+    return flow;
   }
   if (!rec.live()) return rec.execute(act, in);
   return operatorStep(rec, f, act, in, "getitem", 2, true);

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "capture/calls/model.h"
 #include "capture/lists.h"
 
 namespace kintsugi::capture {
@@ -28,7 +29,7 @@ PyObject* operatorFunction(const char* name) {
 }  // namespace
 
 Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
-                  int popped, bool pushes) {
+                  int popped, bool pushes, std::optional<Recorder::CallKind> given) {
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
   bool tensors = false;
@@ -47,7 +48,7 @@ Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   if (tensors) {
     flow = rec.torchStep(ctx, result);
   } else {
-    Recorder::CallKind kind = Recorder::CallKind::kKnown;
+    Recorder::CallKind kind = given.value_or(Recorder::CallKind::kKnown);
     for (PyObject* arg : args) {
       if (rec.stepKind(arg) == Recorder::CallKind::kOpaque) kind = Recorder::CallKind::kOpaque;
     }
@@ -113,14 +114,10 @@ bool pinText(Recorder& rec, Shadow shadow, PyObject* object) {
 Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(1), act.peek(2)};
   Shadow shadows[] = {f.top(1), f.top(2)};
-  bool invert = in.arg == 1;
-  pyapi::Ref<> callable = pyapi::steal(operatorFunction("contains"));
+  // The step has the result of the instruction, not its opposite.
+  pyapi::Ref<> callable =
+      in.arg == 1 ? pyapi::newRef(polyfill("lacks")) : pyapi::steal(operatorFunction("contains"));
   CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 2, nullptr};
-  if (invert) {
-    // The step's result would be the opposite of the instruction's.
-    rec.abort(diag::Code::KTG0101, {"not in"});
-    return rec.execute(act, in);
-  }
   Shadow result;
   bool tensors = torchapi::isTensor(args[0]);
   Flow flow =

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 
 #include "capture/recorder.h"
 
@@ -14,7 +15,8 @@ namespace kintsugi::capture {
 Flow pinAndRun(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int popped);
 // As a call of operator.<function>: recorded operations where a tensor is among the operands, else a step.
 Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
-                  int popped, bool pushes);
+                  int popped, bool pushes,
+                  std::optional<Recorder::CallKind> kind = std::nullopt);  // of a step; else by the operands
 // Enters the Python special method `method` with the stack entries `order` (from the top) as arguments.
 // `rebuildable`: its result is pushed as it is.
 Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* method,

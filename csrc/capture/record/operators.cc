@@ -1,7 +1,10 @@
 // Record handlers: arithmetic, comparison, identity, membership and formatting.
 #include <string_view>
+
 #include "capture/attributes.h"
+#include "capture/calls/model.h"
 #include "capture/numbers.h"
+#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -83,12 +86,40 @@ bool pinnable(Recorder& rec, Shadow s, PyObject* o) {
   return Recorder::isPlainDeep(o) && !rec.comesFromStep(s);
 }
 
+// What annotations are made of: int, list[int], Callable[[int], str], None, and unions of these.
+bool isTypeForm(PyObject* object) {
+  return PyType_Check(object) || object == Py_None || PyObject_TypeCheck(object, &Py_GenericAliasType) ||
+         std::string_view(Py_TYPE(object)->tp_name) == "types.UnionType";
+}
+
+// Sets whose elements are known.
+Flow setOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(2);
+  auto known = rec.knownObject(act.peek(1));  // changed in place
+  f.push(known ? *known : rec.newVirtual(VirtualKind::kSet, act.peek(1)));
+  if (known) rec.touched();
+  return flow;
+}
+
+bool isSetOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!PyAnySet_CheckExact(act.peek(2)) || !PyAnySet_CheckExact(act.peek(1))) return false;
+  const bool inPlace = in.arg >= NB_INPLACE_ADD && PySet_CheckExact(act.peek(2));
+  return (!inPlace || f.top(2).isVirtual()) && pinSet(rec, f.top(2), act.peek(2)) &&
+         pinSet(rec, f.top(1), act.peek(1));
+}
+
 Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kOperators[in.arg];
   if (torchapi::isTensor(x) || torchapi::isTensor(y))
     return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (isSetOp(rec, f, act, in)) return setOp(rec, f, act, in);
+  if (in.arg == NB_OR && a.isConst() && b.isConst() && isTypeForm(x) && isTypeForm(y)) {
+    return pinAndRun(rec, f, act, in, 2);
+  }
   const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
   if (isNumberValue(rec, left) || isNumberValue(rec, right)) {
     if (auto result = numberBinary(rec, static_cast<int>(in.arg), left, x, right, y)) {
@@ -234,7 +265,17 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     f.push(result);
     return flow;
   };
+  const bool setOfTensors = b.isVirtual() && rec.virtualOf(b).kind == VirtualKind::kSet &&
+                            PyAnySet_CheckExact(container) && torchapi::isTensor(item) && !a.isVirtual() &&
+                            torchapi::isExactTensorType(Py_TYPE(item));
+  if (setOfTensors) {  // by identity; its __hash__ is Python code
+    a = rec.tensorShadow(item, a);
+    if (!rec.live() || !pinMember(rec, a, item, b)) return rec.execute(act, in);
+    Paused paused(rec);
+    return finish(Shadow::constant());
+  }
   if (torchapi::isTensor(container) || torchapi::isTensor(item)) return fallbackContains(rec, f, act, in);
+  if (b.isConst() && rec.isFrozen(container) && rec.tryPinDeep(a, item)) return finish(Shadow::constant());
   if (PyDict_Check(container) && !b.isValue() && rec.plainDict(container)) {
     if (!Recorder::isPlainDeep(item) && !rec.isIdentityValue(item)) return fallbackContains(rec, f, act, in);
     if (!rec.pin(a, item)) return rec.execute(act, in);

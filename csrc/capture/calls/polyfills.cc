@@ -1,0 +1,188 @@
+// Models: builtins that call back, or that decide by comparing tensors. A function of kintsugi._polyfills
+// takes the place of the C function on the value stack and is recorded like any other, so that the trace can
+// be left, and go on, in the middle of it.
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "capture/calls/model.h"
+#include "opcode.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+Flow redirect(CallContext& ctx, const char* name, Shadow& result) {
+  PyObject* function = polyfill(name);
+  return function != nullptr ? callInstead(ctx, function, result) : opaqueModel(ctx, result);
+}
+
+// The value of a keyword argument, or null.
+PyObject* keyword(const CallContext& ctx, std::string_view name) {
+  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
+    PyObject* given = PyTuple_GET_ITEM(ctx.kwnames, static_cast<Py_ssize_t>(i - ctx.positional));
+    if (name == PyUnicode_AsUTF8(given)) return ctx.args[i];
+  }
+  return nullptr;
+}
+
+bool onlyKeywords(const CallContext& ctx, std::initializer_list<std::string_view> names) {
+  const auto given = static_cast<size_t>(
+      std::count_if(names.begin(), names.end(), [&](auto name) { return keyword(ctx, name) != nullptr; }));
+  return given == ctx.total() - ctx.positional;
+}
+
+bool hasKey(const CallContext& ctx) {
+  PyObject* key = keyword(ctx, "key");
+  return key != nullptr && key != Py_None;
+}
+
+// Items that Python code makes.
+bool isDriven(CallContext& ctx, size_t argument) {
+  Shadow shadow = ctx.shadows[argument];
+  if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  PyObject* method = Recorder::specialMethod(Py_TYPE(ctx.args[argument]), "__iter__");
+  return !shadow.isValue() && method != nullptr && PyFunction_Check(method);
+}
+
+Flow byKey(CallContext& ctx, const char* name, int op, Shadow& result) {
+  const bool one = ctx.positional == 1;
+  const bool simple = ctx.positional > 0 && onlyKeywords(ctx, {"key", "default"}) &&
+                      (one || keyword(ctx, "default") == nullptr);
+  return hasKey(ctx) && simple ? redirect(ctx, name, result) : extremeModel(ctx, result, op);
+}
+Flow maxModel(CallContext& ctx, Shadow& result) { return byKey(ctx, "max_by", Py_GT, result); }
+Flow minModel(CallContext& ctx, Shadow& result) { return byKey(ctx, "min_by", Py_LT, result); }
+
+Flow truthModel(CallContext& ctx, const char* name, Shadow& result) {
+  const bool one = ctx.total() == 1 && ctx.kwnames == nullptr;
+  return one && isDriven(ctx, 0) ? redirect(ctx, name, result) : reduceModel(ctx, result);
+}
+Flow anyModel(CallContext& ctx, Shadow& result) { return truthModel(ctx, "any_", result); }
+Flow allModel(CallContext& ctx, Shadow& result) { return truthModel(ctx, "all_", result); }
+
+// sorted() of what is known is known: keys are not asked for.
+Flow sortedModel(CallContext& ctx, Shadow& result) {
+  const std::string_view file = PyUnicode_AsUTF8(ctx.frame.code->co_filename);
+  const bool fromHere = file.ends_with("/kintsugi/_polyfills.py") && hasKey(ctx);  // its own last resort
+  if (ctx.positional != 1 || !onlyKeywords(ctx, {"key", "reverse"}) || fromHere)
+    return opaqueModel(ctx, result);
+  Shadow values = ctx.shadows[0];
+  PyObject* reverse = keyword(ctx, "reverse");
+  const bool foldable = !hasKey(ctx) && (reverse == nullptr || PyBool_Check(reverse)) &&
+                        ctx.rec.canPinDeep(values, ctx.args[0]);
+  if (!foldable) return redirect(ctx, "sorted_", result);
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows[i];
+    if (!ctx.rec.pinDeep(shadow, ctx.args[i])) return run(ctx);
+  }
+  Flow flow = runVirtual(ctx, VirtualKind::kList, result);
+  if (flow == Flow::kNext && ctx.rec.live()) {
+    ctx.rec.virtualOf(result).parts.assign(PyList_GET_SIZE(ctx.act.peek(1)), Shadow::constant());
+  }
+  return flow;
+}
+
+Flow listSortModel(CallContext& ctx, Shadow& result) {
+  const bool simple =
+      ctx.positional == 1 && PyList_CheckExact(ctx.args[0]) && onlyKeywords(ctx, {"key", "reverse"});
+  return simple ? redirect(ctx, "list_sort", result) : opaqueModel(ctx, result);
+}
+
+// kintsugi._polyfills.order(keys, reverse): known keys are sorted here and now, as CPython would.
+Flow orderModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  const bool known = ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) &&
+                     rec.canPinDeep(ctx.shadows[0], ctx.args[0]) &&
+                     rec.canPinDeep(ctx.shadows[1], ctx.args[1]);
+  if (!known) return inlineFunction(ctx, result);
+  Shadow keys = ctx.shadows[0], reverse = ctx.shadows[1];
+  if (!rec.pinDeep(keys, ctx.args[0]) || !rec.pinDeep(reverse, ctx.args[1])) return run(ctx);
+  pyapi::Ref<> builtins = pyapi::steal(PyImport_ImportModule("builtins"));
+  pyapi::Ref<> get = pyapi::steal(PyObject_GetAttrString(ctx.args[0], "__getitem__"));
+  pyapi::Ref<> sorted = pyapi::steal(PyObject_GetAttrString(builtins.get(), "sorted"));
+  pyapi::Ref<> range = pyapi::steal(
+      PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "n", PyList_GET_SIZE(ctx.args[0])));
+  pyapi::Ref<> args = pyapi::steal(PyTuple_Pack(1, range.get()));
+  pyapi::Ref<> options = pyapi::steal(Py_BuildValue("{sOsO}", "key", get.get(), "reverse", ctx.args[1]));
+  pyapi::Ref<> made = pyapi::steal(PyObject_Call(sorted.get(), args.get(), options.get()));
+  if (!made) {  // what can't be compared: the real call raises at the right place
+    PyErr_Clear();
+    return inlineFunction(ctx, result);
+  }
+  result = rec.newVirtual(VirtualKind::kList, made.get());
+  rec.virtualOf(result).parts.assign(static_cast<size_t>(PyList_GET_SIZE(made.get())), Shadow::constant());
+  return rec.replaceCall(ctx, std::move(made));
+}
+
+Flow functionReduceModel(CallContext& ctx, Shadow& result) {
+  const bool simple = ctx.kwnames == nullptr && (ctx.positional == 2 || ctx.positional == 3);
+  return simple ? redirect(ctx, "reduce", result) : opaqueModel(ctx, result);
+}
+
+// Does the next instruction take the items of what this call makes, so that nobody else ever sees the object?
+bool consumedAtOnce(CallContext& ctx) {
+  const CodeInfo* info = CodeInfo::of(ctx.frame.code);
+  const Instr* next = &info->at(ctx.instr.next);
+  if (next->op == GET_ITER) return true;
+  while (next->op == PRECALL) next = &info->at(next->next);
+  if (next->op != CALL || next->arg != 1) return false;
+  const int popped = static_cast<int>(ctx.popped);
+  if (ctx.act.peek(popped + 2) != nullptr) return false;
+  PyObject* taker = ctx.act.peek(popped + 1);
+  PyObject* builtins = PyEval_GetBuiltins();
+  constexpr std::array kTakers = {"list", "tuple", "sum", "any", "all"};
+  return std::any_of(kTakers.begin(), kTakers.end(),
+                     [&](const char* name) { return PyDict_GetItemString(builtins, name) == taker; });
+}
+
+// Is there something in it that would have to be called back, or can't be known before it runs?
+Flow lazyModel(CallContext& ctx, const char* name, Shadow& result) {
+  return ctx.kwnames == nullptr && consumedAtOnce(ctx) ? redirect(ctx, name, result)
+                                                       : opaqueModel(ctx, result);
+}
+Flow mapModel(CallContext& ctx, Shadow& result) {
+  if (ctx.positional < 2) return opaqueModel(ctx, result);
+  return lazyModel(ctx, ctx.positional == 2 ? "map_one" : "map_many", result);
+}
+Flow filterModel(CallContext& ctx, Shadow& result) {
+  return ctx.positional == 2 ? lazyModel(ctx, "filter_", result) : opaqueModel(ctx, result);
+}
+Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain", result); }
+
+constexpr ModelRow kRows[] = {
+    {"builtins.sorted", sortedModel},
+    {"builtins.list.sort", listSortModel},
+    {"kintsugi._polyfills.order", orderModel},
+    {"builtins.min", minModel},
+    {"builtins.max", maxModel},
+    {"builtins.any", anyModel},
+    {"builtins.all", allModel},
+    {"_functools.reduce", functionReduceModel},
+    {"builtins.map", mapModel},
+    {"builtins.filter", filterModel},
+    {"itertools.chain", chainModel},
+};
+
+}  // namespace
+
+Flow reversedObject(CallContext& ctx, Shadow& result) {
+  auto isPython = [&](const char* name) {
+    PyObject* method = Recorder::specialMethod(Py_TYPE(ctx.args[0]), name);
+    return method != nullptr && PyFunction_Check(method);
+  };
+  const bool sequence = ctx.total() == 1 && !ctx.shadows[0].isValue() && isPython("__len__") &&
+                        isPython("__getitem__") &&
+                        Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__reversed__") == nullptr;
+  return sequence ? lazyModel(ctx, "reversed_", result) : opaqueModel(ctx, result);
+}
+
+PyObject* polyfill(const char* name) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "kintsugi._polyfills");
+  PyObject* function = module != nullptr ? PyDict_GetItemString(PyModule_GetDict(module), name) : nullptr;
+  return function;  // borrowed from the module
+}
+
+void registerPolyfillModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

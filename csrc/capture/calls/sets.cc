@@ -1,0 +1,176 @@
+// Models: set and frozenset. A set of the trace holds constants, and tensors, which are members by identity:
+// they are the `parts` of its Virtual.
+#include "capture/calls/model.h"
+#include "capture/paused.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// A set made here that nobody else has seen.
+Virtual* ownSet(CallContext& ctx) {
+  if (!ctx.shadows[0].isVirtual()) return nullptr;
+  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  return v.kind == VirtualKind::kSet && v.value == ir::kNone ? &v : nullptr;
+}
+
+bool isKnownMember(PyObject* item) { return Recorder::isPlainDeep(item) || Recorder::isIdentityValue(item); }
+
+// Of an argument that may be another iterable.
+bool pinElements(CallContext& ctx, size_t argument) {
+  Shadow shadow = ctx.shadows[argument];
+  PyObject* object = ctx.args[argument];
+  return PyAnySet_CheckExact(object) ? pinSet(ctx.rec, shadow, object) : ctx.rec.tryPinDeep(shadow, object);
+}
+
+Flow unknown(CallContext& ctx, Shadow& result) {
+  return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+}
+
+// A change of an old set: an effect, and no reads after it.
+Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
+  if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
+  pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
+  if (!ctx.rec.emitMethod(method, ctx.shadows[0], set.get(), {{ctx.shadows[1], ctx.args[1]}}))
+    return run(ctx);
+  Flow flow = run(ctx);
+  ctx.rec.makeOverlay(set.get()).dirty = true;
+  result = Shadow::constant();
+  return flow;
+}
+
+Flow setModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 1) {
+    auto parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
+    Shadow s = ctx.shadows[0];
+    const bool frozen = ctx.shadows[0].isConst() && ctx.rec.isFrozen(ctx.args[0]);
+    const bool known =
+        parts && (frozen || (PyAnySet_CheckExact(ctx.args[0]) ? pinElements(ctx, 0)
+                                                              : ctx.rec.tryPinDeep(s, ctx.args[0])));
+    if (!known) return unknown(ctx, result);
+  }
+  return runVirtual(ctx, VirtualKind::kSet, result);
+}
+
+// A tensor is a member by its identity, whatever its data are. Its __hash__ is Python code.
+Flow addTensor(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  pyapi::Ref<> tensor = pyapi::newRef(ctx.args[1]);
+  const Shadow shadow = rec.tensorShadow(tensor.get(), ctx.shadows[1]);
+  if (!rec.live() || !pinMember(rec, shadow, tensor.get(), ctx.shadows[0])) return run(ctx);
+  Paused paused(rec);
+  const bool present = PySet_Contains(ctx.args[0], tensor.get()) == 1;
+  Flow flow = run(ctx);
+  if (!present) {
+    Virtual& v = rec.virtualOf(ctx.shadows[0]);
+    v.parts.push_back(shadow);
+    v.partObjects.push_back(std::move(tensor));
+  }
+  rec.touched();
+  result = Shadow::constant();
+  return flow;
+}
+
+Flow addModel(CallContext& ctx, Shadow& result) {
+  Shadow item = ctx.shadows[1];
+  const bool own = ownSet(ctx) != nullptr && ctx.total() == 2;
+  if (own && torchapi::isTensor(ctx.args[1]) && !item.isVirtual() &&
+      torchapi::isExactTensorType(Py_TYPE(ctx.args[1]))) {
+    return addTensor(ctx, result);
+  }
+  if (own && ctx.rec.tryPinDeep(item, ctx.args[1])) {
+    ctx.rec.touched();
+    result = Shadow::constant();
+    return run(ctx);
+  }
+  return ctx.rec.live() ? changeOld(ctx, "add", result) : run(ctx);
+}
+
+// discard(), remove(), update() and their like, of constants.
+Flow changeModel(CallContext& ctx, Shadow& result) {
+  const Virtual* own = ownSet(ctx);
+  if (own == nullptr || !own->parts.empty()) return unknown(ctx, result);
+  for (size_t i = 1; i < ctx.total(); ++i) {
+    if (!pinElements(ctx, i)) return unknown(ctx, result);
+  }
+  ctx.rec.touched();
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow discardModel(CallContext& ctx, Shadow& result) {
+  return ownSet(ctx) != nullptr ? changeModel(ctx, result) : changeOld(ctx, "discard", result);
+}
+
+// union(), issubset() and their like: a new set, or a bool.
+Flow pureModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!pinElements(ctx, i)) return unknown(ctx, result);
+  }
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  PyObject* made = ctx.act.peek(1);
+  if (auto known = ctx.rec.knownObject(made)) {  // a frozenset may be its own union
+    result = *known;
+  } else {
+    result = PyAnySet_Check(made) ? ctx.rec.newVirtual(VirtualKind::kSet, made) : Shadow::constant();
+  }
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.set", setModel},
+    {"builtins.frozenset", setModel},
+    {"builtins.set.add", addModel},
+    {"builtins.set.discard", discardModel},
+    {"builtins.set.remove", changeModel},
+    {"builtins.set.update", changeModel},
+    {"builtins.set.clear", changeModel},
+    {"builtins.set.difference_update", changeModel},
+    {"builtins.set.intersection_update", changeModel},
+    {"builtins.set.union", pureModel},
+    {"builtins.set.intersection", pureModel},
+    {"builtins.set.difference", pureModel},
+    {"builtins.set.symmetric_difference", pureModel},
+    {"builtins.set.issubset", pureModel},
+    {"builtins.set.issuperset", pureModel},
+    {"builtins.set.isdisjoint", pureModel},
+    {"builtins.set.copy", pureModel},
+    {"builtins.frozenset.union", pureModel},
+    {"builtins.frozenset.intersection", pureModel},
+    {"builtins.frozenset.difference", pureModel},
+    {"builtins.frozenset.issubset", pureModel},
+    {"builtins.frozenset.issuperset", pureModel},
+    {"builtins.frozenset.isdisjoint", pureModel},
+};
+
+}  // namespace
+
+// All elements become a dependency. False: they can't.
+bool pinSet(Recorder& rec, Shadow shadow, PyObject* set) {
+  if (shadow.isValue()) return false;
+  if (shadow.isVirtual()) {
+    const Virtual& v = rec.virtualOf(shadow);
+    return v.kind == VirtualKind::kSet && v.parts.empty() && v.value == ir::kNone;
+  }
+  PyObject* item;
+  Py_ssize_t at = 0;
+  Py_hash_t hash;
+  while (_PySet_NextEntry(set, &at, &item, &hash)) {
+    if (!isKnownMember(item)) return false;
+  }
+  return rec.pinContainer(shadow, set);
+}
+
+// Whether an object that is compared by identity is in a set of the trace becomes a dependency.
+bool pinMember(Recorder& rec, Shadow item, PyObject* object, Shadow set) {
+  Virtual& v = rec.virtualOf(set);
+  for (size_t i = 0; i < v.parts.size(); ++i) {
+    if (!rec.pinIdentity(item, object, v.parts[i], v.partObjects[i].get())) return false;
+  }
+  return rec.live();
+}
+
+void registerSetModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

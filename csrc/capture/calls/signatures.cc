@@ -1,0 +1,117 @@
+// Models: inspect.signature(), and what programs read from its result.
+//
+// The signature of a function follows from the function and can't change: it is a frozen object of the
+// recording, and so is everything that is read from one. Asking for it costs hundreds of instructions of
+// Python, and libraries do it in every call.
+#include "capture/attributes.h"
+#include "capture/calls/model.h"
+#include "capture/paused.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+using guard::SourceKind;
+
+// Signatures, their parameters, and read-only mappings of these. What else is found in them, a default value
+// for one, may change.
+bool isFreezable(PyObject* object) {
+  auto* type = Py_TYPE(object);
+  if (type == &PyDictProxy_Type || type == &PyODictKeys_Type || type == &PyODictValues_Type ||
+      type == &PyODictItems_Type || type == &PyDictKeys_Type || type == &PyDictValues_Type ||
+      type == &PyDictItems_Type) {
+    return true;
+  }
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "inspect");
+  PyObject* dict = module != nullptr ? PyModule_GetDict(module) : nullptr;
+  auto* typeObject = reinterpret_cast<PyObject*>(type);
+  return dict != nullptr && (typeObject == PyDict_GetItemString(dict, "Signature") ||
+                             typeObject == PyDict_GetItemString(dict, "Parameter"));
+}
+
+PyObject* entryOf(PyObject* function, const char* name) {
+  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  return dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
+}
+
+// What a function's signature is made of becomes a dependency. False: it can't, or the recording has ended.
+bool pinSignature(Recorder& rec, Shadow shadow, PyObject* function) {
+  for (int depth = 0; depth < 8; ++depth) {
+    if (!PyFunction_Check(function) || shadow.isVirtual() || shadow.isValue()) return false;
+    if (entryOf(function, "__signature__") != nullptr) return false;
+    if (shadow.isSource() && !rec.pin(shadow, function)) return false;
+    rec.pinFunction(function);
+    const ir::SourceId source = rec.sourceOf(shadow, function);
+    if (PyObject* defaults = PyFunction_GET_DEFAULTS(function)) {
+      Shadow read = rec.readSource(SourceKind::kDefaults, source, nullptr, 0, defaults);
+      if (read.isSource()) rec.guard(guard::GuardKind::kIs, read.id, rec.constId(defaults));
+    }
+    static PyObject* own = PyUnicode_InternFromString("__signature__");
+    static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
+    if (planGeneric(rec, shadow, function, own).how != AttributePlan::kRaises) return false;
+    PyObject* inner = entryOf(function, "__wrapped__");
+    const AttributePlan plan = planGeneric(rec, shadow, function, wrapped);
+    if (inner == nullptr) return plan.how == AttributePlan::kRaises && rec.live();
+    if (plan.how != AttributePlan::kKnown || !rec.live()) return false;
+    shadow = plan.shadow;
+    function = inner;
+  }
+  return false;
+}
+
+Flow frozenResult(CallContext& ctx, Shadow& result) {
+  Paused paused(ctx.rec);
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.rec.live()) {
+    result = frozenPart(ctx.rec, ctx.act.peek(1));
+  }
+  return flow;
+}
+
+Flow signatureModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  if (ctx.total() != 1 || ctx.kwnames != nullptr) return inlineFunction(ctx, result);
+  PyObject* function = ctx.args[0];
+  Shadow shadow = ctx.shadows[0];
+  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kMethod) {
+    function = rec.virtualOf(shadow).partObjects[0].get();
+    shadow = rec.virtualOf(shadow).parts[0];
+  }
+  if (!pinSignature(rec, shadow, function)) return rec.live() ? inlineFunction(ctx, result) : run(ctx);
+  Shadow callable = ctx.callableShadow;
+  if (callable.isSource() && !rec.pin(callable, ctx.callable)) return run(ctx);
+  return frozenResult(ctx, result);
+}
+
+// A method of a read-only mapping.
+Flow mappingModel(CallContext& ctx, Shadow& result) {
+  bool known = ctx.shadows[0].isConst() && ctx.rec.isFrozen(ctx.args[0]);
+  for (size_t i = 1; known && i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows[i];
+    known = Recorder::isPlainDeep(ctx.args[i]) && ctx.rec.tryPinDeep(shadow, ctx.args[i]);
+  }
+  if (known) return frozenResult(ctx, result);
+  return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+}
+
+constexpr ModelRow kRows[] = {
+    {"inspect.signature", signatureModel},           {"types.MappingProxyType.keys", mappingModel},
+    {"types.MappingProxyType.values", mappingModel}, {"types.MappingProxyType.items", mappingModel},
+    {"types.MappingProxyType.get", mappingModel},
+};
+
+}  // namespace
+
+void Recorder::freeze(PyObject* object) {
+  if (frozen_.insert(object).second) kept_.push_back(pyapi::newRef(object));
+}
+
+Shadow frozenPart(Recorder& rec, PyObject* object) {
+  if (!isFreezable(object)) return classValue(rec, object);
+  rec.freeze(object);
+  return Shadow::constant();
+}
+
+void registerSignatureModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture
