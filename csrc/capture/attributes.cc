@@ -194,7 +194,23 @@ std::optional<Shadow> noAnnotations(Recorder& rec, Shadow shadow, PyObject* func
   return result;
 }
 
+// The position of a named tuple's field, from its descriptor; -1: it is another kind of descriptor.
+Py_ssize_t fieldIndex(PyObject* descriptor, PyObject* object) {
+  if (!PyTuple_Check(object) || std::string_view(Py_TYPE(descriptor)->tp_name) != "_collections._tuplegetter")
+    return -1;
+  pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(descriptor, "__reduce__", nullptr));
+  Py_ssize_t index = -1;
+  PyObject* doc = nullptr;
+  const bool known = reduced && PyArg_ParseTuple(PyTuple_GET_ITEM(reduced.get(), 1), "nO", &index, &doc) != 0;
+  PyErr_Clear();
+  return known && index < PyTuple_GET_SIZE(object) ? index : -1;
+}
+
 AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d) {
+  if (const Py_ssize_t index = fieldIndex(d, object); index >= 0 && !shadow.isValue()) {
+    auto field = rec.elementOf(shadow, object, index);
+    return field ? known(*field) : simple(rec.live() ? AttributePlan::kStep : AttributePlan::kAborted);
+  }
   bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
   if (field && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kException) {
     return planException(rec, shadow, object, name);

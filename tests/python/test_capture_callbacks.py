@@ -299,11 +299,14 @@ def batched(x, y):
     return torch.vmap(dot)(x, y), torch.vmap(lambda v: v.softmax(-1), in_dims=1, out_dims=1)(x)
 
 
-@case((3, 4))
+@case((3, 4), breaks=None, traces=None)
 def batched_twice(x):
-    return torch.vmap(torch.vmap(lambda v: v * 2 + 1))(x), torch.vmap(lambda a, b: a + b, in_dims=(0, None))(
-        x, 2.0
-    )
+    return torch.vmap(torch.vmap(lambda v: v * 2 + 1))(x)
+
+
+@case((3, 4))
+def batched_with_a_number(x):
+    return torch.vmap(lambda a, b: a + b, in_dims=(0, None))(x, 2.0)
 
 
 @case((3, 4), (4,), grad=True)
@@ -329,7 +332,7 @@ def random_under_vmap(x):
     return torch.vmap(lambda v: v + torch.rand(4), randomness="different")(x)
 
 
-@case((3, 4))
+@case((3, 4), breaks=None, traces=None)
 def scan(x):
     from torch._higher_order_ops.associative_scan import associative_scan
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <string_view>
 
+#include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "opcode.h"
 
@@ -120,11 +121,42 @@ Flow functionReduceModel(CallContext& ctx, Shadow& result) {
   return simple ? redirect(ctx, "reduce", result) : opaqueModel(ctx, result);
 }
 
+bool isDeque(PyObject* type) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "_collections");
+  return module != nullptr && type == PyDict_GetItemString(PyModule_GetDict(module), "deque");
+}
+
+// deque(this, maxlen=0), which only runs an iterator to its end.
+bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
+  const Instr* next = &after;
+  while (next->op == KW_NAMES || next->op == PRECALL) next = &info.at(next->next);
+  const int popped = static_cast<int>(ctx.popped);
+  return next->op == CALL && next->arg == 2 && ctx.act.peek(popped + 2) == nullptr &&
+         isDeque(ctx.act.peek(popped + 1));
+}
+
+Flow dequeModel(CallContext& ctx, Shadow& result) {
+  PyObject* length = keyword(ctx, "maxlen");
+  Driver driver(ctx, 0);
+  if (ctx.positional != 1 || ctx.total() != 2 || length == nullptr || !PyLong_CheckExact(length) ||
+      PyLong_AsLong(length) != 0 || !ctx.shadows[1].isConst() || !driver.worthwhile()) {
+    return opaqueModel(ctx, result);
+  }
+  while (driver.next()) {
+  }
+  if (driver.failed()) return driver.raise();
+  pyapi::Ref<> made = pyapi::steal(PyObject_CallFunction(ctx.callable, "()i", 0));
+  if (!made) return driver.raise();
+  result = ctx.rec.newVirtual(VirtualKind::kOpaque, made.get());
+  return ctx.rec.replaceCall(ctx, std::move(made));
+}
+
 // Does the next instruction take the items of what this call makes, so that nobody else ever sees the object?
 bool consumedAtOnce(CallContext& ctx) {
   const CodeInfo* info = CodeInfo::of(ctx.frame.code);
   const Instr* next = &info->at(ctx.instr.next);
   if (next->op == GET_ITER) return true;
+  if (next->op == LOAD_CONST) return isDropped(ctx, *info, info->at(next->next));
   while (next->op == PRECALL) next = &info->at(next->next);
   if (next->op != CALL || next->arg != 1) return false;
   const int popped = static_cast<int>(ctx.popped);
@@ -162,6 +194,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.map", mapModel},
     {"builtins.filter", filterModel},
     {"itertools.chain", chainModel},
+    {"_collections.deque", dequeModel},
 };
 
 }  // namespace

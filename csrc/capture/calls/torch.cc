@@ -158,6 +158,7 @@ constexpr ModelRow kRows[] = {
     {"torch.is_same_size", torchMetaModel},
     {"torch.broadcast_shapes", torchMetaModel},
     {"torch.result_type", torchMetaModel},
+    {"torch.Size.numel", foldModel},
     {"torch.promote_types", constantModel},
     {"torch.can_cast", constantModel},
     {"torch.finfo", constantModel},
