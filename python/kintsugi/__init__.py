@@ -19,11 +19,9 @@ _requirements.check()
 if _os.environ.get("KINTSUGI_EXT_DIR"):
     __path__.insert(0, _os.path.join(_os.environ["KINTSUGI_EXT_DIR"], "kintsugi"))
 
-from ._cache import CacheInfo, cache_info, clear_cache  # noqa: E402
 from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402
 from ._errors import GraphBreakError  # noqa: E402
-from ._explain import BreakReason, ExplainOutput, explain  # noqa: E402
 from ._lazy import load as _load_lazily  # noqa: E402
 from ._logs import set_logs  # noqa: E402
 from ._marks import (  # noqa: E402
@@ -37,16 +35,18 @@ from ._module import CompiledModule  # noqa: E402
 from ._public import compile, optimize, reset, wait  # noqa: E402
 from ._runtime import interpret_everything as _interpret_everything  # noqa: E402, F401
 from ._runtime import start as _start  # noqa: E402
-from ._shapes import bucket, mark_dynamic, mark_static, maybe_mark_dynamic, pad_to_bucket  # noqa: E402
 from ._stats import Stats  # noqa: E402
 from .backends import list_backends, register_backend  # noqa: E402
 
 if _TYPE_CHECKING:
     from ._bundle import issue_bundle
+    from ._cache import CacheInfo, cache_info, clear_cache
     from ._diagnostics import benchmark, diagnostics, dump, try_backends, where_to_compile
     from ._events import EventLog
+    from ._explain import BreakReason, ExplainOutput, explain
     from ._profiler import CompilationProfiler
     from ._rewrite import suggest_rewrites
+    from ._shapes import bucket, mark_dynamic, mark_static, maybe_mark_dynamic, pad_to_bucket
 
 __version__ = _requirements.VERSION
 
@@ -54,7 +54,7 @@ config: _Config = _start()
 
 
 def __getattr__(name: str) -> object:
-    # What only a person who diagnoses needs is imported when it is asked for.
+    # What not every program needs is imported when it is asked for.
     return _load_lazily(name)
 
 

@@ -5,12 +5,23 @@ from __future__ import annotations
 import importlib
 
 NAMES = {
+    "BreakReason": "_explain",
+    "CacheInfo": "_cache",
     "CompilationProfiler": "_profiler",
     "EventLog": "_events",
+    "ExplainOutput": "_explain",
     "benchmark": "_diagnostics",
+    "bucket": "_shapes",
+    "cache_info": "_cache",
+    "clear_cache": "_cache",
     "diagnostics": "_diagnostics",
     "dump": "_diagnostics",
+    "explain": "_explain",
     "issue_bundle": "_bundle",
+    "mark_dynamic": "_shapes",
+    "mark_static": "_shapes",
+    "maybe_mark_dynamic": "_shapes",
+    "pad_to_bucket": "_shapes",
     "suggest_rewrites": "_rewrite",
     "try_backends": "_diagnostics",
     "where_to_compile": "_diagnostics",

@@ -202,6 +202,17 @@ def test_from_the_start(name: str) -> None:
     assert compiled.stats().trace_count == 1
 
 
+@pytest.mark.parametrize("name", ["arithmetic", "functional", "masks", "views", "branches", "slices"])
+def test_native_code_beside_sizes_that_vary(name: str) -> None:
+    """Static traces run natively, those with open sizes are replayed: neither takes the other's sizes."""
+    compiled = kintsugi.compile(PROGRAMS[name], backend="native", options={"sync": True})
+    with torch.no_grad():
+        for size in (4, 4, 4, 7, 2, 4, 9, 4):
+            x = torch.randn(size, 6, generator=torch.Generator().manual_seed(size))
+            torch.testing.assert_close(compiled(x), PROGRAMS[name](x), rtol=1e-5, atol=1e-5)
+    assert compiled.stats().trace_count == 2
+
+
 def test_never() -> None:
     compiled = kintsugi.compile(lambda x: x * 2, dynamic=False)
     for size in (2, 3, 4, 3):
