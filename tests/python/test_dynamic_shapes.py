@@ -202,7 +202,7 @@ def test_from_the_start(name: str) -> None:
     assert compiled.stats().trace_count == 1
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "functional", "masks", "views", "branches", "slices"])
+@pytest.mark.parametrize("name", ["arithmetic", "functional", "masks", "views", "joined", "slices"])
 def test_native_code_beside_sizes_that_vary(name: str) -> None:
     """Static traces run natively, those with open sizes are replayed: neither takes the other's sizes."""
     compiled = kintsugi.compile(PROGRAMS[name], backend="native", options={"sync": True})

@@ -35,6 +35,9 @@ EXPECTED = tomllib.loads((pathlib.Path(__file__).parent / "op_db_expected.toml")
 MOST_FAILURES = 0.01
 FIRST = 40
 
+# With wrong inputs they make `out` larger before they raise: what is in it then is whatever the memory held.
+RESIZED = {"cat"}
+
 # Their results are memory that nobody wrote; only metadata can be compared.
 UNINITIALIZED = {
     "empty",
@@ -133,8 +136,9 @@ def _tolerance(op: Any) -> float:
     return ROUNDING if op.formatted_name in UNSTABLE else 0.0
 
 
-def _check(op: Any, inputs: tuple[Any, ...]) -> list[str]:
+def _check(op: Any, inputs: tuple[Any, ...], tolerance: float | None = None) -> list[str]:
     function = op.op
+    tolerance = _tolerance(op) if tolerance is None else tolerance
 
     def call(value: Any, args: Any, kwargs: Any) -> Any:
         return function(value, *args, **kwargs)
@@ -143,7 +147,7 @@ def _check(op: Any, inputs: tuple[Any, ...]) -> list[str]:
     compiled = kintsugi.compile(call, backend="eager")
     problems = []
     for turn in ("first call", "second call"):
-        found = compare.differences(expected, _observe(compiled, inputs), "call", _tolerance(op))
+        found = compare.differences(expected, _observe(compiled, inputs), "call", tolerance)
         problems += [f"{turn}: {text}" for text in found]
     kintsugi.reset()
     return problems
@@ -175,10 +179,11 @@ def test_samples(op: Any, request: pytest.FixtureRequest) -> None:
 def test_wrong_inputs(op: Any, request: pytest.FixtureRequest) -> None:
     torch.manual_seed(_seed(op))
     samples = (wrong.sample_input for wrong in op.error_inputs("cpu"))
+    tolerance = float("inf") if op.name in RESIZED else None
     _report(
         f"wrong input {number}: {text}"
         for number, sample in _pick(op, samples, None if request.config.getoption("--all-ops") else 1)
-        for text in _check(op, (sample.input, tuple(sample.args), dict(sample.kwargs)))
+        for text in _check(op, (sample.input, tuple(sample.args), dict(sample.kwargs)), tolerance)
     )
 
 
