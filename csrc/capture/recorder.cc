@@ -455,6 +455,7 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
 }
 
 std::unique_ptr<CaptureResult> Recorder::finish() {
+  pyapi::resumeCollection(PyThreadState_Get());
   auto result = std::make_unique<CaptureResult>();
   result->refused = std::move(refused_);
   if (live_ && !finished_) abort(diag::Code::KTG0111, {});
