@@ -157,6 +157,11 @@ bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
   return true;
 }
 
+void forgetMeta(Recorder& rec, ir::ValueId tensor) {
+  rec.ops().setLevel(tensor, MetaLevel::kUnknown);
+  rec.known().sizeValues_.clear();
+}
+
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
   if (ctx.rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
   const std::string name = nameOf(ctx);

@@ -23,6 +23,8 @@ bool opensNumbers(const RecorderState& known, ir::SourceId source);
 // The tensor keeps the metadata that it has now: all of it, or all but sizes and strides.
 bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object);
 bool pinRank(Recorder& rec, Shadow tensor, PyObject* object);
+// What the tensor's metadata is is not known any more.
+void forgetMeta(Recorder& rec, ir::ValueId tensor);
 // What a torch call with a tensor whose sizes vary decides on before the dispatcher is called.
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object);
 

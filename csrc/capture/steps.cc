@@ -239,7 +239,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
 void Recorder::forgetEscaped(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (torchapi::isTensor(ctx.args[i])) {
-      if (auto value = ops_.valueOf(ctx.args[i])) ops_.setLevel(*value, torchapi::MetaLevel::kUnknown);
+      if (auto value = ops_.valueOf(ctx.args[i])) forgetMeta(*this, *value);
     }
   }
   for (auto& v : virtuals_) {
@@ -257,8 +257,10 @@ void Recorder::forgetEscaped(CallContext& ctx) {
 
 namespace {
 
-// A replay that gets another number of results has to be able to leave the trace.
-void checkExits(Recorder& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
+// A replay that gets another number of results has to be able to leave the trace. What writes to tensors may
+// change their sizes.
+void checkDrained(Recorder& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
+  if (drained.mutated) rec.known().sizeValues_.clear();
   if (drained.exits && !rec.trace().states[snap].rebuildable) {
     rec.abort(diag::Code::KTG0103, {"as many tensors as a size says"});
   }
@@ -317,7 +319,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   torchapi::DrainResult drained;
   if (!torchTainted_) {
     drained = ops_.drain(document_.trace, snap);
-    checkExits(*this, drained, snap);
+    checkDrained(*this, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       // Python code may have decided on sizes that no guard covers, for the operations after the first.
       const bool decided = drained.dynamic && drained.count > 1 && PyFunction_Check(ctx.callable);
@@ -357,7 +359,7 @@ std::optional<Shadow> Recorder::torchOperation(ir::StateId snap, pyapi::Ref<>& r
   }
   torchapi::DrainResult drained;
   if (!torchTainted_) drained = ops_.drain(document_.trace, snap);
-  checkExits(*this, drained, snap);
+  checkDrained(*this, drained, snap);
   bool recorded = !torchTainted_ && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
   auto shadow = recorded ? adoptResult(result.get(), drained) : std::nullopt;
   if (shadow && scalarsExplained(result.get(), drained)) return shadow;
@@ -395,7 +397,7 @@ Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed, in
     return flow;
   }
   torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
-  checkExits(*this, drained, snap);
+  checkDrained(*this, drained, snap);
   frame.drop(1);
   auto shadowOf = [&](PyObject* tensor) {
     auto value = drained.status == torchapi::DrainResult::kOk ? ops_.valueOf(tensor) : std::nullopt;

@@ -479,7 +479,9 @@ void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, MetaLevel 
   const TensorInfo info = infoOf(*impl);
   const TensorTable::Known* known = table_.find(impl);
   // In place, or handed through: the same tensor keeps its name, and with it what the shadows say about it.
+  // With other sizes the operator may make it another one (squeeze_, resize_, out=).
   if (known != nullptr && known->metaHash == TensorTable::metaHash(info)) {
+    table_.setLevel(known->value, std::min(table_.level(known->value), level));
     return;
   }
   // Without sizes there is nothing that could vary.

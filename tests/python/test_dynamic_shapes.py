@@ -261,6 +261,65 @@ def test_strides_and_aliases() -> None:
             assert text(compiled(ours)) == text(f(theirs)), size
 
 
+def squeezed_in_place(x: torch.Tensor) -> Any:
+    y = x.clone()
+    n = y.shape[0]
+    y.squeeze_()
+    return n, y.dim(), y.shape, y + 0
+
+
+def transposed_in_place(x: torch.Tensor) -> Any:
+    y = x.clone()
+    n = y.shape[1]
+    y.t_()
+    return n, y.shape[1], y.shape
+
+
+def there_and_back(x: torch.Tensor) -> Any:
+    y = x.clone()
+    n = y.shape
+    y.unsqueeze_(0)
+    y.squeeze_(0)
+    return n, y.shape, y.dim()
+
+
+def given_other_data(x: torch.Tensor) -> Any:
+    y = x.clone()
+    n = y.shape
+    y.data = y.data[: max(1, y.shape[0] - 1)]
+    return n, y.shape, y.shape[0]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "function",
+    [squeezed_in_place, transposed_in_place, there_and_back, given_other_data],
+    ids=lambda function: function.__name__,
+)
+def test_writes_that_change_sizes_with_some_sizes_only(
+    function: Callable[..., Any], dynamic: bool | None
+) -> None:
+    """What changes no size while it is recorded (t_ of a square) changes it later."""
+    compiled = kintsugi.compile(function, dynamic=dynamic)
+    for shape in ((4, 6), (5, 5), (3, 6), (1, 6), (6, 1), (1, 1), (5, 5), (1, 6)):
+        x = torch.randn(shape)
+        assert text(compiled(x)) == text(function(x)), shape
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_resize_to_a_number_that_varies(dynamic: bool | None) -> None:
+    def f(x: torch.Tensor, count: int) -> Any:
+        y = x.flatten().clone()
+        n = y.shape[0]
+        y.resize_(count)
+        return n, y.shape[0], y.numel()
+
+    compiled = kintsugi.compile(f, dynamic=dynamic)
+    for shape, count in (((2, 3), 6), ((2, 4), 8), ((2, 4), 8), ((3, 4), 5), ((2, 2), 4), ((2, 2), 3)):
+        x = torch.randn(shape)
+        assert compiled(x, count) == f(x, count), (shape, count)
+
+
 def test_gradients() -> None:
     layer = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.LayerNorm(5))
 

@@ -2,6 +2,7 @@
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
+#include "capture/sizes.h"
 
 namespace kintsugi::capture {
 
@@ -15,8 +16,7 @@ Flow attributeStep(CallContext& ctx, Shadow& result) {
   }
   ctx.shadows = shadows.data();
   if (torchapi::isTensor(ctx.args[0])) {
-    if (auto value = ctx.rec.ops().valueOf(ctx.args[0]))
-      ctx.rec.ops().setLevel(*value, torchapi::MetaLevel::kUnknown);
+    if (auto value = ctx.rec.ops().valueOf(ctx.args[0])) forgetMeta(ctx.rec, *value);
   }
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   result = Shadow::constant();  // None

@@ -9,6 +9,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/torch_callables.h"
 #include "capture/paused.h"
+#include "capture/sizes.h"
 
 namespace kintsugi::capture {
 
@@ -100,8 +101,7 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   if (!ctx.rec.live()) return run(ctx);
   shadows[0] = tensor;
   ctx.shadows = shadows.data();
-  ctx.rec.ops().setLevel(tensor.id, torchapi::MetaLevel::kUnknown);
-  ctx.rec.known().sizeValues_.clear();
+  forgetMeta(ctx.rec, tensor.id);
   bool pushes = std::exchange(ctx.pushes, false);  // the result is the tensor itself
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   ctx.pushes = pushes;

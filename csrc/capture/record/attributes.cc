@@ -1,6 +1,7 @@
 // Record handlers: attribute access.
 #include "capture/attributes.h"
 #include "capture/paused.h"
+#include "capture/sizes.h"
 
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -156,7 +157,7 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   Shadow shadows[] = {f.top(1), Shadow::constant(), f.top(2)};
   if (!rec.escape(shadows[0], args[0]) || !rec.escape(shadows[2], args[2])) return rec.execute(act, in);
   if (auto value = torchapi::isTensor(args[0]) ? rec.ops().valueOf(args[0]) : std::nullopt) {
-    rec.ops().setLevel(*value, torchapi::MetaLevel::kUnknown);
+    forgetMeta(rec, *value);
   }
   CallContext ctx{rec, f, act, in, setattr, Shadow::constant(), args, shadows, 3, nullptr};
   ctx.pushes = false;
