@@ -58,10 +58,31 @@ AttributePlan simple(AttributePlan::How how) {
   return plan;
 }
 
-AttributePlan planTensor(PyObject* object, PyObject* name) {
+// A tensor that an operator of this trace has made, and that no step has seen since: nobody can have given it
+// attributes.
+bool isUntouched(Recorder& rec, Shadow shadow, PyObject* tensor) {
+  if (!shadow.isValue() || rec.ops().level(shadow.id) == torchapi::MetaLevel::kUnknown) return false;
+  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
+  const auto& code = rec.trace().code;
+  auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
+    return shadow.id - ins.firstResult < ins.resultCount;
+  });
+  return maker != code.rend() && maker->op == ir::Op::kAten;
+}
+
+AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  static PyObject* hook = PyUnicode_InternFromString("__getattr__");
   PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
   AttributePlan plan;
-  if (d == nullptr) return plan;
+  if (d == nullptr) {
+    const bool plain = Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr;
+    if (plain && _PyType_Lookup(Py_TYPE(object), hook) == nullptr && isUntouched(rec, shadow, object)) {
+      rec.guardTypeVersion(Py_TYPE(object));
+      plan.how = AttributePlan::kRaises;
+    }
+    return plan;
+  }
   if (isMethodLike(d)) {
     plan.how = AttributePlan::kMethod;
     plan.function = d;
@@ -261,6 +282,10 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     }
     if (PyFunction_Check(object) && (n == "__name__" || n == "__qualname__" || n == "__module__")) {
       if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
+      return known(Shadow::constant());
+    }
+    if (PyFunction_Check(object) && n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
+      rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
       return known(Shadow::constant());
     }
     return simple(AttributePlan::kStep);
@@ -501,10 +526,10 @@ AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyOb
     }
     return known(Shadow::constant());
   }
-  if (shadow.isConst() && rec.isFrozen(object)) {
+  if (shadow.isConst() && (rec.isFrozen(object) || PyCode_Check(object))) {
     if (auto plan = planFrozen(rec, object, name)) return std::move(*plan);
   }
-  if (torchapi::isTensor(object)) return planTensor(object, name);
+  if (torchapi::isTensor(object)) return planTensor(rec, shadow, object, name);
   if (PyModule_CheckExact(object)) {
     auto entry = rec.moduleAttribute(shadow, object, name);
     if (!rec.live()) return simple(AttributePlan::kAborted);

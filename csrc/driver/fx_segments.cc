@@ -260,6 +260,10 @@ class FxRunner final : public runtime::SegmentRunner {
     owned.reserve(inputs.size());
     args.reserve(inputs.size() + 1);
     for (const Value& input : inputs) {
+      if (input.kind == ValueKind::kObject) {
+        args.push_back(input.object);  // the run holds it
+        continue;
+      }
       owned.push_back(pyapi::steal(torchapi::box(input)));
       if (!owned.back()) {
         return Status::kFailed;
@@ -271,8 +275,8 @@ class FxRunner final : public runtime::SegmentRunner {
         return Status::kDeclined;  // on another thread, or further up this one's stack
       }
       Ref<> examples = pyapi::steal(PyList_New(0));
-      for (Ref<>& input : owned) {
-        append(examples.get(), input.clone());
+      for (size_t i = 1; i < args.size(); ++i) {
+        append(examples.get(), pyapi::newRef(args[i]));
       }
       if (!compile(std::move(examples))) {
         return Status::kFailed;

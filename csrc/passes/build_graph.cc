@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ir/quiet_ops.h"
 #include "ir/segments.h"
 #include "support/check.h"
 
@@ -39,18 +40,6 @@ constexpr auto kFresh = std::to_array<std::string_view>({
     "aten.layer_norm.default",   "aten.rms_norm.default",
     "aten.softmax.int",          "aten.mean.dim",
     "aten.sum.dim_IntList",
-});
-
-// Operators that draw random numbers or write to their arguments unless one of these says that they don't.
-struct Quiet {
-  std::string_view name;
-  size_t operand;
-};
-constexpr auto kQuietIfZero = std::to_array<Quiet>({
-    {"aten.scaled_dot_product_attention.default", 4},
-    {"aten.dropout.default", 2},
-    {"aten.feature_dropout.default", 2},
-    {"aten.batch_norm.default", 5},
 });
 
 class Builder {
@@ -134,15 +123,8 @@ class Builder {
   }
 
   bool isImpure(const Instruction& ins, std::string_view name) const {
-    const auto* quiet = std::find_if(kQuietIfZero.begin(), kQuietIfZero.end(),
-                                     [&](const Quiet& q) { return q.name == name; });
-    if (quiet != kQuietIfZero.end()) {
-      const auto operands = trace_.operandsOf(ins);
-      const Operand* o = quiet->operand < operands.size() ? &operands[quiet->operand] : nullptr;
-      const bool zero = o != nullptr && ((o->kind == ir::OperandKind::kFloat && o->f == 0) ||
-                                         (o->kind == ir::OperandKind::kInt && o->i == 0) ||
-                                         (o->kind == ir::OperandKind::kBool && o->i == 0));
-      return !zero;
+    if (ir::mayBeQuiet(trace_, ins)) {
+      return !ir::isQuiet(trace_, ins);
     }
     return (options_.traits != nullptr ? options_.traits : guessTraits)(name).impure;
   }

@@ -1,5 +1,6 @@
 #include "runtime/replay.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/compiled_trace.h"
@@ -132,6 +133,7 @@ class Run {
   Outcome executeReturn(const ir::Instruction& ins);
   Outcome executeSegment(size_t& position);
   bool deliverWarnings(const Step& step);
+  void unpackTensor(ir::ValueId value);
   Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, Ref<> object);
@@ -251,6 +253,8 @@ void Run::enter(std::shared_ptr<CompiledTrace> side) {
   for (size_t value = 0; value < trace_->values.size(); ++value) {
     if (!code.liveIn[value]) {
       storage_.drop(static_cast<ir::ValueId>(value));
+    } else {
+      unpackTensor(static_cast<ir::ValueId>(value));
     }
   }
   for (const ir::ValueId value : code.rootsOnEntry) {
@@ -429,6 +433,16 @@ bool Run::deliverWarnings(const Step& step) {
   return storage_.calls.deliverWarnings();
 }
 
+// A graph's input for instructions: it may have come as a Python object. GIL held.
+void Run::unpackTensor(ir::ValueId value) {
+  if (values_[value].kind == ValueKind::kObject && trace_->values[value].kind == ir::TypeKind::kTensor) {
+    Ref<> object = pyapi::steal(values_[value].object);
+    values_[value].kind = ValueKind::kEmpty;
+    KINTSUGI_CHECK(torchapi::unbox(object.get(), ValueKind::kTensor, values_[value]),
+                   "an input is no tensor");
+  }
+}
+
 // The graph at once, then what is not part of it; `position` moves to the segment's end. Without a runner,
 // and when the graph was taken back, its instructions follow.
 Outcome Run::executeSegment(size_t& position) {
@@ -445,6 +459,8 @@ Outcome Run::executeSegment(size_t& position) {
       }
       break;
     case SegmentOutcome::kOneByOne:
+      std::for_each(segment.inputs.begin(), segment.inputs.end(),
+                    [this](auto value) { unpackTensor(value); });
       return Outcome::kNext;
     case SegmentOutcome::kRaised:
       return Outcome::kRaise;
@@ -482,6 +498,7 @@ Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, 
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   torchapi::setGradMode(gradMode);
+  std::for_each(segment.inputs.begin(), segment.inputs.end(), [this](auto value) { unpackTensor(value); });
   bool complete = true;
   for (const size_t inner : segment.graph) {
     const Step& step = code_->steps[inner];
@@ -588,7 +605,21 @@ void ReplayProgram::forceExit(size_t index) {
 }
 
 void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner) {
-  impl_->code.segments.at(segment).runner = std::move(runner);
+  ReplayCode& code = impl_->code;
+  code.segments.at(segment).runner = std::move(runner);
+  const auto takesObjects = [&](uint32_t at) {
+    const SegmentCode& user = code.segments[at];
+    return user.runner != nullptr && user.runner->needsGil() && !user.writes && !user.writesUnseen;
+  };
+  for (BlockPrologue& prologue : code.prologues) {
+    for (InputLoad& load : prologue.inputs) {
+      if (const auto found = code.graphInputs.find(load.value); found != code.graphInputs.end()) {
+        load.kind = std::all_of(found->second.begin(), found->second.end(), takesObjects)
+                        ? ValueKind::kObject
+                        : ValueKind::kTensor;
+      }
+    }
+  }
 }
 
 const ReplayCode& ReplayProgram::code() const { return impl_->code; }

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "guard/source_roots.h"
+#include "ir/quiet_ops.h"
 #include "ir/segments.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
@@ -47,6 +48,7 @@ class Lowering {
   void addDrops();
   void addSegments();
   void addToSegment(SegmentCode& segment, size_t at);
+  void findGraphInputs();
   void findSegmentDrops(SegmentCode& segment);
 
   const Recording& recording_;
@@ -86,6 +88,7 @@ ReplayCode Lowering::run() {
   addDrops();
   findLiveIn();
   addSegments();
+  findGraphInputs();
   return std::move(code_);
 }
 
@@ -337,7 +340,35 @@ void Lowering::addToSegment(SegmentCode& segment, size_t at) {
     const torchapi::OpEffects effects = torchapi::opEffects(trace_.opNames[trace_.code[step.index].opName]);
     segment.writes = segment.writes || effects.writes;
     segment.writesUnseen = segment.writesUnseen || effects.writesUnseen;
-    segment.random = segment.random || effects.random;
+    segment.random = segment.random || (effects.random && !ir::isQuiet(trace_, trace_.code[step.index]));
+  }
+}
+
+void Lowering::findGraphInputs() {
+  std::vector<bool> elsewhere(trace_.values.size(), code_.segments.empty());
+  std::vector<std::vector<uint32_t>> users(trace_.values.size());
+  const size_t before = ir::findSegments(trace_).size() - code_.segments.size();  // the parent's
+  ir::forEachSegmentUse(trace_, trace_.code, [&](size_t at, uint32_t segment, ir::ValueId value) {
+    if (trace_.code[at].op == Op::kSegment) {
+      return;  // the list of inputs itself
+    }
+    if (segment == ir::kNone || segment < before) {
+      elsewhere[value] = true;
+    } else if (users[value].empty() || users[value].back() != segment - before) {
+      users[value].push_back(static_cast<uint32_t>(segment - before));
+    }
+  });
+  for (const SegmentCode& segment : code_.segments) {
+    for (const ir::ValueId value : segment.outputs) {
+      elsewhere[value] = true;
+    }
+  }
+  for (const BlockPrologue& prologue : code_.prologues) {
+    for (const InputLoad& load : prologue.inputs) {
+      if (load.kind == torchapi::ValueKind::kTensor && !elsewhere[load.value] && !users[load.value].empty()) {
+        code_.graphInputs[load.value] = std::move(users[load.value]);
+      }
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "guard/guard.h"
@@ -42,7 +43,7 @@ struct Step {
 struct InputLoad {
   guard::SourceId source;
   ir::ValueId value;
-  torchapi::ValueKind kind;
+  torchapi::ValueKind kind;  // kObject as well for a tensor that only runners with Python in them see
 };
 
 // What happens right after guard block k has passed (k = 0: at entry).
@@ -60,6 +61,9 @@ struct ReplayCode {
   std::vector<BlockPrologue> prologues;  // by block
   std::vector<std::unique_ptr<torchapi::AtenCall>> calls;
   std::vector<SegmentCode> segments;
+  // Tensor inputs that nothing but the graphs of these segments uses: where their runners take Python
+  // objects, the tensor need not be unpacked, nor wrapped again.
+  std::unordered_map<ir::ValueId, std::vector<uint32_t>> graphInputs;
   std::vector<bool> isRoot;               // by value: sources start at it, so its object is kept as well
   std::vector<torchapi::Value> expected;  // by step: of a guard.value
 };

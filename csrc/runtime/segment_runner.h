@@ -29,8 +29,9 @@ class SegmentRunner {
   virtual State state() const { return State::kReady; }
   virtual uint64_t runs() const { return 0; }  // that were not declined
   virtual bool needsGil() const = 0;
-  // `inputs` as `segment` names them, borrowed; `outputs` as `segment.end` names them, empty, to be filled
-  // with values that the caller owns. After anything but kOk they are empty again.
+  // `inputs` as `segment` names them, borrowed (with needsGil(), tensors may come as their Python objects);
+  // `outputs` as `segment.end` names them, empty, to be filled with values that the caller owns. After
+  // anything but kOk they are empty again.
   virtual Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) = 0;
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -462,6 +463,35 @@ def test_an_exception_in_a_graph_is_caught_where_the_program_catches_it() -> Non
     for index in (1, 4, 9, 2, 7):
         tensor = torch.tensor([index, index])
         assert torch.equal(compiled(table, tensor), f(table, tensor))
+
+
+def test_inputs_of_graphs_that_are_needed_elsewhere() -> None:
+    """A graph's inputs come as Python objects; a side trace, and a graph taken back, need the tensors."""
+    weight = torch.arange(5.0)
+
+    def f(x, index):
+        y = x * weight
+        if y.sum() > 0:
+            y = y + weight
+        z = torch.dropout(y, 0.5, False)
+        return z[index] - 1
+
+    backend = Recorder()
+    compiled = kintsugi.compile(f, backend=backend)
+    for sign, last in ((1, 2), (1, 3), (-1, 2), (-1, 4), (1, 9), (-1, 9), (-1, 1), (1, 0)):
+        x, index = torch.full((5,), float(sign)), torch.tensor([0, last])
+        if last < 5:
+            assert torch.equal(compiled(x, index), f(x, index))
+            continue
+        with pytest.raises(IndexError) as theirs:
+            f(x, index)
+        with pytest.raises(IndexError) as mine:
+            compiled(x, index)
+        assert str(mine.value) == str(theirs.value)
+    references = sys.getrefcount(weight)
+    for _ in range(5):
+        compiled(torch.ones(5), torch.tensor([0, 1]))
+    assert sys.getrefcount(weight) == references
 
 
 def test_random_numbers_are_drawn_once() -> None:

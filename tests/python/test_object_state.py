@@ -147,6 +147,26 @@ def operator_objects(x: torch.Tensor) -> Any:
     return torch.ops.aten.add(x, x), torch.ops.aten.mul.Tensor(x, x)
 
 
+def plain_helper(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+    factor = scale
+    return x * factor
+
+
+def code_of_functions(x: torch.Tensor) -> Any:
+    code = plain_helper.__code__
+    return x + code.co_argcount, code.co_varnames, code.co_name, plain_helper.__code__.co_flags & 4
+
+
+def attributes_that_tensors_lack(x: torch.Tensor) -> Any:
+    y = x + 1
+    before = hasattr(y, "jax"), getattr(y, "tag", None)
+    try:
+        y.nothing_like_it
+    except AttributeError as error:
+        caught = str(error)
+    return y, before, caught
+
+
 def escaping_closure(x: torch.Tensor) -> Any:
     n = 0
 
@@ -187,6 +207,8 @@ def observe(value: Any, x: torch.Tensor) -> Any:
         pairs_of_a_dict,
         generator_left_early,
         operator_objects,
+        code_of_functions,
+        attributes_that_tensors_lack,
         escaping_closure,
     ],
     ids=lambda program: program.__name__,
@@ -202,6 +224,50 @@ def test_one_trace(program: Callable[..., Any]) -> None:
         assert not compare.differences(expected, actual)
     stats = compiled.stats()
     assert (stats.graph_count, stats.graph_break_count, stats.hits) == (1, 0, 2)
+
+
+def test_another_code_of_a_function_that_was_looked_at() -> None:
+    def helper(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def other(x: torch.Tensor, more: int = 1, last: int = 2) -> torch.Tensor:
+        return x
+
+    def program(x: torch.Tensor) -> Any:
+        return x + len(helper.__code__.co_varnames), helper.__code__.co_varnames
+
+    compiled = kintsugi.compile(program, backend="eager")
+    x = torch.ones(2)
+    for _ in range(2):
+        assert not compare.differences(program(x), compiled(x))
+    helper.__code__ = other.__code__
+    for _ in range(2):
+        assert not compare.differences(program(x), compiled(x))
+
+
+def test_attributes_that_tensors_are_given() -> None:
+    def tell(tensor: torch.Tensor, when: list[bool]) -> None:
+        if when[0]:
+            tensor.tag = "given"
+
+    kintsugi.disable(tell)
+
+    def program(x: torch.Tensor, when: list[bool]) -> Any:
+        y = x * 2
+        lacking = hasattr(y, "tag")
+        kintsugi.disable(tell)(y, when)
+        given = getattr(y, "tag", "none")
+        y.tag = 3
+        return y, lacking, given, hasattr(y, "tag"), y.tag, getattr(x, "tag", "x has none")
+
+    compiled = kintsugi.compile(program, backend="eager")
+    x = torch.ones(2)
+    for when in (False, False, True, False, True):
+        assert not compare.differences(program(x, [when]), compiled(x, [when]))
+    x.tag = "by the caller"
+    assert not compare.differences(program(x, [False]), compiled(x, [False]))
+    del x.tag
+    assert not compare.differences(program(x, [True]), compiled(x, [True]))
 
 
 def test_copying_runs_a_hook_that_counts() -> None:
