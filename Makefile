@@ -188,6 +188,7 @@ $(BUILD_STAMP): | $(SYSTEM_BUILD_STAMP)
 
 $(TEST_STAMP): | $(SYSTEM_BUILD_STAMP)
 	@scripts/setup.sh venv $(VENV) requirements/test.txt
+	@scripts/setup.sh schemas $(VENV)
 	@touch $@
 
 $(DEMO_STAMP): | $(BUILD_STAMP)

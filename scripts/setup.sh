@@ -4,6 +4,7 @@
 #   setup.sh system NEED...       system packages; NEED is one of compiler headers llvm tests lint
 #   setup.sh testsuite DIR        DIR/test is CPython's own test package, where the interpreter came without it
 #   setup.sh venv DIR FILE        the virtual environment DIR with the requirements of FILE
+#   setup.sh schemas DIR          DIR/share has the schemas that tests validate against (requirements/sources.txt)
 #
 # A package that is missing is installed by apt when that is permitted (root, or sudo without a password);
 # otherwise one sentence says which package is missing and why it is needed.
@@ -129,11 +130,23 @@ make_venv() {
   "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements"
 }
 
-command=${1:?setup.sh system|testsuite|venv ...}
+# The archives are only unpacked, nothing of them is installed.
+schemas() {
+  dir=$1
+  mkdir -p "$dir/share"
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  "$dir/bin/python" -m pip download -qq --disable-pip-version-check --no-deps --no-binary sarif-om -d "$work" \
+    -r requirements/sources.txt
+  tar -xzOf "$work"/sarif_om-*.tar.gz --wildcards '*/sarif-2.1.0*.json' >"$dir/share/sarif-2.1.0.json"
+}
+
+command=${1:?setup.sh system|testsuite|venv|schemas ...}
 shift
 case $command in
   system) system "$@" ;;
   testsuite) testsuite "$@" ;;
   venv) make_venv "$@" ;;
+  schemas) schemas "$@" ;;
   *) fail "unknown command: $command" ;;
 esac

@@ -105,7 +105,9 @@ CompiledFunction::CompiledFunction(PyObject* fn, FunctionOptions options)
   } else if (reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(callable))->co_flags &
              (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) {
     eager_ = true;
-    addBreak(diag::Diagnostic(diag::Code::KTG0110, {}));
+    addBreak(diag::Diagnostic(
+        diag::Code::KTG0110, {PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(callable)->func_qualname)},
+        entryPlace()));
   }
 }
 
@@ -197,7 +199,13 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   } else if (capture.failure) {
     for (const diag::Diagnostic& d : capture.breaks) addBreak(d);
     // An exception of the program's own is no failure of the recording.
-    if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) failed(capture);
+    if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
+      failed(capture);
+    } else if (type != nullptr && log::enabled(log::Channel::kTrace)) {
+      const char* name = reinterpret_cast<PyTypeObject*>(type)->tp_name;
+      log::emit(log::Channel::kTrace,
+                "[TRACE --- " + diag::Diagnostic(diag::Code::KTG0111, {name}, entryPlace()).format() + "]");
+    }
   } else if (recorded.result != nullptr && !keep(capture)) {
     Py_CLEAR(recorded.result);
     PyErr_Fetch(&type, &value, &traceback);
@@ -259,7 +267,7 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
                          ? "global state"
                          : recording.document.sources.path(g.source, recording.document.trace.constTexts);
     }
-    noteVariations(recording, failure);
+    noteVariations(*trace, failure);
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
       log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.format());
@@ -271,8 +279,9 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
 }
 
 // The next recording takes for values what differs only in a size or a number.
-void CompiledFunction::noteVariations(const runtime::Recording& recording,
+void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
                                       const runtime::GuardFailure& failure) {
+  const runtime::Recording& recording = trace.recording();
   for (const runtime::Variation& variation : failure.variations) {
     const guard::Guard& g = recording.document.guards.guards[variation.guard];
     const uint64_t hash = recording.sourceHashes[g.source];
@@ -280,16 +289,11 @@ void CompiledFunction::noteVariations(const runtime::Recording& recording,
                            ? dynamicSources_.insert(hash).second
                            : (variation.dims &
                               ~std::exchange(dynamicSizes_[hash], dynamicSizes_[hash] | variation.dims)) != 0;
-    if (!fresh || !log::enabled(log::Channel::kDynamic)) continue;
-    std::string text = recording.document.sources.path(g.source, recording.document.trace.constTexts);
-    if (variation.dims != 0) {
-      std::string dims;
-      for (int d = 0; d < 64; ++d) {
-        if ((variation.dims >> d & 1) != 0) dims += (dims.empty() ? "" : ", ") + std::to_string(d);
-      }
-      text = "size " + dims + " of " + text;
-    }
-    log::emit(log::Channel::kDynamic, "[DYNAMIC " + describeTrace(recording.document.trace) + "] " + text +
+    if (!fresh || (!log::enabled(log::Channel::kDynamic) && !diag::events::on())) continue;
+    const std::string source = recording.document.sources.path(g.source, recording.document.trace.constTexts);
+    emitDynamic(trace, source, variation.dims);
+    log::emit(log::Channel::kDynamic, "[DYNAMIC " + describeTrace(recording.document.trace) + "] " +
+                                          varyingText(variation.dims) + " of " + source +
                                           " varies: a value of the next trace");
   }
 }

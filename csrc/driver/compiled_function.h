@@ -115,7 +115,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
   void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
-  void noteVariations(const runtime::Recording& recording, const runtime::GuardFailure& failure);
+  void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   void noteTracing();
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(const diag::Diagnostic& diagnostic);

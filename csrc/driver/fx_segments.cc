@@ -225,10 +225,12 @@ PyObject* backendError() {
 
 class FxRunner final : public runtime::SegmentRunner {
  public:
-  FxRunner(PyObject* backend, Ref<> description, std::vector<ValueKind> outputs)
+  // `place`: of the trace's entry.
+  FxRunner(PyObject* backend, Ref<> description, std::vector<ValueKind> outputs, diag::SourceLoc place)
       : backend_(pyapi::newRef(backend)),
         description_(std::move(description)),
-        outputs_(std::move(outputs)) {}
+        outputs_(std::move(outputs)),
+        place_(std::move(place)) {}
 
   bool needsGil() const override { return true; }
 
@@ -236,7 +238,11 @@ class FxRunner final : public runtime::SegmentRunner {
   bool compile(Ref<> examples) {
     compiling_ = true;
     runtime::ScopedEvent event;
-    if (diag::events::on()) event.begin({.kind = diag::events::Kind::kCompile});
+    if (diag::events::on()) {
+      event.begin({.stack = diag::events::intern(diag::events::stackText({place_})),
+                   .name = diag::events::intern(backendName()),
+                   .kind = diag::events::Kind::kCompile});
+    }
     Ref<> description = pyapi::steal(PyDict_Copy(description_.get()));
     const bool ok = description && setItem(description.get(), "example_inputs", std::move(examples));
     Ref<> made = ok ? pyapi::steal(PyObject_CallOneArg(backend_.get(), description.get())) : Ref<>();
@@ -323,9 +329,17 @@ class FxRunner final : public runtime::SegmentRunner {
     return ok;
   }
 
+  std::string backendName() const {
+    Ref<> name = pyapi::steal(PyObject_GetAttrString(backend_.get(), "name"));
+    const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+    if (text == nullptr) PyErr_Clear();
+    return text != nullptr ? text : "";
+  }
+
   Ref<> backend_;
   Ref<> description_;  // until it is compiled
   std::vector<ValueKind> outputs_;
+  diag::SourceLoc place_;
   Ref<> compiled_;
   bool compiling_ = false;  // GIL
 };
@@ -398,7 +412,8 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* c
     if (!description) {
       return false;
     }
-    auto made = std::make_shared<FxRunner>(backend, std::move(description), std::move(kinds));
+    const diag::SourceLoc place{document.trace.file, document.trace.line, document.trace.function};
+    auto made = std::make_shared<FxRunner>(backend, std::move(description), std::move(kinds), place);
     Ref<> examples = known && startsInEntryState(document.trace, ranges[k].begin)
                          ? examplesAtEntry(document.trace, document.sources, ranges[k], slots.data())
                          : Ref<>();

@@ -30,6 +30,25 @@ void emitRecompile(const runtime::CompiledTrace& failed, const Recompile& report
                 .kind = events::Kind::kRecompile});
 }
 
+std::string varyingText(uint64_t sizes) {
+  if (sizes == 0) return "value";
+  std::string text;
+  for (int d = 0; d < 64; ++d) {
+    if ((sizes >> d & 1) != 0) text += (text.empty() ? "size " : ", ") + std::to_string(d);
+  }
+  return text;
+}
+
+void emitDynamic(const runtime::CompiledTrace& failed, const std::string& source, uint64_t sizes) {
+  if (!events::on()) return;
+  events::emit({.startNs = events::nowNs(),
+                .trace = failed.number(),
+                .stack = runtime::entryOf(failed),
+                .name = events::intern(source),
+                .text = events::intern(varyingText(sizes)),
+                .kind = events::Kind::kDynamic});
+}
+
 void emitEviction(const runtime::CompiledTrace& old, size_t limit) {
   if (!events::on()) return;
   events::emit({.startNs = events::nowNs(),

@@ -13,4 +13,9 @@ void emitEviction(const runtime::CompiledTrace& old, size_t limit);
 void emitSideTrace(const runtime::CompiledTrace& parent, uint32_t guard, ir::StateId state,
                    const runtime::CompiledTrace& side);
 
+// `source` of the failed trace varies, in the sizes whose bits are set (0: it is a number).
+void emitDynamic(const runtime::CompiledTrace& failed, const std::string& source, uint64_t sizes);
+// The text of such a set: `size 0, 2`, or `value`.
+std::string varyingText(uint64_t sizes);
+
 }  // namespace kintsugi::driver

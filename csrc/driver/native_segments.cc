@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "codegen/kernel_cache.h"
+#include "diag/events.h"
 #include "diag/log.h"
 #include "driver/native_plan_builder.h"
 #include "ir/segments.h"
@@ -35,6 +36,9 @@ class NativeSegment final : public runtime::NativeRunner, public std::enable_sha
   void wanted() override;
 
  private:
+  void report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
+              const codegen::CacheCounters& before) const;
+
   ir::Trace segment_;
   std::vector<torchapi::TensorInfo> inputs_;
   const bool strict_;
@@ -154,7 +158,9 @@ void NativeSegment::wanted() {
 }
 
 void NativeSegment::compile() {
-  const auto start = std::chrono::steady_clock::now();
+  const uint64_t start = diag::events::nowNs();
+  const codegen::CacheCounters before =
+      diag::events::on() ? codegen::cacheCounters() : codegen::CacheCounters();
   NativeSummary summary;
   std::string reason;
   std::unique_ptr<runtime::NativePlan> plan;
@@ -163,22 +169,55 @@ void NativeSegment::compile() {
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  const bool made = plan != nullptr;
-  made ? setPlan(std::move(plan)) : refuse();
-  if (!log::enabled(log::Channel::kPerf)) {
-    return;
-  }
-  const auto time =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  const diag::SourceLoc place{segment_.file, segment_.line, segment_.function};
-  if (made) {
-    log::emit(log::Channel::kPerf, "[NATIVE " + segment_.function + "] " +
-                                       std::to_string(summary.instructions) + " operators became " +
-                                       std::to_string(summary.kernels) + " kernels and " +
-                                       std::to_string(summary.calls) + " calls and views, in " +
-                                       std::to_string(static_cast<int>(time)) + " ms");
+  if (plan != nullptr) {
+    setPlan(std::move(plan));
+    reason.clear();
   } else {
-    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0112, {"native", reason}, place).format());
+    refuse();
+    if (reason.empty()) reason = "no reason given";
+  }
+  report(summary, reason, start, before);
+}
+
+// To the log and the event stream. `refusal`: why replay keeps the segment; empty: it does not.
+void NativeSegment::report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
+                           const codegen::CacheCounters& before) const {
+  namespace events = diag::events;
+  if (!events::on() && !log::enabled(log::Channel::kPerf)) return;
+  const uint64_t duration = events::nowNs() - startNs;
+  const diag::SourceLoc place{segment_.file, segment_.line, segment_.function};
+  const std::string made = std::to_string(summary.instructions) + " operators became " +
+                           std::to_string(summary.kernels) + " kernels and " + std::to_string(summary.calls) +
+                           " calls and views";
+  if (refusal.empty()) {
+    log::emit(log::Channel::kPerf, "[NATIVE " + segment_.function + "] " + made + ", in " +
+                                       std::to_string(duration / 1000000) + " ms");
+  } else {
+    log::emit(log::Channel::kPerf,
+              diag::Diagnostic(diag::Code::KTG0112, {"native", refusal}, place).format());
+  }
+  if (!events::on()) return;
+  events::Event event{.startNs = startNs,
+                      .durationNs = duration,
+                      .extra = summary.kernels,
+                      .stack = events::intern(events::stackText({place})),
+                      .name = events::intern("native"),
+                      .text = events::intern(refusal.empty() ? made : "left to replay: " + refusal),
+                      .kind = events::Kind::kCompile};
+  events::emit(event);
+  // One thread compiles; code that a call waits for is compiled by that call, and then both are counted.
+  const codegen::CacheCounters after = codegen::cacheCounters();
+  const std::pair<const char*, uint64_t> hits[] = {{"memory", after.reused - before.reused},
+                                                   {"disk", after.loaded - before.loaded}};
+  event.startNs += duration;
+  event.durationNs = 0;
+  event.text = 0;
+  event.kind = events::Kind::kCacheHit;
+  for (const auto& [where, count] : hits) {
+    if (count == 0) continue;
+    event.extra = count;
+    event.name = events::intern(where);
+    events::emit(event);
   }
 }
 

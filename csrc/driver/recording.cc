@@ -12,7 +12,8 @@ namespace kintsugi::driver {
 namespace {
 
 thread_local capture::Recorder* active = nullptr;
-int hookUsers = 0;  // recordings under way on all threads (GIL)
+int hookUsers = 0;      // recordings under way on all threads (GIL)
+bool failNext = false;  // see failNextRecording() (GIL)
 
 bool isGeneratorStart(_PyInterpreterFrame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
@@ -50,6 +51,8 @@ class HookScope {
 
 bool isRecording() { return active != nullptr; }
 
+void failNextRecording() { failNext = true; }
+
 namespace {
 
 // Frames of a snapshot, interpreted under the recorder.
@@ -79,6 +82,7 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   RecordedCall call;
   std::unique_ptr<capture::Recorder> recorder;
   try {
+    KINTSUGI_CHECK(!std::exchange(failNext, false), "a failure that was asked for");
     recorder = make();
   } catch (const InternalError& error) {
     call.capture = internalFailure(error);

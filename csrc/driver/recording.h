@@ -25,6 +25,10 @@ RecordedCall record(const capture::RecorderOptions& options, PyObject* function,
 RecordedCall recordSide(const capture::RecorderOptions& options, const capture::SideStart& start,
                         std::vector<runtime::FrameImage> images);
 
+// The next recording fails an internal check before it begins: so that tests, and the reproducer of KTG0000,
+// see what happens then. A debug build aborts, as it does at every failed check.
+void failNextRecording();
+
 // Is a recording under way on this thread?
 bool isRecording();
 

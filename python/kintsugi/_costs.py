@@ -77,6 +77,11 @@ def by_place(timed: Sequence[Timed]) -> list[PlaceCost]:
     return sorted(found.values(), key=lambda cost: -cost.total_ns)
 
 
+def in_calls(timed: Sequence[Timed]) -> list[Timed]:
+    """What happened inside compiled calls: not what a background thread compiles meanwhile."""
+    return [item for item in timed if timed[item.root].event.kind in ROOTS]
+
+
 def total_ns(timed: Sequence[Timed]) -> int:
     """Time inside compiled calls."""
-    return sum(item.event.duration_ns for item in timed if item.depth == 0)
+    return sum(item.event.duration_ns for item in timed if item.depth == 0 and item.event.kind in ROOTS)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from . import _config, _logs
+from . import _C, _config, _logs
+from ._backward import BackwardDump, dump_backward
 from ._events import EventLog
 from ._profiler import CompilationProfiler, Profile
 
@@ -128,21 +129,27 @@ def try_backends(fn: Callable[..., Any], *args: Any, backends: Sequence[str] | N
 
 @dataclasses.dataclass(frozen=True)
 class Dump:
-    """The forward graphs of a compiled callable."""
+    """The forward graphs of a compiled callable, and the backward graph of one call of it."""
 
     ir: list[str]
     fx: list[str]
     graphviz: list[str]
+    backward: BackwardDump | None
+    """None: the call's result has no gradient."""
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Writes trace_N.ktir, graph_N.py and graph_N.dot; returns their paths."""
+        """Writes trace_N.ktir, graph_N.py, graph_N.dot, and backward_0.txt, .py and .dot; returns their paths."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         written = []
+        back = [self.backward] if self.backward is not None else []
         for texts, pattern in (
             (self.ir, "trace_{}.ktir"),
             (self.fx, "graph_{}.py"),
             (self.graphviz, "graph_{}.dot"),
+            ([b.text for b in back], "backward_{}.txt"),
+            ([b.fx for b in back], "backward_{}.py"),
+            ([b.graphviz for b in back], "backward_{}.dot"),
         ):
             for number, text in enumerate(texts):
                 path = folder / pattern.format(number)
@@ -171,7 +178,10 @@ def graph_to_dot(module: torch.fx.GraphModule, name: str = "graph") -> str:
 
 
 def dump(fn: Callable[..., Any]) -> Callable[..., Dump]:
-    """dump(fn)(*args): what is captured of the call, as IR, as Python code of FX graphs, and for Graphviz."""
+    """dump(fn)(*args): what is captured of the call, as IR, as Python code of FX graphs, and for Graphviz.
+
+    fn is called twice. Where its result has a gradient, what autograd will run backwards is there as well.
+    """
     from ._callable import CompiledFunction, core_of
     from ._module import CompiledModule
     from ._public import compile
@@ -191,11 +201,12 @@ def dump(fn: Callable[..., Any]) -> Callable[..., Dump]:
 
         compiled = compile(fn, backend=keep)
         compiled(*args, **kwargs)
-        compiled(*args, **kwargs)
+        result = compiled(*args, **kwargs)
         core = core_of(compiled)
         assert core is not None
         codes = [graph.print_readable(print_output=False) for graph in graphs]
-        return Dump(core.traces(), codes, [graph_to_dot(g, f"graph_{n}") for n, g in enumerate(graphs)])
+        drawings = [graph_to_dot(g, f"graph_{n}") for n, g in enumerate(graphs)]
+        return Dump(core.traces(), codes, drawings, dump_backward(result, (args, kwargs)))
 
     return run
 
@@ -208,7 +219,6 @@ class Candidate:
     file: str
     line: int
     depth: int
-    calls: int
     breaks: int
     """In itself and in what it calls."""
     foreign_ms: float
@@ -262,27 +272,33 @@ def where_to_compile(fn: Callable[..., Any], *args: Any, most_breaks: int = 1, *
 def _advise(
     target: Any, breaks: Sequence[tuple[tuple[Any, ...], str]], log: EventLog, most_breaks: int
 ) -> Advice:
-    from . import _C
-
     events = [e for e in log.events if e.kind in ("opaque", "step", "effect", "exit")]
     seen = _called_functions(target)
     inside: dict[tuple[str, str], set[tuple[Any, ...]]] = {key: set() for key in seen}
     foreign: dict[tuple[str, str], float] = dict.fromkeys(seen, 0.0)
     depth = {key: position for position, key in enumerate(seen)}
+    lines: dict[
+        tuple[str, str], int
+    ] = {}  # where something happens in a function that was not found by its name
     for frames, message in breaks:
-        for level, (file, _, function) in enumerate(frames):
+        for level, (file, line, function) in enumerate(frames):
+            lines.setdefault((file, function), line)
             inside.setdefault((file, function), set()).add((frames[level:], message))
             depth.setdefault((file, function), level)
     for event in events:
         for file, _, function in event.stack:
             foreign[file, function] = foreign.get((file, function), 0.0) + event.duration_ns / 1e6
     candidates = [
-        Candidate(function, file, seen.get((file, function), 0), depth[file, function], 1, len(found), 0.0)
+        Candidate(
+            function,
+            file,
+            seen.get((file, function)) or lines.get((file, function), 0),
+            depth[file, function],
+            len(found),
+            foreign.get((file, function), 0.0),
+        )
         for (file, function), found in inside.items()
         if file and not _C.is_library(file)
-    ]
-    candidates = [
-        dataclasses.replace(c, foreign_ms=foreign.get((c.file, c.function), 0.0)) for c in candidates
     ]
     candidates.sort(key=lambda c: c.depth)
     best = next((c for c in candidates if c.breaks <= most_breaks), None)
@@ -308,8 +324,6 @@ def _called_functions(target: Any, most: int = 200) -> dict[tuple[str, str], int
             continue
         known.add(id(item))
         code = item.__code__
-        from . import _C
-
         if _C.is_library(code.co_filename):
             continue
         found[code.co_filename, code.co_name] = code.co_firstlineno

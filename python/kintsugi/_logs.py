@@ -26,6 +26,8 @@ CHANNELS: dict[str, str] = {
 }
 
 _enabled: tuple[str, ...] = ()
+_collected: list[str] | None = None
+"""Where lines go instead of the loggers."""
 
 
 class _StderrHandler(logging.Handler):
@@ -41,6 +43,9 @@ class _StderrHandler(logging.Handler):
 
 def _sink(channel: str, text: str) -> None:
     line = text if text.startswith("[") else f"[{channel.upper()}] {text}"
+    if _collected is not None:
+        _collected.append(line)
+        return
     logging.getLogger(f"kintsugi.{channel}").info("%s", line)
 
 
@@ -104,13 +109,15 @@ def _apply(channels: tuple[str, ...]) -> None:
 
 @contextlib.contextmanager
 def collecting(lines: list[str]) -> Iterator[None]:
-    """All channels go to `lines` instead of the loggers."""
-    before = _enabled
-    _C.set_log_sink(lambda channel, text: lines.append(text))
-    _C.set_log_channels(list(CHANNELS))
+    """All channels, and warnings, go to `lines` instead of the loggers."""
+    global _collected
+    before, outer = _enabled, _collected
+    _collected = lines
+    _apply(tuple(CHANNELS))
     try:
         yield
     finally:
+        _collected = outer
         _apply(before)
 
 
@@ -127,6 +134,9 @@ def emit(channel: str, text: str) -> None:
 
 def warn(text: str) -> None:
     """A line that the user should see whatever channels are on."""
+    if _collected is not None:
+        _collected.append(f"[kintsugi] {text}")
+        return
     _prepare_logger()
     logging.getLogger("kintsugi").warning("%s", f"[kintsugi] {text}")
 

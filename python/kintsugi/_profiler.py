@@ -33,9 +33,18 @@ class Profile:
     record_ms: float
     compile_ms: float
     break_ms: float
+    background_ms: float
+    """Compiling on threads of its own, while calls went on."""
     breaks: list[dict[str, Any]]
     recompiles: list[dict[str, Any]]
-    side_traces: int
+    side_traces: list[dict[str, Any]]
+    """Where a second path was recorded: file, line, function, trace, parent."""
+    dynamic: list[dict[str, Any]]
+    """Sizes and numbers that varied, so that the next trace leaves them open."""
+    compiles: list[dict[str, Any]]
+    """What backends made of the graphs."""
+    cache_hits: dict[str, int]
+    """Kernels that were not compiled: where they were found, and how many."""
     evictions: int
     dropped: int
 
@@ -70,42 +79,73 @@ def _places(costs: list[_costs.PlaceCost], reasons: dict[tuple[str, int], Event]
     return rows
 
 
+def _where(event: Event) -> dict[str, Any]:
+    file, line, function = event.place
+    return {"file": file, "line": line, "function": function}
+
+
+def _recompiles(events: list[Event]) -> list[dict[str, Any]]:
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for event in events:
+        if event.kind != "recompile":
+            continue
+        key = (event.place, event.name, event.text, event.more)
+        row = _where(event) | {"guard": event.name, "expected": event.text, "seen": event.more, "count": 0}
+        found.setdefault(key, row)["count"] += 1
+    return list(found.values())
+
+
+def _compiles(timed: list[_costs.Timed]) -> list[dict[str, Any]]:
+    return [
+        _where(item.event)
+        | {"backend": item.event.name, "what": item.event.text, "kernels": item.event.extra}
+        | {"ms": item.event.duration_ns / 1e6, "background": item.depth == 0}
+        for item in timed
+        if item.event.kind == "compile"
+    ]
+
+
 def profile(events: list[Event], dropped: int = 0) -> Profile:
     """The figures of a list of events."""
-    timed = _costs.own_times(events)
-    costs = _costs.by_place(timed)
+    every = _costs.own_times(events)
+    timed = _costs.in_calls(every)
     count = collections.Counter(event.kind for event in events)
     own: collections.Counter[str] = collections.Counter()
     for item in timed:
         own[item.event.kind] += item.own_ns
     guards = sum(event.extra for event in events if event.kind == "call")
     reasons = {event.place[:2]: event for event in events if event.kind == "break"}
-    recompiles: dict[tuple[Any, ...], dict[str, Any]] = {}
+    hits: collections.Counter[str] = collections.Counter()
     for event in events:
-        if event.kind == "recompile":
-            file, line, function = event.place
-            key = (file, line, event.name, event.text, event.more)
-            row = recompiles.setdefault(
-                key,
-                {"file": file, "line": line, "function": function, "guard": event.name}
-                | {"expected": event.text, "seen": event.more, "count": 0},
-            )
-            row["count"] += 1
-    failed = sum(event.kind == "record" and event.name == "failed" for event in events)
+        if event.kind == "cache_hit":
+            hits[event.name] += event.extra
+    compiles = _compiles(every)
     return Profile(
         calls=count["call"],
         recordings=count["record"],
-        failed_recordings=failed,
+        failed_recordings=sum(event.kind == "record" and event.name == "failed" for event in events),
         eager_calls=count["eager"],
-        total_ms=_costs.total_ns(timed) / 1e6,
+        total_ms=_costs.total_ns(every) / 1e6,
         captured_ms=(own["call"] - guards + own["step"] + own["effect"]) / 1e6,
         guard_ms=guards / 1e6,
         record_ms=own["record"] / 1e6,
         compile_ms=own["compile"] / 1e6,
         break_ms=sum(own[kind] for kind in _costs.BREAK_KINDS) / 1e6,
-        breaks=_places(costs, reasons),
-        recompiles=list(recompiles.values()),
-        side_traces=count["side_trace"],
+        background_ms=sum(row["ms"] for row in compiles if row["background"]),
+        breaks=_places(_costs.by_place(timed), reasons),
+        recompiles=_recompiles(events),
+        side_traces=[
+            _where(event) | {"trace": event.trace, "parent": int(event.name or 0)}
+            for event in events
+            if event.kind == "side_trace"
+        ],
+        dynamic=[
+            _where(event) | {"source": event.name, "varies": event.text}
+            for event in events
+            if event.kind == "dynamic"
+        ],
+        compiles=compiles,
+        cache_hits=dict(hits),
         evictions=count["evict"],
         dropped=dropped,
     )
@@ -158,9 +198,9 @@ class CompilationProfiler:
             lines.append(f"{p.dropped} events were lost: the times are too low.")
         lines += ["", "Graph breaks" + (":" if p.breaks else ": none")]
         for number, row in enumerate(p.breaks, 1):
-            what = row["what"] or row["kind"]
+            what = f"{row['kind']} {row['what']}".rstrip()
             lines.append(
-                f"  {number}. {row['file']}:{row['line']} in {row['function']}: {row['kind']} {what}"
+                f"  {number}. {row['file']}:{row['line']} in {row['function']}: {what}"
                 f", {row['count']} times, {row['ms']:.3f} ms"
             )
             if row["reason"]:
@@ -171,8 +211,28 @@ class CompilationProfiler:
                 f"  {number}. {row['file']}:{row['line']} {row['function']}: guard {row['guard']} failed"
                 f" {row['count']} times: expected {row['expected']}, saw {row['seen']}"
             )
+        if p.dynamic:
+            lines += ["", "Left open from the next trace on, because it varies:"]
+            lines += [
+                f"  {r['file']}:{r['line']} {r['function']}: {r['varies']} of {r['source']}"
+                for r in p.dynamic
+            ]
         if p.side_traces:
-            lines += ["", f"Side traces recorded: {p.side_traces}"]
+            lines += ["", "Second paths recorded (side traces):"]
+            lines += [
+                f"  {r['file']}:{r['line']} in {r['function']}: trace {r['trace']} goes on where {r['parent']} is left"
+                for r in p.side_traces
+            ]
+        if p.compiles:
+            lines += ["", f"Compiled by backends ({p.background_ms:.3f} ms of it in the background):"]
+            lines += [
+                f"  {r['file']}:{r['line']} {r['function']}: {r['backend'] or 'backend'}"
+                f"{': ' if r['what'] else ''}{r['what']}, {r['ms']:.3f} ms"
+                for r in p.compiles
+            ]
+        if p.cache_hits:
+            found = ", ".join(f"{number} in {place}" for place, number in p.cache_hits.items())
+            lines += ["", f"Kernels found in the cache: {found}"]
         if p.evictions:
             lines += ["", f"Traces dropped at the recompile limit: {p.evictions}"]
         return "\n".join(lines)

@@ -45,19 +45,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _limit(item: pytest.Item) -> int | None:
     marker = item.get_closest_marker("kintsugi")
-    if marker is not None and "max_breaks" in marker.kwargs:
-        return int(marker.kwargs["max_breaks"])
+    if marker is not None:
+        wanted = marker.kwargs.get("max_breaks", *marker.args[:1])
+        if len(marker.args) > 1 or marker.kwargs.keys() - {"max_breaks"} or not isinstance(wanted, int):
+            pytest.fail("write @pytest.mark.kintsugi(max_breaks=N), N a number", pytrace=False)
+        return wanted
     limit: int | None = item.config.getoption("--kintsugi-max-breaks")
     return limit
 
 
-def _wanted(item: pytest.Item) -> bool:
-    return _limit(item) is not None or item.config.getoption("--kintsugi-report") is not None
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    if not _wanted(item):
+    limit = _limit(item)
+    if limit is None and item.config.getoption("--kintsugi-report") is None:
         return (yield)
     from kintsugi import _public
     from kintsugi._callable import core_of
@@ -73,7 +73,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     reasons = [BreakReason.from_core(event) for core in cores for event in core.breaks()]
     found = {"test": item.nodeid, "compiled": len(cores), "breaks": [str(reason) for reason in reasons]}
     item.config.stash[_RESULTS].append(found)
-    limit = _limit(item)
     if limit is not None and len(reasons) > limit:
         text = "\n".join(str(reason) for reason in reasons)
         pytest.fail(f"{len(reasons)} graph breaks, at most {limit} are allowed:\n{text}", pytrace=False)

@@ -105,6 +105,7 @@ def open_page(chromium: str) -> Iterator[Page]:
     read, from_browser = os.pipe()
     flags = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
     flags += " --window-size=1100,900"
+    flags += ' --host-resolver-rules="MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"'  # nothing outside is reached
     with tempfile.TemporaryDirectory() as profile:
         command = f'exec "{chromium}" {flags} --user-data-dir="{profile}" 3<&{to_browser} 4>&{from_browser}'
         browser = subprocess.Popen(

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import pickle
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -151,11 +152,16 @@ def _run(entry: Any, labels: dict[str, str], by_type: dict[str, str]) -> list[tu
     from kintsugi import _logs
     from kintsugi.kb import store, verify
 
-    module = verify._module(store.REPRODUCERS / entry.reproducer.file)
+    module = verify.load_program(store.REPRODUCERS / entry.reproducer.file)
+    problem = getattr(module, entry.reproducer.function)
+    backend = getattr(module, "BACKEND", "eager")
+    around = getattr(module, "around", lambda run: run())
     rows: list[tuple[str, str | None]] = []
     counters.clear()
     try:
-        torch.compile(module.problem, backend="eager")(*verify._inputs(module, 0))
+        with verify.dynamo_config(getattr(module, "DYNAMO_CONFIG", {})):
+            for call in range(3):
+                torch.compile(problem, backend=backend)(*verify.inputs_of(module, call))
     except Exception:
         if entry.category == "attribute_error":
             rows.append((traceback.format_exc(), entry.id))
@@ -166,10 +172,10 @@ def _run(entry: Any, labels: dict[str, str], by_type: dict[str, str]) -> list[tu
         rows += [(text, label), (prefix + text, label)]
     lines: list[str] = []
     with _logs.collecting(lines), kintsugi.config.patch(getattr(module, "CONFIG", {})):
-        with contextlib.suppress(Exception):
-            compiled = kintsugi.compile(module.problem, backend="eager")
-            for call in range(3):
-                compiled(*verify._inputs(module, call))
+        compiled = kintsugi.compile(problem, backend=backend)
+        for call in range(3):
+            with contextlib.suppress(Exception):
+                around(lambda call=call: compiled(*verify.inputs_of(module, call)))
     for line in lines:
         codes = [code for code in labels if code.startswith("KTG") and code in line]
         if len(codes) == 1 and len(line) < 2000:
@@ -186,7 +192,17 @@ def build() -> list[dict[str, Any]]:
     registry = json.loads((Path(exc.__file__).parent / "graph_break_registry.json").read_text())
     by_type = {rows[0]["Gb_type"].strip(): labels[gb] for gb, rows in registry.items() if gb in labels}
     rows = [*_unrelated(), *_registry(labels), *_reproduced(labels, by_type)]
-    return [{"text": text, "label": label} for text, label in dict.fromkeys(rows)]
+    return [
+        {"text": text, "label": label} for text, label in dict.fromkeys((_portable(t), i) for t, i in rows)
+    ]
+
+
+def _portable(text: str) -> str:
+    """Without the folders of the machine that built the messages."""
+    root = str(Path(__file__).parents[2])
+    for folder, name in ((root, "/home/user/project"), (sys.prefix, "/usr"), (sys.base_prefix, "/usr")):
+        text = text.replace(folder, name)
+    return text
 
 
 if __name__ == "__main__":

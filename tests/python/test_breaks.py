@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 from harness import describe
 
 import kintsugi
+from kintsugi.kb.verify import load_program
 
 PROGRAMS = sorted(Path(__file__).with_name("breaks").glob("*.py"))
 CALLS = 5
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"breaks_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("path", PROGRAMS, ids=[p.stem for p in PROGRAMS])
 def test_code_and_results(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    module = load(path)
+    module = load_program(path)
     around = getattr(module, "around", lambda run: run())
     with kintsugi.config.patch(getattr(module, "CONFIG", {})):
         kintsugi.set_logs("all")

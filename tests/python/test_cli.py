@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("typer")
+
+from cli_runner import run, sentence
 
 SCRIPT = """
 import sys
@@ -35,16 +34,6 @@ if "--raise" in sys.argv:
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kintsugi.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"},
-    )
-
-
 @pytest.fixture
 def script(tmp_path: Path) -> str:
     path = tmp_path / "train.py"
@@ -53,7 +42,7 @@ def script(tmp_path: Path) -> str:
 
 
 def test_version() -> None:
-    done = run("--version")
+    done = run("--version", real=True)
     assert done.returncode == 0 and done.stdout.startswith("kintsugi 0.")
 
 
@@ -68,7 +57,7 @@ def test_unknown_command() -> None:
 
 
 def test_doctor() -> None:
-    done = run("doctor")
+    done = run("doctor", real=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2.13.0" in done.stdout and "equal to eager" in done.stdout
     found = json.loads(run("doctor", "--json").stdout)
@@ -92,14 +81,52 @@ def test_explain_as_json(script: str) -> None:
 
 
 def test_exit_code_is_the_scripts(script: str) -> None:
-    assert run("explain", script, "--fail").returncode == 3
-    done = run("explain", script, "--raise")
+    assert run("explain", script, "--fail", real=True).returncode == 3
+    done = run("explain", script, "--raise", real=True)
     assert done.returncode == 1 and "ValueError: from the script" in done.stderr and "== f" in done.stdout
+    assert "runpy" not in done.stderr and "kintsugi" not in done.stderr, "the script's own frames alone"
+
+
+def test_a_text_given_to_exit_is_printed(tmp_path: Path) -> None:
+    path = tmp_path / "exits.py"
+    path.write_text("raise SystemExit('enough')")
+    done = run("explain", str(path))
+    assert done.returncode == 1 and "enough" in done.stderr
 
 
 def test_missing_script_and_nothing_compiled(tmp_path: Path) -> None:
     done = run("explain", str(tmp_path / "nope.py"))
-    assert done.returncode == 2 and "there is no file" in done.stderr
+    assert done.returncode == 2 and "can't be read: No such file" in sentence(done)
+    done = run("explain", str(tmp_path))
+    assert done.returncode == 2 and "can't be read: Is a directory" in sentence(done)
     empty = tmp_path / "empty.py"
     empty.write_text("print(1)")
     assert "compiled nothing" in run("explain", str(empty)).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"\x00\x01\x02", "is no Python program"),
+        (b"\x89PNG\r\n\xff\xfe", "is no Python program: line 1"),
+        (b"x = 1\ndef f(:\n", "is no Python program: line 2: invalid syntax"),
+    ],
+)
+@pytest.mark.parametrize("command", [["explain"], ["explain", "--under", "torch"], ["bench"], ["advise"]])
+def test_junk_for_a_script(tmp_path: Path, command: list[str], text: bytes, said: str) -> None:
+    path = tmp_path / "junk.py"
+    path.write_bytes(text)
+    done = run(*command, str(path))
+    assert done.returncode == 2 and said in sentence(done) and done.stdout == ""
+
+
+def test_advice_in_both_languages(tmp_path: Path) -> None:
+    path = tmp_path / "breaks.py"
+    path.write_text(
+        "import torch, zlib\n@torch.compile\ndef f(x):\n    return x + zlib.crc32(b'a') % 3\nf(torch.ones(2))\n"
+    )
+    english, chinese = run("explain", str(path)), run("explain", "--lang", "zh", str(path))
+    assert "KTG0101" in english.stdout and "What helps:" in english.stdout and "works in" in english.stdout
+    assert "KTG0101" in chinese.stdout and "建议" in chinese.stdout and "成功率" in chinese.stdout
+    done = run("explain", "--lang", "fr", str(path))
+    assert done.returncode == 2 and "unknown language 'fr'" in sentence(done)

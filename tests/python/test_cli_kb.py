@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,25 +11,10 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("pydantic")
 
+from cli_runner import run, sentence
+
 ERROR = "RuntimeError: torch.compile: function 'step' failed with a graph break. Falling back to eager mode. "
 ERROR += "Consider rewriting the function to avoid Python control flow.\n"
-
-
-def run(*arguments: str, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "kintsugi.cli", *arguments],
-        input=input,
-        capture_output=True,
-        timeout=240,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "PYTHONIOENCODING": "utf-8"},
-    )
-
-
-def sentence(done: subprocess.CompletedProcess[bytes]) -> str:
-    """stderr, which is one line and no traceback."""
-    text = done.stderr.decode()
-    assert text.count("\n") == 1 and "Traceback" not in text, text
-    return text
 
 
 def matcher_is_there() -> bool:
@@ -47,12 +30,12 @@ needs_matcher = pytest.mark.skipif(not matcher_is_there(), reason="built without
 
 @needs_matcher
 def test_match_from_stdin_in_both_languages() -> None:
-    done = run("kb", "match", "-", input=ERROR.encode())
+    done = run("kb", "match", "-", input=ERROR.encode(), real=True)
     assert done.returncode == 0, done.stderr
-    text = done.stdout.decode()
+    text = done.stdout
     assert "torch-compile-graph-break-fallback" in text and "torch.where" in text and "n = 9" in text
     done = run("kb", "match", "-", "--lang", "zh", input=ERROR.encode())
-    assert done.returncode == 0 and "根因分析" in done.stdout.decode()
+    assert done.returncode == 0 and "根因分析" in done.stdout
 
 
 @needs_matcher
@@ -85,9 +68,9 @@ def test_a_broken_entry_of_ones_own_is_named_and_nothing_is_lost(tmp_path: Path)
 
 def test_show() -> None:
     done = run("kb", "show", "GB0170", "--format", "markdown")
-    assert done.returncode == 0 and "# torch._dynamo.exc.Unsupported" in done.stdout.decode()
+    assert done.returncode == 0 and "# torch._dynamo.exc.Unsupported" in done.stdout
     done = run("kb", "show", "gb0170", "--lang", "zh", "--format", "html")
-    assert "<h2>根因分析</h2>" in done.stdout.decode()
+    assert "<h2>根因分析</h2>" in done.stdout
     assert json.loads(run("kb", "show", "KTG0101", "--json").stdout)["error_code"] == "KTG0101"
 
 
@@ -103,7 +86,7 @@ def test_unknown_ids_languages_and_formats() -> None:
 def test_list_and_graph() -> None:
     rows = json.loads(run("kb", "list", "--json").stdout)
     assert len(rows) >= 90 and all(row["signature_zh"] for row in rows)
-    assert run("kb", "graph").stdout.startswith(b"digraph kb")
+    assert run("kb", "graph").stdout.startswith("digraph kb")
     assert json.loads(run("kb", "graph", "--json").stdout)["edges"]
 
 
@@ -155,10 +138,52 @@ def test_explain_writes_reports_and_report_renders_them_again(script: Path, tmp_
     assert done.returncode == 2 and "can't be read" in sentence(done)
 
 
+def test_damaged_runs_get_one_sentence(script: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "run.json"
+    assert run("explain", "--save", str(saved), str(script)).returncode == 0
+    whole = json.loads(saved.read_text())
+    for part in ("profile", "events", "source", "tree", "advice", "related", "versions"):
+        for damaged in ({k: v for k, v in whole.items() if k != part}, {**whole, part: 3}):
+            saved.write_text(json.dumps(damaged))
+            done = run("report", str(saved), "--html", str(tmp_path / "out.html"))
+            assert done.returncode == 2 and "run.json is" in sentence(done), part
+    for junk in (b"\xff\xfe\x00", b"[1, 2]", b"{", b""):
+        saved.write_bytes(junk)
+        assert run("report", str(saved)).returncode == run("report", str(saved), "--json").returncode == 2
+
+
+def test_what_can_not_be_written_loses_nothing_else(script: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "run.sarif", tmp_path / "no" / "such" / "folder.html"
+    done = run("explain", "--html", str(bad), "--sarif", str(good), str(script))
+    assert done.returncode == 2 and "folder.html can't be written: No such file" in done.stderr
+    assert json.loads(good.read_text())["version"] == "2.1.0" and "Graph count" in done.stdout
+
+
+@needs_matcher
+def test_a_file_that_fails_while_it_is_read() -> None:
+    done = run("kb", "match", "/proc/self/mem")
+    assert done.returncode == 2 and "can't be read" in sentence(done)
+
+
+@needs_matcher
+def test_junk_and_huge_lines_in_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "huge.log"
+    log.write_bytes(os.urandom(300_000) + b"\n" + b"y" * 20_000_000 + ERROR.encode())
+    done = run("kb", "match", str(log), "--json")
+    (found,) = [row for row in json.loads(done.stdout) if "fallback" in row["id"]]
+    assert done.returncode == 0 and found["groups"]["function"] == "step" and len(found["text"]) < 2000
+
+
+def test_a_folder_of_entries_that_is_not_there(tmp_path: Path) -> None:
+    done = run("kb", "list", "--json", "--kb", str(tmp_path / "none"))
+    assert done.returncode == 4 and "there is no such folder" in sentence(done)
+    assert len(json.loads(done.stdout)) >= 90
+
+
 def test_max_breaks(script: Path) -> None:
     assert run("explain", "--max-breaks", "3", str(script)).returncode == 0
     done = run("explain", "--max-breaks", "0", str(script))
-    assert done.returncode == 1 and "at most 0 are allowed" in done.stderr.decode()
+    assert done.returncode == 1 and "at most 0 are allowed" in done.stderr
 
 
 @needs_matcher
@@ -168,7 +193,7 @@ def test_explain_under_torch_gives_advice(tmp_path: Path) -> None:
         "import torch\n@torch.compile\ndef f(x):\n    return x + 1 if x.sum() > 0 else x\nf(torch.ones(2))\n"
     )
     done = run("explain", "--under", "torch", "--lang", "zh", str(path))
-    text = done.stdout.decode()
+    text = done.stdout
     assert done.returncode == 0 and "gb0170" in text and "torch.where" in text and "成功率" in text
     assert run("explain", "--under", "tf", str(path)).returncode == 2
 
@@ -185,6 +210,6 @@ def test_bench_and_advise(script: Path) -> None:
 
 def test_help_has_examples_and_completion() -> None:
     for command in (("kb", "match"), ("kb", "show"), ("explain",), ("bench",), ("report",), ("advise",)):
-        text = run(*command, "--help").stdout.decode()
+        text = run(*command, "--help").stdout
         assert "Example" in text, command
-    assert "--install-completion" in run("--help").stdout.decode()
+    assert "--install-completion" in run("--help").stdout

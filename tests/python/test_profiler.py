@@ -44,19 +44,25 @@ def test_break_costs_sum_to_the_whole() -> None:
     assert by_line[3]["what"] == "sleep" and by_line[3]["count"] == 60
 
 
-def test_torch_profiler_shows_our_ranges_and_the_same_costs() -> None:
-    compiled = kintsugi.compile(busy, backend="eager")
-    compiled(torch.ones(3))
+def both_profilers(compiled) -> tuple[float, float]:
+    """Milliseconds in opaque steps, by torch's profiler and by ours."""
     with kintsugi.CompilationProfiler() as prof, torch.profiler.profile() as theirs:
         for _ in range(20):
             compiled(torch.ones(3))
     rows = {row.key: row for row in theirs.key_averages()}
     calls = [row for key, row in rows.items() if key.startswith("kintsugi call")]
     opaque = [row for key, row in rows.items() if key.startswith("kintsugi opaque sleep (test_profiler.py:")]
-    assert len(calls) == 1 and calls[0].count == 20
-    assert len(opaque) == 2
-    ours = sum(row["ms"] for row in prof.profile().breaks)
-    assert sum(row.cpu_time_total for row in opaque) / 1e3 == pytest.approx(ours, rel=0.05)
+    assert len(calls) == 1 and calls[0].count == 20 and len(opaque) == 2
+    return sum(row.cpu_time_total for row in opaque) / 1e3, sum(row["ms"] for row in prof.profile().breaks)
+
+
+def test_torch_profiler_shows_our_ranges_and_the_same_costs() -> None:
+    compiled = kintsugi.compile(busy, backend="eager")
+    compiled(torch.ones(3))
+    # Two clocks are read one after the other: on a busy machine another process may come between them.
+    found = [both_profilers(compiled) for _ in range(3)]
+    print("torch's and our milliseconds:", [(round(a, 1), round(b, 1)) for a, b in found])
+    assert min(abs(theirs - ours) / ours for theirs, ours in found) < 0.05
 
 
 def test_report_lists_breaks_and_each_recompilation() -> None:
@@ -136,6 +142,45 @@ def test_dump(tmp_path) -> None:
     assert dot.startswith("digraph") and "aten.relu.default" in dot and "->" in dot
     names = {path.name for path in found.save(tmp_path)}
     assert names == {"trace_0.ktir", "graph_0.py", "graph_0.dot"}
+
+
+def test_dump_of_backward_graphs(tmp_path) -> None:
+    net = torch.nn.Linear(4, 2)
+    x = torch.randn(3, 4)
+    found = kintsugi.dump(lambda x: (net(x).relu() * 2).sum())(x)
+    back = found.backward
+    assert (
+        back is not None and "gradient of float32[2,4]" in back.text and "gradient of float32[2]" in back.text
+    )
+    node = (net(x).relu() * 2).sum().grad_fn
+    names = []
+    while node is not None and not hasattr(node, "variable"):
+        names.append(node.name())
+        node = node.next_functions[0][0]
+    at = [back.text.index(name) for name in names]
+    assert len(names) == 4 and at == sorted(at), "eager's nodes, in eager's order"
+    assert "aten.threshold_backward" in back.fx and "aten.mm" in back.fx
+    assert back.graphviz.startswith("digraph") and "AddmmBackward0" in back.graphviz
+    assert net.weight.grad is None, "nothing is accumulated"
+    names = {path.name for path in found.save(tmp_path)}
+    assert {"backward_0.txt", "backward_0.py", "backward_0.dot"} <= names
+
+
+def test_backward_dumps_end_at_the_inputs_and_survive_what_is_not_traceable() -> None:
+    class Odd(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient if gradient.sum().item() > 0 else -gradient
+
+    before = torch.ones(3, requires_grad=True).exp()
+    text = kintsugi.dump(lambda x: Odd.apply(x) * 2)(before).backward
+    assert text is not None and "ExpBackward" not in text.text and "gradient of float32[3]" in text.text
+    assert "OddBackward" in text.text and text.fx
+    assert kintsugi.dump(lambda x: x.detach() + 1)(before).backward is None
 
 
 def load(path):
@@ -267,11 +312,18 @@ def test_import_stays_light() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_import_takes_little_time() -> None:
-    code = "import time, torch\nt = time.process_time()\nimport kintsugi\nprint(time.process_time() - t)"
+def test_import_takes_little_time(tmp_path) -> None:
+    """Processor time beyond torch's, with bytecode from an earlier run, as an installed package has it."""
+    code = (
+        "import sys, time, torch\n"
+        f"sys.dont_write_bytecode, sys.pycache_prefix = False, {str(tmp_path)!r}\n"
+        "t = time.process_time()\nimport kintsugi\nprint(time.process_time() - t)"
+    )
     taken = []
-    for _ in range(3):
+    for _ in range(5):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
         taken.append(float(done.stdout))
-    print(f"import: {min(taken) * 1e3:.0f} ms of processor time")
-    assert min(taken) < 0.1  # 0.05 on a machine that does nothing else
+    print(
+        f"import: {min(taken[1:]) * 1e3:.0f} ms of processor time, {taken[0] * 1e3:.0f} ms without bytecode"
+    )
+    assert min(taken[1:]) < 0.05

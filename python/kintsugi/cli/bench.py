@@ -15,6 +15,7 @@ import kintsugi
 
 from .._diagnostics import Timing, benchmark
 from .common import FAILED, OK, print_json, stop
+from .explain import check_script
 
 
 def _builtin() -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -26,8 +27,7 @@ def _builtin() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 def _load(target: str, inputs_name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     file, _, name = target.partition(":")
     path = Path(file)
-    if not path.is_file():
-        stop(f"there is no file {file}")
+    check_script(path)
     sys.path.insert(0, str(path.parent.resolve()))
     found = runpy.run_path(str(path), run_name="kintsugi_bench")
     names = [name] if name else ["model", "fn", "forward"]

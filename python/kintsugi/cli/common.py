@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import typer
 
@@ -28,6 +28,15 @@ def stop(text: str, code: int = USAGE) -> NoReturn:
     """One sentence, and the end."""
     say(f"kintsugi: {text}")
     raise typer.Exit(code)
+
+
+def language(text: str) -> Literal["en", "zh"]:
+    """Ends the command if this is no language that we have."""
+    if text == "en":
+        return "en"
+    if text == "zh":
+        return "zh"
+    stop(f"unknown language {text!r}. Known: en, zh.")
 
 
 def print_json(value: Any) -> None:

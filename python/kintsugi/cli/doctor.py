@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import platform
 import sys
@@ -16,6 +15,7 @@ import torch
 import kintsugi
 
 from .. import _C
+from .common import FAILED, OK, print_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +130,10 @@ def run(*, as_json: bool) -> int:
     """Prints the findings; returns the exit code."""
     found = collect()
     if as_json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         _print(found)
-    return 0 if all(check["ok"] for check in found["checks"]) else 1
+    return OK if all(check["ok"] for check in found["checks"]) else FAILED
 
 
 def _print(found: dict[str, Any]) -> None:

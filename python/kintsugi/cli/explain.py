@@ -10,17 +10,20 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 import kintsugi
 
 from .. import _public
-from .._callable import CompiledFunction, core_of
+from .._callable import core_of
 from .._events import EventLog
 from .._explain import ExplainOutput, explain_compiled
-from .common import say, stop
+from ..report.collect import name_of
+from .common import FAILED, USAGE, say, stop
+
+Language = Literal["en", "zh"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +55,26 @@ def _collecting(take_torch: bool) -> Iterator[list[Any]]:
         _public.observers.remove(found.append)
 
 
+def check_script(script: Path) -> None:
+    """Ends the command, with one sentence, if this is no Python program."""
+    try:
+        compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
+    except OSError as error:
+        stop(f"{script} can't be read: {error.strerror}")
+    except SyntaxError as error:
+        stop(f"{script} is no Python program: line {error.lineno or 1}: {error.msg}")
+    except ValueError as error:  # null bytes
+        stop(f"{script} is no Python program: {error}")
+
+
+def _print_traceback(error: BaseException, script: Path) -> None:
+    """Without the frames above the script's own, which are ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
+
+
 def run_script(script: Path, arguments: Sequence[str]) -> int:
     """Runs it as `python SCRIPT` would; its exit code."""
     argv, path = sys.argv, sys.path[:]
@@ -59,14 +82,17 @@ def run_script(script: Path, arguments: Sequence[str]) -> int:
     sys.path.insert(0, str(script.parent.resolve()))
     try:
         runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as stop:
-        if stop.code is None:
+    except SystemExit as left:
+        if left.code is None:
             return 0
-        return stop.code if isinstance(stop.code, int) else 1
+        if isinstance(left.code, int):
+            return left.code
+        print(left.code, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        _print_traceback(error, script)
         return 1
     finally:
         sys.argv, sys.path = argv, path
@@ -74,10 +100,8 @@ def run_script(script: Path, arguments: Sequence[str]) -> int:
 
 
 def _name(compiled: Any) -> str:
-    original = compiled.__wrapped__ if isinstance(compiled, CompiledFunction) else type(compiled._orig_mod)
-    code = getattr(original, "__code__", None)
-    where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
-    return str(getattr(original, "__qualname__", None) or type(original).__name__) + where
+    code = getattr(getattr(compiled, "__wrapped__", None), "__code__", None)
+    return name_of(compiled) + (f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else "")
 
 
 def _as_dict(name: str, output: ExplainOutput) -> dict[str, Any]:
@@ -94,8 +118,8 @@ def _as_dict(name: str, output: ExplainOutput) -> dict[str, Any]:
     }
 
 
-def write_outputs(report: dict[str, Any], outputs: Outputs, traces: Sequence[Sequence[str]] = ()) -> None:
-    """Writes the files that were asked for; says where they are."""
+def write_outputs(report: dict[str, Any], outputs: Outputs, traces: Sequence[Sequence[str]] = ()) -> bool:
+    """Writes the files that were asked for, and says where they are; False if one can't be written."""
     from ..report.html import to_html
     from ..report.perfetto import to_perfetto
     from ..report.sarif import to_sarif
@@ -108,15 +132,34 @@ def write_outputs(report: dict[str, Any], outputs: Outputs, traces: Sequence[Seq
         "structured": lambda: to_structured_trace(report, traces),
         "save": lambda: json.dumps(report),
     }
+    good = True
     for name, make in texts.items():
         path: Path | None = getattr(outputs, name)
         if path is None:
             continue
         try:
             path.write_text(make(), encoding="utf-8")
+            say(f"kintsugi: wrote {path}")
         except OSError as error:
-            stop(f"{path} can't be written: {error.strerror}")
-        say(f"kintsugi: wrote {path}")
+            say(f"kintsugi: {path} can't be written: {error.strerror}")
+            good = False
+    return good
+
+
+def _print_advice(codes: Sequence[str], language: Language) -> None:
+    """What the knowledge base says of the breaks."""
+    try:
+        from ..kb import load
+        from ..kb.render import cause, remedies
+    except ImportError:
+        return
+    base = load()
+    print("\nWhat helps:" if language == "en" else "\n建议：")
+    for code in dict.fromkeys(codes):
+        entry = base.find(code)
+        print(f"{code} ({entry.id}): {cause(entry, language)}")
+        for action, share in remedies(entry, language)[0]:
+            print(f"  - {action} ({share})")
 
 
 def run(
@@ -127,12 +170,12 @@ def run(
     take_torch: bool,
     outputs: Outputs | None = None,
     most_breaks: int | None = None,
+    language: Language = "en",
 ) -> int:
     """Runs the script and prints what was captured; returns the exit code, which is the script's."""
-    if not script.is_file():
-        print(f"kintsugi explain: there is no file {script}", file=sys.stderr)
-        return 2
+    check_script(script)
     outputs = outputs or Outputs()
+    written = True
     log = EventLog()
     with _collecting(take_torch) as found, log if outputs.any() else contextlib.nullcontext():
         status = run_script(script, arguments)
@@ -142,7 +185,7 @@ def run(
 
             data = collect(log, found, title=script.name, status=status, argv=[str(script), *arguments])
             cores = [core_of(compiled) for compiled in found]
-            write_outputs(data, outputs, [core.traces() if core else [] for core in cores])
+            written = write_outputs(data, outputs, [core.traces() if core else [] for core in cores])
     if as_json:
         print(
             json.dumps(
@@ -155,25 +198,26 @@ def run(
             print("kintsugi explain: the script compiled nothing (no kintsugi.compile call was reached).")
         for name, output in reports:
             print(f"\n== {name}\n{output}\ncalls: {output.stats.hits} hits, {output.stats.misses} misses")
+        codes = [reason.code for _, output in reports for reason in output.break_reasons]
+        codes += ["KTG0201" for _, output in reports if output.recompiles]
+        if codes:
+            _print_advice(codes, language)
     breaks = sum(output.graph_break_count for _, output in reports)
     if status == 0 and most_breaks is not None and breaks > most_breaks:
         say(f"kintsugi explain: {breaks} graph breaks, at most {most_breaks} are allowed")
-        return 1
-    return status
+        return FAILED
+    return status if written or status != 0 else USAGE
 
 
-def run_under_torch(script: Path, arguments: Sequence[str], *, as_json: bool, language: str) -> int:
+def run_under_torch(script: Path, arguments: Sequence[str], *, as_json: bool, language: Language) -> int:
     """Runs the script with torch.compile (backend eager) and explains its break reasons from the knowledge base."""
-    if not script.is_file():
-        print(f"kintsugi explain: there is no file {script}", file=sys.stderr)
-        return 2
+    check_script(script)
     from torch._dynamo.utils import counters
 
     from ..kb import load
     from ..kb.matching import EntryMatcher
-    from ..kb.render import cause, check_language, remedies
+    from ..kb.render import cause, remedies
 
-    chosen = check_language(language)
     ours, original = kintsugi.compile, torch.compile
 
     def eager_backend(model: Any = None, **options: Any) -> Any:
@@ -200,7 +244,7 @@ def run_under_torch(script: Path, arguments: Sequence[str], *, as_json: bool, la
     for number, row in enumerate(rows, 1):
         print(f"\n{number}. {row['reason'].splitlines()[0]} ({row['count']} times)")
         if row["entry"] is not None:
-            print(f"   {row['entry'].id}: {cause(row['entry'], chosen)}")
-            for action, share in remedies(row["entry"], chosen)[0]:
+            print(f"   {row['entry'].id}: {cause(row['entry'], language)}")
+            for action, share in remedies(row["entry"], language)[0]:
                 print(f"   - {action} ({share})")
     return status

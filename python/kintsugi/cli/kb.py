@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .common import FAILED, INCOMPLETE, NOTHING, OK, print_json, say, stop
+from .common import language as check_language
 
 app = typer.Typer(
     name="kb",
@@ -21,15 +22,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Folders = Annotated[
     list[Path] | None, typer.Option("--kb", help="A folder with entries of your own (may be repeated).")
 ]
-
-
-def _language(text: str) -> Any:
-    from ..kb.render import check_language
-
-    try:
-        return check_language(text)
-    except ValueError as error:
-        stop(str(error))
 
 
 def _base(folders: list[Path] | None) -> Any:
@@ -67,7 +59,7 @@ def match(
 
     Examples: kintsugi kb match train.log     python train.py 2>&1 | kintsugi kb match - --lang zh
     """
-    language = _language(lang)
+    language = check_language(lang)
     base = _base(kb)
     from ..kb.matching import EntryMatcher, MatcherMissing
 
@@ -152,7 +144,7 @@ def show(
 
     Examples: kintsugi kb show KTG0101     kintsugi kb show gb0170 --lang zh --format markdown
     """
-    language = _language(lang)
+    language = check_language(lang)
     if format not in ("terminal", "markdown", "html"):
         stop(f"unknown format {format!r}. Known: terminal, markdown, html.")
     base = _base(kb)
@@ -175,7 +167,7 @@ def show(
 @app.command("list")
 def list_entries(lang: Language = "en", json: Json = False, kb: Folders = None) -> None:
     """List all entries."""
-    language = _language(lang)
+    language = check_language(lang)
     base = _base(kb)
     from ..kb.render import signature
 
@@ -238,7 +230,10 @@ def verify(
             continue
         assert fresh.evidence is not None
         if write:
-            base.files[entry.id].write_text(fresh.dumps(), encoding="utf-8")
+            try:
+                base.files[entry.id].write_text(fresh.dumps(), encoding="utf-8")
+            except OSError as error:
+                failed.append(f"{base.files[entry.id]} can't be written: {error.strerror}")
         missed = [s for s, found in fresh.evidence.problem.items() if found.failures]
         if missed:
             failed.append(f"{entry.id}: the problem did not show in every run of {', '.join(missed)}")

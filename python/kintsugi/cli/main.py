@@ -70,9 +70,7 @@ def explain(
         str,
         typer.Option("--under", help="kintsugi, or torch: run under torch.compile and explain its breaks."),
     ] = "kintsugi",
-    lang: Annotated[
-        str, typer.Option("--lang", help="Language of advice with --under torch: en or zh.")
-    ] = "en",
+    lang: Annotated[str, typer.Option("--lang", help="Language of advice: en or zh.")] = "en",
     html: Annotated[Path | None, typer.Option(help="Write a report, one HTML file.")] = None,
     perfetto: Annotated[Path | None, typer.Option(help="Write a trace for ui.perfetto.dev.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write SARIF 2.1.0, for code review.")] = None,
@@ -88,13 +86,12 @@ def explain(
 
     Examples: kintsugi explain train.py --epochs 1     kintsugi explain --html report.html train.py
     """
-    from .common import stop
+    from .common import language, stop
     from .explain import Outputs, run, run_under_torch
 
+    chosen = language(lang)
     if under == "torch":
-        if lang not in ("en", "zh"):
-            stop(f"unknown language {lang!r}. Known: en, zh.")
-        raise typer.Exit(run_under_torch(script, context.args, as_json=json, language=lang))
+        raise typer.Exit(run_under_torch(script, context.args, as_json=json, language=chosen))
     if under != "kintsugi":
         stop(f"--under is kintsugi or torch, not {under!r}")
     outputs = Outputs(html, perfetto, sarif, structured, save)
@@ -106,6 +103,7 @@ def explain(
             take_torch=torch_compile,
             outputs=outputs,
             most_breaks=max_breaks,
+            language=chosen,
         )
     )
 

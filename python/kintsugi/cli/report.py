@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..report.collect import FORMAT
-from .common import OK, stop
+from .common import OK, USAGE, stop
 from .explain import Outputs, write_outputs
 
 
@@ -18,7 +18,7 @@ def read(path: Path) -> dict[str, Any]:
         stop(f"{path} can't be read: {error.strerror}")
     except (UnicodeDecodeError, json.JSONDecodeError):
         stop(f"{path} is no saved run: make one with kintsugi explain SCRIPT --save {path}")
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(found, dict) or found.get("format") != FORMAT or "profile" not in found:
         stop(
             f"{path} is no saved run of format {FORMAT}: make one with kintsugi explain SCRIPT --save {path}"
         )
@@ -28,7 +28,6 @@ def read(path: Path) -> dict[str, Any]:
 def run(path: Path, outputs: Outputs) -> int:
     report = read(path)
     try:
-        write_outputs(report, outputs)
-    except (KeyError, TypeError) as error:
-        stop(f"{path} is damaged: {error}")
-    return OK
+        return OK if write_outputs(report, outputs) else USAGE
+    except Exception as error:  # whatever an edited or truncated file makes of the templates
+        stop(f"{path} is damaged: {type(error).__name__}: {error}")

@@ -102,6 +102,7 @@ class Expectation(_Part):
 
 class Reproducer(_Part):
     file: Text
+    function: Text = "problem"
     expect: Expectation
     options: dict[str, Any] = {}
 

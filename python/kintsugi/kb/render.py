@@ -6,8 +6,6 @@ from typing import Any
 
 from .model import Entry, Language, Measured, Remedy, Workaround
 
-LANGUAGES: tuple[Language, ...] = ("en", "zh")
-
 WORDS: dict[str, tuple[str, str]] = {
     "cause": ("Root cause", "根因分析"),
     "workarounds": ("What helps", "解决方案"),
@@ -30,12 +28,6 @@ WORDS: dict[str, tuple[str, str]] = {
 
 def word(key: str, language: Language) -> str:
     return WORDS[key][language == "zh"]
-
-
-def check_language(text: str) -> Language:
-    if text not in LANGUAGES:
-        raise ValueError(f"unknown language {text!r}. Known: {', '.join(LANGUAGES)}.")
-    return text
 
 
 def signature(entry: Entry, language: Language) -> str:
@@ -153,4 +145,4 @@ def as_dict(entry: Entry) -> dict[str, Any]:
     return entry.model_dump(mode="json")
 
 
-__all__ = ["as_dict", "check_language", "to_html", "to_markdown", "to_rich"]
+__all__ = ["as_dict", "to_html", "to_markdown", "to_rich"]

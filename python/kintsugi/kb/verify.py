@@ -1,9 +1,11 @@
 """Runs the reproducers of entries against torch.compile and Kintsugi, and writes the figures into the entries.
 
 A reproducer is a file with `problem(*inputs)` and one function for each remedy that is one; `inputs(k)` makes the k-th
-inputs (without it: a 4 × 5 tensor). Each program is run in eager mode first, which decides what is right; then it is
-compiled by each system, for each of three inputs and for dynamic=None, True and False. torch.compile uses its backend
-`eager`: breaks are made by the capture, which comes before the backend. Each entry has a forked child of its own.
+inputs (without it: a 4 × 5 tensor). It may have CONFIG (settings of kintsugi.config), DYNAMO_CONFIG, BACKEND, and
+`around(run)`, which makes Kintsugi's calls; `reproducer.function` of an entry names another problem. Each program is
+run in eager mode first, which decides what is right; then it is compiled by each system, for each of three inputs and
+for dynamic=None, True and False. torch.compile uses its backend `eager`, unless the backend is the problem: breaks are
+made by the capture, which comes before the backend. Each entry has a forked child of its own.
 
 What counts: a program is *whole* when its result is eager's and no break was reported. A workaround fails when it is
 not whole or its result is not the problem's. A dead end fails in just the same way, which is what makes it one.
@@ -55,7 +57,8 @@ class Outcome:
         return not self.reasons and not self.error and self.same
 
 
-def _module(path: Path) -> ModuleType:
+def load_program(path: Path) -> ModuleType:
+    """The module of a reproducer's file."""
     spec = importlib.util.spec_from_file_location(f"kintsugi_kb_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -63,7 +66,7 @@ def _module(path: Path) -> ModuleType:
     return module
 
 
-def _inputs(module: ModuleType, k: int) -> tuple[Any, ...]:
+def inputs_of(module: ModuleType, k: int) -> tuple[Any, ...]:
     import torch
 
     torch.manual_seed(k)
@@ -93,7 +96,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _eager(program: Callable[..., Any], module: ModuleType, k: int) -> tuple[Any, str]:
     try:
-        return program(*_inputs(module, k)), ""
+        return program(*inputs_of(module, k)), ""
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
 
@@ -103,7 +106,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _dynamo_config(settings: dict[str, Any]) -> Iterator[None]:
+def dynamo_config(settings: dict[str, Any]) -> Iterator[None]:
     import torch._dynamo
 
     with torch._dynamo.config.patch(settings) if settings else contextlib.nullcontext():
@@ -118,13 +121,13 @@ def _run_torch(
 
     torch._dynamo.reset()
     counters.clear()
-    with _dynamo_config(apply.config):
-        options = {"backend": "eager", "dynamic": dynamic, **apply.options}
+    with dynamo_config({**getattr(module, "DYNAMO_CONFIG", {}), **apply.config}):
+        options = {"backend": getattr(module, "BACKEND", "eager"), "dynamic": dynamic, **apply.options}
         compiled = torch.compile(program, **options)
         result, error = None, ""
         try:
             for call in range(2):
-                result = compiled(*_inputs(module, k if call == 1 else (k + 1) % INPUTS))
+                result = compiled(*inputs_of(module, k if call == 1 else (k + 1) % INPUTS))
         except Exception as caught:
             error = f"{type(caught).__name__}: {_first_line(caught)}"
     found = [*counters["graph_break"], *counters["unimplemented"]]
@@ -145,7 +148,7 @@ def _run_kintsugi(
 
     kintsugi.reset()
     settings = getattr(module, "CONFIG", {})
-    backend = getattr(module, "BACKEND", "eager")
+    backend = apply.options.get("backend", getattr(module, "BACKEND", "eager"))
     lines: list[str] = []
     with kintsugi.config.patch(settings) if settings else contextlib.nullcontext(), _logs.collecting(lines):
         mode = apply.options.get("mode")
@@ -154,7 +157,7 @@ def _run_kintsugi(
         around = getattr(module, "around", lambda run: run())
         # All inputs in turn, the wanted ones last: events such as a recompilation need different ones.
         for call in (*range(k + 1, k + INPUTS), k):
-            inputs = _inputs(module, call % INPUTS)
+            inputs = inputs_of(module, call % INPUTS)
             result, error = None, ""
             try:
                 result = around(lambda inputs=inputs: compiled(*inputs))
@@ -167,8 +170,13 @@ def _run_kintsugi(
 RUNNERS = {"torch.compile": _run_torch, "kintsugi": _run_kintsugi}
 
 
-def _outcomes(module: ModuleType, function: str, apply: Apply) -> dict[str, list[Outcome]]:
-    program, problem = getattr(module, function), module.problem
+def _kind(error: str) -> str:
+    """`ValueError` of `ValueError: text`."""
+    return error.partition(":")[0]
+
+
+def _outcomes(module: ModuleType, problem_name: str, function: str, apply: Apply) -> dict[str, list[Outcome]]:
+    program, problem = getattr(module, function), getattr(module, problem_name)
     found: dict[str, list[Outcome]] = {}
     for system in SYSTEMS:
         found[system] = []
@@ -177,7 +185,7 @@ def _outcomes(module: ModuleType, function: str, apply: Apply) -> dict[str, list
             wanted, wanted_error = _eager(problem, module, k)
             for dynamic in DYNAMIC:
                 result, reasons, error, lines = RUNNERS[system](program, module, k, dynamic, apply)
-                raised_alike = bool(error and right_error)
+                raised_alike = bool(error) and _kind(error) == _kind(right_error)
                 found[system].append(
                     Outcome(
                         reasons,
@@ -205,10 +213,11 @@ def verify_entry(entry: Entry, folder: Path = REPRODUCERS) -> Entry:
     """The entry with the figures of a run made now, in this process."""
     if entry.reproducer is None:
         return entry
-    module = _module(folder / entry.reproducer.file)
+    module = load_program(folder / entry.reproducer.file)
     expect = entry.reproducer.expect
     base = Apply(options=entry.reproducer.options)
-    problem = _outcomes(module, "problem", base)
+    name = entry.reproducer.function
+    problem = _outcomes(module, name, name, base)
     patterns = {"torch.compile": expect.torch_compile, "kintsugi": expect.kintsugi}
     shown = {
         system: measured(sum(not _problem_shows(o, patterns[system]) for o in runs), len(runs))
@@ -222,7 +231,7 @@ def verify_entry(entry: Entry, folder: Path = REPRODUCERS) -> Entry:
     def run(remedy: Workaround | DeadEnd) -> dict[str, Measured]:
         assert remedy.apply is not None
         apply = remedy.apply.model_copy(update={"options": {**base.options, **remedy.apply.options}})
-        outcomes = _outcomes(module, apply.function or "problem", apply)
+        outcomes = _outcomes(module, name, apply.function or name, apply)
         return {system: _judge(runs, apply.goal) for system, runs in outcomes.items()}
 
     works, ends = [], []

@@ -19,7 +19,7 @@ from .._events import Event, EventLog
 from .._explain import explain_compiled
 from .._profiler import profile
 
-FORMAT = 1
+FORMAT = 2
 CONTEXT = 3  # lines shown around those that matter
 
 # What a line of the program is, from the least to the most remarkable.
@@ -165,14 +165,15 @@ def _tree(events: Iterable[Event], names: dict[int, str]) -> list[dict[str, Any]
     return roots
 
 
-def _advice(codes: Iterable[str]) -> dict[str, Any]:
-    """The knowledge base's entries for our codes."""
+def _advice(codes: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The knowledge base's entries for our codes, and how they hang together with others."""
     try:
         from ..kb import load
+        from ..kb.graph import graph
     except ImportError:  # pydantic is not there
-        return {}
+        return {}, {"nodes": [], "edges": []}
     base = load()
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for code in dict.fromkeys(codes):
         try:
             entry = base.find(code)
@@ -180,6 +181,7 @@ def _advice(codes: Iterable[str]) -> dict[str, Any]:
             continue
         found[code] = {
             "id": entry.id,
+            "signature": {"en": entry.signature, "zh": entry.signature_zh},
             "cause": {"en": entry.root_cause, "zh": entry.root_cause_zh},
             "workarounds": [
                 {"en": work.action, "zh": zh, "rate": work.success_rate, "cited": work.cited}
@@ -187,7 +189,14 @@ def _advice(codes: Iterable[str]) -> dict[str, Any]:
                 for work, zh in zip(entry.workarounds, entry.workarounds_zh, strict=True)
             ],
         }
-    return found
+    here: set[str] = {row["id"] for row in found.values()}
+    edges = [edge for edge in graph(base).edges if here & {edge[0], edge[1]}]
+    nodes = sorted({*here, *(a for a, _, _ in edges), *(b for _, b, _ in edges)})
+    related = {
+        "nodes": [{"id": node, "here": node in here} for node in nodes],
+        "edges": [list(edge) for edge in edges],
+    }
+    return found, related
 
 
 def collect(
@@ -227,6 +236,8 @@ def collect(
         rows.append(row)
     codes = [row["code"] for row in found.breaks if row["code"]]
     codes += ["KTG0201"] if found.recompiles else []
+    codes += ["KTG0202"] if found.evictions else []
+    advice, related = _advice(codes)
     return {
         "format": FORMAT,
         "title": title,
@@ -242,7 +253,8 @@ def collect(
         "callables": callables,
         "source": _source_lines(compiled, events, timed),
         "tree": _tree(events, _names(compiled)),
-        "advice": _advice(codes),
+        "advice": advice,
+        "related": related,
         "events": rows,
     }
 

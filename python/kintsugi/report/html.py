@@ -7,6 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from .collect import relative
+from .drawing import layout
+
+# Kinds of events, for people.
+KINDS = {
+    "call": ("replayed call", "重放的调用"),
+    "record": ("recorded call", "记录的调用"),
+    "side_trace": ("second path recorded", "记录第二条路径"),
+    "compile": ("compiled", "编译"),
+    "cache_hit": ("kernel from the cache", "取自缓存的内核"),
+    "dynamic": ("left open from now on", "此后视为可变"),
+    "break": ("not captured", "未捕获"),
+    "exit": ("left the recording", "离开记录"),
+    "raise": ("exception", "异常"),
+    "recompile": ("no recording fitted", "没有适用的记录"),
+    "evict": ("recording dropped", "丢弃记录"),
+    "eager": ("call in eager mode", "eager 模式的调用"),
+    "opaque": ("opaque step", "不透明步骤"),
+    "step": ("mended step", "已修补的步骤"),
+    "effect": ("effect", "副作用"),
+}
 
 TEMPLATE = Path(__file__).parent / "template.html"
 
@@ -43,4 +63,12 @@ def to_html(report: dict[str, Any]) -> str:
     events = [
         [row[key] for key in keys] + [row["name"], row["text"], row["more"]] for row in report["events"]
     ]
-    return template.render(r=report, p=report["profile"], events=Markup(_script_json(events)))
+    present = {row["kind"] for row in report["events"]}
+    return template.render(
+        r=report,
+        p=report["profile"],
+        related=layout(report["related"]),
+        kinds={kind: words for kind, words in KINDS.items() if kind in present},
+        events=Markup(_script_json(events)),
+        kind_words=Markup(_script_json(KINDS)),
+    )

@@ -1,0 +1,12 @@
+"""internal-error: a check of Kintsugi's own fails; here it is made to fail when the first recording begins."""
+
+import kintsugi
+
+
+def around(run):
+    kintsugi._C._fail_next_recording()
+    return run()
+
+
+def problem(x):
+    return x * 2 + 1
