@@ -247,9 +247,15 @@ def test_off_costs_next_to_nothing() -> None:
     x = torch.ones(4)
     _per_call(compiled, x)
     call = min(_per_call(compiled, x, 200) for _ in range(50))
-    check = min(_C.bench_events_off(1_000_000) for _ in range(5)) / 1e9
-    print(f"a check {check * 1e9:.2f} ns, a call {call * 1e9:.0f} ns: {100 * check / call:.3f} %")
-    assert check <= 0.005 * call
+    stream, both = (
+        min(_C.bench_events_off(1_000_000, profiler) for _ in range(5)) / 1e9 for profiler in (False, True)
+    )
+    print(
+        f"a call {call * 1e9:.0f} ns; the stream's check {stream * 1e9:.2f} ns, {100 * stream / call:.3f} %; "
+        f"with torch's profiler asked {both * 1e9:.2f} ns, {100 * both / call:.3f} %"
+    )
+    assert stream <= 0.005 * call
+    assert both <= 0.01 * call
 
 
 @pytest.mark.slow
