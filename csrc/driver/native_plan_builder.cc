@@ -23,39 +23,42 @@ using ir::ValueId;
 using passes::Node;
 using passes::NodeId;
 using passes::NodeKind;
+using runtime::GradSetting;
 using runtime::NativePlan;
 using runtime::NativeStepKind;
 
-// The grad mode that the operators of a segment run in.
+// The grad modes that the operators of a segment run in.
 struct GradModes {
-  bool known = true;          // one mode for all of them
-  bool off = false;           // off, whatever it is outside
-  std::optional<bool> after;  // what the segment leaves
+  bool known = true;
+  std::vector<GradSetting> of;  // by instruction
+  bool outside = false;         // some operator runs in the mode that the segment starts in
+  bool on = false;              // ... with the mode on, whatever it is outside
+  std::optional<bool> after;    // what the segment leaves
 };
 
 GradModes gradModesOf(const ir::Trace& segment) {
   GradModes modes;
-  bool outside = false;  // operators in the mode that the segment starts in
   for (const Instruction& ins : segment.code) {
     if (ins.op == Op::kSetGrad) {
       const Operand& mode = segment.operandsOf(ins)[0];
       modes.known = modes.known && mode.kind == ir::OperandKind::kBool;
       modes.after = mode.i != 0;
     } else if (ins.op == Op::kAten) {
-      outside = outside || !modes.after;
-      modes.off = modes.off || (modes.after && !*modes.after);
-      modes.known = modes.known && !(modes.after && *modes.after);
+      modes.outside = modes.outside || !modes.after;
+      modes.on = modes.on || modes.after.value_or(false);
     }
+    modes.of.push_back(!modes.after ? GradSetting::kOutside
+                                    : (*modes.after ? GradSetting::kOn : GradSetting::kOff));
   }
-  modes.known = modes.known && !(outside && modes.off);
   return modes;
 }
 
 class PlanBuilder {
  public:
   PlanBuilder(const ir::Trace& segment, const passes::TensorGraph& graph,
-              const passes::NativeProgram& program)
-      : calls_(segment),
+              const passes::NativeProgram& program, const GradModes& modes)
+      : modes_(modes),
+        calls_(segment),
         segment_(segment),
         graph_(graph),
         program_(program),
@@ -186,6 +189,7 @@ class PlanBuilder {
     ins.firstResult = first;
     runtime::NativeCall call;
     call.whole = whole;
+    call.grad = modes_.of[at];
     call.call = torchapi::AtenCall::make(calls_, at, liveness, reason);
     if (call.call == nullptr) {
       return false;
@@ -278,6 +282,7 @@ class PlanBuilder {
     }
   }
 
+  const GradModes& modes_;
   ir::Trace calls_;  // the segment, its operands and results being slots
   const ir::Trace& segment_;
   const passes::TensorGraph& graph_;
@@ -296,7 +301,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const ir::Trace& segment,
                                             NativeSummary& summary, std::string& reason) {
   const GradModes modes = gradModesOf(segment);
   if (!modes.known) {
-    reason = "it switches the grad mode between operators";
+    reason = "it sets the grad mode to something that is not static";
     return nullptr;
   }
   std::optional<passes::TensorGraph> graph =
@@ -315,12 +320,13 @@ std::unique_ptr<NativePlan> buildNativePlan(const ir::Trace& segment,
     reason = "there is nothing in it to generate code for";
     return nullptr;
   }
-  std::unique_ptr<NativePlan> plan = PlanBuilder(segment, *graph, program).run(strict, reason);
+  std::unique_ptr<NativePlan> plan = PlanBuilder(segment, *graph, program, modes).run(strict, reason);
   if (plan != nullptr) {
     plan->inputs = inputs;
     plan->inputsRequireGrad = std::any_of(inputs.begin(), inputs.end(),
                                           [](const torchapi::TensorInfo& i) { return i.requiresGrad; });
-    plan->gradOff = modes.off;
+    plan->gradOutside = modes.outside;
+    plan->gradOn = modes.on;
     plan->gradModeAfter = modes.after;
   }
   return plan;

@@ -34,6 +34,7 @@ class NativeSegment final : public runtime::NativeRunner, public std::enable_sha
 
  protected:
   void wanted() override;
+  void lost(uint64_t native, uint64_t replay) override;
 
  private:
   void report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
@@ -221,8 +222,31 @@ void NativeSegment::report(const NativeSummary& summary, const std::string& refu
   }
 }
 
+void NativeSegment::lost(uint64_t native, uint64_t replay) {
+  if (log::enabled(log::Channel::kPerf)) {
+    const diag::SourceLoc place{segment_.file, segment_.line, segment_.function};
+    const std::string reason = "replay is faster: " + std::to_string(replay / 1000) + " us, native code " +
+                               std::to_string(native / 1000) + " us";
+    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0112, {"native", reason}, place).format());
+  }
+}
+
 // Its memory holds its elements as they are.
 bool isPlain(const torchapi::TensorInfo& info) { return info.plain && !info.isConj && !info.isNeg; }
+
+// What guards inside a trace say of values whose metadata their instructions do not tell. Taken for granted
+// wherever the value is used: each run of native code checks what it is given and what calls return.
+std::vector<ir::Type> typesWithGuards(const ir::Trace& trace) {
+  std::vector<ir::Type> types = trace.values;
+  for (const ir::Instruction& ins : trace.code) {
+    if (ins.op == ir::Op::kGuardMeta) {
+      const auto operands = trace.operandsOf(ins);
+      ir::Type& type = types[operands[0].id];
+      type = trace.hasFixedSizes(type) ? type : ir::Type{type.kind, static_cast<ir::MetaId>(operands[1].i)};
+    }
+  }
+  return types;
+}
 
 // Metadata of a trace with all strides as the tensors had them.
 std::vector<ir::TensorMeta> exactMetas(const runtime::Recording& recording) {
@@ -235,15 +259,19 @@ std::vector<ir::TensorMeta> exactMetas(const runtime::Recording& recording) {
 
 }  // namespace
 
+// How often a segment runs each way before the faster one is kept.
+constexpr uint32_t kTurns = 4;
+
 void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
   const runtime::Recording& recording = trace.recording();
   const ir::Trace& whole = recording.document.trace;
+  const std::vector<ir::Type> types = typesWithGuards(whole);
   size_t runner = 0;
   for (const ir::SegmentRange& range : ir::findSegments(whole)) {
     if (range.begin < recording.start) {
       continue;  // the parent's
     }
-    ir::Trace segment = passes::extractSegment(whole, range);
+    ir::Trace segment = passes::extractSegment(whole, range, types);
     segment.metas = exactMetas(recording);
     std::vector<ir::ValueId> values;
     ir::collectValues(segment, segment.operandsOf(segment.code.front()), values);
@@ -262,6 +290,8 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
       made->refuse();
     } else if (options.sync) {
       made->compile();
+    } else if (trace.replay().code().segments[runner].others.empty()) {
+      made->compare(kTurns);
     }
     trace.replay().setRunner(runner++, std::move(made));
   }

@@ -14,7 +14,8 @@ using ir::ValueId;
 
 class Extractor {
  public:
-  explicit Extractor(const ir::Trace& from) : from_(from), number_(from.values.size(), ir::kNone) {
+  Extractor(const ir::Trace& from, std::span<const ir::Type> types)
+      : from_(from), types_(types), number_(from.values.size(), ir::kNone) {
     to_.file = from.file;
     to_.function = from.function;
     to_.line = from.line;
@@ -25,7 +26,7 @@ class Extractor {
     std::vector<ValueId> inputs;
     ir::collectValues(from_, from_.operandsOf(from_.code[range.begin]), inputs);
     for (const ValueId value : inputs) {
-      number_[value] = to_.addValue(from_.values[value]);
+      number_[value] = to_.addValue(types_[value]);
     }
     mark(from_.code[range.begin]);
     for (uint32_t i = range.begin + 1; i < range.end; ++i) {
@@ -50,7 +51,7 @@ class Extractor {
     }
     std::vector<ir::Type> types;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      types.push_back(from_.values[ins.firstResult + r]);
+      types.push_back(types_[ins.firstResult + r]);
     }
     const size_t index = to_.append(ins.op, operands, types);
     if (ins.opName != ir::kNone) {
@@ -85,14 +86,16 @@ class Extractor {
   }
 
   const ir::Trace& from_;
+  const std::span<const ir::Type> types_;
   ir::Trace to_;
   std::vector<ValueId> number_;  // by old number
 };
 
 }  // namespace
 
-ir::Trace extractSegment(const ir::Trace& trace, const ir::SegmentRange& range) {
-  return Extractor(trace).run(range);
+ir::Trace extractSegment(const ir::Trace& trace, const ir::SegmentRange& range,
+                         std::span<const ir::Type> types) {
+  return Extractor(trace, types).run(range);
 }
 
 }  // namespace kintsugi::passes

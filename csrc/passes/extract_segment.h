@@ -9,6 +9,11 @@
 
 namespace kintsugi::passes {
 
-ir::Trace extractSegment(const ir::Trace& trace, const ir::SegmentRange& range);
+// `types`: of the values of `trace`, where more is known of them than it says.
+ir::Trace extractSegment(const ir::Trace& trace, const ir::SegmentRange& range,
+                         std::span<const ir::Type> types);
+inline ir::Trace extractSegment(const ir::Trace& trace, const ir::SegmentRange& range) {
+  return extractSegment(trace, range, trace.values);
+}
 
 }  // namespace kintsugi::passes

@@ -42,6 +42,9 @@ struct NativeView {
   int64_t offset = 0;  // elements
 };
 
+// The grad mode that an operator runs in: that of the caller, or one that the segment has set.
+enum class GradSetting : uint8_t { kOutside, kOff, kOn };
+
 struct NativeCall {
   struct Result {
     uint32_t slot = 0;
@@ -50,6 +53,7 @@ struct NativeCall {
   std::unique_ptr<torchapi::AtenCall> call;
   std::vector<Result> results;  // how they have to lie, for kernels to read them
   bool whole = false;           // with autograd's part: the outside sees whose view the result is
+  GradSetting grad = GradSetting::kOutside;
 };
 
 enum class NativeStepKind : uint8_t { kKernel, kCall, kView };
@@ -71,7 +75,8 @@ struct NativePlan {
   std::vector<NativePlanStep> steps;
   std::vector<uint32_t> drops;
   bool inputsRequireGrad = false;
-  bool gradOff = false;  // all of it runs with the grad mode off
+  bool gradOutside = false;  // some operator runs in the caller's grad mode
+  bool gradOn = false;       // some operator runs with the grad mode on
   std::optional<bool> gradModeAfter;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "diag/events.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::runtime {
@@ -11,23 +12,27 @@ using torchapi::ValueKind;
 
 namespace {
 
+// Operators see the grad mode that they were recorded in; afterwards it is what it was.
 class GradModeScope {
  public:
-  explicit GradModeScope(bool off) : before_(torchapi::gradMode()), off_(off && before_) {
-    if (off_) {
-      torchapi::setGradMode(false);
-    }
-  }
-  ~GradModeScope() {
-    if (off_) {
-      torchapi::setGradMode(before_);
-    }
-  }
+  GradModeScope() : outside_(torchapi::gradMode()), now_(outside_) {}
+  ~GradModeScope() { set(outside_); }
   GradModeScope(const GradModeScope&) = delete;
 
+  void enter(GradSetting setting) {
+    set(setting == GradSetting::kOutside ? outside_ : setting == GradSetting::kOn);
+  }
+
  private:
-  const bool before_;
-  const bool off_;
+  void set(bool mode) {
+    if (mode != now_) {
+      torchapi::setGradMode(mode);
+      now_ = mode;
+    }
+  }
+
+  const bool outside_;
+  bool now_;
 };
 
 struct KernelRange {
@@ -87,6 +92,7 @@ bool runCall(const NativeCall& call, NativeFrame& frame) {
 }
 
 bool runSteps(const NativePlan& plan, NativeFrame& frame) {
+  GradModeScope grad;
   for (const NativePlanStep& step : plan.steps) {
     switch (step.kind) {
       case NativeStepKind::kKernel:
@@ -96,6 +102,7 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
         runView(plan.views[step.index], frame);
         break;
       case NativeStepKind::kCall:
+        grad.enter(plan.calls[step.index].grad);
         if (!runCall(plan.calls[step.index], frame)) {
           return false;
         }
@@ -108,9 +115,15 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   return true;
 }
 
+void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
+  uint64_t seen = least.load(std::memory_order_relaxed);
+  while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
+  }
+}
+
 bool fits(const NativePlan& plan, std::span<const Value> inputs) {
   if (inputs.size() != plan.inputs.size() || torchapi::autocastEnabled() ||
-      (plan.inputsRequireGrad && !plan.gradOff && torchapi::gradMode())) {
+      (plan.inputsRequireGrad && (plan.gradOn || (plan.gradOutside && torchapi::gradMode())))) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -159,30 +172,64 @@ void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
 
 SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span<Value> outputs) {
   const NativePlan* plan = plan_.load(std::memory_order_acquire);
+  if (refused_.load(std::memory_order_relaxed)) {
+    return Status::kDeclined;
+  }
   if (plan == nullptr) {
-    if (!refused_.load(std::memory_order_relaxed)) {
-      wanted();
-    }
+    wanted();
     return Status::kDeclined;
   }
   if (!fits(*plan, inputs)) {
     return Status::kDeclined;
   }
-  std::unique_ptr<NativeFrame> frame = take(*plan);
+  uint32_t turns = turnsLeft_.load(std::memory_order_relaxed);
+  if (turns == 0) [[likely]] {
+    return runPlan(*plan, inputs, outputs);
+  }
+  while (turns != 0 && !turnsLeft_.compare_exchange_weak(turns, turns - 1, std::memory_order_relaxed)) {
+  }
+  if (turns % 2 != 0) {
+    return Status::kMeasured;
+  }
+  const uint64_t start = diag::events::nowNs();
+  const Status status = runPlan(*plan, inputs, outputs);
+  if (status == Status::kOk) {
+    keepLeast(nativeTime_, diag::events::nowNs() - start);
+  }
+  return status;
+}
+
+void NativeRunner::replayed(uint64_t nanoseconds) {
+  keepLeast(replayTime_, nanoseconds);
+  if (turnsLeft_.load(std::memory_order_relaxed) == 0) {
+    judge();
+  }
+}
+
+void NativeRunner::judge() {
+  const uint64_t native = nativeTime_.load(std::memory_order_relaxed);
+  const uint64_t replay = replayTime_.load(std::memory_order_relaxed);
+  if (native != kUnknownTime && native > replay && !refused_.exchange(true, std::memory_order_acq_rel)) {
+    lost(native, replay);
+  }
+}
+
+SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<const Value> inputs,
+                                            std::span<Value> outputs) {
+  std::unique_ptr<NativeFrame> frame = take(plan);
   std::copy(inputs.begin(), inputs.end(), frame->values.begin());  // borrowed
   bool done = false;
   try {
-    const GradModeScope scope(plan->gradOff);
-    done = runSteps(*plan, *frame);
+    done = runSteps(plan, *frame);
   } catch (...) {
     done = false;  // no memory: replay will say so
   }
   for (size_t k = 0; done && k < outputs.size(); ++k) {
-    if (plan->outputs[k] == ir::kNone) {
+    if (plan.outputs[k] == ir::kNone) {
       outputs[k].kind = ValueKind::kNone;
       continue;
     }
-    outputs[k] = frame->values[plan->outputs[k]];
+    outputs[k] = frame->values[plan.outputs[k]];
     torchapi::retainTensor(outputs[k].tensor);
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -194,8 +241,8 @@ SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span
   giveBack(std::move(frame));
   if (done) {
     runs_.fetch_add(1, std::memory_order_relaxed);
-    if (plan->gradModeAfter) {
-      torchapi::setGradMode(*plan->gradModeAfter);
+    if (plan.gradModeAfter) {
+      torchapi::setGradMode(*plan.gradModeAfter);
     }
   }
   return done ? Status::kOk : Status::kDeclined;

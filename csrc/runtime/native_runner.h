@@ -29,19 +29,32 @@ class NativeRunner : public SegmentRunner {
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlan(std::unique_ptr<const NativePlan> plan);
+  // Runs are replayed and run natively by turns, `turns` times each, and what was faster stays. Before the
+  // first run.
+  void compare(uint32_t turns) { turnsLeft_.store(2 * turns, std::memory_order_relaxed); }
+  void replayed(uint64_t nanoseconds) final;
   void refuse() { refused_.store(true, std::memory_order_release); }
 
  protected:
   // The segment has been run without a plan. Any thread, no GIL.
   virtual void wanted() = 0;
+  // Replay has turned out to be faster. Any thread, no GIL.
+  virtual void lost(uint64_t native, uint64_t replay) = 0;
 
  private:
+  static constexpr uint64_t kUnknownTime = ~uint64_t{0};
+  Status runPlan(const NativePlan& plan, std::span<const torchapi::Value> inputs,
+                 std::span<torchapi::Value> outputs);
+  void judge();
   std::unique_ptr<NativeFrame> take(const NativePlan& plan);
   void giveBack(std::unique_ptr<NativeFrame> frame);
 
   std::atomic<const NativePlan*> plan_{nullptr};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> runs_{0};
+  std::atomic<uint32_t> turnsLeft_{0};  // of the comparison; even: native code's
+  std::atomic<uint64_t> nativeTime_{kUnknownTime};
+  std::atomic<uint64_t> replayTime_{kUnknownTime};
   std::mutex mutex_;  // of idle_
   std::vector<std::unique_ptr<NativeFrame>> idle_;
 };

@@ -154,6 +154,8 @@ class Run {
   RunStorage& storage_;
   Value* values_;
   GilSwitch gil_;
+  SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
+  uint64_t measuredSince_ = 0;
   bool exitSoon_ = false;  // a value is not of the recorded kind: leave at the next snapshot
 };
 
@@ -462,6 +464,10 @@ Outcome Run::executeSegment(size_t& position) {
       std::for_each(segment.inputs.begin(), segment.inputs.end(),
                     [this](auto value) { unpackTensor(value); });
       return Outcome::kNext;
+    case SegmentOutcome::kMeasured:
+      measured_ = segment.runner.get();
+      measuredSince_ = diag::events::nowNs();
+      return Outcome::kNext;
     case SegmentOutcome::kRaised:
       return Outcome::kRaise;
     case SegmentOutcome::kFailed:
@@ -573,8 +579,12 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
       torchapi::setGradMode((mode.isValue() ? values_[mode.id].i : mode.i) != 0);
       return Outcome::kNext;
     }
-    case Op::kSegment:
     case Op::kSegmentEnd:
+      if (measured_ != nullptr) {
+        std::exchange(measured_, nullptr)->replayed(diag::events::nowNs() - measuredSince_);
+      }
+      return Outcome::kNext;
+    case Op::kSegment:
       return Outcome::kNext;
     default:
       break;

@@ -66,6 +66,9 @@ SegmentOutcome failed(const Before& before, std::span<const Value> inputs, Segme
   if (status == SegmentRunner::Status::kDeclined) {
     return SegmentOutcome::kOneByOne;
   }
+  if (status == SegmentRunner::Status::kMeasured) {
+    return SegmentOutcome::kMeasured;
+  }
   if (status == SegmentRunner::Status::kFailed) {
     return SegmentOutcome::kFailed;
   }

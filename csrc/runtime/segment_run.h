@@ -39,6 +39,7 @@ struct SegmentCode {
 enum class SegmentOutcome : uint8_t {
   kDone,      // the outputs are in `values`
   kOneByOne,  // nothing has happened: run the instructions
+  kMeasured,  // likewise, and tell the runner how long that takes
   kRaised,    // an exception is pending, and writes can't be taken back
   kFailed,    // an exception is pending that is none of the program's
 };

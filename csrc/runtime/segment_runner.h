@@ -16,6 +16,7 @@ class SegmentRunner {
   enum class Status : uint8_t {
     kOk,        // all outputs are there
     kDeclined,  // nothing was done: run the instructions
+    kMeasured,  // likewise, and tell by replayed() how long they have taken
     kRaised,    // an exception of the computation is pending (needs the GIL); no output is there
     kFailed,    // an exception that is to be raised as it is: the backend's, not the program's
   };
@@ -29,6 +30,8 @@ class SegmentRunner {
   virtual State state() const { return State::kReady; }
   virtual uint64_t runs() const { return 0; }  // that were not declined
   virtual bool needsGil() const = 0;
+  // How long the instructions took that were run after kMeasured. Any thread.
+  virtual void replayed(uint64_t /*nanoseconds*/) {}
   // `inputs` as `segment` names them, borrowed (with needsGil(), tensors may come as their Python objects);
   // `outputs` as `segment.end` names them, empty, to be filled with values that the caller owns. After
   // anything but kOk they are empty again.
