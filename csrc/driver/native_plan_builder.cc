@@ -1,6 +1,8 @@
 #include "driver/native_plan_builder.h"
 
 #include <algorithm>
+#include <map>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "codegen/kernel_cache.h"
@@ -24,8 +26,12 @@ using passes::Node;
 using passes::NodeId;
 using passes::NodeKind;
 using runtime::GradSetting;
+using runtime::NativeBinding;
+using runtime::NativeLayout;
+using runtime::NativePatch;
 using runtime::NativePlan;
 using runtime::NativeStepKind;
+using runtime::NativeSum;
 
 // The grad modes that the operators of a segment run in.
 struct GradModes {
@@ -53,6 +59,106 @@ GradModes gradModesOf(const ir::Trace& segment) {
   return modes;
 }
 
+// Numbers of the plan that vary: which there are, and when they are known. A symbol is known behind the step
+// that gives the tensor which tells it; what is computed of symbols behind the last of them.
+class VaryingNumbers {
+ public:
+  VaryingNumbers(const passes::SizeTable& table, NativePlan& plan) : table_(table), plan_(plan) {
+    plan_.bindings.emplace_back();
+  }
+
+  // The tensors of `node` are in `slot` from here on; its symbols are read there. Into binding `at`.
+  void addTensor(uint32_t at, const Node& node, uint32_t slot, int8_t dtype) {
+    NativeBinding::Tensor tensor;
+    tensor.slot = slot;
+    tensor.dtype = dtype;
+    tensor.rank = static_cast<uint32_t>(node.sizes.size());
+    tensor.contiguous = node.packed;
+    for (uint32_t d = 0; d < node.sizes.size(); ++d) {
+      tensor.loads.push_back(load(at, node.sizes[d], d, false));
+      if (!node.packed && node.sizes[d] != 1) {
+        tensor.loads.push_back(load(at, node.strides[d], d, true));
+      }
+    }
+    plan_.bindings[at].tensors.push_back(std::move(tensor));
+  }
+
+  // kNone: it does not vary. `lost()` afterwards: nobody tells it.
+  uint32_t indexOf(passes::Size size) {
+    size = passes::settled(size);
+    if (size.fixed()) {
+      return ir::kNone;
+    }
+    const passes::SizeSum sum = table_.sumOf(size);
+    if (sum.size() == 1 && sum[0].factor == 1 && sum[0].symbols.size() == 1) {
+      return symbol(sum[0].symbols[0]).index;
+    }
+    const auto [it, inserted] = sums_.try_emplace(sum, 0);
+    if (inserted) {
+      it->second = plan_.sizeCount++;
+      uint32_t binding = 0;
+      NativeSum made = lower(sum, binding);
+      plan_.bindings[binding].sums.emplace_back(it->second, std::move(made));
+    }
+    return it->second;
+  }
+
+  // All that has been required of the sizes.
+  void addChecks() {
+    for (const passes::SizeCheck& check : table_.checks()) {
+      uint32_t binding = 0;
+      NativeBinding::Check made{lower(check.difference, binding), (check.signs & passes::kLess) != 0,
+                                (check.signs & passes::kZero) != 0, (check.signs & passes::kMore) != 0};
+      plan_.bindings[binding].checks.push_back(std::move(made));
+    }
+  }
+
+  bool lost() const { return lost_; }
+
+ private:
+  struct Told {
+    uint32_t index = 0;    // of the number
+    uint32_t binding = 0;  // that reads it
+  };
+
+  NativeBinding::Load load(uint32_t at, passes::Size size, uint32_t dim, bool stride) {
+    NativeBinding::Load load{dim, stride, NativeBinding::Load::kVaries, ir::kNone};
+    if (size.fixed()) {
+      load.expected = size.hint;
+      return load;
+    }
+    load.to = static_cast<uint32_t>(plan_.sizeCount++);
+    told_[table_.symbolOf(size)] = {load.to, at};
+    return load;
+  }
+
+  Told symbol(uint32_t symbol) {
+    const auto found = told_.find(symbol);
+    lost_ = lost_ || found == told_.end();
+    return found == told_.end() ? Told() : found->second;
+  }
+
+  NativeSum lower(const passes::SizeSum& sum, uint32_t& binding) {
+    NativeSum out;
+    for (const passes::SizeTerm& term : sum) {
+      NativeSum::Term made{term.factor, {}};
+      for (const uint32_t part : term.symbols) {
+        const Told told = symbol(part);
+        made.parts.push_back(told.index);
+        binding = std::max(binding, told.binding);
+      }
+      out.terms.push_back(std::move(made));
+    }
+    return out;
+  }
+
+  const passes::SizeTable& table_;
+  NativePlan& plan_;
+  std::unordered_map<uint32_t, Told> told_;  // by symbol
+  std::map<passes::SizeSum, uint32_t> sums_;
+  bool lost_ = false;
+};
+
 class PlanBuilder {
  public:
   PlanBuilder(const ir::Trace& segment, const passes::TensorGraph& graph,
@@ -63,10 +169,16 @@ class PlanBuilder {
         graph_(graph),
         program_(program),
         escapes_(passes::escapingNodes(graph)),
-        plan_(std::make_unique<NativePlan>()) {}
+        plan_(std::make_unique<NativePlan>()),
+        numbers_(passes::sizeTable(), *plan_) {}
 
   std::unique_ptr<NativePlan> run(bool strict, std::string& reason) {
     giveSlots();
+    for (const NodeId id : graph_.inputs) {
+      if (id != ir::kNone && graph_.nodes[id].open) {
+        numbers_.addTensor(0, graph_.nodes[id], slotOf_[id], dtypeOf(graph_.nodes[id]));
+      }
+    }
     for (const passes::NativeStep& step : program_.steps) {
       const bool ok = step.kind == passes::StepKind::kKernel
                           ? addKernel(program_.kernels[step.kernel], strict, reason)
@@ -80,7 +192,13 @@ class PlanBuilder {
       plan_->outputs.push_back(id == ir::kNone ? ir::kNone : slotOf_[id]);
     }
     findDrops();
+    numbers_.addChecks();
+    if (numbers_.lost()) {
+      reason = "a size is needed that no tensor of the graph tells";
+      return nullptr;
+    }
     plan_->slotCount = calls_.values.size();
+    plan_->trace = std::move(calls_);
     return std::move(plan_);
   }
 
@@ -96,11 +214,27 @@ class PlanBuilder {
     }
   }
 
-  torchapi::TensorLayout layoutOf(const Node& node) const {
+  int8_t dtypeOf(const Node& node) const {
     const std::string_view dtype =
         node.value != ir::kNone ? std::string_view(segment_.metas[segment_.values[node.value].meta].dtype)
                                 : passes::elemName(node.elem);
-    return {static_cast<int8_t>(ir::dtypeNumber(dtype).value()), node.sizes, node.strides};
+    return static_cast<int8_t>(ir::dtypeNumber(dtype).value());
+  }
+
+  std::vector<NativePatch> patches(const std::vector<passes::Size>& sizes) {
+    std::vector<NativePatch> out;
+    for (uint32_t d = 0; d < sizes.size(); ++d) {
+      if (const uint32_t from = numbers_.indexOf(sizes[d]); from != ir::kNone) {
+        out.push_back({d, from});
+      }
+    }
+    return out;
+  }
+
+  NativeLayout layoutOf(const Node& node) {
+    return {{dtypeOf(node), passes::hintsOf(node.sizes), passes::hintsOf(node.strides)},
+            patches(node.sizes),
+            patches(node.strides)};
   }
 
   void addStep(NativeStepKind kind, size_t index, std::vector<uint32_t> uses, std::vector<uint32_t> makes) {
@@ -126,34 +260,28 @@ class PlanBuilder {
       }
       (access.store ? makes : uses).push_back(slot);
     }
-    out.numbers.push_back(kernel.sizes.back());
-    out.numbers.insert(out.numbers.end(), kernel.sizes.begin(), kernel.sizes.end() - 1);
+    std::vector<passes::Size> numbers = {kernel.sizes.back()};
+    numbers.insert(numbers.end(), kernel.sizes.begin(), kernel.sizes.end() - 1);
     for (const passes::KernelAccess& access : kernel.accesses) {
-      out.numbers.insert(out.numbers.end(), access.strides.begin(), access.strides.end());
+      numbers.insert(numbers.end(), access.strides.begin(), access.strides.end());
     }
+    out.numbers = passes::hintsOf(numbers);
+    out.patches = patches(numbers);
     giveWork(kernel, out);
     plan_->kernels.push_back(std::move(out));
     addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes));
     return true;
   }
 
-  // How much there is to do, and how much of it is worth a thread.
   static void giveWork(const passes::Kernel& kernel, runtime::NativeKernel& out) {
-    constexpr int64_t kWorthAThread = 65536;  // cheap operations on elements
-    int64_t cost = 0;
+    out.cost = 1;
     for (const passes::KernelOp& op : kernel.ops) {
       const bool costly = op.kind == passes::KernelOpKind::kPoint &&
                           passes::coreInfo(op.op).cost == passes::CoreCost::kCostly;
-      cost += costly ? 8 : 1;
+      out.cost += costly ? 8 : 1;
     }
-    const bool flat = kernel.outerRank() == 0 && !kernel.hasReductions;
-    out.count = 1;
-    for (size_t d = 0; d < kernel.outerRank(); ++d) {
-      out.count *= kernel.sizes[d];
-    }
-    out.count = flat ? kernel.sizes.back() : out.count;
-    const int64_t unit = flat ? cost : cost * std::max<int64_t>(1, kernel.sizes.back());
-    out.grain = std::max<int64_t>(1, kWorthAThread / std::max<int64_t>(1, unit));
+    out.outerRank = kernel.outerRank();
+    out.flat = out.outerRank == 0 && !kernel.hasReductions;
   }
 
   // The operand's values replaced by slots, in the order in which collectValues() names them.
@@ -187,6 +315,10 @@ class PlanBuilder {
       }
     }
     ins.firstResult = first;
+    if (ins.op != Op::kAten) {
+      addStep(NativeStepKind::kScalar, at, std::move(slots), {first});
+      return true;
+    }
     runtime::NativeCall call;
     call.whole = whole;
     call.grad = modes_.of[at];
@@ -201,6 +333,9 @@ class PlanBuilder {
         continue;
       }
       makes.push_back(first + r);
+      if (!segment_.hasFixedSizes(type)) {
+        continue;  // unknown, or bound by who called
+      }
       const ir::TensorMeta& meta = segment_.metas[type.meta];
       if (passes::elemOf(meta.dtype) != passes::Elem::kOther && meta.device == "cpu") {
         const auto dtype = static_cast<int8_t>(ir::dtypeNumber(meta.dtype).value());
@@ -215,6 +350,10 @@ class PlanBuilder {
   bool addCall(NodeId id, std::string& reason) {
     const Node& node = graph_.nodes[id];
     const uint32_t at = node.instruction;
+    if (segment_.code[at].op == Op::kSize && !node.sizes.empty()) {
+      addNumber(id);
+      return true;
+    }
     std::vector<bool> used(segment_.code[at].resultCount, false);
     bool whole = false;
     std::vector<std::pair<NodeId, uint32_t>> results;
@@ -230,7 +369,36 @@ class PlanBuilder {
     for (const auto& [node, result] : results) {
       slotOf_[node] = first + result;
     }
-    return makeCall(at, node.args, used, whole, reason);
+    if (!makeCall(at, node.args, used, whole, reason)) {
+      return false;
+    }
+    for (const auto& [result, number] : results) {
+      if (graph_.nodes[result].open) {
+        bindResult(result);
+      }
+    }
+    return true;
+  }
+
+  // A result of the last call tells sizes.
+  void bindResult(NodeId id) {
+    runtime::NativeCall& call = plan_->calls.back();
+    if (call.binding == ir::kNone) {
+      call.binding = static_cast<uint32_t>(plan_->bindings.size());
+      plan_->bindings.emplace_back();
+    }
+    numbers_.addTensor(call.binding, graph_.nodes[id], slotOf_[id], dtypeOf(graph_.nodes[id]));
+  }
+
+  void addNumber(NodeId id) {
+    for (NodeId r = id + 1; r < graph_.nodes.size(); ++r) {
+      if (graph_.nodes[r].kind == NodeKind::kResult && graph_.nodes[r].args[0] == id) {
+        const passes::Size size = passes::settled(graph_.nodes[id].sizes[0]);
+        plan_->values.push_back({slotOf_[r], size.hint, numbers_.indexOf(size)});
+        addStep(NativeStepKind::kNumber, plan_->values.size() - 1, {}, {slotOf_[r]});
+        return;
+      }
+    }
   }
 
   bool addView(NodeId id, std::string& reason) {
@@ -289,6 +457,7 @@ class PlanBuilder {
   const passes::NativeProgram& program_;
   const std::vector<bool> escapes_;
   std::unique_ptr<NativePlan> plan_;
+  VaryingNumbers numbers_;
   std::vector<uint32_t> slotOf_;               // by node
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
   std::unordered_set<uint32_t> madeViews_;     // instructions
@@ -296,16 +465,18 @@ class PlanBuilder {
 
 }  // namespace
 
-std::unique_ptr<NativePlan> buildNativePlan(const ir::Trace& segment,
-                                            const std::vector<torchapi::TensorInfo>& inputs, bool strict,
+std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, bool strict,
                                             NativeSummary& summary, std::string& reason) {
+  const ir::Trace& segment = info.segment;
   const GradModes modes = gradModesOf(segment);
   if (!modes.known) {
     reason = "it sets the grad mode to something that is not static";
     return nullptr;
   }
+  passes::SizeTable sizes;
+  const passes::SizeScope scope(sizes);
   std::optional<passes::TensorGraph> graph =
-      passes::buildGraph(segment, {.traits = operatorTraits, .strict = strict}, reason);
+      passes::buildGraph(segment, {.traits = operatorTraits, .strict = strict, .seen = info.seen}, reason);
   if (!graph) {
     return nullptr;
   }
@@ -322,9 +493,9 @@ std::unique_ptr<NativePlan> buildNativePlan(const ir::Trace& segment,
   }
   std::unique_ptr<NativePlan> plan = PlanBuilder(segment, *graph, program, modes).run(strict, reason);
   if (plan != nullptr) {
-    plan->inputs = inputs;
-    plan->inputsRequireGrad = std::any_of(inputs.begin(), inputs.end(),
-                                          [](const torchapi::TensorInfo& i) { return i.requiresGrad; });
+    plan->inputs = info.inputs;
+    plan->inputsRequireGrad = std::any_of(info.inputs.begin(), info.inputs.end(),
+                                          [](const NativePlan::Input& i) { return i.info.requiresGrad; });
     plan->gradOutside = modes.outside;
     plan->gradOn = modes.on;
     plan->gradModeAfter = modes.after;

@@ -18,11 +18,15 @@ struct NativeSummary {
   size_t calls = 0;
 };
 
-// `segment`: made by passes::extractSegment, with all strides written out. `inputs`: what each input is.
+// What a segment is compiled from.
+struct NativeSegmentInfo {
+  ir::Trace segment;                               // by passes::extractSegment, with all strides written out
+  std::vector<ir::TensorMeta> seen;                // its metadata with the sizes that were seen
+  std::vector<runtime::NativePlan::Input> inputs;  // what each input is
+};
+
 // Null, with a reason, where the segment stays with replay.
-std::unique_ptr<runtime::NativePlan> buildNativePlan(const ir::Trace& segment,
-                                                     const std::vector<torchapi::TensorInfo>& inputs,
-                                                     bool strict, NativeSummary& summary,
-                                                     std::string& reason);
+std::unique_ptr<runtime::NativePlan> buildNativePlan(const NativeSegmentInfo& info, bool strict,
+                                                     NativeSummary& summary, std::string& reason);
 
 }  // namespace kintsugi::driver

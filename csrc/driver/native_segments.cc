@@ -25,10 +25,12 @@ namespace {
 
 namespace log = diag::log;
 
+// How often a segment runs each way before the faster one is kept.
+constexpr uint32_t kTurns = 4;
+
 class NativeSegment final : public runtime::NativeRunner, public std::enable_shared_from_this<NativeSegment> {
  public:
-  NativeSegment(ir::Trace segment, std::vector<torchapi::TensorInfo> inputs, bool strict)
-      : segment_(std::move(segment)), inputs_(std::move(inputs)), strict_(strict) {}
+  NativeSegment(NativeSegmentInfo info, bool strict) : info_(std::move(info)), strict_(strict) {}
 
   void compile();
 
@@ -39,9 +41,9 @@ class NativeSegment final : public runtime::NativeRunner, public std::enable_sha
  private:
   void report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
               const codegen::CacheCounters& before) const;
+  diag::SourceLoc place() const { return {info_.segment.file, info_.segment.line, info_.segment.function}; }
 
-  ir::Trace segment_;
-  std::vector<torchapi::TensorInfo> inputs_;
+  NativeSegmentInfo info_;
   const bool strict_;
   std::atomic<bool> queued_{false};
 };
@@ -166,7 +168,7 @@ void NativeSegment::compile() {
   std::string reason;
   std::unique_ptr<runtime::NativePlan> plan;
   try {
-    plan = buildNativePlan(segment_, inputs_, strict_, summary, reason);
+    plan = buildNativePlan(info_, strict_, summary, reason);
   } catch (const std::exception& error) {
     reason = error.what();
   }
@@ -186,22 +188,21 @@ void NativeSegment::report(const NativeSummary& summary, const std::string& refu
   namespace events = diag::events;
   if (!events::on() && !log::enabled(log::Channel::kPerf)) return;
   const uint64_t duration = events::nowNs() - startNs;
-  const diag::SourceLoc place{segment_.file, segment_.line, segment_.function};
   const std::string made = std::to_string(summary.instructions) + " operators became " +
                            std::to_string(summary.kernels) + " kernels and " + std::to_string(summary.calls) +
                            " calls and views";
   if (refusal.empty()) {
-    log::emit(log::Channel::kPerf, "[NATIVE " + segment_.function + "] " + made + ", in " +
+    log::emit(log::Channel::kPerf, "[NATIVE " + info_.segment.function + "] " + made + ", in " +
                                        std::to_string(duration / 1000000) + " ms");
   } else {
     log::emit(log::Channel::kPerf,
-              diag::Diagnostic(diag::Code::KTG0112, {"native", refusal}, place).format());
+              diag::Diagnostic(diag::Code::KTG0112, {"native", refusal}, place()).format());
   }
   if (!events::on()) return;
   events::Event event{.startNs = startNs,
                       .durationNs = duration,
                       .extra = summary.kernels,
-                      .stack = events::intern(events::stackText({place})),
+                      .stack = events::intern(events::stackText({place()})),
                       .name = events::intern("native"),
                       .text = events::intern(refusal.empty() ? made : "left to replay: " + refusal),
                       .kind = events::Kind::kCompile};
@@ -224,10 +225,10 @@ void NativeSegment::report(const NativeSummary& summary, const std::string& refu
 
 void NativeSegment::lost(uint64_t native, uint64_t replay) {
   if (log::enabled(log::Channel::kPerf)) {
-    const diag::SourceLoc place{segment_.file, segment_.line, segment_.function};
     const std::string reason = "replay is faster: " + std::to_string(replay / 1000) + " us, native code " +
                                std::to_string(native / 1000) + " us";
-    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0112, {"native", reason}, place).format());
+    log::emit(log::Channel::kPerf,
+              diag::Diagnostic(diag::Code::KTG0112, {"native", reason}, place()).format());
   }
 }
 
@@ -252,41 +253,66 @@ std::vector<ir::Type> typesWithGuards(const ir::Trace& trace) {
 std::vector<ir::TensorMeta> exactMetas(const runtime::Recording& recording) {
   std::vector<ir::TensorMeta> metas = recording.document.trace.metas;
   for (size_t k = 0; k < metas.size() && k < recording.tensorInfos.size(); ++k) {
-    metas[k].strides = recording.tensorInfos[k].strides;
+    if (metas[k].isFixed()) {
+      metas[k].strides = recording.tensorInfos[k].strides;
+    }
   }
   return metas;
 }
 
-}  // namespace
+// The same with the sizes that were seen where they vary.
+std::vector<ir::TensorMeta> seenMetas(const runtime::Recording& recording) {
+  std::vector<ir::TensorMeta> metas = exactMetas(recording);
+  for (size_t k = 0; k < metas.size() && k < recording.tensorInfos.size(); ++k) {
+    const torchapi::TensorInfo& info = recording.tensorInfos[k];
+    if (!metas[k].isFixed() && isPlain(info) && info.strides.size() == 2 * info.sizes.size()) {
+      const auto middle = info.strides.begin() + static_cast<std::ptrdiff_t>(info.sizes.size());
+      metas[k].sizes.assign(info.strides.begin(), middle);
+      metas[k].strides.assign(middle, info.strides.end());
+    }
+  }
+  return metas;
+}
 
-// How often a segment runs each way before the faster one is kept.
-constexpr uint32_t kTurns = 4;
+// False: an input is of a kind that no segment can be compiled for.
+bool describeInputs(const runtime::Recording& recording, NativeSegmentInfo& info) {
+  using torchapi::ValueKind;
+  const ir::Trace& segment = info.segment;
+  std::vector<ir::ValueId> values;
+  ir::collectValues(segment, segment.operandsOf(segment.code.front()), values);
+  bool ok = true;
+  for (const ir::ValueId value : values) {
+    const ir::Type& type = segment.values[value];
+    runtime::NativePlan::Input input;
+    input.kind = torchapi::kindOfType(type.kind);
+    ok = ok && input.kind != ValueKind::kEmpty && input.kind != ValueKind::kNone;
+    if (input.kind == ValueKind::kTensor && type.meta < recording.tensorInfos.size()) {
+      input.known = true;
+      input.info = recording.tensorInfos[type.meta];
+      ok = ok && isPlain(input.info);
+    }
+    info.inputs.push_back(std::move(input));
+  }
+  return ok;
+}
+
+}  // namespace
 
 void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
   const runtime::Recording& recording = trace.recording();
   const ir::Trace& whole = recording.document.trace;
   const std::vector<ir::Type> types = typesWithGuards(whole);
+  const std::vector<ir::TensorMeta> metas = exactMetas(recording), seen = seenMetas(recording);
   size_t runner = 0;
   for (const ir::SegmentRange& range : ir::findSegments(whole)) {
     if (range.begin < recording.start) {
       continue;  // the parent's
     }
-    ir::Trace segment = passes::extractSegment(whole, range, types);
-    segment.metas = exactMetas(recording);
-    std::vector<ir::ValueId> values;
-    ir::collectValues(segment, segment.operandsOf(segment.code.front()), values);
-    std::vector<torchapi::TensorInfo> inputs;
-    bool isStatic = true;
-    for (const ir::ValueId value : values) {
-      const ir::Type& type = segment.values[value];
-      const bool known = type.kind == ir::TypeKind::kTensor && segment.hasFixedSizes(type) &&
-                         type.meta < recording.tensorInfos.size() &&
-                         isPlain(recording.tensorInfos[type.meta]);
-      isStatic = isStatic && known;
-      inputs.push_back(known ? recording.tensorInfos[type.meta] : torchapi::TensorInfo());
-    }
-    auto made = std::make_shared<NativeSegment>(std::move(segment), std::move(inputs), options.strict);
-    if (!isStatic) {
+    NativeSegmentInfo info{passes::extractSegment(whole, range, types), seen, {}};
+    info.segment.metas = metas;
+    const bool described = describeInputs(recording, info);
+    auto made = std::make_shared<NativeSegment>(std::move(info), options.strict);
+    if (!described) {
       made->refuse();
     } else if (options.sync) {
       made->compile();

@@ -57,7 +57,8 @@ class Builder {
                       : ins.op == Op::kSegmentEnd ? addOutputs(ins)
                       : ins.op == Op::kSetGrad    ? true
                       : ins.op == Op::kAten       ? addOperator(ins)
-                                                  : refuse("it computes with sizes or numbers");
+                      : ins.op == Op::kSize       ? addSize(ins)
+                                                  : addCall(ins);
       if (!ok) {
         return std::nullopt;
       }
@@ -71,17 +72,57 @@ class Builder {
     return false;
   }
 
+  bool isOpen(ValueId value) const { return !trace_.hasFixedSizes(trace_.values[value]); }
+
+  // As far as known, with the sizes that were seen. Null: nothing is known.
   const ir::TensorMeta* metaOf(ValueId value) const {
     const ir::Type& type = trace_.values[value];
-    return type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) ? &trace_.metas[type.meta] : nullptr;
+    if (type.kind != TypeKind::kTensor || type.meta == ir::kNone) {
+      return nullptr;
+    }
+    const ir::TensorMeta& meta = options_.seen.empty() ? trace_.metas[type.meta] : options_.seen[type.meta];
+    const bool known = meta.isFixed() && meta.sizes.size() == trace_.metas[type.meta].sizes.size();
+    return known ? &meta : nullptr;
   }
 
+  // As it was seen.
   static Node nodeFor(NodeKind kind, const ir::TensorMeta& meta, ValueId value) {
     Node node;
     node.kind = kind;
     node.elem = meta.device == "cpu" ? elemOf(meta.dtype) : Elem::kOther;
-    node.sizes = meta.sizes;
-    node.strides = meta.strides.size() == meta.sizes.size() ? meta.strides : contiguousStrides(meta.sizes);
+    node.sizes = fixedSizes(meta.sizes);
+    node.strides =
+        meta.strides.size() == meta.sizes.size() ? fixedSizes(meta.strides) : contiguousStrides(node.sizes);
+    node.value = value;
+    return node;
+  }
+
+  // Something whose sizes are not computed here: those that vary are symbols.
+  Node leafFor(NodeKind kind, const ir::TensorMeta& meta, ValueId value) {
+    Node node = nodeFor(kind, meta, value);
+    if (!isOpen(value)) {
+      return node;
+    }
+    const std::vector<int64_t>& known = trace_.metas[trace_.values[value].meta].sizes;
+    const bool contiguous = passes::isContiguous(node.sizes, node.strides);
+    for (size_t d = 0; d < known.size(); ++d) {
+      if (known[d] == ir::kAnySize && node.sizes[d].hint > 1) {
+        node.sizes[d] = sizeTable().symbol(node.sizes[d].hint, true);
+      }
+      if (!contiguous && node.strides[d].hint > 1) {
+        node.strides[d] = sizeTable().symbol(node.strides[d].hint, false);
+      }
+    }
+    node.strides = contiguous ? contiguousStrides(node.sizes) : node.strides;
+    node.open = true;
+    node.packed = contiguous;
+    return node;
+  }
+
+  // A number, or a tensor that nothing is known of: calls take it.
+  static Node opaque(NodeKind kind, ValueId value) {
+    Node node;
+    node.kind = kind;
     node.value = value;
     return node;
   }
@@ -94,10 +135,8 @@ class Builder {
   bool addInputs(const Instruction& ins) {
     for (const Operand& o : trace_.listOf(trace_.operandsOf(ins)[0])) {
       const ir::TensorMeta* meta = metaOf(o.id);
-      if (meta == nullptr) {
-        return refuse("an input is a number, or a tensor whose sizes are not static");
-      }
-      graph_.inputs.push_back(bind(o.id, graph_.add(nodeFor(NodeKind::kInput, *meta, o.id))));
+      Node node = meta != nullptr ? leafFor(NodeKind::kInput, *meta, o.id) : opaque(NodeKind::kInput, o.id);
+      graph_.inputs.push_back(bind(o.id, graph_.add(std::move(node))));
     }
     return true;
   }
@@ -112,16 +151,6 @@ class Builder {
     return true;
   }
 
-  bool resultsAreStatic(const Instruction& ins) const {
-    for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      const ValueId value = ins.firstResult + r;
-      if (metaOf(value) == nullptr && trace_.values[value].kind != TypeKind::kNone) {
-        return false;
-      }
-    }
-    return true;
-  }
-
   bool isImpure(const Instruction& ins, std::string_view name) const {
     if (ir::mayBeQuiet(trace_, ins)) {
       return !ir::isQuiet(trace_, ins);
@@ -132,20 +161,17 @@ class Builder {
   bool addOperator(const Instruction& ins) {
     const std::string& name = trace_.opNames[ins.opName];
     ++graph_.instructions;
-    if (!resultsAreStatic(ins)) {
-      return refuse("the sizes of what " + name + " returns are not static");
-    }
     if (isImpure(ins, name)) {
       return addInPlace(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
     }
-    return addDecomposed(ins, name) || addViews(ins) || addCall(ins, name);
+    return addDecomposed(ins, name) || addViews(ins) || addCall(ins);
   }
 
   // The last node of a decomposition, made what the instruction returns.
   bool finish(NodeId made, const ir::TensorMeta& meta, ValueId value) {
-    const Node wanted = nodeFor(NodeKind::kPoint, meta, value);
+    Node wanted = nodeFor(NodeKind::kPoint, meta, value);
     const Node node = graph_.nodes[made];
-    if (node.elem != wanted.elem || node.kind == NodeKind::kConst) {
+    if (node.elem != wanted.elem || node.kind == NodeKind::kConst || !settle(node, wanted)) {
       return false;
     }
     if (made < before_) {
@@ -169,6 +195,50 @@ class Builder {
     return true;
   }
 
+  // Sizes that vary follow from those of the arguments. Contiguous arguments make a contiguous result
+  // whatever the sizes; how others come out is ATen's business.
+  bool settle(const Node& node, Node& wanted) const {
+    if (allFixed(node.sizes)) {
+      return true;
+    }
+    const size_t rank = wanted.sizes.size();
+    const std::vector<int64_t> seen = hintsOf(wanted.sizes);
+    if (rank > node.sizes.size() || wanted.strides != contiguousStrides(wanted.sizes)) {
+      return false;
+    }
+    wanted.sizes.assign(node.sizes.begin(), node.sizes.begin() + static_cast<std::ptrdiff_t>(rank));
+    wanted.strides = contiguousStrides(wanted.sizes);
+    return hintsOf(wanted.sizes) == seen &&
+           std::all_of(node.sizes.begin() + static_cast<std::ptrdiff_t>(rank), node.sizes.end(),
+                       [](const Size& size) { return size == 1; });
+  }
+
+  // Numbers that differ from run to run are no constants of a kernel.
+  bool takesNumbers(const Instruction& ins) const {
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+    return std::any_of(used.begin(), used.end(),
+                       [&](ValueId value) { return trace_.values[value].kind != TypeKind::kTensor; });
+  }
+
+  // Of an instruction that meets sizes that vary.
+  bool argumentsAreContiguous(const Instruction& ins) const {
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+    const auto fixed = [&](ValueId value) {
+      const NodeId node = nodeOf_[value];
+      return node != ir::kNone && allFixed(graph_.nodes[node].sizes);
+    };
+    if (std::all_of(used.begin(), used.end(), fixed) && !isOpen(ins.firstResult)) {
+      return true;
+    }
+    return std::all_of(used.begin(), used.end(), [&](ValueId value) {
+      const NodeId node = nodeOf_[value];
+      return node != ir::kNone && graph_.nodes[node].elem != Elem::kOther &&
+             graph_.nodes[node].strides == contiguousStrides(graph_.nodes[node].sizes);
+    });
+  }
+
   // What comes out is a tensor that was there before. A copy that lies otherwise stays ATen's, which moves it
   // in tiles.
   bool finishIdentity(NodeId made, const Node& wanted) {
@@ -182,7 +252,10 @@ class Builder {
 
   bool decompose(const Instruction& ins, std::string_view name, const ir::TensorMeta& meta, ValueId value) {
     const Decomposition* row = findDecomposition(name);
-    if (row == nullptr || (options_.strict && !row->exact)) {
+    if (row == nullptr || (options_.strict && !row->exact) || !argumentsAreContiguous(ins)) {
+      return false;
+    }
+    if (takesNumbers(ins)) {
       return false;
     }
     before_ = static_cast<NodeId>(graph_.nodes.size());
@@ -244,6 +317,9 @@ class Builder {
       return false;
     }
     const NodeId base = nodeOf_[operands[0].id];
+    if (metaOf(operands[0].id) == nullptr || takesNumbers(ins)) {
+      return false;  // a call, whose result each run looks at
+    }
     std::vector<int64_t> offsets;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       if (metaOf(ins.firstResult + r) == nullptr) {
@@ -276,7 +352,26 @@ class Builder {
     return true;
   }
 
-  bool addCall(const Instruction& ins, std::string_view name) {
+  // A size that follows from those of the inputs needs no tensor.
+  bool addSize(const Instruction& ins) {
+    const auto operands = trace_.operandsOf(ins);
+    const NodeId tensor = operands[0].isValue() ? nodeOf_[operands[0].id] : ir::kNone;
+    if (tensor == ir::kNone || operands[1].kind != ir::OperandKind::kInt) {
+      return refuse("a size of something else than a tensor");
+    }
+    const auto dim = static_cast<size_t>(operands[1].i);
+    if (metaOf(operands[0].id) == nullptr || dim >= graph_.nodes[tensor].sizes.size()) {
+      return addCall(ins);
+    }
+    Node call;
+    call.kind = NodeKind::kCall;
+    call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
+    call.sizes = {graph_.nodes[tensor].sizes[dim]};
+    addResults(ins, graph_.add(std::move(call)), true);
+    return true;
+  }
+
+  bool addCall(const Instruction& ins) {
     Node call;
     call.kind = NodeKind::kCall;
     call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
@@ -284,27 +379,34 @@ class Builder {
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
       if (nodeOf_[value] == ir::kNone) {
-        return refuse(std::string(name) + " takes a number that is not static");
+        return refuse("something is used that is not computed in it");
       }
       call.args.push_back(nodeOf_[value]);
     }
-    const bool fresh = std::find(kFresh.begin(), kFresh.end(), name) != kFresh.end();
+    const bool fresh = ins.op != Op::kAten ||
+                       std::find(kFresh.begin(), kFresh.end(), trace_.opNames[ins.opName]) != kFresh.end();
     aliased_.resize(graph_.nodes.size());
     for (const NodeId arg : call.args) {
       aliased_[arg] = aliased_[arg] || !fresh;
     }
-    const NodeId id = graph_.add(std::move(call));
+    addResults(ins, graph_.add(std::move(call)), fresh);
+    return true;
+  }
+
+  void addResults(const Instruction& ins, NodeId call, bool fresh) {
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
-      if (const ir::TensorMeta* meta = metaOf(value)) {
-        Node node = nodeFor(NodeKind::kResult, *meta, value);
-        node.args = {id};
-        node.result = r;
-        node.fresh = fresh;
-        bind(value, graph_.add(std::move(node)));
+      const ir::TensorMeta* meta = metaOf(value);
+      if (trace_.values[value].kind == TypeKind::kNone) {
+        continue;
       }
+      Node node =
+          meta != nullptr ? leafFor(NodeKind::kResult, *meta, value) : opaque(NodeKind::kResult, value);
+      node.args = {call};
+      node.result = r;
+      node.fresh = fresh;
+      bind(value, graph_.add(std::move(node)));
     }
-    return true;
   }
 
   const ir::Trace& trace_;

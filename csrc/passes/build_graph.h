@@ -1,8 +1,9 @@
 // Makes the tensor graph of a segment: tables of decompositions, views, calls for all the rest.
 //
-// A segment is refused, with a reason, where a graph of values can't stand for it: sizes that are not static,
-// scalar arithmetic, random numbers, writes to anything but a tensor that the segment itself made and nobody
-// else sees. In-place operators on such tensors become new values. Pure functions, no GIL.
+// A segment is refused, with a reason, where a graph of values can't stand for it: random numbers, writes to
+// anything but a tensor that the segment itself made and nobody else sees. In-place operators on such tensors
+// become new values. Sizes that vary are symbols (passes/size.h): those of inputs and of what calls return;
+// needs a SizeScope. Pure functions, no GIL.
 #pragma once
 
 #include <initializer_list>
@@ -16,6 +17,9 @@ namespace kintsugi::passes {
 struct GraphOptions {
   OperatorTraitsFn traits = nullptr;  // null: guessed from names
   bool strict = false;                // only what gives ATen's bits
+  // By MetaId: as in the trace, with the sizes that were seen where they vary (without sizes: not known).
+  // Empty: those of the trace will do.
+  std::span<const ir::TensorMeta> seen = {};
 };
 
 // `trace` is one segment (passes/extract_segment.h). Without a graph, `reason` says why.

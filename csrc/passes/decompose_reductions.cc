@@ -30,21 +30,24 @@ size_t lastDims(D& d, std::vector<int64_t> dims, size_t rank) {
   return dims.size();
 }
 
-int64_t rowLength(D& d, NodeId x, size_t last) {
-  int64_t length = 1;
-  const std::vector<int64_t>& sizes = d.node(x).sizes;
+// Nothing: it varies, and is no constant of the kernel.
+std::optional<int64_t> rowLength(D& d, NodeId x, size_t last) {
+  Size length = 1;
+  const std::vector<Size>& sizes = d.node(x).sizes;
   for (size_t k = 0; k < last && k < sizes.size(); ++k) {
     length *= sizes[sizes.size() - 1 - k];
   }
-  return length;
+  length = settled(length);
+  return length.fixed() ? std::optional(length.hint) : std::nullopt;
 }
 
 NodeId mean(D& d, NodeId x, size_t last) {
   const NodeId sum = d.reduce(Core::kReduceSum, x, last);
-  return d.failed()
-             ? sum
-             : d.point(Core::kMul, Elem::kF32,
-                       {sum, d.constant(1.0 / static_cast<double>(rowLength(d, x, last)), Elem::kF32)});
+  const std::optional<int64_t> length = d.failed() ? std::nullopt : rowLength(d, x, last);
+  if (!length) {
+    return d.fail();
+  }
+  return d.point(Core::kMul, Elem::kF32, {sum, d.constant(1.0 / static_cast<double>(*length), Elem::kF32)});
 }
 
 // A reduction by name: (self, dims, keepdim, dtype).

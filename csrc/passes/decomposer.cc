@@ -9,15 +9,17 @@ using ir::OperandKind;
 
 namespace {
 
-// Where two shapes meet as in torch. Nothing: they do not fit.
-bool broadcast(std::vector<int64_t>& sizes, const std::vector<int64_t>& other) {
+// Where two shapes meet as in torch. Sizes that were equal while recording have to stay so. False: they do
+// not fit.
+bool broadcast(std::vector<Size>& sizes, const std::vector<Size>& other) {
   if (other.size() > sizes.size()) {
-    sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
+    sizes.insert(sizes.begin(), other.size() - sizes.size(), Size(1));
   }
   const size_t shift = sizes.size() - other.size();
   for (size_t d = 0; d < other.size(); ++d) {
-    int64_t& size = sizes[d + shift];
-    if (size != other[d] && size != 1 && other[d] != 1) {
+    Size& size = sizes[d + shift];
+    if (size != other[d] && size != 1 && other[d] != 1 &&
+        (size.hint != other[d].hint || !sizeTable().require(size, other[d], kZero))) {
       return false;
     }
     size = size == 1 ? other[d] : size;
@@ -173,8 +175,8 @@ NodeId Decomposer::reduce(Core op, NodeId arg, size_t last) {
   if (last == 0 || last > node.sizes.size()) {
     return fail();
   }
-  int64_t row = 1;
-  const std::vector<int64_t>& strides = graph_.nodes[arg].strides;
+  Size row = 1;
+  const std::vector<Size>& strides = graph_.nodes[arg].strides;
   for (size_t d = node.sizes.size() - last; d < node.sizes.size(); ++d) {
     row *= node.sizes[d];
     // The rows have to be rows in memory, too.
@@ -183,7 +185,8 @@ NodeId Decomposer::reduce(Core op, NodeId arg, size_t last) {
     failed_ = failed_ || !fits;
     node.sizes[d] = 1;
   }
-  if (failed_ || row == 0 || row > kLongestRow) {
+  if (failed_ || row == 0 || row.hint > kLongestRow ||
+      (!row.fixed() && !sizeTable().require(row, kLongestRow, kLess | kZero))) {
     return fail();
   }
   node.strides = contiguousStrides(node.sizes);
@@ -198,7 +201,7 @@ NodeId Decomposer::broadcastDim(NodeId vector, size_t dim, size_t rank) {
   Node node;
   node.kind = NodeKind::kView;
   node.elem = from.elem;
-  node.sizes.assign(rank, 1);
+  node.sizes.assign(rank, Size(1));
   node.sizes[dim] = from.sizes[0];
   node.strides.assign(rank, from.strides[0]);
   node.args = {vector};

@@ -16,7 +16,7 @@ constexpr size_t kMostMembers = 96;
 
 struct Group {
   std::vector<NodeId> members;  // in order
-  std::vector<int64_t> sizes;   // what it runs over
+  std::vector<Size> sizes;      // what it runs over
   uint32_t reduced = 0;         // how many of the last dimensions it reduces; 0: nothing
   uint32_t level = 0;
   uint32_t firstUser = ir::kNone;  // the lowest level at which something outside takes what it makes
@@ -24,8 +24,8 @@ struct Group {
 
 bool isCore(const Node& node) { return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce; }
 
-std::vector<int64_t> rowSizes(std::vector<int64_t> sizes, size_t reduced) {
-  std::fill(sizes.end() - static_cast<std::ptrdiff_t>(reduced), sizes.end(), 1);
+std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced) {
+  std::fill(sizes.end() - static_cast<std::ptrdiff_t>(reduced), sizes.end(), Size(1));
   return sizes;
 }
 
@@ -44,19 +44,19 @@ Place placeOf(const TensorGraph& graph, NodeId id) {
 }
 
 // The strides of a node within a space that it is broadcast to.
-std::vector<int64_t> stridesIn(const Node& node, size_t rank) {
-  std::vector<int64_t> strides(rank, 0);
+std::vector<Size> stridesIn(const Node& node, size_t rank) {
+  std::vector<Size> strides(rank, Size(0));
   const size_t shift = rank - node.sizes.size();
   for (size_t d = 0; d < node.sizes.size(); ++d) {
-    strides[shift + d] = node.sizes[d] == 1 ? 0 : node.strides[d];
+    strides[shift + d] = node.sizes[d] == 1 ? Size(0) : node.strides[d];
   }
   return strides;
 }
 
 // Is a row one run with one stride?
-bool rowsJoin(const Node& node, const std::vector<int64_t>& space, size_t reduced) {
-  const std::vector<int64_t> strides = stridesIn(node, space.size());
-  int64_t step = 0;
+bool rowsJoin(const Node& node, const std::vector<Size>& space, size_t reduced) {
+  const std::vector<Size> strides = stridesIn(node, space.size());
+  Size step = 0;
   bool first = true;
   for (size_t d = space.size(); d-- > space.size() - reduced;) {
     if (space[d] == 1) {
@@ -264,7 +264,7 @@ class KernelMaker {
     }
     collapse();
     for (KernelAccess& access : kernel_.accesses) {
-      const int64_t inner = access.strides.back();
+      const Size inner = access.strides.back();
       access.inner = inner == 1 ? Inner::kUnit : inner == 0 ? Inner::kZero : Inner::kStrided;
     }
     return std::move(kernel_);
@@ -324,15 +324,16 @@ class KernelMaker {
 
   // The inner loop runs along the memory of the first result.
   void orderByMemory() {
-    const std::vector<int64_t> along = kernel_.accesses[kernel_.stores.front().access].strides;
+    const std::vector<Size> along = kernel_.accesses[kernel_.stores.front().access].strides;
     std::vector<size_t> order(kernel_.sizes.size());
     for (size_t d = 0; d < order.size(); ++d) {
       order[d] = d;
     }
     // Dimensions of size 1, whose stride is 0 here, go anyway.
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return along[a] > along[b]; });
-    auto permute = [&order](std::vector<int64_t>& numbers) {
-      std::vector<int64_t> out;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return along[a].hint > along[b].hint; });
+    auto permute = [&order](std::vector<Size>& numbers) {
+      std::vector<Size> out;
       for (const size_t d : order) {
         out.push_back(numbers[d]);
       }
@@ -344,7 +345,7 @@ class KernelMaker {
     }
   }
 
-  bool joins(size_t d, const std::vector<int64_t>& sizes) const {
+  bool joins(size_t d, const std::vector<Size>& sizes) const {
     return std::all_of(kernel_.accesses.begin(), kernel_.accesses.end(), [&](const KernelAccess& access) {
       return access.strides[d - 1] == access.strides[d] * sizes[d];
     });
@@ -358,9 +359,9 @@ class KernelMaker {
   }
 
   void insertInner() {
-    kernel_.sizes.push_back(1);
+    kernel_.sizes.emplace_back(1);
     for (KernelAccess& access : kernel_.accesses) {
-      access.strides.push_back(0);
+      access.strides.emplace_back(0);
     }
   }
 
@@ -380,7 +381,7 @@ class KernelMaker {
     for (size_t d = kernel_.sizes.size() - 1; d > 0; --d) {
       const bool border = group_.reduced != 0 && d == rows;
       if (!border && joins(d, kernel_.sizes)) {
-        const int64_t inner = kernel_.sizes[d];
+        const Size inner = kernel_.sizes[d];
         kernel_.sizes[d - 1] *= inner;
         for (KernelAccess& access : kernel_.accesses) {
           access.strides[d - 1] = access.strides[d];
@@ -483,9 +484,9 @@ class Scheduler {
   NativeProgram program_;
 };
 
-void appendStrides(std::string& out, const std::vector<int64_t>& numbers) {
+void appendStrides(std::string& out, const std::vector<Size>& numbers) {
   for (size_t i = 0; i < numbers.size(); ++i) {
-    out += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
+    out += (i == 0 ? "" : ",") + textOf(numbers[i]);
   }
 }
 

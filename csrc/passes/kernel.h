@@ -19,8 +19,8 @@ struct KernelAccess {
   NodeId node = ir::kNone;  // whose memory
   Elem elem = Elem::kF32;
   bool store = false;
-  int64_t offset = 0;            // elements
-  std::vector<int64_t> strides;  // by dimension of the kernel, in elements
+  int64_t offset = 0;         // elements
+  std::vector<Size> strides;  // by dimension of the kernel, in elements
   Inner inner = Inner::kUnit;
   bool operator==(const KernelAccess&) const = default;
 };
@@ -43,7 +43,7 @@ struct KernelStore {
 };
 
 struct Kernel {
-  std::vector<int64_t> sizes;  // at least the inner extent
+  std::vector<Size> sizes;  // at least the inner extent
   std::vector<KernelAccess> accesses;
   std::vector<KernelOp> ops;
   std::vector<KernelStore> stores;

@@ -47,11 +47,12 @@ std::string keyOf(const Node& node) {
   for (const NodeId arg : node.args) {
     put(arg);
   }
-  for (const int64_t size : node.sizes) {
-    put(size);
-  }
-  for (const int64_t stride : node.strides) {
-    put(stride);
+  for (const std::vector<Size>* sizes : {&node.sizes, &node.strides}) {
+    for (const Size& size : *sizes) {
+      const Size plain = settled(size);
+      put(plain.hint);
+      put(plain.expr);
+    }
   }
   return key;
 }

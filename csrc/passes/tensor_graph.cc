@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "ir/text.h"
 
@@ -35,13 +34,17 @@ constexpr auto kElems = std::to_array<ElemRow>({
     {"other", 0},
 });
 
-void appendInts(std::string& out, const std::vector<int64_t>& numbers) {
+void appendSizes(std::string& out, const std::vector<Size>& sizes) {
   out += '[';
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    out += i == 0 ? "" : ",";
-    ir::appendInt(out, numbers[i]);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    out += (i == 0 ? "" : ",") + textOf(sizes[i]);
   }
   out += ']';
+}
+
+// An operator, or an instruction of scalar arithmetic.
+std::string callName(const ir::Trace& trace, const ir::Instruction& ins) {
+  return ins.op == ir::Op::kAten ? trace.opNames[ins.opName] : std::string(ir::opInfo(ins.op).text);
 }
 
 std::string headOf(const Node& node, const ir::Trace& trace) {
@@ -59,7 +62,7 @@ std::string headOf(const Node& node, const ir::Trace& trace) {
     case NodeKind::kView:
       return "view";
     case NodeKind::kCall:
-      return "call " + trace.opNames[trace.code[node.instruction].opName];
+      return "call " + callName(trace, trace.code[node.instruction]);
     case NodeKind::kResult:
       return "result " + std::to_string(node.result);
   }
@@ -82,21 +85,21 @@ Elem elemOf(std::string_view dtype) {
   return Elem::kOther;
 }
 
-std::vector<int64_t> contiguousStrides(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t step = 1;
+std::vector<Size> contiguousStrides(const std::vector<Size>& sizes) {
+  std::vector<Size> strides(sizes.size());
+  Size step = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
     strides[d] = step;
-    step *= std::max<int64_t>(1, sizes[d]);
+    step *= sizes[d] == 0 ? Size(1) : sizes[d];
   }
   return strides;
 }
 
-bool isContiguous(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
+bool isContiguous(const std::vector<Size>& sizes, const std::vector<Size>& strides) {
   if (elementCount(sizes) == 0) {
     return true;
   }
-  int64_t step = 1;
+  Size step = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
     if (sizes[d] != 1 && strides[d] != step) {
       return false;
@@ -106,22 +109,27 @@ bool isContiguous(const std::vector<int64_t>& sizes, const std::vector<int64_t>&
   return true;
 }
 
-int64_t elementCount(const std::vector<int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+Size elementCount(const std::vector<Size>& sizes) {
+  Size count = 1;
+  for (const Size& size : sizes) {
+    count *= size;
+  }
+  return count;
 }
 
-bool isDense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
+bool isDense(const std::vector<Size>& sizes, const std::vector<Size>& strides) {
   if (elementCount(sizes) == 0) {
     return true;
   }
-  std::vector<std::pair<int64_t, int64_t>> dims;
+  std::vector<std::pair<Size, Size>> dims;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] != 1) {
       dims.emplace_back(strides[d], sizes[d]);
     }
   }
-  std::sort(dims.begin(), dims.end());
-  int64_t step = 1;
+  std::sort(dims.begin(), dims.end(),
+            [](const auto& a, const auto& b) { return a.first.hint < b.first.hint; });
+  Size step = 1;
   for (const auto& [stride, size] : dims) {
     if (stride != step) {
       return false;
@@ -146,10 +154,10 @@ std::string print(const TensorGraph& graph, const ir::Trace& trace) {
     if (node.kind != NodeKind::kCall) {
       out += " " + std::string(elemName(node.elem));
       if (node.kind != NodeKind::kConst) {
-        appendInts(out, node.sizes);
+        appendSizes(out, node.sizes);
         if (!isContiguous(node.sizes, node.strides)) {
           out += " strides=";
-          appendInts(out, node.strides);
+          appendSizes(out, node.strides);
         }
       }
     }

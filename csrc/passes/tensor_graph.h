@@ -8,8 +8,9 @@
 //   %4 = call aten.linear.default(%3, %0) f32[2,16,1]
 //
 // Nodes are in the order of execution, arguments before users. What is not in the core set is a call of the
-// operator (`kCall`), with one kResult for each of its results. A kView is other sizes and strides on the
-// memory of its argument. Values are never written to: in-place operators have become new nodes.
+// operator, or of scalar arithmetic (`kCall`), with one kResult for each of its results. A kView is other
+// sizes and strides on the memory of its argument. Values are never written to: in-place operators have
+// become new nodes.
 //
 // Plain data without torch, LLVM and Python; no state, no GIL. See docs/internals/native.md.
 #pragma once
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "ir/trace.h"
+#include "passes/size.h"
 
 namespace kintsugi::passes {
 
@@ -59,8 +61,10 @@ struct Node {
   Core op = Core::kAdd;      // kPoint, kReduce
   Elem elem = Elem::kOther;  // kCall: none
   bool fresh = false;        // kResult: its memory is surely its own
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;      // where it is in memory, in elements; empty for kConst, kCall
+  bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
+  bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
+  std::vector<Size> sizes;
+  std::vector<Size> strides;         // where it is in memory, in elements; empty for kConst, kCall
   std::vector<NodeId> args;          // kCall: the nodes that its operands name
   int64_t offset = 0;                // kView: first element, counted from the argument's first
   uint32_t reduced = 0;              // kReduce: how many of the last dimensions
@@ -83,11 +87,11 @@ struct TensorGraph {
   }
 };
 
-std::vector<int64_t> contiguousStrides(const std::vector<int64_t>& sizes);
-bool isContiguous(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
-int64_t elementCount(const std::vector<int64_t>& sizes);
+std::vector<Size> contiguousStrides(const std::vector<Size>& sizes);
+bool isContiguous(const std::vector<Size>& sizes, const std::vector<Size>& strides);
+Size elementCount(const std::vector<Size>& sizes);
 // Every element has a place of its own and none is left out.
-bool isDense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
+bool isDense(const std::vector<Size>& sizes, const std::vector<Size>& strides);
 
 std::string print(const TensorGraph& graph, const ir::Trace& trace);
 

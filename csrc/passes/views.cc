@@ -15,7 +15,11 @@ using ir::OperandKind;
 struct View {
   const ir::Trace& trace;
   std::span<const Operand> operands;
-  const Node& base;
+  struct Base {
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+  };
+  Base base;
   std::span<const std::vector<int64_t>> sizes;  // of the results
 
   std::optional<int64_t> integer(size_t k) const {
@@ -47,8 +51,9 @@ bool same(const View& view, std::vector<int64_t>& offsets) {
 
 // ATen's rule for when a reshape needs no copy: each run of dimensions that lie behind each other in memory
 // has to be split or joined within itself.
-bool viewable(const Node& base, const std::vector<int64_t>& sizes) {
-  if (elementCount(base.sizes) == 0 || elementCount(sizes) != elementCount(base.sizes)) {
+bool viewable(const View::Base& base, const std::vector<int64_t>& sizes) {
+  const Size elements = elementCount(fixedSizes(base.sizes));
+  if (elements == 0 || elementCount(fixedSizes(sizes)) != elements) {
     return false;
   }
   size_t wanted = sizes.size();
@@ -168,15 +173,21 @@ bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const
                std::vector<int64_t>& offsets) {
   const std::string& name = trace.opNames[instruction.opName];
   const auto* row = std::find_if(kViews.begin(), kViews.end(), [&](const Row& r) { return r.name == name; });
-  if (row == kViews.end() || base.kind == NodeKind::kConst) {
+  if (row == kViews.end() || base.kind == NodeKind::kConst || !allFixed(base.sizes) ||
+      !allFixed(base.strides)) {
     return false;
   }
   std::vector<std::vector<int64_t>> sizes;
   for (uint32_t r = 0; r < instruction.resultCount; ++r) {
-    sizes.push_back(trace.metas[trace.values[instruction.firstResult + r].meta].sizes);
+    const ir::Type& type = trace.values[instruction.firstResult + r];
+    if (!trace.hasFixedSizes(type)) {
+      return false;
+    }
+    sizes.push_back(trace.metas[type.meta].sizes);
   }
   offsets.clear();
-  return row->find({trace, trace.operandsOf(instruction), base, sizes}, offsets);
+  const View::Base fixed{hintsOf(base.sizes), hintsOf(base.strides)};
+  return row->find({trace, trace.operandsOf(instruction), fixed, sizes}, offsets);
 }
 
 }  // namespace kintsugi::passes

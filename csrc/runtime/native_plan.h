@@ -17,6 +17,54 @@ namespace kintsugi::runtime {
 
 using KernelFunction = void (*)(void* const* memory, const int64_t* numbers, int64_t begin, int64_t end);
 
+// Where a number of a plan varies from run to run: which of NativeFrame::sizes it is.
+struct NativePatch {
+  uint32_t at = 0;
+  uint32_t from = 0;
+};
+
+// A layout of which some numbers vary.
+struct NativeLayout {
+  torchapi::TensorLayout layout;
+  std::vector<NativePatch> sizes;
+  std::vector<NativePatch> strides;
+};
+
+// A sum of products of NativeFrame::sizes.
+struct NativeSum {
+  struct Term {
+    int64_t factor = 0;
+    std::vector<uint32_t> parts;
+  };
+  std::vector<Term> terms;
+};
+
+// What is read off tensors, computed and checked once they are there. A run whose sizes are not of the kind
+// that the plan was made for declines.
+struct NativeBinding {
+  struct Load {
+    uint32_t dim = 0;
+    bool stride = false;
+    int64_t expected = kVaries;
+    uint32_t to = ir::kNone;
+    static constexpr int64_t kVaries = -1;  // a size: at least 2; a stride: anything
+  };
+  struct Tensor {
+    uint32_t slot = 0;
+    int8_t dtype = 0;
+    uint32_t rank = 0;
+    bool contiguous = false;  // it has to be
+    std::vector<Load> loads;
+  };
+  struct Check {
+    NativeSum difference;
+    bool less = false, zero = false, more = false;  // the signs that it may have
+  };
+  std::vector<Tensor> tensors;
+  std::vector<std::pair<uint32_t, NativeSum>> sums;  // which number, what it is
+  std::vector<Check> checks;
+};
+
 struct NativeKernel {
   struct Memory {
     uint32_t slot = 0;
@@ -24,22 +72,31 @@ struct NativeKernel {
   };
   struct Made {
     uint32_t slot = 0;
-    torchapi::TensorLayout layout;
+    NativeLayout layout;
   };
   KernelFunction function = nullptr;
   std::shared_ptr<const void> code;
   std::vector<Memory> memory;
-  std::vector<Made> made;  // tensors to make before
-  std::vector<int64_t> numbers;
-  int64_t count = 0;  // rows, or elements
-  int64_t grain = 1;  // of them that are worth a thread
+  std::vector<Made> made;        // tensors to make before
+  std::vector<int64_t> numbers;  // the extent of the inner dimension first
+  std::vector<NativePatch> patches;
+  size_t outerRank = 0;  // the extents of the outer dimensions come next
+  bool flat = false;     // threads share the inner dimension, else the rows
+  int64_t cost = 1;      // of an element
 };
 
 struct NativeView {
   uint32_t from = 0;
   uint32_t to = 0;
-  torchapi::TensorLayout layout;
+  NativeLayout layout;
   int64_t offset = 0;  // elements
+};
+
+// A number that is a size.
+struct NativeNumber {
+  uint32_t slot = 0;
+  int64_t value = 0;
+  uint32_t from = ir::kNone;  // kNone: the value
 };
 
 // The grad mode that an operator runs in: that of the caller, or one that the segment has set.
@@ -54,9 +111,16 @@ struct NativeCall {
   std::vector<Result> results;  // how they have to lie, for kernels to read them
   bool whole = false;           // with autograd's part: the outside sees whose view the result is
   GradSetting grad = GradSetting::kOutside;
+  uint32_t binding = ir::kNone;  // of its results
 };
 
-enum class NativeStepKind : uint8_t { kKernel, kCall, kView };
+enum class NativeStepKind : uint8_t {
+  kKernel,
+  kCall,
+  kView,
+  kNumber,
+  kScalar,  // scalar arithmetic: an instruction of `trace`
+};
 
 struct NativePlanStep {
   NativeStepKind kind = NativeStepKind::kKernel;
@@ -67,8 +131,17 @@ struct NativePlanStep {
 
 struct NativePlan {
   size_t slotCount = 0;
-  std::vector<torchapi::TensorInfo> inputs;  // slots 0, 1 ...: what they have to be
-  std::vector<uint32_t> outputs;             // slots; kNone: an undefined tensor
+  struct Input {
+    torchapi::ValueKind kind = torchapi::ValueKind::kTensor;
+    bool known = false;  // else any ordinary tensor will do
+    torchapi::TensorInfo info;
+  };
+  std::vector<Input> inputs;            // slots 0, 1 ...: what they have to be
+  std::vector<NativeBinding> bindings;  // the first: of the inputs
+  size_t sizeCount = 0;                 // numbers that vary
+  std::vector<NativeNumber> values;
+  ir::Trace trace;                // the segment on slots
+  std::vector<uint32_t> outputs;  // slots; kNone: an undefined tensor
   std::vector<NativeKernel> kernels;
   std::vector<NativeCall> calls;
   std::vector<NativeView> views;
@@ -83,7 +156,10 @@ struct NativePlan {
 // Storage of one run, reused.
 struct NativeFrame {
   std::vector<torchapi::Value> values;  // by slot
+  std::vector<int64_t> sizes;
   std::vector<void*> memory;
+  std::vector<int64_t> numbers;   // of the present kernel
+  torchapi::TensorLayout layout;  // of the present tensor
   torchapi::CallState calls;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "diag/events.h"
+#include "runtime/replay_program.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::runtime {
@@ -36,18 +37,93 @@ class GradModeScope {
 };
 
 struct KernelRange {
-  const NativeKernel* kernel;
+  KernelFunction function;
+  const int64_t* numbers;
   void* const* memory;
   static void run(void* context, int64_t begin, int64_t end) {
     const auto* range = static_cast<KernelRange*>(context);
-    range->kernel->function(range->memory, range->kernel->numbers.data(), begin, end);
+    range->function(range->memory, range->numbers, begin, end);
   }
 };
 
+const torchapi::TensorLayout& layoutOf(const NativeLayout& layout, NativeFrame& frame) {
+  if (layout.sizes.empty() && layout.strides.empty()) [[likely]] {
+    return layout.layout;
+  }
+  frame.layout = layout.layout;
+  for (const NativePatch& patch : layout.sizes) {
+    frame.layout.sizes[patch.at] = frame.sizes[patch.from];
+  }
+  for (const NativePatch& patch : layout.strides) {
+    frame.layout.strides[patch.at] = frame.sizes[patch.from];
+  }
+  return frame.layout;
+}
+
+int64_t sumOf(const NativeSum& sum, const NativeFrame& frame) {
+  int64_t out = 0;
+  for (const NativeSum::Term& term : sum.terms) {
+    int64_t part = term.factor;
+    for (const uint32_t at : term.parts) {
+      part *= frame.sizes[at];
+    }
+    out += part;
+  }
+  return out;
+}
+
+bool loadSizes(const NativeBinding::Tensor& tensor, NativeFrame& frame) {
+  const Value& value = frame.values[tensor.slot];
+  if (value.kind != ValueKind::kTensor ||
+      !torchapi::hasForm(value.tensor, tensor.dtype, tensor.rank, tensor.contiguous)) {
+    return false;
+  }
+  for (const NativeBinding::Load& load : tensor.loads) {
+    const int64_t number = load.stride ? torchapi::tensorStride(value.tensor, load.dim)
+                                       : torchapi::tensorSize(value.tensor, load.dim);
+    const bool ok =
+        load.expected != NativeBinding::Load::kVaries ? number == load.expected : load.stride || number > 1;
+    if (!ok) {
+      return false;
+    }
+    if (load.to != ir::kNone) {
+      frame.sizes[load.to] = number;
+    }
+  }
+  return true;
+}
+
+bool bind(const NativeBinding& binding, NativeFrame& frame) {
+  for (const NativeBinding::Tensor& tensor : binding.tensors) {
+    if (!loadSizes(tensor, frame)) {
+      return false;
+    }
+  }
+  for (const auto& [to, sum] : binding.sums) {
+    frame.sizes[to] = sumOf(sum, frame);
+  }
+  return std::all_of(binding.checks.begin(), binding.checks.end(), [&](const NativeBinding::Check& check) {
+    const int64_t difference = sumOf(check.difference, frame);
+    return difference < 0 ? check.less : difference == 0 ? check.zero : check.more;
+  });
+}
+
+const std::vector<int64_t>& numbersOf(const NativeKernel& kernel, NativeFrame& frame) {
+  if (kernel.patches.empty()) [[likely]] {
+    return kernel.numbers;
+  }
+  frame.numbers = kernel.numbers;
+  for (const NativePatch& patch : kernel.patches) {
+    frame.numbers[patch.at] = frame.sizes[patch.from];
+  }
+  return frame.numbers;
+}
+
 void runKernel(const NativeKernel& kernel, NativeFrame& frame) {
+  constexpr int64_t kWorthAThread = 65536;  // cheap operations on elements
   for (const NativeKernel::Made& made : kernel.made) {
     Value& value = frame.values[made.slot];
-    value.tensor = torchapi::newTensor(made.layout);
+    value.tensor = torchapi::newTensor(layoutOf(made.layout, frame));
     value.kind = ValueKind::kTensor;
   }
   frame.memory.resize(kernel.memory.size());
@@ -56,21 +132,35 @@ void runKernel(const NativeKernel& kernel, NativeFrame& frame) {
     frame.memory[k] =
         static_cast<char*>(torchapi::dataPointer(frame.values[memory.slot].tensor)) + memory.offset;
   }
-  if (kernel.count <= 0) {
+  const std::vector<int64_t>& numbers = numbersOf(kernel, frame);
+  int64_t count = kernel.flat ? numbers[0] : 1;
+  for (size_t d = 0; d < kernel.outerRank; ++d) {
+    count *= numbers[1 + d];
+  }
+  if (count <= 0) {
     return;
   }
-  KernelRange range{&kernel, frame.memory.data()};
-  if (kernel.count <= kernel.grain) {
-    KernelRange::run(&range, 0, kernel.count);
+  const int64_t unit = kernel.flat ? kernel.cost : kernel.cost * std::max<int64_t>(1, numbers[0]);
+  const int64_t grain = std::max<int64_t>(1, kWorthAThread / unit);
+  KernelRange range{kernel.function, numbers.data(), frame.memory.data()};
+  if (count <= grain) {
+    KernelRange::run(&range, 0, count);
   } else {
-    torchapi::parallelFor(kernel.count, kernel.grain, KernelRange::run, &range);
+    torchapi::parallelFor(count, grain, KernelRange::run, &range);
   }
 }
 
 void runView(const NativeView& view, NativeFrame& frame) {
   Value& value = frame.values[view.to];
-  value.tensor = torchapi::aliasTensor(frame.values[view.from].tensor, view.layout, view.offset);
+  value.tensor =
+      torchapi::aliasTensor(frame.values[view.from].tensor, layoutOf(view.layout, frame), view.offset);
   value.kind = ValueKind::kTensor;
+}
+
+void runNumber(const NativeNumber& number, NativeFrame& frame) {
+  Value& value = frame.values[number.slot];
+  value.i = number.from == ir::kNone ? number.value : frame.sizes[number.from];
+  value.kind = ValueKind::kInt;
 }
 
 bool runCall(const NativeCall& call, NativeFrame& frame) {
@@ -91,8 +181,15 @@ bool runCall(const NativeCall& call, NativeFrame& frame) {
          });
 }
 
+bool bindResults(const NativePlan& plan, const NativeCall& call, NativeFrame& frame) {
+  return call.binding == ir::kNone || bind(plan.bindings[call.binding], frame);
+}
+
 bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   GradModeScope grad;
+  if (!bind(plan.bindings.front(), frame)) {
+    return false;
+  }
   for (const NativePlanStep& step : plan.steps) {
     switch (step.kind) {
       case NativeStepKind::kKernel:
@@ -103,7 +200,15 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
         break;
       case NativeStepKind::kCall:
         grad.enter(plan.calls[step.index].grad);
-        if (!runCall(plan.calls[step.index], frame)) {
+        if (!runCall(plan.calls[step.index], frame) || !bindResults(plan, plan.calls[step.index], frame)) {
+          return false;
+        }
+        break;
+      case NativeStepKind::kNumber:
+        runNumber(plan.values[step.index], frame);
+        break;
+      case NativeStepKind::kScalar:
+        if (!runScalar(plan.trace, plan.trace.code[step.index], frame.values.data())) {
           return false;
         }
         break;
@@ -121,14 +226,26 @@ void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
   }
 }
 
+bool fitsInput(const NativePlan::Input& wanted, const Value& input, bool grad) {
+  if (input.kind != wanted.kind) {
+    return false;
+  }
+  if (wanted.kind != ValueKind::kTensor) {
+    return true;
+  }
+  return wanted.known
+             ? torchapi::implMatches(input.tensor, wanted.info, true)
+             : torchapi::isOrdinary(input.tensor) && !(grad && torchapi::tensorRequiresGrad(input.tensor));
+}
+
 bool fits(const NativePlan& plan, std::span<const Value> inputs) {
+  const bool grad = plan.gradOn || (plan.gradOutside && torchapi::gradMode());
   if (inputs.size() != plan.inputs.size() || torchapi::autocastEnabled() ||
-      (plan.inputsRequireGrad && (plan.gradOn || (plan.gradOutside && torchapi::gradMode())))) {
+      (plan.inputsRequireGrad && grad)) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
-    if (inputs[k].kind != ValueKind::kTensor ||
-        !torchapi::implMatches(inputs[k].tensor, plan.inputs[k], true)) {
+    if (!fitsInput(plan.inputs[k], inputs[k], grad)) {
       return false;
     }
   }
@@ -162,6 +279,7 @@ std::unique_ptr<NativeFrame> NativeRunner::take(const NativePlan& plan) {
   }
   auto frame = std::make_unique<NativeFrame>();
   frame->values.resize(plan.slotCount);
+  frame->sizes.resize(plan.sizeCount);
   return frame;
 }
 
@@ -230,7 +348,9 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
       continue;
     }
     outputs[k] = frame->values[plan.outputs[k]];
-    torchapi::retainTensor(outputs[k].tensor);
+    if (outputs[k].kind == ValueKind::kTensor) {
+      torchapi::retainTensor(outputs[k].tensor);
+    }
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
     frame->values[k].kind = ValueKind::kEmpty;

@@ -36,6 +36,26 @@ bool hasLayout(const void* impl, const TensorLayout& layout) {
          tensor.strides() == c10::IntArrayRef(layout.strides);
 }
 
+bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous) {
+  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
+  return isOrdinary(impl) &&
+         c10::typeMetaToScalarType(tensor.dtype()) == static_cast<c10::ScalarType>(dtype) &&
+         tensor.dim() == static_cast<int64_t>(rank) && (!contiguous || tensor.is_contiguous());
+}
+
+bool isOrdinary(const void* impl) {
+  using Key = c10::DispatchKey;
+  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
+  static const c10::DispatchKeySet kOrdinary(
+      {Key::CPU, Key::AutogradCPU, Key::AutocastCPU, Key::ADInplaceOrView});
+  return tensor.layout() == c10::kStrided && tensor.key_set().has(Key::CPU) &&
+         (tensor.key_set().raw_repr() & ~kOrdinary.raw_repr()) == 0 && !tensor.has_symbolic_sizes_strides();
+}
+
+bool tensorRequiresGrad(const void* impl) {
+  return const_cast<at::TensorImpl*>(static_cast<const at::TensorImpl*>(impl))->requires_grad();
+}
+
 void* dataPointer(void* impl) {
   const at::TensorImpl& tensor = *implOf(impl);
   return static_cast<char*>(const_cast<void*>(tensor.storage().data())) +

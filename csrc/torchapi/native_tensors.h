@@ -25,6 +25,11 @@ void* newTensor(const TensorLayout& layout);
 void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset);
 // Does a tensor lie in memory as the layout says, element for element?
 bool hasLayout(const void* impl, const TensorLayout& layout);
+// Likewise, of a rank, and contiguous if that is asked for.
+bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous);
+// A strided tensor on the CPU without anything lazy, wrapped or of Python's about it.
+bool isOrdinary(const void* impl);
+bool tensorRequiresGrad(const void* impl);
 // The first element.
 void* dataPointer(void* impl);
 

@@ -153,12 +153,19 @@ bool implMatches(const void* pointer, const TensorInfo& info, bool sizes) {
   return !sizes ? impl.dim() == static_cast<int64_t>(info.sizes.size()) : sizesMatch(impl, info);
 }
 
+// Sizes and strides that are not compared any more go on as a hint for compilers: behind each other, in the
+// place of the strides.
 TensorInfo opened(TensorInfo info, uint64_t dims) {
+  const bool fixed = !info.isOpen();
+  std::vector<int64_t> seen = info.sizes;
   for (size_t d = 0; d < info.sizes.size() && d < 64; ++d) {
     if ((dims >> d & 1) != 0) {
       info.sizes[d] = ir::kAnySize;
-      info.strides.clear();
     }
+  }
+  if (fixed && info.isOpen()) {
+    seen.insert(seen.end(), info.strides.begin(), info.strides.end());
+    info.strides = std::move(seen);
   }
   return info;
 }

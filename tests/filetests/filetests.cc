@@ -146,6 +146,17 @@ std::string runLiveness(std::string_view, std::string_view input) {
   return out;
 }
 
+// Sizes that vary as if they had been seen: 10 for the first dimension, 11 for the second.
+std::vector<ir::TensorMeta> seenMetas(const ir::Trace& trace) {
+  std::vector<ir::TensorMeta> metas = trace.metas;
+  for (ir::TensorMeta& meta : metas) {
+    for (size_t d = 0; d < meta.sizes.size(); ++d) {
+      meta.sizes[d] = meta.sizes[d] == ir::kAnySize ? static_cast<int64_t>(10 + d) : meta.sizes[d];
+    }
+  }
+  return metas;
+}
+
 // The tensor graph of each segment, or its kernels; `ARGUMENT` strict: what may give other bits stays a call.
 std::string runNative(std::string_view argument, std::string_view input, bool kernels) {
   const diag::Result<guard::Document> document = guard::parse(input);
@@ -157,7 +168,10 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
   for (const ir::SegmentRange& range : ir::findSegments(trace)) {
     const ir::Trace segment = passes::extractSegment(trace, range);
     std::string reason;
-    auto graph = passes::buildGraph(segment, {.strict = argument == "strict"}, reason);
+    passes::SizeTable sizes;
+    const passes::SizeScope scope(sizes);
+    const std::vector<ir::TensorMeta> seen = seenMetas(segment);
+    auto graph = passes::buildGraph(segment, {.strict = argument == "strict", .seen = seen}, reason);
     if (!graph) {
       out += "refused: " + reason + "\n";
       continue;
@@ -166,6 +180,11 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
     passes::mergeEqualNodes(*graph);
     passes::dropUnusedNodes(*graph);
     out += kernels ? passes::print(passes::fuse(*graph), *graph, segment) : passes::print(*graph, segment);
+    for (const passes::SizeCheck& check : sizes.checks()) {
+      out += "requires " + sizes.text(check.difference) + ((check.signs & passes::kLess) != 0 ? " <" : " ") +
+             ((check.signs & passes::kMore) != 0 ? ">" : "") +
+             ((check.signs & passes::kZero) != 0 ? "= 0\n" : " 0\n");
+    }
   }
   return out;
 }

@@ -23,11 +23,11 @@ using passes::KernelAccess;
 using passes::KernelOp;
 using passes::KernelOpKind;
 
-KernelAccess access(bool store, Inner inner, std::vector<int64_t> strides, Elem elem = Elem::kF32) {
+KernelAccess access(bool store, Inner inner, const std::vector<int64_t>& strides, Elem elem = Elem::kF32) {
   KernelAccess out;
   out.store = store;
   out.inner = inner;
-  out.strides = std::move(strides);
+  out.strides = passes::fixedSizes(strides);
   out.elem = elem;
   return out;
 }
@@ -50,12 +50,12 @@ KernelOp point(Core core, std::vector<uint32_t> args, Elem elem = Elem::kF32) {
 }
 
 std::vector<int64_t> numbersOf(const Kernel& kernel) {
-  std::vector<int64_t> out = {kernel.sizes.back()};
+  std::vector<passes::Size> out = {kernel.sizes.back()};
   out.insert(out.end(), kernel.sizes.begin(), kernel.sizes.end() - 1);
   for (const KernelAccess& a : kernel.accesses) {
     out.insert(out.end(), a.strides.begin(), a.strides.end());
   }
-  return out;
+  return passes::hintsOf(out);
 }
 
 void run(const Kernel& kernel, std::vector<void*> memory, int64_t count, int64_t split = 0) {

@@ -1,0 +1,107 @@
+// Sizes of the tensor graph: numbers, or expressions over sizes that are known only at run time.
+//
+// Idea: a size that varies is a symbol; sizes and strides made of it are polynomials, kept in one normal form
+// each, so that two of them are equal for all sizes where their forms are. `==` answers just that: surely
+// equal. What a segment is compiled for and can't be proved (two symbols that were equal while recording) is
+// required: it becomes a check of each run, and from there on the later symbol stands for the earlier
+// expression. Symbols of sizes are at least 2; sizes of 0 and 1 are numbers (tensors broadcast by them),
+// which a run checks as well. Every size has a hint, what it was while recording: for choices between right
+// ways, never for what is right.
+//
+// Ownership: a Size is a number into the SizeTable that is in scope. Threads: one table, one thread. GIL: not
+// needed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace kintsugi::passes {
+
+struct Size {
+  int64_t hint = 0;
+  uint32_t expr = 0;  // into the table; 0: it is always the number
+
+  Size() = default;
+  Size(int64_t number) : hint(number) {}  // NOLINT: numbers are sizes
+  bool fixed() const { return expr == 0; }
+};
+
+// A sum of products of symbols. Terms are in order; the constant one has no symbols.
+struct SizeTerm {
+  std::vector<uint32_t> symbols;  // in order
+  int64_t factor = 0;
+  bool operator==(const SizeTerm&) const = default;
+  auto operator<=>(const SizeTerm&) const = default;
+};
+using SizeSum = std::vector<SizeTerm>;
+
+// Which signs a difference may have, as bits.
+enum SizeSign : uint8_t { kLess = 1, kZero = 2, kMore = 4 };
+
+struct SizeCheck {
+  SizeSum difference;
+  uint8_t signs = kZero;
+};
+
+class SizeTable {
+ public:
+  SizeTable();
+
+  // `isSize`: at least 2; else a stride, which may be any number.
+  Size symbol(int64_t hint, bool isSize);
+  uint32_t symbolOf(Size symbol) const;  // of one made by symbol()
+  Size make(const SizeSum& sum);
+  SizeSum sumOf(Size size) const;  // in terms of the earliest symbols
+  bool surelyEqual(Size a, Size b) const { return sumOf(a) == sumOf(b); }
+  // From here on a - b has one of the signs; each run checks it. False: it had another one while recording.
+  bool require(Size a, Size b, uint8_t signs);
+
+  const std::vector<SizeCheck>& checks() const { return checks_; }
+  static std::string text(const SizeSum& sum);
+
+ private:
+  struct Symbol {
+    int64_t hint = 0;
+    bool isSize = true;
+    bool replaced = false;
+    SizeSum by;  // of earlier symbols
+  };
+  SizeSum reduced(const SizeSum& sum) const;
+  uint8_t possibleSigns(const SizeSum& difference) const;
+  void replace(const SizeSum& zero);
+  int64_t hintOf(const SizeSum& sum) const;
+
+  std::vector<Symbol> symbols_;
+  std::vector<SizeSum> exprs_;
+  std::map<SizeSum, uint32_t> index_;
+  std::vector<SizeCheck> checks_;
+};
+
+// The table of this thread while the scope lasts. Without one all sizes are numbers.
+class SizeScope {
+ public:
+  explicit SizeScope(SizeTable& table);
+  ~SizeScope();
+  SizeScope(const SizeScope&) = delete;
+
+ private:
+  SizeTable* before_;
+};
+SizeTable& sizeTable();
+
+Size operator+(Size a, Size b);
+Size operator*(Size a, Size b);
+inline Size& operator*=(Size& a, Size b) { return a = a * b; }
+// Surely equal, whatever the sizes.
+bool operator==(Size a, Size b);
+
+// The same, a number where it has turned out to be one.
+Size settled(Size size);
+std::vector<Size> fixedSizes(const std::vector<int64_t>& numbers);
+std::vector<int64_t> hintsOf(const std::vector<Size>& sizes);
+bool allFixed(const std::vector<Size>& sizes);
+std::string textOf(Size size);
+
+}  // namespace kintsugi::passes
