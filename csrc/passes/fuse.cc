@@ -536,7 +536,7 @@ std::string print(const NativeProgram& program, const TensorGraph& graph, const 
     if (step.kind != StepKind::kKernel) {
       const Node& node = graph.nodes[step.node];
       out += step.kind == StepKind::kView ? "view %" + std::to_string(step.node)
-                                          : "call " + trace.opNames[trace.code[node.instruction].opName];
+                                          : "call " + callName(trace, trace.code[node.instruction]);
       for (const NodeId arg : node.args) {
         out += " %" + std::to_string(arg);
       }

@@ -42,11 +42,6 @@ void appendSizes(std::string& out, const std::vector<Size>& sizes) {
   out += ']';
 }
 
-// An operator, or an instruction of scalar arithmetic.
-std::string callName(const ir::Trace& trace, const ir::Instruction& ins) {
-  return ins.op == ir::Op::kAten ? trace.opNames[ins.opName] : std::string(ir::opInfo(ins.op).text);
-}
-
 std::string headOf(const Node& node, const ir::Trace& trace) {
   switch (node.kind) {
     case NodeKind::kInput:
@@ -70,6 +65,10 @@ std::string headOf(const Node& node, const ir::Trace& trace) {
 }
 
 }  // namespace
+
+std::string callName(const ir::Trace& trace, const ir::Instruction& ins) {
+  return ins.op == ir::Op::kAten ? trace.opNames[ins.opName] : std::string(ir::opInfo(ins.op).text);
+}
 
 const CoreInfo& coreInfo(Core op) { return kCoreInfos[static_cast<size_t>(op)]; }
 

@@ -93,6 +93,8 @@ Size elementCount(const std::vector<Size>& sizes);
 // Every element has a place of its own and none is left out.
 bool isDense(const std::vector<Size>& sizes, const std::vector<Size>& strides);
 
+// Of an operator, or of an instruction of scalar arithmetic.
+std::string callName(const ir::Trace& trace, const ir::Instruction& ins);
 std::string print(const TensorGraph& graph, const ir::Trace& trace);
 
 }  // namespace kintsugi::passes
