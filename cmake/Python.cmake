@@ -15,6 +15,10 @@ if(NOT status EQUAL 0)
 endif()
 find_package(nanobind CONFIG REQUIRED)
 
+# The hash table that nanobind brings along.
+add_library(kintsugi_robin_map INTERFACE)
+target_include_directories(kintsugi_robin_map SYSTEM INTERFACE ${NB_DIR}/ext/robin_map/include)
+
 # kintsugi_plain_extension(name SOURCES files... LAYERS layers...): kintsugi.<name>, without torch.
 function(kintsugi_plain_extension name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS" ${ARGN})

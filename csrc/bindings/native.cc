@@ -1,7 +1,5 @@
 #include "bindings/native.h"
 
-#include <nanobind/stl/string.h>
-
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
 
@@ -44,16 +42,6 @@ void clearCache(bool disk) {
   codegen::clearCache(disk);
 }
 
-void setDiskCache(const std::string& directory, uint64_t limit) {
-  nb::gil_scoped_release released;
-  codegen::setDiskCache(directory, limit);
-}
-
-std::string target() {
-  nb::gil_scoped_release released;
-  return codegen::targetDescription();
-}
-
 }  // namespace
 
 void bindNative(nb::module_& m) {
@@ -62,8 +50,6 @@ void bindNative(nb::module_& m) {
   m.def("stop_native", &stop);
   m.def("cache_info", &cacheInfo);
   m.def("clear_cache", &clearCache, nb::arg("disk"));
-  m.def("set_disk_cache", &setDiskCache, nb::arg("directory"), nb::arg("limit"));
-  m.def("native_target", &target);
   driver::installNativeForkHandlers();
 }
 

@@ -71,7 +71,8 @@ Shadow Recorder::newIterator(PyObject* iterator, Shadow shadow, PyObject* object
 std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
   if (!iterator.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(iterator);
-  touched();
+  const bool runsFrames = v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kMap;
+  runsFrames ? touched() : touched(v);
   switch (v.kind) {
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();

@@ -53,7 +53,7 @@ bool Recorder::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* 
     }
     if (v.value != ir::kNone && !emitEffect(Op::kSetCell, {{cell, object}, {value, real}})) return false;
     virtualOf(cell).parts[0] = value;
-    touched();
+    touched(cell);
     return true;
   }
   ir::SourceId source = sourceOf(cell, object);

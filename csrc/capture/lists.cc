@@ -43,7 +43,7 @@ bool appendElement(Recorder& rec, Shadow list, PyObject* object, Shadow item, Py
       overlay.tail.push_back(item);
     }
   }
-  rec.touched();
+  rec.touched(list);
   return rec.live();
 }
 
@@ -72,7 +72,7 @@ bool extendList(Recorder& rec, Shadow list, PyObject* object, Shadow more, PyObj
     std::vector<Shadow>& known = overlay.parts ? *overlay.parts : overlay.tail;
     known.insert(known.end(), parts->begin(), parts->end());
   }
-  rec.touched();
+  rec.touched(list);
   return rec.live();
 }
 
@@ -84,7 +84,7 @@ void pairElements(Recorder& rec, Shadow list, PyObject* object, Shadow more, Py_
     Shadow pair = rec.itemOf(more, part, PyList_GET_ITEM(object, i));
     rec.virtualOf(list).parts[static_cast<size_t>(i)] = pair;
   }
-  rec.touched();
+  rec.touched(list);
 }
 
 bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
@@ -102,7 +102,7 @@ bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index
     }
   }
   (*parts)[static_cast<size_t>(index)] = value;
-  rec.touched();
+  rec.touched(list);
   return rec.live();
 }
 
@@ -133,7 +133,7 @@ bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObj
   } else {
     for (Py_ssize_t i = 0; i < count; ++i) (*parts)[start + i * step] = (*given)[i];
   }
-  rec.touched();
+  rec.touched(list);
   return rec.live();
 }
 
@@ -164,7 +164,7 @@ bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, P
     step = -step;
   }
   for (Py_ssize_t i = count; i-- > 0;) parts->erase(parts->begin() + start + i * step);
-  rec.touched();
+  rec.touched(list);
   return rec.live();
 }
 

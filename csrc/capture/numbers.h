@@ -8,13 +8,13 @@
 
 namespace kintsugi::capture {
 
-// `nb`: the oparg of BINARY_OP; `op`: of COMPARE_OP. One of the operands is a Value of a number type.
 // A number read from a source, as a value of the trace.
 Shadow numberInput(Recorder& rec, ir::SourceId id, PyObject* object);
 // A number that a step has given is a value as soon as something is computed with it; all else stays as it
 // is.
 Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object);
 
+// `nb`: the oparg of BINARY_OP; `op`: of COMPARE_OP. One of the operands is a Value of a number type.
 std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y);
 std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y);
 std::optional<Shadow> numberNegative(Recorder& rec, Shadow a, PyObject* x);

@@ -77,8 +77,9 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
   Virtual& virtualOf(Shadow shadow) { return *virtuals_[shadow.id]; }
   std::optional<Shadow> knownObject(PyObject* object);
-  void touched() { ++epoch_; }  // a virtual changed
-  void touched(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }
+  void touched() { ++epoch_; }                                                 // a virtual changed
+  void touched(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // no state names it without
+  void touched(Shadow shadow) { shadow.isVirtual() ? touched(virtualOf(shadow)) : touched(); }
   static PyObject* encode(Shadow shadow);
   static Shadow decode(PyObject* encoded);
   bool setEntry(Virtual& v, PyObject* key, Shadow value);

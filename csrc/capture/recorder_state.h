@@ -16,6 +16,7 @@
 
 #include "capture/call_context.h"
 #include "capture/capture_result.h"
+#include "support/flat_map.h"
 
 namespace kintsugi::capture {
 
@@ -59,18 +60,18 @@ struct RecorderState {
   torchapi::OpRecorder ops_;
   torchapi::GlobalState entryState_;
   std::vector<pyapi::Ref<>> consts_;
-  std::unordered_map<PyObject*, ir::ConstId> constIds_;
+  FlatMap<PyObject*, ir::ConstId> constIds_;
   std::vector<std::unique_ptr<Virtual>> virtuals_;
-  std::unordered_map<PyObject*, uint32_t> virtualIds_;
-  std::unordered_map<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
+  FlatMap<PyObject*, uint32_t> virtualIds_;
+  FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>
       frozen_;                          // immutable, and known by what is pinned: signatures and their parts
   std::vector<pyapi::Ref<>> kept_;      // objects whose identity is in use
   std::vector<uint64_t> sourceHashes_;  // by SourceId: of the path
-  std::vector<PyObject*> sourceObjects_;                    // by SourceId
-  std::vector<Shadow> sourceShadows_;                       // by SourceId; kNull: not described yet
-  std::unordered_map<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
-  std::unordered_set<uint64_t> guardKeys_;
+  std::vector<PyObject*> sourceObjects_;         // by SourceId
+  std::vector<Shadow> sourceShadows_;            // by SourceId; kNull: not described yet
+  FlatMap<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
+  FlatMap<uint64_t, bool> guardKeys_;            // those that are written
   std::unordered_map<PyObject*, Overlay> overlays_;
   std::unordered_set<ir::ValueId> pinnedScalars_;
   SizeValues sizeValues_;  // of tensors that nothing has resized since

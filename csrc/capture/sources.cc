@@ -124,15 +124,15 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     }
     return Shadow::source(id);
   }
-  auto virt = virtualIds_.find(object);
-  if (virt != virtualIds_.end()) {
-    ir::ValueId built = virtuals_[virt->second]->value;
+  if (auto found = virtualIds_.find(object); found != virtualIds_.end()) {
+    const uint32_t virt = found->second;
+    ir::ValueId built = virtuals_[virt]->value;
     if (kind == SourceKind::kValue && built != ir::kNone) {
       // A step gives back an object that was handed out: it is to be that object again.
       sourceIds_.try_emplace(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.id);
-      return Shadow::virt(virt->second);
+      return Shadow::virt(virt);
     }
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
     abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
@@ -227,7 +227,7 @@ void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64
     block = std::max(block, staleBlock_);
   }
   uint64_t hash = mix(mix(mix(static_cast<uint64_t>(kind) * 31 + block, source), key), mix(number, other));
-  if (!guardKeys_.insert(hash).second) return;
+  if (!guardKeys_.try_emplace(hash, true).second) return;
   document_.guards.guards.push_back({kind, block, source, other, key, number});
 }
 

@@ -185,11 +185,16 @@ Overlay& Recorder::makeOverlay(PyObject* object) {
     // It must stay a different object from all others of its type that were read already.
     auto self = sourceIds_.find(object);
     if (self != sourceIds_.end()) {
-      for (auto& [other, id] : sourceIds_) {
-        if (other != object && Py_TYPE(other) == Py_TYPE(object) && !torchapi::isTensor(other) &&
-            document_.sources.nodes[id].kind != SourceKind::kPinned) {
-          guard(GuardKind::kNotSame, id, ir::kNone, 0, self->second);
+      const ir::SourceId own = self->second;
+      for (ir::SourceId id = 0; id < sourceObjects_.size(); ++id) {
+        PyObject* other = sourceObjects_[id];
+        if (other == nullptr || other == object || Py_TYPE(other) != Py_TYPE(object) ||
+            torchapi::isTensor(other) || document_.sources.nodes[id].kind == SourceKind::kPinned) {
+          continue;
         }
+        const auto found = sourceIds_.find(other);
+        if (found != sourceIds_.end() && found->second == id)
+          guard(GuardKind::kNotSame, id, ir::kNone, 0, own);
       }
     }
   }

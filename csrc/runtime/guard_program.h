@@ -31,13 +31,13 @@ namespace kintsugi::runtime {
 
 struct Recording;
 
-// Which guard failed, for the recompile report. Strings are made only on request.
 // A guard that fails for nothing but another size or number.
 struct Variation {
   uint32_t guard = 0;
   uint64_t dims = 0;  // of a tensor, as bits; 0: a number
 };
 
+// Which guard failed, for the recompile report. Strings are made only on request.
 struct GuardFailure {
   uint32_t guard = ir::kNone;  // index into GuardSet::guards; kNone: the call's shape
   std::string expected;

@@ -345,7 +345,10 @@ void Lowering::addToSegment(SegmentCode& segment, size_t at) {
 }
 
 void Lowering::findGraphInputs() {
-  std::vector<bool> elsewhere(trace_.values.size(), code_.segments.empty());
+  if (code_.segments.empty()) {
+    return;
+  }
+  std::vector<bool> elsewhere(trace_.values.size(), false);
   std::vector<std::vector<uint32_t>> users(trace_.values.size());
   const size_t before = ir::findSegments(trace_).size() - code_.segments.size();  // the parent's
   ir::forEachSegmentUse(trace_, trace_.code, [&](size_t at, uint32_t segment, ir::ValueId value) {

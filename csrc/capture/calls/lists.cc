@@ -25,7 +25,7 @@ Flow unknown(CallContext& ctx, Shadow& result) {
 }
 
 Flow nothing(CallContext& ctx, Shadow& result) {
-  ctx.rec.touched();
+  ctx.rec.touched(ctx.shadows[0]);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -59,7 +59,7 @@ Flow extendModel(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   Flow flow = run(ctx);
   for (Shadow item : rec.takeItems()) rec.virtualOf(list).parts.push_back(item);
-  rec.touched();
+  rec.touched(list);
   return flow;
 }
 
@@ -85,7 +85,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   if (changed(ctx, "pop") == nullptr) return unknown(ctx, result);
   result = (*parts)[at];
   parts->erase(parts->begin() + at);
-  ctx.rec.touched();
+  ctx.rec.touched(ctx.shadows[0]);
   return run(ctx);
 }
 

@@ -13,11 +13,6 @@ namespace kintsugi::capture {
 
 namespace {
 
-bool isTransformCode(PyCodeObject* code) {
-  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-  return file.find("/torch/_functorch/") != std::string_view::npos;
-}
-
 // The level follows from the transforms that are active at the call, which are part of the guarded state.
 Flow enterModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
@@ -38,6 +33,11 @@ constexpr ModelRow kRows[] = {
 };
 
 }  // namespace
+
+bool isTransformCode(PyCodeObject* code) {
+  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+  return file.find("/torch/_functorch/") != std::string_view::npos;
+}
 
 // Torch's code in the current frame enters a transform. False: it is not torch's.
 bool Recorder::enterTransform() {

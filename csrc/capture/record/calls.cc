@@ -364,9 +364,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code))) {
-    const bool transform = std::string_view(PyUnicode_AsUTF8(code->co_filename)).find("/torch/_functorch/") !=
-                           std::string_view::npos;
-    return opaque(call, ctx, transform ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
+    return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
   }
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
   if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {

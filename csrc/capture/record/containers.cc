@@ -105,7 +105,7 @@ Flow listAppend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   f.drop(1);
   if (flow == Flow::kNext && list.isVirtual()) {
     rec.virtualOf(list).parts.push_back(item);
-    rec.touched();
+    rec.touched(list);
   }
   return flow;
 }
@@ -149,7 +149,7 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   if (!generator) pairElements(rec, list, object, more, start);
   if (generator && rec.live()) {
     for (Shadow item : rec.takeItems()) rec.virtualOf(list).parts.push_back(item);
-    rec.touched();
+    rec.touched(list);
   }
   return flow;
 }
