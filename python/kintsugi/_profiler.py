@@ -151,6 +151,33 @@ def profile(events: list[Event], dropped: int = 0) -> Profile:
     )
 
 
+def life(p: Profile) -> list[str]:
+    """What became of the traces: left open, other paths, compiled, found in the cache; lines for people."""
+    lines: list[str] = []
+    if p.dynamic:
+        lines += ["", "Left open from the next trace on, because it varies:"]
+        lines += [
+            f"  {r['file']}:{r['line']} {r['function']}: {r['varies']} of {r['source']}" for r in p.dynamic
+        ]
+    if p.side_traces:
+        lines += ["", "Second paths recorded (side traces):"]
+        lines += [
+            f"  {r['file']}:{r['line']} in {r['function']}: trace {r['trace']} goes on where {r['parent']} is left"
+            for r in p.side_traces
+        ]
+    if p.compiles:
+        lines += ["", f"Compiled by backends ({p.background_ms:.3f} ms of it in the background):"]
+        lines += [
+            f"  {r['file']}:{r['line']} {r['function']}: {r['backend'] or 'backend'}"
+            f"{': ' if r['what'] else ''}{r['what']}, {r['ms']:.3f} ms"
+            for r in p.compiles
+        ]
+    if p.cache_hits:
+        found = ", ".join(f"{number} in {place}" for place, number in p.cache_hits.items())
+        lines += ["", f"Kernels found in the cache: {found}"]
+    return lines
+
+
 class CompilationProfiler:
     """A context manager, and a backend for optimize(): collects events, report() says what they mean."""
 
@@ -211,28 +238,7 @@ class CompilationProfiler:
                 f"  {number}. {row['file']}:{row['line']} {row['function']}: guard {row['guard']} failed"
                 f" {row['count']} times: expected {row['expected']}, saw {row['seen']}"
             )
-        if p.dynamic:
-            lines += ["", "Left open from the next trace on, because it varies:"]
-            lines += [
-                f"  {r['file']}:{r['line']} {r['function']}: {r['varies']} of {r['source']}"
-                for r in p.dynamic
-            ]
-        if p.side_traces:
-            lines += ["", "Second paths recorded (side traces):"]
-            lines += [
-                f"  {r['file']}:{r['line']} in {r['function']}: trace {r['trace']} goes on where {r['parent']} is left"
-                for r in p.side_traces
-            ]
-        if p.compiles:
-            lines += ["", f"Compiled by backends ({p.background_ms:.3f} ms of it in the background):"]
-            lines += [
-                f"  {r['file']}:{r['line']} {r['function']}: {r['backend'] or 'backend'}"
-                f"{': ' if r['what'] else ''}{r['what']}, {r['ms']:.3f} ms"
-                for r in p.compiles
-            ]
-        if p.cache_hits:
-            found = ", ".join(f"{number} in {place}" for place, number in p.cache_hits.items())
-            lines += ["", f"Kernels found in the cache: {found}"]
+        lines += life(p)
         if p.evictions:
             lines += ["", f"Traces dropped at the recompile limit: {p.evictions}"]
         return "\n".join(lines)

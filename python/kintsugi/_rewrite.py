@@ -13,6 +13,7 @@ import ast
 import copy
 import dataclasses
 import inspect
+import math
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -216,13 +217,24 @@ def _words(error: str) -> str:
 
 
 def _alike(a: Any, b: Any) -> bool:
-    try:
-        torch.testing.assert_close(a, b, equal_nan=True, rtol=1e-6, atol=0)
-    except AssertionError:
+    """Values, types, dtypes and shapes: a number is not a tensor that holds it."""
+    if type(a) is not type(b):
         return False
-    except (TypeError, ValueError):
-        return bool(a == b)
-    return True
+    if isinstance(a, torch.Tensor):
+        if a.requires_grad != b.requires_grad:
+            return False
+        try:
+            torch.testing.assert_close(a, b, equal_nan=True, rtol=1e-6, atol=0)
+        except (AssertionError, RuntimeError, TypeError, ValueError):
+            return False
+        return True
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(_alike(a[key], b[key]) for key in a)
+    if isinstance(a, float):
+        return math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))
+    return bool(a == b)
 
 
 def _compile_source(fn: Callable[..., Any], tree: ast.Module) -> Callable[..., Any]:

@@ -130,3 +130,17 @@ def test_advice_in_both_languages(tmp_path: Path) -> None:
     assert "KTG0101" in chinese.stdout and "建议" in chinese.stdout and "成功率" in chinese.stdout
     done = run("explain", "--lang", "fr", str(path))
     assert done.returncode == 2 and "unknown language 'fr'" in sentence(done)
+
+
+def test_what_became_of_the_traces_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "grows.py"
+    path.write_text(
+        "import torch\n@torch.compile\ndef f(x):\n    return x + 1 if x.sum() > 0 else x\n"
+        "for n in (2, 3, 4):\n    f(torch.ones(n))\n    f(-torch.ones(n))\n"
+    )
+    text = run("explain", str(path)).stdout
+    assert (
+        "size 0 of x" in text
+        and "Second paths recorded" in text
+        and "expected x: f32[2] cpu, saw f32[3] cpu" in text
+    )

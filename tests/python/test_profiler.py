@@ -240,6 +240,11 @@ def scale(x, mask):
     return x * (1.0 / count)
 
 
+def count_of(mask):
+    count = mask.sum().item()
+    return count
+
+
 def verdicts(fn, *args):
     return {s.rule.split()[0]: s for s in kintsugi.suggest_rewrites(fn)(*args)}
 
@@ -260,6 +265,8 @@ def test_advice_that_changes_what_a_caller_sees_is_refused() -> None:
     found = verdicts(scale, torch.ones(3), torch.ones(3, dtype=torch.bool))
     assert not found["an"].accepted and "raises ZeroDivisionError" in found["an"].reason
     assert not found["keep"].accepted
+    found = verdicts(count_of, torch.ones(3, dtype=torch.int64))
+    assert "differs" in found["keep"].reason, "a tensor that holds the number is another result"
 
 
 def test_no_source_is_a_clear_error() -> None:

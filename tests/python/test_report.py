@@ -350,13 +350,17 @@ def test_broken():
 def test_allowed():
     kintsugi.compile(breaking)(torch.ones(2))
 
-@pytest.mark.kintsugi(max_breaks=0)
+@pytest.mark.kintsugi(0)
 def test_marked():
+    kintsugi.compile(breaking)(torch.ones(2))
+
+@pytest.mark.kintsugi(breaks=0)
+def test_marked_wrongly():
     kintsugi.compile(breaking)(torch.ones(2))
 """
 
 
-@pytest.mark.parametrize(("option", "failed"), [((), 1), (("--kintsugi-max-breaks=0",), 2)])
+@pytest.mark.parametrize(("option", "failed"), [((), 2), (("--kintsugi-max-breaks=0",), 3)])
 def test_pytest_plugin(tmp_path, option, failed) -> None:
     (tmp_path / "test_it.py").write_text(PLUGIN_TEST)
     installed = any(point.name == "kintsugi" for point in importlib.metadata.entry_points(group="pytest11"))
@@ -364,7 +368,8 @@ def test_pytest_plugin(tmp_path, option, failed) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *option]
     command += ["--kintsugi-report=breaks.json", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 1 and f"{failed} failed, {4 - failed} passed" in done.stdout, done.stdout
+    assert done.returncode == 1 and f"{failed} failed, {5 - failed} passed" in done.stdout, done.stdout
+    assert "write @pytest.mark.kintsugi(max_breaks=N)" in done.stdout
     assert "3 graph breaks" in done.stdout and "KTG0101" in done.stdout
     rows = json.loads((tmp_path / "breaks.json").read_text())
     assert [len(row["breaks"]) for row in rows] == [0, 1, 1, 1]

@@ -20,6 +20,7 @@ from .. import _public
 from .._callable import core_of
 from .._events import EventLog
 from .._explain import ExplainOutput, explain_compiled
+from .._profiler import life, profile
 from ..report.collect import name_of
 from .common import FAILED, USAGE, say, stop
 
@@ -177,7 +178,7 @@ def run(
     outputs = outputs or Outputs()
     written = True
     log = EventLog()
-    with _collecting(take_torch) as found, log if outputs.any() else contextlib.nullcontext():
+    with _collecting(take_torch) as found, log:
         status = run_script(script, arguments)
         reports = [(_name(compiled), explain_compiled(compiled)) for compiled in found]
         if outputs.any():
@@ -198,6 +199,7 @@ def run(
             print("kintsugi explain: the script compiled nothing (no kintsugi.compile call was reached).")
         for name, output in reports:
             print(f"\n== {name}\n{output}\ncalls: {output.stats.hits} hits, {output.stats.misses} misses")
+        print("\n".join(life(profile(log.events, log.dropped))))
         codes = [reason.code for _, output in reports for reason in output.break_reasons]
         codes += ["KTG0201" for _, output in reports if output.recompiles]
         if codes:

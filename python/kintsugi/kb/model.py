@@ -55,8 +55,11 @@ class Apply(_Part):
     """Arguments of torch.compile and kintsugi.compile."""
     config: dict[str, Any] = {}
     """Settings of torch._dynamo.config."""
-    goal: Literal["whole", "same"] = "whole"
-    """whole: one graph with the results of the problem. same: the results of the problem, whatever the graphs."""
+    kintsugi: dict[str, Any] = {}
+    """Settings of kintsugi.config."""
+    goal: Literal["whole", "same", "gone"] = "whole"
+    """whole: one graph with the results of the problem. same: the results of the problem, whatever the graphs. gone: as
+    whole, and the message that the entry is about does not appear."""
 
 
 class Remedy(_Part):

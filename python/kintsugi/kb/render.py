@@ -22,7 +22,11 @@ WORDS: dict[str, tuple[str, str]] = {
     "preceded_by": ("comes after", "前置条目"),
     "frequently_confused_with": ("often confused with", "容易混淆"),
     "doc": ("Documentation", "官方文档"),
-    "whole": ("captured whole", "整图捕获"),
+    "runs": ("runs:", "运行次数："),
+    "unchanged": ("the program as it is, captured whole:", "未修改的程序被整图捕获："),
+    "active": ("active", "有效"),
+    "fixed": ("fixed", "已修复"),
+    "removed": ("removed", "已移除"),
 }
 
 
@@ -86,14 +90,15 @@ def notes(entry: Entry, language: Language) -> list[str]:
     return entry.notes_zh if language == "zh" else entry.notes
 
 
-def evidence(entry: Entry) -> str:
+def evidence(entry: Entry, language: Language) -> str:
     if entry.evidence is None:
         return ""
     versions = ", ".join(f"{name} {version}" for name, version in entry.evidence.versions.items())
     whole = ", ".join(
         f"{system} {found.n - found.failures}/{found.n}" for system, found in entry.evidence.whole.items()
     )
-    return f"{entry.evidence.date}, {versions}; {entry.evidence_count} runs; unchanged program whole: {whole}"
+    runs = f"{word('runs', language)} {entry.evidence_count}"
+    return f"{entry.evidence.date}, {versions}; {runs}; {word('unchanged', language)} {whole}"
 
 
 def to_markdown(entry: Entry, language: Language) -> str:
@@ -110,7 +115,8 @@ def to_markdown(entry: Entry, language: Language) -> str:
         lines += [f"## {word('notes', language)}", "", *(f"- {note}" for note in notes(entry, language)), ""]
     lines += [f"## {word('versions', language)}", ""]
     lines += [
-        f"- {v.version}: {v.status}" + (f" ({v.behavior_change})" if v.behavior_change else "")
+        f"- {v.version}: {word(v.status, language)}"
+        + (f" ({v.behavior_change})" if v.behavior_change else "")
         for v in entry.versions
     ]
     related = [
@@ -123,7 +129,7 @@ def to_markdown(entry: Entry, language: Language) -> str:
     if entry.official_doc_url:
         lines += ["", f"{word('doc', language)}: <{entry.official_doc_url}>"]
     if entry.evidence:
-        lines += ["", f"{word('evidence', language)}: {evidence(entry)}"]
+        lines += ["", f"{word('evidence', language)}: {evidence(entry, language)}"]
     return "\n".join(lines) + "\n"
 
 

@@ -147,7 +147,7 @@ def _run_kintsugi(
     from .. import _logs
 
     kintsugi.reset()
-    settings = getattr(module, "CONFIG", {})
+    settings = {**getattr(module, "CONFIG", {}), **apply.kintsugi}
     backend = apply.options.get("backend", getattr(module, "BACKEND", "eager"))
     lines: list[str] = []
     with kintsugi.config.patch(settings) if settings else contextlib.nullcontext(), _logs.collecting(lines):
@@ -204,8 +204,12 @@ def _problem_shows(outcome: Outcome, pattern: str | None) -> bool:
     return any(re.search(pattern, text) for text in (*outcome.reasons, outcome.message))
 
 
-def _judge(outcomes: list[Outcome], goal: str) -> Measured:
-    good = sum(o.like_problem and not o.error and (goal == "same" or o.whole) for o in outcomes)
+def _judge(outcomes: list[Outcome], goal: str, pattern: str | None) -> Measured:
+    def works(o: Outcome) -> bool:
+        shows = goal == "gone" and pattern is not None and _problem_shows(o, pattern)
+        return o.like_problem and not o.error and (goal == "same" or o.whole) and not shows
+
+    good = sum(map(works, outcomes))
     return measured(len(outcomes) - good, len(outcomes))
 
 
@@ -232,7 +236,7 @@ def verify_entry(entry: Entry, folder: Path = REPRODUCERS) -> Entry:
         assert remedy.apply is not None
         apply = remedy.apply.model_copy(update={"options": {**base.options, **remedy.apply.options}})
         outcomes = _outcomes(module, name, apply.function or name, apply)
-        return {system: _judge(runs, apply.goal) for system, runs in outcomes.items()}
+        return {system: _judge(runs, apply.goal, patterns[system]) for system, runs in outcomes.items()}
 
     works, ends = [], []
     for work in entry.workarounds:
