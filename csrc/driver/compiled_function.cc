@@ -307,7 +307,9 @@ void CompiledFunction::noteEviction(const runtime::CompiledTrace& old) {
             diag::Diagnostic(diag::Code::KTG0202, {std::to_string(cache_.limit())}, place).format());
 }
 
-void CompiledFunction::addBreak(const diag::Diagnostic& diagnostic) {
+void CompiledFunction::addBreak(diag::Diagnostic diagnostic) {
+  // What has no place of its own happened to the whole callable.
+  if (!diagnostic.location.known() && PyFunction_Check(function_.get())) diagnostic.location = entryPlace();
   if (!alreadyThere(breaks_, diagnostic)) breaks_.push_back(diagnostic);
   emitBreak(diagnostic);
   if (log::enabled(log::Channel::kGraphBreaks)) log::emit(log::Channel::kGraphBreaks, diagnostic.format());

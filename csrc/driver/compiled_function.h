@@ -118,7 +118,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   void noteTracing();
   void noteEviction(const runtime::CompiledTrace& old);
-  void addBreak(const diag::Diagnostic& diagnostic);
+  void addBreak(diag::Diagnostic diagnostic);
 
   pyapi::Ref<> fn_;        // as the user gave it
   pyapi::Ref<> function_;  // the Python function that runs
