@@ -124,7 +124,7 @@ NB_MODULE(_C, m) {
   m.def("set_error_on_graph_break", &driver::setErrorOnGraphBreak, nb::arg("value"));
   m.def("_call_disabled", &callDisabled);
   m.def("is_recording", &driver::isRecording);
-  m.def("_fail_next_recording", &driver::failNextRecording);
+  m.def("_fail_next_recording", &driver::failNextRecording, nb::arg("fail"));
   bindings::bindEvents(m);
   bindings::bindNative(m);
   bindInterpreter(m);

@@ -51,7 +51,7 @@ class HookScope {
 
 bool isRecording() { return active != nullptr; }
 
-void failNextRecording() { failNext = true; }
+void failNextRecording(bool fail) { failNext = fail; }
 
 namespace {
 

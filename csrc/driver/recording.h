@@ -27,7 +27,7 @@ RecordedCall recordSide(const capture::RecorderOptions& options, const capture::
 
 // The next recording fails an internal check before it begins: so that tests, and the reproducer of KTG0000,
 // see what happens then. A debug build aborts, as it does at every failed check.
-void failNextRecording();
+void failNextRecording(bool fail);
 
 // Is a recording under way on this thread?
 bool isRecording();

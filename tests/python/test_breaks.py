@@ -45,7 +45,9 @@ def _programs() -> list[Any]:
         module = load_program(path)
         code = entry.reproducer.expect.kintsugi
         assert code is not None
-        found.append(Program(path, code, module.problem, lambda call, m=module: inputs_of(m, call % 3), module))
+        found.append(
+            Program(path, code, module.problem, lambda call, m=module: inputs_of(m, call % 3), module)
+        )
     return [pytest.param(program, id=program.path.stem) for program in found]
 
 

@@ -4,8 +4,11 @@ import kintsugi
 
 
 def around(run):
-    kintsugi._C._fail_next_recording()
-    return run()
+    kintsugi._C._fail_next_recording(True)
+    try:
+        return run()
+    finally:
+        kintsugi._C._fail_next_recording(False)
 
 
 def problem(x):
