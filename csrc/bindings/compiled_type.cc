@@ -92,7 +92,11 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyObject* flag = PyDict_GetItemString(options, name);
     return flag != nullptr && PyObject_IsTrue(flag) == 1;
   };
-  parsed.native = {.enabled = isSet("native"), .sync = isSet("sync"), .strict = isSet("strict")};
+  parsed.native = {.enabled = isSet("native"),
+                   .sync = isSet("sync"),
+                   .strict = isSet("strict"),
+                   .keepMemory = isSet("keep_memory"),
+                   .autotune = isSet("autotune")};
   value = PyDict_GetItemString(options, "recompile_limit");
   if (value != nullptr && value != Py_None) {
     parsed.hasRecompileLimit = true;

@@ -172,7 +172,7 @@ class PlanBuilder {
         plan_(std::make_unique<NativePlan>()),
         numbers_(passes::sizeTable(), *plan_) {}
 
-  std::unique_ptr<NativePlan> run(bool strict, std::string& reason) {
+  std::unique_ptr<NativePlan> run(bool strict, bool keepMemory, std::string& reason) {
     giveSlots();
     for (const NodeId id : graph_.inputs) {
       if (id != ir::kNone && graph_.nodes[id].open) {
@@ -192,6 +192,9 @@ class PlanBuilder {
       plan_->outputs.push_back(id == ir::kNone ? ir::kNone : slotOf_[id]);
     }
     findDrops();
+    if (keepMemory) {
+      findPlaces();
+    }
     numbers_.addChecks();
     if (numbers_.lost()) {
       reason = "a size is needed that no tensor of the graph tells";
@@ -343,6 +346,11 @@ class PlanBuilder {
       }
     }
     plan_->calls.push_back(std::move(call));
+    for (const uint32_t from : slots) {
+      for (const uint32_t to : makes) {
+        aliases_.emplace_back(from, to);  // perhaps
+      }
+    }
     addStep(NativeStepKind::kCall, plan_->calls.size() - 1, std::move(slots), std::move(makes));
     return true;
   }
@@ -409,6 +417,7 @@ class PlanBuilder {
     if (!escapes_[id] || node.instruction == ir::kNone) {
       plan_->views.push_back({slotOf_[node.args[0]], slotOf_[id], layoutOf(node), node.offset});
       addStep(NativeStepKind::kView, plan_->views.size() - 1, {slotOf_[node.args[0]]}, {slotOf_[id]});
+      aliases_.emplace_back(slotOf_[node.args[0]], slotOf_[id]);
       return true;
     }
     // The outside sees whose view it is: the operator makes it, with all of its results at once.
@@ -450,6 +459,58 @@ class PlanBuilder {
     }
   }
 
+  // Which step looks last at the memory that a slot's tensor has, through views or not.
+  std::vector<size_t> lastLooks() const {
+    std::vector<size_t> last(calls_.values.size(), 0);
+    for (size_t at = 0; at < usedBy_.size(); ++at) {
+      for (const uint32_t slot : usedBy_[at]) {
+        last[slot] = at;
+      }
+    }
+    for (const uint32_t slot : plan_->outputs) {
+      if (slot != ir::kNone) {
+        last[slot] = usedBy_.size();  // for ever
+      }
+    }
+    for (size_t k = aliases_.size(); k-- > 0;) {
+      last[aliases_[k].first] = std::max(last[aliases_[k].first], last[aliases_[k].second]);
+    }
+    return last;
+  }
+
+  // Memory that does not leave the segment is kept for later runs. Tensors of one layout share a place where
+  // one is looked at last before the other is made; should anybody look longer, the run makes a new one.
+  void findPlaces() {
+    struct Place {
+      const torchapi::TensorLayout* layout;
+      size_t until;
+    };
+    const std::vector<size_t> last = lastLooks();
+    std::vector<Place> places;
+    for (size_t at = 0; at < plan_->steps.size(); ++at) {
+      if (plan_->steps[at].kind != NativeStepKind::kKernel) {
+        continue;
+      }
+      for (runtime::NativeKernel::Made& made : plan_->kernels[plan_->steps[at].index].made) {
+        if (last[made.slot] == usedBy_.size() || !made.layout.sizes.empty() || !made.layout.strides.empty()) {
+          continue;
+        }
+        const torchapi::TensorLayout& wanted = made.layout.layout;
+        const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) {
+          return p.until < at && p.layout->dtype == wanted.dtype && p.layout->sizes == wanted.sizes &&
+                 p.layout->strides == wanted.strides;
+        });
+        made.place = static_cast<uint32_t>(place - places.begin());
+        if (place == places.end()) {
+          places.push_back({&wanted, last[made.slot]});
+        } else {
+          place->until = last[made.slot];
+        }
+      }
+    }
+    plan_->keptCount = places.size();
+  }
+
   const GradModes& modes_;
   ir::Trace calls_;  // the segment, its operands and results being slots
   const ir::Trace& segment_;
@@ -461,12 +522,14 @@ class PlanBuilder {
   std::vector<uint32_t> slotOf_;               // by node
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
   std::unordered_set<uint32_t> madeViews_;     // instructions
+  std::vector<std::pair<uint32_t, uint32_t>>
+      aliases_;  // slots: the second may look at the first one's memory
 };
 
 }  // namespace
 
-std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, bool strict,
-                                            NativeSummary& summary, std::string& reason) {
+std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, NativeSummary& summary,
+                                            std::string& reason) {
   const ir::Trace& segment = info.segment;
   const GradModes modes = gradModesOf(segment);
   if (!modes.known) {
@@ -475,8 +538,8 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, bool 
   }
   passes::SizeTable sizes;
   const passes::SizeScope scope(sizes);
-  std::optional<passes::TensorGraph> graph =
-      passes::buildGraph(segment, {.traits = operatorTraits, .strict = strict, .seen = info.seen}, reason);
+  std::optional<passes::TensorGraph> graph = passes::buildGraph(
+      segment, {.traits = operatorTraits, .strict = info.strict, .seen = info.seen}, reason);
   if (!graph) {
     return nullptr;
   }
@@ -491,7 +554,8 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, bool 
     reason = "there is nothing in it to generate code for";
     return nullptr;
   }
-  std::unique_ptr<NativePlan> plan = PlanBuilder(segment, *graph, program, modes).run(strict, reason);
+  std::unique_ptr<NativePlan> plan =
+      PlanBuilder(segment, *graph, program, modes).run(info.strict, info.keepMemory, reason);
   if (plan != nullptr) {
     plan->inputs = info.inputs;
     plan->inputsRequireGrad = std::any_of(info.inputs.begin(), info.inputs.end(),

@@ -23,10 +23,12 @@ struct NativeSegmentInfo {
   ir::Trace segment;                               // by passes::extractSegment, with all strides written out
   std::vector<ir::TensorMeta> seen;                // its metadata with the sizes that were seen
   std::vector<runtime::NativePlan::Input> inputs;  // what each input is
+  bool strict = false;
+  bool keepMemory = false;  // of what does not leave the segment, for the next run
 };
 
 // Null, with a reason, where the segment stays with replay.
-std::unique_ptr<runtime::NativePlan> buildNativePlan(const NativeSegmentInfo& info, bool strict,
-                                                     NativeSummary& summary, std::string& reason);
+std::unique_ptr<runtime::NativePlan> buildNativePlan(const NativeSegmentInfo& info, NativeSummary& summary,
+                                                     std::string& reason);
 
 }  // namespace kintsugi::driver

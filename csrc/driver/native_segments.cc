@@ -27,10 +27,11 @@ namespace log = diag::log;
 
 // How often a segment runs each way before the faster one is kept.
 constexpr uint32_t kTurns = 4;
+constexpr uint32_t kManyTurns = 16;
 
 class NativeSegment final : public runtime::NativeRunner, public std::enable_shared_from_this<NativeSegment> {
  public:
-  NativeSegment(NativeSegmentInfo info, bool strict) : info_(std::move(info)), strict_(strict) {}
+  explicit NativeSegment(NativeSegmentInfo info) : info_(std::move(info)) {}
 
   void compile();
 
@@ -44,7 +45,6 @@ class NativeSegment final : public runtime::NativeRunner, public std::enable_sha
   diag::SourceLoc place() const { return {info_.segment.file, info_.segment.line, info_.segment.function}; }
 
   NativeSegmentInfo info_;
-  const bool strict_;
   std::atomic<bool> queued_{false};
 };
 
@@ -168,7 +168,7 @@ void NativeSegment::compile() {
   std::string reason;
   std::unique_ptr<runtime::NativePlan> plan;
   try {
-    plan = buildNativePlan(info_, strict_, summary, reason);
+    plan = buildNativePlan(info_, summary, reason);
   } catch (const std::exception& error) {
     reason = error.what();
   }
@@ -308,16 +308,17 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     if (range.begin < recording.start) {
       continue;  // the parent's
     }
-    NativeSegmentInfo info{passes::extractSegment(whole, range, types), seen, {}};
+    NativeSegmentInfo info{
+        passes::extractSegment(whole, range, types), seen, {}, options.strict, options.keepMemory};
     info.segment.metas = metas;
     const bool described = describeInputs(recording, info);
-    auto made = std::make_shared<NativeSegment>(std::move(info), options.strict);
+    auto made = std::make_shared<NativeSegment>(std::move(info));
     if (!described) {
       made->refuse();
     } else if (options.sync) {
       made->compile();
     } else if (trace.replay().code().segments[runner].others.empty()) {
-      made->compare(kTurns);
+      made->compare(options.autotune ? kManyTurns : kTurns);
     }
     trace.replay().setRunner(runner++, std::move(made));
   }

@@ -17,8 +17,10 @@ namespace kintsugi::driver {
 
 struct NativeOptions {
   bool enabled = false;
-  bool sync = false;    // compile before the trace is installed
-  bool strict = false;  // bit by bit what eager mode gives
+  bool sync = false;        // compile before the trace is installed
+  bool strict = false;      // bit by bit what eager mode gives
+  bool keepMemory = false;  // of what does not leave a segment, for the next run
+  bool autotune = false;    // compare longer before the faster way is kept
 };
 
 // Gives each segment of `trace`, which is not shared yet, a runner.

@@ -73,6 +73,7 @@ struct NativeKernel {
   struct Made {
     uint32_t slot = 0;
     NativeLayout layout;
+    uint32_t place = ir::kNone;  // its memory is kept between runs, as this one of NativeFrame::kept
   };
   KernelFunction function = nullptr;
   std::shared_ptr<const void> code;
@@ -138,6 +139,7 @@ struct NativePlan {
   };
   std::vector<Input> inputs;            // slots 0, 1 ...: what they have to be
   std::vector<NativeBinding> bindings;  // the first: of the inputs
+  size_t keptCount = 0;                 // tensors of whose memory a frame keeps hold
   size_t sizeCount = 0;                 // numbers that vary
   std::vector<NativeNumber> values;
   ir::Trace trace;                // the segment on slots
@@ -156,11 +158,15 @@ struct NativePlan {
 // Storage of one run, reused.
 struct NativeFrame {
   std::vector<torchapi::Value> values;  // by slot
+  std::vector<void*> kept;              // owned: tensors whose memory later runs use again
   std::vector<int64_t> sizes;
   std::vector<void*> memory;
   std::vector<int64_t> numbers;   // of the present kernel
   torchapi::TensorLayout layout;  // of the present tensor
   torchapi::CallState calls;
+  NativeFrame() = default;
+  NativeFrame(const NativeFrame&) = delete;
+  ~NativeFrame();
 };
 
 }  // namespace kintsugi::runtime

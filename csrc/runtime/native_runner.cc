@@ -119,11 +119,26 @@ const std::vector<int64_t>& numbersOf(const NativeKernel& kernel, NativeFrame& f
   return frame.numbers;
 }
 
+// The tensor that the place had in an earlier run or for an earlier value, unless somebody still looks at it.
+void* keptTensor(const NativeKernel::Made& made, NativeFrame& frame) {
+  void*& kept = frame.kept[made.place];
+  if (kept == nullptr || !torchapi::isSoleOwner(kept)) {
+    void* fresh = torchapi::newTensor(made.layout.layout);
+    if (kept != nullptr) {
+      torchapi::releaseTensor(kept);
+    }
+    kept = fresh;
+  }
+  torchapi::retainTensor(kept);
+  return kept;
+}
+
 void runKernel(const NativeKernel& kernel, NativeFrame& frame) {
   constexpr int64_t kWorthAThread = 65536;  // cheap operations on elements
   for (const NativeKernel::Made& made : kernel.made) {
     Value& value = frame.values[made.slot];
-    value.tensor = torchapi::newTensor(layoutOf(made.layout, frame));
+    value.tensor =
+        made.place != ir::kNone ? keptTensor(made, frame) : torchapi::newTensor(layoutOf(made.layout, frame));
     value.kind = ValueKind::kTensor;
   }
   frame.memory.resize(kernel.memory.size());
@@ -254,6 +269,14 @@ bool fits(const NativePlan& plan, std::span<const Value> inputs) {
 
 }  // namespace
 
+NativeFrame::~NativeFrame() {
+  for (void* tensor : kept) {
+    if (tensor != nullptr) {
+      torchapi::releaseTensor(tensor);
+    }
+  }
+}
+
 NativeRunner::NativeRunner() = default;
 NativeRunner::~NativeRunner() { delete plan_.load(std::memory_order_acquire); }
 
@@ -280,6 +303,7 @@ std::unique_ptr<NativeFrame> NativeRunner::take(const NativePlan& plan) {
   auto frame = std::make_unique<NativeFrame>();
   frame->values.resize(plan.slotCount);
   frame->sizes.resize(plan.sizeCount);
+  frame->kept.resize(plan.keptCount, nullptr);
   return frame;
 }
 

@@ -26,6 +26,12 @@ void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset) {
   return made.release();
 }
 
+bool isSoleOwner(const void* impl) {
+  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
+  return c10::raw::intrusive_ptr::use_count(const_cast<at::TensorImpl*>(&tensor)) == 1 &&
+         tensor.storage().use_count() == 1;
+}
+
 bool hasLayout(const void* impl, const TensorLayout& layout) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
   static const c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});

@@ -23,6 +23,8 @@ struct TensorLayout {
 void* newTensor(const TensorLayout& layout);
 // A tensor in the memory of `base`, `offset` elements behind its first. No view as autograd knows them.
 void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset);
+// Does nobody but the caller hold the tensor or its memory?
+bool isSoleOwner(const void* impl);
 // Does a tensor lie in memory as the layout says, element for element?
 bool hasLayout(const void* impl, const TensorLayout& layout);
 // Likewise, of a rank, and contiguous if that is asked for.

@@ -13,7 +13,13 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 # Settings of kintsugi.config that options={...} sets for one callable.
 PER_CALLABLE = ("audit", "recompile_limit", "trace_length_limit")
 # Switches of the native backend.
-NATIVE_SWITCHES = ("sync", "strict")
+NATIVE_SWITCHES = ("sync", "strict", "keep_memory", "autotune")
+# What the modes mean to it.
+_NATIVE_MODES = {
+    "reduce-overhead": {"keep_memory": True},
+    "max-autotune": {"keep_memory": True, "autotune": True},
+    "max-autotune-no-cudagraphs": {"keep_memory": True, "autotune": True},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +74,8 @@ class CompileOptions:
             "backend": backends.segment_compiler(self.backend, mode=self.mode, options=self.options),
             "native": self.backend == "native",
         }
+        if self.backend == "native":
+            core.update(_NATIVE_MODES.get(self.mode or "default", {}))
         if self.options is not None and backends.is_ours(self.backend):
             core.update(self.options)
         return core

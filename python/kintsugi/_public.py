@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from . import _C, _polyfills, backends  # noqa: F401 (the recorder looks _polyfills up)
+from . import _C, _polyfills, _progress, backends  # noqa: F401 (the recorder looks _polyfills up)
 from ._callable import CompiledFunction
 from ._module import CompiledModule, compile_module
 from ._optimize import Optimize
@@ -62,10 +62,12 @@ def compile(
     backend: "eager" replays the recorded operations, bitwise as in eager mode; "native" compiles them to machine code
         in the background and replays what it can't compile; the name of a registered backend, or a
         callable(gm, example_inputs). None: config.default_backend, which is "eager".
-    mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
+    mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs". To "native", reduce-overhead
+        says to keep the memory of intermediate results for the next call, and max-autotune to do so as well and to
+        compare replay and native code for longer before the faster one stays.
     options: settings for this callable alone (recompile_limit, trace_length_limit; for "native" also sync, which
-        compiles before the first call returns, and strict, which gives bitwise the results of eager mode), or the
-        backend's own options.
+        compiles before the first call returns, strict, which gives bitwise the results of eager mode, and keep_memory
+        and autotune, of which the modes are made), or the backend's own options.
     disable: True returns `model` as it is.
 
     The result is called like the original. It has `stats()`; a compiled module also has everything of the original.
@@ -147,7 +149,10 @@ def reset() -> None:
 
 
 def wait(timeout: float | None = None) -> bool:
-    """Waits until background work (compiling) is done; False when `timeout` seconds were not enough."""
+    """Waits until background work (compiling) is done; False when `timeout` seconds were not enough.
+
+    On a terminal, a bar on standard error shows how far it is.
+    """
     if timeout is not None and timeout < 0:
         raise ValueError(f"kintsugi.wait: timeout must not be negative, got {timeout!r}.")
-    return _C.wait(timeout)
+    return _progress.wait(timeout)

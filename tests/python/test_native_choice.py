@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
+import types
 
+import pytest
 import torch
 import torch.nn.functional as F
 from native_harness import assert_same, check, native
 
 import kintsugi
+from kintsugi import _progress
 
 
 def test_grad_mode_is_switched_between_operators() -> None:
@@ -121,3 +126,73 @@ def test_threads_call_while_replay_and_code_are_compared() -> None:
     for thread in threads:
         thread.join()
     assert not errors, errors[0]
+
+
+def test_memory_that_is_kept_between_calls() -> None:
+    layers = [torch.nn.Linear(24, 24) for _ in range(3)]
+
+    def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        held = None
+        for layer in layers:
+            x = F.layer_norm(F.gelu(layer(x)) + x, (24,))
+            view = (x * 2).view(-1, 12)
+            held = view if held is None else held + view.sum(0)
+        return x, held
+
+    for mode in ("reduce-overhead", "max-autotune"):
+        runner = kintsugi.compile(fn, backend="native", mode=mode)
+        results = []
+        with torch.no_grad():
+            inputs = [torch.randn(5, 24) for _ in range(40)]
+            runner(inputs[0])
+            runner(inputs[0])
+            assert kintsugi.wait(60)
+            for x in inputs:
+                results.append(runner(x))
+            for x, got in zip(inputs, results, strict=True):
+                assert_same(got, fn(x))
+        assert runner._kintsugi_compiled.stats()["native_runs"] >= 4
+
+
+def test_kept_memory_is_not_shared_by_runs_at_one_time() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = F.softmax(x * 2 + 1, -1)
+        return (y @ x.t()).relu() * 2
+
+    runner = native(fn, keep_memory=True)
+    inputs = [torch.randn(64, 40) for _ in range(4)]
+    errors: list[BaseException] = []
+    with torch.no_grad():
+        wanted = [fn(x) for x in inputs]
+        runner(inputs[0])
+
+    def work(k: int) -> None:
+        try:
+            with torch.no_grad():
+                for _ in range(100):
+                    assert_same(runner(inputs[k]), wanted[k])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors[0]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_wait_shows_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _Terminal()
+    waits, backlog = iter([False, False, True]), iter([3, 2, 1])
+    queue = types.SimpleNamespace(wait=lambda timeout: next(waits), native_backlog=lambda: next(backlog))
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(_progress, "_C", queue)
+    assert kintsugi.wait()
+    shown = terminal.getvalue()
+    assert "] 1/3" in shown and "] 2/3" in shown and shown.endswith("\r")

@@ -1,0 +1,122 @@
+"""backend="native" on torch's own operator database: dtypes, layouts, and sizes fixed or open, within the tolerances.
+
+What an operator gives goes through more arithmetic, so that native code reads its results. By default the operators
+that are decomposed or looked through, one sample a dtype; with --all-ops all operators, six samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from native_harness import TOLERANCES, tensors_in
+
+import kintsugi
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torch.testing._internal import common_utils
+    from torch.testing._internal.common_methods_invocations import op_db
+
+common_utils.extract_test_fn = lambda: None
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
+
+DECOMPOSED = set(
+    "add sub rsub mul div true_divide maximum minimum neg abs sqrt floor ceil trunc exp log tanh erf eq "
+    "ne lt le gt ge isnan logical_and logical_or logical_xor logical_not bitwise_and bitwise_or "
+    "bitwise_xor bitwise_not where masked_fill nn.functional.relu nn.functional.relu6 clamp clamp_min "
+    "clamp_max nn.functional.hardtanh nn.functional.hardsigmoid nn.functional.hardswish "
+    "nn.functional.leaky_relu sigmoid nn.functional.silu nn.functional.gelu rsqrt reciprocal square pow "
+    "addcmul lerp to type_as clone contiguous sum mean amax amin softmax log_softmax "
+    "nn.functional.layer_norm nn.functional.rms_norm nn.functional.batch_norm view reshape transpose "
+    "permute t unsqueeze squeeze expand expand_as select narrow chunk split unbind flatten unflatten cat "
+    "stack gather index_select matmul nn.functional.linear".split()
+)
+
+# Their results are memory that nobody wrote, or random numbers.
+UNCOMPARABLE = (
+    "empty",
+    "rand",
+    "normal",
+    "bernoulli",
+    "multinomial",
+    "dropout",
+    "resize",
+    "uniform",
+    "exponential",
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    everything = metafunc.config.getoption("--all-ops")
+    ops = [
+        op
+        for op in op_db
+        if not any(part in op.name for part in UNCOMPARABLE) and (everything or op.name in DECOMPOSED)
+    ]
+    metafunc.parametrize("op", ops, ids=[op.formatted_name for op in ops])
+
+
+def _more(value: Any) -> Any:
+    """Something fused on top of each tensor of a result."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_complex():
+            return value
+        return value, (value.logical_not() if value.dtype == torch.bool else value + value)
+    if isinstance(value, (tuple, list)):
+        return [_more(part) for part in value]
+    return value
+
+
+def _check(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], dynamic: bool) -> str | None:
+    """The first difference."""
+    try:
+        wanted = tensors_in(fn(*args))
+    except Exception:
+        return None
+    runner = kintsugi.compile(fn, backend="native", dynamic=dynamic, options={"sync": True})
+    for turn in range(2):
+        got = tensors_in(runner(*args))
+        if len(got) != len(wanted):
+            return f"turn {turn}: {len(got)} tensors, not {len(wanted)}"
+        for a, b in zip(got, wanted, strict=True):
+            if (a.dtype, a.shape, a.stride(), a.layout) != (b.dtype, b.shape, b.stride(), b.layout):
+                return f"turn {turn}: {a.dtype}{tuple(a.shape)}{a.stride()}, not {b.dtype}{tuple(b.shape)}{b.stride()}"
+            rtol, atol = TOLERANCES.get(a.dtype, (1e-6, 1e-6))
+            try:
+                torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True)
+            except AssertionError as error:
+                return f"turn {turn}: {str(error)[:300]}"
+    return None
+
+
+def test_samples(op: Any, request: pytest.FixtureRequest) -> None:
+    everything = request.config.getoption("--all-ops")
+    function = op.op
+
+    def fn(value: Any, args: Any, kwargs: Any) -> Any:
+        return _more(function(value, *args, **kwargs))
+
+    found = []
+    for dtype in DTYPES:
+        if dtype not in op.supported_dtypes("cpu"):
+            continue
+        torch.manual_seed(zlib.crc32(op.formatted_name.encode()))
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype), 40))
+        step = max(1, len(samples) // (6 if everything else 1))
+        for number, sample in list(enumerate(samples))[::step]:
+            with torch.no_grad():
+                for dynamic in (False, True):
+                    inputs = (sample.input, tuple(sample.args), dict(sample.kwargs))
+                    if problem := _check(fn, inputs, dynamic):
+                        found.append(f"{dtype} sample {number} {dynamic=}: {problem}")
+    kintsugi.reset()
+    assert not found, f"{len(found)} differences:\n" + "\n".join(found[:5])
