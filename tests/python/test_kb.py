@@ -196,9 +196,11 @@ def test_advice_that_changes_results_or_does_not_help_is_no_advice() -> None:
             assert not work.measured or work.success_rate == 1, (entry.id, work.action)
 
 
-def test_most_torch_entries_were_executed() -> None:
+def test_all_but_one_entry_was_executed() -> None:
+    """No program is known that makes torch 2.13 give the reason GB0066; its entry says what was tried."""
+    assert [entry.error_code for entry in BASE if entry.evidence is None] == ["GB0066"]
     executed = [e for e in BASE if e.error_code and e.error_code.startswith("GB") and e.evidence is not None]
-    assert len(executed) >= 55
+    assert len(executed) >= 60
 
 
 def test_the_blend_is_no_cure() -> None:
