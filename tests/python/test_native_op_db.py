@@ -79,6 +79,11 @@ def _more(value: Any) -> Any:
     return value
 
 
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return tensor.dtype, tuple(tensor.shape), strides, tensor.layout
+
+
 def _check(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], dynamic: bool) -> str | None:
     """The first difference."""
     try:
@@ -91,8 +96,8 @@ def _check(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], dynam
         if len(got) != len(wanted):
             return f"turn {turn}: {len(got)} tensors, not {len(wanted)}"
         for a, b in zip(got, wanted, strict=True):
-            if (a.dtype, a.shape, a.stride(), a.layout) != (b.dtype, b.shape, b.stride(), b.layout):
-                return f"turn {turn}: {a.dtype}{tuple(a.shape)}{a.stride()}, not {b.dtype}{tuple(b.shape)}{b.stride()}"
+            if _form(a) != _form(b):
+                return f"turn {turn}: {_form(a)}, not {_form(b)}"
             rtol, atol = TOLERANCES.get(a.dtype, (1e-6, 1e-6))
             atol *= MAGNITUDE if a.dtype in (torch.bfloat16, torch.float16) else 1
             try:
