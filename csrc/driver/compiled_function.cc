@@ -12,6 +12,7 @@
 #include "driver/recording.h"
 #include "guard/document.h"
 #include "pyapi/frame.h"
+#include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
 
@@ -261,12 +262,7 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
     report.line = trace->trace().line;
     report.expected = failure.expected;
     report.seen = failure.seen;
-    if (failure.guard != ir::kNone) {
-      const guard::Guard& g = recording.document.guards.guards[failure.guard];
-      report.guard = g.source == ir::kNone
-                         ? "global state"
-                         : recording.document.sources.path(g.source, recording.document.trace.constTexts);
-    }
+    report.guard = runtime::describeGuard(recording, failure.guard);
     noteVariations(*trace, failure);
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});

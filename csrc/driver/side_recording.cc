@@ -46,6 +46,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   runtime::RecordingScope scope(cache_);
   if (!scope) return runtime::runFrames(std::move(images), false);
   const runtime::Recording& parent = context.trace->recording();
+  noteVariations(*context.trace, context.failure);
   capture::SideStart start{.document = parent.document,
                            .consts = parent.consts,
                            .tensorInfos = parent.tensorInfos,

@@ -15,6 +15,7 @@
 #include "ir/trace.h"
 #include "pyapi/ref.h"
 #include "runtime/frame_rebuild.h"
+#include "runtime/guard_program.h"
 #include "runtime/materialize.h"
 #include "torchapi/tensor_info.h"
 
@@ -30,6 +31,7 @@ struct ExitContext {
   ir::StateId state = ir::kNone;
   ir::Operand seen;                              // guard.value: the number that was there
   std::optional<torchapi::TensorInfo> seenMeta;  // guard.meta
+  GuardFailure failure;                          // guard.block
   ObjectTable values;
   ObjectTable sources;
   ObjectTable recipes;

@@ -254,6 +254,15 @@ class Explainer {
 
 }  // namespace
 
+std::string describeGuard(const Recording& recording, uint32_t guard) {
+  if (guard == ir::kNone) {
+    return {};
+  }
+  const ir::SourceId source = recording.document.guards.guards[guard].source;
+  return source == ir::kNone ? "global state"
+                             : recording.document.sources.path(source, recording.document.trace.constTexts);
+}
+
 GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in) {
   return Explainer(recording, block, in).explain();
 }

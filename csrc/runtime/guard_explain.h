@@ -8,6 +8,8 @@
 
 namespace kintsugi::runtime {
 
+// What a guard is about, as the user would write it: `self.fc.weight`. kNone: nothing that has a name.
+std::string describeGuard(const Recording& recording, uint32_t guard);
 GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in);
 
 }  // namespace kintsugi::runtime

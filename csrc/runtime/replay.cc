@@ -5,6 +5,7 @@
 
 #include "runtime/compiled_trace.h"
 #include "runtime/exit_report.h"
+#include "runtime/guard_explain.h"
 #include "runtime/materialize.h"
 #include "runtime/replay_program.h"
 #include "runtime/run_events.h"
@@ -113,6 +114,8 @@ class Run {
   Outcome run();
 
   RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_}; }
+  // Which guard of the block that was left at has failed, with what it expected and saw.
+  GuardFailure explainExit();
   // Where the run is when it ends: the entry's trace or a side trace (held by the run).
   CompiledTrace& owner() const { return *owner_; }
   // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
@@ -329,7 +332,7 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
     args[k] = owned[k].get();
   }
   const size_t positional = operands.size() - 1 - ins.kwCount;
-  VisibleFrames frames(view(), ins.snap);
+  VisibleFrames frames(view(), ins.snap, step.op == Op::kCall ? Locals::kShown : Locals::kHidden);
   Ref<> made = pyapi::steal(
       PyObject_Vectorcall(args[0], args + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step.names.get()));
   if (!made) {
@@ -420,6 +423,11 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
     holds = guardHolds(*code_, step, position);
   }
   return holds && !step.forced ? Outcome::kNext : Outcome::kExit;
+}
+
+GuardFailure Run::explainExit() {
+  const auto block = static_cast<guard::BlockId>(trace_->operandsOf(trace_->code[exitGuard])[0].i);
+  return owner_->guards().explainFailure(block, args_, storage_.objects.data(), slots_);
 }
 
 Outcome Run::executeReturn(const ir::Instruction& ins) {
@@ -691,10 +699,17 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
       leftRange.begin("kintsugi exit " + entryTitle(run.owner()));
     }
     if (diag::events::on()) {
-      left.begin({.extra = run.exitGuard,
-                  .trace = run.owner().number(),
-                  .stack = stackOf(run.owner(), run.exitState),
-                  .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit});
+      diag::events::Event event{.extra = run.exitGuard,
+                                .trace = run.owner().number(),
+                                .stack = stackOf(run.owner(), run.exitState),
+                                .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit};
+      if (!raising && run.exitGuard != ir::kNone && trace.code[run.exitGuard].op == Op::kGuardBlock) {
+        const GuardFailure failure = run.explainExit();
+        event.name = diag::events::intern(describeGuard(run.owner().recording(), failure.guard));
+        event.text = diag::events::intern(failure.expected);
+        event.more = diag::events::intern(failure.seen);
+      }
+      left.begin(event);
     }
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
@@ -703,6 +718,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
         context.emplace(ExitContext{
             .trace = run.owner().shared_from_this(), .guard = run.exitGuard, .state = run.exitState});
         describeExit(run.view(), trace.code[run.exitGuard], *context);
+        if (trace.code[run.exitGuard].op == Op::kGuardBlock) context->failure = run.explainExit();
       }
     }
     ir::StateId state = run.exitState;

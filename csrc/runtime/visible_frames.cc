@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "runtime/compiled_trace.h"
@@ -13,6 +14,56 @@ namespace {
 size_t frameSize(const PyCodeObject* code) {
   return offsetof(_PyInterpreterFrame, localsplus) +
          sizeof(PyObject*) * static_cast<size_t>(std::max(1, code->co_nlocalsplus));
+}
+
+// Can an object be made without running code of the program?
+bool isPlain(const ir::Trace& trace, const ir::Operand& operand) {
+  using ir::RecipeKind;
+  if (operand.kind == ir::OperandKind::kList) {
+    return false;
+  }
+  if (operand.kind != ir::OperandKind::kRecipe) {
+    return true;
+  }
+  const ir::Recipe& recipe = trace.recipes[operand.id];
+  switch (recipe.kind) {
+    case RecipeKind::kTuple:
+    case RecipeKind::kList:
+    case RecipeKind::kDict:
+    case RecipeKind::kSlice:
+    case RecipeKind::kCell:
+    case RecipeKind::kMethod:
+    case RecipeKind::kFunction:
+      return std::all_of(recipe.parts.begin(), recipe.parts.end(),
+                         [&](const ir::Operand& part) { return isPlain(trace, part); });
+    default:
+      return false;
+  }
+}
+
+void showLocals(Materializer& make, const ir::Trace& trace, const ir::FrameState& state,
+                _PyInterpreterFrame* frame) {
+  const std::span<const ir::Operand> locals = trace.localsOf(state);
+  const size_t count = std::min(locals.size(), static_cast<size_t>(frame->f_code->co_nlocalsplus));
+  for (size_t k = 0; k < count; ++k) {
+    pyapi::Ref<> object;
+    if (isPlain(trace, locals[k]) && make.get(locals[k], object)) {
+      frame->localsplus[k] = object.release();
+    }
+    PyErr_Clear();
+  }
+}
+
+// CPython reads the cells of free variables without asking whether they are there.
+void showFreeVariables(const PyFunctionObject* function, _PyInterpreterFrame* frame) {
+  const PyCodeObject* code = frame->f_code;
+  const int first = code->co_nlocalsplus - code->co_nfreevars;
+  for (int k = 0; k < code->co_nfreevars; ++k) {
+    PyObject*& slot = frame->localsplus[first + k];
+    if (slot == nullptr || !PyCell_Check(slot)) {
+      Py_XSETREF(slot, Py_NewRef(PyTuple_GET_ITEM(function->func_closure, k)));
+    }
+  }
 }
 
 // The frame object outlives its frame: as CPython does when a frame is left, it gets a copy of its own.
@@ -37,7 +88,8 @@ void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, _PyInterprete
 
 }  // namespace
 
-VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId) : tstate_(PyThreadState_Get()) {
+VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals locals)
+    : tstate_(PyThreadState_Get()) {
   cframe_.use_tracing = tstate_->cframe->use_tracing;
   cframe_.previous = tstate_->cframe;
   cframe_.current_frame = tstate_->cframe->current_frame;
@@ -64,8 +116,12 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId) : tstate_(
     const ir::FrameState& state = trace.states[chain[k]];
     auto* code = reinterpret_cast<PyCodeObject*>(recording.consts[state.code].get());
     // The innermost frame is at its instruction, the others are behind theirs.
-    push(reinterpret_cast<PyFunctionObject*>(functions_[k].get()), code, k == 0 ? state.pc : state.pc - 1,
-         next);
+    auto* function = reinterpret_cast<PyFunctionObject*>(functions_[k].get());
+    push(function, code, k == 0 ? state.pc : state.pc - 1, next);
+    if (locals == Locals::kShown) {
+      showLocals(make, trace, state, frames_.back());
+    }
+    showFreeVariables(function, frames_.back());
     next += frameSize(code);
   }
 }
@@ -95,16 +151,18 @@ VisibleFrames::~VisibleFrames() {
     _PyInterpreterFrame* frame = frames_[k];
     cframe_.current_frame = frame->previous;
     PyFrameObject* object = std::exchange(frame->frame_obj, nullptr);
-    if (object != nullptr) {
-      if (Py_REFCNT(object) > 1) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        keepFrameObject(tstate_, object, frame);
-        PyErr_Restore(type, value, traceback);
+    if (object != nullptr && Py_REFCNT(object) > 1) {
+      PyObject *type, *value, *traceback;
+      PyErr_Fetch(&type, &value, &traceback);
+      keepFrameObject(tstate_, object, frame);  // takes over what the frame holds
+      PyErr_Restore(type, value, traceback);
+    } else {
+      for (int slot = 0; slot < frame->f_code->co_nlocalsplus; ++slot) {
+        Py_CLEAR(frame->localsplus[slot]);
       }
-      Py_DECREF(object);
+      Py_CLEAR(frame->f_locals);
     }
-    Py_CLEAR(frame->f_locals);
+    Py_XDECREF(object);
   }
   tstate_->cframe = cframe_.previous;
   cframe_.previous->use_tracing = cframe_.use_tracing;

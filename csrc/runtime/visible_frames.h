@@ -2,8 +2,10 @@
 // by logging (which function), by inspect and sys._getframe().
 //
 // Idea: the frames of the step's snapshot are put on the thread's chain of frames, with code, function and
-// position, but without locals (nobody reads a caller's locals without being modelled). They are never
-// evaluated. Frame objects that somebody made of them and kept live on, as those of returned functions do.
+// position. They are never evaluated. For steps that are not looked into, which may read their callers'
+// locals, these are there too, but for those that can't be made without running code; what the trace has made
+// is shown as a copy. Frame objects that somebody made of them and kept live on, as those of returned
+// functions do.
 //
 // Ownership: borrows code and functions from the run for as long as it lives; frame objects that survive get
 // references of their own. Threads: GIL; lives on the stack of the thread that runs the trace. Invalidation:
@@ -18,10 +20,12 @@
 
 namespace kintsugi::runtime {
 
+enum class Locals : uint8_t { kHidden, kShown };
+
 class VisibleFrames {
  public:
   // Shows the frames of `state` (nothing for kNone). Leaves the exception state as it is.
-  VisibleFrames(const RunView& run, ir::StateId state);
+  VisibleFrames(const RunView& run, ir::StateId state, Locals locals = Locals::kHidden);
   ~VisibleFrames();
   VisibleFrames(const VisibleFrames&) = delete;
   VisibleFrames& operator=(const VisibleFrames&) = delete;

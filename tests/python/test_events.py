@@ -70,6 +70,26 @@ def test_exits_side_traces_recompiles_and_evictions() -> None:
     assert side.name == str(exit.trace)
 
 
+def test_an_exit_behind_a_step_says_which_guard() -> None:
+    state = {"mode": "train"}
+
+    @kintsugi.disable
+    def step() -> None:
+        pass
+
+    def looks_behind(x: torch.Tensor) -> torch.Tensor:
+        step()
+        return x + 1 if state["mode"] == "train" else x - 1
+
+    compiled = kintsugi.compile(looks_behind, backend="eager")
+    with EventLog() as log:
+        compiled(torch.ones(2))
+        state["mode"] = "eval"
+        compiled(torch.ones(2))
+    exit = next(e for e in log if e.kind == "exit")
+    assert "mode" in exit.name and "train" in exit.text and "eval" in exit.more
+
+
 def test_sizes_that_vary_are_told_once() -> None:
     compiled = kintsugi.compile(lambda x, n: x * n, backend="eager")
     with EventLog() as log:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -243,6 +244,58 @@ def test_another_code_of_a_function_that_was_looked_at() -> None:
     helper.__code__ = other.__code__
     for _ in range(2):
         assert not compare.differences(program(x), compiled(x))
+
+
+def test_locals_of_callers() -> None:
+    """What looks at its callers' frames runs as a step: it finds their locals there."""
+
+    def look() -> tuple[Any, list[str]]:
+        caller = sys._getframe(1)
+        return caller.f_locals["x"].sum().item(), sorted(caller.f_locals)
+
+    def program(x: torch.Tensor, k: int = 3) -> Any:
+        scale = 2
+        y = x * scale
+        parts = [y, {"k": k}]
+
+        def inner() -> torch.Tensor:
+            return y + scale
+
+        seen = look()
+        return inner() + len(parts), seen
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for number in range(6):
+        x = torch.full((2,), float(number))
+        assert not compare.differences(program(x), compiled(x))
+
+
+def test_frames_that_outlive_a_step() -> None:
+    frames: list[Any] = []
+
+    def keep(*, back: int) -> int:
+        frame = sys._getframe(back)
+        frames.append(frame)
+        return len(frame.f_locals)
+
+    def program(x: torch.Tensor, names: list[str]) -> torch.Tensor:
+        y = x + len(names)
+        names = [*names, "more"]
+
+        def inner() -> int:
+            return len(names)
+
+        return y * keep(back=1) + inner()
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for _ in range(5):
+        compiled(torch.ones(2), ["a"])
+    program(torch.ones(2), ["a"])
+    seen = [(f.f_code, f.f_lineno, sorted(f.f_locals), f.f_locals["names"]) for f in frames]
+    assert seen == [seen[-1]] * 6
+    counts = [sys.getrefcount(f.f_locals["x"]) for f in frames]
+    frames.clear()
+    assert max(counts) <= counts[-1] + 1
 
 
 def test_attributes_that_tensors_are_given() -> None:

@@ -167,3 +167,25 @@ def test_gradient_through_a_number() -> None:
         f(y).backward()
         assert torch.equal(x.grad, y.grad)
     assert compiled.stats().side_exits == 0
+
+
+def test_numbers_that_vary_behind_a_step() -> None:
+    """A guard behind a step sees another number: the side trace that is recorded then leaves it open."""
+    state = {"n": 0, "scale": 0.5}
+
+    @kintsugi.disable
+    def step() -> None:
+        state["n"] += 1
+        state["scale"] += 0.25
+
+    def program(x):
+        step()
+        return x * state["n"] + state["scale"]
+
+    compiled = kintsugi.compile(program, backend="eager")
+    x = torch.arange(3.0)
+    for _ in range(12):
+        actual = compiled(x)
+        assert torch.equal(actual, x * state["n"] + state["scale"])
+    stats = compiled.stats()
+    assert stats.trace_count == 1 and stats.side_traces <= 2 and stats.side_exits <= 2
