@@ -126,8 +126,7 @@ std::optional<Shadow> Recorder::advanceView(Shadow view, int64_t at, PyObject* i
 
 // Makes sure that an iterator will give as many items again, and announces the frame that the next item may
 // need.
-bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object) {
-  (void)object;
+bool Recorder::prepareNext(Shadow iterator, CallSite site) {
   if (!iterator.isVirtual()) {
     abort(diag::Code::KTG0101, {"an iterator that is older than the trace"});
     return false;
@@ -137,7 +136,7 @@ bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterat
     case VirtualKind::kIterator:
       return live_;  // pinned when it was made
     case VirtualKind::kEnumerate:
-      return prepareNext(frame, instr, v.parts[0], v.partObjects[0].get());
+      return prepareNext(v.parts[0]);
     case VirtualKind::kZip:
       for (size_t i = 0, generators = 0; i < v.parts.size(); ++i) {
         Shadow part = v.parts[i];
@@ -145,7 +144,7 @@ bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterat
         if (kind == VirtualKind::kGenerator) ++generators;
         bool simple = kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate ||
                       (kind == VirtualKind::kGenerator && generators == 1);
-        if (!simple || !prepareNext(frame, instr, part, nullptr)) {
+        if (!simple || !prepareNext(part)) {
           abort(diag::Code::KTG0101, {"zip"});
           return false;
         }
@@ -154,7 +153,8 @@ bool Recorder::prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterat
     case VirtualKind::kGenerator: {
       PendingFrame pending;
       pending.generator = &v;
-      pending.rebuildable = false;
+      pending.rebuildable = site.instr != nullptr;
+      pending.site = std::move(site);
       expectFrame(std::move(pending));
       return true;
     }

@@ -116,15 +116,14 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   return accepted && live_;
 }
 
-// throw() or close() of a generator that a model has announced.
-bool Recorder::throwsInto(Activation& act) const {
-  return pyapi::ownedByGenerator(act.frame) && pending_.active && pending_.generator != nullptr;
-}
-
 bool Recorder::acceptFrame(Activation& act) {
   PendingFrame& pending = pending_;
   if (pyapi::ownedByGenerator(act.frame)) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
+    if (closing_ > 0) {  // one that another generator, which is closed, delegates to or holds
+      auto it = virtualIds_.find(generator);
+      return it != virtualIds_.end() && resumeGenerator(act, *virtuals_[it->second]);
+    }
     if (!collectors_.empty() && collectors_.back().generator->object.get() == generator) {
       return resumeGenerator(act, *collectors_.back().generator);
     }
@@ -255,65 +254,10 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
                     PyTuple_GET_ITEM(code->co_localsplusnames, parameter), 0, object);
 }
 
-bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
-  if (!generator.frame) return false;
-  std::unique_ptr<ShadowFrame> frame = std::move(generator.frame);
-  bool first = frame->act == nullptr;
-  frame->act = &act;
-  frame->caller = current_;
-  frame->site = CallSite();
-  frame->rebuildable = false;
-  if (first) {
-    // The cells were made before the generator object was; their contents are the parameters.
-    PyObject** locals = pyapi::localsPlus(act.frame);
-    int freeStart = frame->code->co_nlocalsplus - frame->code->co_nfreevars;
-    for (int i = 0; i < frame->code->co_nlocalsplus; ++i) {
-      if (locals[i] == nullptr || !PyCell_Check(locals[i])) continue;
-      if (i >= freeStart) {
-        auto cell = closureCell(*frame, i - freeStart, locals[i]);
-        if (!cell) return false;
-        frame->locals[i] = *cell;
-      } else {
-        frame->locals[i] = newCell(locals[i], frame->locals[i]);
-      }
-    }
-  }
-  bool announced = pending_.active && pending_.generator == &generator;
-  frame->push(announced && !pending_.shadows.empty() ? pending_.shadows[0] : Shadow::constant());
-  if (announced) pending_.active = false;
-  act.observerData = frame.get();
-  current_ = frame.get();
-  frames_.push_back(std::move(frame));
-  return true;
-}
-
-// A generator function has been called: CPython makes the object; its frame waits with the bound arguments.
-bool Recorder::enterGeneratorFunction(_PyInterpreterFrame* raw) {
-  if (!live_ || paused_ > 0 || torchDepth_ > 0) return false;
-  PyCodeObject* code = pyapi::codeOf(raw);
-  if (!pending_.active || pending_.generator || reinterpret_cast<PyObject*>(code) != pending_.code ||
-      !(code->co_flags & CO_GENERATOR)) {
-    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
-    return false;
-  }
-  Activation fake{};
-  fake.frame = raw;
-  auto frame = std::make_unique<ShadowFrame>();
-  frame->code = code;
-  frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
-  frame->functionShadow = pending_.functionShadow;
-  if (!bindArguments(*frame, fake, pending_)) {
-    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
-    return false;
-  }
-  pending_.active = false;
-  newGenerator_ = std::move(frame);
-  return true;
-}
-
 Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
   if (refusing_ && paused_ == 0) return raiseRefused();
+  if (!live_ && !letGo_) letGo();
   if (!live_ || frame == nullptr || paused_ > 0) return act.execute(instr);
   pyapi::postponeCollection(act.tstate);
   current_ = frame;
@@ -340,6 +284,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
       KINTSUGI_CHECK(!live_, "handler of op ", int(instr.op), " did not execute");
       flow = execute(act, instr);
     }
+    if (!watched_.empty() && flow == Flow::kNext && live_) closeDropped();
   } catch (const InternalError& error) {
     paused_ = 0;
     abort(diag::Code::KTG0000, {error.what()});
@@ -361,6 +306,7 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   PyObject* exception = act.peek(1);
   auto known = knownObject(exception);
   frame->push(known ? *known : caughtException(exception));
+  if (!watched_.empty()) closeDropped();
 }
 
 void Recorder::expectFrame(PendingFrame pending) {
@@ -390,13 +336,6 @@ Shadow Recorder::returned() {
   if (returned_.kind != ShadowKind::kNull) return returned_;
   abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
   return Shadow::constant();
-}
-
-Shadow Recorder::frameResult(PyObject* object) {
-  if (!newGenerator_) return returned();
-  Shadow result = newVirtual(VirtualKind::kGenerator, object);
-  virtualOf(result).frame = std::move(newGenerator_);
-  return result;
 }
 
 // An exception that C code raised, for reasons that are guarded: made again from its arguments.
@@ -429,6 +368,9 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
   frameRaised_ = how == Flow::kRaise;
+  const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
+  gaveItem_ = how == Flow::kYield || (how == Flow::kReturn && !ofGenerator);
+  if (ofGenerator) touched();
   if (!afterPending_.empty() && frame == pendingOwner_) {
     pendingOwner_ = nullptr;
     if (how == Flow::kReturn) {
@@ -440,11 +382,12 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
       afterPending_.clear();
     }
   }
-  if (how == Flow::kYield && pyapi::ownedByGenerator(act.frame)) {
+  if (how == Flow::kYield && ofGenerator) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
     auto it = virtualIds_.find(generator);
     if (it != virtualIds_.end()) {
       virtuals_[it->second]->frame = std::move(owned);
+      watch(it->second);
       if (!collectors_.empty() && collectors_.back().generator == virtuals_[it->second].get()) {
         collectors_.back().items.push_back(returned_);
       }
@@ -460,6 +403,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->refused = std::move(refused_);
   if (live_ && !finished_) abort(diag::Code::KTG0111, {});
   if (live_) checkBlocks();
+  if (live_) checkWatched();
   if (!live_) {
     result->failure = std::move(aborted_);
     result->failedIn = abortedIn_;

@@ -152,7 +152,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
   std::optional<Shadow> advance(Shadow iterator, PyObject* item);
   std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
-  bool prepareNext(ShadowFrame& frame, const Instr& instr, Shadow iterator, PyObject* object);
+  bool prepareNext(Shadow iterator, CallSite site = {});  // the site of a generator's frame
   Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);
   bool deleteItem(Shadow shadow, PyObject* dict, PyObject* key);
   void expectItems(Shadow generator);
@@ -189,6 +189,10 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }
   const std::vector<Shadow>& results() const { return results_; }
   void sendToGenerator(Shadow value) { pending_.shadows = {value}; }  // to the announced one
+  Shadow newGenerator(PyObject* object, std::unique_ptr<ShadowFrame> frame);
+  int& closing() { return closing_; }
+  bool gaveItem() const { return gaveItem_; }
+  bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, PyObject* limit);
   Shadow returned();
   Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
   void setReturned(Shadow shadow) { returned_ = shadow; }
@@ -216,6 +220,16 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   pyapi::Ref<> symbolic(Shadow shadow, PyObject* object);
   Flow executeSymbolic(CallContext& ctx);
   bool resumeGenerator(Activation& act, Virtual& generator);
+  // Generators that are dropped where they wait (generators.cc)
+  void watch(uint32_t generator);
+  void closeDropped();
+  void closeOne(Virtual& generator);
+  void letGo();
+  void checkWatched();
+  Virtual* runningGenerator(Activation& act);
+  class Nested;
+  bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
+  ir::RecipeId addRecipe(ir::Recipe recipe);
   void flushBlock();
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }
   std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);

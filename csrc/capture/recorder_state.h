@@ -93,6 +93,10 @@ struct RecorderState {
   ir::StateId cachedState_ = ir::kNone;
   uint64_t epoch_ = 1;
   std::unique_ptr<ShadowFrame> newGenerator_;
+  bool letGo_ = false;             // the recording has ended, and its objects are freed
+  std::vector<uint32_t> watched_;  // generators that wait where closing them runs code (generators.cc)
+  int closing_ = 0;                // generators being closed
+  std::unordered_set<ir::RecipeId> runningRecipes_;  // hold a generator that runs: for snapshots only
   std::vector<torchapi::GlobalState> globalStates_;  // after the first
   std::deque<RestoredFrame> restored_;               // side traces: the snapshot's frames, innermost first
   std::optional<size_t> resuming_;                   // the one that is entered next
@@ -105,6 +109,7 @@ struct RecorderState {
   bool constNumbers_ = false;  // numbers in the result of the torch call follow from pinned arguments
   bool blockPending_ = false;  // a guard block is to be written before the next instruction
   bool frameRaised_ = false;   // the frame that was expected last was left by an exception
+  bool gaveItem_ = false;      // the frame that was left last yielded, or is a function's and returned
   bool live_ = true;
   bool calledBack_ = false;                  // Python code ran while recording was paused
   bool refusing_ = false;                    // refused_ is to be raised before anything else runs

@@ -252,16 +252,22 @@ void Restorer::fillSharedDict(Shadow made, const Recipe& recipe) {
 // function, position, number of locals, locals..., stack...
 void Restorer::fillGenerator(Shadow made, const Recipe& recipe) {
   static Activation started{};  // stands for the one that is over
+  Shadow function = shadow(recipe.parts[0]);
+  rec_.virtualOf(made).parts = {function};
+  rec_.virtualOf(made).partObjects.push_back(pyapi::newRef(object(recipe.parts[0])));
+  if (recipe.parts[1].i < ir::kNotStarted) return;  // it runs, or is over
   auto frame = std::make_unique<ShadowFrame>();
   frame->function = pyapi::newRef(object(recipe.parts[0]));
-  frame->functionShadow = shadow(recipe.parts[0]);
+  frame->functionShadow = function;
   frame->code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(frame->function.get()));
   if (recipe.parts[1].i >= 0) frame->act = &started;
   auto locals = static_cast<size_t>(recipe.parts[2].i);
   for (size_t i = 3; i < recipe.parts.size(); ++i) {
     (i < 3 + locals ? frame->locals : frame->stack).push_back(shadow(recipe.parts[i]));
   }
+  const bool waits = frame->act != nullptr;
   rec_.virtualOf(made).frame = std::move(frame);
+  if (waits) rec_.watch(made.id);
 }
 
 // --- the recorder's beginning in the middle of a trace
@@ -352,6 +358,11 @@ void Recorder::restoreFrames(const SideStart& start) {
     frame->caller = caller;
     frame->function = pyapi::newRef(restore.object(state.function));
     frame->functionShadow = restore.shadow(state.function);
+    if (PyGen_CheckExact(frame->function.get())) {
+      Virtual& generator = virtualOf(frame->functionShadow);
+      frame->function = generator.partObjects[0].clone();
+      frame->functionShadow = generator.parts[0];
+    }
     for (const Operand& o : trace.localsOf(state)) frame->locals.push_back(restore.shadow(o));
     for (const Operand& o : trace.stackOf(state)) frame->stack.push_back(restore.shadow(o));
     RestoredFrame& entry = restored_[i];
@@ -364,7 +375,7 @@ void Recorder::restoreFrames(const SideStart& start) {
       frame->site.instr = &outer.waiting;
       frame->site.action = outer.action;
       frame->site.replacement = outer.replacement;
-      if (outer.action == ir::ReturnAction::kReplace) {
+      if (ir::hasReplacement(outer.action)) {
         frame->site.replacementObject = pyapi::newRef(restore.object(trace.states[chain[i + 1]].replacement));
       }
     }
@@ -396,9 +407,29 @@ bool Recorder::resumeRestored(Activation& act, bool throwing) {
   act.observerData = frame;
   current_ = frame;
   if (innermost || throwing) return true;
-  if (entry.action == ir::ReturnAction::kPush) frame->push(returned_);
-  if (entry.action == ir::ReturnAction::kReplace) frame->push(entry.replacement);
-  return true;
+  switch (entry.action) {
+    case ir::ReturnAction::kDiscard:
+      return true;
+    case ir::ReturnAction::kReplace:
+      frame->push(entry.replacement);
+      return true;
+    case ir::ReturnAction::kIterate:
+      gaveItem_ ? frame->push(returned_) : frame->drop(1);
+      return true;
+    case ir::ReturnAction::kDelegate:
+      if (!gaveItem_) frame->drop(1);
+      frame->push(returned_);
+      return true;
+    case ir::ReturnAction::kNextOr:
+      frame->push(gaveItem_ ? returned_ : entry.replacement);
+      return true;
+    case ir::ReturnAction::kClose:
+      frame->push(Shadow::constant());
+      return true;
+    default:
+      frame->push(returned_);
+      return true;
+  }
 }
 
 }  // namespace kintsugi::capture

@@ -61,7 +61,7 @@ enum class VirtualKind : uint8_t {
   kZip,        // parts: inner iterators
   kMap,        // parts: function, inner iterators
   kPartial,    // parts: function, positional arguments; entries: keywords
-  kGenerator,  // frame: the suspended shadow frame
+  kGenerator,  // parts: the function; frame: the shadow frame while it waits
   kException,  // parts: the arguments
   kOpaque,     // known to be made here, but not how: it can't be built again
 };
@@ -98,6 +98,7 @@ inline bool isConsumed(const Virtual& v) {
 struct CallSite {
   const Instr* instr = nullptr;  // null: the entry frame has no caller
   size_t popped = 0;             // stack slots that the call takes
+  bool again = false;            // the instruction runs once more, with the result in place of its operand
   std::vector<Shadow> extra;     // what the instruction pushes before the result (only nulls and values)
   ir::ReturnAction action = ir::ReturnAction::kPush;
   Shadow replacement;  // kReplace: what is pushed instead of the result

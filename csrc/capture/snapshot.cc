@@ -46,15 +46,36 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
 std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
   Virtual& v = *virtuals_[virtualId];
   if (v.recipe != ir::kNone && v.recipeEpoch == epoch_) return v.recipe;
-  if (v.building) return std::nullopt;  // a container that holds itself
+  if (v.building) {  // something that holds itself, as a recursive inner function does in its cell
+    if (v.kind != VirtualKind::kCell) return std::nullopt;
+    if (v.recipe == ir::kNone || v.recipeEpoch != epoch_) {
+      v.recipe = document_.trace.addRecipe({RecipeKind::kCell, ir::kNone, {}});
+      v.recipeEpoch = epoch_;
+    }
+    return v.recipe;
+  }
   v.building = true;
   Recipe recipe;
   bool ok = recipeParts(v, recipe);
   v.building = false;
   if (!ok) return std::nullopt;
-  v.recipe = document_.trace.addRecipe(std::move(recipe));
+  if (v.recipe != ir::kNone && v.recipeEpoch == epoch_) {  // named by its own parts
+    document_.trace.recipes[v.recipe] = std::move(recipe);
+    return v.recipe;
+  }
+  v.recipe = addRecipe(std::move(recipe));
   v.recipeEpoch = epoch_;
   return v.recipe;
+}
+
+ir::RecipeId Recorder::addRecipe(Recipe recipe) {
+  bool runs = recipe.kind == RecipeKind::kGenerator && recipe.parts[1].i == ir::kRunning;
+  for (const Operand& part : recipe.parts) {
+    runs = runs || (part.kind == ir::OperandKind::kRecipe && runningRecipes_.contains(part.id));
+  }
+  ir::RecipeId id = document_.trace.addRecipe(std::move(recipe));
+  if (runs) runningRecipes_.insert(id);
+  return id;
 }
 
 namespace {
@@ -105,17 +126,23 @@ RecipeKind tupleKind(PyObject* object) {
   return PyTuple_CheckExact(object) ? RecipeKind::kTuple : RecipeKind::kNamedTuple;
 }
 
-// A generator that waits: its frame, as a snapshot has it.
+// A generator: its frame, as a snapshot has it. Where it runs, the frame is a part of the snapshot itself.
 bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   auto* generator = reinterpret_cast<PyGenObject*>(v.object.get());
-  if (!v.frame || v.frame->handling != 0 || !v.frame->function) return false;
+  PartList list{rec, recipe};
+  recipe.kind = RecipeKind::kGenerator;
+  list.add(v.parts[0], v.partObjects[0].get());
+  if (generator->gi_frame_state >= FRAME_EXECUTING) {
+    const bool running = generator->gi_frame_state == FRAME_EXECUTING;
+    recipe.parts.push_back(Operand::integer(running ? ir::kRunning : ir::kFinished));
+    recipe.parts.push_back(Operand::integer(0));
+    return list.ok;
+  }
+  if (!v.frame || v.frame->handling != 0) return false;
   auto* raw = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
   bool started = v.frame->act != nullptr;
   if (generator->gi_frame_state != (started ? FRAME_SUSPENDED : FRAME_CREATED)) return false;
-  PartList list{rec, recipe};
-  recipe.kind = RecipeKind::kGenerator;
-  list.add(v.frame->functionShadow, v.frame->function.get());
-  recipe.parts.push_back(Operand::integer(started ? pyapi::prevInstrIndex(raw) : -1));
+  recipe.parts.push_back(Operand::integer(started ? pyapi::prevInstrIndex(raw) : ir::kNotStarted));
   recipe.parts.push_back(Operand::integer(static_cast<int64_t>(v.frame->locals.size())));
   PyObject** locals = pyapi::localsPlus(raw);
   for (size_t i = 0; i < v.frame->locals.size(); ++i) {
@@ -207,7 +234,7 @@ bool Recorder::functionParts(Virtual& v, Recipe& recipe) {
       cells.add(v.parts[2 + i], PyTuple_GET_ITEM(function->func_closure, i));
     }
     if (!cells.ok) return false;
-    recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(closure))));
+    recipe.parts.push_back(Operand::recipe(addRecipe(std::move(closure))));
   }
   // Annotations that the function was made with are not rebuilt, those that were set are.
   PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
@@ -225,7 +252,7 @@ bool Recorder::functionParts(Virtual& v, Recipe& recipe) {
   dict.kind = RecipeKind::kDict;
   PartList pairs{*this, dict};
   if (attributes > 0) pairs.dict(v.attrs.get(), function->func_dict);
-  recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(dict))));
+  recipe.parts.push_back(Operand::recipe(addRecipe(std::move(dict))));
   return list.ok && pairs.ok;
 }
 
@@ -240,8 +267,8 @@ bool Recorder::partialParts(Virtual& v, Recipe& recipe) {
   PartList positional{*this, args}, named{*this, keywords};
   for (size_t i = 0; i < v.parts.size(); ++i) positional.add(v.parts[i], v.partObjects[i].get());
   named.dict(v.entries.get(), v.partObjects.back().get());
-  recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(args))));
-  recipe.parts.push_back(Operand::recipe(document_.trace.addRecipe(std::move(keywords))));
+  recipe.parts.push_back(Operand::recipe(addRecipe(std::move(args))));
+  recipe.parts.push_back(Operand::recipe(addRecipe(std::move(keywords))));
   return list.ok && positional.ok && named.ok;
 }
 
@@ -394,7 +421,17 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
       state.rebuildable = false;
     }
   };
-  put(frame.functionShadow, frame.function.get(), state.function);
+  if (pyapi::ownedByGenerator(act.frame)) {
+    auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
+    if (runningGenerator(act) == nullptr) {
+      state.rebuildable = false;
+      put(frame.functionShadow, frame.function.get(), state.function);
+    } else {
+      put(Shadow::virt(virtualIds_.at(generator)), generator, state.function);
+    }
+  } else {
+    put(frame.functionShadow, frame.function.get(), state.function);
+  }
   for (size_t i = 0; i < frame.locals.size(); ++i) put(frame.locals[i], locals[i], localOperands[i]);
   size_t depth = frame.stack.size() - popped;
   stackOperands.resize(depth + extra.size(), Operand::null());
@@ -431,11 +468,12 @@ ir::StateId Recorder::callerState(ShadowFrame& frame) {
   if (site.state != ir::kNone && site.epoch == epoch_) return site.state;
   Operand replacement = Operand::null();
   KINTSUGI_CHECK(site.instr != nullptr || !frame.rebuildable, "a frame without a call site");
-  if (site.action == ir::ReturnAction::kReplace &&
+  if (ir::hasReplacement(site.action) &&
       !operandOf(site.replacement, site.replacementObject.get(), replacement)) {
     frame.rebuildable = false;
   }
-  int32_t pc = site.instr != nullptr ? site.instr->next : frame.caller->act->pc;
+  int32_t pc = frame.caller->act->pc;
+  if (site.instr != nullptr) pc = site.again ? site.instr->start : site.instr->next;
   size_t popped = site.popped;
   if (site.instr == nullptr) {
     // C code runs the frame (a generator, say): only an exception goes on here, with what its handler finds.

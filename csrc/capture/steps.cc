@@ -20,6 +20,10 @@ using ir::TypeKind;
 size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results,
                       ir::StateId snap) {
   if ((ir::opInfo(op).flags & ir::kRaise) != 0 && snap != ir::kNone) checkHandlers(snap);
+  for (const Operand& operand : operands) {
+    if (operand.kind != ir::OperandKind::kRecipe || !runningRecipes_.contains(operand.id)) continue;
+    abort(diag::Code::KTG0302, {"generator that runs"});  // it can't be made before its frame is
+  }
   return document_.trace.append(op, operands, results, snap);
 }
 
@@ -202,6 +206,16 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
   return readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
 }
 
+// Nobody else holds it, and code runs where the program drops it, which the trace would do at another moment.
+bool runsWhenDropped(PyObject* object) {
+  if (Py_REFCNT(object) > 1) return false;
+  if (PyGen_CheckExact(object)) {
+    return PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(object)->gi_code->co_exceptiontable) > 0;
+  }
+  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__del__");
+  return method != nullptr && PyFunction_Check(method);
+}
+
 Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
   std::vector<Operand> operands;
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
@@ -219,7 +233,12 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     flow = execute(ctx.act, ctx.instr);
   }
   if (flow == Flow::kRaise) {
-    unsafeException_ = true;
+    unsafeException_ = !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap);
+    if (kind == CallKind::kOpaque && live_) forgetEscaped(ctx);
+    return flow;
+  }
+  if (kind == CallKind::kOpaque && ctx.pushes && runsWhenDropped(ctx.act.peek(1))) {
+    abort(diag::Code::KTG0302, {Py_TYPE(ctx.act.peek(1))->tp_name});
     return flow;
   }
   if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
@@ -312,7 +331,8 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   --torchDepth_;
   if (flow == Flow::kRaise) {
     ops_.discard();
-    unsafeException_ = true;
+    unsafeException_ = !haveOperands || !recordRaised(fallback, torchTainted_ ? CallKind::kOpaque : CallKind::kKnown,
+                                                      operands, snap);
     return flow;
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;

@@ -118,9 +118,10 @@ RecordedCall record(const capture::RecorderOptions& options, PyObject* function,
 }
 
 RecordedCall recordSide(const capture::RecorderOptions& options, const capture::SideStart& start,
-                        std::vector<runtime::FrameImage> images) {
+                        std::vector<runtime::FrameImage> images, const std::function<void()>& begun) {
   return recordCall([&] { return std::make_unique<capture::Recorder>(options, start); },
                     [&](capture::Recorder* recorder) {
+                      begun();
                       if (recorder == nullptr) return runtime::runFrames(std::move(images), false);
                       RecordingRunner runner(*recorder);
                       return runtime::runFrames(std::move(images), false, &runner);

@@ -4,6 +4,7 @@
 // on). The GIL is needed. Ownership: nothing outlives record().
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "capture/recorder.h"
@@ -21,9 +22,10 @@ struct RecordedCall {
 RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
                     size_t nargs, PyObject* kwnames);
 
-// Goes on with the frames of a side exit, recording them.
+// Goes on with the frames of a side exit, recording them. `begun` is called when `start` is no longer needed:
+// whatever else holds objects of the frames has to let them go, as the program may drop them.
 RecordedCall recordSide(const capture::RecorderOptions& options, const capture::SideStart& start,
-                        std::vector<runtime::FrameImage> images);
+                        std::vector<runtime::FrameImage> images, const std::function<void()>& begun);
 
 // The next recording fails an internal check before it begins: so that tests, and the reproducer of KTG0000,
 // see what happens then. A debug build aborts, as it does at every failed check.

@@ -61,7 +61,12 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
                            .sources = context.sources,
                            .recipes = context.recipes};
   return conclude(
-      recordSide(recorderOptions(), start, std::move(images)),
+      recordSide(recorderOptions(), start, std::move(images),
+                 [&context] {
+                   context.values.clear();
+                   context.sources.clear();
+                   context.recipes.clear();
+                 }),
       [&](capture::CaptureResult& capture) {
         ++context.trace->sides().at(context.guard).failures;
         noteFailure(*capture.failure, isInSnapshot(context, capture.failedIn) ? nullptr : capture.failedIn);

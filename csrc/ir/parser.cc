@@ -210,14 +210,18 @@ class Reader {
   }
 
   void returnAction(FrameState& state) {
-    if (cursor_.eatWord("discard")) {
-      state.action = ReturnAction::kDiscard;
-    } else if (cursor_.eatWord("replace")) {
-      state.action = ReturnAction::kReplace;
-      state.replacement = operand(0);
-    } else if (!cursor_.eatWord("push")) {
-      cursor_.fail("expected 'push', 'discard' or 'replace'");
+    for (uint8_t i = 0; !returnActionName(static_cast<ReturnAction>(i)).empty(); ++i) {
+      const auto action = static_cast<ReturnAction>(i);
+      if (!cursor_.eatWord(returnActionName(action))) {
+        continue;
+      }
+      state.action = action;
+      if (hasReplacement(action)) {
+        state.replacement = operand(0);
+      }
+      return;
     }
+    cursor_.fail("expected what is done with a result, as 'push' or 'discard'");
   }
 
   void key(std::string_view name) {

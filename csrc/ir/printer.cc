@@ -319,16 +319,14 @@ class Printer {
 
   // Only what is not the ordinary case, a push.
   void returnAction(const FrameState& state) {
-    switch (state.action) {
-      case ReturnAction::kPush:
-        break;
-      case ReturnAction::kDiscard:
-        out_ += " then=discard";
-        break;
-      case ReturnAction::kReplace:
-        out_ += " then=replace ";
-        operand(state.replacement, 0);
-        break;
+    if (state.action == ReturnAction::kPush) {
+      return;
+    }
+    out_ += " then=";
+    out_ += returnActionName(state.action);
+    if (hasReplacement(state.action)) {
+      out_ += ' ';
+      operand(state.replacement, 0);
     }
   }
 
@@ -403,6 +401,28 @@ std::string_view recipeKindName(RecipeKind kind) {
       return "call";
     case RecipeKind::kCallEx:
       return "callex";
+  }
+  return {};
+}
+
+std::string_view returnActionName(ReturnAction action) {
+  switch (action) {
+    case ReturnAction::kPush:
+      return "push";
+    case ReturnAction::kDiscard:
+      return "discard";
+    case ReturnAction::kReplace:
+      return "replace";
+    case ReturnAction::kIterate:
+      return "iterate";
+    case ReturnAction::kDelegate:
+      return "delegate";
+    case ReturnAction::kNext:
+      return "next";
+    case ReturnAction::kNextOr:
+      return "nextor";
+    case ReturnAction::kClose:
+      return "close";
   }
   return {};
 }

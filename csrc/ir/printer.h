@@ -23,6 +23,7 @@ std::string printInstruction(const Trace& trace, size_t index);
 std::string printMeta(const TensorMeta& meta);
 
 std::string_view recipeKindName(RecipeKind kind);
+std::string_view returnActionName(ReturnAction action);  // empty: there is no such action
 std::optional<RecipeKind> findRecipeKind(std::string_view name);
 std::optional<Op> findOp(std::string_view text);
 

@@ -23,7 +23,7 @@ void ReachWalker::pushState(StateId id) {
     const std::span<const Operand> locals = trace_.localsOf(state);
     const std::span<const Operand> stack = trace_.stackOf(state);
     pending_.push_back(state.function);
-    if (state.action == ReturnAction::kReplace) {
+    if (hasReplacement(state.action)) {
       pending_.push_back(state.replacement);
     }
     pending_.insert(pending_.end(), locals.begin(), locals.end());

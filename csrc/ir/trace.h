@@ -82,8 +82,8 @@ enum class RecipeKind : uint8_t {
   kSequenceIterator,  // container, index: iter(container) advanced to index
   kIterator,          // callable, n, args...: iter made by calling `callable(*args)`, then advanced n times
   kCall,              // callable, args...: the result of a pure C callable
-  kGenerator,  // function, code unit of the yield (-1: not started), number of locals, locals..., stack...: a
-               // generator that waits
+  // function, code unit of the yield (or a GeneratorState), number of locals, locals..., stack...: a generator
+  kGenerator,
   kCallEx,     // callable, tuple of arguments, dict of keywords: the same
 };
 
@@ -93,12 +93,26 @@ struct Recipe {
   std::vector<Operand> parts;
 };
 
-// What a frame does with the result of the call that is under way in it, when the frame above returns.
+// Where a generator is that waits at no yield. One that runs is part of a snapshot only: the slots of its frame
+// are those of the frame state whose `function` it is.
+enum GeneratorState : int8_t { kNotStarted = -1, kRunning = -2, kFinished = -3 };
+
+// What a frame does with the result of the call that is under way in it, when the frame above is left. The
+// frame above of the last five is a generator's (or, but for kDelegate, a Python __next__): what it yields is
+// an item, its return (or StopIteration) the end.
 enum class ReturnAction : uint8_t {
-  kPush,     // push it (an ordinary call)
-  kDiscard,  // drop it (a Python __setattr__ or __setitem__ behind a store)
-  kReplace,  // drop it and push `replacement` (a Python __init__: the new instance)
+  kPush,      // push it (an ordinary call)
+  kDiscard,   // drop it (a Python __setattr__ or __setitem__ behind a store)
+  kReplace,   // drop it and push `replacement` (a Python __init__: the new instance)
+  kIterate,   // FOR_ITER: push the item; at the end pop the iterator and jump
+  kDelegate,  // SEND: push the item; at the end put what was returned in the generator's place and jump
+  kNext,      // next(), send(), throw(): push the item; at the end raise StopIteration
+  kNextOr,    // next() with a default: push the item, or `replacement`
+  kClose,     // close(): push None; an item is an error
 };
+constexpr bool hasReplacement(ReturnAction action) {
+  return action == ReturnAction::kReplace || action == ReturnAction::kNextOr;
+}
 
 // The state of one frame at one place. The chain over `parent` is a snapshot: innermost frame first.
 // In the innermost frame `pc` is the code unit to run next (an exit) or the one that raised (an exception);
@@ -106,13 +120,13 @@ enum class ReturnAction : uint8_t {
 struct FrameState {
   StateId parent = kNone;
   ConstId code = kNone;
-  Operand function;  // what to call to get such a frame
+  Operand function;  // what to call to get such a frame, or the generator that is to be resumed
   int32_t pc = 0;
   uint32_t firstSlot =
       0;  // into Trace::slots: localCount locals (cells and free variables included), then the stack
   uint16_t localCount = 0;
   uint16_t stackCount = 0;
-  ReturnAction action = ReturnAction::kPush;  // printed as `then=push|discard|replace <operand>`
+  ReturnAction action = ReturnAction::kPush;  // printed as `then=push|discard|replace <operand>|iterate ...`
   Operand replacement;
   bool rebuildable =
       true;  // false: an exit here is impossible (class body, generator ...): the verifier refuses it

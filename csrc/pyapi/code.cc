@@ -32,4 +32,20 @@ int cacheCount(uint8_t opcode) {
   }
 }
 
+int32_t jumpTarget(PyCodeObject* code, int32_t next) {
+  // In this form caches are zero, so that none can be taken for a prefix of the argument.
+  PyObject* bytes = PyCode_GetCode(code);
+  if (bytes == nullptr) {
+    PyErr_Clear();
+    return next;
+  }
+  const auto* units = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes));
+  uint32_t argument = units[2 * (next - 1) + 1];
+  for (int32_t at = next - 2, shift = 8; at >= 0 && units[2 * at] == EXTENDED_ARG; --at, shift += 8) {
+    argument |= static_cast<uint32_t>(units[2 * at + 1]) << shift;
+  }
+  Py_DECREF(bytes);
+  return next + static_cast<int32_t>(argument);
+}
+
 }  // namespace kintsugi::pyapi

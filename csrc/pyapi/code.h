@@ -24,6 +24,9 @@ inline void* codeExtra(const PyCodeObject* code, Py_ssize_t index) {
   return extra != nullptr && index >= 0 && index < extra->size ? extra->items[index] : nullptr;
 }
 
+// Where the jump goes that ends right before code unit `next` (FOR_ITER, SEND).
+int32_t jumpTarget(PyCodeObject* code, int32_t next);
+
 // The name of a local, cell or free variable by its index in the frame; borrowed.
 inline PyObject* variableName(const PyCodeObject* code, uint32_t index) {
   return PyTuple_GET_ITEM(code->co_localsplusnames, index);

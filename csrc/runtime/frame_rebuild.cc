@@ -1,5 +1,8 @@
 #include "runtime/frame_rebuild.h"
 
+#include <utility>
+
+#include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "support/check.h"
 
@@ -23,7 +26,14 @@ struct PendingCall {
 };
 thread_local PendingCall* pending = nullptr;
 
-PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner);
+// How a frame was left: a generator's by a yield or a return, a function's by its return, which counts as an
+// item.
+struct Outcome {
+  PySendResult status = PYGEN_ERROR;
+  pyapi::Ref<> result;
+};
+
+Outcome callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner);
 
 // The frame is on top of its thread while it calls: what CPython's evaluator does at its start.
 class FrameLink {
@@ -55,6 +65,9 @@ void fillFrame(_PyInterpreterFrame* frame, FrameImage& image) {
   KINTSUGI_CHECK(static_cast<int>(image.stack.size()) <= pyapi::stackCapacity(frame->f_code),
                  "the stack overflows");
   std::vector<PyObject*> dropped;
+  for (int k = pyapi::stackDepth(frame); k-- > 0;) {  // what a generator was sent
+    dropped.push_back(slots[localCount + k]);
+  }
   for (int k = 0; k < localCount; ++k) {
     dropped.push_back(slots[k]);
     slots[k] = image.locals[static_cast<size_t>(k)].release();
@@ -67,34 +80,102 @@ void fillFrame(_PyInterpreterFrame* frame, FrameImage& image) {
   for (PyObject* object : dropped) {
     Py_XDECREF(object);
   }
+  if (PyGen_CheckExact(image.function.get())) {
+    image.function.reset();  // who drives the generator holds it, and it has to die when it is dropped
+  }
 }
 
-// Takes over the result of the frame further in. False: it raised.
-bool acceptResult(_PyInterpreterFrame* frame, FrameImage& image, PyObject* result) {
-  if (result == nullptr) {
-    return false;
-  }
+void pushOn(_PyInterpreterFrame* frame, pyapi::Ref<> object) {
   PyObject** top = pyapi::stackPointer(frame);
+  *top++ = object.release();
+  pyapi::setStackPointer(frame, top);
+}
+
+pyapi::Ref<> popFrom(_PyInterpreterFrame* frame) {
+  PyObject** top = pyapi::stackPointer(frame);
+  pyapi::Ref<> object = pyapi::steal(*--top);
+  pyapi::setStackPointer(frame, top);
+  return object;
+}
+
+// Is the pending exception what C code takes for the end? Then it is over.
+bool swallow(std::initializer_list<PyObject*> kinds) {
+  for (PyObject* kind : kinds) {
+    if (PyErr_ExceptionMatches(kind) != 0) {
+      PyErr_Clear();
+      return true;
+    }
+  }
+  return false;
+}
+
+// There is no further item, for what drives an iterator.
+bool acceptEnd(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner) {
+  const bool returned = inner.status == PYGEN_RETURN;
   switch (image.action) {
-    case ir::ReturnAction::kPush:
-      *top++ = result;
-      break;
-    case ir::ReturnAction::kDiscard:
-      Py_DECREF(result);
-      break;
-    case ir::ReturnAction::kReplace:
-      if (result != Py_None) {
-        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'",
-                     Py_TYPE(result)->tp_name);
-        Py_DECREF(result);
+    case ir::ReturnAction::kIterate:
+      if (!returned && !swallow({PyExc_StopIteration})) {
         return false;
       }
-      Py_DECREF(result);
-      *top++ = image.replacement.release();
-      break;
+      inner.result.reset();
+      popFrom(frame).reset();
+      pyapi::setResumeUnit(frame, pyapi::jumpTarget(pyapi::codeOf(frame), image.pc));
+      return true;
+    case ir::ReturnAction::kDelegate:
+      if (returned) {
+        popFrom(frame).reset();
+        pushOn(frame, std::move(inner.result));
+        pyapi::setResumeUnit(frame, pyapi::jumpTarget(pyapi::codeOf(frame), image.pc));
+      }
+      return returned;
+    case ir::ReturnAction::kNext:
+      if (returned && inner.result.get() == Py_None) {
+        PyErr_SetNone(PyExc_StopIteration);
+      } else if (returned) {
+        _PyGen_SetStopIterationValue(inner.result.get());
+      }
+      return false;
+    case ir::ReturnAction::kNextOr:
+      if (returned || swallow({PyExc_StopIteration})) {
+        pushOn(frame, std::move(image.replacement));
+        return true;
+      }
+      return false;
+    case ir::ReturnAction::kClose:
+      if (returned || swallow({PyExc_StopIteration, PyExc_GeneratorExit})) {
+        pushOn(frame, pyapi::newRef(Py_None));
+        return true;
+      }
+      return false;
+    default:
+      return false;
   }
-  pyapi::setStackPointer(frame, top);
-  return true;
+}
+
+// Takes over what the frame further in gave. False: an exception is pending.
+bool acceptResult(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner) {
+  if (inner.status != PYGEN_NEXT) {
+    return acceptEnd(frame, image, inner);
+  }
+  switch (image.action) {
+    case ir::ReturnAction::kDiscard:
+      return true;
+    case ir::ReturnAction::kReplace:
+      if (inner.result.get() != Py_None) {
+        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'",
+                     Py_TYPE(inner.result.get())->tp_name);
+        return false;
+      }
+      pushOn(frame, std::move(image.replacement));
+      return true;
+    case ir::ReturnAction::kClose:
+      PyErr_SetString(PyExc_RuntimeError, "generator ignored GeneratorExit");
+      return false;
+    default:
+      pushOn(frame, std::move(inner.result));
+      image.replacement.reset();
+      return true;
+  }
 }
 
 PyObject* evaluateRebuilt(PyThreadState* tstate, _PyInterpreterFrame* frame, std::vector<FrameImage>& images,
@@ -105,12 +186,9 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, _PyInterpreterFrame* frame, std
     runner->opened(index, frame);
   }
   if (index > 0) {
-    PyObject* result = nullptr;
-    {
-      FrameLink link(tstate, frame);
-      result = callFrame(images, index - 1, raising, runner);
-    }
-    raising = !acceptResult(frame, image, result);
+    FrameLink link(tstate, frame);
+    Outcome inner = callFrame(images, index - 1, raising, runner);
+    raising = !acceptResult(frame, image, inner);
   } else if (raising) {
     // CPython points at the instruction that raised, where it otherwise points before the next one.
     pyapi::setPrevInstrIndex(frame, image.pc);
@@ -131,10 +209,18 @@ void restoreAfterCatch(PendingCall& call) {
   }
 }
 
+bool belongsTo(_PyInterpreterFrame* frame, PyObject* owner) {
+  if (PyGen_CheckExact(owner)) {
+    return pyapi::ownedByGenerator(frame) &&
+           reinterpret_cast<PyObject*>(pyapi::generatorOf(frame)) == owner;
+  }
+  return reinterpret_cast<PyObject*>(frame->f_func) == owner;
+}
+
 PyObject* catchFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
   PendingCall* call = pending;
   if (call == nullptr || call->caught ||
-      reinterpret_cast<PyObject*>(frame->f_func) != (*call->images)[call->index].function.get()) {
+      !belongsTo(frame, (*call->images)[call->index].function.get())) {
     return _PyEval_EvalFrameDefault(tstate, frame, throwing);
   }
   pending = nullptr;
@@ -142,20 +228,41 @@ PyObject* catchFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, int thro
   return evaluateRebuilt(tstate, frame, *call->images, call->index, call->raising, call->runner);
 }
 
-// Calls the function of an image with as many arguments as it needs; their values are overwritten.
-PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner) {
+// Resumes the generator, or calls the function with as many arguments as it needs; their values are
+// overwritten.
+Outcome enter(PyObject* owner, const PyCodeObject* code, PyObject* kwNames) {
+  Outcome outcome;
+  if (PyGen_CheckExact(owner)) {
+    PyObject* result = nullptr;
+    outcome.status = PyIter_Send(owner, Py_None, &result);
+    outcome.result = pyapi::steal(result);
+    return outcome;
+  }
+  std::vector<PyObject*> args(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount) + 1, Py_None);
+  outcome.result = pyapi::steal(
+      PyObject_Vectorcall(owner, args.data(), static_cast<size_t>(code->co_argcount), kwNames));
+  outcome.status = outcome.result ? PYGEN_NEXT : PYGEN_ERROR;
+  return outcome;
+}
+
+PyObject* codeOfOwner(PyObject* owner) {
+  if (PyGen_CheckExact(owner)) {
+    return reinterpret_cast<PyObject*>(reinterpret_cast<PyGenObject*>(owner)->gi_code);
+  }
+  return PyFunction_Check(owner) ? PyFunction_GET_CODE(owner) : nullptr;
+}
+
+Outcome callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner) {
   FrameImage& image = images[index];
-  KINTSUGI_CHECK(PyFunction_Check(image.function.get()) &&
-                     reinterpret_cast<PyFunctionObject*>(image.function.get())->func_code == image.code.get(),
+  KINTSUGI_CHECK(codeOfOwner(image.function.get()) == image.code.get(),
                  "the function of a snapshot has other code");
   const auto* code = reinterpret_cast<PyCodeObject*>(image.code.get());
-  std::vector<PyObject*> args(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount) + 1, Py_None);
   pyapi::Ref<> kwNames;
   if (code->co_kwonlyargcount > 0) {
     kwNames = pyapi::steal(PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount,
                                             code->co_argcount + code->co_kwonlyargcount));
     if (!kwNames) {
-      return nullptr;
+      return {};
     }
   }
   PyInterpreterState* interp = PyThreadState_Get()->interp;
@@ -166,8 +273,8 @@ PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising,
   }
   PendingCall* outer = std::exchange(pending, &call);
   _PyInterpreterState_SetEvalFrameFunc(interp, &catchFrame);
-  PyObject* result = PyObject_Vectorcall(image.function.get(), args.data(),
-                                         static_cast<size_t>(code->co_argcount), kwNames.get());
+  pyapi::Ref<> owner = image.function.clone();  // as whoever drives it holds it for the length of the call
+  Outcome outcome = enter(owner.get(), code, kwNames.get());
   if (!call.caught) {
     // The call failed before there was a frame (out of memory).
     call.raising = false;
@@ -177,14 +284,14 @@ PyObject* callFrame(std::vector<FrameImage>& images, size_t index, bool raising,
     Py_XDECREF(call.traceback);
     pending = outer;
   }
-  return result;
+  return outcome;
 }
 
 }  // namespace
 
 PyObject* runFrames(std::vector<FrameImage> images, bool raising, FrameRunner* runner) {
   KINTSUGI_CHECK(!images.empty(), "a snapshot without frames");
-  return callFrame(images, images.size() - 1, raising, runner);
+  return callFrame(images, images.size() - 1, raising, runner).result.release();
 }
 
 }  // namespace kintsugi::runtime

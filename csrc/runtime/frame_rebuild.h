@@ -1,7 +1,7 @@
 // Makes the frames of a snapshot again and runs them to their end.
 //
 // Idea: only CPython can push a frame properly, so each function is *called*, with dummy arguments, while an
-// evaluator of ours is installed. It gets a fresh frame, overwrites locals, stack and position, runs the
+// evaluator of ours is installed (a generator that runs: is *resumed*). It gets a fresh frame, overwrites locals, stack and position, runs the
 // frames further in first (by the same means, so that they are stacked right), takes over their result, and
 // lets CPython evaluate the rest. CPython clears and pops the frame itself.
 //
@@ -19,7 +19,7 @@
 namespace kintsugi::runtime {
 
 struct FrameImage {
-  pyapi::Ref<> function;
+  pyapi::Ref<> function;  // or the generator that the frame belongs to, not started yet
   pyapi::Ref<> code;
   int32_t pc = 0;
   std::vector<pyapi::Ref<>> locals;  // empty Ref: unbound

@@ -94,7 +94,18 @@ Ref<> Materializer::recipe(ir::RecipeId id) {
       return object.clone();
     }
   }
-  Ref<> object = build(recording_.document.trace.recipes[id]);
+  const Recipe& from = recording_.document.trace.recipes[id];
+  if (from.kind == RecipeKind::kCell) {  // what it holds may hold the cell
+    Ref<> cell = pyapi::steal(PyCell_New(nullptr));
+    made_.emplace_back(id, cell.clone());
+    Ref<> content;
+    const bool ok = from.parts.empty() || get(from.parts[0], content);
+    if (!ok || PyCell_Set(cell.get(), content.get()) < 0) {
+      return {};
+    }
+    return cell;
+  }
+  Ref<> object = build(from);
   if (object) {
     made_.emplace_back(id, object.clone());
   }
@@ -365,7 +376,8 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get()));
   const int localCount = pyapi::localsPlusCount(code);
   const int64_t position = recipe.parts.at(1).i;
-  KINTSUGI_CHECK(recipe.parts.at(2).i == localCount, "a generator with another number of locals");
+  const bool empty = position == ir::kRunning || position == ir::kFinished;
+  KINTSUGI_CHECK(empty || recipe.parts.at(2).i == localCount, "a generator with another number of locals");
   std::vector<PyObject*> args(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount) + 1, Py_None);
   Ref<> kwNames = pyapi::steal(code->co_kwonlyargcount == 0
                                    ? nullptr
@@ -375,6 +387,12 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
                                                 static_cast<size_t>(code->co_argcount), kwNames.get()));
   if (!made || !PyGen_CheckExact(made.get())) {
     return {};
+  }
+  if (empty) {  // the frame that is rebuilt later fills a running one in
+    Ref<> closed = position == ir::kFinished
+                       ? pyapi::steal(PyObject_CallMethod(made.get(), "close", nullptr))
+                       : pyapi::newRef(Py_None);
+    return closed ? std::move(made) : nullptr;
   }
   auto* generator = reinterpret_cast<PyGenObject*>(made.get());
   auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);

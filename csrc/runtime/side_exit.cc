@@ -25,7 +25,7 @@ bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameSta
     return true;
   };
   return fill(trace.localsOf(state), image.locals) && fill(trace.stackOf(state), image.stack) &&
-         (state.action != ir::ReturnAction::kReplace || make.get(state.replacement, image.replacement));
+         (!ir::hasReplacement(state.action) || make.get(state.replacement, image.replacement));
 }
 
 }  // namespace

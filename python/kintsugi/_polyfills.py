@@ -81,6 +81,30 @@ def min_by(first: Any, /, *rest: Any, key: Callable[[Any], Any], default: Any = 
     return default
 
 
+def max_of(iterable: Iterable[Any], /, *, default: Any = _MISSING) -> Any:
+    best = _MISSING
+    for value in iterable:
+        if best is _MISSING or value > best:
+            best = value
+    if best is not _MISSING:
+        return best
+    if default is _MISSING:
+        raise ValueError("max() arg is an empty sequence")
+    return default
+
+
+def min_of(iterable: Iterable[Any], /, *, default: Any = _MISSING) -> Any:
+    best = _MISSING
+    for value in iterable:
+        if best is _MISSING or value < best:
+            best = value
+    if best is not _MISSING:
+        return best
+    if default is _MISSING:
+        raise ValueError("min() arg is an empty sequence")
+    return default
+
+
 def any_(iterable: Iterable[Any], /) -> bool:
     for value in iterable:
         if value:
@@ -102,6 +126,95 @@ def reduce(function: Callable[[Any, Any], Any], sequence: Iterable[Any], initial
     if total is _MISSING:
         raise TypeError("reduce() of empty iterable with no initial value")
     return total
+
+
+def list_(iterable: Iterable[Any], /) -> list[Any]:
+    made = []
+    for value in iterable:
+        made.append(value)
+    return made
+
+
+def first_items(iterable: Iterable[Any], count: int, /) -> list[Any]:
+    made = []
+    for value in iterable:
+        made.append(value)
+        if len(made) > count:
+            break
+    return made
+
+
+def tuple_(iterable: Iterable[Any], /) -> tuple[Any, ...]:
+    made = []
+    for value in iterable:
+        made.append(value)
+    return tuple(made)
+
+
+def set_(iterable: Iterable[Any], /) -> set[Any]:
+    made = set()
+    for value in iterable:
+        made.add(value)
+    return made
+
+
+def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
+    total = start
+    for value in iterable:
+        total = total + value
+    return total
+
+
+def join(self: str, iterable: Iterable[str], /) -> str:
+    return self.join(list_(iterable))
+
+
+def extend(self: list[Any], iterable: Iterable[Any], /) -> None:
+    for value in iterable:
+        self.append(value)
+
+
+def enumerate_(iterable: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
+    at = start
+    for value in iterable:
+        yield at, value
+        at += 1
+
+
+def zip_(*iterables: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    iterators = [iter(iterable) for iterable in iterables]
+    while True:
+        items = []
+        for iterator in iterators:
+            item = next(iterator, _MISSING)
+            if item is _MISSING:
+                return
+            items.append(item)
+        yield tuple(items)
+
+
+def iterate(iterator: Iterator[Any], /) -> Iterator[Any]:
+    """An iterator that the trace knows nothing of, a step an item."""
+    while True:
+        item = next(iterator, _MISSING)
+        if item is _MISSING:
+            return
+        yield item
+
+
+def iterate_over(iterable: Iterable[Any], /) -> Iterator[Any]:
+    yield from iterate(iter(iterable))
+
+
+def by_index(sequence: Any, /) -> Iterator[Any]:
+    at = 0
+    while True:
+        try:
+            item = sequence[at]
+        except (IndexError, StopIteration):
+            return
+        yield item
+        at += 1
 
 
 class map_one:
@@ -149,6 +262,13 @@ def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
     for iterable in iterables:
         for value in iterable:  # noqa: UP028
             yield value
+
+
+def settle(outcome: Any) -> Any:
+    """What a call gave that had raised while it was recorded: (value,), or the exception that it raised."""
+    if type(outcome) is tuple:
+        return outcome[0]
+    raise outcome
 
 
 def lacks(container: Any, item: Any) -> bool:

@@ -1,5 +1,6 @@
 // Models: builtins and math.
 #include "capture/attributes.h"
+#include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
@@ -226,8 +227,7 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
     return run(ctx);
   }
   if (shadow.isValue() || !ctx.rec.iterated(shadow, o)) {
-    ctx.rec.abort(diag::Code::KTG0101, {"iter"});
-    return run(ctx);
+    return ctx.rec.live() ? knownModel(ctx, result) : run(ctx);
   }
   pyapi::Ref<> container = pyapi::newRef(o);
   Flow flow = run(ctx);
@@ -236,25 +236,52 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// Is it an iterator of the trace, which says what comes next?
+bool isFollowed(Recorder& rec, Shadow iterator) {
+  return iterator.isVirtual() && isConsumed(rec.virtualOf(iterator)) &&
+         rec.virtualOf(iterator).value == ir::kNone;
+}
+
+// A step. Iterators of builtin containers call nothing back.
+Flow unknownNext(CallContext& ctx, Shadow& result) {
+  static const std::unordered_set<PyTypeObject*> plain = {
+      &PyListIter_Type,     &PyTupleIter_Type,       &PyRangeIter_Type,   &PyDictIterKey_Type,
+      &PyDictIterItem_Type, &PyDictIterValue_Type, &PySetIter_Type, &PyUnicodeIter_Type, &PyBytesIter_Type};
+  return plain.contains(Py_TYPE(ctx.args[0])) ? knownModel(ctx, result) : opaqueModel(ctx, result);
+}
+
 Flow nextModel(CallContext& ctx, Shadow& result) {
   Shadow iterator = ctx.shadows[0];
   PyObject* o = ctx.args[0];
+  const bool hasDefault = ctx.total() > 1;
+  CallSite site = ctx.rec.callSite(ctx.instr, ctx.popped, {},
+                                   hasDefault ? ir::ReturnAction::kNextOr : ir::ReturnAction::kNext);
+  if (hasDefault) {
+    site.replacement = ctx.shadows[1];
+    site.replacementObject = pyapi::newRef(ctx.args[1]);
+  }
   PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__next__");
   if (method != nullptr && PyFunction_Check(method)) {
     PendingFrame pending = ctx.rec.methodFrame(method, iterator, o);
-    pending.rebuildable = false;
+    pending.site = std::move(site);
     ctx.rec.guardType(iterator, o);
+    ctx.rec.guardTypeVersion(Py_TYPE(o));
+    Shadow fallback = hasDefault ? ctx.shadows[1] : Shadow::constant();
     ctx.rec.expectFrame(std::move(pending));
     Flow flow = run(ctx);
-    if (flow == Flow::kNext) result = ctx.rec.returned();
+    if (flow == Flow::kNext && ctx.rec.live())
+      result = hasDefault && ctx.rec.frameRaised() ? fallback : ctx.rec.returned();
     return flow;
   }
-  if (!ctx.rec.prepareNext(ctx.frame, ctx.instr, iterator, o)) return run(ctx);
-  Shadow fallback = ctx.total() > 1 ? ctx.shadows[1] : Shadow::constant();
-  pyapi::Ref<> other = pyapi::newRef(ctx.total() > 1 ? ctx.args[1] : nullptr);
-  bool exhausted = ctx.rec.exhausted(iterator);
+  if (!isFollowed(ctx.rec, iterator)) return unknownNext(ctx, result);
+  if (!ctx.rec.prepareNext(iterator, std::move(site))) return run(ctx);
+  Shadow fallback = hasDefault ? ctx.shadows[1] : Shadow::constant();
+  pyapi::Ref<> other = pyapi::newRef(hasDefault ? ctx.args[1] : nullptr);
+  const bool generator = ctx.rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
+  bool exhausted = generator ? ctx.rec.virtualOf(iterator).frame == nullptr : ctx.rec.exhausted(iterator);
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  exhausted = exhausted || (generator && !ctx.rec.gaveItem());
   if (other && (exhausted || (ctx.rec.frameRaised() && ctx.act.peek(1) == other.get()))) {
     result = fallback;
     return flow;
@@ -358,9 +385,13 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   return flow;
 }
 Flow enumerateModel(CallContext& ctx, Shadow& result) {
+  if (auto flow = iterateInstead(ctx, "enumerate_", result)) return *flow;
   return iteratorType(ctx, result, VirtualKind::kEnumerate, 0);
 }
-Flow zipModel(CallContext& ctx, Shadow& result) { return iteratorType(ctx, result, VirtualKind::kZip, 0); }
+Flow zipModel(CallContext& ctx, Shadow& result) {
+  if (auto flow = iterateInstead(ctx, "zip_", result)) return *flow;
+  return iteratorType(ctx, result, VirtualKind::kZip, 0);
+}
 
 }  // namespace
 

@@ -1,4 +1,5 @@
 // Models: list, tuple, dict and set, their constructors and methods.
+#include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/sizes.h"
 
@@ -27,6 +28,10 @@ Flow rowsOfTensor(CallContext& ctx, Shadow& result) {
 
 // list(x), tuple(x), x.copy()
 Flow sequenceModel(CallContext& ctx, Shadow& result) {
+  const bool tuple = ctx.callable == reinterpret_cast<PyObject*>(&PyTuple_Type);
+  if (ctx.total() == 1 && (tuple || ctx.callable == reinterpret_cast<PyObject*>(&PyList_Type))) {
+    if (auto flow = iterateInstead(ctx, tuple ? "tuple_" : "list_", result)) return *flow;
+  }
   bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
                    ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
   std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};

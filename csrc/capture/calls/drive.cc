@@ -50,7 +50,7 @@ bool Driver::next() {
     pending.rebuildable = false;
     rec.expectFrame(std::move(pending));
   } else {
-    rec.prepareNext(ctx_.frame, ctx_.instr, iteratorShadow_, iterator_.get());
+    rec.prepareNext(iteratorShadow_);
   }
   item_ = pyapi::steal(PyIter_Next(iterator_.get()));
   if (!item_) {

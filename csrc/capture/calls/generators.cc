@@ -19,17 +19,17 @@ bool delegates(PyObject* generator) {
   return inner && inner.get() != Py_None;
 }
 
-void announce(CallContext& ctx, Virtual& generator) {
+void announce(CallContext& ctx, Virtual& generator, ir::ReturnAction action) {
   PendingFrame pending;
   pending.generator = &generator;
-  pending.rebuildable = false;
+  pending.site = ctx.rec.callSite(ctx.instr, ctx.popped, {}, action);
   ctx.rec.expectFrame(std::move(pending));
 }
 
 Flow sendModel(CallContext& ctx, Shadow& result) {
   Virtual* generator = waiting(ctx);
   if (generator == nullptr || ctx.total() != 2) return opaqueModel(ctx, result);
-  announce(ctx, *generator);
+  announce(ctx, *generator, ir::ReturnAction::kNext);
   ctx.rec.sendToGenerator(ctx.shadows[1]);
   Flow flow = run(ctx);
   if (flow == Flow::kNext) result = ctx.rec.returned();
@@ -41,7 +41,7 @@ Flow throwModel(CallContext& ctx, Shadow& result) {
   bool known = generator != nullptr && generator->frame->act != nullptr && !delegates(ctx.args[0]) &&
                ctx.total() == 2 && ctx.kwnames == nullptr;
   if (!known) return opaqueModel(ctx, result);
-  announce(ctx, *generator);
+  announce(ctx, *generator, ir::ReturnAction::kNext);
   Flow flow = run(ctx);
   if (flow == Flow::kNext) result = ctx.rec.returned();
   return flow;
@@ -54,9 +54,15 @@ Flow closeModel(CallContext& ctx, Shadow& result) {
                   ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
   result = Shadow::constant();
   if (finished) return run(ctx);
-  if (generator == nullptr || delegates(ctx.args[0])) return opaqueModel(ctx, result);
+  if (generator == nullptr) return opaqueModel(ctx, result);
+  if (delegates(ctx.args[0])) {  // the inner ones are closed first
+    ++ctx.rec.closing();
+    Flow flow = run(ctx);
+    --ctx.rec.closing();
+    return flow;
+  }
   if (started) {
-    announce(ctx, *generator);
+    announce(ctx, *generator, ir::ReturnAction::kClose);
   } else {
     generator->frame.reset();
   }

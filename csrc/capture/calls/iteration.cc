@@ -51,6 +51,7 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
 // sum(generator): the additions are recorded between the generator's own operations.
 Flow sumModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
+  if (auto flow = iterateInstead(ctx, "sum_", result)) return *flow;
   Driver driver(ctx, 0);
   Shadow sum = ctx.total() == 2 ? ctx.shadows[1] : Shadow::constant();
   bool number = ctx.total() == 1 || PyLong_CheckExact(ctx.args[1]) || torchapi::isTensor(ctx.args[1]);

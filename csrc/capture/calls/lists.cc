@@ -1,6 +1,7 @@
 // Models: the methods of list.
 #include <algorithm>
 
+#include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/lists.h"
 
@@ -40,6 +41,7 @@ Flow appendModel(CallContext& ctx, Shadow& result) {
 Flow extendModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   if (ctx.total() != 2) return unknown(ctx, result);
+  if (auto flow = iterateInstead(ctx, "extend", result)) return *flow;
   bool generator =
       ctx.shadows[1].isVirtual() && rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
   Shadow list = ctx.shadows[0];

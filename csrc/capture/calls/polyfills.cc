@@ -46,11 +46,23 @@ bool isDriven(CallContext& ctx, size_t argument) {
   return !shadow.isValue() && method != nullptr && PyFunction_Check(method);
 }
 
+// The callable lies on the value stack itself: not bound, and no partial.
+bool isDirect(const CallContext& ctx) {
+  const int popped = static_cast<int>(ctx.popped);
+  if (popped < 2) return false;
+  PyObject* below = ctx.act.peek(popped);
+  return (below != nullptr ? below : ctx.act.peek(popped - 1)) == ctx.callable;
+}
+
 Flow byKey(CallContext& ctx, const char* name, int op, Shadow& result) {
   const bool one = ctx.positional == 1;
   const bool simple = ctx.positional > 0 && onlyKeywords(ctx, {"key", "default"}) &&
                       (one || keyword(ctx, "default") == nullptr);
-  return hasKey(ctx) && simple ? redirect(ctx, name, result) : extremeModel(ctx, result, op);
+  if (hasKey(ctx) && simple) return redirect(ctx, name, result);
+  const bool items = !hasKey(ctx) && simple && one && keyword(ctx, "key") == nullptr && isDirect(ctx) &&
+                     makesFrames(ctx, 0);
+  if (items) return redirect(ctx, op == Py_GT ? "max_of" : "min_of", result);
+  return extremeModel(ctx, result, op);
 }
 Flow maxModel(CallContext& ctx, Shadow& result) { return byKey(ctx, "max_by", Py_GT, result); }
 Flow minModel(CallContext& ctx, Shadow& result) { return byKey(ctx, "min_by", Py_LT, result); }
@@ -114,6 +126,13 @@ Flow orderModel(CallContext& ctx, Shadow& result) {
   result = rec.newVirtual(VirtualKind::kList, made.get());
   rec.virtualOf(result).parts.assign(static_cast<size_t>(PyList_GET_SIZE(made.get())), Shadow::constant());
   return rec.replaceCall(ctx, std::move(made));
+}
+
+Flow joinModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 2) {
+    if (auto flow = iterateInstead(ctx, "join", result)) return *flow;
+  }
+  return foldModel(ctx, result);
 }
 
 Flow functionReduceModel(CallContext& ctx, Shadow& result) {
@@ -182,12 +201,14 @@ Flow filterModel(CallContext& ctx, Shadow& result) {
 }
 Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain", result); }
 
+
 constexpr ModelRow kRows[] = {
     {"builtins.sorted", sortedModel},
     {"builtins.list.sort", listSortModel},
     {"kintsugi._polyfills.order", orderModel},
     {"builtins.min", minModel},
     {"builtins.max", maxModel},
+    {"builtins.str.join", joinModel},
     {"builtins.any", anyModel},
     {"builtins.all", allModel},
     {"_functools.reduce", functionReduceModel},
@@ -198,6 +219,34 @@ constexpr ModelRow kRows[] = {
 };
 
 }  // namespace
+
+bool makesFrames(CallContext& ctx, size_t argument) {
+  Shadow shadow = ctx.shadows[argument];
+  if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  if (shadow.isValue()) return false;
+  auto function = [&](const char* name) -> PyObject* {
+    PyObject* method = Recorder::specialMethod(Py_TYPE(ctx.args[argument]), name);
+    return method != nullptr && PyFunction_Check(method) ? method : nullptr;
+  };
+  if (function("__next__") != nullptr) return true;
+  PyObject* iter = function("__iter__");
+  return iter != nullptr &&
+         (reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(iter))->co_flags & CO_GENERATOR) != 0;
+}
+
+std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& result) {
+  if (!ctx.rec.live() || !isDirect(ctx) || polyfill(name) == nullptr) return std::nullopt;
+  const std::string_view call = name;
+  const bool second = call == "join" || call == "extend";  // a method: behind self
+  const bool lazy = call == "enumerate_" || call == "zip_";
+  bool driven = false;
+  const size_t first = second ? 1 : 0;
+  const size_t end = call == "zip_" ? ctx.positional : std::min(ctx.positional, first + 1);
+  for (size_t i = first; i < end; ++i) driven = driven || makesFrames(ctx, i);
+  if (!driven || (lazy && (!consumedAtOnce(ctx) || (call == "zip_" && ctx.kwnames != nullptr))))
+    return std::nullopt;
+  return redirect(ctx, name, result);
+}
 
 Flow reversedObject(CallContext& ctx, Shadow& result) {
   auto isPython = [&](const char* name) {

@@ -1,5 +1,6 @@
 // Models: set and frozenset. A set of the trace holds constants, and tensors, which are members by identity:
 // they are the `parts` of its Virtual.
+#include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 
@@ -41,6 +42,9 @@ Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
 
 Flow setModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() == 1) {
+    if (ctx.callable == reinterpret_cast<PyObject*>(&PySet_Type)) {
+      if (auto flow = iterateInstead(ctx, "set_", result)) return *flow;
+    }
     auto parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
     Shadow s = ctx.shadows[0];
     const bool frozen = ctx.shadows[0].isConst() && ctx.rec.isFrozen(ctx.args[0]);

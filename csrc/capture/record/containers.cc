@@ -136,21 +136,19 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   Shadow list = f.top(static_cast<int>(in.arg) + 1);
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
-  bool generator = more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator;
-  if (generator) {
-    rec.expectItems(more);
-  } else if (!extendList(rec, list, object, more, act.peek(1))) {
+  if (more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator) {
+    if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
+    if (!rec.live()) return rec.execute(act, in);
+    more = f.top();
+  }
+  if (!extendList(rec, list, object, more, act.peek(1))) {
     return rec.execute(act, in);
   }
   Py_ssize_t start = PyList_GET_SIZE(object);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(1);
-  if (!generator) pairElements(rec, list, object, more, start);
-  if (generator && rec.live()) {
-    for (Shadow item : rec.takeItems()) rec.virtualOf(list).parts.push_back(item);
-    rec.touched(list);
-  }
+  pairElements(rec, list, object, more, start);
   return flow;
 }
 

@@ -1,4 +1,5 @@
 // Record handlers: iterators, generators, unpacking.
+#include "capture/calls/model.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -17,17 +18,55 @@ bool pinIterable(Recorder& rec, Shadow& shadow, PyObject* object) {
   return rec.iterated(shadow, object).has_value() || !rec.live();
 }
 
+// What the trace knows nothing of is iterated over by a generator of ours, which asks for an item at a time.
+Flow iterateBy(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name) {
+  PyObject* function = polyfill(name);
+  if (function == nullptr || !rec.live()) {
+    rec.abort(diag::Code::KTG0101, {"iter"});
+    return rec.execute(act, in);
+  }
+  rec.expectFrame(rec.methodFrame(function, f.top(), act.peek(1)));
+  pyapi::Ref<> made = pyapi::steal(PyObject_CallOneArg(function, act.peek(1)));
+  if (!made) {
+    PyErr_Clear();
+    rec.abort(diag::Code::KTG0101, {"iter"});
+    return rec.execute(act, in);
+  }
+  if (rec.live()) f.top() = rec.frameResult(made.get());
+  pyapi::Ref<> iterable = pyapi::steal(std::exchange(act.peek(1), made.release()));
+  return rec.execute(act, in);  // iter() of a generator is itself
+}
+
+// An iterator that is not the trace's own, or not any more.
+bool isUnknownIterator(Recorder& rec, Shadow shadow) {
+  if (!shadow.isVirtual()) return true;
+  const Virtual& v = rec.virtualOf(shadow);
+  return v.kind == VirtualKind::kOpaque || v.value != ir::kNone;
+}
+
+bool hasPythonItems(PyObject* object) {
+  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__getitem__");
+  return Py_TYPE(object)->tp_iter == nullptr && method != nullptr && PyFunction_Check(method);
+}
+
 Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
   if (torchapi::isTensor(object.get())) f.top() = shadow = rec.tensorShadow(object.get(), shadow);
   PyObject* method = Recorder::specialMethod(Py_TYPE(object.get()), "__iter__");
   if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {1}, true);
-  if (iteratesItself(object.get())) return rec.execute(act, in);
-  if (shadow.isValue() || !pinIterable(rec, shadow, object.get())) {
-    rec.abort(diag::Code::KTG0101, {"iter"});
-    return rec.execute(act, in);
+  if (hasPythonItems(object.get())) {
+    rec.guardType(shadow, object.get());
+    rec.guardTypeVersion(Py_TYPE(object.get()));
+    return iterateBy(rec, f, act, in, "by_index");
   }
+  if (iteratesItself(object.get())) {
+    return isUnknownIterator(rec, shadow) ? iterateBy(rec, f, act, in, "iterate") : rec.execute(act, in);
+  }
+  if (Py_TYPE(object.get())->tp_iter == nullptr && !PySequence_Check(object.get()))
+    return rec.execute(act, in);  // it raises
+  if (shadow.isValue() || !pinIterable(rec, shadow, object.get()))
+    return iterateBy(rec, f, act, in, "iterate_over");
   if (!rec.live()) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
@@ -43,11 +82,11 @@ Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool python = next != nullptr && PyFunction_Check(next);
   if (python) {
     PendingFrame pending = rec.methodFrame(next, iterator, object.get());
-    pending.rebuildable = false;
+    pending.site = rec.callSite(in, 0, {}, ir::ReturnAction::kIterate);
     rec.guardType(iterator, object.get());
     rec.guardTypeVersion(Py_TYPE(object.get()));
     rec.expectFrame(std::move(pending));
-  } else if (!rec.prepareNext(f, in, iterator, object.get())) {
+  } else if (!rec.prepareNext(iterator, rec.callSite(in, 0, {}, ir::ReturnAction::kIterate))) {
     return rec.execute(act, in);
   }
   int32_t before = act.stackDepth();
@@ -68,15 +107,12 @@ Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
   if (torchapi::isTensor(object)) return rec.torchSequence(act, in, n);
-  bool generator = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator;
-  if (generator) {
-    rec.expectItems(shadow);
-    Flow flow = rec.execute(act, in);
-    std::vector<Shadow> items = rec.takeItems();
-    if (flow != Flow::kNext || !rec.live()) return flow;
-    f.drop(1);
-    for (size_t i = items.size(); i-- > 0;) f.push(items[i]);
-    return flow;
+  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator) {
+    pyapi::Ref<> limit = pyapi::steal(PyLong_FromLong(n));
+    if (!rec.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
+    if (!rec.live()) return rec.execute(act, in);
+    object = act.peek(1);
+    shadow = f.top();
   }
   auto parts = shadow.isValue() ? std::nullopt : rec.iterated(shadow, object);
   if (!parts) {
@@ -101,6 +137,11 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   if (torchapi::isTensor(object)) {
     return rec.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
+  }
+  if (f.top().isVirtual() && rec.virtualOf(f.top()).kind == VirtualKind::kGenerator) {
+    if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
+    if (!rec.live()) return rec.execute(act, in);
+    object = act.peek(1);
   }
   Shadow iterable = f.top();
   auto parts = iterable.isValue() ? std::nullopt : rec.iterated(iterable, object);
@@ -144,7 +185,7 @@ Flow getYieldFromIter(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
 Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow iterator = f.top(2);
   bool generator = iterator.isVirtual() && rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
-  if ((act.peek(1) != Py_None && !generator) || !rec.prepareNext(f, in, iterator, act.peek(2))) {
+  if ((act.peek(1) != Py_None && !generator) || !rec.prepareNext(iterator, rec.callSite(in, 1, {}, ir::ReturnAction::kDelegate))) {
     rec.abort(diag::Code::KTG0101, {"send"});
     return rec.execute(act, in);
   }

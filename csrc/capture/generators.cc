@@ -1,0 +1,238 @@
+// Recorder: generators that were made in the trace.
+//
+// While one waits, its shadow frame lies in its Virtual; while it runs, its frame is one of the recorder's
+// like any other, whose call site says how the consumer takes the item. A snapshot names the generator in
+// place of the function, and what others hold is the generator too.
+//
+// The recorder's own references keep a generator alive that the program has dropped. Where closing it would
+// run code (it waits inside `try` or `with`), it is *watched*, and closed as soon as nobody else holds it.
+#include <algorithm>
+#include <utility>
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+// throw() or close() of a generator that a model has announced.
+bool Recorder::throwsInto(Activation& act) const {
+  if (!pyapi::ownedByGenerator(act.frame)) return false;
+  return closing_ > 0 || (pending_.active && pending_.generator != nullptr);
+}
+
+bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
+  if (!generator.frame) return false;
+  std::unique_ptr<ShadowFrame> frame = std::move(generator.frame);
+  bool first = frame->act == nullptr;
+  frame->act = &act;
+  frame->caller = current_;
+  const bool announced = pending_.active && pending_.generator == &generator;
+  frame->site = announced ? std::move(pending_.site) : CallSite();
+  frame->rebuildable = announced && pending_.rebuildable && current_ != nullptr && canExit(*current_);
+  if (first) {
+    // The cells were made before the generator object was; their contents are the parameters.
+    PyObject** locals = pyapi::localsPlus(act.frame);
+    int freeStart = frame->code->co_nlocalsplus - frame->code->co_nfreevars;
+    for (int i = 0; i < frame->code->co_nlocalsplus; ++i) {
+      if (locals[i] == nullptr || !PyCell_Check(locals[i])) continue;
+      if (i >= freeStart) {
+        auto cell = closureCell(*frame, i - freeStart, locals[i]);
+        if (!cell) return false;
+        frame->locals[i] = *cell;
+      } else {
+        frame->locals[i] = newCell(locals[i], frame->locals[i]);
+      }
+    }
+  }
+  frame->push(announced && !pending_.shadows.empty() ? pending_.shadows[0] : Shadow::constant());
+  if (announced) pending_.active = false;
+  act.observerData = frame.get();
+  current_ = frame.get();
+  frames_.push_back(std::move(frame));
+  touched();  // it runs now
+  return true;
+}
+
+// A generator function has been called: CPython makes the object; its frame waits with the bound arguments.
+bool Recorder::enterGeneratorFunction(_PyInterpreterFrame* raw) {
+  if (!live_ || paused_ > 0 || torchDepth_ > 0) return false;
+  PyCodeObject* code = pyapi::codeOf(raw);
+  if (!pending_.active || pending_.generator || reinterpret_cast<PyObject*>(code) != pending_.code ||
+      !(code->co_flags & CO_GENERATOR)) {
+    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
+    return false;
+  }
+  Activation fake{};
+  fake.frame = raw;
+  auto frame = std::make_unique<ShadowFrame>();
+  frame->code = code;
+  frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
+  frame->functionShadow = pending_.functionShadow;
+  if (!bindArguments(*frame, fake, pending_)) {
+    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
+    return false;
+  }
+  pending_.active = false;
+  newGenerator_ = std::move(frame);
+  return true;
+}
+
+Shadow Recorder::newGenerator(PyObject* object, std::unique_ptr<ShadowFrame> frame) {
+  Shadow result = newVirtual(VirtualKind::kGenerator, object);
+  Virtual& v = virtualOf(result);
+  v.parts = {frame->functionShadow};
+  v.partObjects.push_back(frame->function.clone());
+  v.frame = std::move(frame);
+  return result;
+}
+
+Shadow Recorder::frameResult(PyObject* object) {
+  return newGenerator_ ? newGenerator(object, std::move(newGenerator_)) : returned();
+}
+
+// The generator whose frame runs; null: the trace does not know it (it has escaped).
+Virtual* Recorder::runningGenerator(Activation& act) {
+  auto it = virtualIds_.find(reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame)));
+  if (it == virtualIds_.end()) return nullptr;
+  Virtual& v = *virtuals_[it->second];
+  return v.kind == VirtualKind::kGenerator && v.value == ir::kNone ? &v : nullptr;
+}
+
+// A generator waits now: will code run when it is dropped here?
+void Recorder::watch(uint32_t generator) {
+  Virtual& v = *virtuals_[generator];
+  auto* raw = reinterpret_cast<_PyInterpreterFrame*>(
+      reinterpret_cast<PyGenObject*>(v.object.get())->gi_iframe);
+  auto isWatched = [&](Shadow shadow) {
+    return shadow.isVirtual() && std::find(watched_.begin(), watched_.end(), shadow.id) != watched_.end();
+  };
+  auto holdsWatched = [&](const std::vector<Shadow>& slots) {
+    return std::any_of(slots.begin(), slots.end(), isWatched);
+  };
+  const bool runs = pyapi::findHandler(v.frame->code, pyapi::prevInstrIndex(raw)).target >= 0 ||
+                    holdsWatched(v.frame->locals) || holdsWatched(v.frame->stack);
+  if (runs && !isWatched(Shadow::virt(generator))) watched_.push_back(generator);
+}
+
+// Between two instructions: closes the watched generators that only the recorder holds.
+void Recorder::closeDropped() {
+  for (size_t i = 0; live_ && i < watched_.size();) {
+    Virtual& v = *virtuals_[watched_[i]];
+    const bool waits = v.frame != nullptr && v.kind == VirtualKind::kGenerator;
+    if (waits && Py_REFCNT(v.object.get()) > 1) {
+      ++i;
+      continue;
+    }
+    watched_.erase(watched_.begin() + static_cast<ptrdiff_t>(i));
+    if (!waits) continue;  // it runs (and will be watched again), is over, or has escaped
+    closeOne(v);
+    i = 0;
+  }
+}
+
+// The instruction under way goes on after other frames have run inside it.
+class Recorder::Nested {
+ public:
+  explicit Nested(Recorder& rec)
+      : rec_(rec),
+        frame_(rec.current_),
+        instr_(rec.instr_),
+        depth_(rec.depthBefore_),
+        executed_(rec.executed_) {}
+  ~Nested() {
+    rec_.current_ = frame_;
+    rec_.instr_ = instr_;
+    rec_.depthBefore_ = depth_;
+    rec_.executed_ = executed_;
+    rec_.cachedState_ = ir::kNone;
+  }
+  Nested(const Nested&) = delete;
+
+ private:
+  Recorder& rec_;
+  ShadowFrame* frame_;
+  const Instr* instr_;
+  size_t depth_;
+  bool executed_;
+};
+
+void Recorder::closeOne(Virtual& generator) {
+  PendingFrame pending;
+  pending.generator = &generator;
+  pending.rebuildable = false;
+  expectFrame(std::move(pending));
+  Nested nested(*this);
+  ++closing_;
+  pyapi::Ref<> done = pyapi::steal(PyObject_CallMethod(generator.object.get(), "close", nullptr));
+  --closing_;
+  if (!done) {  // as when a generator is freed; a replay would not say so
+    abort(diag::Code::KTG0111, {});
+    PyErr_WriteUnraisable(generator.object.get());
+  }
+}
+
+// The generator on top of the stack becomes a list of its items, before the instruction (which would ask for
+// them itself) has run. False: it has raised.
+bool Recorder::listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
+                         PyObject* limit) {
+  PendingFrame pending = methodFrame(function, frame.top(), act.peek(1));
+  if (limit != nullptr) {
+    pending.args.push_back(limit);
+    pending.shadows.push_back(Shadow::constant());
+    pending.positional = 2;
+  }
+  pending.site = callSite(instr, 1);
+  pending.site.again = true;
+  expectFrame(std::move(pending));
+  pyapi::Ref<> list;
+  {
+    Nested nested(*this);
+    list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(1), limit, nullptr));
+  }
+  if (!list) {
+    executed_ = true;
+    return false;
+  }
+  if (live_) frame.top() = returned();
+  pyapi::Ref<> generator = pyapi::steal(std::exchange(act.peek(1), list.release()));
+  return true;
+}
+
+// The recording has ended: what the program drops from now on is freed by itself.
+void Recorder::letGo() {
+  letGo_ = true;
+  watched_.clear();
+  virtualIds_.clear();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  for (size_t i = 0; i < virtuals_.size(); ++i) {  // handlers of outer frames may still look at the rest
+    virtuals_[i]->object.reset();
+  }
+  kept_.clear();
+  PyErr_Restore(type, value, traceback);
+}
+
+// The call is over. A watched generator that still waits is part of the result, or was dropped together with
+// something that held it, which went unnoticed.
+void Recorder::checkWatched() {
+  const ir::Trace& trace = document_.trace;
+  std::vector<ir::Operand> open(trace.operandsOf(trace.code.back()).begin(),
+                                trace.operandsOf(trace.code.back()).end());
+  std::unordered_set<ir::RecipeId> reached;
+  while (!open.empty()) {
+    const ir::Operand operand = open.back();
+    open.pop_back();
+    if (operand.kind != ir::OperandKind::kRecipe || !reached.insert(operand.id).second) continue;
+    const auto& parts = trace.recipes[operand.id].parts;
+    open.insert(open.end(), parts.begin(), parts.end());
+  }
+  for (uint32_t id : watched_) {
+    const Virtual& v = *virtuals_[id];
+    if (v.kind != VirtualKind::kGenerator || !v.frame || v.value != ir::kNone) continue;
+    if (v.recipe == ir::kNone || !reached.contains(v.recipe)) {
+      abort(diag::Code::KTG0302, {"generator that is dropped while it waits"});
+      return;
+    }
+  }
+}
+
+}  // namespace kintsugi::capture

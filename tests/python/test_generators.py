@@ -1,0 +1,471 @@
+"""Generators of a compiled function: exits while they run, items for every kind of consumer, and what is dropped.
+
+Each program runs over inputs that go all ways, again and again: results, output and exceptions are eager's in each
+call, there is one trace tree, and in the end no guard leaves it any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import sys
+import traceback
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import kintsugi
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {}
+
+
+def program(function: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def signs(x: torch.Tensor, n: int = 3) -> Iterator[torch.Tensor]:
+    for i in range(n):
+        if x[i].sum() > 0:
+            yield x[i] + 1
+        else:
+            yield x[i] - 1
+
+
+@program
+def for_loop(x: torch.Tensor) -> Any:
+    total = torch.zeros(4)
+    for v in signs(x):
+        total = total + v if v.sum() > 0 else total - v
+    return total
+
+
+@program
+def generator_expression(x: torch.Tensor) -> Any:
+    return sum(v.sum() for v in signs(x) if v.max() > 1)
+
+
+@program
+def comprehensions(x: torch.Tensor) -> Any:
+    return [v * 2 for v in signs(x)], {i: v for i, v in enumerate(signs(x, 2))}, [*signs(x, 2)]
+
+
+@program
+def consumers(x: torch.Tensor) -> Any:
+    numbers = (float(v.sum()) for v in signs(x))
+    names = ("p" if v.sum() > 0 else "n" for v in signs(x))
+    return (
+        max(v.sum() for v in signs(x)),
+        min((v.sum() for v in signs(x)), default=None),
+        tuple(v.mean() for v in signs(x)),
+        "-".join(names),
+        any(v.sum() > 3 for v in signs(x)),
+        len(list(numbers)),
+    )
+
+
+@program
+def enumerate_and_zip(x: torch.Tensor) -> Any:
+    made = []
+    for i, v in enumerate(signs(x), 1):
+        made.append(v * i)
+    for a, b in zip(signs(x), signs(-x, 2)):
+        made.append(a - b)
+    return made
+
+
+@program
+def chained(x: torch.Tensor) -> Any:
+    def double(values: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+        for v in values:
+            if v.sum() > 1:
+                yield v
+            yield v * 2
+
+    def positive(values: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+        return (v for v in values if v[0] > 0)
+
+    return [v.sum() for v in positive(double(signs(x)))]
+
+
+@program
+def delegation(x: torch.Tensor) -> Any:
+    def inner(v: torch.Tensor) -> Generator[torch.Tensor, None, str]:
+        if v.sum() > 0:
+            yield v
+        yield v + 1
+        return "inner" if v.max() > 1 else "done"
+
+    def outer(v: torch.Tensor) -> Generator[Any, None, torch.Tensor]:
+        said = yield from inner(v)
+        yield said
+        yield from [v, v * 2]
+        said = yield from inner(-v)
+        yield said
+        return v.sum()
+
+    return list(outer(x[0]))
+
+
+@program
+def return_value(x: torch.Tensor) -> Any:
+    def body(v: torch.Tensor) -> Generator[torch.Tensor, None, str]:
+        yield v
+        return "up" if v.sum() > 0 else "down"
+
+    g = body(x)
+    next(g)
+    try:
+        next(g)
+    except StopIteration as stop:
+        return stop.value, next(g, "over")
+    return None
+
+
+@program
+def send(x: torch.Tensor) -> Any:
+    def running() -> Generator[torch.Tensor, torch.Tensor, None]:
+        total = torch.zeros(4)
+        while True:
+            v = yield total
+            total = total + v if v.sum() > 0 else total * 2
+
+    g = running()
+    next(g)
+    return [g.send(v) for v in (x[0], x[1], x[2])]
+
+
+@program
+def throw_and_close(x: torch.Tensor) -> Any:
+    log: list[Any] = []
+
+    def worker(v: torch.Tensor) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield v
+                except ValueError as error:
+                    log.append(str(error))
+                log.append("positive" if v.sum() > 0 else "negative")
+                v = v + 1
+        finally:
+            log.append("closed")
+
+    g = worker(x)
+    next(g)
+    y = g.throw(ValueError("thrown"))
+    if y.sum() > 2:
+        log.append("large")
+    g.close()
+    return y, log
+
+
+@program
+def nothing_left(x: torch.Tensor) -> Any:
+    g = signs(x, 1)
+    first = next(g)
+    other = next(g, None)
+    if first.sum() > 1:
+        return first, other, next(g, "none")
+    return other, first
+
+
+@contextlib.contextmanager
+def announced(x: torch.Tensor, log: list[Any]) -> Iterator[torch.Tensor]:
+    print("enter", "high" if x.sum() > 0 else "low")
+    try:
+        yield x * 2
+    finally:
+        if x.max() > 1.5:
+            log.append("big")
+        print("leave", "high" if x.min() > -2 else "low")
+
+
+@program
+def context_manager(x: torch.Tensor) -> Any:
+    log: list[Any] = []
+    with announced(x[0], log) as a, announced(x[1], log) as b:
+        if a.sum() > b.sum():
+            log.append("a")
+    return a + b, log
+
+
+@program
+def context_manager_that_catches(x: torch.Tensor) -> Any:
+    log = []
+
+    @contextlib.contextmanager
+    def guard(v: torch.Tensor) -> Iterator[None]:
+        try:
+            yield
+        except KeyError as error:
+            log.append(error.args)
+        log.append("after" if v.sum() > 0 else "behind")
+
+    with guard(x):
+        if x[0].sum() > 0:
+            raise KeyError("positive")
+        log.append("quiet")
+    return log
+
+
+@program
+def exceptions_cross(x: torch.Tensor) -> Any:
+    def failing(v: torch.Tensor) -> Iterator[torch.Tensor]:
+        try:
+            yield v
+            if v.sum() > 0:
+                raise ValueError("in the generator")
+            yield v + 1
+        finally:
+            v = v + 2
+
+    made = []
+    try:
+        for v in failing(x[0]):
+            made.append(v)
+    except ValueError as error:
+        made.append(error.args)
+    try:
+        made.append(sum(v.sum() for v in failing(x[1])))
+    except ValueError:
+        made.append("sum")
+    return made
+
+
+@program
+def finally_and_break(x: torch.Tensor) -> Any:
+    log = []
+
+    def rows() -> Iterator[torch.Tensor]:
+        try:
+            for i in range(4):
+                yield x[i]
+        finally:
+            log.append("closed")
+
+    for row in rows():
+        if row.sum() > 0:
+            log.append("found")
+            break
+    else:
+        log.append("none")
+    log.append("after")
+    return log
+
+
+@program
+def dropped(x: torch.Tensor) -> Any:
+    log = []
+
+    def inner(name: str) -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            log.append("inner " + name)
+
+    def outer(name: str) -> Iterator[int]:
+        try:
+            yield from inner(name)
+        finally:
+            log.append("outer " + name)
+
+    def around(name: str) -> Iterator[int]:
+        for v in inner(name):
+            yield v
+
+    def callee() -> int:
+        return next(outer("callee"))
+
+    g = outer("g")
+    next(g)
+    g = around("around")
+    log.append("replaced")
+    next(g)
+    del g
+    callee()
+    log.append("end" if x.sum() > 0 else "the end")
+    return log
+
+
+@program
+def state_is_visible(x: torch.Tensor) -> Any:
+    seen = []
+
+    def looking() -> Iterator[Any]:
+        seen.append((g.gi_running, inspect.getgeneratorstate(g), g.gi_frame.f_code.co_name))
+        if x.sum() > 0:
+            seen.append(g.gi_running)
+        yield 1
+        seen.append("resumed" if x.max() > 1 else "again")
+
+    g = looking()
+    for _ in g:
+        seen.append((g.gi_running, g.gi_frame is not None))
+    seen.append((g.gi_frame, g.gi_running))
+    return seen
+
+
+@program
+def shared_between_loops(x: torch.Tensor) -> Any:
+    g = signs(x, 4 if x.dim() == 2 else 0)
+    made = []
+    for v in g:
+        if v.sum() > 0:
+            break
+        made.append(v)
+    made.append("rest")
+    made.extend(g)
+    return made
+
+
+@program
+def python_iterators(x: torch.Tensor) -> Any:
+    class Rows:
+        def __init__(self, data: torch.Tensor) -> None:
+            self.data, self.at = data, 0
+
+        def __iter__(self) -> Rows:
+            return self
+
+        def __next__(self) -> torch.Tensor:
+            if self.at == 3:
+                raise StopIteration
+            row = self.data[self.at]
+            self.at += 1
+            return row + 1 if row.sum() > 0 else row - 1
+
+    class ByIndex:
+        def __getitem__(self, at: int) -> torch.Tensor:
+            if at > 2:
+                raise IndexError(at)
+            return x[at] * 2 if x[at].sum() > 0 else x[at]
+
+    made = [row.sum() for row in Rows(x)]
+    made += [row.sum() for row in ByIndex()]
+    rows = Rows(x)
+    return made, next(rows), sum(row.max() for row in rows), next(rows, "end")
+
+
+@program
+def recursive(x: torch.Tensor) -> Any:
+    def walk(v: torch.Tensor, depth: int) -> Iterator[torch.Tensor]:
+        if depth == 0 or v.abs().sum() < 0.5:
+            yield v
+            return
+        yield from walk(v / 2, depth - 1)
+        for w in walk(v - 1, depth - 1):
+            if w.sum() > 0:
+                yield w
+
+    return [w.sum() for w in walk(x[0], 3)]
+
+
+def observe(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            result = repr(function(x.clone()))
+        except Exception as error:
+            frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+            result = repr((type(error), error.args, [f for f in frames if f not in ("observe", "__call__")]))
+    return result, out.getvalue()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_path(name: str) -> None:
+    function = PROGRAMS[name]
+    compiled = kintsugi.compile(function)
+    generator = torch.Generator().manual_seed(3)
+    inputs = [torch.randn(4, 4, generator=generator) for _ in range(10)]
+    exits = []
+    for _ in range(10):
+        for x in inputs:
+            assert observe(compiled, x) == observe(function, x)
+        exits.append(compiled.stats().side_exits)
+    stats = compiled.stats()
+    assert stats.trace_count == 1, (stats, compiled.breaks())
+    assert exits[-1] == exits[-2], (exits, stats)
+
+
+def test_contextmanager_that_prints_is_no_break() -> None:
+    @contextlib.contextmanager
+    def timed(name: str) -> Iterator[None]:
+        print("begin", name)
+        yield
+        print("end", name)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with timed("a"):
+            y = x * 2
+        return y
+
+    compiled = kintsugi.compile(f)
+    for _ in range(3):
+        assert observe(compiled, torch.ones(2)) == observe(f, torch.ones(2))
+    assert compiled.stats().graph_break_count == 0, compiled.breaks()
+    assert compiled.stats().graph_count == 1
+
+
+def test_generators_are_freed_when_dropped_after_an_exit() -> None:
+    def rows(x: torch.Tensor) -> Iterator[torch.Tensor]:
+        try:
+            for row in x:
+                if row.sum() > 0:
+                    yield row
+        finally:
+            print("freed", sys.getrefcount(x) > 0)
+
+    def f(x: torch.Tensor) -> str:
+        g = rows(x)
+        next(g, None)
+        print("before")
+        g = None
+        print("after")
+        return "done"
+
+    compiled = kintsugi.compile(f)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        x = torch.randn(3, 2, generator=generator)
+        assert observe(compiled, x) == observe(f, x)
+
+
+def test_a_generator_that_raises_leaves_with_the_programs_traceback() -> None:
+    def failing(x: torch.Tensor) -> Iterator[torch.Tensor]:
+        yield x
+        if x.sum() > 0:
+            raise ValueError("positive")
+        yield x
+
+    def f(x: torch.Tensor) -> Any:
+        return [v + 1 for v in failing(x)]
+
+    compiled = kintsugi.compile(f)
+    for x in (-torch.ones(2), torch.ones(2), torch.ones(2), -torch.ones(2), torch.ones(2)):
+        assert observe(compiled, x) == observe(f, x)
+
+
+def test_a_held_generator_that_is_dropped_with_its_holder_never_changes_a_result() -> None:
+    def f(x: torch.Tensor) -> Any:
+        log = []
+
+        def rows() -> Iterator[int]:
+            try:
+                yield 1
+            finally:
+                log.append("closed")
+
+        held = [rows(), rows()]
+        next(held[0])
+        held = None
+        log.append("after")
+        return log, x + 1
+
+    compiled = kintsugi.compile(f)
+    compiled(torch.ones(2))  # what holds a generator is followed up when the call is over, once
+    for _ in range(5):
+        assert repr(compiled(torch.ones(2))) == repr(f(torch.ones(2)))
