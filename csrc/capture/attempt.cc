@@ -28,8 +28,9 @@ PyObject* attemptFunction() {
   return function;
 }
 
-// The call of the instruction under way has raised: a step of the trace that is expected to raise again. If it
-// does not, or something else, kintsugi._polyfills.settle goes on in its place. False: no exit is possible here.
+// The call of the instruction under way has raised: a step of the trace that is expected to raise again. If
+// it does not, or something else, kintsugi._polyfills.settle goes on in its place. False: no exit is possible
+// here.
 bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands,
                             ir::StateId snap) {
   using ir::Operand;
@@ -39,8 +40,7 @@ bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Ope
                       ctx.act.stackDepth() + ctx.popped == current_->stack.size();
   if (!simple) return false;
   const ir::ReturnAction action = ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard;
-  const ir::StateId parent =
-      makeState(*current_, ctx.instr.next, ctx.popped, {}, action, Operand::null());
+  const ir::StateId parent = makeState(*current_, ctx.instr.next, ctx.popped, {}, action, Operand::null());
   if (!document_.trace.states[parent].rebuildable) return false;
   pyapi::Ref<> exception = pyapi::steal(pyapi::takeRaised());
   operands.insert(operands.begin(), Operand::constant(constId(attemptFunction())));

@@ -39,8 +39,10 @@ bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS
 }  // namespace
 
 bool isSlot(PyObject* descriptor) {
-  return Py_TYPE(descriptor) == &PyMemberDescr_Type &&
-         PyType_HasFeature(PyDescr_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE);
+  if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return false;
+  PyTypeObject* owner = PyDescr_TYPE(descriptor);
+  return PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) ||
+         std::string_view(owner->tp_name) == "collections.defaultdict";
 }
 
 namespace {

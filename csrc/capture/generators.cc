@@ -76,17 +76,15 @@ bool Recorder::enterGeneratorFunction(_PyInterpreterFrame* raw) {
   return true;
 }
 
-Shadow Recorder::newGenerator(PyObject* object, std::unique_ptr<ShadowFrame> frame) {
+Shadow Recorder::frameResult(PyObject* object) {
+  if (!newGenerator_) return returned();
+  std::unique_ptr<ShadowFrame> frame = std::move(newGenerator_);
   Shadow result = newVirtual(VirtualKind::kGenerator, object);
   Virtual& v = virtualOf(result);
   v.parts = {frame->functionShadow};
   v.partObjects.push_back(frame->function.clone());
   v.frame = std::move(frame);
   return result;
-}
-
-Shadow Recorder::frameResult(PyObject* object) {
-  return newGenerator_ ? newGenerator(object, std::move(newGenerator_)) : returned();
 }
 
 // The generator whose frame runs; null: the trace does not know it (it has escaped).
@@ -100,8 +98,8 @@ Virtual* Recorder::runningGenerator(Activation& act) {
 // A generator waits now: will code run when it is dropped here?
 void Recorder::watch(uint32_t generator) {
   Virtual& v = *virtuals_[generator];
-  auto* raw = reinterpret_cast<_PyInterpreterFrame*>(
-      reinterpret_cast<PyGenObject*>(v.object.get())->gi_iframe);
+  auto* raw =
+      reinterpret_cast<_PyInterpreterFrame*>(reinterpret_cast<PyGenObject*>(v.object.get())->gi_iframe);
   auto isWatched = [&](Shadow shadow) {
     return shadow.isVirtual() && std::find(watched_.begin(), watched_.end(), shadow.id) != watched_.end();
   };
@@ -197,11 +195,45 @@ bool Recorder::listItems(ShadowFrame& frame, Activation& act, const Instr& instr
   return true;
 }
 
+// A Python function does what the instruction would do with the `count` objects on top of the stack.
+Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
+                           int count) {
+  PendingFrame pending = methodFrame(function, frame.top(count), act.peek(count));
+  for (int i = count - 1; i >= 1; --i) {
+    pending.args.push_back(act.peek(i));
+    pending.shadows.push_back(frame.top(i));
+  }
+  pending.positional = static_cast<size_t>(count);
+  pending.site = callSite(instr, static_cast<size_t>(count));
+  std::vector<PyObject*> args = pending.args;
+  expectFrame(std::move(pending));
+  pyapi::Ref<> result;
+  {
+    Nested nested(*this);
+    result = pyapi::steal(PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
+  }
+  executed_ = true;
+  if (!result) return Flow::kRaise;
+  if (live_) {
+    Shadow shadow = frameResult(result.get());
+    frame.drop(static_cast<size_t>(count));
+    frame.push(shadow);
+  }
+  for (int i = 0; i < count; ++i) {
+    PyObject* gone = *--act.sp;
+    Py_DECREF(gone);
+  }
+  *act.sp++ = result.release();
+  return Flow::kNext;
+}
+
 // The recording has ended: what the program drops from now on is freed by itself.
 void Recorder::letGo() {
   letGo_ = true;
   watched_.clear();
   virtualIds_.clear();
+  sourceIds_.clear();
+  std::fill(sourceObjects_.begin(), sourceObjects_.end(), nullptr);
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   for (size_t i = 0; i < virtuals_.size(); ++i) {  // handlers of outer frames may still look at the rest

@@ -45,8 +45,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   std::unique_ptr<CaptureResult> finish();  // after the call
   // --- for record handlers and call models
   bool live() const { return live_; }
-  // Ends the recording with a reason; the call itself goes on unrecorded.
-  void abort(diag::Code code, std::vector<std::string> args = {});
+  void abort(diag::Code code, std::vector<std::string> args = {});  // the call goes on unrecorded
   Flow execute(Activation& act, const Instr& instr);
 
   // Constants, sources, guards (sources.cc)
@@ -89,9 +88,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   // Elements of a list or tuple: guards the length of a source. Empty optional: not known.
   std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
-  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key,
-                   PyObject* value);  // of a source dict or virtual
-  // Overlays of old objects that the trace has written to
+  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value);
   Overlay* overlayOf(PyObject* object);
   Overlay& makeOverlay(PyObject* object);
 
@@ -144,7 +141,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool acceptsTorch(Shadow shadow, PyObject* object);
   static bool answersCompiling(PyObject* function);
   Flow answerCompiling(CallContext& ctx, Shadow& result);
-  bool frameRaised() const { return frameRaised_; }
   // Lists and iteration (containers.cc)
   std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
   std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
@@ -164,6 +160,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
                     ir::ReturnAction action = ir::ReturnAction::kPush);
   bool operandOf(Shadow shadow, PyObject* object, ir::Operand& out);
+  ir::RecipeId addRecipe(ir::Recipe recipe);
   // Builds a virtual here, because something outside will hold it.
   bool escape(Shadow& shadow, PyObject* object);
   bool canExit(ShadowFrame& frame) const { return frame.rebuildable && frame.handling == 0; }
@@ -185,17 +182,12 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
   void expectFrame(PendingFrame pending);
   bool insideOwner() const;
-  // A second frame, entered when the expected one has returned; results(): of those before it.
-  void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }
-  const std::vector<Shadow>& results() const { return results_; }
-  void sendToGenerator(Shadow value) { pending_.shadows = {value}; }  // to the announced one
-  Shadow newGenerator(PyObject* object, std::unique_ptr<ShadowFrame> frame);
-  int& closing() { return closing_; }
-  bool gaveItem() const { return gaveItem_; }
-  bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, PyObject* limit);
+  void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }  // when it has returned
+  Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count);
+  bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
+                 PyObject* limit);
   Shadow returned();
   Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
-  void setReturned(Shadow shadow) { returned_ = shadow; }
   bool isOpaqueCode(PyObject* code) const;
   void noteBreak(diag::Code code, std::vector<std::string> args);  // before the step runs
   bool isStrict() const;                                           // a break is an error here
@@ -220,7 +212,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   pyapi::Ref<> symbolic(Shadow shadow, PyObject* object);
   Flow executeSymbolic(CallContext& ctx);
   bool resumeGenerator(Activation& act, Virtual& generator);
-  // Generators that are dropped where they wait (generators.cc)
   void watch(uint32_t generator);
   void closeDropped();
   void closeOne(Virtual& generator);
@@ -229,7 +220,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   Virtual* runningGenerator(Activation& act);
   class Nested;
   bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
-  ir::RecipeId addRecipe(ir::Recipe recipe);
   void flushBlock();
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }
   std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);
@@ -249,10 +239,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);
   void guardDistinct(ir::SourceId id, PyObject* object);
   bool pinVirtual(Shadow& shadow, PyObject* object);
-  bool instanceParts(Virtual& v, ir::Recipe& recipe);
-  bool functionParts(Virtual& v, ir::Recipe& recipe);
-  bool partialParts(Virtual& v, ir::Recipe& recipe);
-  bool iteratorParts(Virtual& v, ir::Recipe& recipe);
   bool bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending);
   ir::StateId callerState(ShadowFrame& frame);
   ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,

@@ -167,13 +167,11 @@ bool sharedDict(Recorder& rec, Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
-}  // namespace
-
 // An instance made here: its slots and its dict.
-bool Recorder::instanceParts(Virtual& v, Recipe& recipe) {
-  PartList list{*this, recipe};
+bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PartList list{rec, recipe};
   PyObject* object = v.object.get();
-  recipe.type = constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  recipe.type = rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
   recipe.kind = RecipeKind::kInstance;
   if (PyDict_Check(object)) {
     recipe.kind = RecipeKind::kDictInstance;
@@ -197,7 +195,7 @@ bool Recorder::instanceParts(Virtual& v, Recipe& recipe) {
     PyErr_Clear();
     if (!real) return false;
     list.constant(name);
-    list.add(decode(encoded), real.get());
+    list.add(Recorder::decode(encoded), real.get());
     ++slots;
   }
   Py_ssize_t others = attrs ? PyDict_GET_SIZE(attrs.get()) : 0;
@@ -206,8 +204,8 @@ bool Recorder::instanceParts(Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
-bool Recorder::functionParts(Virtual& v, Recipe& recipe) {
-  PartList list{*this, recipe};
+bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PartList list{rec, recipe};
   auto* function = reinterpret_cast<PyFunctionObject*>(v.object.get());
   recipe.kind = RecipeKind::kFunction;
   list.constant(function->func_code);
@@ -229,17 +227,17 @@ bool Recorder::functionParts(Virtual& v, Recipe& recipe) {
   } else {
     Recipe closure;
     closure.kind = RecipeKind::kTuple;
-    PartList cells{*this, closure};
+    PartList cells{rec, closure};
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i) {
       cells.add(v.parts[2 + i], PyTuple_GET_ITEM(function->func_closure, i));
     }
     if (!cells.ok) return false;
-    recipe.parts.push_back(Operand::recipe(addRecipe(std::move(closure))));
+    recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(closure))));
   }
   // Annotations that the function was made with are not rebuilt, those that were set are.
   PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
   if (annotations != nullptr && function->func_annotations != nullptr) {
-    list.add(decode(annotations), function->func_annotations);
+    list.add(Recorder::decode(annotations), function->func_annotations);
   } else {
     recipe.parts.push_back(Operand::none());
   }
@@ -250,34 +248,34 @@ bool Recorder::functionParts(Virtual& v, Recipe& recipe) {
   list.constant(function->func_doc != nullptr ? function->func_doc : Py_None);
   Recipe dict;
   dict.kind = RecipeKind::kDict;
-  PartList pairs{*this, dict};
+  PartList pairs{rec, dict};
   if (attributes > 0) pairs.dict(v.attrs.get(), function->func_dict);
-  recipe.parts.push_back(Operand::recipe(addRecipe(std::move(dict))));
+  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(dict))));
   return list.ok && pairs.ok;
 }
 
 // functools.partial(function, *args, **keywords)
-bool Recorder::partialParts(Virtual& v, Recipe& recipe) {
-  PartList list{*this, recipe};
+bool partialParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PartList list{rec, recipe};
   recipe.kind = RecipeKind::kCallEx;
   list.constant(reinterpret_cast<PyObject*>(Py_TYPE(v.object.get())));
   Recipe args, keywords;
   args.kind = RecipeKind::kTuple;
   keywords.kind = RecipeKind::kDict;
-  PartList positional{*this, args}, named{*this, keywords};
+  PartList positional{rec, args}, named{rec, keywords};
   for (size_t i = 0; i < v.parts.size(); ++i) positional.add(v.parts[i], v.partObjects[i].get());
   named.dict(v.entries.get(), v.partObjects.back().get());
-  recipe.parts.push_back(Operand::recipe(addRecipe(std::move(args))));
-  recipe.parts.push_back(Operand::recipe(addRecipe(std::move(keywords))));
+  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(args))));
+  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(keywords))));
   return list.ok && positional.ok && named.ok;
 }
 
-bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
-  PartList list{*this, recipe};
+bool iteratorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PartList list{rec, recipe};
   PyObject* object = v.object.get();
   switch (v.kind) {
     case VirtualKind::kGenerator:
-      return generatorParts(*this, v, recipe);
+      return generatorParts(rec, v, recipe);
     case VirtualKind::kDictView: {
       static const char* names[] = {"keys", "values", "items"};
       recipe.kind = RecipeKind::kCall;
@@ -332,6 +330,8 @@ bool Recorder::iteratorParts(Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
+}  // namespace
+
 bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
   PartList list{*this, recipe};
   PyObject* object = v.object.get();
@@ -376,15 +376,15 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       return list.ok;
     }
     case VirtualKind::kInstance:
-      return instanceParts(v, recipe);
+      return instanceParts(*this, v, recipe);
     case VirtualKind::kCell:
       recipe.kind = RecipeKind::kCell;
       list.add(v.parts[0], PyCell_GET(object));
       return list.ok;
     case VirtualKind::kFunction:
-      return functionParts(v, recipe);
+      return functionParts(*this, v, recipe);
     case VirtualKind::kPartial:
-      return partialParts(v, recipe);
+      return partialParts(*this, v, recipe);
     case VirtualKind::kMethod:
       recipe.kind = RecipeKind::kMethod;
       list.add(v.parts[0], v.partObjects[0].get());
@@ -394,7 +394,7 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       if (Py_TYPE(object) == &PyRange_Type) return false;  // ranges are constants
       [[fallthrough]];
     default:
-      return iteratorParts(v, recipe);
+      return iteratorParts(*this, v, recipe);
   }
 }
 

@@ -331,8 +331,9 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   --torchDepth_;
   if (flow == Flow::kRaise) {
     ops_.discard();
-    unsafeException_ = !haveOperands || !recordRaised(fallback, torchTainted_ ? CallKind::kOpaque : CallKind::kKnown,
-                                                      operands, snap);
+    unsafeException_ =
+        !haveOperands ||
+        !recordRaised(fallback, torchTainted_ ? CallKind::kOpaque : CallKind::kKnown, operands, snap);
     return flow;
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;

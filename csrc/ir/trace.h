@@ -82,9 +82,10 @@ enum class RecipeKind : uint8_t {
   kSequenceIterator,  // container, index: iter(container) advanced to index
   kIterator,          // callable, n, args...: iter made by calling `callable(*args)`, then advanced n times
   kCall,              // callable, args...: the result of a pure C callable
-  // function, code unit of the yield (or a GeneratorState), number of locals, locals..., stack...: a generator
+  // function, code unit of the yield (or a GeneratorState), number of locals, locals..., stack...: a
+  // generator
   kGenerator,
-  kCallEx,     // callable, tuple of arguments, dict of keywords: the same
+  kCallEx,  // callable, tuple of arguments, dict of keywords: the same
 };
 
 struct Recipe {
@@ -93,8 +94,8 @@ struct Recipe {
   std::vector<Operand> parts;
 };
 
-// Where a generator is that waits at no yield. One that runs is part of a snapshot only: the slots of its frame
-// are those of the frame state whose `function` it is.
+// Where a generator is that waits at no yield. One that runs is part of a snapshot only: the slots of its
+// frame are those of the frame state whose `function` it is.
 enum GeneratorState : int8_t { kNotStarted = -1, kRunning = -2, kFinished = -3 };
 
 // What a frame does with the result of the call that is under way in it, when the frame above is left. The

@@ -211,16 +211,14 @@ void restoreAfterCatch(PendingCall& call) {
 
 bool belongsTo(_PyInterpreterFrame* frame, PyObject* owner) {
   if (PyGen_CheckExact(owner)) {
-    return pyapi::ownedByGenerator(frame) &&
-           reinterpret_cast<PyObject*>(pyapi::generatorOf(frame)) == owner;
+    return pyapi::ownedByGenerator(frame) && reinterpret_cast<PyObject*>(pyapi::generatorOf(frame)) == owner;
   }
   return reinterpret_cast<PyObject*>(frame->f_func) == owner;
 }
 
 PyObject* catchFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
   PendingCall* call = pending;
-  if (call == nullptr || call->caught ||
-      !belongsTo(frame, (*call->images)[call->index].function.get())) {
+  if (call == nullptr || call->caught || !belongsTo(frame, (*call->images)[call->index].function.get())) {
     return _PyEval_EvalFrameDefault(tstate, frame, throwing);
   }
   pending = nullptr;
@@ -239,8 +237,8 @@ Outcome enter(PyObject* owner, const PyCodeObject* code, PyObject* kwNames) {
     return outcome;
   }
   std::vector<PyObject*> args(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount) + 1, Py_None);
-  outcome.result = pyapi::steal(
-      PyObject_Vectorcall(owner, args.data(), static_cast<size_t>(code->co_argcount), kwNames));
+  outcome.result =
+      pyapi::steal(PyObject_Vectorcall(owner, args.data(), static_cast<size_t>(code->co_argcount), kwNames));
   outcome.status = outcome.result ? PYGEN_NEXT : PYGEN_ERROR;
   return outcome;
 }

@@ -1,9 +1,10 @@
 // Makes the frames of a snapshot again and runs them to their end.
 //
 // Idea: only CPython can push a frame properly, so each function is *called*, with dummy arguments, while an
-// evaluator of ours is installed (a generator that runs: is *resumed*). It gets a fresh frame, overwrites locals, stack and position, runs the
-// frames further in first (by the same means, so that they are stacked right), takes over their result, and
-// lets CPython evaluate the rest. CPython clears and pops the frame itself.
+// evaluator of ours is installed (a generator that runs: is *resumed*). It gets a fresh frame, overwrites
+// locals, stack and position, runs the frames further in first (by the same means, so that they are stacked
+// right), takes over their result, and lets CPython evaluate the rest. CPython clears and pops the frame
+// itself.
 //
 // Ownership: takes the images over; what they hold goes into the frames. Threads: GIL. The evaluator is
 // installed only between the call and the moment when it receives the frame; no Python code runs in between

@@ -389,9 +389,8 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
     return {};
   }
   if (empty) {  // the frame that is rebuilt later fills a running one in
-    Ref<> closed = position == ir::kFinished
-                       ? pyapi::steal(PyObject_CallMethod(made.get(), "close", nullptr))
-                       : pyapi::newRef(Py_None);
+    Ref<> closed = position == ir::kFinished ? pyapi::steal(PyObject_CallMethod(made.get(), "close", nullptr))
+                                             : pyapi::newRef(Py_None);
     return closed ? std::move(made) : nullptr;
   }
   auto* generator = reinterpret_cast<PyGenObject*>(made.get());

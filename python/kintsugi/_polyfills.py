@@ -217,6 +217,244 @@ def by_index(sequence: Any, /) -> Iterator[Any]:
         at += 1
 
 
+def dict_(pairs: Iterable[Any], /) -> dict[Any, Any]:
+    made = {}
+    at = 0
+    for pair in pairs:
+        items = pair if isinstance(pair, (tuple, list)) else list(pair)
+        if len(items) != 2:
+            raise ValueError(
+                f"dictionary update sequence element #{at} has length {len(items)}; 2 is required"
+            )
+        made[items[0]] = items[1]
+        at += 1
+    return made
+
+
+def default_item(self: Any, key: Any, /) -> Any:
+    """defaultdict.__missing__"""
+    if self.default_factory is None:
+        raise KeyError(key)
+    value = self.default_factory()
+    self[key] = value
+    return value
+
+
+# itertools, where whatever takes the items follows at once
+
+
+def chain_from_iterable(iterables: Iterable[Iterable[Any]], /) -> Iterator[Any]:
+    for iterable in iterables:
+        for value in iterable:  # noqa: UP028
+            yield value
+
+
+def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[tuple[Any, ...]]:
+    made: list[tuple[Any, ...]] = [()]
+    pools = [tuple(iterable) for iterable in iterables] * repeat
+    for pool in pools:
+        made = [(*chosen, value) for chosen in made for value in pool]
+    for values in made:  # noqa: UP028
+        yield values
+
+
+def _choices(pool: tuple[Any, ...], r: int, at: int, again: bool) -> list[tuple[Any, ...]]:
+    if r == 0:
+        return [()]
+    made = []
+    for i in range(at, len(pool)):
+        for rest in _choices(pool, r - 1, i if again else i + 1, again):
+            made.append((pool[i], *rest))
+    return made
+
+
+def combinations(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
+    for values in _choices(tuple(iterable), r, 0, False):  # noqa: UP028
+        yield values
+
+
+def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
+    for values in _choices(tuple(iterable), r, 0, True):  # noqa: UP028
+        yield values
+
+
+def islice(iterable: Iterable[Any], /, *bounds: int | None) -> Iterator[Any]:
+    limits = slice(*bounds)
+    start, stop, step = limits.start or 0, limits.stop, limits.step or 1
+    iterator = iter(iterable)
+    at, following = 0, start
+    while True:
+        while at < following:
+            if next(iterator, _MISSING) is _MISSING:
+                return
+            at += 1
+        if stop is not None and at >= stop:
+            return
+        item = next(iterator, _MISSING)
+        if item is _MISSING:
+            return
+        at += 1
+        following += step
+        if stop is not None and following > stop:
+            following = stop
+        yield item
+
+
+def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[tuple[Any, ...]]:
+    iterators: list[Any] = [iter(iterable) for iterable in iterables]
+    active = len(iterators)
+    while active:
+        items = []
+        for at in range(len(iterators)):
+            item = _MISSING
+            if iterators[at] is not None:
+                item = next(iterators[at], _MISSING)
+                if item is _MISSING:
+                    active -= 1
+                    if active == 0:
+                        return
+                    iterators[at] = None
+            items.append(fillvalue if item is _MISSING else item)
+        yield tuple(items)
+
+
+def accumulate(iterable: Iterable[Any], func: Any = None, *, initial: Any = None) -> Iterator[Any]:
+    total = _MISSING if initial is None else initial
+    if total is not _MISSING:
+        yield total
+    for value in iterable:
+        if total is _MISSING:
+            total = value
+        else:
+            total = total + value if func is None else func(total, value)
+        yield total
+
+
+def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> Iterator[Any]:
+    for value in iterable:
+        if not predicate(value):
+            return
+        yield value
+
+
+def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> Iterator[Any]:
+    dropping = True
+    for value in iterable:
+        if dropping and predicate(value):
+            continue
+        dropping = False
+        yield value
+
+
+def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any], /) -> Iterator[Any]:
+    for value in iterable:
+        if not (value if predicate is None else predicate(value)):
+            yield value
+
+
+def starmap(function: Callable[..., Any], iterable: Iterable[Any], /) -> Iterator[Any]:
+    for values in iterable:
+        yield function(*values)
+
+
+def pairwise(iterable: Iterable[Any], /) -> Iterator[tuple[Any, Any]]:
+    last = _MISSING
+    for value in iterable:
+        if last is not _MISSING:
+            yield last, value
+        last = value
+
+
+def repeat(value: Any, times: int) -> Iterator[Any]:
+    for _ in range(times):
+        yield value
+
+
+# heapq and bisect, as the standard library has them in Python
+
+
+def _sift_down(heap: list[Any], start: int, at: int) -> None:
+    item = heap[at]
+    while at > start:
+        parent = (at - 1) >> 1
+        if not item < heap[parent]:
+            break
+        heap[at] = heap[parent]
+        at = parent
+    heap[at] = item
+
+
+def _sift_up(heap: list[Any], at: int) -> None:
+    end, start = len(heap), at
+    item = heap[at]
+    child = 2 * at + 1
+    while child < end:
+        right = child + 1
+        if right < end and not heap[child] < heap[right]:
+            child = right
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    heap[at] = item
+    _sift_down(heap, start, at)
+
+
+def heappush(heap: list[Any], item: Any, /) -> None:
+    heap.append(item)
+    _sift_down(heap, 0, len(heap) - 1)
+
+
+def heappop(heap: list[Any], /) -> Any:
+    last = heap.pop()
+    if heap:
+        first = heap[0]
+        heap[0] = last
+        _sift_up(heap, 0)
+        return first
+    return last
+
+
+def heapreplace(heap: list[Any], item: Any, /) -> Any:
+    first = heap[0]
+    heap[0] = item
+    _sift_up(heap, 0)
+    return first
+
+
+def heappushpop(heap: list[Any], item: Any, /) -> Any:
+    if heap and heap[0] < item:
+        item, heap[0] = heap[0], item
+        _sift_up(heap, 0)
+    return item
+
+
+def heapify(heap: list[Any], /) -> None:
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        _sift_up(heap, at)
+
+
+def bisect_right(a: Sequence[Any], x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    high = len(a) if hi is None else hi
+    while lo < high:
+        middle = (lo + high) // 2
+        if x < (a[middle] if key is None else key(a[middle])):
+            high = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+def bisect_left(a: Sequence[Any], x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
+    high = len(a) if hi is None else hi
+    while lo < high:
+        middle = (lo + high) // 2
+        if (a[middle] if key is None else key(a[middle])) < x:
+            lo = middle + 1
+        else:
+            high = middle
+    return lo
+
+
 class map_one:
     """map() of one iterable, where whatever takes the items follows at once, so that nobody sees the object."""
 

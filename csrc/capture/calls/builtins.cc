@@ -145,7 +145,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     result = fallback;
   } else if (frame) {
     // The property or __getattr__ may have raised AttributeError, which gives the default.
-    result = ctx.rec.frameRaised() ? fallback : ctx.rec.returned();
+    result = ctx.rec.known().frameRaised_ ? fallback : ctx.rec.returned();
   } else if (plan.how == AttributePlan::kMethod) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), plan.function, Shadow::constant(), self.get(), shadow);
   } else if (plan.shadow.kind == ShadowKind::kNull) {
@@ -245,8 +245,9 @@ bool isFollowed(Recorder& rec, Shadow iterator) {
 // A step. Iterators of builtin containers call nothing back.
 Flow unknownNext(CallContext& ctx, Shadow& result) {
   static const std::unordered_set<PyTypeObject*> plain = {
-      &PyListIter_Type,     &PyTupleIter_Type,       &PyRangeIter_Type,   &PyDictIterKey_Type,
-      &PyDictIterItem_Type, &PyDictIterValue_Type, &PySetIter_Type, &PyUnicodeIter_Type, &PyBytesIter_Type};
+      &PyListIter_Type,    &PyTupleIter_Type,    &PyRangeIter_Type,
+      &PyDictIterKey_Type, &PyDictIterItem_Type, &PyDictIterValue_Type,
+      &PySetIter_Type,     &PyUnicodeIter_Type,  &PyBytesIter_Type};
   return plain.contains(Py_TYPE(ctx.args[0])) ? knownModel(ctx, result) : opaqueModel(ctx, result);
 }
 
@@ -270,7 +271,7 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
     ctx.rec.expectFrame(std::move(pending));
     Flow flow = run(ctx);
     if (flow == Flow::kNext && ctx.rec.live())
-      result = hasDefault && ctx.rec.frameRaised() ? fallback : ctx.rec.returned();
+      result = hasDefault && ctx.rec.known().frameRaised_ ? fallback : ctx.rec.returned();
     return flow;
   }
   if (!isFollowed(ctx.rec, iterator)) return unknownNext(ctx, result);
@@ -281,8 +282,8 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
   bool exhausted = generator ? ctx.rec.virtualOf(iterator).frame == nullptr : ctx.rec.exhausted(iterator);
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  exhausted = exhausted || (generator && !ctx.rec.gaveItem());
-  if (other && (exhausted || (ctx.rec.frameRaised() && ctx.act.peek(1) == other.get()))) {
+  exhausted = exhausted || (generator && !ctx.rec.known().gaveItem_);
+  if (other && (exhausted || (ctx.rec.known().frameRaised_ && ctx.act.peek(1) == other.get()))) {
     result = fallback;
     return flow;
   }
@@ -366,9 +367,9 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   PyObject* iterators = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
   for (size_t i = 0; flow == Flow::kNext && ctx.rec.live() && i < python.size(); ++i) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(python[i]));
-    Shadow inner = PyGen_CheckExact(real)         ? ctx.rec.frameResult(real)
-                   : i < ctx.rec.results().size() ? ctx.rec.results()[i]
-                                                  : ctx.rec.returned();
+    Shadow inner = PyGen_CheckExact(real)                ? ctx.rec.frameResult(real)
+                   : i < ctx.rec.known().results_.size() ? ctx.rec.known().results_[i]
+                                                         : ctx.rec.returned();
     if (!inner.isVirtual()) {
       ctx.rec.abort(diag::Code::KTG0101, {"__iter__"});
       break;
@@ -547,6 +548,8 @@ constexpr ModelRow kRows[] = {
     {"builtins.bool", boolModel},
     {"builtins.str", strModel},
     {"builtins.repr", strModel},
+    {"builtins.ascii", strModel},
+    {"builtins.slice.indices", knownModel},
     {"builtins.format", strModel},
     {"builtins.iter", iterModel},
     {"builtins.next", nextModel},

@@ -77,9 +77,21 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// dict() of pairs.
+std::optional<Flow> dictOfPairs(CallContext& ctx, Shadow& result) {
+  if (ctx.positional != 1 || PyDict_Check(ctx.args[0]) || ctx.shadows[0].isValue()) return std::nullopt;
+  PyObject* function = polyfill("dict_");
+  const bool sequence = PyTuple_CheckExact(ctx.args[0]) || PyList_CheckExact(ctx.args[0]);
+  const bool simple = function != nullptr && (sequence || isAssembled(ctx) || makesFrames(ctx, 0));
+  return simple ? std::optional(callInstead(ctx, function, result)) : std::nullopt;
+}
+
 // dict(), dict(other), dict(a=1)
 Flow dictModel(CallContext& ctx, Shadow& result) {
   std::vector<std::pair<pyapi::Ref<>, Shadow>> entries;
+  if (ctx.total() == 1 && ctx.callable == reinterpret_cast<PyObject*>(&PyDict_Type)) {
+    if (auto flow = dictOfPairs(ctx, result)) return *flow;
+  }
   if (ctx.positional > 1) return opaqueModel(ctx, result);
   if (ctx.positional == 1) {
     PyObject* other = ctx.args[0];
@@ -107,6 +119,48 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   if (PyDict_CheckExact(ctx.act.peek(1))) ctx.rec.virtualOf(result).kind = VirtualKind::kDict;
   for (auto& [key, value] : entries) ctx.rec.setEntry(ctx.rec.virtualOf(result), key.get(), value);
+  return flow;
+}
+
+// defaultdict(), defaultdict(factory, dict): a dict whose missing items polyfills make.
+Flow defaultDictModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  const bool simple = ctx.kwnames == nullptr && ctx.total() <= 2 &&
+                      (ctx.total() < 2 || (PyDict_CheckExact(ctx.args[1]) && !ctx.shadows[1].isValue()));
+  if (!simple) return opaqueModel(ctx, result);
+  Shadow factory = ctx.total() > 0 ? ctx.shadows[0] : Shadow::constant();
+  std::optional<std::vector<Shadow>> values = std::vector<Shadow>{};
+  pyapi::Ref<> keys = pyapi::steal(PyList_New(0));
+  if (ctx.total() == 2) {
+    values = rec.dictParts(ctx.shadows[1], ctx.args[1], 1);
+    keys = pyapi::steal(PySequence_List(ctx.args[1]));
+    if (!values) return run(ctx);
+  }
+  Flow flow = runVirtual(ctx, VirtualKind::kInstance, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  static PyObject* name = PyUnicode_InternFromString("default_factory");
+  rec.setAttrShadow(rec.virtualOf(result), name, factory);
+  for (size_t i = 0; i < values->size(); ++i) {
+    rec.setEntry(rec.virtualOf(result), PyList_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)),
+                 (*values)[i]);
+  }
+  return flow;
+}
+
+Flow popitemModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  PyObject* dict = ctx.args[0];
+  if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) == 0 || ctx.shadows[0].isValue() || ctx.total() != 1)
+    return opaqueModel(ctx, result);
+  if (!rec.pinKeys(ctx.shadows[0], dict)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
+  pyapi::Ref<> key = pyapi::newRef(PyList_GET_ITEM(keys.get(), PyList_GET_SIZE(keys.get()) - 1));
+  Shadow value = rec.dictEntry(ctx.shadows[0], dict, key.get(), PyDict_GetItemWithError(dict, key.get()));
+  if (rec.live() && !rec.deleteItem(ctx.shadows[0], dict, key.get())) {
+    rec.abort(diag::Code::KTG0303, {"dict.popitem"});
+  }
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && rec.live()) result = rec.tupleOf(ctx.act.peek(1), {Shadow::constant(), value});
   return flow;
 }
 
@@ -251,6 +305,8 @@ constexpr ModelRow kRows[] = {
     {"builtins.tuple.count", foldModel},
     {"builtins.dict", dictModel},
     {"collections.OrderedDict", dictModel},
+    {"collections.defaultdict", defaultDictModel},
+    {"builtins.dict.popitem", popitemModel},
     {"builtins.dict.copy", dictModel},
     {"builtins.dict.get", dictGetModel},
     {"builtins.dict.pop", dictPopModel},

@@ -11,8 +11,8 @@ namespace kintsugi::capture {
 
 // Will generators or a Python __next__ make the items of this argument?
 bool makesFrames(CallContext& ctx, size_t argument);
-// A function of kintsugi._polyfills does what the C function would do with such items, so that the trace can be
-// left, and go on, between them. Nothing: not such a call.
+// A function of kintsugi._polyfills does what the C function would do with such items, so that the trace can
+// be left, and go on, between them. Nothing: not such a call.
 std::optional<Flow> iterateInstead(CallContext& ctx, const char* polyfill, Shadow& result);
 
 class Driver {

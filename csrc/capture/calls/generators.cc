@@ -30,7 +30,7 @@ Flow sendModel(CallContext& ctx, Shadow& result) {
   Virtual* generator = waiting(ctx);
   if (generator == nullptr || ctx.total() != 2) return opaqueModel(ctx, result);
   announce(ctx, *generator, ir::ReturnAction::kNext);
-  ctx.rec.sendToGenerator(ctx.shadows[1]);
+  ctx.rec.known().pending_.shadows = {ctx.shadows[1]};
   Flow flow = run(ctx);
   if (flow == Flow::kNext) result = ctx.rec.returned();
   return flow;
@@ -56,9 +56,9 @@ Flow closeModel(CallContext& ctx, Shadow& result) {
   if (finished) return run(ctx);
   if (generator == nullptr) return opaqueModel(ctx, result);
   if (delegates(ctx.args[0])) {  // the inner ones are closed first
-    ++ctx.rec.closing();
+    ++ctx.rec.known().closing_;
     Flow flow = run(ctx);
-    --ctx.rec.closing();
+    --ctx.rec.known().closing_;
     return flow;
   }
   if (started) {

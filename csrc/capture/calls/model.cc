@@ -85,8 +85,8 @@ void addModels(const ModelRow* rows, size_t count) {
 
 CallModel modelOf(PyObject* callable) {
   static bool registered = [] {
-    for (const char* name :
-         {"_operator", "operator", "math", "functools", "_functools", "itertools", "collections"}) {
+    for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
+                             "collections", "_heapq", "_bisect"}) {
       Py_XDECREF(PyImport_ImportModule(name));
     }
     PyErr_Clear();

@@ -59,8 +59,8 @@ Flow byKey(CallContext& ctx, const char* name, int op, Shadow& result) {
   const bool simple = ctx.positional > 0 && onlyKeywords(ctx, {"key", "default"}) &&
                       (one || keyword(ctx, "default") == nullptr);
   if (hasKey(ctx) && simple) return redirect(ctx, name, result);
-  const bool items = !hasKey(ctx) && simple && one && keyword(ctx, "key") == nullptr && isDirect(ctx) &&
-                     makesFrames(ctx, 0);
+  const bool items =
+      !hasKey(ctx) && simple && one && keyword(ctx, "key") == nullptr && isDirect(ctx) && makesFrames(ctx, 0);
   if (items) return redirect(ctx, op == Py_GT ? "max_of" : "min_of", result);
   return extremeModel(ctx, result, op);
 }
@@ -182,7 +182,8 @@ bool consumedAtOnce(CallContext& ctx) {
   if (ctx.act.peek(popped + 2) != nullptr) return false;
   PyObject* taker = ctx.act.peek(popped + 1);
   PyObject* builtins = PyEval_GetBuiltins();
-  constexpr std::array kTakers = {"list", "tuple", "sum", "any", "all"};
+  constexpr std::array kTakers = {"list",   "tuple", "sum", "any",  "all",      "set",
+                                  "sorted", "max",   "min", "dict", "enumerate"};
   return std::any_of(kTakers.begin(), kTakers.end(),
                      [&](const char* name) { return PyDict_GetItemString(builtins, name) == taker; });
 }
@@ -201,6 +202,72 @@ Flow filterModel(CallContext& ctx, Shadow& result) {
 }
 Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain", result); }
 
+// The arguments that C code checks when it makes the iterator, as it accepts them.
+bool acceptsBounds(CallContext& ctx, std::string_view name) {
+  const auto isCount = [&](size_t i) {
+    return PyLong_CheckExact(ctx.args[i]) && _PyLong_Sign(ctx.args[i]) >= 0;
+  };
+  if (name == "islice") {
+    for (size_t i = 1; i < ctx.total(); ++i) {
+      const bool positive = i < 3 || PyObject_IsTrue(ctx.args[i]) == 1;
+      if (ctx.args[i] != Py_None && !(isCount(i) && positive)) return false;
+    }
+    return ctx.kwnames == nullptr && ctx.total() >= 2 && ctx.total() <= 4;
+  }
+  if (name == "product" || name == "zip_longest") {
+    const bool known = onlyKeywords(ctx, {name == "product" ? "repeat" : "fillvalue"});
+    return known && (name != "product" || ctx.kwnames == nullptr || isCount(ctx.positional));
+  }
+  if (name == "accumulate")
+    return ctx.positional >= 1 && ctx.positional <= 2 && onlyKeywords(ctx, {"initial"});
+  if (name == "pairwise") return ctx.kwnames == nullptr && ctx.positional == 1;
+  const bool counted = name == "repeat" || name.starts_with("combinations");
+  return ctx.kwnames == nullptr && ctx.positional == 2 && (!counted || isCount(1));
+}
+
+Flow itertoolsModel(CallContext& ctx, Shadow& result) {
+  std::string_view name = reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name;
+  name.remove_prefix(name.rfind('.') + 1);
+  const bool simple = isDirect(ctx) && acceptsBounds(ctx, name) && consumedAtOnce(ctx);
+  return simple ? redirect(ctx, name.data(), result) : opaqueModel(ctx, result);
+}
+
+// A class method: its class comes first.
+Flow chainedModel(CallContext& ctx, Shadow& result) {
+  PyObject* function = polyfill("chain_from_iterable");
+  const int popped = static_cast<int>(ctx.popped);
+  const bool simple = function != nullptr && ctx.total() == 2 && ctx.act.peek(popped) == nullptr &&
+                      popped == 3 && consumedAtOnce(ctx);
+  if (!simple) return opaqueModel(ctx, result);
+  pyapi::Ref<> bound = pyapi::steal(std::exchange(ctx.act.peek(2), Py_NewRef(function)));
+  CallContext inner = ctx;
+  inner.callable = function;
+  inner.args = ctx.args + 1;
+  inner.shadows = ctx.shadows + 1;
+  inner.positional = 1;
+  return inlineFunction(inner, result);
+}
+
+std::string nameOfFunction(PyObject* callable) {
+  return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+}
+
+// CPython goes over large lists in another order.
+Flow heapModel(CallContext& ctx, Shadow& result) {
+  constexpr Py_ssize_t kSameOrder = 2500;
+  const bool simple = ctx.kwnames == nullptr && ctx.total() >= 1 && PyList_CheckExact(ctx.args[0]) &&
+                      PyList_GET_SIZE(ctx.args[0]) <= kSameOrder && isDirect(ctx);
+  const size_t expected =
+      nameOfFunction(ctx.callable) == "heapify" || nameOfFunction(ctx.callable) == "heappop" ? 1 : 2;
+  return simple && ctx.total() == expected ? redirect(ctx, nameOfFunction(ctx.callable).c_str(), result)
+                                           : opaqueModel(ctx, result);
+}
+
+Flow bisectModel(CallContext& ctx, Shadow& result) {
+  const bool simple = ctx.positional == 2 && onlyKeywords(ctx, {"key"}) &&
+                      (PyList_CheckExact(ctx.args[0]) || PyTuple_CheckExact(ctx.args[0])) && isDirect(ctx);
+  return simple ? redirect(ctx, nameOfFunction(ctx.callable).c_str(), result) : opaqueModel(ctx, result);
+}
 
 constexpr ModelRow kRows[] = {
     {"builtins.sorted", sortedModel},
@@ -216,6 +283,26 @@ constexpr ModelRow kRows[] = {
     {"builtins.filter", filterModel},
     {"itertools.chain", chainModel},
     {"_collections.deque", dequeModel},
+    {"itertools.chain.from_iterable", chainedModel},
+    {"itertools.product", itertoolsModel},
+    {"itertools.combinations", itertoolsModel},
+    {"itertools.combinations_with_replacement", itertoolsModel},
+    {"itertools.islice", itertoolsModel},
+    {"itertools.zip_longest", itertoolsModel},
+    {"itertools.accumulate", itertoolsModel},
+    {"itertools.takewhile", itertoolsModel},
+    {"itertools.dropwhile", itertoolsModel},
+    {"itertools.filterfalse", itertoolsModel},
+    {"itertools.starmap", itertoolsModel},
+    {"itertools.pairwise", itertoolsModel},
+    {"itertools.repeat", itertoolsModel},
+    {"_heapq.heappush", heapModel},
+    {"_heapq.heappop", heapModel},
+    {"_heapq.heapreplace", heapModel},
+    {"_heapq.heappushpop", heapModel},
+    {"_heapq.heapify", heapModel},
+    {"_bisect.bisect_left", bisectModel},
+    {"_bisect.bisect_right", bisectModel},
 };
 
 }  // namespace
@@ -238,11 +325,19 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
   if (!ctx.rec.live() || !isDirect(ctx) || polyfill(name) == nullptr) return std::nullopt;
   const std::string_view call = name;
   const bool second = call == "join" || call == "extend";  // a method: behind self
+  const auto asksLength = [&](size_t argument) {
+    for (const char* method : {"__len__", "__length_hint__"}) {
+      PyObject* hint = Recorder::specialMethod(Py_TYPE(ctx.args[argument]), method);
+      if (hint != nullptr && PyFunction_Check(hint)) return true;
+    }
+    return false;
+  };
+  const bool hinted = call == "list_" || call == "tuple_" || second;
   const bool lazy = call == "enumerate_" || call == "zip_";
   bool driven = false;
   const size_t first = second ? 1 : 0;
   const size_t end = call == "zip_" ? ctx.positional : std::min(ctx.positional, first + 1);
-  for (size_t i = first; i < end; ++i) driven = driven || makesFrames(ctx, i);
+  for (size_t i = first; i < end; ++i) driven = driven || (makesFrames(ctx, i) && !(hinted && asksLength(i)));
   if (!driven || (lazy && (!consumedAtOnce(ctx) || (call == "zip_" && ctx.kwnames != nullptr))))
     return std::nullopt;
   return redirect(ctx, name, result);

@@ -254,9 +254,16 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();
   if (value == nullptr) {
-    bool missing =
-        !PyDict_CheckExact(dict) && Recorder::specialMethod(Py_TYPE(dict), "__missing__") != nullptr;
-    if (missing) {  // Python code, or a new entry
+    PyObject* method =
+        PyDict_CheckExact(dict) ? nullptr : Recorder::specialMethod(Py_TYPE(dict), "__missing__");
+    if (method != nullptr && PyFunction_Check(method)) {
+      rec.lacksKey(f.top(2), dict, key);
+      return rec.live() ? rec.callInPlace(f, act, in, method, 2) : rec.execute(act, in);
+    }
+    const bool own = f.top(2).isVirtual() && polyfill("default_item") != nullptr &&
+                     std::string_view(Py_TYPE(dict)->tp_name) == "collections.defaultdict";
+    if (own) return rec.callInPlace(f, act, in, polyfill("default_item"), 2);
+    if (method != nullptr) {  // Python code, or a new entry
       return operatorStep(rec, f, act, in, "getitem", 2, true, Recorder::CallKind::kOpaque);
     }
     rec.lacksKey(f.top(2), dict, key);

@@ -172,7 +172,7 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }
 
 Flow yieldValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  rec.setReturned(f.pop());
+  rec.known().returned_ = f.pop();
   return rec.execute(act, in);
 }
 
@@ -185,11 +185,12 @@ Flow getYieldFromIter(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
 Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow iterator = f.top(2);
   bool generator = iterator.isVirtual() && rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
-  if ((act.peek(1) != Py_None && !generator) || !rec.prepareNext(iterator, rec.callSite(in, 1, {}, ir::ReturnAction::kDelegate))) {
+  if ((act.peek(1) != Py_None && !generator) ||
+      !rec.prepareNext(iterator, rec.callSite(in, 1, {}, ir::ReturnAction::kDelegate))) {
     rec.abort(diag::Code::KTG0101, {"send"});
     return rec.execute(act, in);
   }
-  if (generator) rec.sendToGenerator(f.top(1));
+  if (generator) rec.known().pending_.shadows = {f.top(1)};
   int32_t before = act.stackDepth();
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
