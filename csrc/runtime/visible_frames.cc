@@ -41,6 +41,14 @@ bool isPlain(const ir::Trace& trace, const ir::Operand& operand) {
   }
 }
 
+// What to call to get such a frame, where the state names the generator that it belongs to.
+ir::Operand functionOf(const ir::Trace& trace, const ir::FrameState& state) {
+  const ir::Operand owner = state.function;
+  const bool generator =
+      owner.kind == ir::OperandKind::kRecipe && trace.recipes[owner.id].kind == ir::RecipeKind::kGenerator;
+  return generator ? trace.recipes[owner.id].parts.at(0) : owner;
+}
+
 void showLocals(Materializer& make, const ir::Trace& trace, const ir::FrameState& state,
                 _PyInterpreterFrame* frame) {
   const std::span<const ir::Operand> locals = trace.localsOf(state);
@@ -102,7 +110,8 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
   size_t size = 0;
   for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
     pyapi::Ref<> function;
-    if (!make.get(trace.states[id].function, function) || !function || !PyFunction_Check(function.get())) {
+    if (!make.get(functionOf(trace, trace.states[id]), function) || !function ||
+        !PyFunction_Check(function.get())) {
       PyErr_Clear();
       return;
     }

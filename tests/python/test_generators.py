@@ -15,6 +15,7 @@ import io
 import itertools
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -569,3 +570,19 @@ def test_a_held_generator_that_is_dropped_with_its_holder_never_changes_a_result
     compiled(torch.ones(2))  # what holds a generator is followed up when the call is over, once
     for _ in range(5):
         assert repr(compiled(torch.ones(2))) == repr(f(torch.ones(2)))
+
+
+def test_steps_in_a_generator_see_its_frame() -> None:
+    def warning(x: torch.Tensor) -> Iterator[torch.Tensor]:
+        warnings.warn("from the generator", stacklevel=1)
+        yield x + 1
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return sum(warning(x))  # type: ignore[return-value]
+
+    compiled = kintsugi.compile(f)
+    for function in (f, compiled, compiled, compiled):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            function(torch.ones(2))
+        assert [(w.filename, w.lineno) for w in seen] == [(__file__, warning.__code__.co_firstlineno + 1)]
