@@ -276,7 +276,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     if (document_.trace.code.size() > options_.maxInstructions) abort(diag::Code::KTG0104);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
     if (handler == nullptr) {
-      abort(diag::Code::KTG0106, {std::to_string(instr.op)});
+      abort(diag::Code::KTG0106, {opcodeName(instr.op)});
       return act.execute(instr);
     }
     flow = handler(*this, *frame, act, instr);

@@ -100,6 +100,13 @@ CompiledFunction::CompiledFunction(PyObject* fn, FunctionOptions options)
     }
   }
   function_ = pyapi::newRef(callable);
+  examine();
+}
+
+// Can calls be recorded at all?
+void CompiledFunction::examine() {
+  PyObject* callable = function_.get();
+  eager_ = false;
   if (!PyFunction_Check(callable)) {
     eager_ = true;
     addBreak(diag::Diagnostic(diag::Code::KTG0101, {Py_TYPE(callable)->tp_name}));
@@ -404,7 +411,7 @@ void CompiledFunction::reset() {
   opaqueCodeRefs_.clear();
   failures_ = 0;
   backoff_.succeeded();
-  eager_ = !PyFunction_Check(function_.get());
+  examine();
 }
 
 int CompiledFunction::traverse(visitproc visit, void* arg) {

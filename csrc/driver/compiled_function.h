@@ -117,6 +117,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   void noteTracing();
+  void examine();
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(diag::Diagnostic diagnostic);
 

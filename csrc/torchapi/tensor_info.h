@@ -26,8 +26,9 @@ struct TensorInfo {
   bool isConj = false;
   bool isNeg = false;
   bool plain = true;  // false: sparse, quantized, nested, functorch wrapper or with a Python dispatch key
-  std::vector<int64_t> sizes;    // ir::kAnySize: not compared
-  std::vector<int64_t> strides;  // empty where a size is not compared
+  std::vector<int64_t> sizes;  // ir::kAnySize: not compared
+  std::vector<int64_t>
+      strides;             // where they are not compared: hints for compilers, or empty (tensor_info.cc)
   int8_t contiguous = -1;  // where strides are not compared: -1 neither, else whether it has to be contiguous
   int64_t storageOffset = 0;  // not compared
   bool isOpen() const;        // some size is not compared

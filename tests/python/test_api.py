@@ -361,6 +361,17 @@ def test_stats_count_hits_and_misses() -> None:
     assert compiled.stats().recompiles == 1
 
 
+def test_reset_of_what_is_never_recorded() -> None:
+    def generator(x):
+        yield x + 1
+
+    compiled = kintsugi.compile(generator)
+    for _ in range(2):
+        assert [t.item() for t in compiled(torch.ones(()))] == [2.0]
+        assert compiled.breaks()[0]["code"] == "KTG0110" and compiled.stats().trace_count == 0
+        compiled.reset()
+
+
 def test_reset_drops_the_traces() -> None:
     compiled, module = compile(add_one), compile(Net())
     compiled(X), module(X)

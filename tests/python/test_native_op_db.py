@@ -27,9 +27,7 @@ common_utils.extract_test_fn = lambda: None
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
 
-# Products of samples reach 81. The tolerances are for results of 1; where small floats cancel, what is rounded in
-# between remains.
-MAGNITUDE = 40
+SMALL = (torch.bfloat16, torch.float16)
 
 DECOMPOSED = set(
     "add sub rsub mul div true_divide maximum minimum neg abs sqrt floor ceil trunc exp log tanh erf eq "
@@ -85,24 +83,53 @@ def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tuple(tensor.shape), strides, tensor.layout
 
 
+def _wider(value: Any) -> Any:
+    """The same values as float32."""
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in SMALL else value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_wider(part) for part in value)
+    if isinstance(value, dict):
+        return {key: _wider(part) for key, part in value.items()}
+    return value
+
+
+def _leeway(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], wanted: list[Any]) -> list[float]:
+    """By result, twice what eager mode is wrong by: small floats are rounded in between there too, at other places."""
+    none = [0.0] * len(wanted)
+    if not any(t.dtype in SMALL for t in wanted):
+        return none
+    try:
+        exact = tensors_in(fn(*_wider(args)))
+    except Exception:
+        return none
+    if [t.shape for t in exact] != [t.shape for t in wanted]:
+        return none
+    wrong = [(a.float() - b.float()).abs().nan_to_num(0, 0, 0) for a, b in zip(exact, wanted, strict=True)]
+    return [
+        2 * w.max().item() if w.numel() and b.dtype in SMALL else 0.0
+        for w, b in zip(wrong, wanted, strict=True)
+    ]
+
+
 def _check(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], dynamic: bool) -> str | None:
     """The first difference."""
     try:
         wanted = tensors_in(fn(*args))
     except Exception:
         return None
+    leeway = _leeway(fn, args, wanted)
     runner = kintsugi.compile(fn, backend="native", dynamic=dynamic, options={"sync": True})
     for turn in range(2):
         got = tensors_in(runner(*args))
         if len(got) != len(wanted):
             return f"turn {turn}: {len(got)} tensors, not {len(wanted)}"
-        for a, b in zip(got, wanted, strict=True):
+        for a, b, more in zip(got, wanted, leeway, strict=True):
             if _form(a) != _form(b):
                 return f"turn {turn}: {_form(a)}, not {_form(b)}"
             rtol, atol = TOLERANCES.get(a.dtype, (1e-6, 1e-6))
-            atol *= MAGNITUDE if a.dtype in (torch.bfloat16, torch.float16) else 1
             try:
-                torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True)
+                torch.testing.assert_close(a, b, rtol=rtol, atol=atol + more, equal_nan=True)
             except AssertionError as error:
                 return f"turn {turn}: {str(error)[:300]}"
     return None

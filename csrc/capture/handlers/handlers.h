@@ -7,6 +7,8 @@
 // (null slots are allowed). Threads: the GIL is needed.
 #pragma once
 
+#include <string>
+
 #include "capture/interpreter.h"
 #include "pyapi/frame.h"
 
@@ -21,5 +23,7 @@ Flow unknownOpcode(Activation& act, const Instr& instr);
 
 // The handler of a (de-specialized) opcode.
 OpHandler handlerOf(uint8_t opcode);
+// As CPython calls it; its number if there is none.
+std::string opcodeName(uint8_t opcode);
 
 }  // namespace kintsugi::capture

@@ -18,9 +18,22 @@ constexpr std::array<OpHandler, 256> makeTable() {
 
 constexpr std::array<OpHandler, 256> kHandlers = makeTable();
 
+constexpr std::array<const char*, 256> makeNames() {
+  std::array<const char*, 256> names{};
+#define KINTSUGI_OPCODE(opcode, function) names[opcode] = #opcode;
+#include "capture/handlers/opcodes.def"
+  return names;
+}
+
+constexpr std::array<const char*, 256> kNames = makeNames();
+
 }  // namespace
 
 OpHandler handlerOf(uint8_t opcode) { return kHandlers[opcode]; }
+
+std::string opcodeName(uint8_t opcode) {
+  return kNames[opcode] != nullptr ? kNames[opcode] : std::to_string(opcode);
+}
 
 namespace handlers {
 
