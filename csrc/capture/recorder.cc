@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "capture/handlers/handlers.h"
 #include "capture/record/table.h"
 #include "pyapi/collector.h"
 #include "support/check.h"
