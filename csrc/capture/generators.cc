@@ -5,11 +5,13 @@
 // place of the function, and what others hold is the generator too.
 //
 // The recorder's own references keep a generator alive that the program has dropped. Where closing it would
-// run code (it waits inside `try` or `with`), it is *watched*, and closed as soon as nobody else holds it.
+// run code (it waits inside `try` or `with`, and a handler may take GeneratorExit), it is *watched*, and
+// closed as soon as nobody else holds it.
 #include <algorithm>
 #include <utility>
 
 #include "capture/recorder.h"
+#include "pyapi/generator.h"
 
 namespace kintsugi::capture {
 
@@ -106,7 +108,8 @@ void Recorder::watch(uint32_t generator) {
   auto holdsWatched = [&](const std::vector<Shadow>& slots) {
     return std::any_of(slots.begin(), slots.end(), isWatched);
   };
-  const bool runs = pyapi::findHandler(v.frame->code, pyapi::prevInstrIndex(raw)).target >= 0 ||
+  auto* function = reinterpret_cast<PyFunctionObject*>(v.frame->function.get());
+  const bool runs = function == nullptr || !pyapi::closesQuietly(function, pyapi::prevInstrIndex(raw)) ||
                     holdsWatched(v.frame->locals) || holdsWatched(v.frame->stack);
   if (runs && !isWatched(Shadow::virt(generator))) watched_.push_back(generator);
 }
@@ -261,7 +264,8 @@ void Recorder::checkWatched() {
     const Virtual& v = *virtuals_[id];
     if (v.kind != VirtualKind::kGenerator || !v.frame || v.value != ir::kNone) continue;
     if (v.recipe == ir::kNone || !reached.contains(v.recipe)) {
-      abort(diag::Code::KTG0302, {"generator that is dropped while it waits"});
+      abort(diag::Code::KTG0302, {"generator (" + std::string(PyUnicode_AsUTF8(v.frame->code->co_qualname)) +
+                                  ") that is dropped while it waits"});
       return;
     }
   }

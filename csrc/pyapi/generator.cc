@@ -1,5 +1,9 @@
 #include "pyapi/generator.h"
 
+#include "opcode.h"
+#include "pyapi/frame.h"
+#include "pyapi/ref.h"
+
 namespace kintsugi::pyapi {
 
 namespace {
@@ -67,6 +71,76 @@ PyObject* wrapAsyncGenValue(PyObject* value) {
   wrapped->value = Py_NewRef(value);
   PyObject_GC_Track(wrapped);
   return reinterpret_cast<PyObject*>(wrapped);
+}
+
+namespace {
+
+// Is the global name a builtin exception that does not catch GeneratorExit?
+bool isOrdinaryException(PyFunctionObject* function, PyObject* name) {
+  if (PyDict_GetItemWithError(function->func_globals, name) != nullptr) {
+    return false;
+  }
+  PyObject* found = PyDict_GetItemWithError(function->func_builtins, name);
+  return found != nullptr && PyType_Check(found) &&
+         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(found),
+                          reinterpret_cast<PyTypeObject*>(PyExc_Exception)) != 0;
+}
+
+// Where the handler at `unit` raises GeneratorExit again having run nothing; -1: it may run something.
+int32_t whereItReraises(PyFunctionObject* function, const PyCodeObject* code, const uint8_t* bytes,
+                        int32_t unit) {
+  const auto count = static_cast<int32_t>(Py_SIZE(code));
+  bool asked = false;  // for a type, which is not GeneratorExit's
+  for (; unit < count; ++unit) {
+    const int op = bytes[2 * unit], arg = bytes[2 * unit + 1];
+    switch (op) {
+      case CACHE:
+      case PUSH_EXC_INFO:
+        break;
+      case LOAD_GLOBAL:
+        if ((arg & 1) != 0 || !isOrdinaryException(function, PyTuple_GET_ITEM(code->co_names, arg >> 1))) {
+          return -1;
+        }
+        break;
+      case CHECK_EXC_MATCH:
+        asked = true;
+        break;
+      case POP_JUMP_FORWARD_IF_FALSE:
+        if (!asked) {
+          return -1;
+        }
+        asked = false;
+        unit += arg;
+        break;
+      case COPY:  // what every handler is left by: COPY, POP_EXCEPT, RERAISE
+      case POP_EXCEPT:
+        break;
+      case RERAISE:
+        return unit;
+      default:
+        return -1;
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool closesQuietly(PyFunctionObject* function, int32_t unit) {
+  const auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  Ref<> bytes = steal(PyCode_GetCode(const_cast<PyCodeObject*>(code)));
+  bool quiet = static_cast<bool>(bytes);
+  while (quiet) {
+    const Handler handler = findHandler(code, unit);
+    if (handler.target < 0) {
+      break;
+    }
+    unit = whereItReraises(function, code, reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(bytes.get())),
+                           handler.target);
+    quiet = unit >= 0;
+  }
+  PyErr_Clear();
+  return quiet;
 }
 
 }  // namespace kintsugi::pyapi

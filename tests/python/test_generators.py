@@ -586,3 +586,49 @@ def test_steps_in_a_generator_see_its_frame() -> None:
             warnings.simplefilter("always")
             function(torch.ones(2))
         assert [(w.filename, w.lineno) for w in seen] == [(__file__, warning.__code__.co_firstlineno + 1)]
+
+
+class Cache(collections.abc.Sequence):  # its __iter__ waits inside `try ... except IndexError`
+    def __init__(self, items):
+        self.items = items
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+    def __len__(self):
+        return len(self.items)
+
+
+def left_early(cache, log):
+    def first(items):
+        for item in items:
+            return item
+        return None
+
+    held = [iter(cache), first(cache)]
+    return next(held[0]) + held[1]
+
+
+def left_in_a_handler(cache, log):
+    def numbers():
+        try:
+            yield 1
+            yield 2
+        except GeneratorExit:
+            log.append("closed")
+            raise
+
+    held = [numbers()]
+    return cache[0] + next(held[0])
+
+
+def test_generators_dropped_with_what_holds_them():
+    """Closing the first runs none of its code, closing the second does: that call is not kept, or closes it too."""
+    for function, whole in ((left_early, True), (left_in_a_handler, False)):
+        compiled = kintsugi.compile(function, backend="eager")
+        for number in range(4):
+            ours, theirs = [], []
+            cache = Cache([torch.full((2,), float(number)), torch.ones(2)])
+            assert torch.equal(compiled(cache, ours), function(cache, theirs))
+            assert ours == theirs
+        assert (compiled.stats().hits >= 2) or not whole
