@@ -6,6 +6,7 @@ replaced, and when, is decided in csrc/capture/calls/polyfills.cc. Frames of thi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -159,6 +160,12 @@ def set_(iterable: Iterable[Any], /) -> set[Any]:
 
 
 def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
+    if isinstance(start, str):
+        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    if isinstance(start, bytes):
+        raise TypeError("sum() can't sum bytes [use b''.join(seq) instead]")
+    if isinstance(start, bytearray):
+        raise TypeError("sum() can't sum bytearray [use b''.join(seq) instead]")
     total = start
     for value in iterable:
         total = total + value
@@ -175,7 +182,7 @@ def extend(self: list[Any], iterable: Iterable[Any], /) -> None:
 
 
 def enumerate_(iterable: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
-    at = start
+    at = start if type(start) is int else int(operator.index(start))
     for value in iterable:
         yield at, value
         at += 1
@@ -217,11 +224,18 @@ def by_index(sequence: Any, /) -> Iterator[Any]:
         at += 1
 
 
+def _items_of(pair: Any, at: int) -> list[Any]:
+    try:
+        return list(pair)
+    except TypeError:
+        raise TypeError(f"cannot convert dictionary update sequence element #{at} to a sequence") from None
+
+
 def dict_(pairs: Iterable[Any], /) -> dict[Any, Any]:
     made = {}
     at = 0
     for pair in pairs:
-        items = pair if isinstance(pair, (tuple, list)) else list(pair)
+        items = pair if isinstance(pair, (tuple, list)) else _items_of(pair, at)
         if len(items) != 2:
             raise ValueError(
                 f"dictionary update sequence element #{at} has length {len(items)}; 2 is required"
@@ -354,7 +368,7 @@ def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any],
 
 def starmap(function: Callable[..., Any], iterable: Iterable[Any], /) -> Iterator[Any]:
     for values in iterable:
-        yield function(*values)
+        yield function(*(values if type(values) is tuple else tuple(values)))
 
 
 def pairwise(iterable: Iterable[Any], /) -> Iterator[tuple[Any, Any]]:
@@ -405,6 +419,8 @@ def heappush(heap: list[Any], item: Any, /) -> None:
 
 
 def heappop(heap: list[Any], /) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
     last = heap.pop()
     if heap:
         first = heap[0]
@@ -415,6 +431,8 @@ def heappop(heap: list[Any], /) -> Any:
 
 
 def heapreplace(heap: list[Any], item: Any, /) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
     first = heap[0]
     heap[0] = item
     _sift_up(heap, 0)

@@ -632,3 +632,45 @@ def test_generators_dropped_with_what_holds_them():
             assert torch.equal(compiled(cache, ours), function(cache, theirs))
             assert ours == theirs
         assert (compiled.stats().hits >= 2) or not whole
+
+
+def numbers_up_to(count):
+    for number in range(count):
+        yield number
+
+
+# What the C functions refuse, or say in words of their own, where Python code of ours stands in for them.
+REFUSED = {
+    "sum of strings": lambda x: sum((str(i) for i in numbers_up_to(3)), ""),
+    "sum of bytes": lambda x: sum((b"a" for _ in numbers_up_to(2)), b""),
+    "sum of a bytearray": lambda x: sum((bytearray(b"a") for _ in numbers_up_to(2)), bytearray()),
+    "sum of None": lambda x: sum(v for v in [1, None]),
+    "enumerate from a float": lambda x: list(enumerate(numbers_up_to(3), 1.5)),
+    "enumerate from a string": lambda x: list(enumerate(numbers_up_to(3), "a")),
+    "enumerate from a bool": lambda x: list(enumerate(numbers_up_to(3), True)),
+    "heappop of nothing": lambda x: heapq.heappop([]),
+    "heapreplace of nothing": lambda x: heapq.heapreplace([], 1),
+    "dict of numbers": lambda x: dict([1, 2]),
+    "dict of a generator of numbers": lambda x: dict(numbers_up_to(3)),
+    "dict of triples": lambda x: dict([(1, 2, 3)]),
+    "dict of short strings": lambda x: dict(["ab", "cd"]),
+    "max of nothing": lambda x: max(v for v in numbers_up_to(0)),
+    "max of a mixture": lambda x: max(v for v in [1, "a"]),
+    "join of numbers": lambda x: ",".join(v for v in numbers_up_to(2)),
+    "set of lists": lambda x: set([v] for v in numbers_up_to(2)),
+    "islice backwards": lambda x: list(itertools.islice(numbers_up_to(3), -1)),
+    "starmap of numbers": lambda x: list(itertools.starmap(pow, [2])),
+    "bisect of a mixture": lambda x: bisect.bisect_left([1, "a"], "b"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_by_the_c_function(name):
+    def outcome(function):
+        try:
+            return repr(function(torch.ones(2)))
+        except Exception as error:
+            return type(error), str(error)
+
+    compiled = kintsugi.compile(REFUSED[name], backend="eager")
+    assert [outcome(compiled) for _ in range(3)] == [outcome(REFUSED[name])] * 3
