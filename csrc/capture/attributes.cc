@@ -2,6 +2,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/paused.h"
+#include "pyapi/dict.h"
 
 #include <algorithm>
 #include <string_view>
@@ -41,8 +42,7 @@ bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS
 bool isSlot(PyObject* descriptor) {
   if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return false;
   PyTypeObject* owner = PyDescr_TYPE(descriptor);
-  return PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) ||
-         std::string_view(owner->tp_name) == "collections.defaultdict";
+  return PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) || pyapi::isDefaultDict(owner);
 }
 
 namespace {

@@ -100,16 +100,13 @@ Virtual* Recorder::runningGenerator(Activation& act) {
 // A generator waits now: will code run when it is dropped here?
 void Recorder::watch(uint32_t generator) {
   Virtual& v = *virtuals_[generator];
-  auto* raw =
-      reinterpret_cast<_PyInterpreterFrame*>(reinterpret_cast<PyGenObject*>(v.object.get())->gi_iframe);
   auto isWatched = [&](Shadow shadow) {
     return shadow.isVirtual() && std::find(watched_.begin(), watched_.end(), shadow.id) != watched_.end();
   };
   auto holdsWatched = [&](const std::vector<Shadow>& slots) {
     return std::any_of(slots.begin(), slots.end(), isWatched);
   };
-  auto* function = reinterpret_cast<PyFunctionObject*>(v.frame->function.get());
-  const bool runs = function == nullptr || !pyapi::closesQuietly(function, pyapi::prevInstrIndex(raw)) ||
+  const bool runs = !pyapi::closesQuietly(reinterpret_cast<PyGenObject*>(v.object.get())) ||
                     holdsWatched(v.frame->locals) || holdsWatched(v.frame->stack);
   if (runs && !isWatched(Shadow::virt(generator))) watched_.push_back(generator);
 }

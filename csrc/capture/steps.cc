@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "capture/breaks.h"
+#include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
@@ -212,8 +213,7 @@ bool runsWhenDropped(PyObject* object) {
   if (PyGen_CheckExact(object)) {
     return PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(object)->gi_code->co_exceptiontable) > 0;
   }
-  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__del__");
-  return method != nullptr && PyFunction_Check(method);
+  return pythonMethod(object, "__del__") != nullptr;
 }
 
 Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {

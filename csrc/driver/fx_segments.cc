@@ -263,7 +263,6 @@ class FxRunner final : public runtime::SegmentRunner {
   Status run(std::span<const Value> inputs, std::span<Value> outputs) override {
     std::vector<Ref<>> owned;
     std::vector<PyObject*> args = {nullptr};
-    owned.reserve(inputs.size());
     args.reserve(inputs.size() + 1);
     for (const Value& input : inputs) {
       if (input.kind == ValueKind::kObject) {

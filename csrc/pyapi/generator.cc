@@ -76,19 +76,19 @@ PyObject* wrapAsyncGenValue(PyObject* value) {
 namespace {
 
 // Is the global name a builtin exception that does not catch GeneratorExit?
-bool isOrdinaryException(PyFunctionObject* function, PyObject* name) {
-  if (PyDict_GetItemWithError(function->func_globals, name) != nullptr) {
+bool isOrdinaryException(const _PyInterpreterFrame* frame, PyObject* name) {
+  if (PyDict_GetItemWithError(frame->f_globals, name) != nullptr) {
     return false;
   }
-  PyObject* found = PyDict_GetItemWithError(function->func_builtins, name);
+  PyObject* found = PyDict_GetItemWithError(frame->f_builtins, name);
   return found != nullptr && PyType_Check(found) &&
          PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(found),
                           reinterpret_cast<PyTypeObject*>(PyExc_Exception)) != 0;
 }
 
 // Where the handler at `unit` raises GeneratorExit again having run nothing; -1: it may run something.
-int32_t whereItReraises(PyFunctionObject* function, const PyCodeObject* code, const uint8_t* bytes,
-                        int32_t unit) {
+int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, int32_t unit) {
+  const PyCodeObject* code = frame->f_code;
   const auto count = static_cast<int32_t>(Py_SIZE(code));
   bool asked = false;  // for a type, which is not GeneratorExit's
   for (; unit < count; ++unit) {
@@ -98,7 +98,7 @@ int32_t whereItReraises(PyFunctionObject* function, const PyCodeObject* code, co
       case PUSH_EXC_INFO:
         break;
       case LOAD_GLOBAL:
-        if ((arg & 1) != 0 || !isOrdinaryException(function, PyTuple_GET_ITEM(code->co_names, arg >> 1))) {
+        if ((arg & 1) != 0 || !isOrdinaryException(frame, PyTuple_GET_ITEM(code->co_names, arg >> 1))) {
           return -1;
         }
         break;
@@ -126,17 +126,17 @@ int32_t whereItReraises(PyFunctionObject* function, const PyCodeObject* code, co
 
 }  // namespace
 
-bool closesQuietly(PyFunctionObject* function, int32_t unit) {
-  const auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
-  Ref<> bytes = steal(PyCode_GetCode(const_cast<PyCodeObject*>(code)));
+bool closesQuietly(PyGenObject* generator) {
+  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  Ref<> bytes = steal(PyCode_GetCode(frame->f_code));
+  int32_t unit = prevInstrIndex(frame);
   bool quiet = static_cast<bool>(bytes);
   while (quiet) {
-    const Handler handler = findHandler(code, unit);
+    const Handler handler = findHandler(frame->f_code, unit);
     if (handler.target < 0) {
       break;
     }
-    unit = whereItReraises(function, code, reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(bytes.get())),
-                           handler.target);
+    unit = whereItReraises(frame, reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(bytes.get())), handler.target);
     quiet = unit >= 0;
   }
   PyErr_Clear();

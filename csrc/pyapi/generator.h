@@ -17,9 +17,9 @@ PyObject* awaitableIterator(PyObject* object);
 // reference.
 PyObject* wrapAsyncGenValue(PyObject* value);
 
-// Does closing a generator of `function` that waits at code unit `unit` run none of its code? It does not
-// where it waits outside all handlers, nor inside `try` statements whose handlers are for exceptions of
-// builtins alone, which GeneratorExit is none of. No exception is left.
-bool closesQuietly(PyFunctionObject* function, int32_t unit);
+// Does closing a generator that waits run none of its code? It does not where it waits outside all handlers,
+// nor inside `try` statements whose handlers are for exceptions of builtins alone, which GeneratorExit is
+// none of. No exception is left.
+bool closesQuietly(PyGenObject* generator);
 
 }  // namespace kintsugi::pyapi

@@ -1,6 +1,7 @@
 #include "runtime/replay.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "runtime/compiled_trace.h"
@@ -114,8 +115,8 @@ class Run {
   Outcome run();
 
   RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_}; }
-  // Which guard of the block that was left at has failed, with what it expected and saw.
-  GuardFailure explainExit();
+  // Which guard has failed, with what it expected and saw, if the exit is at a guard block.
+  std::optional<GuardFailure> explainExit();
   // Where the run is when it ends: the entry's trace or a side trace (held by the run).
   CompiledTrace& owner() const { return *owner_; }
   // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
@@ -137,6 +138,7 @@ class Run {
   Outcome executeSegment(size_t& position);
   bool deliverWarnings(const Step& step);
   void unpackTensor(ir::ValueId value);
+  void unpackInputs(const SegmentCode& segment);
   Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, Ref<> object);
@@ -425,7 +427,10 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
   return holds && !step.forced ? Outcome::kNext : Outcome::kExit;
 }
 
-GuardFailure Run::explainExit() {
+std::optional<GuardFailure> Run::explainExit() {
+  if (exitGuard == ir::kNone || trace_->code[exitGuard].op != Op::kGuardBlock) {
+    return std::nullopt;
+  }
   const auto block = static_cast<guard::BlockId>(trace_->operandsOf(trace_->code[exitGuard])[0].i);
   return owner_->guards().explainFailure(block, args_, storage_.objects.data(), slots_);
 }
@@ -453,6 +458,12 @@ void Run::unpackTensor(ir::ValueId value) {
   }
 }
 
+void Run::unpackInputs(const SegmentCode& segment) {
+  for (const ir::ValueId value : segment.inputs) {
+    unpackTensor(value);
+  }
+}
+
 // The graph at once, then what is not part of it; `position` moves to the segment's end. Without a runner,
 // and when the graph was taken back, its instructions follow.
 Outcome Run::executeSegment(size_t& position) {
@@ -469,8 +480,7 @@ Outcome Run::executeSegment(size_t& position) {
       }
       break;
     case SegmentOutcome::kOneByOne:
-      std::for_each(segment.inputs.begin(), segment.inputs.end(),
-                    [this](auto value) { unpackTensor(value); });
+      unpackInputs(segment);
       return Outcome::kNext;
     case SegmentOutcome::kMeasured:
       measured_ = segment.runner.get();
@@ -512,7 +522,7 @@ Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, 
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   torchapi::setGradMode(gradMode);
-  std::for_each(segment.inputs.begin(), segment.inputs.end(), [this](auto value) { unpackTensor(value); });
+  unpackInputs(segment);
   bool complete = true;
   for (const size_t inner : segment.graph) {
     const Step& step = code_->steps[inner];
@@ -624,7 +634,11 @@ void ReplayProgram::forceExit(size_t index) {
 
 void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner) {
   ReplayCode& code = impl_->code;
+  const bool objects = runner->needsGil();
   code.segments.at(segment).runner = std::move(runner);
+  if (!objects) {
+    return;
+  }
   const auto takesObjects = [&](uint32_t at) {
     const SegmentCode& user = code.segments[at];
     return user.runner != nullptr && user.runner->needsGil() && !user.writes && !user.writesUnseen;
@@ -632,9 +646,8 @@ void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> run
   for (BlockPrologue& prologue : code.prologues) {
     for (InputLoad& load : prologue.inputs) {
       if (const auto found = code.graphInputs.find(load.value); found != code.graphInputs.end()) {
-        load.kind = std::all_of(found->second.begin(), found->second.end(), takesObjects)
-                        ? ValueKind::kObject
-                        : ValueKind::kTensor;
+        const bool all = std::all_of(found->second.begin(), found->second.end(), takesObjects);
+        load.kind = all ? ValueKind::kObject : ValueKind::kTensor;
       }
     }
   }
@@ -698,16 +711,17 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
     if (torchapi::profilerActive()) {
       leftRange.begin("kintsugi exit " + entryTitle(run.owner()));
     }
+    std::optional<GuardFailure> failure;
     if (diag::events::on()) {
       diag::events::Event event{.extra = run.exitGuard,
                                 .trace = run.owner().number(),
                                 .stack = stackOf(run.owner(), run.exitState),
                                 .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit};
-      if (!raising && run.exitGuard != ir::kNone && trace.code[run.exitGuard].op == Op::kGuardBlock) {
-        const GuardFailure failure = run.explainExit();
-        event.name = diag::events::intern(describeGuard(run.owner().recording(), failure.guard));
-        event.text = diag::events::intern(failure.expected);
-        event.more = diag::events::intern(failure.seen);
+      failure = run.explainExit();
+      if (failure) {
+        event.name = diag::events::intern(describeGuard(run.owner().recording(), failure->guard));
+        event.text = diag::events::intern(failure->expected);
+        event.more = diag::events::intern(failure->seen);
       }
       left.begin(event);
     }
@@ -718,7 +732,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
         context.emplace(ExitContext{
             .trace = run.owner().shared_from_this(), .guard = run.exitGuard, .state = run.exitState});
         describeExit(run.view(), trace.code[run.exitGuard], *context);
-        if (trace.code[run.exitGuard].op == Op::kGuardBlock) context->failure = run.explainExit();
+        context->failure = (failure ? std::move(failure) : run.explainExit()).value_or(GuardFailure());
       }
     }
     ir::StateId state = run.exitState;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -79,3 +80,23 @@ def check(
     core = runner._kintsugi_compiled.stats()
     assert (core["native_runs"] > 0) == compiled, core
     return runner
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """work(0), work(1) ... at one time, in grad mode off; the first failure is raised."""
+    errors: list[BaseException] = []
+
+    def guarded(k: int) -> None:
+        try:
+            with torch.no_grad():
+                work(k)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

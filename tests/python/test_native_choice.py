@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
-import threading
 import types
 
 import pytest
 import torch
 import torch.nn.functional as F
-from native_harness import assert_same, check, native
+from native_harness import assert_same, check, in_threads, native
 
 import kintsugi
 from kintsugi import _progress
@@ -110,22 +109,12 @@ def test_threads_call_while_replay_and_code_are_compared() -> None:
     with torch.no_grad():
         wanted = [fn(x) for x in inputs]
         runner(inputs[0])
-    errors: list[BaseException] = []
 
     def work(k: int) -> None:
-        try:
-            with torch.no_grad():
-                for _ in range(100):
-                    assert_same(runner(inputs[k]), wanted[k])
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(100):
+            assert_same(runner(inputs[k]), wanted[k])
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    in_threads(work, 4)
 
 
 def test_memory_that_is_kept_between_calls() -> None:
@@ -161,25 +150,15 @@ def test_kept_memory_is_not_shared_by_runs_at_one_time() -> None:
 
     runner = native(fn, keep_memory=True)
     inputs = [torch.randn(64, 40) for _ in range(4)]
-    errors: list[BaseException] = []
     with torch.no_grad():
         wanted = [fn(x) for x in inputs]
         runner(inputs[0])
 
     def work(k: int) -> None:
-        try:
-            with torch.no_grad():
-                for _ in range(100):
-                    assert_same(runner(inputs[k]), wanted[k])
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(100):
+            assert_same(runner(inputs[k]), wanted[k])
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    in_threads(work, 4)
 
 
 class _Terminal(io.StringIO):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from native_harness import assert_same, check, native
+from native_harness import assert_same, check, in_threads, native
 
 import kintsugi
 
@@ -266,22 +265,12 @@ def test_threads_call_while_code_arrives() -> None:
     ids = [torch.randint(50, (2, 8)) for _ in range(8)]
     with torch.no_grad():
         wanted = [model(i) for i in ids]
-    problems: list[BaseException] = []
 
     def work(k: int) -> None:
-        try:
-            with torch.no_grad():
-                for _ in range(20):
-                    assert_same(runner(ids[k]), wanted[k])
-        except BaseException as error:
-            problems.append(error)
+        for _ in range(20):
+            assert_same(runner(ids[k]), wanted[k])
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not problems, problems[0]
+    in_threads(work, 8)
 
 
 def test_fork_with_work_in_the_background() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from native_harness import assert_same, shared_storages
+from native_harness import assert_same, in_threads, shared_storages
 
 import kintsugi
 
@@ -198,20 +197,10 @@ def test_threads_with_other_sizes() -> None:
         return F.softmax(LINEAR(x), -1) * x + 1
 
     runner = kintsugi.compile(fn, backend="native", dynamic=True)
-    errors: list[BaseException] = []
 
     def work(seed: int) -> None:
-        try:
-            with torch.no_grad():
-                for turn in range(60):
-                    x = torch.randn((seed * 7 + turn * 5) % 23, 16)
-                    assert_same(runner(x), fn(x))
-        except BaseException as error:
-            errors.append(error)
+        for turn in range(60):
+            x = torch.randn((seed * 7 + turn * 5) % 23, 16)
+            assert_same(runner(x), fn(x))
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    in_threads(work, 4)

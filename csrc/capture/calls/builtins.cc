@@ -15,8 +15,7 @@ namespace {
 Flow lenModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
   if (torchapi::isTensor(o)) return torchMetaModel(ctx, result);
-  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__len__");
-  if (method != nullptr && PyFunction_Check(method)) {
+  if (PyObject* method = pythonMethod(o, "__len__")) {
     PendingFrame pending = ctx.rec.methodFrame(method, ctx.shadows[0], o);
     pending.rebuildable = false;
     pending.pinResult = true;
@@ -58,8 +57,7 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
   PyObject** items = PyTuple_Check(types) ? reinterpret_cast<PyTupleObject*>(types)->ob_item : list;
   Py_ssize_t n = PyTuple_Check(types) ? PyTuple_GET_SIZE(types) : 1;
   for (Py_ssize_t i = 0; i < n; ++i) {
-    PyObject* hook = Recorder::specialMethod(Py_TYPE(items[i]), "__instancecheck__");
-    bool python = hook != nullptr && PyFunction_Check(hook);
+    bool python = pythonMethod(items[i], "__instancecheck__") != nullptr;
     if (!python || reinterpret_cast<PyObject*>(Py_TYPE(o)) == items[i]) continue;
     // Hooks of the standard library and torch (ABCMeta, Parameter) look at types and flags only.
     Paused paused(ctx.rec);
@@ -186,9 +184,8 @@ Flow numberModel(CallContext& ctx, Shadow& result, ir::TypeKind kind) {
     result = Shadow::constant();
     return run(ctx);
   }
-  PyObject* hook = Recorder::specialMethod(Py_TYPE(o), kind == ir::TypeKind::kInt ? "__int__" : "__float__");
-  if (hook != nullptr && PyFunction_Check(hook)) return opaqueModel(ctx, result);
-  return foldModel(ctx, result);
+  PyObject* hook = pythonMethod(o, kind == ir::TypeKind::kInt ? "__int__" : "__float__");
+  return hook != nullptr ? opaqueModel(ctx, result) : foldModel(ctx, result);
 }
 Flow intModel(CallContext& ctx, Shadow& result) { return numberModel(ctx, result, ir::TypeKind::kInt); }
 Flow floatModel(CallContext& ctx, Shadow& result) { return numberModel(ctx, result, ir::TypeKind::kFloat); }
@@ -211,8 +208,7 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
   if (ctx.total() != 1) return opaqueModel(ctx, result);
-  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__iter__");
-  if (method != nullptr && PyFunction_Check(method)) {
+  if (PyObject* method = pythonMethod(o, "__iter__")) {
     PendingFrame pending = ctx.rec.methodFrame(method, shadow, o);
     ctx.rec.guardType(shadow, o);
     ctx.rec.guardTypeVersion(Py_TYPE(o));
@@ -261,8 +257,7 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
     site.replacement = ctx.shadows[1];
     site.replacementObject = pyapi::newRef(ctx.args[1]);
   }
-  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__next__");
-  if (method != nullptr && PyFunction_Check(method)) {
+  if (PyObject* method = pythonMethod(o, "__next__")) {
     PendingFrame pending = ctx.rec.methodFrame(method, iterator, o);
     pending.site = std::move(site);
     ctx.rec.guardType(iterator, o);
@@ -307,8 +302,7 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
       return shadow;
     }
   }
-  PyObject* method = Recorder::specialMethod(Py_TYPE(o), "__iter__");
-  if (shadow.isValue() || (method != nullptr && PyFunction_Check(method))) return std::nullopt;
+  if (shadow.isValue() || pythonMethod(o, "__iter__") != nullptr) return std::nullopt;
   if (!ctx.rec.iterated(shadow, o)) return std::nullopt;
   pyapi::Ref<> stand = pyapi::steal(PyObject_GetIter(o));
   return ctx.rec.newIterator(stand.get(), shadow, o);
@@ -333,8 +327,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     start = ok ? PyObject_IsTrue(ctx.args[ctx.positional]) : 0;
   }
   for (size_t i = first; ok && i < count; ++i) {
-    PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[i]), "__iter__");
-    if (hook != nullptr && PyFunction_Check(hook)) {
+    if (PyObject* hook = pythonMethod(ctx.args[i], "__iter__")) {
       bool next = !python.empty();
       python.push_back(parts.size());
       parts.push_back(Shadow::null());

@@ -41,8 +41,7 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   } else if (ctx.total() == 1) {
     if (torchapi::isTensor(ctx.args[0])) return rowsOfTensor(ctx, result);
     if (isAssembled(ctx)) return iterableObject(ctx, result);
-    PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__iter__");
-    if (hook != nullptr && PyFunction_Check(hook)) return iterableObject(ctx, result);
+    if (pythonMethod(ctx.args[0], "__iter__") != nullptr) return iterableObject(ctx, result);
     parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
     items = ctx.shadows[0].isVirtual() && ctx.rec.isItemsView(ctx.shadows[0]);
   }

@@ -1,15 +1,8 @@
 #include "capture/calls/drive.h"
 
+#include "capture/calls/model.h"
+
 namespace kintsugi::capture {
-
-namespace {
-
-PyObject* pythonMethod(PyObject* object, const char* name) {
-  PyObject* method = Recorder::specialMethod(Py_TYPE(object), name);
-  return method != nullptr && PyFunction_Check(method) ? method : nullptr;
-}
-
-}  // namespace
 
 bool Driver::worthwhile() const {
   Shadow shadow = ctx_.shadows[at_];

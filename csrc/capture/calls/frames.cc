@@ -94,8 +94,7 @@ Flow varsModel(CallContext& ctx, Shadow& result) {
 
 Flow dirModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return frameModel(ctx, result);
-  PyObject* hook = Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__dir__");
-  return hook != nullptr && PyFunction_Check(hook) ? opaqueModel(ctx, result) : knownModel(ctx, result);
+  return pythonMethod(ctx.args[0], "__dir__") != nullptr ? opaqueModel(ctx, result) : knownModel(ctx, result);
 }
 
 // eval("1 + 1"): no names, so it says the same anywhere.

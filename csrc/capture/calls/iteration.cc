@@ -9,10 +9,10 @@ namespace {
 bool askLength(CallContext& ctx) {
   Recorder& rec = ctx.rec;
   PyObject* object = ctx.args[0];
-  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__len__");
-  PyObject* hint = Recorder::specialMethod(Py_TYPE(object), "__length_hint__");
-  if (hint != nullptr && PyFunction_Check(hint)) rec.abort(diag::Code::KTG0101, {"__length_hint__"});
-  if (method != nullptr && PyFunction_Check(method)) {
+  if (pythonMethod(object, "__length_hint__") != nullptr) {
+    rec.abort(diag::Code::KTG0101, {"__length_hint__"});
+  }
+  if (PyObject* method = pythonMethod(object, "__len__")) {
     PendingFrame pending = rec.methodFrame(method, ctx.shadows[0], object);
     pending.rebuildable = false;
     rec.expectFrame(std::move(pending));

@@ -83,6 +83,11 @@ void addModels(const ModelRow* rows, size_t count) {
   }
 }
 
+PyObject* pythonMethod(PyObject* object, const char* name) {
+  PyObject* method = Recorder::specialMethod(Py_TYPE(object), name);
+  return method != nullptr && PyFunction_Check(method) ? method : nullptr;
+}
+
 CallModel modelOf(PyObject* callable) {
   static bool registered = [] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",

@@ -57,7 +57,9 @@ Flow sumModel(CallContext& ctx, Shadow& result);
 Flow extremeModel(CallContext& ctx, Shadow& result, int op);  // min() is Py_LT, max() is Py_GT
 Flow reversedObject(CallContext& ctx, Shadow& result);        // by __len__ and __getitem__
 Flow reduceModel(CallContext& ctx, Shadow& result);           // all(), any(), sum(), min(), max()
-bool isTransformCode(PyCodeObject* code);                     // of torch's transforms (functorch)
+// The Python function that is the special method of an object's type; null: there is none, or it is C code.
+PyObject* pythonMethod(PyObject* object, const char* name);
+bool isTransformCode(PyCodeObject* code);  // of torch's transforms (functorch)
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 Shadow frozenPart(Recorder& rec, PyObject* object);  // what was read from a frozen object
 bool pinSet(Recorder& rec, Shadow shadow, PyObject* set);

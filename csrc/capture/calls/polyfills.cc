@@ -8,6 +8,7 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "opcode.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -42,8 +43,7 @@ bool hasKey(const CallContext& ctx) {
 bool isDriven(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
-  PyObject* method = Recorder::specialMethod(Py_TYPE(ctx.args[argument]), "__iter__");
-  return !shadow.isValue() && method != nullptr && PyFunction_Check(method);
+  return !shadow.isValue() && pythonMethod(ctx.args[argument], "__iter__") != nullptr;
 }
 
 // The callable lies on the value stack itself: not bound, and no partial.
@@ -305,51 +305,61 @@ constexpr ModelRow kRows[] = {
     {"_bisect.bisect_right", bisectModel},
 };
 
+// What iterateInstead() has to know of a C function that asks for items.
+struct Iteration {
+  std::string_view polyfill;
+  size_t first = 0;         // the argument whose items it asks for
+  bool all = false;         // and those behind it
+  bool asksLength = false;  // it asks for a length first
+  bool lazy = false;        // it asks for them one by one, as they are needed
+};
+constexpr Iteration kIterations[] = {
+    {.polyfill = "sum_"},
+    {.polyfill = "set_"},
+    {.polyfill = "list_", .asksLength = true},
+    {.polyfill = "tuple_", .asksLength = true},
+    {.polyfill = "extend", .first = 1, .asksLength = true},
+    {.polyfill = "join", .first = 1, .asksLength = true},
+    {.polyfill = "enumerate_", .lazy = true},
+    {.polyfill = "zip_", .all = true, .lazy = true},
+};
+
+bool asksPythonForLength(PyObject* object) {
+  return pythonMethod(object, "__len__") != nullptr || pythonMethod(object, "__length_hint__") != nullptr;
+}
+
 }  // namespace
 
 bool makesFrames(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
   if (shadow.isValue()) return false;
-  auto function = [&](const char* name) -> PyObject* {
-    PyObject* method = Recorder::specialMethod(Py_TYPE(ctx.args[argument]), name);
-    return method != nullptr && PyFunction_Check(method) ? method : nullptr;
-  };
-  if (function("__next__") != nullptr) return true;
-  PyObject* iter = function("__iter__");
+  if (pythonMethod(ctx.args[argument], "__next__") != nullptr) return true;
+  PyObject* iter = pythonMethod(ctx.args[argument], "__iter__");
   return iter != nullptr &&
          (reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(iter))->co_flags & CO_GENERATOR) != 0;
 }
 
 std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& result) {
   if (!ctx.rec.live() || !isDirect(ctx) || polyfill(name) == nullptr) return std::nullopt;
-  const std::string_view call = name;
-  const bool second = call == "join" || call == "extend";  // a method: behind self
-  const auto asksLength = [&](size_t argument) {
-    for (const char* method : {"__len__", "__length_hint__"}) {
-      PyObject* hint = Recorder::specialMethod(Py_TYPE(ctx.args[argument]), method);
-      if (hint != nullptr && PyFunction_Check(hint)) return true;
-    }
-    return false;
+  const auto* call = std::find_if(std::begin(kIterations), std::end(kIterations),
+                                  [name](const Iteration& row) { return row.polyfill == name; });
+  KINTSUGI_CHECK(call != std::end(kIterations), "no row for the polyfill ", name);
+  if (call->lazy && (!consumedAtOnce(ctx) || (call->all && ctx.kwnames != nullptr))) return std::nullopt;
+  const auto isDriven = [&](size_t i) {
+    return makesFrames(ctx, i) && !(call->asksLength && asksPythonForLength(ctx.args[i]));
   };
-  const bool hinted = call == "list_" || call == "tuple_" || second;
-  const bool lazy = call == "enumerate_" || call == "zip_";
-  bool driven = false;
-  const size_t first = second ? 1 : 0;
-  const size_t end = call == "zip_" ? ctx.positional : std::min(ctx.positional, first + 1);
-  for (size_t i = first; i < end; ++i) driven = driven || (makesFrames(ctx, i) && !(hinted && asksLength(i)));
-  if (!driven || (lazy && (!consumedAtOnce(ctx) || (call == "zip_" && ctx.kwnames != nullptr))))
-    return std::nullopt;
-  return redirect(ctx, name, result);
+  const size_t end = call->all ? ctx.positional : std::min(ctx.positional, call->first + 1);
+  for (size_t i = call->first; i < end; ++i) {
+    if (isDriven(i)) return redirect(ctx, name, result);
+  }
+  return std::nullopt;
 }
 
 Flow reversedObject(CallContext& ctx, Shadow& result) {
-  auto isPython = [&](const char* name) {
-    PyObject* method = Recorder::specialMethod(Py_TYPE(ctx.args[0]), name);
-    return method != nullptr && PyFunction_Check(method);
-  };
-  const bool sequence = ctx.total() == 1 && !ctx.shadows[0].isValue() && isPython("__len__") &&
-                        isPython("__getitem__") &&
+  const bool sequence = ctx.total() == 1 && !ctx.shadows[0].isValue() &&
+                        pythonMethod(ctx.args[0], "__len__") != nullptr &&
+                        pythonMethod(ctx.args[0], "__getitem__") != nullptr &&
                         Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__reversed__") == nullptr;
   return sequence ? lazyModel(ctx, "reversed_", result) : opaqueModel(ctx, result);
 }

@@ -5,6 +5,7 @@
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/dict.h"
 
 namespace kintsugi::capture {
 
@@ -260,8 +261,8 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
       rec.lacksKey(f.top(2), dict, key);
       return rec.live() ? rec.callInPlace(f, act, in, method, 2) : rec.execute(act, in);
     }
-    const bool own = f.top(2).isVirtual() && polyfill("default_item") != nullptr &&
-                     std::string_view(Py_TYPE(dict)->tp_name) == "collections.defaultdict";
+    const bool own =
+        f.top(2).isVirtual() && polyfill("default_item") != nullptr && pyapi::isDefaultDict(Py_TYPE(dict));
     if (own) return rec.callInPlace(f, act, in, polyfill("default_item"), 2);
     if (method != nullptr) {  // Python code, or a new entry
       return operatorStep(rec, f, act, in, "getitem", 2, true, Recorder::CallKind::kOpaque);
@@ -282,8 +283,8 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   PyObject* container = act.peek(2);
   Shadow shadow = f.top(2);
   if (torchapi::isTensor(container)) return operatorStep(rec, f, act, in, "getitem", 2, true);
-  PyObject* method = Recorder::specialMethod(Py_TYPE(container), "__getitem__");
-  if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {2, 1}, true);
+  PyObject* method = pythonMethod(container, "__getitem__");
+  if (method != nullptr) return methodStep(rec, f, act, in, method, {2, 1}, true);
   if (!shadow.isValue() && (PyTuple_Check(container) || PyList_Check(container)))
     return sequenceSubscr(rec, f, act, in);
   if (!shadow.isValue() && PyDict_Check(container) && rec.plainDict(container))
@@ -322,8 +323,7 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     Shadow shadows[] = {f.top(2), f.top(1), f.top(3)};
     return tensorStore(rec, f, act, in, args, shadows);
   }
-  PyObject* method = Recorder::specialMethod(Py_TYPE(container), "__setitem__");
-  if (method != nullptr && PyFunction_Check(method)) {
+  if (PyObject* method = pythonMethod(container, "__setitem__")) {
     return methodStep(rec, f, act, in, method, {2, 1, 3}, true, false);
   }
   bool ok = false;

@@ -45,16 +45,15 @@ bool isUnknownIterator(Recorder& rec, Shadow shadow) {
 }
 
 bool hasPythonItems(PyObject* object) {
-  PyObject* method = Recorder::specialMethod(Py_TYPE(object), "__getitem__");
-  return Py_TYPE(object)->tp_iter == nullptr && method != nullptr && PyFunction_Check(method);
+  return Py_TYPE(object)->tp_iter == nullptr && pythonMethod(object, "__getitem__") != nullptr;
 }
 
 Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
   if (torchapi::isTensor(object.get())) f.top() = shadow = rec.tensorShadow(object.get(), shadow);
-  PyObject* method = Recorder::specialMethod(Py_TYPE(object.get()), "__iter__");
-  if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {1}, true);
+  PyObject* method = pythonMethod(object.get(), "__iter__");
+  if (method != nullptr) return methodStep(rec, f, act, in, method, {1}, true);
   if (hasPythonItems(object.get())) {
     rec.guardType(shadow, object.get());
     rec.guardTypeVersion(Py_TYPE(object.get()));
@@ -78,8 +77,8 @@ Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow iterator = f.top();
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
-  PyObject* next = Recorder::specialMethod(Py_TYPE(object.get()), "__next__");
-  bool python = next != nullptr && PyFunction_Check(next);
+  PyObject* next = pythonMethod(object.get(), "__next__");
+  bool python = next != nullptr;
   if (python) {
     PendingFrame pending = rec.methodFrame(next, iterator, object.get());
     pending.site = rec.callSite(in, 0, {}, ir::ReturnAction::kIterate);

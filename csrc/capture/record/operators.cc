@@ -220,8 +220,7 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     return rec.live() ? pinAndRun(rec, f, act, in, 2) : rec.execute(act, in);
   }
   for (int i : {2, 1}) {
-    PyObject* method = Recorder::specialMethod(Py_TYPE(act.peek(i)), row.method);
-    if (method != nullptr && PyFunction_Check(method)) {
+    if (PyObject* method = pythonMethod(act.peek(i), row.method)) {
       if (i == 2) return methodStep(rec, f, act, in, method, {2, 1}, true);
       return operatorStep(rec, f, act, in, row.function, 2, true);
     }
@@ -288,8 +287,7 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     }
     return finish(Shadow::constant());
   }
-  PyObject* method = Recorder::specialMethod(Py_TYPE(container), "__contains__");
-  if (method != nullptr && PyFunction_Check(method)) {
+  if (PyObject* method = pythonMethod(container, "__contains__")) {
     return methodStep(rec, f, act, in, method, {1, 2}, false);
   }
   bool simple = isSequence(container) || PyUnicode_CheckExact(container) || PyAnySet_CheckExact(container) ||
