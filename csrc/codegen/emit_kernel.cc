@@ -54,7 +54,7 @@ class Planner {
       }
     }
     for (const passes::KernelStore& store : kernel.stores) {
-      if (plan.stage[store.op] == s && kernel.accesses[store.access].inner != Inner::kZero) {
+      if (plan.stage[store.op] == s && !kernel.accesses[store.access].still) {
         visit(store.op);
       }
     }
@@ -62,7 +62,7 @@ class Planner {
 
  private:
   void addOp(const KernelOp& op) {
-    bool uniform = op.kind != KernelOpKind::kLoad || kernel_.accesses[op.access].inner == Inner::kZero;
+    bool uniform = op.kind != KernelOpKind::kLoad || kernel_.accesses[op.access].still;
     uint32_t stage = 0;
     for (const uint32_t arg : op.args) {
       uniform = uniform && plan_.uniform[arg];
@@ -83,7 +83,7 @@ class Planner {
       return;
     }
     const bool floats = passes::isSmallFloat(op.elem) || op.elem == Elem::kF32;
-    if (op.kind == KernelOpKind::kPoint && plan_.stage[at] < loop && floats &&
+    if (op.kind == KernelOpKind::kPoint && plan_.stage[at] < loop && floats && !kernel_.longRows &&
         passes::coreInfo(op.op).cost == passes::CoreCost::kCostly) {
       plan_.kept[at] = true;
       return;
@@ -97,13 +97,21 @@ class Planner {
   Plan plan_;
 };
 
+// Columns are narrow reads of long memory: vectors as wide as the registers allow.
+unsigned lanesFor(const Kernel& kernel, unsigned lanes) {
+  const bool cheap = std::all_of(kernel.ops.begin(), kernel.ops.end(), [](const KernelOp& op) {
+    return op.kind != KernelOpKind::kPoint || passes::coreInfo(op.op).cost == passes::CoreCost::kCheap;
+  });
+  return kernel.columns && cheap ? 4 * lanes : lanes;
+}
+
 class Emitter {
  public:
   Emitter(llvm::LLVMContext& context, const Kernel& kernel, const std::string& name,
           const EmitOptions& options)
       : kernel_(kernel),
         plan_(Planner(kernel).run()),
-        lanes_(options.lanes),
+        lanes_(lanesFor(kernel, options.lanes)),
         module_(std::make_unique<llvm::Module>(name, context)),
         b_(context) {
     llvm::FastMathFlags flags;
@@ -156,7 +164,8 @@ class Emitter {
     }
     for (size_t op = 0; op < kernel_.ops.size(); ++op) {
       if (plan_.kept[op]) {
-        Value* room = b_.CreateAdd(inner_, integer(lanes_));
+        Value* room =
+            kernel_.columns ? b_.CreateMul(inner_, integer(lanes_)) : b_.CreateAdd(inner_, integer(lanes_));
         kept_[static_cast<uint32_t>(op)] = b_.CreateAlloca(b_.getFloatTy(), room);
       }
     }
@@ -198,21 +207,58 @@ class Emitter {
       b_.CreateStore(d == 0 ? rest : b_.CreateURem(rest, extent), place[d]);
       rest = d == 0 ? rest : b_.CreateUDiv(rest, extent);
     }
-    loop(begin_, end_, 1, [&](Value*) {
-      std::vector<Value*> at;
-      for (llvm::AllocaInst* p : place) {
-        at.push_back(b_.CreateLoad(b_.getInt64Ty(), p));
-      }
-      setRow(at);
+    llvm::AllocaInst* done = local(b_.getInt64Ty());
+    b_.CreateStore(begin_, done);
+    BasicBlock* head = BasicBlock::Create(context(), "rows", function_);
+    BasicBlock* body = BasicBlock::Create(context(), "next", function_);
+    BasicBlock* after = BasicBlock::Create(context(), "done", function_);
+    b_.CreateBr(head);
+    b_.SetInsertPoint(head);
+    Value* row = b_.CreateLoad(b_.getInt64Ty(), done);
+    b_.CreateCondBr(b_.CreateICmpSLT(row, end_), body, after);
+    b_.SetInsertPoint(body);
+    std::vector<Value*> at;
+    for (llvm::AllocaInst* p : place) {
+      at.push_back(b_.CreateLoad(b_.getInt64Ty(), p));
+    }
+    setRow(at);
+    Value* step = integer(1);
+    if (kernel_.columns) {
+      step = emitColumns(at.back(), b_.CreateSub(end_, row));
+    } else {
       emitRow(integer(0), inner_);
-      Value* carry = integer(1);
-      for (size_t d = rank; d-- > 0;) {
-        Value* next = b_.CreateAdd(at[d], carry);
-        Value* wraps = d == 0 ? b_.getFalse() : b_.CreateICmpEQ(next, extents_[d]);
-        b_.CreateStore(b_.CreateSelect(wraps, integer(0), next), place[d]);
-        carry = b_.CreateZExt(wraps, b_.getInt64Ty());
-      }
-    });
+    }
+    b_.CreateStore(b_.CreateAdd(row, step), done);
+    Value* carry = step;
+    for (size_t d = rank; d-- > 0;) {
+      Value* next = b_.CreateAdd(at[d], carry);
+      Value* wraps = d == 0 ? b_.getFalse() : b_.CreateICmpEQ(next, extents_[d]);
+      b_.CreateStore(b_.CreateSelect(wraps, integer(0), next), place[d]);
+      carry = b_.CreateZExt(wraps, b_.getInt64Ty());
+    }
+    b_.CreateBr(head);
+    b_.SetInsertPoint(after);
+  }
+
+  // A vector of rows, fewer where the dimension or the range ends; how many.
+  Value* emitColumns(Value* at, Value* most) {
+    Value* left = b_.CreateSub(extents_.back(), at);
+    Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, most);
+    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(lanes_));
+    BasicBlock* whole = BasicBlock::Create(context(), "whole", function_);
+    BasicBlock* part = BasicBlock::Create(context(), "part", function_);
+    BasicBlock* after = BasicBlock::Create(context(), "columns", function_);
+    b_.CreateCondBr(b_.CreateICmpEQ(count, integer(lanes_)), whole, part);
+    b_.SetInsertPoint(whole);
+    block_ = nullptr;
+    emitRow(integer(0), inner_);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(part);
+    block_ = maskOf(count);
+    emitRow(integer(0), inner_);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
+    return count;
   }
 
   void setRow(const std::vector<Value*>& at) {
@@ -245,13 +291,16 @@ class Emitter {
       if (!plan_.uniform[at] || plan_.stage[at] != s || op.kind == KernelOpKind::kReduce) {
         continue;
       }
-      if (op.kind == KernelOpKind::kLoad) {
+      if (op.kind == KernelOpKind::kLoad && kernel_.columns) {
+        mask_ = block_;
+        uniform_[at] = emitLoad(op.access);
+      } else if (op.kind == KernelOpKind::kLoad) {
         const KernelAccess& access = kernel_.accesses[op.access];
         auto* type = memoryType(b_, access.elem, 1);
         const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
         uniform_[at] = fromMemory(b_, access.elem, b_.CreateAlignedLoad(type, row_[op.access], align));
       } else if (op.kind == KernelOpKind::kConst) {
-        uniform_[at] = emitConstant(b_, op.elem, op.number, op.integer);
+        uniform_[at] = spread(emitConstant(b_, op.elem, op.number, op.integer));
       } else {
         std::vector<Value*> args;
         for (const uint32_t arg : op.args) {
@@ -262,8 +311,13 @@ class Emitter {
     }
     for (const passes::KernelStore& store : kernel_.stores) {
       const KernelAccess& access = kernel_.accesses[store.access];
-      if (access.inner == Inner::kZero && plan_.stage[store.op] == s) {
+      if (access.still && plan_.stage[store.op] == s) {
         KINTSUGI_CHECK(plan_.uniform[store.op], "a row result that varies along the row");
+        if (kernel_.columns) {
+          mask_ = block_;
+          storeVector(store.access, uniform_[store.op]);
+          continue;
+        }
         const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
         b_.CreateAlignedStore(toMemory(b_, access.elem, uniform_[store.op]), row_[store.access], align);
       }
@@ -285,52 +339,152 @@ class Emitter {
     if (empty) {
       return;
     }
-    accumulators_.clear();
-    auto* vector = llvm::FixedVectorType::get(b_.getFloatTy(), lanes_);
-    for (uint32_t at = 0; at < kernel_.ops.size(); ++at) {
-      const KernelOp& op = kernel_.ops[at];
-      if (op.kind == KernelOpKind::kReduce && plan_.stage[op.args[0]] == s) {
-        llvm::AllocaInst* sum = local(vector);
-        b_.CreateStore(b_.CreateVectorSplat(lanes_, reduceIdentity(b_, op.op)), sum);
-        accumulators_[at] = sum;
-      }
+    startReductions(s);
+    if (kernel_.columns) {
+      emitParts(low, high, 1, [&](Value* i) { emitBody(s, i, block_); });
+    } else {
+      Value* count = b_.CreateSub(high, low);
+      Value* tail = b_.CreateAnd(count, integer(lanes_ - 1));
+      Value* middle = b_.CreateSub(high, tail);
+      emitParts(low, middle, lanes_, [&](Value* i) { emitBody(s, i, nullptr); });
+      BasicBlock* rest = BasicBlock::Create(context(), "tail", function_);
+      BasicBlock* after = BasicBlock::Create(context(), "row", function_);
+      b_.CreateCondBr(b_.CreateICmpSGT(tail, integer(0)), rest, after);
+      b_.SetInsertPoint(rest);
+      emitBody(s, middle, maskOf(tail));
+      b_.CreateBr(after);
+      b_.SetInsertPoint(after);
     }
-    Value* count = b_.CreateSub(high, low);
-    Value* tail = b_.CreateAnd(count, integer(lanes_ - 1));
-    Value* middle = b_.CreateSub(high, tail);
-    loop(low, middle, lanes_, [&](Value* i) { emitBody(s, i, nullptr); });
-    BasicBlock* rest = BasicBlock::Create(context(), "tail", function_);
-    BasicBlock* after = BasicBlock::Create(context(), "row", function_);
-    b_.CreateCondBr(b_.CreateICmpSGT(tail, integer(0)), rest, after);
-    b_.SetInsertPoint(rest);
-    emitBody(s, middle, maskOf(tail));
-    b_.CreateBr(after);
-    b_.SetInsertPoint(after);
     for (const auto& [at, sum] : accumulators_) {
-      uniform_[at] = fold(kernel_.ops[at].op, b_.CreateLoad(vector, sum));
+      uniform_[at] = finish(kernel_.ops[at].op, sum);
     }
   }
 
-  Value* maskOf(Value* count) {
+  llvm::Type* floats() { return llvm::FixedVectorType::get(b_.getFloatTy(), lanes_); }
+  llvm::Type* places() { return llvm::FixedVectorType::get(b_.getInt32Ty(), lanes_); }
+  Value* identity(Core op) { return b_.CreateVectorSplat(lanes_, reduceIdentity(b_, op)); }
+
+  // What the reductions of a loop have found so far.
+  struct Accumulator {
+    llvm::AllocaInst* value = nullptr;
+    llvm::AllocaInst* place = nullptr;  // of those that find one
+    llvm::AllocaInst* total = nullptr;  // of earlier parts of a long row
+  };
+
+  void startReductions(uint32_t s) {
+    accumulators_.clear();
+    for (uint32_t at = 0; at < kernel_.ops.size(); ++at) {
+      const KernelOp& op = kernel_.ops[at];
+      if (op.kind != KernelOpKind::kReduce || plan_.stage[op.args[0]] != s) {
+        continue;
+      }
+      Accumulator& sum = accumulators_[at];
+      sum.value = local(floats());
+      b_.CreateStore(identity(op.op), sum.value);
+      if (passes::findsPlace(op.op)) {
+        sum.place = local(places());
+        b_.CreateStore(kernel_.columns ? llvm::Constant::getNullValue(places()) : laneNumbers(), sum.place);
+      }
+      if (kernel_.longRows && op.op == Core::kReduceSum) {
+        sum.total = local(floats());
+        b_.CreateStore(identity(op.op), sum.total);
+      }
+    }
+  }
+
+  // Rounding errors of long sums grow with the number of terms that one sum takes in turn: each part of a
+  // long row has a sum of its own.
+  void emitParts(Value* low, Value* high, int64_t step, const std::function<void(Value*)>& body) {
+    constexpr int64_t kPart = 512;
+    const bool parts = std::any_of(accumulators_.begin(), accumulators_.end(),
+                                   [](const auto& entry) { return entry.second.total != nullptr; });
+    if (!parts) {
+      loop(low, high, step, body);
+      return;
+    }
+    loop(low, high, kPart * step, [&](Value* from) {
+      Value* end = b_.CreateAdd(from, integer(kPart * step));
+      loop(from, b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, end, high), step, body);
+      for (const auto& [at, sum] : accumulators_) {
+        if (sum.total != nullptr) {
+          Value* part = b_.CreateLoad(floats(), sum.value);
+          b_.CreateStore(b_.CreateFAdd(b_.CreateLoad(floats(), sum.total), part), sum.total);
+          b_.CreateStore(identity(Core::kReduceSum), sum.value);
+        }
+      }
+    });
+  }
+
+  void accumulate(const KernelOp& op, const Accumulator& sum, Value* x, Value* mask) {
+    Value* before = b_.CreateLoad(floats(), sum.value);
+    if (sum.place != nullptr) {
+      Value* better = isBetter(b_, op.op, x, before);
+      better = mask != nullptr ? b_.CreateAnd(better, mask) : better;
+      Value* at = b_.CreateVectorSplat(lanes_, b_.CreateTrunc(index_, b_.getInt32Ty()));
+      at = kernel_.columns ? at : b_.CreateAdd(at, laneNumbers());
+      b_.CreateStore(b_.CreateSelect(better, x, before), sum.value);
+      b_.CreateStore(b_.CreateSelect(better, at, b_.CreateLoad(places(), sum.place)), sum.place);
+      return;
+    }
+    x = mask != nullptr ? b_.CreateSelect(mask, x, identity(op.op)) : x;
+    b_.CreateStore(combine(b_, op.op, before, x), sum.value);
+  }
+
+  // The result of a row: a scalar, or a vector for so many columns.
+  Value* finish(Core op, const Accumulator& sum) {
+    Value* value = b_.CreateLoad(floats(), sum.value);
+    value = sum.total != nullptr ? b_.CreateFAdd(b_.CreateLoad(floats(), sum.total), value) : value;
+    if (sum.place == nullptr) {
+      return kernel_.columns ? value : fold(op, value);
+    }
+    Value* place = b_.CreateLoad(places(), sum.place);
+    place = kernel_.columns ? place : foldPlaces(op, value, place);
+    return b_.CreateZExt(place, registerType(b_, Elem::kI64, kernel_.columns ? lanes_ : 1));
+  }
+
+  Value* foldPlaces(Core op, Value* value, Value* place) {
+    for (unsigned width = lanes_; width > 1; width /= 2) {
+      Value* low = halfOf(value, width, false);
+      Value* high = halfOf(value, width, true);
+      Value* lowPlace = halfOf(place, width, false);
+      Value* highPlace = halfOf(place, width, true);
+      Value* nans = b_.CreateAnd(b_.CreateFCmpUNO(low, low), b_.CreateFCmpUNO(high, high));
+      Value* first =
+          b_.CreateAnd(b_.CreateOr(b_.CreateFCmpOEQ(low, high), nans), b_.CreateICmpULT(highPlace, lowPlace));
+      Value* better = b_.CreateOr(isBetter(b_, op, high, low), first);
+      value = b_.CreateSelect(better, high, low);
+      place = b_.CreateSelect(better, highPlace, lowPlace);
+    }
+    return b_.CreateExtractElement(place, uint64_t{0});
+  }
+
+  llvm::Constant* laneNumbers() {
     std::vector<uint32_t> numbers(lanes_);
     for (uint32_t k = 0; k < lanes_; ++k) {
       numbers[k] = k;
     }
-    Value* lane = llvm::ConstantDataVector::get(context(), numbers);
-    return b_.CreateICmpULT(lane, b_.CreateVectorSplat(lanes_, b_.CreateTrunc(count, b_.getInt32Ty())));
+    return llvm::ConstantDataVector::get(context(), numbers);
+  }
+
+  Value* maskOf(Value* count) {
+    return b_.CreateICmpULT(laneNumbers(),
+                            b_.CreateVectorSplat(lanes_, b_.CreateTrunc(count, b_.getInt32Ty())));
   }
 
   // In halves: the order is always the same.
   Value* fold(Core op, Value* vector) {
     for (unsigned width = lanes_; width > 1; width /= 2) {
-      std::vector<int> low, high;
-      for (unsigned k = 0; k < width / 2; ++k) {
-        low.push_back(static_cast<int>(k));
-        high.push_back(static_cast<int>(k + width / 2));
-      }
-      vector = combine(b_, op, b_.CreateShuffleVector(vector, low), b_.CreateShuffleVector(vector, high));
+      vector = combine(b_, op, halfOf(vector, width, false), halfOf(vector, width, true));
     }
     return b_.CreateExtractElement(vector, uint64_t{0});
+  }
+
+  Value* halfOf(Value* vector, unsigned width, bool upper) {
+    std::vector<int> chosen;
+    for (unsigned k = 0; k < width / 2; ++k) {
+      chosen.push_back(static_cast<int>(upper ? k + width / 2 : k));
+    }
+    return b_.CreateShuffleVector(vector, chosen);
   }
 
   // `mask`: null for a whole vector.
@@ -341,23 +495,26 @@ class Emitter {
     varying_.assign(kernel_.ops.size(), nullptr);
     for (uint32_t at = 0; at < kernel_.ops.size(); ++at) {
       if (plan_.kept[at] && plan_.stage[at] == s) {
-        Value* to = b_.CreateGEP(b_.getFloatTy(), kept_[at], i);
-        b_.CreateAlignedStore(value(at), to, llvm::Align(4));
+        b_.CreateAlignedStore(value(at), keptPlace(at), llvm::Align(4));
       }
     }
     for (const auto& [at, sum] : accumulators_) {
       const KernelOp& op = kernel_.ops[at];
-      Value* x = value(op.args[0]);
-      if (mask != nullptr) {
-        x = b_.CreateSelect(mask, x, b_.CreateVectorSplat(lanes_, reduceIdentity(b_, op.op)));
-      }
-      b_.CreateStore(combine(b_, op.op, b_.CreateLoad(x->getType(), sum), x), sum);
+      accumulate(op, sum, value(op.args[0]), mask);
     }
     for (const passes::KernelStore& store : kernel_.stores) {
-      if (plan_.stage[store.op] == s && kernel_.accesses[store.access].inner != Inner::kZero) {
-        emitStore(store);
+      if (plan_.stage[store.op] == s && !kernel_.accesses[store.access].still) {
+        storeVector(store.access, value(store.op));
       }
     }
+  }
+
+  // A number for all lanes, as uniform values are held.
+  Value* spread(Value* scalar) { return kernel_.columns ? b_.CreateVectorSplat(lanes_, scalar) : scalar; }
+
+  Value* keptPlace(uint32_t at) {
+    Value* index = kernel_.columns ? b_.CreateMul(index_, integer(lanes_)) : index_;
+    return b_.CreateGEP(b_.getFloatTy(), kept_[at], index);
   }
 
   // A vector of the op's values at the present place.
@@ -367,12 +524,10 @@ class Emitter {
     }
     const KernelOp& op = kernel_.ops[at];
     if (plan_.uniform[at]) {
-      return varying_[at] = b_.CreateVectorSplat(lanes_, uniform_[at]);
+      return varying_[at] = kernel_.columns ? uniform_[at] : b_.CreateVectorSplat(lanes_, uniform_[at]);
     }
     if (plan_.kept[at] && plan_.stage[at] < loop_) {
-      auto* type = llvm::FixedVectorType::get(b_.getFloatTy(), lanes_);
-      Value* from = b_.CreateGEP(b_.getFloatTy(), kept_[at], index_);
-      return varying_[at] = b_.CreateAlignedLoad(type, from, llvm::Align(4));
+      return varying_[at] = b_.CreateAlignedLoad(floats(), keptPlace(at), llvm::Align(4));
     }
     if (op.kind == KernelOpKind::kLoad) {
       return varying_[at] = emitLoad(op.access);
@@ -384,15 +539,26 @@ class Emitter {
     return varying_[at] = compute(op, args);
   }
 
-  Value* pointers(uint32_t access) {
-    std::vector<uint64_t> numbers(lanes_);
-    for (uint32_t k = 0; k < lanes_; ++k) {
-      numbers[k] = k;
+  // The first element of a vector, whose elements are behind each other.
+  Value* pointer(uint32_t at) {
+    const KernelAccess& access = kernel_.accesses[at];
+    if (!kernel_.columns) {
+      return element(access, row_[at], index_);
     }
-    Value* lane = llvm::ConstantDataVector::get(context(), numbers);
-    Value* at = b_.CreateAdd(b_.CreateVectorSplat(lanes_, index_), lane);
-    Value* offsets = b_.CreateMul(at, b_.CreateVectorSplat(lanes_, innerStride_[access]));
-    return element(kernel_.accesses[access], row_[access], offsets);
+    return access.still ? row_[at] : element(access, row_[at], b_.CreateMul(index_, innerStride_[at]));
+  }
+
+  // All elements of a vector.
+  Value* pointers(uint32_t at) {
+    const KernelAccess& access = kernel_.accesses[at];
+    Value* lane = b_.CreateZExt(laneNumbers(), registerType(b_, Elem::kI64, lanes_));
+    if (kernel_.columns) {
+      Value* stride = b_.CreateVectorSplat(lanes_, outerStrides_[at].back());
+      return element(access, pointer(at), b_.CreateMul(lane, stride));
+    }
+    Value* place = b_.CreateAdd(b_.CreateVectorSplat(lanes_, index_), lane);
+    Value* offsets = b_.CreateMul(place, b_.CreateVectorSplat(lanes_, innerStride_[at]));
+    return element(access, row_[at], offsets);
   }
 
   Value* fullMask() { return mask_ != nullptr ? mask_ : b_.CreateVectorSplat(lanes_, b_.getTrue()); }
@@ -403,25 +569,29 @@ class Emitter {
     const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
     Value* zero = llvm::Constant::getNullValue(type);
     Value* loaded = nullptr;
-    if (access.inner == Inner::kStrided) {
+    if (access.inner == Inner::kZero) {
+      Value* one = b_.CreateAlignedLoad(memoryType(b_, access.elem, 1), pointer(at), align);
+      loaded = b_.CreateVectorSplat(lanes_, one);
+    } else if (access.inner == Inner::kStrided) {
       loaded = b_.CreateMaskedGather(type, pointers(at), align, fullMask(), zero);
     } else {
-      Value* from = element(access, row_[at], index_);
+      Value* from = pointer(at);
       loaded = mask_ != nullptr ? static_cast<Value*>(b_.CreateMaskedLoad(type, from, align, mask_, zero))
                                 : b_.CreateAlignedLoad(type, from, align);
     }
     return fromMemory(b_, access.elem, loaded);
   }
 
-  void emitStore(const passes::KernelStore& store) {
-    const KernelAccess& access = kernel_.accesses[store.access];
-    Value* x = toMemory(b_, access.elem, value(store.op));
+  void storeVector(uint32_t at, Value* x) {
+    const KernelAccess& access = kernel_.accesses[at];
+    x = toMemory(b_, access.elem, x);
     const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
+    KINTSUGI_CHECK(access.inner != Inner::kZero, "many values for one place");
     if (access.inner == Inner::kStrided) {
-      b_.CreateMaskedScatter(x, pointers(store.access), align, fullMask());
+      b_.CreateMaskedScatter(x, pointers(at), align, fullMask());
       return;
     }
-    Value* to = element(access, row_[store.access], index_);
+    Value* to = pointer(at);
     if (mask_ != nullptr) {
       b_.CreateMaskedStore(x, to, align, mask_);
     } else {
@@ -445,7 +615,8 @@ class Emitter {
   std::map<uint32_t, Value*> kept_;  // by op: the row's values
   std::vector<Value*> row_;          // by access: the present row
   std::vector<Value*> uniform_;      // by op: scalars of the present row
-  std::map<uint32_t, llvm::AllocaInst*> accumulators_;
+  std::map<uint32_t, Accumulator> accumulators_;
+  Value* block_ = nullptr;  // of columns: which lanes there are; null: all
   // The present place in a loop.
   uint32_t loop_ = 0;
   Value* index_ = nullptr;

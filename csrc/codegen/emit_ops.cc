@@ -239,8 +239,14 @@ Value* emitConstant(Builder& b, Elem elem, double number, int64_t integerValue) 
 
 Value* reduceIdentity(Builder& b, Core op) {
   const double infinity = std::numeric_limits<double>::infinity();
-  const double number = op == Core::kReduceSum ? 0.0 : op == Core::kReduceMax ? -infinity : infinity;
+  const bool most = op == Core::kReduceMax || op == Core::kReduceArgMax;
+  const double number = op == Core::kReduceSum ? 0.0 : most ? -infinity : infinity;
   return llvm::ConstantFP::get(b.getFloatTy(), number);
+}
+
+Value* isBetter(Builder& b, Core op, Value* x, Value* y) {
+  Value* beyond = op == Core::kReduceArgMax ? b.CreateFCmpUGT(x, y) : b.CreateFCmpULT(x, y);
+  return b.CreateAnd(beyond, b.CreateFCmpORD(y, y));
 }
 
 Value* combine(Builder& b, Core op, Value* x, Value* y) {

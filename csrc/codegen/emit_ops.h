@@ -24,6 +24,8 @@ llvm::Value* emitCore(Builder& b, passes::Core op, passes::Elem elem, passes::El
                       std::span<llvm::Value* const> args);
 llvm::Value* emitConstant(Builder& b, passes::Elem elem, double number, int64_t integer);
 llvm::Value* reduceIdentity(Builder& b, passes::Core op);
+// Of reductions that find a place: is x to be taken rather than y?
+llvm::Value* isBetter(Builder& b, passes::Core op, llvm::Value* x, llvm::Value* y);
 llvm::Value* combine(Builder& b, passes::Core op, llvm::Value* x, llvm::Value* y);
 
 }  // namespace kintsugi::codegen

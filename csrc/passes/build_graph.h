@@ -56,7 +56,8 @@ class Decomposer {
   NodeId constant(double value, Elem elem);
   NodeId point(Core op, Elem elem, std::initializer_list<NodeId> args);
   NodeId cast(NodeId node, Elem elem);
-  NodeId reduce(Core op, NodeId arg, size_t last);
+  // `behind`: dimensions that stay behind the `last` ones.
+  NodeId reduce(Core op, NodeId arg, size_t last, size_t behind = 0);
   NodeId broadcastDim(NodeId vector, size_t dim, size_t rank);  // a vector along one dimension
   NodeId fail() {
     failed_ = true;

@@ -1,5 +1,5 @@
-// Reductions over the last dimensions and what is made of them: softmax, layer and RMS norm; batch norm in
-// evaluation, which is element by element.
+// Reductions over neighbouring dimensions and what is made of them: softmax, layer and RMS norm; batch norm
+// in evaluation, which is element by element.
 #include <limits>
 
 #include "passes/build_graph.h"
@@ -10,84 +10,149 @@ namespace {
 
 using D = Decomposer;
 
-// How many of the last dimensions a list of dimensions names; 0: others, or none.
-size_t lastDims(D& d, std::vector<int64_t> dims, size_t rank) {
+// Neighbouring dimensions: how many, and how many are behind them.
+struct Dims {
+  size_t count = 0;
+  size_t behind = 0;
+};
+
+// What a list of dimensions names, as runs of neighbours, the last first. Empty: that can't be told.
+std::vector<Dims> runsOf(D& d, std::vector<int64_t> dims, size_t rank) {
   std::vector<bool> named(rank);
   for (int64_t dim : dims) {
     dim += dim < 0 ? static_cast<int64_t>(rank) : 0;
     if (dim < 0 || dim >= static_cast<int64_t>(rank) || named[static_cast<size_t>(dim)]) {
       d.fail();
-      return 0;
+      return {};
     }
     named[static_cast<size_t>(dim)] = true;
   }
-  for (size_t k = 0; k < dims.size(); ++k) {
-    if (!named[rank - 1 - k]) {
-      d.fail();
-      return 0;
+  std::vector<Dims> runs;
+  for (size_t at = rank; at-- > 0;) {
+    if (!named[at]) {
+      continue;
     }
+    if (at + 1 == rank || !named[at + 1]) {
+      runs.push_back({0, rank - at - 1});
+    }
+    ++runs.back().count;
   }
-  return dims.size();
+  return runs;
+}
+
+// Of dimensions in the operand; without any, all.
+std::vector<Dims> runsIn(D& d, size_t operand, size_t rank) {
+  if (d.isNone(operand)) {
+    return rank == 0 ? std::vector<Dims>() : std::vector<Dims>{{rank, 0}};
+  }
+  const std::vector<int64_t> dims = d.ints(operand);
+  return dims.empty() && rank != 0 ? std::vector<Dims>{{rank, 0}} : runsOf(d, dims, rank);
 }
 
 // Nothing: it varies, and is no constant of the kernel.
-std::optional<int64_t> rowLength(D& d, NodeId x, size_t last) {
+std::optional<int64_t> rowLength(D& d, NodeId x, Dims dims) {
   Size length = 1;
   const std::vector<Size>& sizes = d.node(x).sizes;
-  for (size_t k = 0; k < last && k < sizes.size(); ++k) {
-    length *= sizes[sizes.size() - 1 - k];
+  for (size_t k = 0; k < dims.count && k + dims.behind < sizes.size(); ++k) {
+    length *= sizes[sizes.size() - 1 - k - dims.behind];
   }
   length = settled(length);
   return length.fixed() ? std::optional(length.hint) : std::nullopt;
 }
 
-NodeId mean(D& d, NodeId x, size_t last) {
-  const NodeId sum = d.reduce(Core::kReduceSum, x, last);
-  const std::optional<int64_t> length = d.failed() ? std::nullopt : rowLength(d, x, last);
+NodeId reduce(D& d, Core op, NodeId x, Dims dims) { return d.reduce(op, x, dims.count, dims.behind); }
+
+NodeId mean(D& d, NodeId x, Dims dims) {
+  const NodeId sum = reduce(d, Core::kReduceSum, x, dims);
+  const std::optional<int64_t> length = d.failed() ? std::nullopt : rowLength(d, x, dims);
   if (!length) {
     return d.fail();
   }
   return d.point(Core::kMul, Elem::kF32, {sum, d.constant(1.0 / static_cast<double>(*length), Elem::kF32)});
 }
 
+NodeId reduceRuns(D& d, Core op, NodeId x, const std::vector<Dims>& runs, bool divide) {
+  for (const Dims& dims : runs) {
+    x = divide ? mean(d, x, dims) : reduce(d, op, x, dims);
+  }
+  return runs.empty() ? d.fail() : x;
+}
+
+// What reductions compute with: floats that are no wider than f32.
+NodeId reducible(D& d) {
+  const NodeId self = d.tensor(0);
+  const Elem from = d.failed() ? Elem::kOther : d.node(self).elem;
+  return from == Elem::kF32 || isSmallFloat(from) ? d.as(0, Elem::kF32) : d.fail();
+}
+
 // A reduction by name: (self, dims, keepdim, dtype).
 template <Core op, bool divide>
 NodeId reduction(D& d) {
-  const NodeId self = d.tensor(0);
-  const Elem from = d.failed() ? Elem::kOther : d.node(self).elem;
-  if (d.failed() || !(from == Elem::kF32 || isSmallFloat(from)) || !isFloat(d.elem())) {
+  const NodeId x = reducible(d);
+  if (d.failed() || !isFloat(d.elem()) || d.elem() == Elem::kF64) {
     return d.fail();
   }
-  const NodeId x = d.as(0, Elem::kF32);
-  const size_t last = d.failed() ? 0 : lastDims(d, d.ints(1), d.node(x).sizes.size());
-  if (d.failed() || last == 0 || d.elem() == Elem::kF64) {
-    return d.fail();
-  }
-  return d.cast(divide ? mean(d, x, last) : d.reduce(op, x, last), d.elem());
+  return d.cast(reduceRuns(d, op, x, runsIn(d, 1, d.node(x).sizes.size()), divide), d.elem());
 }
 
-// Numbers that softmax takes: x as f32, along the last dimension.
-NodeId softmaxInput(D& d) {
+// Of all elements: (self, dtype).
+template <Core op, bool divide>
+NodeId total(D& d) {
+  const NodeId x = reducible(d);
+  if (d.failed() || !isFloat(d.elem()) || d.elem() == Elem::kF64 || d.node(x).sizes.empty()) {
+    return d.fail();
+  }
+  return d.cast(reduceRuns(d, op, x, {{d.node(x).sizes.size(), 0}}, divide), d.elem());
+}
+
+// (self, dim, keepdim)
+template <Core op>
+NodeId place(D& d) {
+  const NodeId x = reducible(d);
+  const std::vector<Dims> runs = d.failed() ? std::vector<Dims>() : runsIn(d, 1, d.node(x).sizes.size());
+  if (runs.size() != 1) {
+    return d.fail();
+  }
+  Size length = 1;
+  for (const Size& size : d.node(x).sizes) {
+    length *= size;
+  }
+  // Places are counted in 32 bits.
+  constexpr int64_t kMost = int64_t{1} << 31;
+  const bool fits =
+      length.hint < kMost && (settled(length).fixed() || sizeTable().require(length, kMost, kLess));
+  return fits ? reduce(d, op, x, runs.front()) : d.fail();
+}
+
+// Numbers that softmax takes: x as f32, and the dimension that it runs along.
+NodeId softmaxInput(D& d, Dims& dims) {
   const NodeId x = d.as(0, Elem::kF32);
   if (d.failed() || d.elem() == Elem::kF64 || d.node(d.tensor(0)).elem == Elem::kF64) {
     return d.fail();
   }
-  return lastDims(d, d.ints(1), d.node(x).sizes.size()) == 1 ? x : d.fail();
+  const std::vector<Dims> runs = runsOf(d, d.ints(1), d.node(x).sizes.size());
+  if (runs.size() != 1) {
+    return d.fail();
+  }
+  dims = runs.front();
+  return x;
 }
 
 NodeId softmax(D& d) {
-  const NodeId x = softmaxInput(d);
-  const NodeId most = d.reduce(Core::kReduceMax, x, 1);
+  Dims row;
+  const NodeId x = softmaxInput(d, row);
+  const NodeId most = reduce(d, Core::kReduceMax, x, row);
   const NodeId e = d.point(Core::kExp, Elem::kF32, {d.point(Core::kSub, Elem::kF32, {x, most})});
-  const NodeId sum = d.reduce(Core::kReduceSum, e, 1);
+  const NodeId sum = reduce(d, Core::kReduceSum, e, row);
   return d.cast(d.point(Core::kDiv, Elem::kF32, {e, sum}), d.elem());
 }
 
 NodeId logSoftmax(D& d) {
-  const NodeId x = softmaxInput(d);
-  const NodeId most = d.reduce(Core::kReduceMax, x, 1);
+  Dims row;
+  const NodeId x = softmaxInput(d, row);
+  const NodeId most = reduce(d, Core::kReduceMax, x, row);
   const NodeId shifted = d.point(Core::kSub, Elem::kF32, {x, most});
-  const NodeId sum = d.reduce(Core::kReduceSum, d.point(Core::kExp, Elem::kF32, {shifted}), 1);
+  const NodeId sum = reduce(d, Core::kReduceSum, d.point(Core::kExp, Elem::kF32, {shifted}), row);
   const NodeId log = d.point(Core::kLog, Elem::kF32, {sum});
   return d.cast(d.point(Core::kSub, Elem::kF32, {shifted, log}), d.elem());
 }
@@ -114,7 +179,7 @@ NodeId layerNorm(D& d) {
     return d.fail();
   }
   const NodeId x = d.as(0, Elem::kF32);
-  const size_t last = d.ints(1).size();
+  const Dims last{d.ints(1).size(), 0};
   const NodeId centred = d.point(Core::kSub, Elem::kF32, {x, mean(d, x, last)});
   const NodeId variance = mean(d, d.point(Core::kMul, Elem::kF32, {centred, centred}), last);
   const NodeId scaled =
@@ -128,7 +193,7 @@ NodeId rmsNorm(D& d) {
     return d.fail();  // where ATen rounds in between is not settled
   }
   const NodeId x = d.as(0, Elem::kF32);
-  const size_t last = d.ints(1).size();
+  const Dims last{d.ints(1).size(), 0};
   const NodeId square = mean(d, d.point(Core::kMul, Elem::kF32, {x, x}), last);
   const double eps = d.number(3, std::numeric_limits<float>::epsilon());
   const NodeId scaled = d.point(Core::kMul, Elem::kF32, {x, oneOverRoot(d, square, eps)});
@@ -155,6 +220,10 @@ NodeId batchNorm(D& d) {
 constexpr Decomposition kRows[] = {
     {"aten.sum.dim_IntList", false, reduction<Core::kReduceSum, false>},
     {"aten.mean.dim", false, reduction<Core::kReduceSum, true>},
+    {"aten.sum.default", false, total<Core::kReduceSum, false>},
+    {"aten.mean.default", false, total<Core::kReduceSum, true>},
+    {"aten.argmax.default", false, place<Core::kReduceArgMax>},
+    {"aten.argmin.default", false, place<Core::kReduceArgMin>},
     {"aten.amax.default", false, reduction<Core::kReduceMax, false>},
     {"aten.amin.default", false, reduction<Core::kReduceMin, false>},
     {"aten.softmax.int", false, softmax},

@@ -159,34 +159,33 @@ NodeId Decomposer::cast(NodeId id, Elem elem) {
   return point(Core::kCast, elem, {id});
 }
 
-NodeId Decomposer::reduce(Core op, NodeId arg, size_t last) {
-  // Longer rows need the cascades that ATen has, for accuracy and for threads.
-  constexpr int64_t kLongestRow = 16384;
+NodeId Decomposer::reduce(Core op, NodeId arg, size_t last, size_t behind) {
   if (failed_ || strict_ || graph_.nodes[arg].elem != Elem::kF32) {
     return fail();
   }
   Node node;
   node.kind = NodeKind::kReduce;
   node.op = op;
-  node.elem = Elem::kF32;
+  node.elem = findsPlace(op) ? Elem::kI64 : Elem::kF32;
   node.args = {arg};
   node.reduced = static_cast<uint32_t>(last);
+  node.behind = static_cast<uint32_t>(behind);
   node.sizes = graph_.nodes[arg].sizes;
-  if (last == 0 || last > node.sizes.size()) {
+  if (last == 0 || last + behind > node.sizes.size()) {
     return fail();
   }
   Size row = 1;
   const std::vector<Size>& strides = graph_.nodes[arg].strides;
-  for (size_t d = node.sizes.size() - last; d < node.sizes.size(); ++d) {
+  const size_t end = node.sizes.size() - behind;
+  for (size_t d = end - last; d < end; ++d) {
     row *= node.sizes[d];
     // The rows have to be rows in memory, too.
-    const bool fits =
-        last == 1 || d + 1 == node.sizes.size() || strides[d] == strides[d + 1] * node.sizes[d + 1];
+    const bool fits = last == 1 || d + 1 == end || node.sizes[d] == 1 || node.sizes[d + 1] == 1 ||
+                      strides[d] == strides[d + 1] * node.sizes[d + 1];
     failed_ = failed_ || !fits;
     node.sizes[d] = 1;
   }
-  if (failed_ || row == 0 || row.hint > kLongestRow ||
-      (!row.fixed() && !sizeTable().require(row, kLongestRow, kLess | kZero))) {
+  if (failed_ || row == 0) {
     return fail();
   }
   node.strides = contiguousStrides(node.sizes);

@@ -17,15 +17,17 @@ constexpr size_t kMostMembers = 96;
 struct Group {
   std::vector<NodeId> members;  // in order
   std::vector<Size> sizes;      // what it runs over
-  uint32_t reduced = 0;         // how many of the last dimensions it reduces; 0: nothing
+  uint32_t reduced = 0;         // how many dimensions it reduces; 0: nothing
+  uint32_t behind = 0;          // how many dimensions stay behind those
   uint32_t level = 0;
   uint32_t firstUser = ir::kNone;  // the lowest level at which something outside takes what it makes
 };
 
 bool isCore(const Node& node) { return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce; }
 
-std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced) {
-  std::fill(sizes.end() - static_cast<std::ptrdiff_t>(reduced), sizes.end(), Size(1));
+std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced, size_t behind) {
+  const auto end = sizes.end() - static_cast<std::ptrdiff_t>(behind);
+  std::fill(end - static_cast<std::ptrdiff_t>(reduced), end, Size(1));
   return sizes;
 }
 
@@ -54,11 +56,12 @@ std::vector<Size> stridesIn(const Node& node, size_t rank) {
 }
 
 // Is a row one run with one stride?
-bool rowsJoin(const Node& node, const std::vector<Size>& space, size_t reduced) {
+bool rowsJoin(const Node& node, const std::vector<Size>& space, size_t reduced, size_t behind) {
   const std::vector<Size> strides = stridesIn(node, space.size());
   Size step = 0;
   bool first = true;
-  for (size_t d = space.size(); d-- > space.size() - reduced;) {
+  const size_t end = space.size() - behind;
+  for (size_t d = end; d-- > end - reduced;) {
     if (space[d] == 1) {
       continue;
     }
@@ -178,7 +181,10 @@ class Grouper {
     Group& group = groups_[at];
     group.level = level;
     group.members.push_back(id);
-    group.reduced = node.kind == NodeKind::kReduce ? node.reduced : group.reduced;
+    if (node.kind == NodeKind::kReduce) {
+      group.reduced = node.reduced;
+      group.behind = node.behind;
+    }
     groupOf_[id] = at;
     noteUser(node, level, at);
   }
@@ -193,16 +199,18 @@ class Grouper {
     std::merge(to.members.begin(), to.members.end(), gone.members.begin(), gone.members.end(),
                std::back_inserter(members));
     to.members = std::move(members);
+    to.behind = to.reduced != 0 ? to.behind : gone.behind;
     to.reduced = std::max(to.reduced, gone.reduced);
     to.firstUser = std::min(to.firstUser, gone.firstUser);
     gone.members.clear();
   }
 
   bool mayMerge(const Group& a, const Group& b) const {
-    const bool sameRows = a.reduced == b.reduced || a.reduced == 0 || b.reduced == 0;
-    const uint32_t reduced = std::max(a.reduced, b.reduced);
+    const Group& rows = a.reduced != 0 ? a : b;
+    const bool sameRows =
+        a.reduced == 0 || b.reduced == 0 || (a.reduced == b.reduced && a.behind == b.behind);
     return a.sizes == b.sizes && sameRows && a.members.size() + b.members.size() < kMostMembers &&
-           allRowsJoin(a, reduced) && allRowsJoin(b, reduced);
+           allRowsJoin(a, rows.reduced, rows.behind) && allRowsJoin(b, rows.reduced, rows.behind);
   }
 
   bool mayJoin(const Node& node, const Group& group) const {
@@ -210,12 +218,13 @@ class Grouper {
       return false;
     }
     if (node.kind == NodeKind::kReduce) {
-      const bool sameRows = group.reduced == 0 || group.reduced == node.reduced;
+      const bool sameRows =
+          group.reduced == 0 || (group.reduced == node.reduced && group.behind == node.behind);
       return sameRows && graph_.nodes[node.args[0]].sizes == group.sizes &&
-             (group.reduced != 0 || allRowsJoin(group, node.reduced));
+             (group.reduced != 0 || allRowsJoin(group, node.reduced, node.behind));
     }
     const bool full = node.sizes == group.sizes;
-    const bool row = group.reduced != 0 && node.sizes == rowSizes(group.sizes, group.reduced);
+    const bool row = group.reduced != 0 && node.sizes == rowSizes(group.sizes, group.reduced, group.behind);
     return (full || row) && (group.reduced < 2 || argumentsJoin(node, group));
   }
 
@@ -223,15 +232,17 @@ class Grouper {
     return std::all_of(node.args.begin(), node.args.end(),
                        [&](NodeId arg) {
                          const Node& from = graph_.nodes[arg];
-                         return from.kind == NodeKind::kConst || rowsJoin(from, group.sizes, group.reduced);
+                         return from.kind == NodeKind::kConst ||
+                                rowsJoin(from, group.sizes, group.reduced, group.behind);
                        }) &&
-           rowsJoin(node, group.sizes, group.reduced);
+           rowsJoin(node, group.sizes, group.reduced, group.behind);
   }
 
-  bool allRowsJoin(const Group& group, size_t reduced) const {
+  bool allRowsJoin(const Group& group, uint32_t reduced, uint32_t behind) const {
     Group wanted;
     wanted.sizes = group.sizes;
-    wanted.reduced = static_cast<uint32_t>(reduced);
+    wanted.reduced = reduced;
+    wanted.behind = behind;
     return reduced < 2 || std::all_of(group.members.begin(), group.members.end(),
                                       [&](NodeId id) { return argumentsJoin(graph_.nodes[id], wanted); });
   }
@@ -261,11 +272,18 @@ class KernelMaker {
     kernel_.sizes = group_.sizes;
     if (group_.reduced == 0) {
       orderByMemory();
+    } else {
+      moveRowsLast();
     }
     collapse();
+    if (group_.reduced != 0) {
+      chooseVectors();
+      measureRows();
+    }
     for (KernelAccess& access : kernel_.accesses) {
-      const Size inner = access.strides.back();
+      const Size inner = access.strides[access.strides.size() - (kernel_.columns ? 2 : 1)];
       access.inner = inner == 1 ? Inner::kUnit : inner == 0 ? Inner::kZero : Inner::kStrided;
+      access.still = access.strides.back() == 0;
     }
     return std::move(kernel_);
   }
@@ -332,17 +350,64 @@ class KernelMaker {
     // Dimensions of size 1, whose stride is 0 here, go anyway.
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return along[a].hint > along[b].hint; });
-    auto permute = [&order](std::vector<Size>& numbers) {
+    permute(order);
+  }
+
+  void permute(const std::vector<size_t>& order) {
+    auto apply = [&order](std::vector<Size>& numbers) {
       std::vector<Size> out;
       for (const size_t d : order) {
         out.push_back(numbers[d]);
       }
       numbers = std::move(out);
     };
-    permute(kernel_.sizes);
+    apply(kernel_.sizes);
     for (KernelAccess& access : kernel_.accesses) {
-      permute(access.strides);
+      apply(access.strides);
     }
+  }
+
+  // What stays behind the rows comes before them.
+  void moveRowsLast() {
+    const size_t rank = kernel_.sizes.size(), end = rank - group_.behind, begin = end - group_.reduced;
+    std::vector<size_t> order;
+    for (size_t d = 0; d < rank; ++d) {
+      const size_t from = d < begin ? d : d + group_.reduced;
+      order.push_back(from < rank ? from : from - rank + begin);
+    }
+    permute(order);
+  }
+
+  // Along which dimension does most memory lie? Where it is not the row, vectors hold elements of many rows.
+  void chooseVectors() {
+    constexpr int64_t kFewestLanes = 4;
+    const size_t rank = kernel_.sizes.size();
+    auto count = [&](size_t d) {
+      return std::count_if(kernel_.accesses.begin(), kernel_.accesses.end(), [&](const KernelAccess& access) {
+        return access.strides.back() != 0 && access.strides[d] == 1;
+      });
+    };
+    size_t best = rank - 1;
+    for (size_t d = rank - 1; d-- > 0;) {
+      best = kernel_.sizes[d].hint >= kFewestLanes && count(d) > count(best) ? d : best;
+    }
+    if (best == rank - 1) {
+      return;
+    }
+    kernel_.columns = true;
+    std::vector<size_t> order;
+    for (size_t d = 0; d < rank; ++d) {
+      order.push_back(d < best ? d : d + 2 < rank ? d + 1 : d + 2 == rank ? best : d);
+    }
+    permute(order);
+  }
+
+  // Values of a row are kept on the stack. Where its length varies, a run checks it.
+  void measureRows() {
+    constexpr int64_t kLongestRow = 16384, kLongestColumn = 1024;
+    const int64_t most = kernel_.columns ? kLongestColumn : kLongestRow;
+    const Size row = settled(kernel_.sizes.back());
+    kernel_.longRows = row.hint > most || (!row.fixed() && !sizeTable().require(row, most, kLess | kZero));
   }
 
   bool joins(size_t d, const std::vector<Size>& sizes) const {
@@ -510,10 +575,12 @@ std::string opText(const KernelOp& op) {
 
 std::string Kernel::key() const {
   constexpr std::string_view kInner[] = {"unit", "zero", "strided"};
-  std::string out = (hasReductions ? "rows outer=" : "points outer=") + std::to_string(outerRank()) + "\n";
+  std::string out = columns ? "columns" : hasReductions ? "rows" : "points";
+  out += (longRows ? " long outer=" : " outer=") + std::to_string(outerRank()) + "\n";
   for (const KernelAccess& access : accesses) {
     out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
-           std::string(kInner[static_cast<size_t>(access.inner)]) + "\n";
+           std::string(kInner[static_cast<size_t>(access.inner)]) +
+           (columns && access.still ? " still\n" : "\n");
   }
   for (size_t i = 0; i < ops.size(); ++i) {
     out += std::to_string(i) + " = " + opText(ops[i]) + "\n";

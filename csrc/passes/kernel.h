@@ -2,8 +2,10 @@
 //
 // The iteration space is `sizes`: outer dimensions and, last, the inner one. Element by element kernels have
 // one stage. Where there are reductions, the inner dimension is a row: stage s is a loop over the row that
-// computes the reductions of stage s, and what needs their results comes in stage s + 1. Extents and strides
-// are arguments of the function, so kernels of equal structure (key()) share code whatever the sizes.
+// computes the reductions of stage s, and what needs their results comes in stage s + 1. Vectors run along
+// the inner dimension or, of `columns`, along the last of the outer ones: many rows at once, an element of
+// each. Extents and strides are arguments of the function, so kernels of equal structure (key()) share code
+// whatever the sizes.
 #pragma once
 
 #include <string>
@@ -13,7 +15,7 @@
 
 namespace kintsugi::passes {
 
-enum class Inner : uint8_t { kUnit, kZero, kStrided };  // the stride of the inner dimension
+enum class Inner : uint8_t { kUnit, kZero, kStrided };  // the stride of the dimension that vectors run along
 
 struct KernelAccess {
   NodeId node = ir::kNone;  // whose memory
@@ -22,6 +24,7 @@ struct KernelAccess {
   int64_t offset = 0;         // elements
   std::vector<Size> strides;  // by dimension of the kernel, in elements
   Inner inner = Inner::kUnit;
+  bool still = false;  // the same all along the inner dimension
   bool operator==(const KernelAccess&) const = default;
 };
 
@@ -48,6 +51,8 @@ struct Kernel {
   std::vector<KernelOp> ops;
   std::vector<KernelStore> stores;
   bool hasReductions = false;
+  bool columns = false;   // vectors run along the last outer dimension
+  bool longRows = false;  // too long to keep values of a row, or to add them up one after the other
 
   size_t outerRank() const { return sizes.size() - 1; }
   // Of kernels with the same code; also a text for people.

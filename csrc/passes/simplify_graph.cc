@@ -43,6 +43,7 @@ std::string keyOf(const Node& node) {
   put(node.integer);
   put(node.offset);
   put(node.reduced);
+  put(node.behind);
   put(node.args.size());
   for (const NodeId arg : node.args) {
     put(arg);

@@ -165,6 +165,7 @@ std::string print(const TensorGraph& graph, const ir::Trace& trace) {
     }
     if (node.kind == NodeKind::kReduce) {
       out += " last=" + std::to_string(node.reduced);
+      out += node.behind != 0 ? " behind=" + std::to_string(node.behind) : "";
     }
     out += '\n';
   }

@@ -43,6 +43,7 @@ struct CoreInfo {
 };
 const CoreInfo& coreInfo(Core op);
 inline bool isReduce(Core op) { return op >= Core::kReduceSum; }
+inline bool findsPlace(Core op) { return op == Core::kReduceArgMax || op == Core::kReduceArgMin; }
 inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 
 // Types of elements that kernels compute with; tensors of others only pass through calls.
@@ -67,7 +68,8 @@ struct Node {
   std::vector<Size> strides;         // where it is in memory, in elements; empty for kConst, kCall
   std::vector<NodeId> args;          // kCall: the nodes that its operands name
   int64_t offset = 0;                // kView: first element, counted from the argument's first
-  uint32_t reduced = 0;              // kReduce: how many of the last dimensions
+  uint32_t reduced = 0;              // kReduce: how many dimensions ...
+  uint32_t behind = 0;               // ... and how many stay behind them
   double number = 0;                 // kConst of a float type
   int64_t integer = 0;               // kConst of other types
   uint32_t instruction = ir::kNone;  // kCall, kView: in the trace

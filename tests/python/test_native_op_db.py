@@ -35,7 +35,7 @@ DECOMPOSED = set(
     "bitwise_xor bitwise_not where masked_fill nn.functional.relu nn.functional.relu6 clamp clamp_min "
     "clamp_max nn.functional.hardtanh nn.functional.hardsigmoid nn.functional.hardswish "
     "nn.functional.leaky_relu sigmoid nn.functional.silu nn.functional.gelu rsqrt reciprocal square pow "
-    "addcmul lerp to type_as clone contiguous sum mean amax amin softmax log_softmax "
+    "addcmul lerp to type_as clone contiguous sum mean amax amin argmax argmin softmax log_softmax "
     "nn.functional.layer_norm nn.functional.rms_norm nn.functional.batch_norm view reshape transpose "
     "permute t unsqueeze squeeze expand expand_as select narrow chunk split unbind flatten unflatten cat "
     "stack gather index_select matmul nn.functional.linear".split()

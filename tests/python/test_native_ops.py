@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from native_harness import check
+from native_harness import assert_same, check
+
+import kintsugi
 
 SPECIAL = [
     0.0,
@@ -178,12 +180,69 @@ def test_reductions_of_special_numbers(name: str) -> None:
         check(fn, torch.tensor([[row, [1.0, 2.0, 3.0]]]), calls=2)
 
 
-def test_reductions_along_other_dimensions_stay_right() -> None:
-    x = torch.randn(3, 4, 5)
-    for fn in (lambda t: t.sum(0) + 1, lambda t: t.mean(1, keepdim=True) * t, lambda t: F.softmax(t, 1) * 2):
-        check(fn, x)
-    check(lambda t: t.sum(-1) + 1, x.transpose(1, 2))
-    check(lambda t: t.sum() + 1, torch.randn(100_000))
+ALONG: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "sum": lambda x, d: (x * 2).sum(d) + 1,
+    "sum_keepdim": lambda x, d: x / (x.abs().sum(d, keepdim=True) + 1),
+    "mean": lambda x, d: x.mean(d),
+    "amax": lambda x, d: x - x.amax(d, keepdim=True),
+    "softmax": lambda x, d: F.softmax(x * 0.5, d) * 2,
+    "log_softmax": lambda x, d: F.log_softmax(x, d),
+    "argmax": lambda x, d: (x * 2).argmax(d) + 1,
+    "argmin_keepdim": lambda x, d: x.argmin(d, keepdim=True) * 2,
+    "variance": lambda x, d: (x - x.mean(d, keepdim=True)).square().mean(d),
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 37, 70), (19, 3, 130), (1, 1, 1), (5, 1, 17)], ids=str)
+@pytest.mark.parametrize("name", ALONG)
+def test_reductions_along_any_dimension(name: str, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    for dim in range(len(shape)):
+        check(lambda t, d=dim: ALONG[name](t, d), x, calls=2)
+
+
+def test_reductions_of_inputs_that_lie_otherwise() -> None:
+    x = torch.randn(7, 40, 24)
+    for fn in (lambda t: t.sum(-1) + 1, lambda t: F.softmax(t, 1) * 2, lambda t: t.argmax(0)):
+        check(fn, x.transpose(1, 2), calls=2)
+        check(fn, x[:, ::3, 1:], calls=2)
+        check(fn, x[:1].expand(4, 40, 24), calls=2)
+    image = torch.randn(2, 6, 5, 7)
+    check(lambda t: t.mean((2, 3)) * 2, image.to(memory_format=torch.channels_last))
+    check(lambda t: t.mean((0, 2, 3), keepdim=True) * t, image)
+    check(lambda t: t.sum((0, 1)) + t.sum(), image)
+    check(lambda t: (t.bfloat16() * 2).sum(1) + 1, image)
+
+
+@pytest.mark.parametrize("shape", [(100_003,), (3, 50_000), (40_000, 3), (3000, 20), (2, 2000, 33)], ids=str)
+def test_reductions_of_long_rows(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    for dim in range(len(shape)):
+        check(lambda t, d=dim: t.mean(d) * 2, x, calls=2)
+        check(lambda t, d=dim: F.softmax(t, d), x, calls=2)
+        check(lambda t, d=dim: F.log_softmax(t, d), x, calls=2)
+        check(lambda t, d=dim: t.argmax(d) + 1, x, calls=2)
+    check(lambda t: t.mean() * 2, x + 1, calls=2)
+
+
+def test_argmax_takes_the_first_and_nan() -> None:
+    for row in ([1, 3, 3, 2], [3.0] * 40, [1, math.nan, 5, math.nan], [-math.inf] * 20, [math.inf, math.nan]):
+        x = torch.tensor([row, row[::-1]], dtype=torch.float32)
+        for t in (x, x.t().contiguous(), x.repeat(1, 9)):
+            check(
+                lambda v: (v.argmax(-1) * 2, v.argmax(0) * 2, v.argmin(-1) * 2, v.argmin(0) * 2), t, calls=2
+            )
+    check(lambda v: v.argmax() + 1, torch.randn(33, 17), calls=2)
+
+
+def test_rows_kept_within_the_stack() -> None:
+    """Lengths that vary are checked by each run: longer rows are replayed, or have kernels of their own."""
+    fn = lambda t: F.softmax(t * 2, 0)
+    runner = kintsugi.compile(fn, backend="native", dynamic=True, options={"sync": True})
+    with torch.no_grad():
+        for rows in (40, 50, 700, 5000, 20_000):
+            x = torch.randn(rows, 40)
+            assert_same(runner(x), fn(x))
 
 
 def test_norms_with_weights() -> None:
