@@ -543,9 +543,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, Nativ
   if (!graph) {
     return nullptr;
   }
-  passes::dropCopies(*graph);
-  passes::mergeEqualNodes(*graph);
-  passes::dropUnusedNodes(*graph);
+  passes::simplify(*graph);
   const passes::NativeProgram program = passes::fuse(*graph);
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();

@@ -58,6 +58,9 @@ class Decomposer {
   NodeId cast(NodeId node, Elem elem);
   // `behind`: dimensions that stay behind the `last` ones.
   NodeId reduce(Core op, NodeId arg, size_t last, size_t behind = 0);
+  // Other sizes and strides on the memory of a node; `offset` in elements.
+  NodeId view(NodeId base, std::vector<Size> sizes, std::vector<Size> strides, int64_t offset = 0);
+  NodeId reshape(NodeId base, std::vector<Size> sizes);         // of a contiguous one
   NodeId broadcastDim(NodeId vector, size_t dim, size_t rank);  // a vector along one dimension
   NodeId fail() {
     failed_ = true;

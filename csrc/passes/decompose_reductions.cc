@@ -200,6 +200,38 @@ NodeId rmsNorm(D& d) {
   return affine(d, scaled, 2, 99);
 }
 
+// (input, groups, weight, bias, eps, cudnn). As in ATen, a factor and a summand for each channel.
+NodeId groupNorm(D& d) {
+  const NodeId x = d.as(0, Elem::kF32);
+  const std::optional<double> groups = d.number(1);
+  if (d.failed() || d.elem() != Elem::kF32 || !groups || d.sizes().size() < 2 || !allFixed(d.node(x).sizes)) {
+    return d.fail();
+  }
+  const auto count = static_cast<int64_t>(*groups);
+  const int64_t channels = d.sizes()[1];
+  if (count <= 0 || channels % count != 0) {
+    return d.fail();
+  }
+  const Size inner = elementCount(std::vector<Size>(d.node(x).sizes.begin() + 2, d.node(x).sizes.end()));
+  const Dims row{2, 0};
+  const NodeId grouped = d.reshape(x, {d.node(x).sizes[0], count, channels / count, inner});
+  const NodeId average = mean(d, grouped, row);
+  const NodeId centred = d.point(Core::kSub, Elem::kF32, {grouped, average});
+  const NodeId variance = mean(d, d.point(Core::kMul, Elem::kF32, {centred, centred}), row);
+  NodeId factor = oneOverRoot(d, variance, d.number(4, 1e-5));
+  auto perChannel = [&](size_t k) {
+    const NodeId vector = d.as(k, Elem::kF32);
+    return d.reshape(vector, {Size(1), Size(count), Size(channels / count), Size(1)});
+  };
+  if (!d.isNone(2)) {
+    factor = d.point(Core::kMul, Elem::kF32, {factor, perChannel(2)});
+  }
+  const NodeId shift = d.point(Core::kMul, Elem::kF32, {factor, average});
+  const NodeId summand = d.isNone(3) ? d.point(Core::kNeg, Elem::kF32, {shift})
+                                     : d.point(Core::kSub, Elem::kF32, {perChannel(3), shift});
+  return d.point(Core::kAdd, Elem::kF32, {d.point(Core::kMul, Elem::kF32, {grouped, factor}), summand});
+}
+
 // (input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn), the statistics given.
 NodeId batchNorm(D& d) {
   if (d.flag(5) || d.isNone(3) || d.isNone(4) || d.elem() != Elem::kF32 || d.sizes().size() < 2 ||
@@ -231,6 +263,7 @@ constexpr Decomposition kRows[] = {
     {"aten.log_softmax.int", false, logSoftmax},
     {"aten.layer_norm.default", false, layerNorm},
     {"aten.rms_norm.default", false, rmsNorm},
+    {"aten.group_norm.default", false, groupNorm},
     {"aten.batch_norm.default", false, batchNorm},
 };
 

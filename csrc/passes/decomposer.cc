@@ -192,19 +192,36 @@ NodeId Decomposer::reduce(Core op, NodeId arg, size_t last, size_t behind) {
   return graph_.add(std::move(node));
 }
 
+NodeId Decomposer::view(NodeId base, std::vector<Size> sizes, std::vector<Size> strides, int64_t offset) {
+  if (failed_ || graph_.nodes[base].kind == NodeKind::kConst) {
+    return fail();
+  }
+  Node node;
+  node.kind = NodeKind::kView;
+  node.elem = graph_.nodes[base].elem;
+  node.sizes = std::move(sizes);
+  node.strides = std::move(strides);
+  node.offset = offset;
+  node.args = {base};
+  return graph_.add(std::move(node));
+}
+
+NodeId Decomposer::reshape(NodeId base, std::vector<Size> sizes) {
+  if (failed_ || graph_.nodes[base].strides != contiguousStrides(graph_.nodes[base].sizes) ||
+      elementCount(graph_.nodes[base].sizes) != elementCount(sizes)) {
+    return fail();
+  }
+  std::vector<Size> strides = contiguousStrides(sizes);
+  return view(base, std::move(sizes), std::move(strides));
+}
+
 NodeId Decomposer::broadcastDim(NodeId vector, size_t dim, size_t rank) {
   if (failed_ || graph_.nodes[vector].sizes.size() != 1 || dim >= rank) {
     return fail();
   }
-  const Node& from = graph_.nodes[vector];
-  Node node;
-  node.kind = NodeKind::kView;
-  node.elem = from.elem;
-  node.sizes.assign(rank, Size(1));
-  node.sizes[dim] = from.sizes[0];
-  node.strides.assign(rank, from.strides[0]);
-  node.args = {vector};
-  return graph_.add(std::move(node));
+  std::vector<Size> sizes(rank, Size(1));
+  sizes[dim] = graph_.nodes[vector].sizes[0];
+  return view(vector, std::move(sizes), std::vector<Size>(rank, graph_.nodes[vector].strides[0]));
 }
 
 const Decomposition* findDecomposition(std::string_view name) {

@@ -145,7 +145,7 @@ class Grouper {
     for (const NodeId arg : node.args) {
       const uint32_t group = groupOf_[arg];
       if (group != kNoGroup && std::find(joined.begin(), joined.end(), group) == joined.end() &&
-          mayJoin(node, groups_[group]) &&
+          !looksInto(node, group) && mayJoin(node, groups_[group]) &&
           (joined.empty() || mayMerge(groups_[joined.front()], groups_[group]))) {
         joined.push_back(group);
       }
@@ -161,6 +161,13 @@ class Grouper {
       joined.erase(stuck);
     }
     return joined;
+  }
+
+  // Through a view, at elements that the group may not have computed yet.
+  bool looksInto(const Node& node, uint32_t group) const {
+    return std::any_of(node.args.begin(), node.args.end(), [&](NodeId arg) {
+      return graph_.nodes[arg].kind == NodeKind::kView && groupOf_[placeOf(graph_, arg).base] == group;
+    });
   }
 
   void place(NodeId id) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "passes/move_reshapes.h"
+
 namespace kintsugi::passes {
 
 namespace {
@@ -153,6 +155,14 @@ void dropUnusedNodes(TensorGraph& graph) {
   for (NodeId& input : graph.inputs) {
     input = to[input];
   }
+}
+
+void simplify(TensorGraph& graph) {
+  dropCopies(graph);
+  mergeEqualNodes(graph);
+  moveReshapes(graph);
+  mergeEqualNodes(graph);
+  dropUnusedNodes(graph);
 }
 
 }  // namespace kintsugi::passes

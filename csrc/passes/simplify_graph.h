@@ -13,6 +13,9 @@ void dropCopies(TensorGraph& graph);
 void mergeEqualNodes(TensorGraph& graph);
 void dropUnusedNodes(TensorGraph& graph);  // and numbers the others anew
 
+// These, and reshapes moved (passes/move_reshapes.h).
+void simplify(TensorGraph& graph);
+
 // Nodes whose tensors the outside gets to see: outputs, and what the views among them look at.
 std::vector<bool> escapingNodes(const TensorGraph& graph);
 

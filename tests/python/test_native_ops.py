@@ -261,3 +261,27 @@ def test_strict_is_bitwise() -> None:
     x, y = torch.randn(3, 50), torch.randn(3, 50)
     check(lambda a, b: torch.relu(a * b + a - b / 3).clamp(-1, 1), x, y, exact=True, strict=True)
     check(lambda a, b: F.gelu(a * b) * 2 + torch.softmax(a, -1), x, y, exact=True, strict=True)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_group_norm(affine: bool) -> None:
+    for shape, groups in (((2, 6, 5, 7), 3), ((3, 8, 11), 1), ((2, 6), 2), ((2, 4, 3, 3), 4)):
+        norm = torch.nn.GroupNorm(groups, shape[1], affine=affine)
+        if affine:
+            torch.nn.init.normal_(norm.weight)
+            torch.nn.init.normal_(norm.bias)
+        x = torch.randn(shape) * 3 + 1
+        check(lambda t, n=norm: F.silu(n(t)) + t, x)
+        check(lambda t, n=norm: n(t * 2), x)
+
+
+def test_reshapes_between_computations() -> None:
+    x, w = torch.randn(4, 6, 10), torch.randn(10)
+    check(lambda t: (t * 2).view(24, 10) + w, x)
+    check(lambda t: ((t * 2).view(4, 60) + 1).view(2, 2, 6, 10) * t.view(2, 2, 6, 10), x)
+    check(lambda t: (t * 2).view(4, 3, 2, 10) + torch.ones(4, 3, 1, 1) * torch.ones(2, 1), x)
+    check(lambda t: F.softmax((t * 2).view(2, 12, 10), -1).view(4, 6, 10) + t, x)
+    check(lambda t: (t.sum(-1) * 2 + 1, (t.sum(-1) * 2 + 1).view(24)), x)
+    check(lambda t: (t.exp().flatten(), t.exp().flatten() * 2), x)
+    check(lambda t: (t + 1).view(2, 2, 6, 10).transpose(1, 2) + 1, x)
+    check(lambda t: t.mean(1) + t.amax((0, 1)), x)

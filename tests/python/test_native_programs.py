@@ -363,3 +363,28 @@ def test_options_are_checked() -> None:
     with kintsugi.config.patch(default_backend="native"):
         assert kintsugi.compile(lambda x: x)._options.backend == "native"
     assert kintsugi.compile(lambda x: x)._options.backend == "eager"
+
+
+def test_views_of_what_is_computed_beside_it() -> None:
+    """An argument that looks at other elements of the same result has to find them there."""
+    x = torch.randn(40, 40)
+
+    def transposed(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return y.t() + y
+
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x)
+        return y[1:] + y[:-1] * y[:1]
+
+    def summed(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return y[:, 3:7].sum(-1, keepdim=True) + y
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        z = y.view(4, 10, 40) + 1
+        return z.view(40, 40).t() * y + y.sum(0)
+
+    for fn in (transposed, shifted, summed, twice):
+        check(fn, x)
