@@ -191,6 +191,7 @@ class PlanBuilder {
     for (const NodeId id : graph_.outputs) {
       plan_->outputs.push_back(id == ir::kNone ? ir::kNone : slotOf_[id]);
     }
+    putSteadyFirst();
     findDrops();
     if (keepMemory) {
       findPlaces();
@@ -240,10 +241,50 @@ class PlanBuilder {
             patches(node.strides)};
   }
 
-  void addStep(NativeStepKind kind, size_t index, std::vector<uint32_t> uses, std::vector<uint32_t> makes) {
+  // `steady`: what it makes is the same in every run, if what it uses is.
+  void addStep(NativeStepKind kind, size_t index, std::vector<uint32_t> uses, std::vector<uint32_t> makes,
+               bool steady = false) {
     plan_->steps.push_back({kind, static_cast<uint32_t>(index)});
+    steady = steady && std::all_of(uses.begin(), uses.end(), [&](uint32_t s) { return isSteady(s); });
+    steadySteps_.push_back(steady);
+    for (const uint32_t slot : makes) {
+      steadySlots_.resize(std::max<size_t>(steadySlots_.size(), slot + 1), false);
+      steadySlots_[slot] = steady;
+    }
     uses.insert(uses.end(), makes.begin(), makes.end());
     usedBy_.push_back(std::move(uses));
+  }
+
+  bool isSteady(uint32_t slot) const { return slot < steadySlots_.size() && steadySlots_[slot]; }
+
+  // A tensor that may be kept between runs: nobody outside sees it, and it is not large.
+  bool mayStay(NodeId id) const {
+    constexpr int64_t kMostElements = int64_t{1} << 20;
+    const Node& node = graph_.nodes[id];
+    return !escapes_[id] && passes::allFixed(node.sizes) && passes::allFixed(node.strides) &&
+           passes::elementCount(node.sizes).hint <= kMostElements;
+  }
+
+  // What is the same in every run is computed in the first one: masks, positions, tables of angles.
+  void putSteadyFirst() {
+    std::vector<runtime::NativePlanStep> steps;
+    std::vector<std::vector<uint32_t>> usedBy;
+    for (const bool steady : {true, false}) {
+      for (size_t at = 0; at < steadySteps_.size(); ++at) {
+        if (steadySteps_[at] == steady) {
+          steps.push_back(plan_->steps[at]);
+          usedBy.push_back(std::move(usedBy_[at]));
+        }
+      }
+      plan_->steadySteps = steady ? steps.size() : plan_->steadySteps;
+    }
+    plan_->steps = std::move(steps);
+    usedBy_ = std::move(usedBy);
+    for (uint32_t slot = 0; slot < steadySlots_.size(); ++slot) {
+      if (steadySlots_[slot]) {
+        plan_->steadySlots.push_back(slot);
+      }
+    }
   }
 
   bool addKernel(const passes::Kernel& kernel, bool strict, std::string& reason) {
@@ -255,10 +296,12 @@ class PlanBuilder {
     out.function = code->function;
     out.code = code;
     std::vector<uint32_t> uses, makes;
+    bool steady = true;
     for (const passes::KernelAccess& access : kernel.accesses) {
       const uint32_t slot = slotOf_[access.node];
       out.memory.push_back({slot, access.offset * passes::elemSize(access.elem)});
       if (access.store) {
+        steady = steady && mayStay(access.node);
         out.made.push_back({slot, layoutOf(graph_.nodes[access.node])});
       }
       (access.store ? makes : uses).push_back(slot);
@@ -272,7 +315,8 @@ class PlanBuilder {
     out.patches = patches(numbers);
     giveWork(kernel, out);
     plan_->kernels.push_back(std::move(out));
-    addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes));
+    addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes),
+            steady && plan_->kernels.back().patches.empty());
     return true;
   }
 
@@ -300,7 +344,7 @@ class PlanBuilder {
 
   // The instruction on slots; its results get new ones.
   bool makeCall(uint32_t at, const std::vector<NodeId>& args, const std::vector<bool>& used, bool whole,
-                std::string& reason) {
+                bool steady, std::string& reason) {
     Instruction& ins = calls_.code[at];
     std::vector<uint32_t> slots;
     for (const NodeId arg : args) {
@@ -351,7 +395,13 @@ class PlanBuilder {
         aliases_.emplace_back(from, to);  // perhaps
       }
     }
-    addStep(NativeStepKind::kCall, plan_->calls.size() - 1, std::move(slots), std::move(makes));
+    // Of a tensor that it only takes the type from, it does not matter what is in it.
+    const bool bySample = steady && passes::makesByForm(segment_, segment_.code[at]) && args.size() == 1;
+    addStep(NativeStepKind::kCall, plan_->calls.size() - 1, bySample ? std::vector<uint32_t>() : slots,
+            std::move(makes), steady);
+    if (bySample) {
+      usedBy_.back().insert(usedBy_.back().end(), slots.begin(), slots.end());
+    }
     return true;
   }
 
@@ -363,13 +413,14 @@ class PlanBuilder {
       return true;
     }
     std::vector<bool> used(segment_.code[at].resultCount, false);
-    bool whole = false;
+    bool whole = false, steady = true;
     std::vector<std::pair<NodeId, uint32_t>> results;
     for (NodeId r = id + 1; r < graph_.nodes.size(); ++r) {
       const Node& result = graph_.nodes[r];
       if (result.kind == NodeKind::kResult && result.args[0] == id) {
         used[result.result] = true;
         whole = whole || (escapes_[r] && !result.fresh);
+        steady = steady && mayStay(r) && !result.open && result.elem != passes::Elem::kOther;
         results.emplace_back(r, result.result);
       }
     }
@@ -377,7 +428,7 @@ class PlanBuilder {
     for (const auto& [node, result] : results) {
       slotOf_[node] = first + result;
     }
-    if (!makeCall(at, node.args, used, whole, reason)) {
+    if (!makeCall(at, node.args, used, whole, steady && !whole, reason)) {
       return false;
     }
     for (const auto& [result, number] : results) {
@@ -416,7 +467,8 @@ class PlanBuilder {
     }
     if (!escapes_[id] || node.instruction == ir::kNone) {
       plan_->views.push_back({slotOf_[node.args[0]], slotOf_[id], layoutOf(node), node.offset});
-      addStep(NativeStepKind::kView, plan_->views.size() - 1, {slotOf_[node.args[0]]}, {slotOf_[id]});
+      addStep(NativeStepKind::kView, plan_->views.size() - 1, {slotOf_[node.args[0]]}, {slotOf_[id]},
+              mayStay(id));
       aliases_.emplace_back(slotOf_[node.args[0]], slotOf_[id]);
       return true;
     }
@@ -431,7 +483,7 @@ class PlanBuilder {
         slotOf_[other] = first + view.result;
       }
     }
-    return makeCall(node.instruction, node.args, used, true, reason);
+    return makeCall(node.instruction, node.args, used, true, false, reason);
   }
 
   // A slot is emptied behind the step that uses it last; inputs are borrowed, outputs handed over at the end.
@@ -442,6 +494,9 @@ class PlanBuilder {
       if (slot != ir::kNone) {
         stays[slot] = true;
       }
+    }
+    for (const uint32_t slot : plan_->steadySlots) {
+      stays[slot] = true;
     }
     std::vector<std::vector<uint32_t>> dying(plan_->steps.size());
     for (size_t at = plan_->steps.size(); at-- > 0;) {
@@ -487,7 +542,7 @@ class PlanBuilder {
     };
     const std::vector<size_t> last = lastLooks();
     std::vector<Place> places;
-    for (size_t at = 0; at < plan_->steps.size(); ++at) {
+    for (size_t at = plan_->steadySteps; at < plan_->steps.size(); ++at) {
       if (plan_->steps[at].kind != NativeStepKind::kKernel) {
         continue;
       }
@@ -521,7 +576,9 @@ class PlanBuilder {
   VaryingNumbers numbers_;
   std::vector<uint32_t> slotOf_;               // by node
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
-  std::unordered_set<uint32_t> madeViews_;     // instructions
+  std::vector<bool> steadySteps_;              // the same in every run
+  std::vector<bool> steadySlots_;
+  std::unordered_set<uint32_t> madeViews_;  // instructions
   std::vector<std::pair<uint32_t, uint32_t>>
       aliases_;  // slots: the second may look at the first one's memory
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
@@ -39,7 +40,17 @@ constexpr auto kFresh = std::to_array<std::string_view>({
     "aten.cos.default",          "aten.group_norm.default",
     "aten.layer_norm.default",   "aten.rms_norm.default",
     "aten.softmax.int",          "aten.mean.dim",
-    "aten.sum.dim_IntList",
+    "aten.sum.dim_IntList",      "aten.arange.default",
+    "aten.arange.start",         "aten.arange.start_step",
+    "aten.full.default",         "aten.ones.default",
+    "aten.zeros.default",        "aten.new_ones.default",
+    "aten.new_zeros.default",    "aten.new_full.default",
+    "aten.ones_like.default",    "aten.zeros_like.default",
+    "aten.full_like.default",    "aten.scalar_tensor.default",
+    "aten.where.self",           "aten.where.ScalarSelf",
+    "aten.where.ScalarOther",    "aten.where.Scalar",
+    "aten.tril.default",         "aten.triu.default",
+    "aten.argmax.default",       "aten.outer.default",
 });
 
 class Builder {
@@ -389,8 +400,41 @@ class Builder {
     for (const NodeId arg : call.args) {
       aliased_[arg] = aliased_[arg] || !fresh;
     }
+    addMask(ins, call.args);
     addResults(ins, graph_.add(std::move(call)), fresh);
     return true;
+  }
+
+  // Attention turns a mask of bools into one of 0 and -infinity. Done here, that is once for all layers.
+  void addMask(const Instruction& ins, std::vector<NodeId>& args) {
+    constexpr size_t kMask = 3;
+    const auto operands = trace_.operandsOf(ins);
+    if (ins.op != Op::kAten || trace_.opNames[ins.opName] != "aten.scaled_dot_product_attention.default" ||
+        operands.size() <= kMask || !operands[kMask].isValue() || args.size() != kMask + 1) {
+      return;
+    }
+    const Node& query = graph_.nodes[args[0]];
+    const Node& mask = graph_.nodes[args[kMask]];
+    if (mask.elem != Elem::kBool || !isFloat(query.elem) || mask.strides != contiguousStrides(mask.sizes)) {
+      return;
+    }
+    auto constant = [&](double number) {
+      Node node;
+      node.kind = NodeKind::kConst;
+      node.elem = query.elem;
+      node.number = number;
+      return node;
+    };
+    Node select;
+    select.kind = NodeKind::kPoint;
+    select.op = Core::kSelect;
+    select.elem = query.elem;
+    select.sizes = mask.sizes;
+    select.strides = mask.strides;
+    const Node zero = constant(0), never = constant(-std::numeric_limits<double>::infinity());
+    select.args = {args[kMask], graph_.add(zero), graph_.add(never)};
+    args[kMask] = graph_.add(std::move(select));
+    aliased_.resize(graph_.nodes.size());
   }
 
   void addResults(const Instruction& ins, NodeId call, bool fresh) {
@@ -419,7 +463,21 @@ class Builder {
   NodeId before_ = 0;  // nodes from here on belong to the present decomposition
 };
 
+constexpr auto kByForm = std::to_array<std::string_view>({
+    "aten.new_ones.default",
+    "aten.new_zeros.default",
+    "aten.new_full.default",
+    "aten.ones_like.default",
+    "aten.zeros_like.default",
+    "aten.full_like.default",
+});
+
 }  // namespace
+
+bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {
+  return instruction.op == Op::kAten &&
+         std::find(kByForm.begin(), kByForm.end(), trace.opNames[instruction.opName]) != kByForm.end();
+}
 
 std::optional<TensorGraph> buildGraph(const ir::Trace& trace, const GraphOptions& options,
                                       std::string& reason) {

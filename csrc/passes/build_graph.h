@@ -91,6 +91,9 @@ const Decomposition* findDecomposition(std::string_view name);
 std::span<const Decomposition> pointwiseDecompositions();
 std::span<const Decomposition> reductionDecompositions();
 
+// Does an operator take no more than the type of its first operand (`x.new_ones(...)`)?
+bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction);
+
 // How the results of a view operator lie in the memory of its first operand. False: they may lie elsewhere.
 bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,
                std::vector<int64_t>& offsets);

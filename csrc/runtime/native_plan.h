@@ -148,6 +148,8 @@ struct NativePlan {
   std::vector<NativeCall> calls;
   std::vector<NativeView> views;
   std::vector<NativePlanStep> steps;
+  size_t steadySteps = 0;             // the first ones: what they make is the same in every run, ...
+  std::vector<uint32_t> steadySlots;  // ... and stays with the frame
   std::vector<uint32_t> drops;
   bool inputsRequireGrad = false;
   bool gradOutside = false;  // some operator runs in the caller's grad mode
@@ -158,6 +160,7 @@ struct NativePlan {
 // Storage of one run, reused.
 struct NativeFrame {
   std::vector<torchapi::Value> values;  // by slot
+  bool steady = false;                  // what is the same in every run has been computed
   std::vector<void*> kept;              // owned: tensors whose memory later runs use again
   std::vector<int64_t> sizes;
   std::vector<void*> memory;

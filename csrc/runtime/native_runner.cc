@@ -205,7 +205,8 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   if (!bind(plan.bindings.front(), frame)) {
     return false;
   }
-  for (const NativePlanStep& step : plan.steps) {
+  for (size_t at = frame.steady ? plan.steadySteps : 0; at < plan.steps.size(); ++at) {
+    const NativePlanStep& step = plan.steps[at];
     switch (step.kind) {
       case NativeStepKind::kKernel:
         runKernel(plan.kernels[step.index], frame);
@@ -270,6 +271,9 @@ bool fits(const NativePlan& plan, std::span<const Value> inputs) {
 }  // namespace
 
 NativeFrame::~NativeFrame() {
+  for (Value& value : values) {
+    torchapi::clear(value);
+  }
   for (void* tensor : kept) {
     if (tensor != nullptr) {
       torchapi::releaseTensor(tensor);
@@ -379,9 +383,16 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   for (size_t k = 0; k < inputs.size(); ++k) {
     frame->values[k].kind = ValueKind::kEmpty;
   }
-  for (Value& value : frame->values) {
-    torchapi::clear(value);
+  // All else has been dropped on the way.
+  for (const uint32_t slot : plan.outputs) {
+    if (done && slot != ir::kNone) {
+      torchapi::clear(frame->values[slot]);
+    }
   }
+  for (size_t k = 0; !done && k < frame->values.size(); ++k) {
+    torchapi::clear(frame->values[k]);
+  }
+  frame->steady = done;
   giveBack(std::move(frame));
   if (done) {
     runs_.fetch_add(1, std::memory_order_relaxed);

@@ -388,3 +388,61 @@ def test_views_of_what_is_computed_beside_it() -> None:
 
     for fn in (transposed, shifted, summed, twice):
         check(fn, x)
+
+
+def test_what_is_the_same_in_every_run_is_computed_once() -> None:
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[-1])
+        mask = places[None, :] <= places[:, None]
+        bias = torch.where(mask, 0.0, float("-inf"))
+        ones = x.new_ones(x.shape[-1])
+        return F.softmax(x + bias, -1) * ones + torch.zeros_like(x)
+
+    runner = check(masked, torch.randn(3, 8, 8))
+    for _ in range(3):
+        x = torch.randn(3, 8, 8)
+        with torch.no_grad():
+            assert_same(runner(x), masked(x))
+
+    def work(k: int) -> None:
+        x = torch.randn(3, 8, 8)
+        for _ in range(20):
+            assert_same(runner(x), masked(x))
+
+    in_threads(work, 4)
+
+
+def test_what_leaves_is_made_anew() -> None:
+    """The caller may write to what it gets, whatever it was computed from."""
+
+    def table(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        places = torch.arange(6) * 2
+        grid = torch.ones(4, 6).mul(3)
+        return places, places.view(2, 3), grid.t(), x * grid, grid.expand(2, 4, 6), torch.zeros(3)
+
+    runner = native(table)
+    x = torch.randn(4, 6)
+    with torch.no_grad():
+        for _ in range(4):
+            got, wanted = runner(x), table(x)
+            assert_same(got, wanted)
+            for tensor in (got[0], got[2], got[3], got[5]):
+                tensor.add_(1)
+
+
+def test_boolean_masks_of_attention() -> None:
+    q = torch.randn(2, 3, 8, 16)
+    mask = torch.rand(2, 1, 8, 8) > 0.3
+    mask[..., 0] = True
+
+    def two(q: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y = F.scaled_dot_product_attention(q * 2, q, q, attn_mask=mask)
+        z = F.scaled_dot_product_attention(y, q, q, attn_mask=mask, scale=0.5)
+        return (
+            z
+            + F.scaled_dot_product_attention(z, q, q, is_causal=True)
+            + F.scaled_dot_product_attention(q, q, q, mask * 1.0)
+        )
+
+    check(two, q, mask)
+    check(two, q.bfloat16(), mask)
