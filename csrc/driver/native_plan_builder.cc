@@ -11,6 +11,7 @@
 #include "ir/segments.h"
 #include "passes/build_graph.h"
 #include "passes/fuse.h"
+#include "passes/products.h"
 #include "passes/simplify_graph.h"
 #include "support/check.h"
 
@@ -408,6 +409,9 @@ class PlanBuilder {
   bool addCall(NodeId id, std::string& reason) {
     const Node& node = graph_.nodes[id];
     const uint32_t at = node.instruction;
+    if (node.product) {
+      return addProduct(id);
+    }
     if (segment_.code[at].op == Op::kSize && !node.sizes.empty()) {
       addNumber(id);
       return true;
@@ -436,6 +440,27 @@ class PlanBuilder {
         bindResult(result);
       }
     }
+    return true;
+  }
+
+  // Its only result is the next node.
+  bool addProduct(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    const NodeId result = id + 1;
+    const passes::ProductOperator& row =
+        *passes::findProduct(segment_.opNames[segment_.code[node.instruction].opName]);
+    const auto form =
+        passes::productForm(graph_.nodes[node.args[0]], graph_.nodes[node.args[1]], row.byRows).value();
+    runtime::NativeProduct product;
+    product.left = slotOf_[node.args[0]];
+    product.right = slotOf_[node.args[1]];
+    product.made = {slotOf_[result], layoutOf(graph_.nodes[result])};
+    product.shape = {form.m.hint, form.n, form.k, form.leftStride, form.rightStride, form.rightByColumns};
+    product.rowsFrom = numbers_.indexOf(form.m);
+    const bool steady = mayStay(result) && product.rowsFrom == ir::kNone;
+    addStep(NativeStepKind::kProduct, plan_->products.size(), {product.left, product.right},
+            {product.made.slot}, steady);
+    plan_->products.push_back(std::move(product));
     return true;
   }
 
@@ -533,6 +558,15 @@ class PlanBuilder {
     return last;
   }
 
+  std::span<runtime::NativeMade> madeAt(size_t step) const {
+    const runtime::NativePlanStep& at = plan_->steps[step];
+    if (at.kind == NativeStepKind::kKernel) {
+      return plan_->kernels[at.index].made;
+    }
+    return at.kind == NativeStepKind::kProduct ? std::span(&plan_->products[at.index].made, 1)
+                                               : std::span<runtime::NativeMade>();
+  }
+
   // Memory that does not leave the segment is kept for later runs. Tensors of one layout share a place where
   // one is looked at last before the other is made; should anybody look longer, the run makes a new one.
   void findPlaces() {
@@ -543,10 +577,7 @@ class PlanBuilder {
     const std::vector<size_t> last = lastLooks();
     std::vector<Place> places;
     for (size_t at = plan_->steadySteps; at < plan_->steps.size(); ++at) {
-      if (plan_->steps[at].kind != NativeStepKind::kKernel) {
-        continue;
-      }
-      for (runtime::NativeKernel::Made& made : plan_->kernels[plan_->steps[at].index].made) {
+      for (runtime::NativeMade& made : madeAt(at)) {
         if (last[made.slot] == usedBy_.size() || !made.layout.sizes.empty() || !made.layout.strides.empty()) {
           continue;
         }
@@ -595,8 +626,12 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, Nativ
   }
   passes::SizeTable sizes;
   const passes::SizeScope scope(sizes);
-  std::optional<passes::TensorGraph> graph = passes::buildGraph(
-      segment, {.traits = operatorTraits, .strict = info.strict, .seen = info.seen}, reason);
+  std::optional<passes::TensorGraph> graph = passes::buildGraph(segment,
+                                                                {.traits = operatorTraits,
+                                                                 .strict = info.strict,
+                                                                 .products = torchapi::hasFloatProducts(),
+                                                                 .seen = info.seen},
+                                                                reason);
   if (!graph) {
     return nullptr;
   }

@@ -6,6 +6,7 @@
 
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
+#include "passes/products.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -175,7 +176,60 @@ class Builder {
     if (isImpure(ins, name)) {
       return addInPlace(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
     }
-    return addDecomposed(ins, name) || addViews(ins) || addCall(ins);
+    return addDecomposed(ins, name) || addProduct(ins, name) || addViews(ins) || addCall(ins);
+  }
+
+  // The product is a call, what is added to it a node of its own.
+  bool addProduct(const Instruction& ins, std::string_view name) {
+    const ProductOperator* row = options_.products ? findProduct(name) : nullptr;
+    const auto operands = trace_.operandsOf(ins);
+    const bool plain = row != nullptr && operands.size() >= row->operands &&
+                       std::all_of(operands.begin() + row->operands, operands.end(), [](const Operand& o) {
+                         return o.kind == ir::OperandKind::kInt && o.i == 1;
+                       });
+    const ir::TensorMeta* meta = plain && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
+    if (meta == nullptr) {
+      return false;
+    }
+    before_ = static_cast<NodeId>(graph_.nodes.size());
+    decomposer_.start(ins, meta);
+    const NodeId left = decomposer_.tensor(row->left), right = decomposer_.tensor(row->right);
+    if (decomposer_.failed() || !productForm(graph_.nodes[left], graph_.nodes[right], row->byRows)) {
+      return false;
+    }
+    Node call;
+    call.kind = NodeKind::kCall;
+    call.product = true;
+    call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
+    call.args = {left, right};
+    Node result;
+    result.kind = NodeKind::kResult;
+    result.elem = Elem::kF32;
+    result.fresh = true;
+    result.sizes = graph_.nodes[left].sizes;
+    result.sizes.back() = graph_.nodes[right].sizes[row->byRows ? 0 : 1];
+    result.strides = contiguousStrides(result.sizes);
+    result.args = {graph_.add(std::move(call))};
+    const bool added = row->added >= 0 && !decomposer_.isNone(static_cast<size_t>(row->added));
+    result.value = added ? ir::kNone : ins.firstResult;
+    const bool fits = hintsOf(result.sizes) == meta->sizes && hintsOf(result.strides) == strideHints(*meta);
+    NodeId made = graph_.add(std::move(result));
+    if (added) {
+      const NodeId other = decomposer_.as(static_cast<size_t>(row->added), Elem::kF32);
+      made = options_.strict ? ir::kNone : decomposer_.point(Core::kAdd, Elem::kF32, {made, other});
+    }
+    if (!fits || decomposer_.failed() || made == ir::kNone || elemOf(meta->dtype) != Elem::kF32 ||
+        graph_.nodes[made].sizes != graph_.nodes[before_ + 1].sizes) {
+      graph_.nodes.resize(before_);
+      return false;
+    }
+    graph_.nodes[made].value = ins.firstResult;
+    bind(ins.firstResult, made);
+    return true;
+  }
+
+  static std::vector<int64_t> strideHints(const ir::TensorMeta& meta) {
+    return meta.strides.empty() ? hintsOf(contiguousStrides(fixedSizes(meta.sizes))) : meta.strides;
   }
 
   // The last node of a decomposition, made what the instruction returns.

@@ -609,8 +609,9 @@ std::string print(const NativeProgram& program, const TensorGraph& graph, const 
   for (const NativeStep& step : program.steps) {
     if (step.kind != StepKind::kKernel) {
       const Node& node = graph.nodes[step.node];
-      out += step.kind == StepKind::kView ? "view %" + std::to_string(step.node)
-                                          : "call " + callName(trace, trace.code[node.instruction]);
+      out += step.kind == StepKind::kView
+                 ? "view %" + std::to_string(step.node)
+                 : (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
       for (const NodeId arg : node.args) {
         out += " %" + std::to_string(arg);
       }

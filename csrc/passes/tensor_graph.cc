@@ -57,7 +57,7 @@ std::string headOf(const Node& node, const ir::Trace& trace) {
     case NodeKind::kView:
       return "view";
     case NodeKind::kCall:
-      return "call " + callName(trace, trace.code[node.instruction]);
+      return (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
     case NodeKind::kResult:
       return "result " + std::to_string(node.result);
   }

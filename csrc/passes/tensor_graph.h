@@ -63,6 +63,7 @@ struct Node {
   Elem elem = Elem::kOther;  // kCall: none
   bool fresh = false;        // kResult: its memory is surely its own
   bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
+  bool product = false;      // kCall: a product without what is added (passes/products.h)
   bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
   std::vector<Size> sizes;
   std::vector<Size> strides;         // where it is in memory, in elements; empty for kConst, kCall

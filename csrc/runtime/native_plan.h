@@ -12,6 +12,7 @@
 
 #include "torchapi/aten_call.h"
 #include "torchapi/native_tensors.h"
+#include "torchapi/products.h"
 
 namespace kintsugi::runtime {
 
@@ -65,16 +66,19 @@ struct NativeBinding {
   std::vector<Check> checks;
 };
 
+// A tensor to make.
+struct NativeMade {
+  uint32_t slot = 0;
+  NativeLayout layout;
+  uint32_t place = ir::kNone;  // its memory is kept between runs, as this one of NativeFrame::kept
+};
+
 struct NativeKernel {
   struct Memory {
     uint32_t slot = 0;
     int64_t offset = 0;  // bytes
   };
-  struct Made {
-    uint32_t slot = 0;
-    NativeLayout layout;
-    uint32_t place = ir::kNone;  // its memory is kept between runs, as this one of NativeFrame::kept
-  };
+  using Made = NativeMade;
   KernelFunction function = nullptr;
   std::shared_ptr<const void> code;
   std::vector<Memory> memory;
@@ -84,6 +88,15 @@ struct NativeKernel {
   size_t outerRank = 0;  // the extents of the outer dimensions come next
   bool flat = false;     // threads share the inner dimension, else the rows
   int64_t cost = 1;      // of an element
+};
+
+// A matrix product of floats.
+struct NativeProduct {
+  uint32_t left = 0;
+  uint32_t right = 0;
+  NativeMade made;
+  torchapi::ProductShape shape;
+  uint32_t rowsFrom = ir::kNone;  // where the number of rows varies
 };
 
 struct NativeView {
@@ -119,6 +132,7 @@ enum class NativeStepKind : uint8_t {
   kKernel,
   kCall,
   kView,
+  kProduct,
   kNumber,
   kScalar,  // scalar arithmetic: an instruction of `trace`
 };
@@ -147,6 +161,7 @@ struct NativePlan {
   std::vector<NativeKernel> kernels;
   std::vector<NativeCall> calls;
   std::vector<NativeView> views;
+  std::vector<NativeProduct> products;
   std::vector<NativePlanStep> steps;
   size_t steadySteps = 0;             // the first ones: what they make is the same in every run, ...
   std::vector<uint32_t> steadySlots;  // ... and stays with the frame

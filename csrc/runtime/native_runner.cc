@@ -120,7 +120,7 @@ const std::vector<int64_t>& numbersOf(const NativeKernel& kernel, NativeFrame& f
 }
 
 // The tensor that the place had in an earlier run or for an earlier value, unless somebody still looks at it.
-void* keptTensor(const NativeKernel::Made& made, NativeFrame& frame) {
+void* keptTensor(const NativeMade& made, NativeFrame& frame) {
   void*& kept = frame.kept[made.place];
   if (kept == nullptr || !torchapi::isSoleOwner(kept)) {
     void* fresh = torchapi::newTensor(made.layout.layout);
@@ -133,13 +133,27 @@ void* keptTensor(const NativeKernel::Made& made, NativeFrame& frame) {
   return kept;
 }
 
+void make(const NativeMade& made, NativeFrame& frame) {
+  Value& value = frame.values[made.slot];
+  value.tensor =
+      made.place != ir::kNone ? keptTensor(made, frame) : torchapi::newTensor(layoutOf(made.layout, frame));
+  value.kind = ValueKind::kTensor;
+}
+
+void runProduct(const NativeProduct& product, NativeFrame& frame) {
+  make(product.made, frame);
+  torchapi::ProductShape shape = product.shape;
+  shape.m = product.rowsFrom == ir::kNone ? shape.m : frame.sizes[product.rowsFrom];
+  auto data = [&frame](uint32_t slot) {
+    return static_cast<float*>(torchapi::dataPointer(frame.values[slot].tensor));
+  };
+  torchapi::multiplyFloats(shape, data(product.left), data(product.right), data(product.made.slot));
+}
+
 void runKernel(const NativeKernel& kernel, NativeFrame& frame) {
   constexpr int64_t kWorthAThread = 65536;  // cheap operations on elements
-  for (const NativeKernel::Made& made : kernel.made) {
-    Value& value = frame.values[made.slot];
-    value.tensor =
-        made.place != ir::kNone ? keptTensor(made, frame) : torchapi::newTensor(layoutOf(made.layout, frame));
-    value.kind = ValueKind::kTensor;
+  for (const NativeMade& made : kernel.made) {
+    make(made, frame);
   }
   frame.memory.resize(kernel.memory.size());
   for (size_t k = 0; k < kernel.memory.size(); ++k) {
@@ -213,6 +227,9 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
         break;
       case NativeStepKind::kView:
         runView(plan.views[step.index], frame);
+        break;
+      case NativeStepKind::kProduct:
+        runProduct(plan.products[step.index], frame);
         break;
       case NativeStepKind::kCall:
         grad.enter(plan.calls[step.index].grad);

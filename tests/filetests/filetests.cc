@@ -171,7 +171,8 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
     passes::SizeTable sizes;
     const passes::SizeScope scope(sizes);
     const std::vector<ir::TensorMeta> seen = seenMetas(segment);
-    auto graph = passes::buildGraph(segment, {.strict = argument == "strict", .seen = seen}, reason);
+    auto graph = passes::buildGraph(
+        segment, {.strict = argument == "strict", .products = argument == "products", .seen = seen}, reason);
     if (!graph) {
       out += "refused: " + reason + "\n";
       continue;

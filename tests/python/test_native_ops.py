@@ -285,3 +285,35 @@ def test_reshapes_between_computations() -> None:
     check(lambda t: (t.exp().flatten(), t.exp().flatten() * 2), x)
     check(lambda t: (t + 1).view(2, 2, 6, 10).transpose(1, 2) + 1, x)
     check(lambda t: t.mean(1) + t.amax((0, 1)), x)
+
+
+def test_products() -> None:
+    x, b = torch.randn(3, 5, 48), torch.randn(64)
+    rows, columns = torch.randn(64, 48), torch.randn(48, 64)
+    wide = torch.randn(5, 64)
+
+    def layers(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.linear(x, rows, b)
+        return (
+            F.gelu(y),
+            F.linear(x, rows) * 2,
+            F.linear(x[:, 0], rows, b) + 1,
+            F.linear(x.transpose(0, 1), rows, b) + 1,
+            F.linear(x[0, 0], rows, b) + 1,
+            torch.addmm(b, x[0], columns),
+            torch.addmm(wide, x[1], columns, beta=0.5, alpha=2.0) * 2,
+            torch.addmm(wide, x[1], rows.t()) * 2,
+            torch.addmm(b[:1], x[1], columns) * 2,
+            x @ columns[:, 3:50] + 1,
+            x[0] @ columns[:, ::2] + 1,
+            x.mm(columns) if x.dim() == 2 else x[2].mm(columns).relu_(),
+        )
+
+    check(layers, x)
+    check(lambda x: F.linear(x.bfloat16(), rows.bfloat16(), b.bfloat16()) * 2, x)
+    check(lambda x: F.linear(x.double(), rows.double(), b.double()) * 2, x)
+    check(lambda x: F.linear(x, rows) * 1.0 + b, x, exact=True, strict=True)
+    for shape in ((0, 5, 48), (1, 48), (1, 1, 48)):
+        check(lambda x: F.relu(F.linear(x, rows, b)), torch.randn(shape))
+    check(lambda x: F.linear(x, torch.ones(1, 48), torch.ones(1)) * 2, x)
+    check(lambda x: F.linear(x[..., :1], torch.ones(3, 1), None) * 2, x)

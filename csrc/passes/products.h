@@ -1,0 +1,35 @@
+// Matrix products that run without the dispatcher: which operators they are, and how their operands lie.
+//
+//   aten.linear.default %x, %w, %b    =>    %p = product %x, %w;  %y = add %p, %b
+//
+// What is added is an operation of its own, which is fused with what comes next. f32 only; the second operand
+// is a matrix of fixed sizes, the first any tensor whose last dimension meets it. Pure functions, no GIL.
+#pragma once
+
+#include "passes/tensor_graph.h"
+
+namespace kintsugi::passes {
+
+struct ProductOperator {
+  std::string_view name;
+  uint8_t left = 0;
+  uint8_t right = 0;
+  int8_t added = -1;     // which operand is added; -1: none
+  bool byRows = false;   // the matrix has a row for each column of the result
+  uint8_t operands = 2;  // more have to be what they are by default
+};
+const ProductOperator* findProduct(std::string_view name);
+
+// rows[m,k] times a matrix [k,n]: numbers that BLAS takes.
+struct ProductForm {
+  Size m;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t leftStride = 0;   // from row to row
+  int64_t rightStride = 0;  // from row to row, or from column to column
+  bool rightByColumns = false;
+};
+// Nothing: they do not lie so. Sizes that meet may become requirements.
+std::optional<ProductForm> productForm(const Node& left, const Node& right, bool byRows);
+
+}  // namespace kintsugi::passes

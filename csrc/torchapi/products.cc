@@ -1,0 +1,48 @@
+#include "torchapi/products.h"
+
+#include <ATen/CPUFunctions.h>
+#include <ATen/Context.h>
+#include <dlfcn.h>
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+using Sgemm = void (*)(const char* transa, const char* transb, const int* m, const int* n, const int* k,
+                       const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
+                       const float* beta, float* c, const int* ldc);
+
+// The one that lies in torch's own library, as others may have other types of integers.
+Sgemm findSgemm() {
+  Dl_info place;
+  auto* known = static_cast<at::Tensor (*)(const at::Tensor&, const at::Tensor&)>(&at::cpu::mm);
+  if (dladdr(reinterpret_cast<void*>(known), &place) == 0) {
+    return nullptr;
+  }
+  void* library = dlopen(place.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  void* found = library != nullptr && at::hasMKL() ? dlsym(library, "sgemm_") : nullptr;
+  return reinterpret_cast<Sgemm>(found);
+}
+
+Sgemm sgemm() {
+  static const Sgemm found = findSgemm();
+  return found;
+}
+
+}  // namespace
+
+bool hasFloatProducts() {
+  return sgemm() != nullptr &&
+         at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST;
+}
+
+void multiplyFloats(const ProductShape& shape, const float* left, const float* right, float* result) {
+  // By columns, as BLAS has it, the result is right^T * left^T.
+  const int n = static_cast<int>(shape.n), m = static_cast<int>(shape.m), k = static_cast<int>(shape.k);
+  const int lda = static_cast<int>(shape.rightStride), ldb = static_cast<int>(shape.leftStride);
+  const float one = 1, zero = 0;
+  const char transa = shape.rightByColumns ? 't' : 'n', transb = 'n';
+  sgemm()(&transa, &transb, &n, &m, &k, &one, right, &lda, left, &ldb, &zero, result, &n);
+}
+
+}  // namespace kintsugi::torchapi

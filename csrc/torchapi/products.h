@@ -1,0 +1,22 @@
+// Matrix products as torch itself computes them, without its dispatcher: the BLAS inside torch's library.
+//
+// Ownership: none. Threads: any; torch's number of threads holds. GIL: not needed. Invalidation: none.
+#pragma once
+
+#include <cstdint>
+
+namespace kintsugi::torchapi {
+
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t leftStride = 0;
+  int64_t rightStride = 0;
+  bool rightByColumns = false;
+};
+
+// Is there one, and would torch compute products of floats with it in full precision?
+bool hasFloatProducts();
+// result[m,n] = left[m,k] * right[k,n], all by rows; `rightByColumns`: the second by columns. No number is 0.
+void multiplyFloats(const ProductShape& shape, const float* left, const float* right, float* result);
+
+}  // namespace kintsugi::torchapi
