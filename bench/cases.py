@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -92,27 +93,32 @@ def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
 
 
 def first_call(spec: ModelSpec, size: str, systems: Sequence[System], rounds: int) -> Data:
-    """The first call of freshly compiled modules in a warm process, as a multiple of an eager call beside it."""
+    """The first call of freshly compiled modules in a warm process, as a multiple of an eager call beside it.
+
+    `ready_s` of a system: from its very first call until nothing is left to compile, with empty caches.
+    """
     model = spec.build(size)
-    ratios: dict[str, list[float]] = {system.name: [] for system in systems if system is not EAGER}
-    cold: dict[str, float] = {}
+    measured = [system for system in systems if system is not EAGER]
+    ratios: dict[str, list[float]] = {system.name: [] for system in measured}
+    cold: dict[str, Data] = {}
     eager_times = []
     for _ in range(2):
         args, kwargs = spec.inputs(model, size)
         model(*args, **kwargs)
     for turn in range(rounds):
-        for system in systems:
-            if system is EAGER:
+        for system in measured:
+            if turn >= system.first_calls:
                 continue
             eager = min(_timed(model, spec.inputs(model, size, turn)) for _ in range(3))
             eager_times.append(eager)
             system.reset()
+            start = time.perf_counter()
             first = _timed(system.compile(model), spec.inputs(model, size, turn))
-            cold.setdefault(system.name, first)
+            system.wait()
+            ready = time.perf_counter() - start
+            cold.setdefault(system.name, {"coldest_s": first, "ready_s": ready})
             ratios[system.name].append(first / eager)
-    rows: Data = {
-        name: {"ratio": statistics.median(series), "coldest_s": cold[name]} for name, series in ratios.items()
-    }
+    rows: Data = {name: {"ratio": statistics.median(series)} | cold[name] for name, series in ratios.items()}
     rows["eager"] = {"seconds": statistics.median(eager_times)} if eager_times else {}
     return rows
 
@@ -141,33 +147,46 @@ def _fresh_inputs_loop(call: Callable[..., Any], inputs: Inputs) -> measure.Thun
     return run
 
 
+def _settled(spec: ModelSpec, size: str, system: System) -> tuple[measure.Thunk, Data, Any]:
+    """A compiled model that runs what it will run from now on: its calls, what it says of itself, and a result."""
+    system.reset()
+    model = spec.build(size)
+    call = system.compile(model)
+
+    def fresh(seed: int = 0) -> Any:
+        args, kwargs = spec.inputs(model, size, seed)
+        return call(*args, **kwargs)
+
+    system.settle(fresh)
+    for seed in (1, 2, 3):
+        out = fresh(seed)
+    inputs = spec.inputs(model, size, 4)
+    thunk = _fresh_inputs_loop(call, inputs) if spec.consumes_inputs else _loop(call, *inputs)
+    return thunk, {"counts": system.counts(call)}, out
+
+
 def steady_state(spec: ModelSpec, size: str, systems: Sequence[System], rounds: int, target: float) -> Data:
-    """Seconds a call once compiled, the counts, and the largest difference to eager on the same inputs."""
+    """Seconds a call once compiled, the counts, and the largest difference to eager on the same inputs.
+
+    `peak_mb`: what a call holds of torch's memory at most, beside parameters and inputs.
+    """
     thunks: dict[str, measure.Thunk] = {}
     rows: Data = {}
     reference = None
     for system in systems:
-        system.reset()
         try:
-            model = spec.build(size)
-            call = system.compile(model)
-            for seed in (1, 2, 3):
-                args, kwargs = spec.inputs(model, size, seed)
-                out = call(*args, **kwargs)
+            thunks[system.name], rows[system.name], out = _settled(spec, size, system)
             reference = out if system is EAGER else reference
-            rows[system.name] = {
-                "counts": system.counts(call),
-                "difference": compare.largest_distance(reference, out),
-            }
-            inputs = spec.inputs(model, size, 4)
-            thunks[system.name] = (
-                _fresh_inputs_loop(call, inputs) if spec.consumes_inputs else _loop(call, *inputs)
-            )
+            rows[system.name]["difference"] = compare.largest_distance(reference, out)
         except Exception as error:
             rows[system.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
     times = _steady_rounds(thunks, rounds, target)
     for name, row in measure.summarize(times).items():
         rows[name] |= row
+    for name, thunk in thunks.items():
+        if hasattr(thunk, "refill"):
+            thunk.refill(1)
+        rows[name]["peak_mb"] = measure.peak_memory(functools.partial(thunk, 1)) / 1e6
     return rows
 
 

@@ -1,26 +1,26 @@
-"""Fused kernels, memory-bound for the most part: eager, replay, native and, when asked, inductor, side by side.
+"""Fused kernels, memory-bound for the most part, against the limits of the machine (`bench.run --only kernels`).
 
-    python -m bench.kernels [--peer inductor] [--threads 2] [--only softmax,gelu] [--rounds 15]
-
-All run in one process in interleaved rounds; figures are medians in microseconds. `GB/s` counts each input and output
-once; the share is of the bandwidth that a copy of 64 MB has in the same run.
+The least time of a kernel is what its bytes take at the bandwidth of a copy, or its floating-point operations at the
+speed of a large matrix product, whichever is longer; both are measured in the same run. Bytes are those of each input
+and output, once. What a system reaches of it is its `share`: below 1 unless the data stays in a cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
-import kintsugi
+from bench import compare, measure
+from bench.systems import EAGER, System
 
+Data = dict[str, Any]
 Function = Callable[..., torch.Tensor]
 
 
@@ -98,83 +98,88 @@ def suite() -> list[Kernel]:
         k("upsample", lambda x: F.interpolate(x, scale_factor=2.0) * 2, (image,)),
         k("gather_scale", lambda x, i: x.gather(1, i) * 2 + 1, (rows, torch.randint(768, (1024, 768)))),
         k("transpose_add", lambda x: x.t().contiguous() + 1, (rows,)),
+        k("cross_entropy", lambda x, y: F.cross_entropy(x, y), (rows, torch.randint(768, (1024,)))),
+        k("embedding_bag", lambda i, t: F.embedding_bag(i, t) * 2, (ids, table)),
+        k(
+            "index_add",
+            lambda x, i, y: (x * 2).index_add(0, i, y),
+            (rows, torch.randint(1024, (1024,)), other),
+        ),
+        k("scatter", lambda x, i, y: x.scatter(1, i, y * 2), (rows, torch.randint(768, (1024, 768)), other)),
+        k("dropout_add", lambda x, y: F.dropout(x, 0.1) + y, (rows, other)),
         k("bf16_gelu", lambda x: F.gelu(x + x), (rows.bfloat16(),)),
     ]
 
 
-def _bytes(tensors: tuple[torch.Tensor, ...]) -> int:
+def select(pattern: str | None = None) -> list[str]:
+    """Names of kernels that contain one of the comma-separated parts of `pattern`."""
+    parts = [part.strip() for part in (pattern or "").split(",") if part.strip()]
+    return [kernel.name for kernel in suite() if not parts or any(part in kernel.name for part in parts)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """What the machine can do with the threads of this run: bytes and floating-point operations a second."""
+
+    bandwidth: float
+    flops: float
+
+
+def peaks() -> Data:
+    """Measured: a copy of 64 MB (read and written), and a product of two matrices of 1024 x 1024."""
+    source = torch.ones(16 * 1024 * 1024)
+    target = torch.empty_like(source)
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+
+    def least(work: Callable[[], Any]) -> float:
+        return min(measure.seconds(lambda _: work(), 1) for _ in range(15))
+
+    moved = 2 * source.numel() * source.element_size()
+    return {
+        "bandwidth": moved / least(lambda: target.copy_(source)),
+        "flops": 2 * 1024**3 / least(lambda: a @ b),
+    }
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def _bandwidth() -> float:
-    """Bytes a second, read and written, of a copy."""
-    source = torch.ones(16 * 1024 * 1024)
-    target = torch.empty_like(source)
-    times = []
-    for _ in range(9):
-        start = time.perf_counter()
-        target.copy_(source)
-        times.append(time.perf_counter() - start)
-    return 2 * _bytes((source,)) / statistics.median(times)
+def least_seconds(kernel: Kernel, peak: Peaks) -> Data:
+    """The least time that the machine allows, and what it is made of."""
+    with FlopCounterMode(display=False) as counter:
+        out = kernel.function(*kernel.inputs)
+    moved, flops = _bytes([*kernel.inputs, out]), counter.get_total_flops()
+    by_memory, by_arithmetic = moved / peak.bandwidth, flops / peak.flops
+    bound = "memory" if by_memory >= by_arithmetic else "arithmetic"
+    return {"bytes": moved, "flops": flops, "least_s": max(by_memory, by_arithmetic), "bound": bound}
 
 
-def _time(fn: Function, inputs: tuple[torch.Tensor, ...], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        fn(*inputs)
-    return (time.perf_counter() - start) / repeats
+def measure_kernel(name: str, systems: Sequence[System], rounds: int, peak: Peaks) -> Data:
+    """Medians of interleaved rounds of all systems, and the share of the machine that each reaches."""
+    kernel = next(kernel for kernel in suite() if kernel.name == name)
+    thunks: dict[str, measure.Thunk] = {}
+    rows: Data = {}
 
+    def seeded(call: Function) -> torch.Tensor:
+        torch.manual_seed(0)
+        return call(*kernel.inputs)
 
-def measure(kernel: Kernel, peer: str, rounds: int) -> dict[str, float]:
-    """Median seconds of each system."""
-    systems: dict[str, Function] = {
-        "eager": kernel.function,
-        "replay": kintsugi.compile(kernel.function, backend="eager"),
-        "native": kintsugi.compile(kernel.function, backend="native", options={"sync": True}),
-    }
-    if peer != "none":
-        systems[peer] = torch.compile(kernel.function, backend=peer)
-    times: dict[str, list[float]] = {name: [] for name in systems}
-    for fn in systems.values():
-        for _ in range(3):
-            fn(*kernel.inputs)
-    repeats = max(1, int(2e-3 / max(1e-7, _time(kernel.function, kernel.inputs, 3))))
-    for _ in range(rounds):
-        for name, fn in systems.items():
-            times[name].append(_time(fn, kernel.inputs, repeats))
-    return {name: statistics.median(values) for name, values in times.items()}
+    expected = seeded(kernel.function)
+    for system in systems:
+        system.reset()
+        call = kernel.function if system is EAGER else system.compile(kernel.function)
+        system.settle(lambda call=call: call(*kernel.inputs))
+        rows[system.name] = {"difference": compare.distance(expected, seeded(call))}
 
+        def run(calls: int, call: Function = call) -> None:
+            for _ in range(calls):
+                call(*kernel.inputs)
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.kernels", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--peer", choices=("none", "inductor"), default="none")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", default="", help="names, or parts of them, separated by commas")
-    parser.add_argument("--rounds", type=int, default=15)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(options.threads)
-    peak = _bandwidth()
-    print(f"copy: {peak / 1e9:.1f} GB/s, {options.threads} thread(s), {torch.__version__}")
-    wanted = [part for part in options.only.split(",") if part]
-    ratios: dict[str, list[Any]] = {}
-    with torch.no_grad():
-        for kernel in suite():
-            if wanted and not any(part in kernel.name for part in wanted):
-                continue
-            times = measure(kernel, options.peer, options.rounds)
-            moved = _bytes(kernel.inputs) + _bytes((kernel.function(*kernel.inputs),))
-            rate = moved / times["native"]
-            columns = "  ".join(f"{name} {seconds * 1e6:9.1f}" for name, seconds in times.items())
-            print(f"{kernel.name:16} {columns}  native {rate / 1e9:6.1f} GB/s {rate / peak:5.0%}")
-            for name, seconds in times.items():
-                ratios.setdefault(name, []).append(seconds / times["native"])
-    for name, values in ratios.items():
-        if name != "native" and values:
-            mean = math.exp(sum(math.log(v) for v in values) / len(values))
-            print(f"native is {mean:.2f} x as fast as {name} (geometric mean of {len(values)})")
-
-
-if __name__ == "__main__":
-    main()
+        thunks[system.name] = run
+    times = measure.interleaved(thunks, rounds, measure.calls_for(thunks["eager"], 4e-3))
+    machine = least_seconds(kernel, peak)
+    for system_name, row in measure.summarize(times).items():
+        rows[system_name] |= row | {"share": machine["least_s"] / statistics.median(times[system_name])}
+    rows["eager"] |= machine
+    return rows

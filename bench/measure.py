@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 Thunk = Callable[[int], Any]
 
 
@@ -34,6 +36,22 @@ def seconds(thunk: Thunk, calls: int) -> float:
     start = time.perf_counter()
     thunk(calls)
     return (time.perf_counter() - start) / calls
+
+
+def peak_memory(work: Callable[[], Any]) -> int:
+    """Bytes of torch's CPU allocator that `work` holds at most, beyond what was held before."""
+    gc.collect()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as seen:
+        kept = work()
+    del kept
+    held = most = 0
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return most
 
 
 def calls_for(thunk: Thunk, target: float, most: int = 1_000_000) -> int:

@@ -80,6 +80,9 @@ def summary(result: Result) -> Result:
         add(f"{name}, traces", traces, 2, True)
     if result.get("models"):
         _summarize_models(result, add)
+        _summarize_native(result, add)
+    if result.get("kernels"):
+        _summarize_kernels(result, add)
     return figures
 
 
@@ -119,51 +122,157 @@ def _summarize_models(result: Result, add: Any) -> None:
     add("models with a difference to eager", len(wrong), 0, True, wrong)
 
 
+NATIVE, INDUCTOR = "kintsugi native", "torch.compile(inductor)"
+
+
+def _summarize_native(result: Result, add: Any) -> None:
+    """Native code against eager mode, and against inductor where that ran too."""
+    steady = {key: _rows(entry["steady"]) for key, entry in _entries(result)}
+    speed = {
+        key: rows[NATIVE]["speedup"] for key, rows in steady.items() if "speedup" in rows.get(NATIVE, {})
+    }
+    if not speed:
+        return
+    slow = [f"{key} {value:.2f}" for key, value in speed.items() if value < 1]
+    add("native, worst speed-up over eager", min(speed.values()), 1, False, slow)
+    both = {key: rows for key, rows in steady.items() if key in speed and "seconds" in rows.get(INDUCTOR, {})}
+    if not both:
+        return
+    ratio = {key: rows[INDUCTOR]["seconds"] / rows[NATIVE]["seconds"] for key, rows in both.items()}
+    add("native over inductor, models (geometric mean)", geometric_mean([*ratio.values()]), 1.2, False)
+    behind = [f"{key} {value:.2f}" for key, value in ratio.items() if value < 0.97]
+    add("native over inductor, worst model", min(ratio.values()), 0.97, False, behind)
+    first = {key: _rows(entry["first"]) for key, entry in _entries(result)}
+    ready = [
+        rows[NATIVE]["ready_s"] / rows[INDUCTOR]["ready_s"]
+        for rows in first.values()
+        if NATIVE in rows and INDUCTOR in rows
+    ]
+    add("time until native, share of inductor's (median)", _median(ready), 1 / 20, True)
+    memory = {
+        key: rows[NATIVE]["peak_mb"] / max(rows[INDUCTOR]["peak_mb"], 1e-3) for key, rows in both.items()
+    }
+    over = [f"{key} {value:.2f}" for key, value in memory.items() if value > 1]
+    add("peak memory of a call, x inductor's (worst)", max(memory.values()), 1, True, over)
+
+
+def _summarize_kernels(result: Result, add: Any) -> None:
+    rows = {name: _rows(part) for name, part in result["kernels"].items() if name != "peaks"}
+    failed = [name for name, row in rows.items() if not row]
+    add("kernels that failed", len(failed), 0, True, failed)
+    native = {name: row for name, row in rows.items() if NATIVE in row}
+    if not native:
+        return
+    speed = {name: row[NATIVE]["speedup"] for name, row in native.items()}
+    slow = [f"{name} {value:.2f}" for name, value in speed.items() if value < 1]
+    add("native kernels, worst speed-up over eager", min(speed.values()), 1, False, slow)
+    ratio = {
+        name: row[INDUCTOR]["seconds"] / row[NATIVE]["seconds"]
+        for name, row in native.items()
+        if INDUCTOR in row
+    }
+    behind = [f"{name} {value:.2f}" for name, value in ratio.items() if value < 1]
+    if ratio:
+        add(
+            "native over inductor, kernels (geometric mean)",
+            geometric_mean([*ratio.values()]),
+            1.3,
+            False,
+            behind,
+        )
+    share = {name: row[NATIVE]["share"] for name, row in native.items() if row["eager"]["bound"] == "memory"}
+    low = [f"{name} {value:.0%}" for name, value in share.items() if value < 0.85]
+    add("memory-bound kernels, share of the bandwidth (median)", _median([*share.values()]), 0.85, False, low)
+
+
 def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{1e3 * value:.3f}"
 
 
-def _cells(entry: Result, name: str) -> list[str]:
-    steady, first = _rows(entry["steady"]).get(name, {}), _rows(entry["first"]).get(name, {})
-    if "error" in steady:
-        return ["", "", steady["error"][:40], "", ""]
-    counts = steady.get("counts", {})
-    shape = f"{counts['graph_count']}/{counts['graph_break_count']}" if counts else ""
-    return [
-        f"{first['ratio']:.2f}" if "ratio" in first else "",
-        _milliseconds(steady.get("seconds")),
-        f"{steady['speedup']:.2f}" if "speedup" in steady else "",
-        shape,
-        f"{steady['difference']:.1g}" if "difference" in steady else "",
-    ]
+def _systems(result: Result) -> list[str]:
+    """Every system but eager, in the order of the run."""
+    found: dict[str, None] = {}
+    for _, entry in _entries(result):
+        for part in ("first", "steady"):
+            found |= dict.fromkeys(name for name in _rows(entry[part]) if name != "eager")
+    return list(found)
 
 
-def models_table(result: Result) -> Table:
-    names = ["kintsugi", *_peers(result)]
-    table = Table(
-        title="Models: first call (x eager), steady state (ms), speed-up, graphs/breaks, largest difference"
-    )
-    table.add_column("model")
-    table.add_column("eager ms", justify="right")
+def _table(title: str, left: list[str], names: list[str], columns: tuple[str, ...]) -> Table:
+    table = Table(title=title)
+    for column in left:
+        table.add_column(column, justify="left" if column == left[0] else "right")
     for name in names:
-        for column in ("first", "ms", "x", "g/b", "diff"):
+        for column in columns:
             table.add_column(f"{name}\n{column}", justify="right")
-    for key, entry in _entries(result):
-        if "failed" in entry["steady"]:
-            table.add_row(key, "", _why(entry["steady"]))
-            continue
-        eager = _milliseconds(_rows(entry["steady"]).get("eager", {}).get("seconds"))
-        table.add_row(key, eager, *[cell for name in names for cell in _cells(entry, name)])
     return table
 
 
-def _peers(result: Result) -> list[str]:
-    found: dict[str, None] = {}
-    for _, entry in _entries(result):
-        for name in _rows(entry["steady"]):
-            if name.startswith("torch.compile"):
-                found[name] = None
-    return list(found)
+def _number(row: Result, key: str, form: str = ".2f", factor: float = 1) -> str:
+    return f"{factor * row[key]:{form}}" if key in row else ""
+
+
+def capture_table(result: Result) -> Table:
+    names = _systems(result)
+    title = "Models: first call (x eager), seconds until all is compiled, graphs/breaks, largest difference"
+    table = _table(title, ["model"], names, ("first", "ready", "g/b", "diff"))
+    for key, entry in _entries(result):
+        cells = []
+        for name in names:
+            first, steady = _rows(entry["first"]).get(name, {}), _rows(entry["steady"]).get(name, {})
+            counts = steady.get("counts", {})
+            shape = f"{counts['graph_count']}/{counts['graph_break_count']}" if counts else ""
+            cells += [_number(first, "ratio"), _number(first, "ready_s"), shape]
+            cells.append(steady.get("error", "")[:30] or _number(steady, "difference", ".1g"))
+        table.add_row(key, *cells)
+        for part in ("first", "steady"):
+            if "failed" in entry[part]:
+                table.add_row("", _why(entry[part]))
+    return table
+
+
+def models_table(result: Result) -> Table:
+    names = _systems(result)
+    title = "Models: steady state (ms), speed-up over eager, peak memory of a call (MB)"
+    table = _table(title, ["model", "eager ms", "MB"], names, ("ms", "x", "MB"))
+    for key, entry in _entries(result):
+        rows = _rows(entry["steady"])
+        cells = []
+        for name in names:
+            row = rows.get(name, {})
+            cells += [
+                _milliseconds(row.get("seconds")),
+                _number(row, "speedup"),
+                _number(row, "peak_mb", ".1f"),
+            ]
+        eager = rows.get("eager", {})
+        table.add_row(key, _milliseconds(eager.get("seconds")), _number(eager, "peak_mb", ".1f"), *cells)
+    return table
+
+
+def kernels_table(result: Result) -> Table:
+    measured = result["kernels"]
+    peaks = _rows(measured["peaks"])
+    rows = {name: _rows(part) for name, part in measured.items() if name != "peaks"}
+    names = list(dict.fromkeys(name for row in rows.values() for name in row if name != "eager"))
+    limits = f"{peaks['bandwidth'] / 1e9:.1f} GB/s, {peaks['flops'] / 1e9:.0f} GFLOP/s" if peaks else "failed"
+    title = f"Kernels: microseconds, speed-up over eager, share of what the machine allows ({limits})"
+    table = _table(title, ["kernel", "bound by", "eager us", "share"], names, ("us", "x", "share"))
+    for name, row in rows.items():
+        if not row:
+            table.add_row(name, _why(measured[name]))
+            continue
+        eager = row["eager"]
+        cells = [eager["bound"], _number(eager, "seconds", ".1f", 1e6), _number(eager, "share", ".0%")]
+        for system in names:
+            seen = row.get(system, {})
+            cells += [
+                _number(seen, "seconds", ".1f", 1e6),
+                _number(seen, "speedup"),
+                _number(seen, "share", ".0%"),
+            ]
+        table.add_row(name, *cells)
+    return table
 
 
 def overhead_table(result: Result) -> Table:
@@ -256,6 +365,9 @@ def show(result: Result) -> None:
         console.print(breaks_table(result))
     if result.get("shapes"):
         console.print(shapes_table(result))
+    if result.get("kernels"):
+        console.print(kernels_table(result))
     if result.get("models"):
+        console.print(capture_table(result))
         console.print(models_table(result))
     console.print(summary_table(result))

@@ -8,35 +8,54 @@ endless call is one row of the result.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
+import os
 import pathlib
 import platform
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from bench import breaks, cases, measure, models, report, shapes, systems
+from bench import breaks, cases, kernels, measure, models, report, shapes, systems
 from bench.models.spec import ModelSpec
 
+PARTS = ("tiny", "guards", "breaks", "shapes", "kernels", "models")
 RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def _several(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of `known`, separated by commas; `none` is none of them."""
+
+    def parts(text: str) -> list[str]:
+        chosen = [part for part in text.split(",") if part not in ("", "none")]
+        for part in chosen:
+            if part not in known:
+                raise argparse.ArgumentTypeError(f"unknown: {part} (known: none, {', '.join(known)})")
+        return chosen
+
+    return parts
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.splitlines()[0])
-    peer_help = "measure torch.compile with this backend too (eager is quick, inductor takes long)"
-    parser.add_argument("--peer", choices=("none", "eager", "inductor"), default="none", help=peer_help)
-    parser.add_argument(
-        "--backend", default="eager", help="Kintsugi's backend (default: eager, which is replay)"
+    peers, backends = ", ".join(systems.PEERS), ", ".join(systems.BACKENDS)
+    peer_help = (
+        f"torch.compile with these backends too: some of {peers} (eager is quick, the others take long)"
     )
-    parser.add_argument("--models", help="only models whose name contains one of these comma-separated parts")
+    parser.add_argument("--peer", type=_several(systems.PEERS), default=[], help=peer_help)
+    backend_help = f"Kintsugi's backends: some of {backends} (default: eager, which is replay)"
+    parser.add_argument("--backend", type=_several(systems.BACKENDS), default=["eager"], help=backend_help)
     parser.add_argument(
-        "--only", choices=("tiny", "guards", "breaks", "shapes", "models"), help="only this part"
+        "--models", help="only models and kernels whose name contains one of these comma-separated parts"
     )
+    parser.add_argument("--only", choices=PARTS, help="only this part")
     parser.add_argument("--size", choices=models.SIZES, help="only this size")
     parser.add_argument("--quick", action="store_true", help="few models and few rounds: about two minutes")
     parser.add_argument("--rounds", type=int, default=0, help="interleaved rounds (default 21, quick 7)")
@@ -54,8 +73,19 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def chosen_systems(options: argparse.Namespace) -> list[systems.System]:
-    chosen = [systems.EAGER, systems.kintsugi(options.backend)]
-    return chosen if options.peer == "none" else [*chosen, systems.peer(options.peer)]
+    ours = [systems.kintsugi(backend) for backend in options.backend]
+    return [systems.EAGER, *ours, *map(systems.peer, options.peer)]
+
+
+@contextlib.contextmanager
+def empty_caches() -> Iterator[None]:
+    """What compilers keep on disk goes into an empty folder, so that a first call of this run is a first call."""
+    import kintsugi
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+        with kintsugi.config.patch(cache_dir=f"{folder}/kintsugi"):
+            yield
 
 
 def environment(options: argparse.Namespace) -> dict[str, Any]:
@@ -97,16 +127,29 @@ def in_child(work: Callable[[], Any], options: argparse.Namespace) -> dict[str, 
 
 
 def model_cases(spec: ModelSpec, size: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Steady state, then the first call, each in a child of its own: neither can spoil the other's state."""
+    """The first call, with empty caches, then the steady state, each in a child of its own."""
     chosen = chosen_systems(options)
     steady = functools.partial(cases.steady_state, spec, size, chosen, options.rounds, options.target)
     first = functools.partial(cases.first_call, spec, size, chosen, 3 if options.quick else 7)
-    return {
-        "kind": spec.kind,
-        "size": size,
-        "steady": in_child(steady, options),
-        "first": in_child(first, options),
-    }
+    with empty_caches():
+        return {
+            "kind": spec.kind,
+            "size": size,
+            "first": in_child(first, options),
+            "steady": in_child(steady, options),
+        }
+
+
+def kernel_cases(options: argparse.Namespace) -> dict[str, Any]:
+    measured = in_child(kernels.peaks, options)
+    result: dict[str, Any] = {"peaks": measured}
+    for name in kernels.select(options.models) if "rows" in measured else ():
+        print(name, file=sys.stderr, flush=True)
+        peak = kernels.Peaks(**measured["rows"])
+        work = functools.partial(kernels.measure_kernel, name, chosen_systems(options), options.rounds, peak)
+        with empty_caches():
+            result[name] = in_child(work, options)
+    return result
 
 
 def each_model(options: argparse.Namespace) -> Iterator[tuple[ModelSpec, str]]:
@@ -144,6 +187,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             tell(case.name)
             work = functools.partial(shapes.measure_case, case, chosen_systems(options))
             result["shapes"][case.name] = in_child(work, options)
+    if options.only in (None, "kernels"):
+        result["kernels"] = kernel_cases(options)
     if options.only in (None, "models"):
         result["models"] = {}
         for spec, size in each_model(options):

@@ -1,4 +1,4 @@
-"""The systems that are measured side by side: eager, Kintsugi, and torch.compile as the peer."""
+"""The systems that are measured side by side: eager, Kintsugi (replay, native code), torch.compile as the peer."""
 
 from __future__ import annotations
 
@@ -8,19 +8,46 @@ from typing import Any
 
 Compile = Callable[..., Any]
 
+PEERS = {
+    "eager": {"backend": "eager"},
+    "inductor": {"backend": "inductor"},
+    "max-autotune": {"backend": "inductor", "mode": "max-autotune"},
+}
+BACKENDS = ("eager", "native")
+# A backend that compares on the program's own calls has decided after so many.
+SETTLING_CALLS = 12
+
+
+def _nothing() -> None:
+    return None
+
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """How to compile with a system, how to forget everything, and what it says about a compiled object."""
+    """How to compile with a system, how to forget everything, and what it says about a compiled object.
+
+    `wait` returns when nothing is left to compile in the background. `first_calls` is how many first calls are worth
+    their time: those of a slow compiler are measured once.
+    """
 
     name: str
     compile: Compile
     reset: Callable[[], None]
     counts: Callable[[Any], dict[str, int]]
+    wait: Callable[[], Any] = _nothing
+    first_calls: int = 100
 
+    @property
+    def is_peer(self) -> bool:
+        return self.name.startswith("torch.compile")
 
-def _nothing() -> None:
-    return None
+    def settle(self, call: Callable[[], Any]) -> None:
+        """Calls until the system runs what it will run from then on."""
+        call()
+        self.wait()
+        for _ in range(SETTLING_CALLS):
+            call()
+        self.wait()
 
 
 EAGER = System("eager", lambda model, **_: model, _nothing, lambda _: {})
@@ -46,11 +73,12 @@ def kintsugi(backend: str = "eager") -> System:
     def compile_model(model: Any, **options: Any) -> Any:
         return library.compile(model, **({"backend": backend} | options))
 
-    return System("kintsugi", compile_model, library.reset, counts)
+    name = "kintsugi" if backend == "eager" else f"kintsugi {backend}"
+    return System(name, compile_model, library.reset, counts, wait=library.wait)
 
 
-def peer(backend: str) -> System:
-    """torch.compile with one of its backends; its graphs and breaks come from its own counters."""
+def peer(name: str) -> System:
+    """torch.compile with one of `PEERS`; its graphs and breaks come from its own counters."""
     import torch
     from torch._dynamo.utils import counters
 
@@ -63,9 +91,11 @@ def peer(backend: str) -> System:
         counters.clear()
 
     def compile_model(model: Any, **options: Any) -> Any:
-        return torch.compile(model, **({"backend": backend} | options))
+        settings = {"backend": options["backend"]} if "backend" in options else PEERS[name]
+        return torch.compile(model, **(settings | options))
 
-    return System(f"torch.compile({backend})", compile_model, reset, counts)
+    first_calls = 100 if name == "eager" else 1
+    return System(f"torch.compile({name})", compile_model, reset, counts, first_calls=first_calls)
 
 
 def constant_backend(module: Any, _example_inputs: Any) -> Callable[..., Any]:

@@ -255,6 +255,17 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
                     PyTuple_GET_ITEM(code->co_localsplusnames, parameter), 0, object);
 }
 
+namespace {
+
+// At the end of frames and of loop bodies. What C code was given, and dropped, may still be asked for.
+void sweepDropped(RecorderState& state) {
+  if (state.collectors_.empty() && state.results_.empty() && state.afterPending_.empty()) {
+    state.droppable_.sweep(state);
+  }
+}
+
+}  // namespace
+
 Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
   if (refusing_ && paused_ == 0) return raiseRefused();
@@ -286,6 +297,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
       flow = execute(act, instr);
     }
     if (!watched_.empty() && flow == Flow::kNext && live_) closeDropped();
+    if (instr.op == JUMP_BACKWARD && live_) sweepDropped(*this);
   } catch (const InternalError& error) {
     paused_ = 0;
     abort(diag::Code::KTG0000, {error.what()});
@@ -368,6 +380,7 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   current_ = frame->caller;
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
+  sweepDropped(*this);
   frameRaised_ = how == Flow::kRaise;
   const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
   gaveItem_ = how == Flow::kYield || (how == Flow::kReturn && !ofGenerator);

@@ -1,7 +1,7 @@
 // What the recorder knows: the tables behind Recorder, apart from what it does with them.
 //
 // Invariants: every object that is a key by its identity is kept alive by `kept_`, a Virtual or an Overlay,
-// so that no address means two objects in one recording; vectors "by SourceId" have one element for each
+// so that no address means two objects at one time; vectors "by SourceId" have one element for each
 // source of the document. Owned by the Recorder; the recording thread, GIL held; dies with the recording.
 #pragma once
 
@@ -16,6 +16,7 @@
 
 #include "capture/call_context.h"
 #include "capture/capture_result.h"
+#include "capture/droppable.h"
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {
@@ -63,6 +64,7 @@ struct RecorderState {
   FlatMap<PyObject*, ir::ConstId> constIds_;
   std::vector<std::unique_ptr<Virtual>> virtuals_;
   FlatMap<PyObject*, uint32_t> virtualIds_;
+  Droppable droppable_;  // among virtuals_
   FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>
       frozen_;                          // immutable, and known by what is pinned: signatures and their parts

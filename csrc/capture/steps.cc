@@ -262,6 +262,11 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     }
   }
   for (auto& v : virtuals_) {
+    if (v->value != ir::kNone && !v->forgotten && v->object && isWeaklyReferenced(v->object.get())) {
+      // A replay drops it behind this step, the program perhaps later: what the reference says would differ.
+      abort(diag::Code::KTG0302, {std::string(Py_TYPE(v->object.get())->tp_name) + " (weakly referenced)"});
+      return;
+    }
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
                        v->kind == VirtualKind::kSet || v->kind == VirtualKind::kInstance ||
                        v->kind == VirtualKind::kCell;

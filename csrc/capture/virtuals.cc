@@ -27,6 +27,7 @@ Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
     v->attrs = pyapi::steal(PyDict_New());
   }
   auto id = static_cast<uint32_t>(virtuals_.size());
+  droppable_.add(id);
   virtuals_.push_back(std::move(v));
   virtualIds_[object] = id;
   return Shadow::virt(id);
