@@ -62,7 +62,7 @@ class Planner {
 
  private:
   void addOp(const KernelOp& op) {
-    bool uniform = op.kind != KernelOpKind::kLoad || kernel_.accesses[op.access].still;
+    bool uniform = op.kind == KernelOpKind::kLoad ? kernel_.accesses[op.access].still : op.bounds.empty();
     uint32_t stage = 0;
     for (const uint32_t arg : op.args) {
       uniform = uniform && plan_.uniform[arg];
@@ -71,6 +71,10 @@ class Planner {
     if (op.kind == KernelOpKind::kReduce) {
       uniform = true;
       ++stage;
+    }
+    // Not read where the part ends: with the part, that is, and not ahead of the loop.
+    if (!op.bounds.empty() && kernel_.ops[op.args[0]].kind == KernelOpKind::kLoad) {
+      plan_.uniform[op.args[0]] = false;
     }
     plan_.uniform.push_back(uniform);
     plan_.stage.push_back(stage);
@@ -161,6 +165,12 @@ class Emitter {
         outerStrides_.back().push_back(number());
       }
       innerStride_.push_back(number());
+    }
+    for (uint32_t op = 0; op < kernel_.ops.size(); ++op) {
+      for (size_t k = 0; k < kernel_.ops[op].bounds.size(); ++k) {
+        Value* low = number();
+        bounds_[op].emplace_back(low, number());
+      }
     }
     for (size_t op = 0; op < kernel_.ops.size(); ++op) {
       if (plan_.kept[op]) {
@@ -263,6 +273,7 @@ class Emitter {
 
   void setRow(const std::vector<Value*>& at) {
     row_.clear();
+    place_ = at;
     for (size_t a = 0; a < kernel_.accesses.size(); ++a) {
       Value* offset = integer(0);
       for (size_t d = 0; d < at.size(); ++d) {
@@ -532,11 +543,48 @@ class Emitter {
     if (op.kind == KernelOpKind::kLoad) {
       return varying_[at] = emitLoad(op.access);
     }
+    if (!op.bounds.empty()) {
+      return varying_[at] = emitPart(at);
+    }
     std::vector<Value*> args;
     for (const uint32_t arg : op.args) {
       args.push_back(value(arg));
     }
     return varying_[at] = compute(op, args);
+  }
+
+  Value* emitPart(uint32_t at) {
+    const KernelOp& op = kernel_.ops[at];
+    Value* other = value(op.args[1]);
+    Value* inside = boundsMask(at);
+    const KernelOp& from = kernel_.ops[op.args[0]];
+    if (from.kind != KernelOpKind::kLoad) {
+      return b_.CreateSelect(inside, value(op.args[0]), other);
+    }
+    Value* outer = mask_;
+    mask_ = outer != nullptr ? b_.CreateAnd(inside, outer) : inside;
+    Value* x = emitLoad(from.access);
+    mask_ = outer;
+    return b_.CreateSelect(inside, x, other);
+  }
+
+  // Which lanes are within the bounds of a part.
+  Value* boundsMask(uint32_t at) {
+    const std::vector<passes::PartBound>& bounds = kernel_.ops[at].bounds;
+    Value* mask = nullptr;
+    for (size_t k = 0; k < bounds.size(); ++k) {
+      const auto [low, high] = bounds_[at][k];
+      const bool inner = bounds[k].dim == kernel_.outerRank();
+      Value* from =
+          b_.CreateTrunc(b_.CreateSub(inner ? index_ : place_[bounds[k].dim], low), b_.getInt32Ty());
+      Value* count = b_.CreateTrunc(b_.CreateSub(high, low), b_.getInt32Ty());
+      Value* places = b_.CreateVectorSplat(lanes_, from);
+      places = inner ? b_.CreateAdd(places, laneNumbers()) : places;
+      // Those before the first are great numbers.
+      Value* inside = b_.CreateICmpULT(places, b_.CreateVectorSplat(lanes_, count));
+      mask = mask == nullptr ? inside : b_.CreateAnd(mask, inside);
+    }
+    return mask;
   }
 
   // The first element of a vector, whose elements are behind each other.
@@ -569,10 +617,10 @@ class Emitter {
     const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
     Value* zero = llvm::Constant::getNullValue(type);
     Value* loaded = nullptr;
-    if (access.inner == Inner::kZero) {
+    if (access.inner == Inner::kZero && kernel_.columns) {
       Value* one = b_.CreateAlignedLoad(memoryType(b_, access.elem, 1), pointer(at), align);
       loaded = b_.CreateVectorSplat(lanes_, one);
-    } else if (access.inner == Inner::kStrided) {
+    } else if (access.inner != Inner::kUnit) {
       loaded = b_.CreateMaskedGather(type, pointers(at), align, fullMask(), zero);
     } else {
       Value* from = pointer(at);
@@ -616,7 +664,9 @@ class Emitter {
   std::vector<Value*> row_;          // by access: the present row
   std::vector<Value*> uniform_;      // by op: scalars of the present row
   std::map<uint32_t, Accumulator> accumulators_;
-  Value* block_ = nullptr;  // of columns: which lanes there are; null: all
+  std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: of parts
+  std::vector<Value*> place_;  // of the present row, by outer dimension
+  Value* block_ = nullptr;     // of columns: which lanes there are; null: all
   // The present place in a loop.
   uint32_t loop_ = 0;
   Value* index_ = nullptr;

@@ -312,6 +312,11 @@ class PlanBuilder {
     for (const passes::KernelAccess& access : kernel.accesses) {
       numbers.insert(numbers.end(), access.strides.begin(), access.strides.end());
     }
+    for (const passes::KernelOp& op : kernel.ops) {
+      for (const passes::PartBound& bound : op.bounds) {
+        numbers.insert(numbers.end(), {passes::Size(bound.low), passes::Size(bound.high)});
+      }
+    }
     out.numbers = passes::hintsOf(numbers);
     out.patches = patches(numbers);
     giveWork(kernel, out);

@@ -61,6 +61,8 @@ class Decomposer {
   NodeId reduce(Core op, NodeId arg, size_t last, size_t behind = 0);
   // Other sizes and strides on the memory of a node; `offset` in elements.
   NodeId view(NodeId base, std::vector<Size> sizes, std::vector<Size> strides, int64_t offset = 0);
+  // Of a tensor of f32 that has the result's size.
+  NodeId part(NodeId view, NodeId otherwise, std::vector<PartBound> bounds);
   NodeId reshape(NodeId base, std::vector<Size> sizes);         // of a contiguous one
   NodeId broadcastDim(NodeId vector, size_t dim, size_t rank);  // a vector along one dimension
   NodeId fail() {
@@ -91,6 +93,7 @@ struct Decomposition {
 const Decomposition* findDecomposition(std::string_view name);
 std::span<const Decomposition> pointwiseDecompositions();
 std::span<const Decomposition> reductionDecompositions();
+std::span<const Decomposition> windowDecompositions();
 
 // Does an operator take no more than the type of its first operand (`x.new_ones(...)`)?
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction);

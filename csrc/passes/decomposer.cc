@@ -206,6 +206,21 @@ NodeId Decomposer::view(NodeId base, std::vector<Size> sizes, std::vector<Size> 
   return graph_.add(std::move(node));
 }
 
+NodeId Decomposer::part(NodeId view, NodeId otherwise, std::vector<PartBound> bounds) {
+  // Indices are compared in 32 bits.
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const NodeId made = point(Core::kPart, Elem::kF32, {view, otherwise});
+  for (const PartBound& bound : bounds) {
+    const Size size = failed_ ? Size(0) : graph_.nodes[made].sizes[bound.dim];
+    failed_ = failed_ || !size.fixed() || size.hint < 2 || size.hint > kMost;
+  }
+  if (failed_) {
+    return fail();
+  }
+  graph_.nodes[made].bounds = std::move(bounds);
+  return made;
+}
+
 NodeId Decomposer::reshape(NodeId base, std::vector<Size> sizes) {
   if (failed_ || graph_.nodes[base].strides != contiguousStrides(graph_.nodes[base].sizes) ||
       elementCount(graph_.nodes[base].sizes) != elementCount(sizes)) {
@@ -225,7 +240,7 @@ NodeId Decomposer::broadcastDim(NodeId vector, size_t dim, size_t rank) {
 }
 
 const Decomposition* findDecomposition(std::string_view name) {
-  for (const auto rows : {pointwiseDecompositions(), reductionDecompositions()}) {
+  for (const auto rows : {pointwiseDecompositions(), reductionDecompositions(), windowDecompositions()}) {
     for (const Decomposition& row : rows) {
       if (row.name == name) {
         return &row;

@@ -19,6 +19,7 @@ struct Group {
   std::vector<Size> sizes;      // what it runs over
   uint32_t reduced = 0;         // how many dimensions it reduces; 0: nothing
   uint32_t behind = 0;          // how many dimensions stay behind those
+  bool parts = false;           // some member is a part, which rows do not have
   uint32_t level = 0;
   uint32_t firstUser = ir::kNone;  // the lowest level at which something outside takes what it makes
 };
@@ -192,6 +193,7 @@ class Grouper {
       group.reduced = node.reduced;
       group.behind = node.behind;
     }
+    group.parts = group.parts || !node.bounds.empty();
     groupOf_[id] = at;
     noteUser(node, level, at);
   }
@@ -208,6 +210,7 @@ class Grouper {
     to.members = std::move(members);
     to.behind = to.reduced != 0 ? to.behind : gone.behind;
     to.reduced = std::max(to.reduced, gone.reduced);
+    to.parts = to.parts || gone.parts;
     to.firstUser = std::min(to.firstUser, gone.firstUser);
     gone.members.clear();
   }
@@ -216,12 +219,14 @@ class Grouper {
     const Group& rows = a.reduced != 0 ? a : b;
     const bool sameRows =
         a.reduced == 0 || b.reduced == 0 || (a.reduced == b.reduced && a.behind == b.behind);
-    return a.sizes == b.sizes && sameRows && a.members.size() + b.members.size() < kMostMembers &&
+    const bool noParts = rows.reduced == 0 || !(a.parts || b.parts);
+    return a.sizes == b.sizes && sameRows && noParts && a.members.size() + b.members.size() < kMostMembers &&
            allRowsJoin(a, rows.reduced, rows.behind) && allRowsJoin(b, rows.reduced, rows.behind);
   }
 
   bool mayJoin(const Node& node, const Group& group) const {
-    if (group.members.size() >= kMostMembers) {
+    const bool part = group.parts && node.kind == NodeKind::kReduce;
+    if (group.members.size() >= kMostMembers || part || (group.reduced != 0 && !node.bounds.empty())) {
       return false;
     }
     if (node.kind == NodeKind::kReduce) {
@@ -307,6 +312,7 @@ class KernelMaker {
     op.kind = node.kind == NodeKind::kReduce ? KernelOpKind::kReduce : KernelOpKind::kPoint;
     op.op = node.op;
     op.elem = node.elem;
+    op.bounds = node.bounds;
     for (const NodeId arg : node.args) {
       const auto found = opOf_.find(arg);
       op.args.push_back(found != opOf_.end() ? found->second : addLeaf(arg));
@@ -368,6 +374,9 @@ class KernelMaker {
       }
       numbers = std::move(out);
     };
+    for (PartBound* bound : bounds()) {
+      bound->dim = static_cast<uint32_t>(std::find(order.begin(), order.end(), bound->dim) - order.begin());
+    }
     apply(kernel_.sizes);
     for (KernelAccess& access : kernel_.accesses) {
       apply(access.strides);
@@ -417,13 +426,30 @@ class KernelMaker {
     kernel_.longRows = row.hint > most || (!row.fixed() && !sizeTable().require(row, most, kLess | kZero));
   }
 
-  bool joins(size_t d, const std::vector<Size>& sizes) const {
-    return std::all_of(kernel_.accesses.begin(), kernel_.accesses.end(), [&](const KernelAccess& access) {
-      return access.strides[d - 1] == access.strides[d] * sizes[d];
-    });
+  std::vector<PartBound*> bounds() {
+    std::vector<PartBound*> out;
+    for (KernelOp& op : kernel_.ops) {
+      for (PartBound& bound : op.bounds) {
+        out.push_back(&bound);
+      }
+    }
+    return out;
+  }
+
+  bool joins(size_t d, const std::vector<Size>& sizes) {
+    const std::vector<PartBound*> all = bounds();
+    const bool bounded = std::any_of(all.begin(), all.end(),
+                                     [d](const PartBound* b) { return b->dim == d || b->dim == d - 1; });
+    return !bounded &&
+           std::all_of(kernel_.accesses.begin(), kernel_.accesses.end(), [&](const KernelAccess& access) {
+             return access.strides[d - 1] == access.strides[d] * sizes[d];
+           });
   }
 
   void erase(size_t d) {
+    for (PartBound* bound : bounds()) {
+      bound->dim -= bound->dim > d ? 1 : 0;
+    }
     kernel_.sizes.erase(kernel_.sizes.begin() + static_cast<std::ptrdiff_t>(d));
     for (KernelAccess& access : kernel_.accesses) {
       access.strides.erase(access.strides.begin() + static_cast<std::ptrdiff_t>(d));
@@ -573,6 +599,9 @@ std::string opText(const KernelOp& op) {
     out = coreInfo(op.op).text;
     for (const uint32_t arg : op.args) {
       out += " " + std::to_string(arg);
+    }
+    for (const PartBound& bound : op.bounds) {
+      out += " dim" + std::to_string(bound.dim);
     }
   }
   return out + " " + std::string(elemName(op.elem));

@@ -34,9 +34,10 @@ struct KernelOp {
   KernelOpKind kind = KernelOpKind::kPoint;
   Core op = Core::kAdd;
   Elem elem = Elem::kF32;
-  std::vector<uint32_t> args;  // ops before it
-  uint32_t access = 0;         // kLoad
-  double number = 0;           // kConst
+  std::vector<uint32_t> args;     // ops before it
+  uint32_t access = 0;            // kLoad
+  std::vector<PartBound> bounds;  // Core::kPart: of dimensions of the kernel
+  double number = 0;              // kConst
   int64_t integer = 0;
 };
 

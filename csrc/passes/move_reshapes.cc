@@ -78,7 +78,7 @@ class Mover {
   }
 
   NodeId movePoint(const Node& node) {
-    if (!isPlain(node)) {
+    if (!isPlain(node) || !node.bounds.empty()) {
       return ir::kNone;
     }
     for (const NodeId arg : node.args) {

@@ -46,6 +46,12 @@ std::string keyOf(const Node& node) {
   put(node.offset);
   put(node.reduced);
   put(node.behind);
+  for (const PartBound& bound : node.bounds) {
+    put(bound.dim);
+    put(bound.low);
+    put(bound.high);
+  }
+  put(node.bounds.size());
   put(node.args.size());
   for (const NodeId arg : node.args) {
     put(arg);

@@ -163,6 +163,10 @@ std::string print(const TensorGraph& graph, const ir::Trace& trace) {
     if (node.kind == NodeKind::kView && node.offset != 0) {
       out += " offset=" + std::to_string(node.offset);
     }
+    for (const PartBound& bound : node.bounds) {
+      out += " dim" + std::to_string(bound.dim) + "=" + std::to_string(bound.low) + ".." +
+             std::to_string(bound.high);
+    }
     if (node.kind == NodeKind::kReduce) {
       out += " last=" + std::to_string(node.reduced);
       out += node.behind != 0 ? " behind=" + std::to_string(node.behind) : "";

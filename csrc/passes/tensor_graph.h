@@ -57,6 +57,14 @@ inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem:
 
 enum class NodeKind : uint8_t { kInput, kConst, kPoint, kReduce, kView, kCall, kResult };
 
+// Indices along a dimension.
+struct PartBound {
+  uint32_t dim = 0;
+  int64_t low = 0;   // the first
+  int64_t high = 0;  // one behind the last
+  bool operator==(const PartBound&) const = default;
+};
+
 struct Node {
   NodeKind kind = NodeKind::kInput;
   Core op = Core::kAdd;      // kPoint, kReduce
@@ -71,6 +79,7 @@ struct Node {
   int64_t offset = 0;                // kView: first element, counted from the argument's first
   uint32_t reduced = 0;              // kReduce: how many dimensions ...
   uint32_t behind = 0;               // ... and how many stay behind them
+  std::vector<PartBound> bounds;     // Core::kPart: of dimensions that are longer than 1
   double number = 0;                 // kConst of a float type
   int64_t integer = 0;               // kConst of other types
   uint32_t instruction = ir::kNone;  // kCall, kView: in the trace

@@ -38,7 +38,10 @@ DECOMPOSED = set(
     "addcmul lerp to type_as clone contiguous sum mean amax amin argmax argmin softmax log_softmax "
     "nn.functional.layer_norm nn.functional.rms_norm nn.functional.batch_norm view reshape transpose "
     "permute t unsqueeze squeeze expand expand_as select narrow chunk split unbind flatten unflatten cat "
-    "stack gather index_select matmul nn.functional.linear".split()
+    "stack gather index_select matmul nn.functional.linear addmm mm nn.functional.group_norm nn.functional.pad "
+    "nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.avg_pool1d nn.functional.avg_pool2d "
+    "nn.functional.adaptive_avg_pool2d constant_pad_nd where full ones new_full arange "
+    "nn.functional.scaled_dot_product_attention".split()
 )
 
 # Their results are memory that nobody wrote, or random numbers.

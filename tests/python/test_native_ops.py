@@ -317,3 +317,34 @@ def test_products() -> None:
         check(lambda x: F.relu(F.linear(x, rows, b)), torch.randn(shape))
     check(lambda x: F.linear(x, torch.ones(1, 48), torch.ones(1)) * 2, x)
     check(lambda x: F.linear(x[..., :1], torch.ones(3, 1), None) * 2, x)
+
+
+WINDOWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "max_2": lambda x: F.max_pool2d(x, 2),
+    "max_3_2_1": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max_dilated": lambda x: F.max_pool2d(x, (2, 3), 1, (1, 1), (2, 1)),
+    "max_ceil": lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "max_1d": lambda x: F.max_pool1d(x.flatten(0, 1), 3, 2, 1),
+    "max_one": lambda x: F.max_pool2d(x, 1, 2),
+    "avg_2": lambda x: F.avg_pool2d(x, 2),
+    "avg_3_1": lambda x: F.avg_pool2d(x, 3, 1, 1),
+    "avg_uncounted": lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
+    "avg_1d": lambda x: F.avg_pool1d(x.flatten(0, 1), 3, 2, 1),
+    "adaptive_1": lambda x: F.adaptive_avg_pool2d(x, 1).flatten(1),
+    "adaptive_2": lambda x: F.adaptive_avg_pool2d(x[..., :4, :6], (2, 3)),
+    "pad": lambda x: F.pad(x, (1, 2, 0, 3), value=0.5),
+    "pad_outer": lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)),
+    "pad_negative": lambda x: F.pad(x, (-1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows(name: str) -> None:
+    fn = WINDOWS[name]
+    for shape in ((2, 3, 7, 9), (1, 2, 12, 40), (1, 1, 4, 6), (2, 1, 5, 33)):
+        x = torch.randn(shape)
+        check(lambda t: F.relu(fn(t)) + 1, x, calls=2)
+        check(lambda t: fn(t * 2 + 1), x, calls=2)
+    check(lambda t: fn(t) * 2, torch.randn(2, 3, 7, 9).to(memory_format=torch.channels_last), calls=2)
+    x[0, 0, 1, 2], x[0, 0, 0, 0], x[0, 0, -1, -1] = math.nan, -math.inf, math.nan
+    check(lambda t: fn(t) * 2, x, calls=2)

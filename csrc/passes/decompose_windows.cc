@@ -1,0 +1,215 @@
+// Pooling and padding: reads of windows that may reach over the edge. Each place of a window is a view of the
+// argument's memory; where it can lie outside, a part (Core::kPart) says for which elements it does not.
+#include <algorithm>
+#include <limits>
+
+#include "passes/build_graph.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+using D = Decomposer;
+
+constexpr size_t kMostPlaces = 25;
+
+// What windows are along one dimension.
+struct Window {
+  size_t dim = 0;
+  int64_t length = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  int64_t dilation = 1;
+};
+
+// A list with a number for each dimension, or one for all.
+std::vector<int64_t> numbers(D& d, size_t operand, size_t count, int64_t otherwise) {
+  if (d.isNone(operand)) {
+    return std::vector<int64_t>(count, otherwise);
+  }
+  std::vector<int64_t> out = d.ints(operand);
+  if (out.size() == 1) {
+    out.resize(count, out[0]);
+  }
+  if (out.size() != count) {
+    d.fail();
+    out.resize(count, otherwise);
+  }
+  return out;
+}
+
+// Operands 1 to 3: length, stride, padding. The last `count` dimensions.
+std::vector<Window> windowsOf(D& d, size_t rank, size_t count, std::optional<size_t> dilations) {
+  const std::vector<int64_t> lengths = numbers(d, 1, count, 1);
+  const bool ownStride = d.isNone(2) || d.ints(2).empty();
+  const std::vector<int64_t> strides = ownStride ? lengths : numbers(d, 2, count, 1);
+  const std::vector<int64_t> paddings = numbers(d, 3, count, 0);
+  const std::vector<int64_t> dilation =
+      dilations ? numbers(d, *dilations, count, 1) : std::vector<int64_t>(count, 1);
+  std::vector<Window> out;
+  for (size_t k = 0; k < count; ++k) {
+    out.push_back({rank - count + k, lengths[k], strides[k], paddings[k], dilation[k]});
+    if (lengths[k] <= 0 || strides[k] <= 0 || paddings[k] < 0 || dilation[k] <= 0) {
+      d.fail();
+    }
+  }
+  return out;
+}
+
+int64_t floorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
+
+// One place of the windows for all results. kNone without failure: it lies outside for all of them.
+NodeId tap(D& d, NodeId x, const std::vector<Window>& windows, const std::vector<int64_t>& at,
+           double outside) {
+  const Node node = d.node(x);
+  std::vector<Size> strides = node.strides;
+  std::vector<PartBound> bounds;
+  int64_t offset = 0;
+  for (size_t k = 0; k < windows.size(); ++k) {
+    const Window& w = windows[k];
+    const int64_t size = node.sizes[w.dim].hint, count = d.sizes()[w.dim];
+    const int64_t first = at[k] * w.dilation - w.padding;
+    offset += first * node.strides[w.dim].hint;
+    strides[w.dim] = node.strides[w.dim].hint * w.stride;
+    const int64_t low = std::max<int64_t>(0, -floorDiv(first, w.stride));
+    const int64_t high = std::min(count, floorDiv(size - 1 - first, w.stride) + 1);
+    if (low >= high) {
+      return ir::kNone;
+    }
+    if (low > 0 || high < count) {
+      bounds.push_back({static_cast<uint32_t>(w.dim), low, high});
+    }
+  }
+  const NodeId view = d.view(x, fixedSizes(d.sizes()), std::move(strides), offset);
+  return bounds.empty() ? view : d.part(view, d.constant(outside, d.elem()), std::move(bounds));
+}
+
+// All places of the windows, combined.
+NodeId pool(D& d, Core op, const std::vector<Window>& windows, double outside) {
+  const NodeId x = d.tensor(0);
+  size_t places = 1;
+  for (const Window& w : windows) {
+    places *= static_cast<size_t>(w.length);
+  }
+  if (d.failed() || places > kMostPlaces || !allFixed(d.node(x).sizes) || !allFixed(d.node(x).strides) ||
+      d.node(x).elem != Elem::kF32 || d.elem() != Elem::kF32 || d.sizes().size() != d.node(x).sizes.size()) {
+    return d.fail();
+  }
+  NodeId sum = ir::kNone;
+  std::vector<int64_t> at(windows.size(), 0);
+  for (size_t place = 0; place < places && !d.failed(); ++place) {
+    const NodeId found = tap(d, x, windows, at, outside);
+    if (!d.failed() && found != ir::kNone) {
+      sum = sum == ir::kNone ? found : d.point(op, Elem::kF32, {sum, found});
+    }
+    for (size_t k = windows.size(); k-- > 0 && ++at[k] == windows[k].length;) {
+      at[k] = 0;
+    }
+  }
+  // One place alone is still a tensor of its own.
+  return sum == ir::kNone ? d.fail() : places == 1 ? d.point(Core::kCast, Elem::kF32, {sum}) : sum;
+}
+
+// (self, kernel_size, stride, padding, dilation, ceil_mode)
+template <size_t count>
+NodeId maxPool(D& d) {
+  const size_t rank = d.sizes().size();
+  if (rank < count) {
+    return d.fail();
+  }
+  const auto windows = windowsOf(d, rank, count, 4);
+  return d.failed() ? ir::kNone : pool(d, Core::kMax, windows, -std::numeric_limits<double>::infinity());
+}
+
+// (self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+template <size_t count>
+NodeId avgPool(D& d) {
+  const size_t rank = d.sizes().size();
+  const bool counts = d.isNone(5) || d.flag(5);
+  if (rank < count || d.flag(4) || !d.isNone(6)) {
+    return d.fail();
+  }
+  const auto windows = windowsOf(d, rank, count, std::nullopt);
+  double area = 1;
+  for (const Window& w : windows) {
+    area *= static_cast<double>(w.length);
+    if (w.padding != 0 && !counts) {
+      return d.fail();  // each edge has an area of its own
+    }
+  }
+  const NodeId sum = d.failed() ? ir::kNone : pool(d, Core::kAdd, windows, 0);
+  return d.failed() ? sum : d.point(Core::kDiv, Elem::kF32, {sum, d.constant(area, Elem::kF32)});
+}
+
+// (self, output_size): the mean of all, or of windows of one size.
+template <size_t count>
+NodeId adaptiveAvgPool(D& d) {
+  const NodeId x = d.tensor(0);
+  const size_t rank = d.sizes().size();
+  if (d.failed() || rank < count || d.elem() != Elem::kF32 || !allFixed(d.node(x).sizes)) {
+    return d.fail();
+  }
+  std::vector<Window> windows;
+  double area = 1;
+  bool all = true;
+  for (size_t dim = rank - count; dim < rank; ++dim) {
+    const int64_t size = d.node(x).sizes[dim].hint, wanted = d.sizes()[dim];
+    if (wanted <= 0 || size % wanted != 0) {
+      return d.fail();
+    }
+    windows.push_back({dim, size / wanted, size / wanted, 0, 1});
+    area *= static_cast<double>(size / wanted);
+    all = all && wanted == 1;
+  }
+  const NodeId sum = all ? d.reduce(Core::kReduceSum, x, count) : pool(d, Core::kAdd, windows, 0);
+  return d.failed() ? sum : d.point(Core::kMul, Elem::kF32, {sum, d.constant(1 / area, Elem::kF32)});
+}
+
+NodeId padWith(D& d, double value) {
+  const NodeId x = d.tensor(0);
+  const std::vector<int64_t> pads = d.ints(1);
+  if (d.failed() || d.elem() != Elem::kF32 || d.node(x).elem != Elem::kF32 || !allFixed(d.node(x).sizes) ||
+      !allFixed(d.node(x).strides) || pads.size() % 2 != 0 || pads.size() / 2 > d.sizes().size()) {
+    return d.fail();
+  }
+  const Node node = d.node(x);
+  std::vector<PartBound> bounds;
+  int64_t offset = 0;
+  for (size_t k = 0; k < pads.size() / 2; ++k) {
+    const size_t dim = d.sizes().size() - 1 - k;
+    const int64_t before = pads[2 * k], after = pads[2 * k + 1];
+    if (before < 0 || after < 0) {
+      return d.fail();
+    }
+    offset -= before * node.strides[dim].hint;
+    if (before > 0 || after > 0) {
+      bounds.push_back({static_cast<uint32_t>(dim), before, before + node.sizes[dim].hint});
+    }
+  }
+  const NodeId view = d.view(x, fixedSizes(d.sizes()), node.strides, offset);
+  return bounds.empty() ? d.fail() : d.part(view, d.constant(value, Elem::kF32), std::move(bounds));
+}
+
+// (self, pad, value)
+NodeId constantPad(D& d) { return d.isNone(2) || d.number(2) ? padWith(d, d.number(2, 0)) : d.fail(); }
+// (self, pad, mode, value)
+NodeId pad(D& d) {
+  const bool constant = d.isNone(2) || d.text(2) == "constant";
+  return constant && (d.isNone(3) || d.number(3)) ? padWith(d, d.number(3, 0)) : d.fail();
+}
+
+// Averages along one dimension are views of others, and stay calls.
+constexpr Decomposition kRows[] = {
+    {"aten.max_pool1d.default", true, maxPool<1>},
+    {"aten.max_pool2d.default", true, maxPool<2>},
+    {"aten.avg_pool2d.default", false, avgPool<2>},
+    {"aten.adaptive_avg_pool2d.default", false, adaptiveAvgPool<2>},
+    {"aten.constant_pad_nd.default", true, constantPad},
+    {"aten.pad.default", true, pad},
+};
+
+}  // namespace
+
+std::span<const Decomposition> windowDecompositions() { return kRows; }
+
+}  // namespace kintsugi::passes
