@@ -80,8 +80,7 @@ conformance-subset: build $(TESTSUITE_STAMP)
 fuzz: core build $(TEST_STAMP) ## the fuzzers, SECONDS each (default 60)
 	@set -e; for fuzzer in build/core/bin/fuzz_*; do \
 	  if [ -x "$$fuzzer" ]; then echo "$$fuzzer"; "$$fuzzer" --seconds=$(SECONDS); fi; done
-	@set -e; for fuzzer in tests/fuzz/*.py; do \
-	  if [ -e "$$fuzzer" ]; then echo "$$fuzzer"; $(PY) "$$fuzzer" --seconds $(SECONDS); fi; done
+	$(PY) tests/fuzz/programs.py --seconds $(SECONDS)
 SECONDS ?= 60
 
 .PHONY: bless

@@ -27,8 +27,8 @@ struct CompiledObject {
 };
 
 PyTypeObject* compiledType = nullptr;
-std::unordered_set<CompiledFunction*>& allFunctions() {
-  static auto* set = new std::unordered_set<CompiledFunction*>();
+std::unordered_set<PyObject*>& allFunctions() {
+  static auto* set = new std::unordered_set<PyObject*>();
   return *set;
 }
 
@@ -111,8 +111,9 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     Py_DECREF(self);
     return PyErr_NoMemory();
   }
-  allFunctions().insert(self->impl);
-  return reinterpret_cast<PyObject*>(self);
+  auto* made = reinterpret_cast<PyObject*>(self);
+  allFunctions().insert(made);
+  return made;
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {
@@ -124,8 +125,8 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 void dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   auto* object = reinterpret_cast<CompiledObject*>(self);
+  allFunctions().erase(self);  // first: the callbacks of weak references may ask for a reset of all
   if (object->weakrefs != nullptr) PyObject_ClearWeakRefs(self);
-  allFunctions().erase(object->impl);
   delete object->impl;
   PyTypeObject* type = Py_TYPE(self);
   type->tp_free(self);
@@ -327,10 +328,13 @@ PyObject* compiledTarget(PyObject* object) {
 }
 
 void resetAllCompiled() {
-  // Freeing traces may run finalizers that make or drop compiled functions.
-  std::vector<CompiledFunction*> all(allFunctions().begin(), allFunctions().end());
-  for (CompiledFunction* f : all) {
-    if (allFunctions().contains(f)) f->reset();
+  // Freeing traces may run finalizers that make or drop compiled functions, and what a trace holds may be the
+  // last that holds its own function.
+  std::vector<PyObject*> all(allFunctions().begin(), allFunctions().end());
+  for (PyObject* function : all) {
+    if (!allFunctions().contains(function)) continue;
+    pyapi::Ref<> held = pyapi::newRef(function);
+    implOf(function).reset();
   }
 }
 

@@ -70,6 +70,11 @@ constexpr BinaryRow kBinary[] = {
     {NB_MULTIPLY, Op::kIntMul, Op::kFloatMul},     {NB_TRUE_DIVIDE, Op::kFloatTrueDiv, Op::kFloatTrueDiv},
     {NB_FLOOR_DIVIDE, Op::kIntFloorDiv, Op::kRet}, {NB_REMAINDER, Op::kIntMod, Op::kRet},
 };
+bool divides(Op op) { return op == Op::kFloatTrueDiv || op == Op::kIntFloorDiv || op == Op::kIntMod; }
+
+// As a divisor it raises, which no instruction does: that it is zero has to be pinned.
+bool isZero(PyObject* o) { return PyFloat_Check(o) ? PyFloat_AS_DOUBLE(o) == 0.0 : PyObject_IsTrue(o) == 0; }
+
 constexpr Op kCompare[] = {Op::kNumLt, Op::kNumLe, Op::kNumEq, Op::kNumNe, Op::kNumGt, Op::kNumGe};
 
 }  // namespace
@@ -83,7 +88,7 @@ std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x,
     if (!right) return std::nullopt;
     bool ints = left->kind == TypeKind::kInt && right->kind == TypeKind::kInt;
     Op op = ints ? row.ints : row.floats;
-    if (op == Op::kRet) return std::nullopt;
+    if (op == Op::kRet || (divides(op) && isZero(y))) return std::nullopt;
     TypeKind result = ints && nb != NB_TRUE_DIVIDE ? TypeKind::kInt : TypeKind::kFloat;
     bool exits = (ir::opInfo(op).flags & ir::kExit) != 0;
     ir::StateId snap = exits ? rec.stateBefore() : ir::kNone;

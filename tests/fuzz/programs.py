@@ -1,26 +1,32 @@
 """Generated Python/torch programs, compiled against eager: `programs.py --help`.
 
 A program is a function over two tensors and some state that mixes loops, branches on Python values and on tensor data,
-try/finally, context managers, closures, generators, printing, mutation and exceptions. It is called several times on
-both sides, and everything that can be observed is compared (tests/python/harness.py). A failing program is reduced,
-statement by statement, before it is printed with its seed.
+try/finally, context managers, closures, generators, containers, printing, mutation, views and exceptions
+(program_templates.py says of what it is made). It is called several times on both sides, and everything that can be
+observed is compared (tests/python/harness.py). A failing program is reduced, statement by statement, before it is
+printed with its seed.
 
-Every second program gets tensors with another number of rows in each call. With --stress each guard of a program's
-traces is made to fail in turn, and nothing may change by it.
+Every second program gets tensors with another number of rows in each call, and every third is differentiated. With
+--stress each guard of a program's traces is made to fail in turn, and nothing may change by it. With --backend native
+numbers may differ by rounding. A program whose results in eager mode change by more than that when its inputs change
+by as little decides something by rounding; such ones are counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import dataclasses
+import functools
 import linecache
 import os
-import random
+import pickle
 import signal
 import sys
 import time
-import types
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,323 +35,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import harness
+from program_generator import Generator
+from program_templates import PRELUDE, STATE
 
-PRELUDE = """
-import contextlib, math
-import torch
-COUNT = 0
-TABLE = {"k": 2}
-
-class Box:
-    scale = 2
-    def __init__(self, n):
-        self.n = n
-    def apply(self, v):
-        return v * self.scale + self.n
-    @property
-    def twice(self):
-        return self.n * 2
-
-@contextlib.contextmanager
-def section(log, name):
-    log.append(("in", name))
-    try:
-        yield len(name)
-    finally:
-        log.append(("out", name))
-
-def numbers(n):
-    for i in range(n):
-        yield i * 2
-
-"""
-
-
-class Generator:
-    """Writes one program. Tensors all have the same shape (rows, 4), so that any two fit."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.varying = varies(seed)
-        self.lines: list[str] = []
-        self.tensors = ["x", "y"]
-        self.ints = ["k"]
-        self.fresh = 0
-        self.loops = 0
-
-    def generate(self) -> str:
-        self.line(0, "def program(x, y, k, log, box):")
-        self.line(1, "global COUNT")
-        self.block(1, depth=0, most=7)
-        tensors = ", ".join(self.pick(self.tensors) for _ in range(2))
-        self.line(1, f"return [{tensors}, {self.pick(self.ints)}, len(log)]")
-        return "\n".join(self.lines) + "\n"
-
-    def line(self, level: int, text: str) -> None:
-        self.lines.append("    " * level + text)
-
-    def pick(self, items: list[str]) -> str:
-        return self.random.choice(items)
-
-    def name(self, prefix: str) -> str:
-        self.fresh += 1
-        return f"{prefix}{self.fresh}"
-
-    # --- expressions ---
-
-    def tensor(self, depth: int = 0) -> str:
-        r = self.random
-        if depth > 1 or r.random() < 0.25:
-            return self.pick(self.tensors)
-        a = self.tensor(depth + 1)
-        choices = [
-            lambda: f"({a} {r.choice('+-*')} {self.tensor(depth + 1)})",
-            lambda: f"({a} {r.choice('+-*')} {self.integer()})",
-            lambda: f"{a}.{r.choice(['sin', 'relu', 'tanh', 'abs', 'neg', 'clone', 'sigmoid'])}()",
-            lambda: f"torch.where({a} > 0, {a}, {self.tensor(depth + 1)})",
-            lambda: f"({a}.t() * 0.5).t()",
-            lambda: f"box.apply({a})",
-            lambda: f"({a} - {a}.mean(dim=1, keepdim=True))",
-            lambda: f"torch.stack([{a}, {self.tensor(depth + 1)}]).sum(0)",
-            lambda: f"{a}.clamp(-2, 2)",
-            lambda: f"torch.cat([{a}[:1], {a}[1:]])",
-            lambda: f"({a} @ torch.eye(4))",
-        ]
-        if self.varying:
-            b = self.tensor(depth + 1)
-            choices += [
-                lambda: f"{a}.view(x.shape[0], 2, 2).transpose(1, 2).reshape(x.size(0), 4)",
-                lambda: f"({a}[:, :3].sum(1, keepdim=True) + {b})",
-                lambda: f"({a}[:2, 1:].sum() + {b})",
-                lambda: f"(torch.arange(x.size(0)).unsqueeze(1) * {a})",
-                lambda: f"({a} + torch.zeros({b}.shape))",
-                lambda: f"{a}.contiguous()",
-                lambda: f"{a}.t().contiguous().t()",
-                lambda: f"({a}[: x.shape[0] // 2].sum(0) + {b})",
-                lambda: f"{a}.flatten().view(*y.shape)",
-                lambda: f"torch.cat([{a}, {b}])[: len(x)]",
-            ]
-        return r.choice(choices)()
-
-    def integer(self) -> str:
-        r = self.random
-        return r.choice(
-            [
-                str(r.randint(-3, 4)),
-                self.pick(self.ints),
-                f"({self.pick(self.ints)} % 3)",
-                "len(log)",
-                "box.n",
-                "box.twice",
-                "x.shape[0]",
-                'TABLE["k"]',
-                *(["y.numel()", "max(len(x), 3)", "x.size(-1)"] if self.varying else []),
-                f"min({self.pick(self.ints)}, 5)",
-            ]
-        )
-
-    def condition(self) -> str:
-        r = self.random
-        return r.choice(
-            [
-                f"{self.integer()} > {self.integer()}",
-                f"{self.integer()} % 2 == 0",
-                f"{self.pick(self.tensors)}.sum() > {r.choice(['0', '1.5', '-2'])}",
-                f"bool(({self.pick(self.tensors)} > 1).any())",
-                f"{self.pick(self.tensors)}.dim() == 2 and {self.integer()} < 3",
-                f"not ({self.integer()} == 1)",
-                *(["x.shape[0] > 3", "x.shape == y.shape", "x.size(0) % 2 == 1"] if self.varying else []),
-            ]
-        )
-
-    # --- statements ---
-
-    def block(self, level: int, depth: int, most: int = 3) -> None:
-        tensors, ints = list(self.tensors), list(self.ints)
-        before = len(self.lines)
-        for _ in range(self.random.randint(1, most)):
-            self.statement(level, depth)
-        if len(self.lines) == before:
-            self.line(level, "pass")
-        if depth:  # what a block makes may not exist after it
-            self.tensors, self.ints = tensors, ints
-
-    def statement(self, level: int, depth: int) -> None:
-        simple: list[Callable[[int], None]] = [
-            self.assign_tensor,
-            self.assign_tensor,
-            self.reassign,
-            self.assign_int,
-            self.effect,
-            self.in_place,
-            self.output,
-            self.comprehension,
-            self.scalar,
-        ]
-        nested: list[Callable[[int, int], None]] = [
-            self.branch,
-            self.loop,
-            self.while_loop,
-            self.attempt,
-            self.context,
-            self.function,
-            self.generator_loop,
-        ]
-        if depth < 4 and self.random.random() < 0.4:
-            self.random.choice(nested)(level, depth)
-        else:
-            self.random.choice(simple)(level)
-
-    def assign_tensor(self, level: int) -> None:
-        value = self.tensor()
-        name = self.name("t")
-        self.line(level, f"{name} = {value}")
-        self.tensors.append(name)
-
-    def reassign(self, level: int) -> None:
-        self.line(level, f"{self.pick(self.tensors)} = {self.tensor()}")
-
-    def assign_int(self, level: int) -> None:
-        value = self.integer()
-        name = self.name("n")
-        self.line(level, f"{name} = {value} + {self.random.randint(0, 3)}")
-        self.ints.append(name)
-
-    def scalar(self, level: int) -> None:
-        name = self.name("n")
-        self.line(level, f"{name} = int({self.pick(self.tensors)}.sum().item()) % 4")
-        self.ints.append(name)
-
-    def effect(self, level: int) -> None:
-        r = self.random
-        self.line(
-            level,
-            r.choice(
-                [
-                    f"log.append({self.integer()})",
-                    f"log.append({self.pick(self.tensors)})",
-                    f"box.n = {self.integer()}",
-                    "COUNT += 1",
-                    f'TABLE["k"] = {self.integer()}',
-                    f"box.last = {self.pick(self.tensors)}",
-                    "log.reverse()",
-                    "log and log.pop()",
-                ]
-            ),
-        )
-
-    def in_place(self, level: int) -> None:
-        r = self.random
-        target = self.pick(self.tensors)
-        self.line(
-            level,
-            r.choice(
-                [
-                    f"{target}.add_({self.integer()})",
-                    f"{target}.mul_(0.5)",
-                    f"{target}[{r.randint(0, 2)}] = {self.integer()}",
-                    f"{target}[:, {r.randint(0, 3)}].neg_()",
-                    f"{target} += 1",
-                    f"{target}[{target} > 1] = 0.25",
-                ]
-            ),
-        )
-
-    def output(self, level: int) -> None:
-        r = self.random
-        self.line(
-            level,
-            r.choice(
-                [
-                    f"print({self.integer()}, 'text', sep='|')",
-                    f"print(f'{{{self.pick(self.tensors)}.sum():.3f}}', end=';')",
-                    f"print({self.pick(self.tensors)}[0])",
-                    "print(box.n, COUNT)",
-                ]
-            ),
-        )
-
-    def comprehension(self, level: int) -> None:
-        name = self.name("t")
-        source = self.pick(self.tensors)
-        self.line(level, f"{name} = torch.stack([row * {self.integer()} for row in {source}])")
-        self.tensors.append(name)
-
-    def branch(self, level: int, depth: int) -> None:
-        self.line(level, f"if {self.condition()}:")
-        self.block(level + 1, depth + 1)
-        if self.random.random() < 0.6:
-            self.line(level, "else:")
-            self.block(level + 1, depth + 1)
-
-    def loop(self, level: int, depth: int) -> None:
-        name = self.name("i")
-        bound = self.random.choice(["2", "3", f"{self.pick(self.ints)} % 3"])
-        self.line(level, f"for {name} in range({bound}):")
-        self.ints.append(name)
-        self.loops += 1
-        self.block(level + 1, depth + 1)
-        if self.random.random() < 0.3:
-            self.line(level + 1, f"if {self.condition()}:")
-            self.line(level + 2, self.random.choice(["break", "continue"]))
-        self.loops -= 1
-        self.ints.remove(name)
-
-    def while_loop(self, level: int, depth: int) -> None:
-        name = self.name("w")
-        self.line(level, f"{name} = 0")
-        self.line(level, f"while {name} < 3 and ({self.condition()}):")
-        self.line(level + 1, f"{name} += 1")
-        self.block(level + 1, depth + 1)
-
-    def attempt(self, level: int, depth: int) -> None:
-        self.line(level, "try:")
-        self.block(level + 1, depth + 1)
-        if self.random.random() < 0.6:
-            self.line(level + 1, f"if {self.condition()}:")
-            error = self.random.choice(["ValueError('v')", "KeyError('k')", "RuntimeError(str(k))"])
-            self.line(level + 2, f"raise {error}")
-        self.line(
-            level, f"except {self.random.choice(['ValueError', '(KeyError, ValueError)', 'Exception'])} as e:"
-        )
-        self.line(level + 1, "log.append(type(e).__name__)")
-        self.block(level + 1, depth + 1, most=1)
-        if self.random.random() < 0.5:
-            self.line(level, "finally:")
-            self.block(level + 1, depth + 1, most=2)
-
-    def context(self, level: int, depth: int) -> None:
-        manager = self.random.choice(
-            ["torch.no_grad()", "section(log, 'a')", "contextlib.suppress(ValueError)"]
-        )
-        self.line(level, f"with {manager}:")
-        self.block(level + 1, depth + 1)
-
-    def function(self, level: int, depth: int) -> None:
-        name = self.name("f")
-        captured = self.pick(self.tensors)
-        self.line(level, f"def {name}(v, n={self.integer()}):")
-        if self.random.random() < 0.4:
-            self.line(level + 1, f"if {self.random.choice(['n > 1', 'v.sum() > 0'])}:")
-            self.line(level + 2, f"return v + {captured}")
-        outer = self.tensors, self.ints
-        self.tensors, self.ints = ["v", captured], ["n", *self.ints]
-        value = self.tensor()
-        self.tensors, self.ints = outer
-        self.line(level + 1, f"return {value}")
-        result = self.name("t")
-        self.line(level, f"{result} = {name}({self.pick(self.tensors)})")
-        self.tensors.append(result)
-
-    def generator_loop(self, level: int, depth: int) -> None:
-        name = self.name("i")
-        self.line(
-            level,
-            f"for {name} in {self.random.choice(['numbers(3)', '(v for v in (1, 2))', 'map(abs, (-1, 2))'])}:",
-        )
-        self.ints.append(name)
-        self.block(level + 1, depth + 1, most=2)
-        self.ints.remove(name)
+import kintsugi
 
 
 def varies(seed: int) -> bool:
@@ -353,75 +46,154 @@ def varies(seed: int) -> bool:
     return seed % 2 == 1
 
 
-def inputs_of(seed: int) -> harness.Inputs:
+def differentiated(seed: int) -> bool:
+    return seed % 3 == 0
+
+
+def starts_afresh(seed: int) -> bool:
+    """Is the state as at the start before each call? Else what a call leaves behind is there in the next one."""
+    return seed % 5 != 0
+
+
+def inputs_of(seed: int, nudge: float = 0.0) -> harness.Inputs:
     def inputs(call: int) -> tuple[Any, ...]:
         generator = torch.Generator().manual_seed(call)
         rows = (3, 5, 2, 6, 1, 4)[(call + seed // 2) % 6] if varies(seed) else 3
-        shape = (rows, 4)
-        return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator), 1 + call % 2
+        x, y = (torch.randn((rows, 4), generator=generator) * (1 + nudge) for _ in range(2))
+        return x, y, 1 + (call % 2 if seed % 4 == 0 else seed % 2)
 
     return inputs
 
 
-def as_case(source: str, name: str, calls: int) -> harness.Case:
+@dataclasses.dataclass
+class State(harness.Watched):
+    """The globals of one side."""
+
+    space: dict[str, Any]
+
+
+def as_case(source: str, name: str, calls: int, *, grad: bool = True, nudge: float = 0.0) -> harness.Case:
     """The program as a case of the harness, with fresh state a side."""
     filename = f"<generated {name}>"
     text = PRELUDE + source
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     code = compile(text, filename, "exec")
+    seed = int(name.rpartition("_")[2])
+    grad = grad and differentiated(seed)
 
     def start() -> tuple[Any, ...]:
         space: dict[str, Any] = {"__name__": "generated"}
         exec(code, space)
         program, log, box = space["program"], [], space["Box"](1)
+        box.w.requires_grad_(grad)
+        box.net.requires_grad_(grad)
 
-        def counters() -> Any:
-            return types.SimpleNamespace(count=space["COUNT"], table=space["TABLE"])
+        def state() -> Any:
+            return [*(space[name] for name in STATE), str(space["squared"].cache_info())]
 
-        state = harness.Watched(counters)
-        return (lambda x, y, k: program(x, y, k, log, box)), log, box, state
+        return (lambda x, y, k: program(x, y, k, log, box)), log, box, State(state, space)
 
     start.__name__ = name
-    seed = int(name.rpartition("_")[2])
-    return harness.Case(start, inputs_of(seed), lambda call: {}, True, calls, None, None, False)
+    afresh = as_at_the_start if starts_afresh(seed) else lambda state: None
+    return harness.Case(start, inputs_of(seed, nudge), lambda call: {}, True, calls, None, None, grad, afresh)
 
 
-def compare(source: str, name: str, calls: int, stress: bool = False) -> str | None:
+def as_at_the_start(state: tuple[Any, ...]) -> None:
+    """The objects stay the same ones; what is in them is as it was made."""
+    log, box, space = state[0], state[1], state[2].space
+    log.clear()
+    box.n = 1
+    vars(box).pop("last", None)
+    space["squared"].cache_clear()
+    for name, text in STATE.items():
+        value = eval(text, space)
+        if isinstance(value, int):
+            space[name] = value
+        else:
+            space[name].clear()
+            getattr(space[name], "update" if isinstance(value, dict) else "extend")(value)
+
+
+def native(fn: Any) -> Any:
+    return kintsugi.compile(fn, backend="native", options={"sync": True})
+
+
+def ill_conditioned(source: str, name: str, calls: int) -> bool:
+    """Do the program's results in eager mode change by more than rounding when its inputs change by as little?"""
+    wanted, _ = harness.run(as_case(source, name, calls, grad=False), lambda fn: fn, close=True)
+    for nudge in (1e-6, -1e-6):
+        case = as_case(source, name, calls, grad=False, nudge=nudge)
+        found, _ = harness.run(case, lambda fn: fn, close=True)
+        if any(list(a.differences(b)) for a, b in zip(wanted, found, strict=True)):
+            return True
+    return False
+
+
+ILL_CONDITIONED = "ill-conditioned"
+BATCH = 20  # programs to a process
+MOST_SHOWN = 2000
+
+
+def compare(source: str, name: str, calls: int, stress: bool = False, backend: str = "eager") -> str | None:
     """What is different, or None. `name` ends with the program's seed."""
+    close = backend == "native"
+    wrap = native if close else harness.compile_for_test
+    guard = count = 0
     try:
-        case = as_case(source, name, calls)
+        case = as_case(source, name, calls, grad=not close)
+        harness.check(case, wrap, close=close)
+        while stress and guard <= count:
+            stressed = harness.check(
+                case, functools.partial(harness.Stressed, guard=guard, wrap=wrap), close=close
+            )
+            guard, count = guard + 1, stressed.guards
     except SyntaxError:
         return None
-    try:
-        harness.check(case)
-        guard = count = 0
-        while stress and guard <= count:
-            stressed = harness.check(case, lambda fn: harness.Stressed(fn, guard))
-            guard, count = guard + 1, stressed.guards
     except AssertionError as error:
+        if close and ill_conditioned(source, name, calls):
+            return ILL_CONDITIONED
         return f"guard {guard}: {error}" if stress else str(error)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def failure(source: str, name: str, calls: int = 5, seconds: int = 20, stress: bool = False) -> str | None:
+def failure(
+    source: str, name: str, calls: int = 4, seconds: int = 20, stress: bool = False, backend: str = "eager"
+) -> str | None:
     """The same, found out in a child process: a crash or an endless loop is a difference like any other."""
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(receive)
-        signal.alarm(seconds)
-        with os.fdopen(send, "w") as out:
-            out.write(compare(source, name, calls, stress) or "")
-        os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as answer:
-        text = answer.read()
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return f"the process died: {signal.Signals(os.WTERMSIG(status)).name}"
-    return text or None
+    how = {"calls": calls, "seconds": seconds, "stress": stress, "backend": backend}
+    return next(failures([(source, name)], **how))
+
+
+def failures(programs: list[tuple[str, str]], seconds: int, **how: Any) -> Iterator[str | None]:
+    """The same of several programs, one after another in one child process, or in a new one after each that dies."""
+    done = 0
+    while done < len(programs):
+        receive, send = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(receive)
+            with os.fdopen(send, "wb") as out:
+                for source, name in programs[done:]:
+                    signal.alarm(seconds)
+                    problem = compare(source, name, **how)
+                    kintsugi.reset()  # what the traces own may be what kills the process
+                    pickle.dump(problem, out)
+                    out.flush()
+            os._exit(0)
+        os.close(send)
+        with os.fdopen(receive, "rb") as answers:
+            with contextlib.suppress(EOFError, pickle.UnpicklingError):
+                while done < len(programs):
+                    problem = pickle.load(answers)
+                    done += 1
+                    yield problem
+        _, status = os.waitpid(child, 0)
+        if done < len(programs):
+            why = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {status}"
+            done += 1
+            yield f"the process died: {why}"
 
 
 def without(tree: ast.Module, number: int) -> ast.Module | None:
@@ -468,12 +240,12 @@ def hoisted(tree: ast.Module) -> Iterator[ast.Module]:
         yield ast.fix_missing_locations(copy)
 
 
-def reduce(source: str, name: str, seconds: float = 30, stress: bool = False) -> str:
+def reduce(source: str, name: str, seconds: float = 30, **how: Any) -> str:
     """The smallest program found in that time that still fails in the same way."""
-    kind = (failure(source, name, stress=stress) or "")[:6]
+    kind = (failure(source, name, **how) or "")[:6]
 
     def fails(text: str) -> bool:
-        return (failure(text, name, seconds=5, stress=stress) or "")[:6] == kind
+        return (failure(text, name, seconds=5, **how) or "")[:6] == kind
 
     progress, end = True, time.monotonic() + seconds
     while progress and time.monotonic() < end:
@@ -493,6 +265,15 @@ def reduce(source: str, name: str, seconds: float = 30, stress: bool = False) ->
     return source
 
 
+def report(source: str, name: str, problem: str, how: dict[str, Any]) -> None:
+    """Prints a program that failed among others: reduced, if it fails alone too."""
+    if not failure(source, name, **how):
+        print(f"{name}, only after others: {problem[:MOST_SHOWN]}\n{source}", flush=True)
+        return
+    source = reduce(source, name, **how)
+    print(f"{name}: {(failure(source, name, **how) or problem)[:MOST_SHOWN]}\n{source}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
@@ -500,25 +281,35 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing program")
     parser.add_argument("--stress", action="store_true", help="make each guard fail in turn")
+    parser.add_argument("--backend", choices=("eager", "native"), default="eager")
     parser.add_argument("--show", action="store_true", help="print each program before it runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    end, failed, done = time.monotonic() + options.seconds, 0, 0
-    for seed in range(options.seed, options.seed + options.count):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        float(torch.ones((), requires_grad=True))  # torch warns of that once in a process
+    how = {"stress": options.stress, "backend": options.backend, "calls": 5 if options.stress else 4}
+    end = time.monotonic() + options.seconds
+    failed = done = unstable = 0
+    stop = options.seed + options.count
+    for first in range(options.seed, stop, BATCH):
         if time.monotonic() > end:
             break
-        source = Generator(seed).generate()
-        if options.show:
-            print(f"# seed {seed}\n{source}", flush=True)
-        done += 1
-        name = f"program_{seed}"
-        if failure(source, name, seconds=60, stress=options.stress):
-            failed += 1
-            source = reduce(source, name, stress=options.stress)
-            print(f"seed {seed}: {failure(source, name, stress=options.stress)}\n{source}", flush=True)
-            if not options.keep_going:
-                break
-    print(f"{done} programs, {failed} differ from eager")
+        names = [f"program_{seed}" for seed in range(first, min(first + BATCH, stop))]
+        programs = [(Generator(first + index).generate(), name) for index, name in enumerate(names)]
+        for (source, name), problem in zip(programs, failures(programs, 60, **how), strict=True):
+            if options.show:
+                print(f"# {name}\n{source}", flush=True)
+            done += 1
+            if problem == ILL_CONDITIONED:
+                unstable += 1
+            elif problem:
+                failed += 1
+                report(source, name, problem, how)
+        if failed and not options.keep_going:
+            break
+    apart = f", {unstable} decide by rounding" if unstable else ""
+    print(f"{done} programs, {failed} differ from eager{apart}")
     return 1 if failed else 0
 
 

@@ -8,6 +8,7 @@ its traceback, what was printed, warnings, gradients, the states of the random g
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import enum
@@ -54,6 +55,7 @@ class Case:
     traces: int | None  # how many recordings the calls may need; None: any number
     breaks: int | None  # how many graph breaks; None: any number
     backward: bool
+    prepare: Callable[[tuple[Any, ...]], None] = lambda state: None  # before each call, on each side
 
     @property
     def name(self) -> str:
@@ -137,13 +139,54 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str, bytes)
 
 
+# (relative, absolute) by the type of the numbers: what other rounding explains in a program of many steps.
+NEAR = {torch.float32: (1e-4, 1e-4), torch.float64: (1e-8, 1e-8), torch.bfloat16: (3e-2, 3e-2)}
+ADDRESS = re.compile(r"at 0x[0-9a-f]+")
+DECIMAL = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
+
+
+class Near:
+    """Numbers in a description that are equal to others when rounding explains the difference."""
+
+    def __init__(self, values: torch.Tensor, tolerance: tuple[float, float] | None = None) -> None:
+        self.values = values
+        self.tolerance = tolerance or NEAR.get(values.dtype, (0.0, 0.0))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Near) or self.values.shape != other.values.shape:
+            return False
+        return torch.allclose(self.values, other.values, *self.tolerance, equal_nan=True)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self.values.tolist())
+
+
+def near_text(text: str) -> Any:
+    """Text whose decimal numbers are compared as numbers, by the digits that are printed."""
+    numbers = torch.tensor([float(number) for number in DECIMAL.findall(text)], dtype=torch.float64)
+    words = DECIMAL.sub(" # ", text).split()
+    return (tuple(words), Near(numbers, (2e-3, 2e-3)))
+
+
+def _node(tensor: torch.Tensor) -> tuple[bool, str | None]:
+    """Is it a leaf, and its autograd node. A view that was written to in a forbidden way has none: torch says why."""
+    try:
+        return tensor.is_leaf, tensor.grad_fn.name() if tensor.grad_fn else None
+    except RuntimeError as error:
+        return False, str(error)
+
+
 class _Describer:
     """Turns objects into nested tuples that are equal when the objects can't be told apart.
 
     Objects with an identity are numbered in the order in which they are met, so sharing is part of the description.
+    With `close` floating-point numbers may differ by rounding.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, close: bool = False) -> None:
+        self._close = close
         self._numbers: dict[int, int] = {}
         self._storages: dict[int, int] = {}
         self._alive: list[Any] = []
@@ -152,12 +195,17 @@ class _Describer:
         if value is None or isinstance(value, (bool, int, str, bytes, complex, range, slice)):
             return (type(value).__name__, repr(value))
         if isinstance(value, float):
+            if self._close:
+                return (
+                    type(value).__name__,
+                    Near(torch.tensor(value, dtype=torch.float64), NEAR[torch.float32]),
+                )
             return (type(value).__name__, value.hex() if value == value else "nan")
         if isinstance(value, (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)):
             return (type(value).__name__, repr(value))
         if isinstance(value, enum.Enum) or isinstance(value, (type, types.ModuleType)):
             return ("named", str(value).split(" at 0x")[0])
-        if type(value) is tuple and _is_plain(value):
+        if type(value) is tuple and _is_plain(value) and not self._close:
             return ("tuple", repr(value))  # which of two equal ones it is, Python leaves open
         known = self._numbers.get(id(value))
         if known is not None:
@@ -179,7 +227,7 @@ class _Describer:
             return (name, items, self._attributes(value))
         if isinstance(value, (set, frozenset)):
             return (name, tuple(sorted(repr(self.describe(item)) for item in value)))
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple, collections.deque)):
             return (name, tuple(self.describe(item) for item in value), self._attributes(value))
         if isinstance(value, types.FunctionType):
             cells = tuple(self._cell(cell) for cell in value.__closure__ or ())
@@ -215,8 +263,8 @@ class _Describer:
             str(value.device),
             str(value.layout),
         )
-        autograd = (value.requires_grad, value.is_leaf, value.grad_fn.name() if value.grad_fn else None)
-        grad = self.describe(value.grad) if value.is_leaf else None
+        autograd = (value.requires_grad, *_node(value))
+        grad = self.describe(value.grad) if autograd[1] else None
         if value.layout != torch.strided:
             return (*meta, *autograd, repr(value.detach().to_dense().tolist()))
         storage = value.untyped_storage()
@@ -225,13 +273,15 @@ class _Describer:
         )
         self._alive.append(storage)
         place = (value.stride(), value.storage_offset(), number, value.is_conj(), value.is_neg())
+        if self._close and value.is_floating_point():
+            return (*meta, *autograd, grad, *place, Near(value.detach().clone()))
         data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
         return (*meta, *autograd, grad, *place, bytes(data.tolist()) if value.numel() else b"")
 
 
-def describe(*values: Any) -> Any:
+def describe(*values: Any, close: bool = False) -> Any:
     """One description of several objects, sharing among them included."""
-    return _Describer().describe(values)
+    return _Describer(close).describe(values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,8 +290,8 @@ class Outcome:
 
     seen: Any
     raised: Any
-    out: str
-    err: str
+    out: Any
+    err: Any
     warned: tuple[Any, ...]
     random_states: tuple[str, ...]
     modes: tuple[Any, ...]
@@ -293,7 +343,7 @@ def _describe_error(error: BaseException | None) -> Any:
 
 def _float_tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        if value.requires_grad and value.grad_fn is not None:
+        if value.requires_grad and _node(value)[1] is not None:
             yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
@@ -315,6 +365,7 @@ def observe(
     *,
     seed: int,
     backward: bool,
+    close: bool = False,
 ) -> Outcome:
     """Calls fn and notes everything."""
     torch.manual_seed(seed)
@@ -332,7 +383,7 @@ def observe(
             result = fn(*args, **kwargs)
         except Exception as caught:
             error = caught
-    seen = describe(result, args, kwargs, state)
+    seen = describe(result, args, kwargs, state, close=close)
     raised = _describe_error(error)
     random_states = (
         _digest(bytes(torch.get_rng_state().tolist())),
@@ -342,25 +393,36 @@ def observe(
     modes = _modes()
     gradients = None
     if backward and error is None:
+        gradients = _differentiate(result), describe(args, kwargs, state, close=close)
+    noted = tuple((w.category.__name__, str(w.message), w.lineno) for w in warned)
+    shown = _show(error, result)
+    text = [ADDRESS.sub("at 0x", stream.getvalue()) for stream in (out, err)]
+    text = [near_text(part) for part in text] if close else text
+    return Outcome(seen, raised, text[0], text[1], noted, random_states, modes, gradients, shown)
+
+
+def _differentiate(result: Any) -> Any:
+    """Backward from all results. What was written in place may forbid it, with the same words on both sides."""
+    try:
         total = [t.sum() for t in _float_tensors(result)]
         if total:
             torch.autograd.backward(total)
-        gradients = describe(args, kwargs, state)
-    noted = tuple((w.category.__name__, str(w.message), w.lineno) for w in warned)
-    shown = _show(error, result)
-    return Outcome(
-        seen, raised, out.getvalue(), err.getvalue(), noted, random_states, modes, gradients, shown
-    )
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
-def run(case: Case, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> tuple[list[Outcome], Any]:
+def run(
+    case: Case, wrap: Callable[[Callable[..., Any]], Callable[..., Any]], close: bool = False
+) -> tuple[list[Outcome], Any]:
     """All calls of a case on one side; also what wrap() made."""
     fn, state = case.start()
     called = wrap(fn)
     outcomes = []
     for call in range(case.calls):
         args, kwargs = case.inputs(call), case.kwargs(call)
-        outcomes.append(observe(called, args, kwargs, state, seed=call, backward=case.backward))
+        case.prepare(state)
+        outcomes.append(observe(called, args, kwargs, state, seed=call, backward=case.backward, close=close))
     return outcomes, called
 
 
@@ -368,11 +430,11 @@ def compile_for_test(fn: Callable[..., Any]) -> Any:
     return kintsugi.compile(fn, backend="eager")
 
 
-def check(case: Case, wrap: Callable[..., Any] = compile_for_test) -> Any:
-    """The compiled program can't be told from the eager one. Returns what was compiled."""
-    expected, _ = run(case, lambda fn: fn)
+def check(case: Case, wrap: Callable[..., Any] = compile_for_test, close: bool = False) -> Any:
+    """The compiled program can't be told from the eager one, but for rounding if `close`. Returns what was compiled."""
+    expected, _ = run(case, lambda fn: fn, close)
     with kintsugi.config.patch(report_compiling=False):
-        found, compiled = run(case, wrap)
+        found, compiled = run(case, wrap, close)
     for call, (mine, theirs) in enumerate(zip(expected, found, strict=True)):
         different = list(mine.differences(theirs))
         assert not different, f"call {call}: " + "; ".join(different)
@@ -389,8 +451,10 @@ def guard_indices(text: str) -> list[int]:
 class Stressed:
     """A compiled callable one of whose guards fails at every run from the third call on, whatever it is asked."""
 
-    def __init__(self, fn: Callable[..., Any], guard: int) -> None:
-        self.compiled = compile_for_test(fn)
+    def __init__(
+        self, fn: Callable[..., Any], guard: int, wrap: Callable[..., Any] = compile_for_test
+    ) -> None:
+        self.compiled = wrap(fn)
         self.guard = guard
         self.calls = 0
         self.guards = 0  # how many there are

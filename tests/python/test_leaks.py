@@ -317,3 +317,19 @@ def test_a_traceback_of_replay_is_freed() -> None:
         del x, caught
         gc.collect()
         assert ref() is None
+
+
+def test_reset_of_a_function_that_only_its_own_traces_hold() -> None:
+    """What a trace pins may lead back to the function: the reset takes the last reference to it away."""
+    for _ in range(20):
+        space: dict[str, Any] = {}
+        exec("def helper(x): return x + 1\ndef program(x): return helper(x) if x.sum() > 0 else x", space)
+        compiled = _compile(space["program"])
+        space["helper"].owner = compiled
+        compiled(torch.ones(3))
+        compiled(-torch.ones(3))
+        ref = weakref.ref(compiled)
+        del compiled, space
+        kintsugi.reset()
+        gc.collect()
+        assert ref() is None

@@ -6,6 +6,8 @@ torch's bindings have to know the number, the trace is pinned to it; results are
 
 from __future__ import annotations
 
+import math
+import operator
 import random
 import time
 from collections.abc import Callable
@@ -189,3 +191,37 @@ def test_numbers_that_vary_behind_a_step() -> None:
         assert torch.equal(actual, x * state["n"] + state["scale"])
     stats = compiled.stats()
     assert stats.trace_count == 1 and stats.side_traces <= 2 and stats.side_exits <= 2
+
+
+RAISING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "floordiv": lambda x: 6 // int(x.sum()),
+    "mod": lambda x: 6 % int(x.sum()),
+    "truediv": lambda x: 6 / x.sum().item(),
+    "by_int": lambda x: x.max().item() / int(x.sum()),
+    "operator": lambda x: operator.floordiv(6, int(x.sum())),
+    "divmod": lambda x: divmod(6, int(x.sum())),
+    "infinite": lambda x: int(1 / x.prod().item() if x.prod() else x.sum().item() + float("inf")),
+    "not_a_number": lambda x: int(x.sum().item() * float("inf")),
+    "round": lambda x: round(x.sum().item() * float("inf")),
+    "sqrt": lambda x: math.sqrt(x.sum().item() - 1),
+    "index": lambda x: [1, 2][int(x.sum())],
+    "shift": lambda x: 1 << int(x.sum()) - 1,
+    "chr": lambda x: chr(int(x.sum()) - 1),
+    "text": lambda x: int("12x"[: int(x.sum()) + 1]),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_what_raised_while_it_was_recorded_need_not_raise_again(name: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        try:
+            made = RAISING[name](x)
+        except (ArithmeticError, ValueError, IndexError) as error:
+            return x + 1, str(error)
+        return x * 2, made
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for values in ([0.0, 0.0], [1.0, 2.0], [0.0, 0.0], [1.0, -1.0], [0.0, 1.0], [2.0, 3.0], [1.0, 0.0]):
+        x = torch.tensor(values)
+        wanted, found = program(x), compiled(x)
+        assert torch.equal(found[0], wanted[0]) and repr(found[1]) == repr(wanted[1])

@@ -1,4 +1,6 @@
 // Models: builtins and math.
+#include <cmath>
+
 #include "capture/attributes.h"
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
@@ -173,7 +175,8 @@ Flow numberModel(CallContext& ctx, Shadow& result, ir::TypeKind kind) {
   if (ctx.total() != 1) return foldModel(ctx, result);
   PyObject* o = ctx.args[0];
   if (torchapi::isTensor(o)) return torchModel(ctx, result);
-  if (ctx.shadows[0].isValue()) {
+  const bool raises = kind == ir::TypeKind::kInt && PyFloat_Check(o) && !std::isfinite(PyFloat_AS_DOUBLE(o));
+  if (ctx.shadows[0].isValue() && !raises) {
     if (auto converted = numberConvert(ctx.rec, kind, ctx.shadows[0])) {
       result = *converted;
       return run(ctx);
