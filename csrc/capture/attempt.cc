@@ -34,15 +34,19 @@ PyObject* attemptFunction() {
 bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands,
                             ir::StateId snap) {
   using ir::Operand;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  pyapi::Ref<> exception = pyapi::steal(pyapi::takeRaised());  // what follows asks objects, and drops errors
+  const auto declined = [&exception] {
+    pyapi::restoreRaised(exception.get());
+    return false;
+  };
   PyObject* settle = polyfill("settle");
   const bool simple = live_ && settle != nullptr && ctx.popped > 0 && canExit(*current_) &&
-                      PyErr_ExceptionMatches(PyExc_Exception) &&
                       ctx.act.stackDepth() + ctx.popped == current_->stack.size();
-  if (!simple) return false;
+  if (!simple) return declined();
   const ir::ReturnAction action = ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard;
   const ir::StateId parent = makeState(*current_, ctx.instr.next, ctx.popped, {}, action, Operand::null());
-  if (!document_.trace.states[parent].rebuildable) return false;
-  pyapi::Ref<> exception = pyapi::steal(pyapi::takeRaised());
+  if (!document_.trace.states[parent].rebuildable) return declined();
   operands.insert(operands.begin(), Operand::constant(constId(attemptFunction())));
   Shadow raised = appendCall(ctx, kind, operands, snap, exception.get());
   guardType(raised, exception.get());

@@ -20,4 +20,8 @@ std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x
 std::optional<Shadow> numberNegative(Recorder& rec, Shadow a, PyObject* x);
 std::optional<Shadow> numberConvert(Recorder& rec, ir::TypeKind to, Shadow a);  // int(), float(), bool()
 
+// Pins those among the arguments of a torch call that do not stand on the value stack themselves (keywords of
+// a partial, **keywords), where no symbolic number can take their place. False: the recording has ended.
+bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows);
+
 }  // namespace kintsugi::capture

@@ -1,6 +1,7 @@
 // Recorder: questions about shadows, and pinning that may say no without ending the recording.
 #include <string_view>
 
+#include "capture/enum_member.h"
 #include "capture/recorder.h"
 
 namespace kintsugi::capture {
@@ -39,11 +40,15 @@ bool Recorder::isIdentityValue(PyObject* object) {
       name == "torch.memory_format") {
     return true;
   }
+  return isEnumMember(object);
+}
+
+bool isEnumMember(PyObject* object) {
   static PyObject* enumType = [] {
     PyObject* module = PyImport_ImportModule("enum");
     return PyObject_GetAttrString(module, "Enum");
   }();
-  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enumType)) != 0;
+  return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(enumType)) != 0;
 }
 
 bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {

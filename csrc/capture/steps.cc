@@ -3,6 +3,7 @@
 
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
+#include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
@@ -300,6 +301,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
                                : pinForTorch(pinned[i], ctx.args[i]);
     if (!pinnedNow) return execute(ctx.act, ctx.instr);
   }
+  if (!pinHiddenNumbers(ctx, pinned)) return execute(ctx.act, ctx.instr);
   ctx.shadows = pinned.data();
   std::vector<Operand> operands;
   Shadow callable = ctx.callableShadow;

@@ -3,6 +3,10 @@
 // Each stands in the real value stack as a symbolic number while the call runs (torchapi/sym_number.h), so
 // that the dispatcher's log says which argument it became. Bindings that can't take one get the real number
 // and the trace is pinned to it. Neither the arguments nor the symbolic objects are seen by anybody else.
+#include <algorithm>
+#include <map>
+
+#include "capture/calls/model.h"
 #include "capture/numbers.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
@@ -26,7 +30,35 @@ bool hasParts(PyObject* object) {
   return PyTuple_Check(object) || PyList_CheckExact(object) || PySlice_Check(object);
 }
 
+// How often each number of the trace stands in the object, at places where symbolic() looks.
+void countNumbers(Recorder& rec, Shadow shadow, PyObject* object, std::map<ir::ValueId, int>& counts) {
+  if (object == nullptr) return;
+  shadow = promoted(rec, shadow, object);
+  if (shadow.isValue() && isNumber(object)) ++counts[shadow.id];
+  if (!shadow.isVirtual() || !hasParts(object)) return;
+  for (size_t i = 0; i < rec.virtualOf(shadow).parts.size(); ++i) {
+    countNumbers(rec, rec.virtualOf(shadow).parts[i], partOf(object, i), counts);
+  }
+}
+
 }  // namespace
+
+bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows) {
+  std::map<ir::ValueId, int> shown;
+  for (size_t n = 1; n <= ctx.popped && n <= ctx.frame.stack.size(); ++n) {
+    countNumbers(ctx.rec, ctx.frame.top(static_cast<int>(n)), ctx.act.peek(static_cast<int>(n)), shown);
+  }
+  std::map<ir::ValueId, int> used;
+  for (size_t i = 0; i < shadows.size(); ++i) countNumbers(ctx.rec, shadows[i], ctx.args[i], used);
+  for (size_t i = 0; i < shadows.size(); ++i) {
+    std::map<ir::ValueId, int> here;
+    countNumbers(ctx.rec, shadows[i], ctx.args[i], here);
+    const bool hidden = std::any_of(
+        here.begin(), here.end(), [&](const auto& entry) { return used[entry.first] > shown[entry.first]; });
+    if (hidden && !ctx.rec.pinDeep(shadows[i], ctx.args[i])) return false;
+  }
+  return true;
+}
 
 // As pinDeep(), but numbers stay values.
 bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {

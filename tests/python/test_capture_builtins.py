@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import collections
 import datetime
+import enum
 import fractions
 import functools
 import heapq
@@ -449,6 +450,23 @@ def inspect_signature(x):
     def f(a, b=1, *, c=2): ...
 
     return x + len(inspect.signature(f).parameters), inspect.isfunction(f)
+
+
+class Action(str, enum.Enum):
+    NONE = "none"
+    NOTIFY = "notify"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@case()
+def members_of_enumerations_that_are_words_or_numbers(x, action=Action.NONE):
+    if action == Action.NOTIFY or action in (Action.NOTIFY, "notify"):
+        return x
+    return x + 1 if Level.LOW < Level.HIGH and Level.LOW != Level.HIGH else x, Level.HIGH == 2
 
 
 LOCK = threading.Lock()

@@ -6,6 +6,7 @@ torch's bindings have to know the number, the trace is pinned to it; results are
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import random
@@ -225,3 +226,30 @@ def test_what_raised_while_it_was_recorded_need_not_raise_again(name: str) -> No
         x = torch.tensor(values)
         wanted, found = program(x), compiled(x)
         assert torch.equal(found[0], wanted[0]) and repr(found[1]) == repr(wanted[1])
+
+
+HIDDEN: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "partial": lambda x, n: functools.partial(torch.add, x, alpha=n)(x),
+    "partial_argument": lambda x, n: functools.partial(torch.mul, n)(x),
+    "partial_of_both": lambda x, n: functools.partial(torch.add, alpha=n)(x, n),
+    "keywords": lambda x, n: torch.add(x, x, **{"alpha": n}),
+    "arguments": lambda x, n: torch.mul(*(x, n)),
+    "nested": lambda x, n: torch.zeros(**{"size": (n + 1, 2)}),
+    "method": lambda x, n: functools.partial(x.clamp, max=n)(),
+    "reduced": lambda x, n: functools.reduce(torch.mul, [x, n, 2]),
+    "mapped": lambda x, n: list(map(torch.mul, [x, x], [n, 3])),
+    "functional": lambda x, n: F.pad(**{"input": x, "pad": (n, 0)}),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_numbers_that_do_not_stand_on_the_stack_themselves(name: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return HIDDEN[name](x, int(x.sum().item()))
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for value in (1.0, 2.0, 3.0, 2.0):
+        x = torch.full((2,), value)
+        wanted, found = program(x), compiled(x)
+        wanted, found = ([t] if isinstance(t, torch.Tensor) else t for t in (wanted, found))
+        assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))

@@ -3,6 +3,7 @@
 
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
+#include "capture/enum_member.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
@@ -237,8 +238,9 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   bool simple = true;
   for (int i : {2, 1}) {
     PyObject* o = act.peek(i);
-    simple = simple && (Recorder::isPlain(o) || isSequence(o) || comparesByIdentity(o) ||
-                        f.top(i).isConst() || (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
+    simple =
+        simple && (Recorder::isPlain(o) || isSequence(o) || comparesByIdentity(o) || f.top(i).isConst() ||
+                   isEnumMember(o) || (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
   }
   if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
