@@ -2,7 +2,7 @@
 
 A program is a function over two tensors and some state that mixes loops, branches on Python values and on tensor data,
 try/finally, context managers, closures, generators, containers, printing, mutation, views and exceptions
-(program_templates.py says of what it is made). It is called several times on both sides, and everything that can be
+(program_templates.py says of what). It is called several times on both sides, and everything that can be
 observed is compared (tests/python/harness.py). A failing program is reduced, statement by statement, before it is
 printed with its seed.
 
@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import harness
 from program_generator import Generator
-from program_templates import PRELUDE, STATE
+from program_prelude import PRELUDE, STATE
 
 import kintsugi
 
