@@ -217,6 +217,43 @@ class PlanBuilder {
     for (size_t k = 0; k < graph_.inputs.size(); ++k) {
       slotOf_[graph_.inputs[k]] = static_cast<uint32_t>(k);
     }
+    findStandIns();
+  }
+
+  // What is computed and then only looked at in another shape has that shape from the start.
+  void findStandIns() {
+    standIn_.assign(graph_.nodes.size(), ir::kNone);
+    std::vector<bool> direct(graph_.nodes.size(), false);  // its own form is seen
+    for (const NodeId id : graph_.outputs) {
+      if (id != ir::kNone) {
+        direct[id] = true;
+      }
+    }
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& node = graph_.nodes[id];
+      const bool looks = node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce ||
+                         (node.kind == NodeKind::kCall && node.product);
+      const bool alias = node.kind == NodeKind::kView && (!escapes_[id] || node.instruction == ir::kNone);
+      for (size_t k = 0; k < node.args.size(); ++k) {
+        direct[node.args[k]] = direct[node.args[k]] || !(looks || (alias && k == 0));
+      }
+    }
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
+      const Node& view = graph_.nodes[id];
+      if (view.kind != NodeKind::kView || !direct[id] || (escapes_[id] && view.instruction != ir::kNone)) {
+        continue;
+      }
+      const NodeId base = view.args[0];
+      const Node& made = graph_.nodes[base];
+      const bool computed = made.kind == NodeKind::kPoint || made.kind == NodeKind::kReduce;
+      if (computed && !direct[base] && standIn_[base] == ir::kNone && view.offset == 0 &&
+          view.elem == made.elem && passes::elementCount(view.sizes) == passes::elementCount(made.sizes) &&
+          view.strides == passes::contiguousStrides(view.sizes) &&
+          made.strides == passes::contiguousStrides(made.sizes)) {
+        standIn_[base] = id;
+        slotOf_[id] = slotOf_[base];
+      }
+    }
   }
 
   int8_t dtypeOf(const Node& node) const {
@@ -303,7 +340,8 @@ class PlanBuilder {
       out.memory.push_back({slot, access.offset * passes::elemSize(access.elem)});
       if (access.store) {
         steady = steady && mayStay(access.node);
-        out.made.push_back({slot, layoutOf(graph_.nodes[access.node])});
+        const NodeId form = standIn_[access.node] != ir::kNone ? standIn_[access.node] : access.node;
+        out.made.push_back({slot, layoutOf(graph_.nodes[form])});
       }
       (access.store ? makes : uses).push_back(slot);
     }
@@ -492,7 +530,7 @@ class PlanBuilder {
 
   bool addView(NodeId id, std::string& reason) {
     const Node& node = graph_.nodes[id];
-    if (madeViews_.contains(node.instruction)) {
+    if (madeViews_.contains(node.instruction) || standIn_[node.args[0]] == id) {
       return true;
     }
     if (!escapes_[id] || node.instruction == ir::kNone) {
@@ -611,6 +649,7 @@ class PlanBuilder {
   std::unique_ptr<NativePlan> plan_;
   VaryingNumbers numbers_;
   std::vector<uint32_t> slotOf_;               // by node
+  std::vector<NodeId> standIn_;                // by node: the view whose form its tensor has
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
   std::vector<bool> steadySteps_;              // the same in every run
   std::vector<bool> steadySlots_;

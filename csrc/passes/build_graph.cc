@@ -286,6 +286,23 @@ class Builder {
                        [&](ValueId value) { return trace_.values[value].kind != TypeKind::kTensor; });
   }
 
+  // Is each use of the result an operation of its size that is decomposed?
+  bool feedsComputations(const Instruction& ins, const ir::TensorMeta& meta) const {
+    for (const Instruction& user : trace_.code) {
+      std::vector<ValueId> used;
+      ir::collectValues(trace_, trace_.operandsOf(user), used);
+      if (std::find(used.begin(), used.end(), ins.firstResult) == used.end()) {
+        continue;
+      }
+      const ir::TensorMeta* made = user.resultCount == 1 ? metaOf(user.firstResult) : nullptr;
+      if (user.op != Op::kAten || made == nullptr || made->sizes != meta.sizes ||
+          findDecomposition(trace_.opNames[user.opName]) == nullptr) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // Of an instruction that meets sizes that vary.
   bool argumentsAreContiguous(const Instruction& ins) const {
     std::vector<ValueId> used;
@@ -320,7 +337,7 @@ class Builder {
     if (row == nullptr || (options_.strict && !row->exact) || !argumentsAreContiguous(ins)) {
       return false;
     }
-    if (takesNumbers(ins)) {
+    if (takesNumbers(ins) || (row->onlyFused && !feedsComputations(ins, meta))) {
       return false;
     }
     before_ = static_cast<NodeId>(graph_.nodes.size());

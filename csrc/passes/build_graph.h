@@ -42,6 +42,7 @@ class Decomposer {
   const ir::Operand& operand(size_t k) const { return operands_[k]; }
   bool isNone(size_t k) const { return k >= operands_.size() || operands_[k].kind == ir::OperandKind::kNone; }
   NodeId tensor(size_t k);                       // an operand that is a tensor
+  std::vector<NodeId> tensors(size_t k);         // ... a list of tensors
   std::optional<double> number(size_t k) const;  // ... a number
   double number(size_t k, double otherwise) const;
   bool flag(size_t k) const { return !isNone(k) && operands_[k].i != 0; }
@@ -88,6 +89,7 @@ struct Decomposition {
   std::string_view name;  // aten.gelu.default
   bool exact;             // bit by bit what ATen computes
   NodeId (*make)(Decomposer& d);
+  bool onlyFused = false;  // worth it only where all that uses the result is computed element by element
 };
 // Null: there is none.
 const Decomposition* findDecomposition(std::string_view name);

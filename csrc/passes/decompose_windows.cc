@@ -198,6 +198,87 @@ NodeId pad(D& d) {
   return constant && (d.isNone(3) || d.number(3)) ? padWith(d, d.number(3, 0)) : d.fail();
 }
 
+// An argument of a concatenation as a tensor of the result's size, which is right within the bounds only.
+// What is computed cheaply is computed there again, so that it need not be stored.
+class Shifted {
+ public:
+  Shifted(D& d, std::vector<Size> shape, PartBound bound) : d_(d), shape_(std::move(shape)), bound_(bound) {}
+
+  NodeId run(NodeId id, NodeId otherwise) {
+    const NodeId made = visit(id, otherwise);
+    // Computed on all elements: the others are chosen afterwards.
+    return d_.failed() || !isComputed(id) ? made : d_.part(made, otherwise, {bound_});
+  }
+
+ private:
+  bool isComputed(NodeId id) const {
+    const Node& node = d_.node(id);
+    return node.kind == NodeKind::kPoint && coreInfo(node.op).cost == CoreCost::kCheap && node.bounds.empty();
+  }
+
+  NodeId visit(NodeId id, NodeId otherwise) {
+    constexpr size_t kMost = 6;
+    const Node node = d_.node(id);
+    if (node.kind == NodeKind::kConst) {
+      return id;
+    }
+    if (isComputed(id) && ++count_ <= kMost) {
+      std::vector<NodeId> args;
+      for (const NodeId arg : node.args) {
+        args.push_back(visit(arg, d_.constant(0, Elem::kF32)));
+      }
+      return d_.failed()        ? ir::kNone
+             : args.size() == 1 ? d_.point(node.op, node.elem, {args[0]})
+             : args.size() == 2 ? d_.point(node.op, node.elem, {args[0], args[1]})
+                                : d_.point(node.op, node.elem, {args[0], args[1], args[2]});
+    }
+    return leaf(node, id, otherwise);
+  }
+
+  NodeId leaf(const Node& node, NodeId id, NodeId otherwise) {
+    if (node.elem != Elem::kF32 || node.sizes.size() > shape_.size() || !allFixed(node.strides)) {
+      return d_.fail();
+    }
+    std::vector<Size> strides(shape_.size(), Size(0));
+    const size_t shift = shape_.size() - node.sizes.size();
+    for (size_t k = 0; k < node.sizes.size(); ++k) {
+      strides[k + shift] = node.sizes[k] == 1 ? Size(0) : node.strides[k];
+    }
+    const int64_t offset = -bound_.low * strides[bound_.dim].hint;
+    return d_.part(d_.view(id, shape_, std::move(strides), offset), otherwise, {bound_});
+  }
+
+  D& d_;
+  const std::vector<Size> shape_;
+  const PartBound bound_;
+  size_t count_ = 0;
+};
+
+// (tensors, dim)
+NodeId concatenate(D& d) {
+  constexpr size_t kMostParts = 4;
+  const std::vector<NodeId> parts = d.tensors(0);
+  const auto rank = static_cast<int64_t>(d.sizes().size());
+  const auto named = static_cast<int64_t>(d.number(1, 0));
+  const int64_t dim = named < 0 ? named + rank : named;
+  if (d.failed() || parts.size() < 2 || parts.size() > kMostParts || d.elem() != Elem::kF32 || dim < 0 ||
+      dim >= rank) {
+    return d.fail();
+  }
+  NodeId sum = d.constant(0, Elem::kF32);
+  int64_t low = 0;
+  for (const NodeId part : parts) {
+    const Node& node = d.node(part);
+    if (static_cast<int64_t>(node.sizes.size()) != rank || !allFixed(node.sizes) || node.elem != Elem::kF32) {
+      return d.fail();
+    }
+    const int64_t high = low + node.sizes[static_cast<size_t>(dim)].hint;
+    sum = Shifted(d, fixedSizes(d.sizes()), {static_cast<uint32_t>(dim), low, high}).run(part, sum);
+    low = high;
+  }
+  return sum;
+}
+
 // Averages along one dimension are views of others, and stay calls.
 constexpr Decomposition kRows[] = {
     {"aten.max_pool1d.default", true, maxPool<1>},
@@ -206,6 +287,7 @@ constexpr Decomposition kRows[] = {
     {"aten.adaptive_avg_pool2d.default", false, adaptiveAvgPool<2>},
     {"aten.constant_pad_nd.default", true, constantPad},
     {"aten.pad.default", true, pad},
+    {"aten.cat.default", true, concatenate, true},
 };
 
 }  // namespace

@@ -53,6 +53,23 @@ NodeId Decomposer::tensor(size_t k) {
   return graph_.nodes[id].elem == Elem::kOther ? fail() : id;
 }
 
+std::vector<NodeId> Decomposer::tensors(size_t k) {
+  std::vector<NodeId> out;
+  if (k >= operands_.size() || operands_[k].kind != OperandKind::kList) {
+    fail();
+    return out;
+  }
+  for (const Operand& o : trace_.listOf(operands_[k])) {
+    const NodeId id = o.isValue() ? nodeOf_[o.id] : ir::kNone;
+    if (id == ir::kNone || graph_.nodes[id].elem == Elem::kOther) {
+      fail();
+      return {};
+    }
+    out.push_back(id);
+  }
+  return out;
+}
+
 std::optional<double> Decomposer::number(size_t k) const {
   if (k >= operands_.size()) {
     return std::nullopt;

@@ -348,3 +348,33 @@ def test_windows(name: str) -> None:
     check(lambda t: fn(t) * 2, torch.randn(2, 3, 7, 9).to(memory_format=torch.channels_last), calls=2)
     x[0, 0, 1, 2], x[0, 0, 0, 0], x[0, 0, -1, -1] = math.nan, -math.inf, math.nan
     check(lambda t: fn(t) * 2, x, calls=2)
+
+
+def test_concatenation_within_computations() -> None:
+    x, y = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 4)
+
+    def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+
+    check(rotary, x, torch.randn(5, 8), torch.randn(5, 8))
+    check(rotary, torch.randn(2, 5, 3, 64).transpose(1, 2), torch.randn(5, 64), torch.randn(5, 64))
+    for dim in range(4):
+        check(lambda a, d=dim: torch.cat((a, a * 2 + 1, a.exp()), d) * 2, x)
+        check(lambda a, d=dim: F.relu(torch.cat((a.select(d, 0).unsqueeze(d), a), d)), x)
+    check(lambda a, b: torch.cat((a, b), -1) + 1, x, y)
+    check(lambda a, b: (torch.cat((a * 2, b), -1), torch.cat((a * 2, b), -1) + 1), x, y)
+    check(lambda a, b: torch.cat((a, b), 3).sum(-1) + torch.cat((b, a), -1).softmax(-1).sum(-1), x, y)
+    check(lambda a, b: torch.cat((a, b[..., :0]), -1) * torch.cat((a.sum(-1, True), a[..., 1:]), -1), x, y)
+    check(
+        lambda a, b: (
+            torch.cat((a[:, :1].expand(2, 3, 5, 8), a.mean((0, 2), keepdim=True).expand(2, 3, 5, 8)), 2) * 2
+        ),
+        x,
+        y,
+    )
+    check(lambda a, b: torch.cat((a > 0, b > 0), -1).logical_not(), x, y)
+    check(lambda a, b: torch.cat((a.bfloat16(), b.bfloat16()), -1) * 2, x, y)
+    check(
+        lambda a: torch.cat((torch.relu(a / 0), torch.where(a > 0, a, a * a), a), 0) + torch.cat((a, a, a)), x
+    )

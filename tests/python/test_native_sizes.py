@@ -139,6 +139,11 @@ def test_numbers_that_vary() -> None:
             assert_same(runner(x, k), fn(x, k))
 
 
+def _compilations() -> dict[str, int]:
+    """Of this process: files of the cache on disk may be other processes' work."""
+    return {key: value for key, value in kintsugi.cache_info().items() if not key.startswith("disk_")}
+
+
 def test_nothing_is_compiled_for_another_size() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(F.gelu(x) + x, (24,)) * 3
@@ -147,11 +152,11 @@ def test_nothing_is_compiled_for_another_size() -> None:
     with torch.no_grad():
         runner(torch.randn(4, 24))
         runner(torch.randn(6, 24))
-        before = kintsugi.cache_info()
+        before = _compilations()
         for n in range(2, 40):
             x = torch.randn(n, 24)
             assert_same(runner(x), fn(x))
-        after = kintsugi.cache_info()
+        after = _compilations()
     assert before == after
     assert _stats(runner)["native_runs"] >= 38
 
