@@ -195,9 +195,6 @@ _MONAI: list[tuple[str, dict[str, Any], Make]] = [
      _randn((1, 2, 32, 32))),
 ]  # fmt: skip
 
-# The first call in a process imports modules, whose code runs then.
-_INITIALIZE_THEMSELVES = ("StableAudioDiTModel",)
-
 _LIBRARIES = {"diffusers": ("diffusers", _DIFFUSERS), "monai": ("monai.networks.nets", _MONAI)}
 
 
@@ -209,11 +206,5 @@ def specs() -> Iterator[ModelSpec]:
             build = functools.partial(_build, module, name, options)
             inputs = functools.partial(_fresh, make)
             yield ModelSpec(
-                f"{library}/{name}",
-                library,
-                build,
-                inputs,
-                sizes={"tiny": TINY},
-                initializes_itself=name in _INITIALIZE_THEMSELVES,
-                transformers=False,
+                f"{library}/{name}", library, build, inputs, sizes={"tiny": TINY}, transformers=False
             )

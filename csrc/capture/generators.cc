@@ -160,11 +160,12 @@ void Recorder::closeOne(Virtual& generator) {
   expectFrame(std::move(pending));
   Nested nested(*this);
   ++closing_;
-  pyapi::Ref<> done = pyapi::steal(PyObject_CallMethod(generator.object.get(), "close", nullptr));
+  const pyapi::Ref<> object = pyapi::newRef(generator.object.get());  // an end of the recording drops it
+  pyapi::Ref<> done = pyapi::steal(PyObject_CallMethod(object.get(), "close", nullptr));
   --closing_;
   if (!done) {  // as when a generator is freed; a replay would not say so
     abort(diag::Code::KTG0111, {});
-    PyErr_WriteUnraisable(generator.object.get());
+    PyErr_WriteUnraisable(object.get());
   }
 }
 

@@ -141,6 +141,9 @@ def _is_plain(value: Any) -> bool:
 
 # (relative, absolute) by the type of the numbers: what other rounding explains in a program of many steps.
 NEAR = {torch.float32: (1e-4, 1e-4), torch.float64: (1e-8, 1e-8), torch.bfloat16: (3e-2, 3e-2)}
+DROPPED = re.compile(
+    r"(Exception ignored in: .*\n)Traceback .*\n(?:  .*\n)*"
+)  # by which frame is not compared
 ADDRESS = re.compile(r"at 0x[0-9a-f]+")
 DECIMAL = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
 
@@ -205,8 +208,8 @@ class _Describer:
             return (type(value).__name__, repr(value))
         if isinstance(value, enum.Enum) or isinstance(value, (type, types.ModuleType)):
             return ("named", str(value).split(" at 0x")[0])
-        if type(value) is tuple and _is_plain(value) and not self._close:
-            return ("tuple", repr(value))  # which of two equal ones it is, Python leaves open
+        if type(value) is tuple and _is_plain(value):  # which of two equal ones it is, Python leaves open
+            return ("tuple", tuple(map(self.describe, value)) if self._close else repr(value))
         known = self._numbers.get(id(value))
         if known is not None:
             return ("again", known)
@@ -396,7 +399,7 @@ def observe(
         gradients = _differentiate(result), describe(args, kwargs, state, close=close)
     noted = tuple((w.category.__name__, str(w.message), w.lineno) for w in warned)
     shown = _show(error, result)
-    text = [ADDRESS.sub("at 0x", stream.getvalue()) for stream in (out, err)]
+    text = [DROPPED.sub(r"\1", ADDRESS.sub("at 0x", stream.getvalue())) for stream in (out, err)]
     text = [near_text(part) for part in text] if close else text
     return Outcome(seen, raised, text[0], text[1], noted, random_states, modes, gradients, shown)
 

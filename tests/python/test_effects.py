@@ -505,6 +505,29 @@ def list_items_are_swapped(x):
     return torch.stack(rows), rows
 
 
+@factory(calls=4, traces=2)
+def make_setdefault_of_what_is_there_from_then_on():
+    table = {"k": 2}
+
+    def f(x):
+        table.setdefault("m", float(x.sum()))
+        return x + 1, table.setdefault("k", 3)
+
+    return f, table
+
+
+@factory(calls=4, traces=None)
+def make_setdefault_after_a_deletion():
+    table = {"m": 2}
+
+    def f(x):
+        table.pop("m", None)
+        first = table.setdefault("m", x.shape[0])
+        return x + table.setdefault("m", 7), first
+
+    return f, table
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)

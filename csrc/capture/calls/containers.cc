@@ -208,6 +208,7 @@ Flow setdefaultModel(CallContext& ctx, Shadow& result) {
   if (value != nullptr) {
     result = ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
   } else {
+    ctx.rec.lacksKey(ctx.shadows[0], dict, ctx.args[1]);
     ctx.rec.storeItem(ctx.shadows[0], dict, ctx.args[1], ctx.shadows[2], ctx.args[2]);
     result = ctx.shadows[2];
   }
