@@ -162,18 +162,19 @@ class VaryingNumbers {
 
 class PlanBuilder {
  public:
-  PlanBuilder(const ir::Trace& segment, const passes::TensorGraph& graph,
+  PlanBuilder(const NativeSegmentInfo& info, const passes::TensorGraph& graph,
               const passes::NativeProgram& program, const GradModes& modes)
-      : modes_(modes),
-        calls_(segment),
-        segment_(segment),
+      : info_(info),
+        modes_(modes),
+        calls_(info.segment),
+        segment_(info.segment),
         graph_(graph),
         program_(program),
         escapes_(passes::escapingNodes(graph)),
         plan_(std::make_unique<NativePlan>()),
         numbers_(passes::sizeTable(), *plan_) {}
 
-  std::unique_ptr<NativePlan> run(bool strict, bool keepMemory, std::string& reason) {
+  std::unique_ptr<NativePlan> run(std::string& reason) {
     giveSlots();
     for (const NodeId id : graph_.inputs) {
       if (id != ir::kNone && graph_.nodes[id].open) {
@@ -182,7 +183,7 @@ class PlanBuilder {
     }
     for (const passes::NativeStep& step : program_.steps) {
       const bool ok = step.kind == passes::StepKind::kKernel
-                          ? addKernel(program_.kernels[step.kernel], strict, reason)
+                          ? addKernel(program_.kernels[step.kernel], info_.strict, reason)
                       : step.kind == passes::StepKind::kCall ? addCall(step.node, reason)
                                                              : addView(step.node, reason);
       if (!ok) {
@@ -194,7 +195,7 @@ class PlanBuilder {
     }
     putSteadyFirst();
     findDrops();
-    if (keepMemory) {
+    if (info_.keepMemory) {
       findPlaces();
     }
     numbers_.addChecks();
@@ -411,10 +412,12 @@ class PlanBuilder {
       return true;
     }
     runtime::NativeCall call;
-    call.whole = whole;
+    call.whole = whole || info_.callsOnly;
     call.grad = modes_.of[at];
-    call.call = torchapi::AtenCall::make(calls_, at, liveness, reason);
-    if (call.call == nullptr) {
+    call.restride = info_.restride;
+    const bool taped = calls_.opNames[ins.opName].starts_with("taped.");
+    if (!(taped ? makeTaped(call, at, slots, used, liveness, reason)
+                : makeAten(call, at, liveness, reason))) {
       return false;
     }
     std::vector<uint32_t> makes;
@@ -424,8 +427,8 @@ class PlanBuilder {
         continue;
       }
       makes.push_back(first + r);
-      if (!segment_.hasFixedSizes(type)) {
-        continue;  // unknown, or bound by who called
+      if (!segment_.hasFixedSizes(type) || info_.callsOnly) {
+        continue;  // unknown, or bound by who called, or of no interest
       }
       const ir::TensorMeta& meta = segment_.metas[type.meta];
       if (passes::elemOf(meta.dtype) != passes::Elem::kOther && meta.device == "cpu") {
@@ -446,6 +449,60 @@ class PlanBuilder {
     if (bySample) {
       usedBy_.back().insert(usedBy_.back().end(), slots.begin(), slots.end());
     }
+    return true;
+  }
+
+  bool makeAten(runtime::NativeCall& call, uint32_t at, const ir::Liveness& liveness, std::string& reason) {
+    call.call = torchapi::AtenCall::make(calls_, at, liveness, reason);
+    return call.call != nullptr;
+  }
+
+  // `taped.aten.conv2d.default`, with a leaf for each value that autograd follows behind its results; or
+  // `taped.gradients` (passes/gradient_graph.h).
+  bool makeTaped(runtime::NativeCall& call, uint32_t at, const std::vector<uint32_t>& slots,
+                 const std::vector<bool>& used, ir::Liveness& liveness, std::string& reason) {
+    constexpr std::string_view kPrefix = "taped.";
+    Instruction& ins = calls_.code[at];
+    const std::string name = calls_.opNames[ins.opName];
+    if (name == "taped.gradients") {
+      auto tape = std::make_unique<runtime::NativeCall::Tape>();
+      const auto lists = segment_.operandsOf(segment_.code[at]);
+      auto next = slots.begin();
+      size_t operand = 0;
+      for (auto* list : {&tape->results, &tape->leaves, &tape->gradients}) {
+        const auto count = static_cast<std::ptrdiff_t>(lists[operand++].count);
+        list->assign(next, next + count);
+        next += count;
+      }
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        tape->made.push_back(used[r] ? ins.firstResult + r : ir::kNone);
+      }
+      call.tape = std::move(tape);
+      return true;
+    }
+    std::vector<ValueId> values, seen;
+    ir::collectValues(segment_, segment_.operandsOf(segment_.code[at]), values);
+    std::vector<uint32_t> follows, leaves;
+    for (size_t k = 0; k < values.size(); ++k) {
+      const ir::Type& type = segment_.values[values[k]];
+      if (type.meta != ir::kNone && segment_.metas[type.meta].requiresGrad &&
+          std::find(seen.begin(), seen.end(), values[k]) == seen.end()) {
+        seen.push_back(values[k]);
+        follows.push_back(slots[k]);
+      }
+    }
+    const auto results = ins.resultCount - static_cast<uint32_t>(follows.size());
+    for (uint32_t k = results; k < ins.resultCount; ++k) {
+      leaves.push_back(ins.firstResult + k);
+    }
+    ins.resultCount = results;
+    ins.opName = calls_.internOpName(std::string_view(name).substr(kPrefix.size()));
+    auto made = torchapi::AtenCall::make(calls_, at, liveness, reason);
+    if (made == nullptr) {
+      return false;
+    }
+    call.taped =
+        std::make_unique<torchapi::TapedCall>(std::move(made), std::move(follows), std::move(leaves));
     return true;
   }
 
@@ -640,6 +697,7 @@ class PlanBuilder {
     plan_->keptCount = places.size();
   }
 
+  const NativeSegmentInfo& info_;
   const GradModes& modes_;
   ir::Trace calls_;  // the segment, its operands and results being slots
   const ir::Trace& segment_;
@@ -673,6 +731,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, Nativ
   std::optional<passes::TensorGraph> graph = passes::buildGraph(segment,
                                                                 {.traits = operatorTraits,
                                                                  .strict = info.strict,
+                                                                 .callsOnly = info.callsOnly,
                                                                  .products = torchapi::hasFloatProducts(),
                                                                  .seen = info.seen},
                                                                 reason);
@@ -684,12 +743,11 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, Nativ
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();
   summary.calls = program.steps.size() - program.kernels.size();
-  if (program.kernels.empty()) {
+  if (program.kernels.empty() && info.needsKernels) {
     reason = "there is nothing in it to generate code for";
     return nullptr;
   }
-  std::unique_ptr<NativePlan> plan =
-      PlanBuilder(segment, *graph, program, modes).run(info.strict, info.keepMemory, reason);
+  std::unique_ptr<NativePlan> plan = PlanBuilder(info, *graph, program, modes).run(reason);
   if (plan != nullptr) {
     plan->inputs = info.inputs;
     plan->inputsRequireGrad = std::any_of(info.inputs.begin(), info.inputs.end(),

@@ -24,7 +24,10 @@ struct NativeSegmentInfo {
   std::vector<ir::TensorMeta> seen;                // its metadata with the sizes that were seen
   std::vector<runtime::NativePlan::Input> inputs;  // what each input is
   bool strict = false;
-  bool keepMemory = false;  // of what does not leave the segment, for the next run
+  bool keepMemory = false;   // of what does not leave the segment, for the next run
+  bool callsOnly = false;    // operator by operator, with autograd's part
+  bool restride = false;     // what calls return may lie otherwise than described: it is copied
+  bool needsKernels = true;  // without any, the segment is refused
 };
 
 // Null, with a reason, where the segment stays with replay.

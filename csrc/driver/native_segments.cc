@@ -7,16 +7,20 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "codegen/kernel_cache.h"
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/native_plan_builder.h"
+#include "driver/native_training.h"
 #include "ir/segments.h"
 #include "passes/extract_segment.h"
+#include "passes/gradient_graph.h"
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
+#include "runtime/training_runner.h"
 #include "support/check.h"
 
 namespace kintsugi::driver {
@@ -29,15 +33,19 @@ namespace log = diag::log;
 constexpr uint32_t kTurns = 4;
 constexpr uint32_t kManyTurns = 16;
 
-class NativeSegment final : public runtime::NativeRunner, public std::enable_shared_from_this<NativeSegment> {
+// What the thread compiles.
+class Compilable {
  public:
-  explicit NativeSegment(NativeSegmentInfo info) : info_(std::move(info)) {}
-
+  explicit Compilable(NativeSegmentInfo info) : info_(std::move(info)) {}
+  virtual ~Compilable() = default;
   void compile();
 
  protected:
-  void wanted() override;
-  void lost(uint64_t native, uint64_t replay) override;
+  // Makes the plans and hands them to the runner. False, with a reason: replay keeps the segment.
+  virtual bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) = 0;
+  virtual void giveUp() = 0;
+  void enqueue(std::weak_ptr<Compilable> self);
+  void reportLost(uint64_t native, uint64_t replay) const;
 
  private:
   void report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
@@ -48,6 +56,44 @@ class NativeSegment final : public runtime::NativeRunner, public std::enable_sha
   std::atomic<bool> queued_{false};
 };
 
+// A segment below autograd (`Runner` is NativeRunner) or with a backward of its own (TrainingRunner).
+template <typename Runner>
+class Segment : public Runner, public Compilable, public std::enable_shared_from_this<Segment<Runner>> {
+ public:
+  using Compilable::Compilable;
+
+ protected:
+  void wanted() override { enqueue(this->weak_from_this()); }
+  void lost(uint64_t native, uint64_t replay) override { reportLost(native, replay); }
+  void giveUp() override { this->refuse(); }
+};
+
+class NativeSegment final : public Segment<runtime::NativeRunner> {
+ public:
+  using Segment::Segment;
+
+ protected:
+  bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) override {
+    std::unique_ptr<runtime::NativePlan> plan = buildNativePlan(info, summary, reason);
+    if (plan == nullptr) return false;
+    setPlan(std::move(plan));
+    return true;
+  }
+};
+
+class TrainingSegment final : public Segment<runtime::TrainingRunner> {
+ public:
+  using Segment::Segment;
+
+ protected:
+  bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) override {
+    std::optional<runtime::TrainingPlans> plans = buildTrainingPlans(info, summary, reason);
+    if (!plans) return false;
+    setPlans(std::move(*plans));
+    return true;
+  }
+};
+
 // The queue and its thread. Lives as long as the process.
 class Compiler {
  public:
@@ -56,7 +102,7 @@ class Compiler {
     return *compiler;
   }
 
-  void add(std::weak_ptr<NativeSegment> segment) {
+  void add(std::weak_ptr<Compilable> segment) {
     std::lock_guard lock(mutex_);
     if (stopping_) {
       return;
@@ -136,7 +182,7 @@ class Compiler {
       queue_.pop_front();
       busy_ = true;
       lock.unlock();
-      if (const std::shared_ptr<NativeSegment> segment = current_.lock()) {
+      if (const std::shared_ptr<Compilable> segment = current_.lock()) {
         segment->compile();
       }
       lock.lock();
@@ -147,44 +193,43 @@ class Compiler {
 
   std::mutex mutex_;
   std::condition_variable* changed_ = new std::condition_variable();
-  std::deque<std::weak_ptr<NativeSegment>> queue_;
-  std::weak_ptr<NativeSegment> current_;
+  std::deque<std::weak_ptr<Compilable>> queue_;
+  std::weak_ptr<Compilable> current_;
   bool busy_ = false;
   bool stopping_ = false;
   std::thread* thread_ = nullptr;
 };
 
-void NativeSegment::wanted() {
+void Compilable::enqueue(std::weak_ptr<Compilable> self) {
   if (!queued_.exchange(true, std::memory_order_relaxed)) {
-    Compiler::instance().add(weak_from_this());
+    Compiler::instance().add(std::move(self));
   }
 }
 
-void NativeSegment::compile() {
+void Compilable::compile() {
   const uint64_t start = diag::events::nowNs();
   const codegen::CacheCounters before =
       diag::events::on() ? codegen::cacheCounters() : codegen::CacheCounters();
   NativeSummary summary;
   std::string reason;
-  std::unique_ptr<runtime::NativePlan> plan;
+  bool made = false;
   try {
-    plan = buildNativePlan(info_, summary, reason);
+    made = make(info_, summary, reason);
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  if (plan != nullptr) {
-    setPlan(std::move(plan));
+  if (made) {
     reason.clear();
   } else {
-    refuse();
+    giveUp();
     if (reason.empty()) reason = "no reason given";
   }
   report(summary, reason, start, before);
 }
 
 // To the log and the event stream. `refusal`: why replay keeps the segment; empty: it does not.
-void NativeSegment::report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
-                           const codegen::CacheCounters& before) const {
+void Compilable::report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
+                        const codegen::CacheCounters& before) const {
   namespace events = diag::events;
   if (!events::on() && !log::enabled(log::Channel::kPerf)) return;
   const uint64_t duration = events::nowNs() - startNs;
@@ -223,7 +268,7 @@ void NativeSegment::report(const NativeSummary& summary, const std::string& refu
   }
 }
 
-void NativeSegment::lost(uint64_t native, uint64_t replay) {
+void Compilable::reportLost(uint64_t native, uint64_t replay) const {
   if (log::enabled(log::Channel::kPerf)) {
     const std::string reason = "replay is faster: " + std::to_string(replay / 1000) + " us, native code " +
                                std::to_string(native / 1000) + " us";
@@ -296,6 +341,20 @@ bool describeInputs(const runtime::Recording& recording, NativeSegmentInfo& info
   return ok;
 }
 
+// `alone`: nothing but the graph stands between the marks, so that it can be timed.
+template <typename Made>
+std::shared_ptr<Made> start(std::shared_ptr<Made> made, bool described, bool alone,
+                            const NativeOptions& options) {
+  if (!described) {
+    made->refuse();
+  } else if (options.sync) {
+    made->compile();
+  } else if (alone) {
+    made->compare(options.autotune ? kManyTurns : kTurns);
+  }
+  return made;
+}
+
 }  // namespace
 
 void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
@@ -312,15 +371,14 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
         passes::extractSegment(whole, range, types), seen, {}, options.strict, options.keepMemory};
     info.segment.metas = metas;
     const bool described = describeInputs(recording, info);
-    auto made = std::make_shared<NativeSegment>(std::move(info));
-    if (!described) {
-      made->refuse();
-    } else if (options.sync) {
-      made->compile();
-    } else if (trace.replay().code().segments[runner].others.empty()) {
-      made->compare(options.autotune ? kManyTurns : kTurns);
+    const bool alone = trace.replay().code().segments[runner].others.empty();
+    if (passes::needsGradients(info.segment)) {
+      trace.replay().setRunner(
+          runner++, start(std::make_shared<TrainingSegment>(std::move(info)), described, alone, options));
+    } else {
+      trace.replay().setRunner(
+          runner++, start(std::make_shared<NativeSegment>(std::move(info)), described, alone, options));
     }
-    trace.replay().setRunner(runner++, std::move(made));
   }
 }
 

@@ -54,6 +54,12 @@ constexpr auto kFresh = std::to_array<std::string_view>({
     "aten.argmax.default",       "aten.outer.default",
 });
 
+// What is run with autograd, and what computes derivatives (passes/gradient_builder.h).
+bool isFresh(std::string_view name) {
+  return std::find(kFresh.begin(), kFresh.end(), name) != kFresh.end() || name.starts_with("taped.") ||
+         name.substr(0, name.rfind('.')).ends_with("_backward");
+}
+
 class Builder {
  public:
   Builder(const ir::Trace& trace, const GraphOptions& options, std::string& reason)
@@ -176,7 +182,8 @@ class Builder {
     if (isImpure(ins, name)) {
       return addInPlace(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
     }
-    return addDecomposed(ins, name) || addProduct(ins, name) || addViews(ins) || addCall(ins);
+    return (!options_.callsOnly && (addDecomposed(ins, name) || addProduct(ins, name) || addViews(ins))) ||
+           addCall(ins);
   }
 
   // The product is a call, what is added to it a node of its own.
@@ -465,8 +472,7 @@ class Builder {
       }
       call.args.push_back(nodeOf_[value]);
     }
-    const bool fresh = ins.op != Op::kAten ||
-                       std::find(kFresh.begin(), kFresh.end(), trace_.opNames[ins.opName]) != kFresh.end();
+    const bool fresh = ins.op != Op::kAten || isFresh(trace_.opNames[ins.opName]);
     aliased_.resize(graph_.nodes.size());
     for (const NodeId arg : call.args) {
       aliased_[arg] = aliased_[arg] || !fresh;

@@ -17,6 +17,7 @@ namespace kintsugi::passes {
 struct GraphOptions {
   OperatorTraitsFn traits = nullptr;  // null: guessed from names
   bool strict = false;                // only what gives ATen's bits
+  bool callsOnly = false;             // nothing is decomposed
   bool products = false;              // there are matrix products without the dispatcher
   // By MetaId: as in the trace, with the sizes that were seen where they vary (without sizes: not known).
   // Empty: those of the trace will do.

@@ -120,8 +120,10 @@ void mergeEqualNodes(TensorGraph& graph) {
     const bool mergeable = node.kind == NodeKind::kConst || node.kind == NodeKind::kPoint ||
                            node.kind == NodeKind::kReduce ||
                            (node.kind == NodeKind::kView && node.instruction == ir::kNone);
-    if (mergeable && !escapes[id]) {
-      to[id] = seen.try_emplace(keyOf(node), id).first->second;
+    // A node that the outside sees stays, but may stand for later ones.
+    if (mergeable) {
+      const NodeId first = seen.try_emplace(keyOf(node), id).first->second;
+      to[id] = escapes[id] ? id : first;
     }
   }
   redirect(graph, to);

@@ -13,6 +13,7 @@
 #include "torchapi/aten_call.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/products.h"
+#include "torchapi/taped_call.h"
 
 namespace kintsugi::runtime {
 
@@ -122,6 +123,14 @@ struct NativeCall {
     torchapi::TensorLayout layout;
   };
   std::unique_ptr<torchapi::AtenCall> call;
+  // Instead: an operator that autograd differentiates, or the gradients of such a one.
+  std::unique_ptr<torchapi::TapedCall> taped;
+  struct Tape {
+    std::vector<uint32_t> results, leaves, gradients;  // slots
+    std::vector<uint32_t> made;                        // by leaf; kNone: nobody uses it
+  };
+  std::unique_ptr<Tape> tape;
+  bool restride = false;        // results that lie otherwise are copied
   std::vector<Result> results;  // how they have to lie, for kernels to read them
   bool whole = false;           // with autograd's part: the outside sees whose view the result is
   GradSetting grad = GradSetting::kOutside;

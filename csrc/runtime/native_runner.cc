@@ -192,9 +192,47 @@ void runNumber(const NativeNumber& number, NativeFrame& frame) {
   value.kind = ValueKind::kInt;
 }
 
+bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {
+  const auto valuesAt = [&frame](const std::vector<uint32_t>& slots) {
+    std::vector<Value> values;
+    for (const uint32_t slot : slots) {
+      values.push_back(frame.values[slot]);
+    }
+    return values;
+  };
+  std::vector<Value> made(tape.made.size());
+  if (!torchapi::runTape(valuesAt(tape.results), valuesAt(tape.leaves), valuesAt(tape.gradients), made)) {
+    return false;
+  }
+  for (size_t k = 0; k < made.size(); ++k) {
+    if (tape.made[k] == ir::kNone) {
+      torchapi::clear(made[k]);
+    } else {
+      frame.values[tape.made[k]] = made[k];
+    }
+  }
+  return true;
+}
+
+// Does a result lie as kernels expect it?
+bool isAsExpected(const NativeCall& call, const NativeCall::Result& result, NativeFrame& frame) {
+  Value& value = frame.values[result.slot];
+  if (value.kind != ValueKind::kTensor) {
+    return false;
+  }
+  return torchapi::hasLayout(value.tensor, result.layout) ||
+         (call.restride && torchapi::restride(value.tensor, result.layout));
+}
+
 bool runCall(const NativeCall& call, NativeFrame& frame) {
-  torchapi::AtenCall::Status status;
-  if (call.whole) {
+  torchapi::AtenCall::Status status = torchapi::AtenCall::Status::kOk;
+  if (call.tape != nullptr) {
+    if (!runTape(*call.tape, frame)) {
+      return false;
+    }
+  } else if (call.taped != nullptr) {
+    status = call.taped->run(frame.values.data(), frame.calls);
+  } else if (call.whole) {
     status = call.call->run(frame.values.data(), frame.calls);
   } else {
     const torchapi::BelowAutograd scope;
@@ -204,10 +242,8 @@ bool runCall(const NativeCall& call, NativeFrame& frame) {
     frame.calls.dropError();
   }
   return status == torchapi::AtenCall::Status::kOk &&
-         std::all_of(call.results.begin(), call.results.end(), [&](const NativeCall::Result& result) {
-           const Value& value = frame.values[result.slot];
-           return value.kind == ValueKind::kTensor && torchapi::hasLayout(value.tensor, result.layout);
-         });
+         std::all_of(call.results.begin(), call.results.end(),
+                     [&](const NativeCall::Result& result) { return isAsExpected(call, result, frame); });
 }
 
 bool bindResults(const NativePlan& plan, const NativeCall& call, NativeFrame& frame) {

@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <new>
+#include <utility>
 
 #include "torchapi/tensor_access.h"
 
@@ -40,6 +41,20 @@ bool hasLayout(const void* impl, const TensorLayout& layout) {
          c10::typeMetaToScalarType(tensor.dtype()) == static_cast<c10::ScalarType>(layout.dtype) &&
          tensor.sizes() == c10::IntArrayRef(layout.sizes) &&
          tensor.strides() == c10::IntArrayRef(layout.strides);
+}
+
+bool restride(void*& impl, const TensorLayout& layout) {
+  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
+  if (tensor.layout() != c10::kStrided || !tensor.device().is_cpu() ||
+      c10::typeMetaToScalarType(tensor.dtype()) != static_cast<c10::ScalarType>(layout.dtype) ||
+      tensor.sizes() != c10::IntArrayRef(layout.sizes)) {
+    return false;
+  }
+  const BelowAutograd scope;
+  at::Tensor copy = takenTensor(newTensor(layout));
+  copy.copy_(sharedTensor(impl));
+  releaseTensor(std::exchange(impl, givenTensor(std::move(copy))));
+  return true;
 }
 
 bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous) {

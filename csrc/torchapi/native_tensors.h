@@ -27,6 +27,8 @@ void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset);
 bool isSoleOwner(const void* impl);
 // Does a tensor lie in memory as the layout says, element for element?
 bool hasLayout(const void* impl, const TensorLayout& layout);
+// A tensor of the layout's sizes and type that lies otherwise is replaced by a copy. False: it has others.
+bool restride(void*& impl, const TensorLayout& layout);
 // Likewise, of a rank, and contiguous if that is asked for.
 bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous);
 // A strided tensor on the CPU without anything lazy, wrapped or of Python's about it.

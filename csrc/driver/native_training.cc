@@ -1,0 +1,115 @@
+#include "driver/native_training.h"
+
+#include "driver/fx_segments.h"
+#include "ir/segments.h"
+#include "passes/split_gradients.h"
+
+namespace kintsugi::driver {
+
+namespace {
+
+using passes::TrainingSegments;
+using runtime::NativePlan;
+
+// What each input of a segment is, as far as the runner's own checks leave it open.
+std::vector<NativePlan::Input> inputsOf(const ir::Trace& segment) {
+  std::vector<ir::ValueId> values;
+  ir::collectValues(segment, segment.operandsOf(segment.code.front()), values);
+  std::vector<NativePlan::Input> inputs;
+  for (const ir::ValueId value : values) {
+    NativePlan::Input input;
+    input.kind = torchapi::kindOfType(segment.values[value].kind);
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, NativeSummary& summary,
+                                  std::string& reason) {
+  NativeSegmentInfo info;
+  info.segment = segment;
+  info.seen = segment.metas;
+  info.inputs = inputsOf(segment);
+  info.callsOnly = callsOnly;
+  info.restride = !callsOnly;
+  info.needsKernels = false;
+  NativeSummary part;
+  std::unique_ptr<NativePlan> plan = buildNativePlan(info, part, reason);
+  if (plan != nullptr) {
+    // Whoever runs it looks after the grad mode.
+    plan->gradOutside = plan->gradOn = plan->inputsRequireGrad = false;
+    summary.kernels += part.kernels;
+    summary.calls += part.calls;
+  }
+  return plan;
+}
+
+torchapi::GradNodeForm formOf(const TrainingSegments& parts) {
+  using From = torchapi::GradNodeForm::From;
+  torchapi::GradNodeForm form{{}, parts.follows, parts.gets};
+  for (const TrainingSegments::Kept& kept : parts.kept) {
+    const From from = kept.from == TrainingSegments::Kept::From::kInput    ? From::kInput
+                      : kept.from == TrainingSegments::Kept::From::kOutput ? From::kOutput
+                                                                           : From::kOwn;
+    form.kept.push_back({from, kept.index});
+  }
+  return form;
+}
+
+std::vector<runtime::TrainingResult> resultsOf(const TrainingSegments& parts) {
+  using From = runtime::TrainingResult::From;
+  std::vector<runtime::TrainingResult> results;
+  for (const TrainingSegments::Result& result : parts.results) {
+    const From from = result.from == TrainingSegments::Result::From::kInput    ? From::kInput
+                      : result.from == TrainingSegments::Result::From::kOutput ? From::kOutput
+                                                                               : From::kEpilogue;
+    results.push_back({from, result.index});
+  }
+  return results;
+}
+
+}  // namespace
+
+std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo& info,
+                                                         NativeSummary& summary, std::string& reason) {
+  if (info.strict) {
+    reason = "training bit by bit as in eager mode";
+    return std::nullopt;
+  }
+  const std::optional<passes::GradientGraph> graph =
+      passes::differentiate(info.segment, {.traits = operatorTraits}, reason);
+  if (!graph) {
+    return std::nullopt;
+  }
+  const TrainingSegments parts = passes::splitGradients(*graph);
+  runtime::TrainingPlans plans;
+  NativeSummary others;
+  plans.forward = build(parts.forward, false, summary, reason);
+  plans.backward = plans.forward != nullptr ? build(parts.backward, false, summary, reason) : nullptr;
+  plans.again = plans.backward != nullptr ? build(graph->again, true, others, reason) : nullptr;
+  summary.instructions = graph->forward.size();
+  plans.form = formOf(parts);
+  plans.results = resultsOf(parts);
+  for (const runtime::TrainingResult& result : plans.results) {
+    plans.epilogueCount += result.from == runtime::TrainingResult::From::kEpilogue ? 1 : 0;
+  }
+  if (plans.again != nullptr && plans.epilogueCount != 0) {
+    plans.epilogue = build(parts.epilogue, true, others, reason);
+  }
+  if (plans.again == nullptr || (plans.epilogueCount != 0 && plans.epilogue == nullptr)) {
+    return std::nullopt;
+  }
+  if (summary.kernels == 0) {
+    reason = "there is nothing in it to generate code for";
+    return std::nullopt;
+  }
+  for (const TrainingSegments::Kept& kept : parts.kept) {
+    plans.ownCount += kept.from == TrainingSegments::Kept::From::kOwn ? 1 : 0;
+  }
+  plans.inputs = info.inputs;
+  plans.gradBefore = graph->gradBefore;
+  plans.gradAfter = graph->gradAfter;
+  return plans;
+}
+
+}  // namespace kintsugi::driver

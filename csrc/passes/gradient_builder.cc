@@ -1,0 +1,370 @@
+#include "passes/gradient_builder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ir/dtype.h"
+#include "ir/segments.h"
+#include "support/check.h"
+
+namespace kintsugi::passes {
+
+using ir::Operand;
+using ir::OperandKind;
+using ir::TensorMeta;
+using ir::ValueId;
+
+namespace {
+
+std::vector<int64_t> packed(const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t step = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = step;
+    step *= std::max<int64_t>(1, sizes[d]);
+  }
+  return strides;
+}
+
+bool isPacked(const TensorMeta& meta) {
+  int64_t step = 1;
+  for (size_t d = meta.sizes.size(); d-- > 0;) {
+    if (meta.sizes[d] != 1 && !meta.strides.empty() && meta.strides[d] != step) {
+      return false;
+    }
+    step *= meta.sizes[d];
+  }
+  return true;
+}
+
+std::vector<int64_t> stridesOf(const TensorMeta& meta) {
+  return meta.strides.empty() ? packed(meta.sizes) : meta.strides;
+}
+
+TensorMeta metaFor(std::string_view dtype, std::vector<int64_t> sizes) {
+  TensorMeta meta;
+  meta.dtype = dtype;
+  meta.device = "cpu";
+  meta.strides = packed(sizes);
+  meta.sizes = std::move(sizes);
+  return meta;
+}
+
+}  // namespace
+
+void GradientBuilder::start(size_t position) {
+  position_ = position;
+  ins_ = trace_.code[graph_.forward[position]];
+}
+
+std::vector<Operand> GradientBuilder::elements(size_t k) const {
+  if (k >= count() || operand(k).kind != OperandKind::kList) {
+    return {};
+  }
+  const auto list = trace_.listOf(operand(k));
+  return {list.begin(), list.end()};
+}
+
+bool GradientBuilder::isNumber(size_t k) const {
+  return k < count() && (operand(k).kind == OperandKind::kInt || operand(k).kind == OperandKind::kFloat ||
+                         operand(k).kind == OperandKind::kBool);
+}
+
+double GradientBuilder::number(size_t k) const {
+  return operand(k).kind == OperandKind::kFloat ? operand(k).f : static_cast<double>(operand(k).i);
+}
+
+std::vector<int64_t> GradientBuilder::ints(size_t k) const {
+  if (k < count() && operand(k).kind == OperandKind::kInt) {
+    return {operand(k).i};
+  }
+  std::vector<int64_t> out;
+  for (const Operand& element : elements(k)) {
+    out.push_back(element.i);
+  }
+  return out;
+}
+
+std::string_view GradientBuilder::text(size_t k) const {
+  return k < count() && operand(k).kind == OperandKind::kStr ? std::string_view(trace_.strings[operand(k).id])
+                                                             : std::string_view();
+}
+
+bool GradientBuilder::isActive(ValueId value) const {
+  if (value == ir::kNone || trace_.values[value].kind != ir::TypeKind::kTensor ||
+      trace_.values[value].meta == ir::kNone) {
+    return false;
+  }
+  return meta(value).requiresGrad;
+}
+
+size_t GradientBuilder::dimOf(int64_t dim, ValueId value) const {
+  const auto dims = static_cast<int64_t>(std::max<size_t>(1, rank(value)));
+  return static_cast<size_t>(dim < 0 ? dim + dims : dim);
+}
+
+void GradientBuilder::giveTo(ValueId value, ValueId gradient) {
+  if (!isActive(value) || gradient == ir::kNone) {
+    return;
+  }
+  gradient = cast(sumTo(gradient, sizes(value)), dtype(value));
+  gradientOf_.resize(std::max<size_t>(gradientOf_.size(), value + 1), ir::kNone);
+  ValueId& sum = gradientOf_[value];
+  sum = sum == ir::kNone ? gradient : add(val(sum), val(gradient));
+}
+
+size_t GradientBuilder::append(std::string_view name, std::span<const Operand> operands,
+                               std::span<const ir::Type> types) {
+  const std::vector<Operand> kept(operands.begin(), operands.end());
+  const size_t index = trace_.append(ir::Op::kAten, kept, types);
+  trace_.code[index].opName = trace_.internOpName(name);
+  return index;
+}
+
+ValueId GradientBuilder::make(std::string_view name, std::span<const Operand> operands, TensorMeta meta) {
+  if (meta.strides.empty()) {
+    meta.strides = packed(meta.sizes);
+  }
+  const ir::Type type{ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
+  const size_t index = append(name, operands, {&type, 1});
+  (inForward_ ? before_[position_] : graph_.backward).push_back(static_cast<uint32_t>(index));
+  return trace_.code[index].firstResult;
+}
+
+ValueId GradientBuilder::point(std::string_view name, std::initializer_list<Operand> operands,
+                               std::string_view dtype) {
+  std::vector<int64_t> wide;
+  std::string type(dtype);
+  for (const Operand& o : operands) {
+    if (!o.isValue()) {
+      continue;
+    }
+    const TensorMeta& from = meta(o.id);
+    type = type.empty() ? from.dtype : type;
+    if (from.sizes.size() > wide.size()) {
+      wide.insert(wide.begin(), from.sizes.size() - wide.size(), 1);
+    }
+    const size_t shift = wide.size() - from.sizes.size();
+    for (size_t d = 0; d < from.sizes.size(); ++d) {
+      wide[d + shift] = wide[d + shift] == 1 ? from.sizes[d] : wide[d + shift];
+    }
+  }
+  return make(name, operands, metaFor(type, std::move(wide)));
+}
+
+ValueId GradientBuilder::compare(std::string_view how, ValueId a, Operand b) {
+  const std::string name = "aten." + std::string(how) + (b.isValue() ? ".Tensor" : ".Scalar");
+  return point(name, {val(a), b}, "bool");
+}
+
+ValueId GradientBuilder::zeroWhere(ValueId mask, ValueId a) {
+  return point("aten.where.ScalarSelf", {val(mask), num(0), val(a)}, dtype(a));
+}
+ValueId GradientBuilder::zeroUnless(ValueId mask, ValueId a) {
+  return point("aten.where.ScalarOther", {val(mask), val(a), num(0)}, dtype(a));
+}
+
+ValueId GradientBuilder::cast(ValueId a, const std::string& wanted) {
+  if (meta(a).dtype == wanted) {
+    return a;
+  }
+  const Operand type = Operand::make(OperandKind::kDtype, ir::dtypeNumber(wanted).value());
+  return make("aten.to.dtype",
+              {val(a), type, Operand::boolean(false), Operand::boolean(false), Operand::none()},
+              metaFor(wanted, sizes(a)));
+}
+
+ValueId GradientBuilder::sum(ValueId a, std::vector<int64_t> dims, bool keep, bool mean) {
+  std::vector<int64_t> left;
+  for (size_t d = 0; d < rank(a); ++d) {
+    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) == dims.end()) {
+      left.push_back(sizes(a)[d]);
+    } else if (keep) {
+      left.push_back(1);
+    }
+  }
+  return make(mean ? "aten.mean.dim" : "aten.sum.dim_IntList",
+              {val(a), list(dims), Operand::boolean(keep), Operand::none()},
+              metaFor(meta(a).dtype, std::move(left)));
+}
+
+ValueId GradientBuilder::sumTo(ValueId a, std::vector<int64_t> wanted) {
+  if (sizes(a) == wanted) {
+    return a;
+  }
+  const size_t shift = rank(a) - wanted.size();
+  std::vector<int64_t> dims;
+  for (size_t d = 0; d < rank(a); ++d) {
+    if (d < shift || (wanted[d - shift] == 1 && sizes(a)[d] != 1)) {
+      dims.push_back(static_cast<int64_t>(d));
+    }
+  }
+  return reshape(dims.empty() ? a : sum(a, dims, true), wanted);
+}
+
+ValueId GradientBuilder::reshape(ValueId a, std::vector<int64_t> wanted) {
+  if (sizes(a) == wanted) {
+    return a;
+  }
+  const ValueId from = contiguous(a);
+  const Operand shape = list(wanted);
+  return make("aten.view.default", {val(from), shape}, metaFor(meta(a).dtype, std::move(wanted)));
+}
+
+ValueId GradientBuilder::contiguous(ValueId a) {
+  if (isPacked(meta(a))) {
+    return a;
+  }
+  return make("aten.contiguous.default", {val(a), Operand::make(OperandKind::kMemoryFormat, 0)},
+              metaFor(meta(a).dtype, sizes(a)));
+}
+
+ValueId GradientBuilder::permute(ValueId a, const std::vector<int64_t>& dims) {
+  TensorMeta out = metaFor(meta(a).dtype, {});
+  const std::vector<int64_t> strides = stridesOf(meta(a));
+  for (const int64_t d : dims) {
+    out.sizes.push_back(sizes(a)[static_cast<size_t>(d)]);
+    out.strides.push_back(strides[static_cast<size_t>(d)]);
+  }
+  return make("aten.permute.default", {val(a), list(dims)}, std::move(out));
+}
+
+ValueId GradientBuilder::transpose(ValueId a, size_t d0, size_t d1) {
+  std::vector<int64_t> dims(rank(a));
+  for (size_t d = 0; d < dims.size(); ++d) {
+    dims[d] = static_cast<int64_t>(d);
+  }
+  if (d0 == d1 || dims.empty()) {
+    return a;
+  }
+  std::swap(dims[d0], dims[d1]);
+  return permute(a, dims);
+}
+
+ValueId GradientBuilder::expand(ValueId a, std::vector<int64_t> wanted) {
+  if (sizes(a) == wanted) {
+    return a;
+  }
+  TensorMeta out = metaFor(meta(a).dtype, wanted);
+  const std::vector<int64_t> strides = stridesOf(meta(a));
+  const size_t shift = wanted.size() - rank(a);
+  for (size_t d = 0; d < wanted.size(); ++d) {
+    const bool own = d >= shift && (sizes(a)[d - shift] != 1 || wanted[d] == 1);
+    out.strides[d] = own ? strides[d - shift] : 0;
+  }
+  return make("aten.expand.default", {val(a), list(wanted), Operand::boolean(false)}, std::move(out));
+}
+
+ValueId GradientBuilder::slice(ValueId a, size_t dim, int64_t begin, int64_t end) {
+  TensorMeta out = metaFor(meta(a).dtype, sizes(a));
+  out.strides = stridesOf(meta(a));
+  out.sizes[dim] = end - begin;
+  return make("aten.slice.Tensor",
+              {val(a), Operand::integer(static_cast<int64_t>(dim)), Operand::integer(begin),
+               Operand::integer(end), Operand::integer(1)},
+              std::move(out));
+}
+
+ValueId GradientBuilder::select(ValueId a, size_t dim, int64_t index) {
+  TensorMeta out = metaFor(meta(a).dtype, sizes(a));
+  out.strides = stridesOf(meta(a));
+  out.sizes.erase(out.sizes.begin() + static_cast<std::ptrdiff_t>(dim));
+  out.strides.erase(out.strides.begin() + static_cast<std::ptrdiff_t>(dim));
+  return make("aten.select.int",
+              {val(a), Operand::integer(static_cast<int64_t>(dim)), Operand::integer(index)}, std::move(out));
+}
+
+ValueId GradientBuilder::matmul(ValueId a, ValueId b) {
+  std::vector<int64_t> out = sizes(a);
+  out.back() = sizes(b).back();
+  return make(out.size() == 2 ? "aten.mm.default" : "aten.bmm.default", {val(a), val(b)},
+              metaFor(meta(a).dtype, std::move(out)));
+}
+
+ValueId GradientBuilder::zerosLike(ValueId a) {
+  return make("aten.zeros_like.default",
+              {val(a), Operand::none(), Operand::none(), Operand::none(), Operand::boolean(false),
+               Operand::make(OperandKind::kMemoryFormat, 0)},
+              metaFor(meta(a).dtype, sizes(a)));
+}
+
+ValueId GradientBuilder::join(std::string_view name, const std::vector<ValueId>& parts, size_t dim,
+                              std::vector<int64_t> wanted) {
+  return make(name, {list(parts), Operand::integer(static_cast<int64_t>(dim))},
+              metaFor(dtype(parts[0]), std::move(wanted)));
+}
+
+Operand GradientBuilder::list(const std::vector<int64_t>& numbers) {
+  std::vector<Operand> out;
+  for (const int64_t number : numbers) {
+    out.push_back(Operand::integer(number));
+  }
+  return trace_.listOperand(out);
+}
+
+Operand GradientBuilder::list(const std::vector<ValueId>& values) {
+  std::vector<Operand> out;
+  for (const ValueId value : values) {
+    out.push_back(val(value));
+  }
+  return trace_.listOperand(out);
+}
+
+bool GradientBuilder::tape() {
+  std::vector<ValueId> used, active;
+  ir::collectValues(trace_, trace_.operandsOf(ins_), used);
+  std::vector<ir::Type> types;
+  for (size_t r = 0; r < resultCount(); ++r) {
+    types.push_back(trace_.values[result(r)]);
+  }
+  for (const ValueId value : used) {
+    if (isActive(value) && std::find(active.begin(), active.end(), value) == active.end()) {
+      active.push_back(value);
+      TensorMeta leaf = meta(value);
+      leaf.isParam = false;
+      types.push_back({ir::TypeKind::kTensor, trace_.internMeta(std::move(leaf))});
+    }
+  }
+  const auto own = trace_.operandsOf(ins_);
+  const size_t index =
+      append("taped." + std::string(name()), std::vector<Operand>(own.begin(), own.end()), types);
+  graph_.forward[position_] = static_cast<uint32_t>(index);
+  const ValueId first = trace_.code[index].firstResult;
+  // The results have new numbers: everybody is told.
+  std::vector<ValueId> results, leaves, gradients;
+  const ValueId before = ins_.firstResult;
+  const auto rename = [&](Operand& o) {
+    if (o.isValue() && o.id >= before && o.id < before + resultCount()) {
+      o.id = first + (o.id - before);
+    }
+  };
+  std::for_each(trace_.operands.begin(), trace_.operands.end(), rename);
+  std::for_each(trace_.lists.begin(), trace_.lists.end(), rename);
+  for (std::vector<ValueId>* values : {&graph_.outputs, &graph_.results}) {
+    for (ValueId& value : *values) {
+      value = value >= before && value < before + resultCount() ? first + (value - before) : value;
+    }
+  }
+  for (size_t r = 0; r < resultCount(); ++r) {
+    if (gradient(r) != ir::kNone) {
+      results.push_back(first + static_cast<ValueId>(r));
+      gradients.push_back(gradient(r));
+    }
+  }
+  std::vector<ir::Type> given;
+  for (size_t k = 0; k < active.size(); ++k) {
+    leaves.push_back(first + static_cast<ValueId>(resultCount() + k));
+    given.push_back(
+        {ir::TypeKind::kTensor, trace_.internMeta(metaFor(meta(active[k]).dtype, sizes(active[k])))});
+  }
+  const Operand operands[] = {list(results), list(leaves), list(gradients)};
+  const size_t back = append("taped.gradients", operands, given);
+  graph_.backward.push_back(static_cast<uint32_t>(back));
+  const ValueId firstGradient = trace_.code[back].firstResult;
+  for (size_t k = 0; k < active.size(); ++k) {
+    giveTo(active[k], firstGradient + static_cast<ValueId>(k));
+  }
+  return true;
+}
+
+}  // namespace kintsugi::passes

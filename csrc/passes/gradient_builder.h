@@ -1,0 +1,135 @@
+// What derivative rules work with: one operator of a segment, the gradients of its results, and makers for
+// the operators that the backward consists of.
+//
+// Rules follow autograd's own formulas, and keep for the backward what autograd would keep: the version
+// counters of those tensors are what eager mode checks. A rule gives each argument that wants one a gradient;
+// gradients of one value are summed. Values are those of GradientGraph::trace. No GIL.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "passes/gradient_graph.h"
+
+namespace kintsugi::passes {
+
+class GradientBuilder {
+ public:
+  using V = ir::ValueId;
+  using Operand = ir::Operand;
+
+  GradientBuilder(GradientGraph& graph, std::vector<std::vector<uint32_t>>& before)
+      : graph_(graph),
+        trace_(graph.trace),
+        before_(before),
+        gradientOf_(graph.trace.values.size(), ir::kNone) {}
+
+  // Starts with another operator: the `position`-th of the forward.
+  void start(size_t position);
+
+  // The operator
+  std::string_view name() const { return trace_.opNames[ins_.opName]; }
+  size_t count() const { return ins_.operandCount; }
+  const Operand& operand(size_t k) const { return trace_.operandsOf(ins_)[k]; }
+  std::vector<Operand> elements(size_t k) const;  // of a list
+  bool isNone(size_t k) const { return k >= count() || operand(k).kind == ir::OperandKind::kNone; }
+  V tensor(size_t k) const { return k < count() && operand(k).isValue() ? operand(k).id : ir::kNone; }
+  bool isNumber(size_t k) const;
+  double number(size_t k) const;
+  int64_t integer(size_t k) const { return operand(k).i; }
+  std::vector<int64_t> ints(size_t k) const;
+  std::string_view text(size_t k) const;
+  V result(size_t r = 0) const { return ins_.firstResult + static_cast<V>(r); }
+  size_t resultCount() const { return ins_.resultCount; }
+  V gradient(size_t r = 0) const { return gradientOf(result(r)); }  // kNone: none arrives
+  V gradientOf(V value) const { return value < gradientOf_.size() ? gradientOf_[value] : ir::kNone; }
+  bool isActive(V value) const;  // autograd follows it
+  bool wants(size_t k) const { return isActive(tensor(k)); }
+  const ir::TensorMeta& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
+  // Copies: what is made later moves the metadata.
+  std::vector<int64_t> sizes(V value) const { return meta(value).sizes; }
+  std::string dtype(V value) const { return meta(value).dtype; }
+  size_t rank(V value) const { return meta(value).sizes.size(); }
+  size_t dimOf(int64_t dim, V value) const;  // counted from the first
+
+  // Adds to the gradient of a value; sizes and types are brought in line first.
+  void giveTo(V value, V gradient);
+  void give(size_t k, V gradient) { giveTo(tensor(k), gradient); }
+
+  // While one lives, operators are made in front of the one at hand, in the forward.
+  class InForward {
+   public:
+    explicit InForward(GradientBuilder& builder) : builder_(builder) { builder.inForward_ = true; }
+    ~InForward() { builder_.inForward_ = false; }
+    InForward(const InForward&) = delete;
+
+   private:
+    GradientBuilder& builder_;
+  };
+
+  // Makers. What they make is contiguous, views apart.
+  V make(std::string_view name, std::span<const Operand> operands, ir::TensorMeta meta);
+  V make(std::string_view name, std::initializer_list<Operand> operands, ir::TensorMeta meta) {
+    return make(name, std::span(operands.begin(), operands.size()), std::move(meta));
+  }
+  // Element by element, as wide as the tensors among the operands together, of the first one's type.
+  V point(std::string_view name, std::initializer_list<Operand> operands, std::string_view dtype = "");
+  V add(Operand a, Operand b) { return point("aten.add.Tensor", {a, b, Operand::integer(1)}); }
+  V sub(Operand a, Operand b) { return point("aten.sub.Tensor", {a, b, Operand::integer(1)}); }
+  V mul(Operand a, Operand b) { return point("aten.mul.Tensor", {a, b}); }
+  V div(Operand a, Operand b) { return point("aten.div.Tensor", {a, b}); }
+  V negative(V a) { return point("aten.neg.default", {val(a)}); }
+  V compare(std::string_view how, V a, Operand b);  // "le", "gt" ...
+  V zeroWhere(V mask, V a);                         // 0 where the mask holds
+  V zeroUnless(V mask, V a);
+  V cast(V a, const std::string& dtype);
+  V sum(V a, std::vector<int64_t> dims, bool keep, bool mean = false);
+  V sumTo(V a, std::vector<int64_t> sizes);  // over what had been broadcast
+  V reshape(V a, std::vector<int64_t> sizes);
+  V contiguous(V a);
+  V transpose(V a, size_t d0, size_t d1);
+  V permute(V a, const std::vector<int64_t>& dims);
+  V expand(V a, std::vector<int64_t> sizes);
+  V slice(V a, size_t dim, int64_t begin, int64_t end);
+  V select(V a, size_t dim, int64_t index);
+  V matmul(V a, V b);  // matrices, or batches of them
+  V zerosLike(V a);
+  V join(std::string_view name, const std::vector<V>& parts, size_t dim, std::vector<int64_t> sizes);
+
+  Operand list(const std::vector<int64_t>& numbers);
+  Operand list(const std::vector<V>& values);
+  static Operand val(V value) { return Operand::value(value); }
+  static Operand num(double value) { return Operand::number(value); }
+
+  // The operator is run with autograd, which gives its derivative. Where no rule is known, or none fits.
+  bool tape();
+
+ private:
+  size_t append(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);
+
+  GradientGraph& graph_;
+  ir::Trace& trace_;
+  std::vector<std::vector<uint32_t>>& before_;  // by position in the forward: what is made in front of it
+  std::vector<V> gradientOf_;
+  ir::Instruction ins_;
+  size_t position_ = 0;
+  bool inForward_ = false;
+};
+
+// How an operator is differentiated.
+struct GradientRule {
+  std::string_view name;
+  bool fresh;                        // its results never share memory with its arguments
+  bool (*make)(GradientBuilder& b);  // false: the rule does not fit; null: by running it with autograd
+};
+const GradientRule* findGradientRule(std::string_view name);
+std::span<const GradientRule> pointwiseGradients();
+std::span<const GradientRule> reductionGradients();
+std::span<const GradientRule> productGradients();
+std::span<const GradientRule> viewGradients();
+std::span<const GradientRule> tapedGradients();
+
+}  // namespace kintsugi::passes

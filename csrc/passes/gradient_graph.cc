@@ -1,0 +1,298 @@
+#include "passes/gradient_graph.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ir/quiet_ops.h"
+#include "ir/segments.h"
+#include "passes/extract_segment.h"
+#include "passes/gradient_builder.h"
+#include "passes/tensor_graph.h"
+
+namespace kintsugi::passes {
+
+using ir::Instruction;
+using ir::Op;
+using ir::Operand;
+using ir::TypeKind;
+using ir::ValueId;
+
+const GradientRule* findGradientRule(std::string_view name) {
+  for (const auto rows :
+       {pointwiseGradients(), reductionGradients(), productGradients(), viewGradients(), tapedGradients()}) {
+    for (const GradientRule& row : rows) {
+      if (row.name == name) {
+        return &row;
+      }
+    }
+  }
+  return nullptr;
+}
+
+namespace {
+
+constexpr auto kFloats = std::to_array<std::string_view>({"f16", "bf16", "f32", "f64"});
+
+bool isImpureByName(std::string_view name) { return name.substr(0, name.rfind('.')).ends_with('_'); }
+
+class Differentiator {
+ public:
+  Differentiator(const ir::Trace& segment, const GradientOptions& options, std::string& reason)
+      : options_(options), reason_(reason), madeBy_(segment.values.size(), ir::kNone) {
+    graph_.trace = segment;
+  }
+
+  std::optional<GradientGraph> run() {
+    if (!readSegment() || !placeResults()) {
+      return std::nullopt;
+    }
+    std::vector<std::vector<uint32_t>> before(graph_.forward.size());
+    GradientBuilder builder(graph_, before);
+    addIncoming(builder);
+    for (size_t k = graph_.forward.size(); k-- > 0;) {
+      if (!differentiateOne(builder, k)) {
+        return std::nullopt;
+      }
+    }
+    bool any = false;
+    for (const ValueId input : graph_.inputs) {
+      graph_.gradients.push_back(builder.isActive(input) ? builder.gradientOf(input) : ir::kNone);
+      any = any || graph_.gradients.back() != ir::kNone;
+    }
+    if (!any) {
+      refuse("no gradient of its results reaches an input");
+      return std::nullopt;
+    }
+    std::vector<uint32_t> forward;
+    for (size_t k = 0; k < before.size(); ++k) {
+      forward.insert(forward.end(), before[k].begin(), before[k].end());
+      forward.push_back(graph_.forward[k]);
+    }
+    graph_.forward = std::move(forward);
+    return std::move(graph_);
+  }
+
+ private:
+  ir::Trace& trace() { return graph_.trace; }
+
+  bool refuse(std::string reason) {
+    reason_ = std::move(reason);
+    return false;
+  }
+
+  bool isImpure(const Instruction& ins) {
+    if (ir::mayBeQuiet(trace(), ins)) {
+      return !ir::isQuiet(trace(), ins);
+    }
+    const std::string& name = trace().opNames[ins.opName];
+    return options_.traits != nullptr ? options_.traits(name).impure : isImpureByName(name);
+  }
+
+  bool isActive(ValueId value) {
+    const ir::Type& type = trace().values[value];
+    return type.kind == TypeKind::kTensor && type.meta != ir::kNone && trace().metas[type.meta].requiresGrad;
+  }
+
+  // Are all tensors of an operator that autograd follows known, and such as rules can work with?
+  bool isKnown(const Instruction& ins) {
+    std::vector<ValueId> values;
+    ir::collectValues(trace(), trace().operandsOf(ins), values);
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      values.push_back(ins.firstResult + r);
+    }
+    return std::all_of(values.begin(), values.end(), [&](ValueId value) {
+      const ir::Type& type = trace().values[value];
+      if (type.kind != TypeKind::kTensor || !trace().hasFixedSizes(type)) {
+        return false;
+      }
+      const ir::TensorMeta& meta = trace().metas[type.meta];
+      const bool plain = std::find(kFloats.begin(), kFloats.end(), meta.dtype) != kFloats.end();
+      return meta.device == "cpu" && (plain || !meta.requiresGrad);
+    });
+  }
+
+  bool readSegment() {
+    bool started = false;
+    for (uint32_t at = 0; at < trace().code.size(); ++at) {
+      const Instruction& ins = trace().code[at];
+      if (ins.op == Op::kSegment) {
+        ir::collectValues(trace(), trace().operandsOf(ins), graph_.inputs);
+      } else if (ins.op == Op::kSegmentEnd) {
+        ir::collectValues(trace(), trace().operandsOf(ins), graph_.results);
+      } else if (ins.op == Op::kSetGrad) {
+        started = true;
+        modes_.push_back(at);
+        if (trace().operandsOf(ins)[0].kind != ir::OperandKind::kBool) {
+          return refuse("it sets the grad mode to something that is not static");
+        }
+        graph_.gradAfter = trace().operandsOf(ins)[0].i != 0;
+      } else if (ins.op != Op::kAten) {
+        return refuse("training with numbers that vary");
+      } else if (!readOperator(ins, at, started)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool readOperator(const Instruction& ins, uint32_t at, bool started) {
+    if (isImpure(ins)) {
+      return refuse(trace().opNames[ins.opName] + " writes to a tensor or draws random numbers");
+    }
+    bool active = false;
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      madeBy_[ins.firstResult + r] = at;
+      active = active || isActive(ins.firstResult + r);
+    }
+    if (active && !isKnown(ins)) {
+      return refuse("training with tensors of sizes or types that are not known to it");
+    }
+    if (!started && (active || dropsGradient(ins))) {
+      graph_.gradBefore = graph_.gradBefore.value_or(false) || active;
+    }
+    graph_.forward.push_back(at);
+    return true;
+  }
+
+  // Something that autograd follows goes in, and a float that it does not follow comes out: the grad mode may
+  // be off.
+  bool dropsGradient(const Instruction& ins) {
+    std::vector<ValueId> used;
+    ir::collectValues(trace(), trace().operandsOf(ins), used);
+    const bool taken = std::any_of(used.begin(), used.end(), [&](ValueId value) { return isActive(value); });
+    for (uint32_t r = 0; taken && r < ins.resultCount; ++r) {
+      const ir::Type& type = trace().values[ins.firstResult + r];
+      if (type.kind == TypeKind::kTensor &&
+          (type.meta == ir::kNone || isFloat(elemOf(trace().metas[type.meta].dtype)))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // What leaves the segment: made anew by the node, or behind it.
+  bool placeResults() {
+    inEpilogue_.assign(trace().code.size(), false);
+    for (const ValueId value : graph_.results) {
+      need(value);
+    }
+    std::sort(graph_.outputs.begin(), graph_.outputs.end());
+    std::vector<uint32_t> all = graph_.forward;
+    all.insert(all.end(), modes_.begin(), modes_.end());
+    std::sort(all.begin(), all.end());
+    graph_.again = segmentOf(trace(), graph_.inputs, all, graph_.outputs);
+    for (uint32_t at = 0; at < trace().code.size(); ++at) {
+      if (inEpilogue_[at] || trace().code[at].op == Op::kSetGrad) {
+        graph_.epilogue.push_back(at);
+      }
+    }
+    return true;
+  }
+
+  void need(ValueId value) {
+    const uint32_t at = madeBy_[value];
+    if (at == ir::kNone ||
+        std::find(graph_.outputs.begin(), graph_.outputs.end(), value) != graph_.outputs.end()) {
+      return;
+    }
+    const Instruction& ins = trace().code[at];
+    const GradientRule* rule = findGradientRule(trace().opNames[ins.opName]);
+    if (rule != nullptr && rule->fresh) {
+      graph_.outputs.push_back(value);
+      return;
+    }
+    if (!inEpilogue_[at]) {
+      inEpilogue_[at] = true;
+      std::vector<ValueId> used;
+      ir::collectValues(trace(), trace().operandsOf(ins), used);
+      for (const ValueId argument : used) {
+        need(argument);
+      }
+    }
+  }
+
+  // A contiguous gradient for each result that autograd follows.
+  void addIncoming(GradientBuilder& builder) {
+    for (const ValueId output : graph_.outputs) {
+      graph_.incoming.push_back(ir::kNone);
+      if (isActive(output)) {
+        ir::TensorMeta meta;
+        meta.dtype = builder.dtype(output);
+        meta.device = "cpu";
+        meta.sizes = builder.sizes(output);
+        meta.strides = hintsOf(contiguousStrides(fixedSizes(meta.sizes)));
+        const ir::MetaId id = trace().internMeta(std::move(meta));
+        graph_.incoming.back() = trace().addValue({TypeKind::kTensor, id});
+        builder.giveTo(output, graph_.incoming.back());
+      }
+    }
+  }
+
+  bool differentiateOne(GradientBuilder& builder, size_t position) {
+    const Instruction ins = trace().code[graph_.forward[position]];
+    bool arrives = false;
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      arrives = arrives || builder.gradientOf(ins.firstResult + r) != ir::kNone;
+    }
+    if (!arrives) {
+      return true;
+    }
+    const std::string name = trace().opNames[ins.opName];
+    const GradientRule* rule = findGradientRule(name);
+    if (rule == nullptr) {
+      return refuse("there is no derivative of " + name);
+    }
+    builder.start(position);
+    if (rule->make != nullptr && rule->make(builder)) {
+      return true;
+    }
+    // Run in a graph of its own, an operator may not return what it was given.
+    return rule->fresh ? builder.tape() : refuse("there is no derivative of this " + name);
+  }
+
+  const GradientOptions& options_;
+  std::string& reason_;
+  GradientGraph graph_;
+  std::vector<uint32_t> madeBy_;  // by value: the instruction
+  std::vector<uint32_t> modes_;
+  std::vector<bool> inEpilogue_;  // by instruction
+};
+
+}  // namespace
+
+ir::Trace segmentOf(const ir::Trace& from, const std::vector<ValueId>& inputs,
+                    const std::vector<uint32_t>& code, const std::vector<ValueId>& outputs) {
+  ir::Trace trace = from;
+  trace.code.clear();
+  const auto mark = [&](Op op, const std::vector<ValueId>& values) {
+    std::vector<Operand> operands;
+    std::transform(values.begin(), values.end(), std::back_inserter(operands), Operand::value);
+    const Operand list = trace.listOperand(operands);
+    trace.append(op, {&list, 1}, {});
+  };
+  mark(Op::kSegment, inputs);
+  for (const uint32_t at : code) {
+    trace.code.push_back(from.code[at]);
+  }
+  mark(Op::kSegmentEnd, outputs);
+  return extractSegment(trace, {0, static_cast<uint32_t>(trace.code.size() - 1)});
+}
+
+bool needsGradients(const ir::Trace& segment) {
+  return std::any_of(segment.code.begin(), segment.code.end(), [&](const Instruction& ins) {
+    for (uint32_t r = 0; ins.op == Op::kAten && r < ins.resultCount; ++r) {
+      const ir::Type& type = segment.values[ins.firstResult + r];
+      if (type.kind == TypeKind::kTensor && type.meta != ir::kNone && segment.metas[type.meta].requiresGrad) {
+        return true;
+      }
+    }
+    return false;
+  });
+}
+
+std::optional<GradientGraph> differentiate(const ir::Trace& segment, const GradientOptions& options,
+                                           std::string& reason) {
+  return Differentiator(segment, options, reason).run();
+}
+
+}  // namespace kintsugi::passes

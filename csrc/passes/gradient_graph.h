@@ -1,0 +1,57 @@
+// The forward and the backward of a segment as one graph: derivatives of its operators, found from the
+// results back to the inputs.
+//
+// Idea: everything stays in terms of ATen's operators and of values whose metadata is known, so that each
+// half is a segment again, and is compiled as any other (driver/native_training.h). Which values autograd
+// follows was recorded with them. The node that stands for the segment in autograd's graph gives out
+// `outputs`: what operators made anew. What only looks at them or at inputs (views, conversions that convert
+// nothing) and leaves the segment is made by its operator behind the node, by `epilogue`, with autograd's
+// part: results are the views that eager mode gives.
+//
+// Some operators have no rule here; they are run with autograd in a graph of their own, which the backward
+// runs through: `taped.aten.conv2d.default` returns the operator's results and the leaves that stand for its
+// arguments, `taped.gradients [results], [leaves], [gradients]` the gradients of the leaves.
+//
+// Pure function, no GIL.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "passes/segments.h"
+
+namespace kintsugi::passes {
+
+struct GradientGraph {
+  // All instructions in no order, without marks; metadata says all strides.
+  ir::Trace trace;
+  std::vector<uint32_t> forward;       // instructions, in order
+  std::vector<uint32_t> backward;      // likewise; may use values of the forward
+  std::vector<ir::ValueId> inputs;     // of the segment
+  std::vector<ir::ValueId> outputs;    // of the node
+  std::vector<ir::ValueId> incoming;   // by output: its gradient; kNone: it has none
+  std::vector<ir::ValueId> gradients;  // by input; kNone: it gets none
+  std::vector<uint32_t> epilogue;      // instructions, in order, changes of the grad mode among them
+  std::vector<ir::ValueId> results;    // of the segment: inputs, outputs and what the epilogue makes
+  ir::Trace again;                     // a segment: from the inputs to the outputs, as it was recorded
+  std::optional<bool> gradBefore;      // the grad mode that the segment has to start in ...
+  std::optional<bool> gradAfter;       // ... and leaves, where it sets one
+};
+
+struct GradientOptions {
+  OperatorTraitsFn traits = nullptr;  // null: guessed from names
+};
+
+// A segment of a trace's instructions, which are left as they are.
+ir::Trace segmentOf(const ir::Trace& trace, const std::vector<ir::ValueId>& inputs,
+                    const std::vector<uint32_t>& code, const std::vector<ir::ValueId>& outputs);
+
+// Does autograd follow anything that the segment makes?
+bool needsGradients(const ir::Trace& segment);
+
+// `segment`: by passes/extract_segment.h. Without a graph, `reason` says why.
+std::optional<GradientGraph> differentiate(const ir::Trace& segment, const GradientOptions& options,
+                                           std::string& reason);
+
+}  // namespace kintsugi::passes

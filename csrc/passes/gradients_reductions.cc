@@ -1,0 +1,183 @@
+// Derivatives of sums, means, softmax and normalizations.
+#include <algorithm>
+#include <limits>
+
+#include "passes/gradient_builder.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+using B = GradientBuilder;
+using V = B::V;
+using Dims = std::vector<int64_t>;
+
+B::Operand val(V value) { return B::val(value); }
+B::Operand num(double value) { return B::num(value); }
+
+// The gradient of a reduction, spread over what was reduced.
+V spread(B& b, V g, const Dims& dims, V x) {
+  Dims kept = b.sizes(x);
+  for (const int64_t dim : dims) {
+    kept[static_cast<size_t>(dim)] = 1;
+  }
+  return b.expand(b.reshape(g, kept), b.sizes(x));
+}
+
+Dims allDims(B& b, V x) {
+  Dims dims(b.rank(x));
+  for (size_t d = 0; d < dims.size(); ++d) {
+    dims[d] = static_cast<int64_t>(d);
+  }
+  return dims;
+}
+
+Dims dimsAt(B& b, size_t k, V x) {
+  if (b.isNone(k) || b.ints(k).empty()) {
+    return allDims(b, x);
+  }
+  Dims dims;
+  for (const int64_t dim : b.ints(k)) {
+    dims.push_back(static_cast<int64_t>(b.dimOf(dim, x)));
+  }
+  return b.rank(x) == 0 ? Dims() : dims;
+}
+
+double elementsOf(B& b, V x, const Dims& dims) {
+  double count = 1;
+  for (const int64_t dim : dims) {
+    count *= static_cast<double>(b.sizes(x)[static_cast<size_t>(dim)]);
+  }
+  return count;
+}
+
+bool reduction(B& b, const Dims& dims, bool mean) {
+  const V x = b.tensor(0);
+  V g = b.gradient();
+  if (mean) {
+    const double count = elementsOf(b, x, dims);
+    if (count == 0) {
+      return false;
+    }
+    g = b.div(val(g), num(count));
+  }
+  b.give(0, spread(b, g, dims, x));
+  return true;
+}
+bool sumDims(B& b) { return reduction(b, dimsAt(b, 1, b.tensor(0)), false); }
+bool meanDims(B& b) { return reduction(b, dimsAt(b, 1, b.tensor(0)), true); }
+bool sumAll(B& b) { return reduction(b, allDims(b, b.tensor(0)), false); }
+bool meanAll(B& b) { return reduction(b, allDims(b, b.tensor(0)), true); }
+
+bool alongLast(B& b, V x) { return b.rank(x) > 0 && b.dimOf(b.integer(1), x) + 1 == b.rank(x); }
+
+bool softmax(B& b) {
+  const V r = b.result(), g = b.gradient();
+  if (!alongLast(b, r)) {
+    return false;
+  }
+  const V product = b.mul(val(g), val(r));
+  const V total = b.sum(product, {static_cast<int64_t>(b.rank(r)) - 1}, true);
+  b.give(0, b.sub(val(product), val(b.mul(val(r), val(total)))));
+  return true;
+}
+
+bool logSoftmax(B& b) {
+  const V r = b.result(), g = b.gradient();
+  if (!alongLast(b, r)) {
+    return false;
+  }
+  const V total = b.sum(g, {static_cast<int64_t>(b.rank(r)) - 1}, true);
+  const V chances = b.point("aten.exp.default", {val(r)});
+  b.give(0, b.sub(val(g), val(b.mul(val(chances), val(total)))));
+  return true;
+}
+
+Dims lastDims(B& b, V x, size_t count) {
+  Dims dims;
+  for (size_t d = b.rank(x) - count; d < b.rank(x); ++d) {
+    dims.push_back(static_cast<int64_t>(d));
+  }
+  return dims;
+}
+
+// What both norms share: y = scaled * weight + bias, with scaled = centred * factor.
+void normGradients(B& b, V scaled, V factor, const Dims& dims, bool centred, size_t weight, size_t bias) {
+  const V g = b.cast(b.gradient(), "f32");
+  if (b.wants(bias)) {
+    b.give(bias, g);
+  }
+  if (b.wants(weight)) {
+    b.give(weight, b.mul(val(g), val(scaled)));
+  }
+  if (!b.wants(0)) {
+    return;
+  }
+  const V w = b.isNone(weight) ? ir::kNone : b.cast(b.tensor(weight), "f32");
+  const V weighted = w == ir::kNone ? g : b.mul(val(g), val(w));
+  const V along = b.sum(b.mul(val(weighted), val(scaled)), dims, true, true);
+  V inner = b.sub(val(weighted), val(b.mul(val(scaled), val(along))));
+  if (centred) {
+    inner = b.sub(val(inner), val(b.sum(weighted, dims, true, true)));
+  }
+  b.give(0, b.mul(val(factor), val(inner)));
+}
+
+// (input, normalized_shape, weight, bias, eps): the statistics are those of the forward, written as the
+// decomposition of the norm makes them, so that they are computed once.
+bool layerNorm(B& b) {
+  const V input = b.tensor(0);
+  if (b.dtype(input) == "f64" || b.ints(1).empty()) {
+    return false;
+  }
+  const Dims dims = lastDims(b, input, b.ints(1).size());
+  V mean = ir::kNone, factor = ir::kNone;
+  {
+    const B::InForward scope(b);
+    const V x = b.cast(input, "f32");
+    mean = b.sum(x, dims, true, true);
+    const V centred = b.sub(val(x), val(mean));
+    const V variance = b.sum(b.mul(val(centred), val(centred)), dims, true, true);
+    factor = b.point("aten.rsqrt.default", {val(b.add(val(variance), num(b.number(4))))});
+  }
+  const V scaled = b.mul(val(b.sub(val(b.cast(input, "f32")), val(mean))), val(factor));
+  normGradients(b, scaled, factor, dims, true, 2, 3);
+  return true;
+}
+
+// (input, normalized_shape, weight, eps)
+bool rmsNorm(B& b) {
+  const V input = b.tensor(0);
+  if (b.dtype(b.result()) != "f32" || b.dtype(input) != "f32" || b.ints(1).empty()) {
+    return false;
+  }
+  const Dims dims = lastDims(b, input, b.ints(1).size());
+  const double eps = b.isNone(3) ? std::numeric_limits<float>::epsilon() : b.number(3);
+  V factor = ir::kNone;
+  {
+    const B::InForward scope(b);
+    const V square = b.sum(b.mul(val(input), val(input)), dims, true, true);
+    factor = b.point("aten.rsqrt.default", {val(b.add(val(square), num(eps)))});
+  }
+  normGradients(b, b.mul(val(input), val(factor)), factor, dims, false, 2, 99);
+  return true;
+}
+
+constexpr GradientRule kRows[] = {
+    {"aten.sum.dim_IntList", true, sumDims},
+    {"aten.sum.default", true, sumAll},
+    {"aten.mean.dim", true, meanDims},
+    {"aten.mean.default", true, meanAll},
+    {"aten.softmax.int", true, softmax},
+    {"aten._softmax.default", true, softmax},
+    {"aten.log_softmax.int", true, logSoftmax},
+    {"aten._log_softmax.default", true, logSoftmax},
+    {"aten.layer_norm.default", true, layerNorm},
+    {"aten.rms_norm.default", true, rmsNorm},
+};
+
+}  // namespace
+
+std::span<const GradientRule> reductionGradients() { return kRows; }
+
+}  // namespace kintsugi::passes

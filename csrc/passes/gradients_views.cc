@@ -1,0 +1,170 @@
+// Derivatives of what only moves elements: views, slices, concatenation.
+#include <algorithm>
+
+#include "passes/gradient_builder.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+using B = GradientBuilder;
+using V = B::V;
+using Dims = std::vector<int64_t>;
+
+B::Operand val(V value) { return B::val(value); }
+B::Operand integer(int64_t number) { return B::Operand::integer(number); }
+
+bool reshaped(B& b) {
+  b.give(0, b.reshape(b.gradient(), b.sizes(b.tensor(0))));
+  return true;
+}
+bool same(B& b) {
+  b.give(0, b.gradient());
+  return true;
+}
+
+bool transposed(B& b) {
+  const V x = b.tensor(0);
+  b.give(0, b.transpose(b.gradient(), b.dimOf(b.integer(1), x), b.dimOf(b.integer(2), x)));
+  return true;
+}
+bool turned(B& b) {
+  const size_t rank = b.rank(b.tensor(0));
+  b.give(0, rank < 2 ? b.gradient() : b.transpose(b.gradient(), rank - 2, rank - 1));
+  return true;
+}
+bool permuted(B& b) {
+  const V x = b.tensor(0);
+  Dims back(b.rank(x));
+  const Dims dims = b.ints(1);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    back[b.dimOf(dims[d], x)] = static_cast<int64_t>(d);
+  }
+  b.give(0, b.permute(b.gradient(), back));
+  return true;
+}
+
+V backOf(B& b, std::string_view name, std::initializer_list<B::Operand> operands) {
+  ir::TensorMeta meta;
+  meta.dtype = b.dtype(b.tensor(0));
+  meta.device = "cpu";
+  meta.sizes = b.sizes(b.tensor(0));
+  return b.make(name, operands, std::move(meta));
+}
+
+bool selected(B& b) {
+  const V x = b.tensor(0);
+  const auto dim = static_cast<int64_t>(b.dimOf(b.integer(1), x));
+  if (!b.isNumber(2)) {
+    return false;
+  }
+  b.give(0, backOf(b, "aten.select_backward.default",
+                   {val(b.gradient()), b.list(b.sizes(x)), integer(dim), b.operand(2)}));
+  return true;
+}
+
+// (self, dim, start, end, step)
+bool sliced(B& b) {
+  const V x = b.tensor(0);
+  const size_t dim = b.dimOf(b.isNone(1) ? 0 : b.integer(1), x);
+  const int64_t size = b.sizes(x)[dim];
+  const auto bound = [&](size_t k, int64_t otherwise) {
+    return b.isNone(k) ? otherwise
+                       : std::clamp<int64_t>(b.integer(k) + (b.integer(k) < 0 ? size : 0), 0, size);
+  };
+  if ((!b.isNone(2) && !b.isNumber(2)) || (!b.isNone(3) && !b.isNumber(3)) || !b.isNumber(4)) {
+    return false;
+  }
+  const int64_t begin = bound(2, 0), end = bound(3, size);
+  if (begin == 0 && end == size && b.integer(4) == 1) {
+    return same(b);
+  }
+  b.give(0, backOf(b, "aten.slice_backward.default",
+                   {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)), integer(begin),
+                    integer(end), b.operand(4)}));
+  return true;
+}
+
+// All results next to each other; zeros where no gradient arrives.
+bool joined(B& b, std::string_view name, size_t dim) {
+  std::vector<V> parts;
+  for (size_t r = 0; r < b.resultCount(); ++r) {
+    parts.push_back(b.gradient(r) != ir::kNone ? b.gradient(r) : b.zerosLike(b.result(r)));
+  }
+  b.give(0, b.join(name, parts, dim, b.sizes(b.tensor(0))));
+  return true;
+}
+bool split(B& b) {
+  return joined(b, "aten.cat.default", b.dimOf(b.isNone(2) ? 0 : b.integer(2), b.tensor(0)));
+}
+bool unbound(B& b) {
+  return joined(b, "aten.stack.default", b.dimOf(b.isNone(1) ? 0 : b.integer(1), b.tensor(0)));
+}
+
+bool concatenated(B& b) {
+  const V g = b.gradient();
+  const size_t dim = b.dimOf(b.isNone(1) ? 0 : b.integer(1), g);
+  int64_t at = 0;
+  for (const B::Operand& part : b.elements(0)) {
+    if (!part.isValue() || b.rank(part.id) != b.rank(g)) {
+      return false;
+    }
+  }
+  for (const B::Operand& part : b.elements(0)) {
+    const int64_t size = b.sizes(part.id)[dim];
+    if (b.isActive(part.id)) {
+      b.giveTo(part.id, b.slice(g, dim, at, at + size));
+    }
+    at += size;
+  }
+  return true;
+}
+bool stacked(B& b) {
+  const V g = b.gradient();
+  const size_t dim = b.dimOf(b.isNone(1) ? 0 : b.integer(1), g);
+  int64_t at = 0;
+  for (const B::Operand& part : b.elements(0)) {
+    if (b.isActive(part.id)) {
+      b.giveTo(part.id, b.select(g, dim, at));
+    }
+    ++at;
+  }
+  return true;
+}
+
+constexpr GradientRule kRows[] = {
+    {"aten.view.default", false, reshaped},
+    {"aten._unsafe_view.default", false, reshaped},
+    {"aten.view_as.default", false, reshaped},
+    {"aten.reshape.default", false, reshaped},
+    {"aten.flatten.using_ints", false, reshaped},
+    {"aten.unflatten.int", false, reshaped},
+    {"aten.unsqueeze.default", false, reshaped},
+    {"aten.squeeze.default", false, reshaped},
+    {"aten.squeeze.dim", false, reshaped},
+    {"aten.squeeze.dims", false, reshaped},
+    {"aten.expand.default", false, same},  // sums over what was broadcast
+    {"aten.expand_as.default", false, same},
+    {"aten.alias.default", false, same},
+    {"aten.transpose.int", false, transposed},
+    {"aten.swapaxes.default", false, transposed},
+    {"aten.swapdims.default", false, transposed},
+    {"aten.t.default", false, turned},
+    {"aten.mT.default", false, turned},
+    {"aten.permute.default", false, permuted},
+    {"aten.select.int", false, selected},
+    {"aten.slice.Tensor", false, sliced},
+    {"aten.split.Tensor", false, split},
+    {"aten.split.sizes", false, split},
+    {"aten.split_with_sizes.default", false, split},
+    {"aten.chunk.default", false, split},
+    {"aten.unbind.int", false, unbound},
+    {"aten.cat.default", true, concatenated},
+    {"aten.stack.default", true, stacked},
+};
+
+}  // namespace
+
+std::span<const GradientRule> viewGradients() { return kRows; }
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,443 @@
+#include "passes/split_gradients.h"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+
+#include "ir/segments.h"
+#include "passes/build_graph.h"
+#include "passes/gradient_builder.h"
+
+namespace kintsugi::passes {
+
+using ir::Instruction;
+using ir::Operand;
+using ir::ValueId;
+
+namespace {
+
+constexpr int64_t kNever = int64_t{1} << 50;
+
+// Maximum flow (Dinic) over numbered nodes.
+class Flow {
+ public:
+  explicit Flow(size_t nodes) : first_(nodes, -1) {}
+
+  void edge(size_t from, size_t to, int64_t capacity) {
+    add(from, to, capacity);
+    add(to, from, 0);
+  }
+
+  int64_t run(size_t source, size_t sink) {
+    int64_t flow = 0;
+    while (level(source, sink)) {
+      next_ = first_;
+      while (const int64_t more = push(source, sink, kNever * 4)) {
+        flow += more;
+      }
+    }
+    return flow;
+  }
+
+  // From which nodes the sink can still be reached.
+  std::vector<bool> reaching(size_t sink) const {
+    std::vector<bool> seen(first_.size(), false);
+    std::vector<size_t> waiting{sink};
+    seen[sink] = true;
+    while (!waiting.empty()) {
+      const size_t node = waiting.back();
+      waiting.pop_back();
+      for (int e = first_[node]; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
+        const size_t from = edges_[static_cast<size_t>(e)].to;
+        if (!seen[from] && edges_[static_cast<size_t>(e ^ 1)].capacity > 0) {
+          seen[from] = true;
+          waiting.push_back(from);
+        }
+      }
+    }
+    return seen;
+  }
+
+ private:
+  struct Edge {
+    size_t to;
+    int64_t capacity;
+    int next;
+  };
+
+  void add(size_t from, size_t to, int64_t capacity) {
+    edges_.push_back({to, capacity, first_[from]});
+    first_[from] = static_cast<int>(edges_.size()) - 1;
+  }
+
+  bool level(size_t source, size_t sink) {
+    level_.assign(first_.size(), -1);
+    std::queue<size_t> waiting;
+    waiting.push(source);
+    level_[source] = 0;
+    while (!waiting.empty()) {
+      const size_t node = waiting.front();
+      waiting.pop();
+      for (int e = first_[node]; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
+        const Edge& edge = edges_[static_cast<size_t>(e)];
+        if (edge.capacity > 0 && level_[edge.to] < 0) {
+          level_[edge.to] = level_[node] + 1;
+          waiting.push(edge.to);
+        }
+      }
+    }
+    return level_[sink] >= 0;
+  }
+
+  int64_t push(size_t node, size_t sink, int64_t most) {
+    if (node == sink) {
+      return most;
+    }
+    for (int& e = next_[node]; e >= 0; e = edges_[static_cast<size_t>(e)].next) {
+      const size_t at = static_cast<size_t>(e);
+      if (edges_[at].capacity > 0 && level_[edges_[at].to] == level_[node] + 1) {
+        if (const int64_t pushed = push(edges_[at].to, sink, std::min(most, edges_[at].capacity))) {
+          edges_[at].capacity -= pushed;
+          edges_[at ^ 1].capacity += pushed;
+          return pushed;
+        }
+      }
+    }
+    return 0;
+  }
+
+  std::vector<int> first_, next_;
+  std::vector<Edge> edges_;
+  std::vector<int> level_;
+};
+
+class Splitter {
+ public:
+  explicit Splitter(const GradientGraph& graph)
+      : graph_(graph),
+        trace_(graph.trace),
+        madeBy_(trace_.values.size(), ir::kNone),
+        isForward_(trace_.values.size(), false),
+        needed_(trace_.values.size(), false),
+        whole_(trace_.values.size(), false),
+        kept_(trace_.values.size(), false) {}
+
+  TrainingSegments run() {
+    findMakers();
+    findLiveBackward();
+    findNeeds();
+    chooseKept();
+    TrainingSegments out;
+    out.gradBefore = graph_.gradBefore;
+    makeBackward(out);
+    makeForward(out);
+    makeEpilogue(out);
+    return out;
+  }
+
+ private:
+  std::vector<ValueId> used(uint32_t at) const {
+    std::vector<ValueId> values;
+    ir::collectValues(trace_, trace_.operandsOf(trace_.code[at]), values);
+    return values;
+  }
+  const std::string& nameOf(uint32_t at) const { return trace_.opNames[trace_.code[at].opName]; }
+
+  void findMakers() {
+    for (const ValueId input : graph_.inputs) {
+      isForward_[input] = true;
+    }
+    for (const auto* code : {&graph_.forward, &graph_.backward}) {
+      for (const uint32_t at : *code) {
+        const Instruction& ins = trace_.code[at];
+        for (uint32_t r = 0; r < ins.resultCount; ++r) {
+          madeBy_[ins.firstResult + r] = at;
+          isForward_[ins.firstResult + r] = code == &graph_.forward;
+        }
+      }
+    }
+  }
+
+  // Is a value only another look at its maker's first argument?
+  bool isView(ValueId value) const {
+    const uint32_t at = madeBy_[value];
+    if (at == ir::kNone) {
+      return false;
+    }
+    const GradientRule* rule = findGradientRule(nameOf(at));
+    if (rule == nullptr || rule->fresh) {
+      return false;
+    }
+    const ValueId base = used(at).front();
+    const ir::TensorMeta& from = trace_.metas[trace_.values[base].meta];
+    const ir::TensorMeta& to = trace_.metas[trace_.values[value].meta];
+    const bool packed =
+        from.strides.empty() || isContiguous(fixedSizes(from.sizes), fixedSizes(from.strides));
+    // These copy where they have to.
+    const std::string& name = nameOf(at);
+    const bool mayCopy = name == "aten.reshape.default" || name == "aten.flatten.using_ints" ||
+                         name == "aten.contiguous.default" || name.starts_with("aten.to.") ||
+                         name == "aten.type_as.default";
+    return !mayCopy || (packed && from.dtype == to.dtype);
+  }
+
+  bool isPointwise(uint32_t at) const {
+    for (const Decomposition& row : pointwiseDecompositions()) {
+      if (row.name == nameOf(at)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Part of kernels, for the most part.
+  bool isFused(uint32_t at) const { return findDecomposition(nameOf(at)) != nullptr; }
+
+  void findLiveBackward() {
+    std::vector<bool> live(trace_.values.size(), false);
+    for (const ValueId gradient : graph_.gradients) {
+      if (gradient != ir::kNone) {
+        live[gradient] = true;
+      }
+    }
+    for (size_t k = graph_.backward.size(); k-- > 0;) {
+      const Instruction& ins = trace_.code[graph_.backward[k]];
+      bool any = false;
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        any = any || live[ins.firstResult + r];
+      }
+      if (any) {
+        backward_.push_back(graph_.backward[k]);
+        for (const ValueId value : used(graph_.backward[k])) {
+          live[value] = true;
+        }
+      }
+    }
+    std::reverse(backward_.begin(), backward_.end());
+  }
+
+  // What the backward takes from the forward, and what of it calls take, through views or not.
+  void findNeeds() {
+    std::vector<bool> called(trace_.values.size(), false);
+    for (size_t k = backward_.size(); k-- > 0;) {
+      const uint32_t at = backward_[k];
+      const Instruction& ins = trace_.code[at];
+      const bool looks = ins.resultCount == 1 && isView(ins.firstResult);
+      const bool whole = looks ? called[ins.firstResult] : !isFused(at);
+      for (const ValueId value : used(at)) {
+        needed_[value] = needed_[value] || isForward_[value];
+        called[value] = called[value] || whole;
+      }
+      if (nameOf(at) == "taped.gradients") {
+        for (const ValueId value : used(at)) {
+          taped_.push_back(value);
+        }
+      }
+    }
+    for (ValueId value = 0; value < called.size(); ++value) {
+      for (ValueId v = value; called[value] && isForward_[v] && needed_[value];) {
+        whole_[v] = true;
+        if (!isView(v)) {
+          break;
+        }
+        v = used(madeBy_[v]).front();
+      }
+    }
+  }
+
+  int64_t bytesOf(ValueId value) const {
+    const ir::Type& type = trace_.values[value];
+    if (type.meta == ir::kNone) {
+      return kNever;
+    }
+    const ir::TensorMeta& meta = trace_.metas[type.meta];
+    int64_t bytes = std::max<int64_t>(1, elemSize(elemOf(meta.dtype)));
+    for (const int64_t size : meta.sizes) {
+      bytes *= size;
+    }
+    return std::max<int64_t>(1, bytes);
+  }
+
+  // Kept by eager mode: what the backward takes, and what views that it takes look at.
+  std::vector<bool> keptByEager() const {
+    std::vector<bool> keeps = needed_;
+    for (ValueId value = static_cast<ValueId>(keeps.size()); value-- > 0;) {
+      for (ValueId v = value; needed_[value] && isView(v);) {
+        v = used(madeBy_[v]).front();
+        keeps[v] = true;
+      }
+    }
+    return keeps;
+  }
+
+  void chooseKept() {
+    const size_t count = trace_.values.size();
+    const size_t source = 2 * count, sink = 2 * count + 1;
+    const std::vector<bool> eager = keptByEager();
+    std::vector<bool> seen(count, false);
+    std::vector<ValueId> waiting;
+    Flow flow(2 * count + 2);
+    for (ValueId value = 0; value < count; ++value) {
+      if (needed_[value]) {
+        flow.edge(2 * value + 1, sink, kNever);
+        waiting.push_back(value);
+        seen[value] = true;
+      }
+    }
+    while (!waiting.empty()) {
+      const ValueId value = waiting.back();
+      waiting.pop_back();
+      const uint32_t at = madeBy_[value];
+      flow.edge(2 * value, 2 * value + 1, weight(value, eager[value]));
+      const bool again = at != ir::kNone && (isView(value) || (isPointwise(at) && !whole_[value]));
+      if (!again) {
+        flow.edge(source, 2 * value, kNever);
+        continue;
+      }
+      for (const ValueId argument : used(at)) {
+        flow.edge(2 * argument + 1, 2 * value, kNever);
+        if (!seen[argument]) {
+          seen[argument] = true;
+          waiting.push_back(argument);
+        }
+      }
+    }
+    const bool cut = flow.run(source, sink) < kNever;
+    const std::vector<bool> reaching = flow.reaching(sink);
+    for (ValueId value = 0; value < count; ++value) {
+      kept_[value] = cut ? seen[value] && !reaching[2 * value] && reaching[2 * value + 1]
+                         : eager[value] && !isView(value);
+    }
+    for (const ValueId value : taped_) {
+      kept_[value] = kept_[value] || isForward_[value];
+    }
+  }
+
+  int64_t weight(ValueId value, bool eager) const {
+    const bool isInput = std::find(graph_.inputs.begin(), graph_.inputs.end(), value) != graph_.inputs.end();
+    const bool isOutput =
+        std::find(graph_.outputs.begin(), graph_.outputs.end(), value) != graph_.outputs.end();
+    if (isView(value) || ((isInput || isOutput) && !eager)) {
+      return kNever;
+    }
+    return isInput ? 1 : bytesOf(value);
+  }
+
+  // What has to be computed for the values, down to those of `known`.
+  void findMade(const std::vector<ValueId>& values, const std::vector<bool>& known, std::vector<bool>& made) {
+    std::vector<ValueId> waiting = values;
+    while (!waiting.empty()) {
+      const ValueId value = waiting.back();
+      waiting.pop_back();
+      const uint32_t at = madeBy_[value];
+      if (known[value] || at == ir::kNone || made[at]) {
+        continue;
+      }
+      made[at] = true;
+      for (const ValueId argument : used(at)) {
+        waiting.push_back(argument);
+      }
+    }
+  }
+
+  void makeBackward(TrainingSegments& out) {
+    std::vector<ValueId> values, inputs, outputs;
+    for (const uint32_t at : backward_) {
+      for (const ValueId value : used(at)) {
+        if (isForward_[value]) {
+          values.push_back(value);
+        }
+      }
+    }
+    std::vector<bool> made(trace_.code.size(), false);
+    findMade(values, kept_, made);
+    std::vector<uint32_t> code;
+    std::copy_if(graph_.forward.begin(), graph_.forward.end(), std::back_inserter(code),
+                 [&](uint32_t at) { return made[at]; });
+    code.insert(code.end(), backward_.begin(), backward_.end());
+    using From = TrainingSegments::Kept::From;
+    for (ValueId value = 0; value < kept_.size(); ++value) {
+      if (!kept_[value]) {
+        continue;
+      }
+      const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
+      const auto output = std::find(graph_.outputs.begin(), graph_.outputs.end(), value);
+      const bool taped = std::find(taped_.begin(), taped_.end(), value) != taped_.end();
+      if (input != graph_.inputs.end()) {
+        out.kept.push_back({From::kInput, static_cast<uint32_t>(input - graph_.inputs.begin())});
+      } else if (output != graph_.outputs.end() && !taped) {
+        out.kept.push_back({From::kOutput, static_cast<uint32_t>(output - graph_.outputs.begin())});
+      } else {
+        out.kept.push_back({From::kOwn, static_cast<uint32_t>(own_.size())});
+        own_.push_back(value);
+      }
+      inputs.push_back(value);
+    }
+    for (const ValueId incoming : graph_.incoming) {
+      out.follows.push_back(incoming != ir::kNone);
+      if (incoming != ir::kNone) {
+        inputs.push_back(incoming);
+      }
+    }
+    for (uint32_t k = 0; k < graph_.gradients.size(); ++k) {
+      if (graph_.gradients[k] != ir::kNone) {
+        outputs.push_back(graph_.gradients[k]);
+        out.gets.push_back(k);
+      }
+    }
+    out.backward = segmentOf(trace_, inputs, code, outputs);
+  }
+
+  void makeForward(TrainingSegments& out) {
+    std::vector<ValueId> outputs = graph_.outputs;
+    outputs.insert(outputs.end(), own_.begin(), own_.end());
+    std::vector<bool> made(trace_.code.size(), false);
+    findMade(outputs, std::vector<bool>(trace_.values.size(), false), made);
+    std::vector<uint32_t> code;
+    for (const uint32_t at : graph_.forward) {
+      const bool inEpilogue =
+          std::find(graph_.epilogue.begin(), graph_.epilogue.end(), at) != graph_.epilogue.end();
+      // Whoever has no rule may raise.
+      if (made[at] ||
+          (!inEpilogue && findGradientRule(nameOf(at)) == nullptr && !nameOf(at).starts_with("taped."))) {
+        code.push_back(at);
+      }
+    }
+    out.forward = segmentOf(trace_, graph_.inputs, code, outputs);
+  }
+
+  void makeEpilogue(TrainingSegments& out) {
+    using From = TrainingSegments::Result::From;
+    std::vector<ValueId> inputs = graph_.inputs, outputs;
+    inputs.insert(inputs.end(), graph_.outputs.begin(), graph_.outputs.end());
+    for (const ValueId value : graph_.results) {
+      const auto at = static_cast<size_t>(std::find(inputs.begin(), inputs.end(), value) - inputs.begin());
+      if (at < graph_.inputs.size()) {
+        out.results.push_back({From::kInput, static_cast<uint32_t>(at)});
+      } else if (at < inputs.size()) {
+        out.results.push_back({From::kOutput, static_cast<uint32_t>(at - graph_.inputs.size())});
+      } else {
+        out.results.push_back({From::kEpilogue, static_cast<uint32_t>(outputs.size())});
+        outputs.push_back(value);
+      }
+    }
+    out.epilogue = segmentOf(trace_, inputs, graph_.epilogue, outputs);
+  }
+
+  const GradientGraph& graph_;
+  const ir::Trace& trace_;
+  std::vector<uint32_t> madeBy_;    // by value
+  std::vector<bool> isForward_;     // by value
+  std::vector<uint32_t> backward_;  // what leads to gradients, in order
+  std::vector<bool> needed_;        // by value of the forward: the backward takes it
+  std::vector<bool> whole_;         // ... and a call takes it, or a view of it
+  std::vector<ValueId> taped_;      // what gradients of taped operators take
+  std::vector<bool> kept_;
+  std::vector<ValueId> own_;  // kept, and neither input nor result
+};
+
+}  // namespace
+
+TrainingSegments splitGradients(const GradientGraph& graph) { return Splitter(graph).run(); }
+
+}  // namespace kintsugi::passes

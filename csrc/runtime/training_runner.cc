@@ -1,0 +1,285 @@
+#include "runtime/training_runner.h"
+
+#include <algorithm>
+
+#include "diag/events.h"
+#include "torchapi/native_tensors.h"
+#include "torchapi/op_effects.h"
+#include "torchapi/taped_call.h"
+
+namespace kintsugi::runtime {
+
+using torchapi::Value;
+using torchapi::ValueKind;
+
+namespace {
+
+constexpr uint64_t kUnknownTime = ~uint64_t{0};
+
+// Runs one plan; nobody waits for it.
+class PlanRunner final : public NativeRunner {
+ public:
+  bool runPlan(std::span<const Value> inputs, std::span<Value> outputs) {
+    return run(inputs, outputs) == Status::kOk;
+  }
+
+ protected:
+  void wanted() override {}
+  void lost(uint64_t, uint64_t) override {}
+};
+
+void clearAll(std::span<Value> values) {
+  for (Value& value : values) {
+    torchapi::clear(value);
+  }
+}
+
+// What a plan sets the grad mode to ends here.
+class GradModeScope {
+ public:
+  GradModeScope() : before_(torchapi::gradMode()) {}
+  ~GradModeScope() { torchapi::setGradMode(before_); }
+  GradModeScope(const GradModeScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
+void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
+  uint64_t seen = least.load(std::memory_order_relaxed);
+  while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+// Shared with the nodes.
+struct TrainingRunner::Code {
+  TrainingPlans plans;
+  mutable PlanRunner forward, backward, again, epilogue;
+  std::shared_ptr<const torchapi::GradNodeCode> native, replay;
+  mutable std::atomic<uint64_t> nativeTime{kUnknownTime};
+  mutable std::atomic<uint64_t> replayTime{kUnknownTime};
+};
+
+class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
+ public:
+  NativeCode(torchapi::GradNodeForm form, std::weak_ptr<const Code> code)
+      : GradNodeCode(std::move(form)), code_(std::move(code)) {}
+
+  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
+    const std::shared_ptr<const Code> code = code_.lock();
+    const uint64_t start = diag::events::nowNs();
+    if (code == nullptr || !code->backward.runPlan(values, gradients)) {
+      return false;
+    }
+    if (forwardTime != 0) {
+      keepLeast(code->nativeTime, forwardTime + diag::events::nowNs() - start);
+    }
+    return true;
+  }
+
+  bool again(std::span<const Value> inputs, std::span<Value> outputs) const override {
+    const GradModeScope scope;
+    const std::shared_ptr<const Code> code = code_.lock();
+    return code != nullptr && code->again.runPlan(inputs, outputs);
+  }
+
+ protected:
+  std::weak_ptr<const Code> code_;
+};
+
+// Behind a segment whose instructions were run in a graph of their own: results, leaves, gradients.
+class TrainingRunner::ReplayCode final : public NativeCode {
+ public:
+  using NativeCode::NativeCode;
+
+  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
+    const std::shared_ptr<const Code> code = code_.lock();
+    const uint64_t start = diag::events::nowNs();
+    const size_t leaves = form().gets.size();
+    const size_t results = (values.size() - leaves) / 2;
+    if (code == nullptr || !torchapi::runTape(values.first(results), values.subspan(results, leaves),
+                                              values.subspan(results + leaves), gradients)) {
+      return false;
+    }
+    if (forwardTime != 0) {
+      keepLeast(code->replayTime, forwardTime + diag::events::nowNs() - start);
+    }
+    return true;
+  }
+};
+
+TrainingRunner::TrainingRunner() = default;
+TrainingRunner::~TrainingRunner() = default;
+
+SegmentRunner::State TrainingRunner::state() const {
+  if (refused_.load(std::memory_order_acquire)) {
+    return State::kRefused;
+  }
+  return ready_.load(std::memory_order_acquire) ? State::kReady : State::kWaiting;
+}
+
+void TrainingRunner::setPlans(TrainingPlans plans) {
+  using From = torchapi::GradNodeForm::From;
+  auto code = std::make_shared<Code>();
+  code->forward.setPlan(std::move(plans.forward));
+  code->backward.setPlan(std::move(plans.backward));
+  code->again.setPlan(std::move(plans.again));
+  if (plans.epilogue != nullptr) {
+    code->epilogue.setPlan(std::move(plans.epilogue));
+  }
+  code->native = std::make_shared<NativeCode>(plans.form, code);
+  torchapi::GradNodeForm replay{{}, plans.form.follows, plans.form.gets};
+  const auto followed = static_cast<uint32_t>(std::count(replay.follows.begin(), replay.follows.end(), true));
+  for (uint32_t k = 0; k < followed + replay.gets.size(); ++k) {
+    replay.kept.push_back({From::kOwn, k});
+  }
+  code->replay = std::make_shared<ReplayCode>(std::move(replay), code);
+  code->plans = std::move(plans);
+  code_ = std::move(code);
+  ready_.store(true, std::memory_order_release);
+}
+
+bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const {
+  const TrainingPlans& plans = code.plans;
+  if (inputs.size() != plans.inputs.size() || torchapi::autocastEnabled() ||
+      !torchapi::mayStandForSegment() || (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
+    return false;
+  }
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const NativePlan::Input& wanted = plans.inputs[k];
+    if (inputs[k].kind != wanted.kind) {
+      return false;
+    }
+    if (wanted.kind != ValueKind::kTensor) {
+      continue;
+    }
+    void* impl = inputs[k].tensor;
+    const bool ok = wanted.known ? torchapi::implMatches(impl, wanted.info, true)
+                                 : torchapi::isOrdinary(impl) && !torchapi::tensorRequiresGrad(impl);
+    if (!ok || torchapi::hasTangent(impl)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool TrainingRunner::runForward(const std::shared_ptr<Code>& code, bool replay, std::span<const Value> inputs,
+                                std::vector<Value>& outputs) {
+  const uint64_t start = diag::events::nowNs();
+  const torchapi::GradNodeForm& form = code->plans.form;
+  const size_t count = form.follows.size();
+  if (!replay) {
+    outputs.resize(count + code->plans.ownCount);
+    {
+      const torchapi::GradModeOff off;
+      if (!code->forward.runPlan(inputs, outputs)) {
+        return false;
+      }
+    }
+    const std::span<Value> all(outputs);
+    torchapi::attachGradNode({code, code->native.get()}, inputs, all.first(count), all.subspan(count),
+                             diag::events::nowNs() - start);
+    outputs.resize(count);
+    return true;
+  }
+  std::vector<Value> leaves(inputs.begin(), inputs.end()), own;
+  for (const uint32_t input : form.gets) {
+    leaves[input].tensor = torchapi::newLeaf(inputs[input].tensor);
+  }
+  outputs.resize(count);
+  bool done = false;
+  {
+    const GradModeScope scope;
+    done = code->again.runPlan(leaves, outputs);
+  }
+  for (size_t k = 0; done && k < count; ++k) {
+    if (form.follows[k]) {
+      torchapi::retainTensor(outputs[k].tensor);
+      own.push_back(outputs[k]);
+    }
+  }
+  for (const uint32_t input : form.gets) {
+    own.push_back(leaves[input]);
+  }
+  if (!done) {
+    clearAll(own);
+    return false;
+  }
+  torchapi::attachGradNode({code, code->replay.get()}, inputs, outputs, own, diag::events::nowNs() - start);
+  return true;
+}
+
+bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std::vector<Value>& made,
+                            std::span<Value> outputs) {
+  const TrainingPlans& plans = code.plans;
+  std::vector<Value> looks(plans.epilogueCount);
+  if (plans.epilogueCount != 0) {
+    std::vector<Value> all(inputs.begin(), inputs.end());
+    all.insert(all.end(), made.begin(), made.end());
+    const GradModeScope scope;
+    if (!code.epilogue.runPlan(all, looks)) {
+      return false;
+    }
+  }
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const TrainingResult& result = plans.results[k];
+    outputs[k] = result.from == TrainingResult::From::kInput    ? inputs[result.index]
+                 : result.from == TrainingResult::From::kOutput ? made[result.index]
+                                                                : looks[result.index];
+    if (outputs[k].kind == ValueKind::kTensor) {
+      torchapi::retainTensor(outputs[k].tensor);
+    }
+  }
+  clearAll(looks);
+  if (plans.gradAfter) {
+    torchapi::setGradMode(*plans.gradAfter);
+  }
+  return true;
+}
+
+SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::span<Value> outputs) {
+  if (refused_.load(std::memory_order_relaxed)) {
+    return Status::kDeclined;
+  }
+  if (!ready_.load(std::memory_order_acquire)) {
+    wanted();
+    return Status::kDeclined;
+  }
+  const std::shared_ptr<Code>& code = code_;
+  if (!fits(*code, inputs)) {
+    return Status::kDeclined;
+  }
+  uint32_t turns = turnsLeft_.load(std::memory_order_relaxed);
+  while (turns != 0 && !turnsLeft_.compare_exchange_weak(turns, turns - 1, std::memory_order_relaxed)) {
+  }
+  if (turns == 0) {
+    judge(*code);
+  }
+  const bool replay = turns % 2 != 0;
+  std::vector<Value> made;
+  bool done = false;
+  try {
+    done = runForward(code, replay, inputs, made) && finish(*code, inputs, made, outputs);
+  } catch (...) {
+    done = false;  // no memory: replay will say so
+  }
+  clearAll(made);
+  if (done && !replay) {
+    runs_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return done ? Status::kOk : Status::kDeclined;
+}
+
+// When all turns have been taken and some of each kind have been run backwards.
+void TrainingRunner::judge(const Code& code) {
+  const uint64_t native = code.nativeTime.load(std::memory_order_relaxed);
+  const uint64_t replay = code.replayTime.load(std::memory_order_relaxed);
+  if (native != kUnknownTime && replay != kUnknownTime && native > replay &&
+      !refused_.exchange(true, std::memory_order_acq_rel)) {
+    lost(native, replay);
+  }
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,87 @@
+// Runs a segment that autograd follows by native code: a plan forward, a plan backward, and a node of
+// autograd's between them (torchapi/grad_node.h).
+//
+// Idea: the forward plan runs below autograd and gives the tensors that operators made anew, and what is
+// kept; one node stands for all of it. What only looks at tensors is made behind the node by its operators,
+// with autograd's part (the epilogue). As with NativeRunner, nothing of a run can be seen before it is done:
+// it declines, and the instructions are run instead.
+//
+// What is faster stays: at first, runs are taken by turns by the plans and by the segment's instructions,
+// these in a graph of their own behind a node of the same kind, so that forward and backward are timed alike.
+//
+// Ownership: nodes share the plans with the runner and outlive it. Threads: run() on any number, without the
+// GIL; setPlans() once. Invalidation: none.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/native_runner.h"
+#include "torchapi/grad_node.h"
+
+namespace kintsugi::runtime {
+
+// Where a result of the segment comes from.
+struct TrainingResult {
+  enum class From : uint8_t { kInput, kOutput, kEpilogue };
+  From from = From::kOutput;
+  uint32_t index = 0;
+};
+
+struct TrainingPlans {
+  torchapi::GradNodeForm form;
+  size_t ownCount = 0;       // what the forward gives behind the node's outputs
+  size_t epilogueCount = 0;  // results of the epilogue
+  std::unique_ptr<const NativePlan> forward;
+  std::unique_ptr<const NativePlan> backward;
+  std::unique_ptr<const NativePlan> again;     // inputs to the node's outputs, operator by operator
+  std::unique_ptr<const NativePlan> epilogue;  // null: there is none
+  std::vector<TrainingResult> results;
+  std::vector<NativePlan::Input> inputs;  // what they have to be
+  std::optional<bool> gradBefore;         // the grad mode that a run has to start in
+  std::optional<bool> gradAfter;          // ... and leaves
+};
+
+class TrainingRunner : public SegmentRunner {
+ public:
+  TrainingRunner();
+  ~TrainingRunner() override;
+
+  bool needsGil() const final { return false; }
+  bool raises() const final { return false; }
+  State state() const final;
+  uint64_t runs() const final { return runs_.load(std::memory_order_relaxed); }
+  Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
+
+  void setPlans(TrainingPlans plans);
+  // Each way is taken `turns` times by turns, and what was faster stays. Before the first run.
+  void compare(uint32_t turns) { turnsLeft_.store(2 * turns, std::memory_order_relaxed); }
+  void refuse() { refused_.store(true, std::memory_order_release); }
+
+ protected:
+  // The segment has been run without plans. Any thread, no GIL.
+  virtual void wanted() = 0;
+  // Replay has turned out to be faster. Any thread, no GIL.
+  virtual void lost(uint64_t native, uint64_t replay) = 0;
+
+ private:
+  struct Code;
+  class NativeCode;
+  class ReplayCode;
+  bool fits(const Code& code, std::span<const torchapi::Value> inputs) const;
+  bool runForward(const std::shared_ptr<Code>& code, bool replay, std::span<const torchapi::Value> inputs,
+                  std::vector<torchapi::Value>& outputs);
+  bool finish(const Code& code, std::span<const torchapi::Value> inputs, std::vector<torchapi::Value>& made,
+              std::span<torchapi::Value> outputs);
+  void judge(const Code& code);
+
+  std::shared_ptr<Code> code_;  // set before ready_ is
+  std::atomic<bool> ready_{false};
+  std::atomic<bool> refused_{false};
+  std::atomic<uint64_t> runs_{0};
+  std::atomic<uint32_t> turnsLeft_{0};
+};
+
+}  // namespace kintsugi::runtime

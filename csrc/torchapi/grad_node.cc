@@ -1,0 +1,252 @@
+#include "torchapi/grad_node.h"
+
+#include <ATen/SavedTensorHooks.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "torchapi/native_tensors.h"
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+namespace autograd = torch::autograd;
+using From = GradNodeForm::From;
+
+Value borrowed(const at::Tensor& tensor) {
+  Value value;
+  value.kind = ValueKind::kTensor;
+  value.tensor = tensor.unsafeGetTensorImpl();
+  return value;
+}
+
+// Values that are owned here.
+class OwnValues {
+ public:
+  explicit OwnValues(size_t count) : values_(count) {}
+  ~OwnValues() {
+    for (Value& value : values_) {
+      clear(value);
+    }
+  }
+  OwnValues(const OwnValues&) = delete;
+  std::span<Value> all() { return values_; }
+  at::Tensor take(size_t k) {
+    values_[k].kind = ValueKind::kEmpty;
+    return takenTensor(values_[k].tensor);
+  }
+
+ private:
+  std::vector<Value> values_;
+};
+
+class SegmentBackward final : public autograd::Node {
+ public:
+  SegmentBackward(std::shared_ptr<const GradNodeCode> code, uint64_t forwardTime)
+      : code_(std::move(code)), forwardTime_(forwardTime) {}
+
+  std::string name() const override { return "KintsugiSegmentBackward"; }
+
+  void keepInputs(std::span<const Value> inputs) {
+    for (const Value& input : inputs) {
+      inputs_.push_back(input.kind == ValueKind::kTensor
+                            ? autograd::SavedVariable(sharedTensor(input.tensor), false)
+                            : autograd::SavedVariable());
+      numbers_.push_back(input);
+    }
+  }
+
+  void keepOutputs(std::span<const Value> outputs) {
+    const GradNodeForm& form = code_->form();
+    outputs_.resize(outputs.size());
+    for (const GradNodeForm::Kept& kept : form.kept) {
+      if (kept.from == From::kOutput) {
+        outputs_[kept.index] =
+            autograd::SavedVariable(sharedTensor(outputs[kept.index].tensor), form.follows[kept.index]);
+      }
+    }
+  }
+
+  void keepOwn(std::span<Value> own) {
+    for (Value& value : own) {
+      value.kind = ValueKind::kEmpty;
+      own_.push_back(takenTensor(value.tensor));
+    }
+  }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    released_ = true;
+    own_.clear();
+    for (auto* list : {&inputs_, &outputs_}) {
+      for (autograd::SavedVariable& saved : *list) {
+        saved.reset_data();
+      }
+    }
+  }
+
+ protected:
+  autograd::variable_list apply(autograd::variable_list&& gradients) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const GradNodeForm& form = code_->form();
+    bool any = false, ordinary = true;
+    for (const at::Tensor& gradient : gradients) {
+      any = any || gradient.defined();
+      ordinary = ordinary && (!gradient.defined() || isOrdinary(gradient.unsafeGetTensorImpl()));
+    }
+    if (!any) {
+      return autograd::variable_list(form.gets.size());
+    }
+    TORCH_CHECK(!released_ || form.kept.empty(), autograd::ERR_BACKWARD_TWICE);
+    const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
+    autograd::variable_list made;
+    if (ordinary && !c10::GradMode::is_enabled() && runCode(gradients, made)) {
+      return made;
+    }
+    return runAgain(gradients);
+  }
+
+ private:
+  // What is kept, in the order in which the code takes it. Raises where it was written to or is gone.
+  autograd::variable_list unpack() {
+    autograd::variable_list out;
+    for (const GradNodeForm::Kept& kept : code_->form().kept) {
+      switch (kept.from) {
+        case From::kInput:
+          out.push_back(inputs_[kept.index].unpack());
+          break;
+        case From::kOutput:
+          out.push_back(outputs_[kept.index].unpack(getptr()));
+          break;
+        case From::kOwn:
+          out.push_back(own_[kept.index]);
+          break;
+      }
+    }
+    return out;
+  }
+
+  at::Tensor gradientOrZeros(const at::Tensor& gradient, size_t k) const {
+    return gradient.defined() ? gradient.contiguous() : input_metadata(k).zeros_like();
+  }
+
+  bool runCode(const autograd::variable_list& gradients, autograd::variable_list& made) {
+    autograd::variable_list tensors = unpack();
+    for (size_t k = 0; k < gradients.size(); ++k) {
+      tensors.push_back(gradientOrZeros(gradients[k], k));
+    }
+    std::vector<Value> values;
+    for (const at::Tensor& tensor : tensors) {
+      values.push_back(borrowed(tensor));
+    }
+    OwnValues results(code_->form().gets.size());
+    if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0))) {
+      return false;
+    }
+    for (size_t k = 0; k < results.all().size(); ++k) {
+      made.push_back(results.take(k));
+    }
+    return true;
+  }
+
+  // The segment is run with autograd from aliases of its inputs, so that paths from one input to another are
+  // no part of what is differentiated here.
+  autograd::variable_list runAgain(const autograd::variable_list& gradients) {
+    const bool create = c10::GradMode::is_enabled();
+    const c10::AutoGradMode on(true);
+    autograd::variable_list aliases(inputs_.size());
+    std::vector<Value> values = numbers_;
+    for (size_t k = 0; k < inputs_.size(); ++k) {
+      if (numbers_[k].kind == ValueKind::kTensor) {
+        const at::Tensor input = inputs_[k].unpack();
+        aliases[k] = !input.requires_grad() ? input
+                     : create               ? at::alias(input)
+                                            : input.detach().requires_grad_();
+        values[k] = borrowed(aliases[k]);
+      }
+    }
+    const GradNodeForm& form = code_->form();
+    OwnValues outputs(form.follows.size());
+    TORCH_CHECK(code_->again(values, outputs.all()),
+                "kintsugi: a segment could not be run again for the gradient of its gradient");
+    autograd::variable_list followed, arriving, targets;
+    size_t next = 0;
+    for (size_t k = 0; k < form.follows.size(); ++k) {
+      const at::Tensor output = outputs.take(k);
+      if (form.follows[k]) {
+        const at::Tensor& gradient = gradients[next++];
+        if (gradient.defined()) {
+          followed.push_back(output);
+          arriving.push_back(gradient);
+        }
+      }
+    }
+    for (const uint32_t input : form.gets) {
+      targets.push_back(aliases[input]);
+    }
+    return autograd::grad(followed, targets, arriving, /*retain_graph=*/create, create,
+                          /*allow_unused=*/true);
+  }
+
+  const std::shared_ptr<const GradNodeCode> code_;
+  std::vector<autograd::SavedVariable> inputs_;   // by input; numbers have none
+  std::vector<autograd::SavedVariable> outputs_;  // by output; where they are kept
+  std::vector<Value> numbers_;                    // by input: what is no tensor
+  autograd::variable_list own_;
+  uint64_t forwardTime_;
+  bool released_ = false;
+};
+
+}  // namespace
+
+bool hasTangent(const void* impl) {
+  auto* meta =
+      static_cast<autograd::AutogradMeta*>(static_cast<const at::TensorImpl*>(impl)->autograd_meta());
+  return meta != nullptr && meta->fw_grad_ != nullptr;
+}
+
+bool mayStandForSegment() {
+  const auto& hooks = at::SavedTensorDefaultHooks::get_tls_state();
+  return hooks.stack.empty() && !hooks.disabled_error_message && !autograd::AnomalyMode::is_enabled() &&
+         !c10::InferenceMode::is_enabled();
+}
+
+void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
+                    std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime) {
+  const GradNodeForm& form = code->form();
+  auto node = c10::make_intrusive<SegmentBackward>(code, forwardTime);
+  autograd::edge_list edges;
+  for (const uint32_t input : form.gets) {
+    edges.push_back(autograd::impl::gradient_edge(sharedTensor(inputs[input].tensor)));
+  }
+  node->set_next_edges(std::move(edges));
+  node->keepInputs(inputs);
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (outputs[k].kind != ValueKind::kTensor) {
+      continue;
+    }
+    at::TensorImpl& impl = *implOf(outputs[k].tensor);
+    if (impl.requires_grad()) {
+      at::Tensor alias(impl.shallow_copy_and_detach(impl.version_counter(), true));
+      releaseTensor(std::exchange(outputs[k].tensor, givenTensor(std::move(alias))));
+    }
+    if (form.follows[k]) {
+      autograd::set_history(sharedTensor(outputs[k].tensor), node);
+    }
+  }
+  node->keepOutputs(outputs);
+  node->keepOwn(own);
+}
+
+GradModeOff::GradModeOff() : before_(c10::GradMode::is_enabled()) { c10::GradMode::set_enabled(false); }
+GradModeOff::~GradModeOff() { c10::GradMode::set_enabled(before_); }
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,71 @@
+// The node that stands for a compiled segment in autograd's graph.
+//
+// Idea: a node keeps what the backward takes (as autograd keeps it: writes to it are noticed, and it is freed
+// behind the backward), and the inputs, and runs compiled code. Where that can't be (a gradient of the
+// gradient is asked for, or the gradients are not of the kind that the code was made for), the segment is run
+// again from its inputs with autograd, which then differentiates it.
+//
+// Ownership: a node shares its code. Threads: autograd runs a node on any; one run at a time. GIL: must not
+// be held while a node runs; attach needs none. Invalidation: none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "torchapi/value.h"
+
+namespace kintsugi::torchapi {
+
+// What nodes of one segment have in common.
+struct GradNodeForm {
+  enum class From : uint8_t { kInput, kOutput, kOwn };
+  struct Kept {
+    From from = From::kOwn;
+    uint32_t index = 0;
+  };
+  std::vector<Kept> kept;      // what the backward takes
+  std::vector<bool> follows;   // by output: autograd follows it
+  std::vector<uint32_t> gets;  // by result of the backward: which input's gradient it is
+};
+
+class GradNodeCode {
+ public:
+  explicit GradNodeCode(GradNodeForm form) : form_(std::move(form)) {}
+  virtual ~GradNodeCode() = default;
+  const GradNodeForm& form() const { return form_; }
+
+  // `values`: what was kept, then the gradients of the outputs that are followed; borrowed. Fills
+  // `gradients`. Grad mode and autocast are off. False: it can't be done.
+  virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const = 0;
+  // The segment once more, from inputs to outputs, in the present grad mode.
+  virtual bool again(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
+
+ private:
+  GradNodeForm form_;
+};
+
+// May a segment be run below autograd, with a node for all of it? Not where somebody watches what autograd
+// keeps, or tangents are computed. Of this thread.
+bool mayStandForSegment();
+// Has a tensor a tangent, of forward differentiation?
+bool hasTangent(const void* impl);
+
+// Gives `outputs` (new tensors; those that have a history of their own are replaced by others on the same
+// memory) their place in autograd's graph. `own`: what is kept besides; taken over.
+void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
+                    std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime);
+
+// Grad mode off while one lives.
+class GradModeOff {
+ public:
+  GradModeOff();
+  ~GradModeOff();
+  GradModeOff(const GradModeOff&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace kintsugi::torchapi

@@ -1,0 +1,70 @@
+#include "torchapi/taped_call.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+torch::autograd::variable_list tensorsOf(std::span<const Value> values) {
+  torch::autograd::variable_list out;
+  for (const Value& value : values) {
+    out.push_back(sharedTensor(value.tensor));
+  }
+  return out;
+}
+
+}  // namespace
+
+void* newLeaf(void* impl) {
+  at::TensorImpl& from = *implOf(impl);
+  at::Tensor leaf(from.shallow_copy_and_detach(from.version_counter(), true));
+  leaf.set_requires_grad(true);
+  return givenTensor(std::move(leaf));
+}
+
+AtenCall::Status TapedCall::run(Value* values, CallState& state) const {
+  std::vector<void*> before;
+  for (size_t k = 0; k < follows_.size(); ++k) {
+    Value& value = values[follows_[k]];
+    Value& leaf = values[leaves_[k]];
+    before.push_back(value.tensor);
+    leaf.tensor = newLeaf(value.tensor);
+    leaf.kind = ValueKind::kTensor;
+    value.tensor = leaf.tensor;  // borrowed for the call
+  }
+  AtenCall::Status status;
+  {
+    const c10::AutoGradMode on(true);
+    status = call_->run(values, state);
+  }
+  // A value may stand there twice.
+  for (size_t k = follows_.size(); k-- > 0;) {
+    values[follows_[k]].tensor = before[k];
+  }
+  return status;
+}
+
+bool runTape(std::span<const Value> results, std::span<const Value> leaves, std::span<const Value> gradients,
+             std::span<Value> out) {
+  try {
+    const torch::autograd::variable_list targets = tensorsOf(leaves);
+    torch::autograd::variable_list made =
+        torch::autograd::grad(tensorsOf(results), targets, tensorsOf(gradients), /*retain_graph=*/true,
+                              /*create_graph=*/false, /*allow_unused=*/true);
+    for (size_t k = 0; k < out.size(); ++k) {
+      at::Tensor gradient = made[k].defined() ? std::move(made[k]) : at::zeros_like(targets[k]);
+      clear(out[k]);
+      out[k].tensor = givenTensor(gradient.detach());
+      out[k].kind = ValueKind::kTensor;
+    }
+  } catch (...) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace kintsugi::torchapi
