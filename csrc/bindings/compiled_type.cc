@@ -189,6 +189,7 @@ PyObject* stats(PyObject* self, PyObject*) {
   out["native_ready"] = native.ready;
   out["native_refused"] = native.refused;
   out["native_runs"] = native.runs;
+  out["native_backwards"] = native.backwards;
   return out.release().ptr();
 }
 

@@ -442,8 +442,9 @@ class PlanBuilder {
         aliases_.emplace_back(from, to);  // perhaps
       }
     }
-    // Of a tensor that it only takes the type from, it does not matter what is in it.
-    const bool bySample = steady && passes::makesByForm(segment_, segment_.code[at]) && args.size() == 1;
+    // Of a tensor that it only takes the type from, it does not matter what is in it; but it has to be there.
+    const bool bySample = steady && passes::makesByForm(segment_, segment_.code[at]) && args.size() == 1 &&
+                          slots[0] < graph_.inputs.size();
     addStep(NativeStepKind::kCall, plan_->calls.size() - 1, bySample ? std::vector<uint32_t>() : slots,
             std::move(makes), steady);
     if (bySample) {

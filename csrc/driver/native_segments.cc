@@ -401,6 +401,7 @@ void countNative(runtime::CompiledTrace& trace, NativeCounts& counts) {
     counts.ready += segment.runner->state() == State::kReady ? 1 : 0;
     counts.refused += segment.runner->state() == State::kRefused ? 1 : 0;
     counts.runs += segment.runner->runs();
+    counts.backwards += segment.runner->backwards();
   }
   trace.sides().each([&](uint32_t, const runtime::SideLink& link) { countNative(*link.trace, counts); });
 }

@@ -41,6 +41,7 @@ struct NativeCounts {
   size_t ready = 0;
   size_t refused = 0;
   uint64_t runs = 0;
+  uint64_t backwards = 0;  // of segments that autograd follows
 };
 // Of a trace and its side traces.
 void countNative(runtime::CompiledTrace& trace, NativeCounts& counts);

@@ -277,15 +277,16 @@ ValueId GradientBuilder::select(ValueId a, size_t dim, int64_t index) {
 ValueId GradientBuilder::matmul(ValueId a, ValueId b) {
   std::vector<int64_t> out = sizes(a);
   out.back() = sizes(b).back();
-  return make(out.size() == 2 ? "aten.mm.default" : "aten.bmm.default", {val(a), val(b)},
-              metaFor(meta(a).dtype, std::move(out)));
+  const std::string_view name = out.size() == 2 ? "aten.mm.default" : "aten.bmm.default";
+  return make(name, {val(a), val(b)}, metaFor(dtype(a), std::move(out)));
 }
 
-ValueId GradientBuilder::zerosLike(ValueId a) {
-  return make("aten.zeros_like.default",
-              {val(a), Operand::none(), Operand::none(), Operand::none(), Operand::boolean(false),
-               Operand::make(OperandKind::kMemoryFormat, 0)},
-              metaFor(meta(a).dtype, sizes(a)));
+ValueId GradientBuilder::zeros(const std::string& type, std::vector<int64_t> wanted) {
+  const Operand number = Operand::make(OperandKind::kDtype, ir::dtypeNumber(type).value());
+  return make("aten.zeros.default",
+              {list(wanted), number, Operand::none(),
+               Operand::make(OperandKind::kDevice, trace_.internString("cpu")), Operand::none()},
+              metaFor(type, std::vector<int64_t>(wanted)));
 }
 
 ValueId GradientBuilder::join(std::string_view name, const std::vector<ValueId>& parts, size_t dim,

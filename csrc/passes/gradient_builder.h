@@ -96,7 +96,7 @@ class GradientBuilder {
   V slice(V a, size_t dim, int64_t begin, int64_t end);
   V select(V a, size_t dim, int64_t index);
   V matmul(V a, V b);  // matrices, or batches of them
-  V zerosLike(V a);
+  V zeros(const std::string& dtype, std::vector<int64_t> sizes);
   V join(std::string_view name, const std::vector<V>& parts, size_t dim, std::vector<int64_t> sizes);
 
   Operand list(const std::vector<int64_t>& numbers);

@@ -280,7 +280,10 @@ ir::Trace segmentOf(const ir::Trace& from, const std::vector<ValueId>& inputs,
 
 bool needsGradients(const ir::Trace& segment) {
   return std::any_of(segment.code.begin(), segment.code.end(), [&](const Instruction& ins) {
-    for (uint32_t r = 0; ins.op == Op::kAten && r < ins.resultCount; ++r) {
+    // Views of what requires gradients say so even where nothing is followed.
+    const GradientRule* rule = ins.op == Op::kAten ? findGradientRule(segment.opNames[ins.opName]) : nullptr;
+    const bool looks = ins.op != Op::kAten || (rule != nullptr && !rule->fresh);
+    for (uint32_t r = 0; !looks && r < ins.resultCount; ++r) {
       const ir::Type& type = segment.values[ins.firstResult + r];
       if (type.kind == TypeKind::kTensor && type.meta != ir::kNone && segment.metas[type.meta].requiresGrad) {
         return true;

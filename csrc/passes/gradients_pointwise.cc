@@ -93,7 +93,7 @@ bool power(B& b) {
   const double exponent = b.number(1);
   const V g = b.gradient(), x = b.tensor(0);
   if (exponent == 0) {
-    b.give(0, b.zerosLike(x));
+    b.give(0, b.zeros(b.dtype(g), b.sizes(x)));
     return true;
   }
   const V less = exponent == 2 ? x : b.point("aten.pow.Tensor_Scalar", {val(x), num(exponent - 1)});

@@ -44,6 +44,28 @@ bool permuted(B& b) {
   return true;
 }
 
+bool reversed(B& b) {
+  Dims back(b.rank(b.tensor(0)));
+  for (size_t d = 0; d < back.size(); ++d) {
+    back[d] = static_cast<int64_t>(back.size() - 1 - d);
+  }
+  b.give(0, b.permute(b.gradient(), back));
+  return true;
+}
+bool moved(B& b) {
+  const V x = b.tensor(0);
+  Dims back;
+  for (size_t d = 0; d < b.rank(x); ++d) {
+    if (d != b.dimOf(b.integer(2), x)) {
+      back.push_back(static_cast<int64_t>(d));
+    }
+  }
+  back.insert(back.begin() + static_cast<std::ptrdiff_t>(b.dimOf(b.integer(1), x)),
+              static_cast<int64_t>(b.dimOf(b.integer(2), x)));
+  b.give(0, b.permute(b.gradient(), back));
+  return true;
+}
+
 V backOf(B& b, std::string_view name, std::initializer_list<B::Operand> operands) {
   ir::TensorMeta meta;
   meta.dtype = b.dtype(b.tensor(0));
@@ -85,11 +107,26 @@ bool sliced(B& b) {
   return true;
 }
 
+// (self, dim, start, length)
+bool narrowed(B& b) {
+  const V x = b.tensor(0);
+  const size_t dim = b.dimOf(b.integer(1), x);
+  if (!b.isNumber(2) || !b.isNumber(3)) {
+    return false;
+  }
+  const int64_t begin = b.integer(2) + (b.integer(2) < 0 ? b.sizes(x)[dim] : 0);
+  b.give(0, backOf(b, "aten.slice_backward.default",
+                   {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)), integer(begin),
+                    integer(begin + b.integer(3)), integer(1)}));
+  return true;
+}
+
 // All results next to each other; zeros where no gradient arrives.
 bool joined(B& b, std::string_view name, size_t dim) {
   std::vector<V> parts;
   for (size_t r = 0; r < b.resultCount(); ++r) {
-    parts.push_back(b.gradient(r) != ir::kNone ? b.gradient(r) : b.zerosLike(b.result(r)));
+    const V part = b.gradient(r);
+    parts.push_back(part != ir::kNone ? part : b.zeros(b.dtype(b.result(r)), b.sizes(b.result(r))));
   }
   b.give(0, b.join(name, parts, dim, b.sizes(b.tensor(0))));
   return true;
@@ -133,34 +170,22 @@ bool stacked(B& b) {
 }
 
 constexpr GradientRule kRows[] = {
-    {"aten.view.default", false, reshaped},
-    {"aten._unsafe_view.default", false, reshaped},
-    {"aten.view_as.default", false, reshaped},
-    {"aten.reshape.default", false, reshaped},
-    {"aten.flatten.using_ints", false, reshaped},
-    {"aten.unflatten.int", false, reshaped},
-    {"aten.unsqueeze.default", false, reshaped},
-    {"aten.squeeze.default", false, reshaped},
-    {"aten.squeeze.dim", false, reshaped},
-    {"aten.squeeze.dims", false, reshaped},
+    {"aten.view.default", false, reshaped},       {"aten._unsafe_view.default", false, reshaped},
+    {"aten.view_as.default", false, reshaped},    {"aten.reshape.default", false, reshaped},
+    {"aten.flatten.using_ints", false, reshaped}, {"aten.unflatten.int", false, reshaped},
+    {"aten.unsqueeze.default", false, reshaped},  {"aten.squeeze.default", false, reshaped},
+    {"aten.squeeze.dim", false, reshaped},        {"aten.squeeze.dims", false, reshaped},
     {"aten.expand.default", false, same},  // sums over what was broadcast
-    {"aten.expand_as.default", false, same},
-    {"aten.alias.default", false, same},
-    {"aten.transpose.int", false, transposed},
-    {"aten.swapaxes.default", false, transposed},
-    {"aten.swapdims.default", false, transposed},
-    {"aten.t.default", false, turned},
-    {"aten.mT.default", false, turned},
-    {"aten.permute.default", false, permuted},
-    {"aten.select.int", false, selected},
-    {"aten.slice.Tensor", false, sliced},
-    {"aten.split.Tensor", false, split},
-    {"aten.split.sizes", false, split},
-    {"aten.split_with_sizes.default", false, split},
-    {"aten.chunk.default", false, split},
-    {"aten.unbind.int", false, unbound},
-    {"aten.cat.default", true, concatenated},
-    {"aten.stack.default", true, stacked},
+    {"aten.expand_as.default", false, same},      {"aten.alias.default", false, same},
+    {"aten.transpose.int", false, transposed},    {"aten.swapaxes.default", false, transposed},
+    {"aten.swapdims.default", false, transposed}, {"aten.t.default", false, turned},
+    {"aten.mT.default", false, turned},           {"aten.permute.default", false, permuted},
+    {"aten.numpy_T.default", false, reversed},    {"aten.movedim.int", false, moved},
+    {"aten.narrow.default", false, narrowed},     {"aten.select.int", false, selected},
+    {"aten.slice.Tensor", false, sliced},         {"aten.split.Tensor", false, split},
+    {"aten.split.sizes", false, split},           {"aten.split_with_sizes.default", false, split},
+    {"aten.chunk.default", false, split},         {"aten.unbind.int", false, unbound},
+    {"aten.cat.default", true, concatenated},     {"aten.stack.default", true, stacked},
 };
 
 }  // namespace

@@ -28,7 +28,8 @@ class SegmentRunner {
   // May run() return kRaised? Then whoever calls it has to be able to take the graph back.
   virtual bool raises() const { return true; }
   virtual State state() const { return State::kReady; }
-  virtual uint64_t runs() const { return 0; }  // that were not declined
+  virtual uint64_t runs() const { return 0; }       // that were not declined
+  virtual uint64_t backwards() const { return 0; }  // ... and have been run backwards by the runner's code
   virtual bool needsGil() const = 0;
   // How long the instructions took that were run after kMeasured. Any thread.
   virtual void replayed(uint64_t /*nanoseconds*/) {}

@@ -58,6 +58,7 @@ struct TrainingRunner::Code {
   TrainingPlans plans;
   mutable PlanRunner forward, backward, again, epilogue;
   std::shared_ptr<const torchapi::GradNodeCode> native, replay;
+  mutable std::atomic<uint64_t> backwards{0};
   mutable std::atomic<uint64_t> nativeTime{kUnknownTime};
   mutable std::atomic<uint64_t> replayTime{kUnknownTime};
 };
@@ -73,6 +74,7 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
     if (code == nullptr || !code->backward.runPlan(values, gradients)) {
       return false;
     }
+    code->backwards.fetch_add(1, std::memory_order_relaxed);
     if (forwardTime != 0) {
       keepLeast(code->nativeTime, forwardTime + diag::events::nowNs() - start);
     }
@@ -118,6 +120,10 @@ SegmentRunner::State TrainingRunner::state() const {
     return State::kRefused;
   }
   return ready_.load(std::memory_order_acquire) ? State::kReady : State::kWaiting;
+}
+
+uint64_t TrainingRunner::backwards() const {
+  return ready_.load(std::memory_order_acquire) ? code_->backwards.load(std::memory_order_relaxed) : 0;
 }
 
 void TrainingRunner::setPlans(TrainingPlans plans) {

@@ -53,6 +53,7 @@ class TrainingRunner : public SegmentRunner {
   bool raises() const final { return false; }
   State state() const final;
   uint64_t runs() const final { return runs_.load(std::memory_order_relaxed); }
+  uint64_t backwards() const final;
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlans(TrainingPlans plans);

@@ -38,6 +38,8 @@ class Stats:
     """Those that stay with replay; KINTSUGI_LOGS=perf says why."""
     native_runs: int = 0
     """Times compiled parts ran."""
+    native_backwards: int = 0
+    """Times compiled parts ran backwards."""
 
     @classmethod
     def from_core(cls, counters: Mapping[str, int]) -> Stats:

@@ -28,6 +28,7 @@
 #include "passes/fuse.h"
 #include "passes/pass_manager.h"
 #include "passes/simplify_graph.h"
+#include "passes/split_gradients.h"
 
 namespace kintsugi {
 namespace {
@@ -195,6 +196,51 @@ std::string runNativeKernels(std::string_view argument, std::string_view input) 
   return runNative(argument, input, true);
 }
 
+// The two halves of a segment that autograd follows, and what is kept between them.
+std::string runGradients(std::string_view, std::string_view input) {
+  const diag::Result<guard::Document> document = guard::parse(input);
+  if (!document.ok()) {
+    return unexpected(document.error().format());
+  }
+  const ir::Trace& trace = document->trace;
+  std::string out;
+  const auto print = [&out](std::string_view title, const ir::Trace& segment) {
+    std::string reason;
+    passes::SizeTable sizes;
+    const passes::SizeScope scope(sizes);
+    auto graph = passes::buildGraph(segment, {}, reason);
+    if (!graph) {
+      out += "refused: " + reason + "\n";
+      return;
+    }
+    passes::dropCopies(*graph);
+    passes::mergeEqualNodes(*graph);
+    passes::dropUnusedNodes(*graph);
+    out += std::string(title) + "\n" + passes::print(*graph, segment);
+  };
+  for (const ir::SegmentRange& range : ir::findSegments(trace)) {
+    std::string reason;
+    const auto graph = passes::differentiate(passes::extractSegment(trace, range), {}, reason);
+    if (!graph) {
+      out += "refused: " + reason + "\n";
+      continue;
+    }
+    const passes::TrainingSegments parts = passes::splitGradients(*graph);
+    print("forward", parts.forward);
+    out += "kept";
+    constexpr std::string_view kFrom[] = {"input", "output", "own"};
+    for (const passes::TrainingSegments::Kept& kept : parts.kept) {
+      out += " " + std::string(kFrom[static_cast<size_t>(kept.from)]) + " " + std::to_string(kept.index);
+    }
+    out += "\n";
+    print("backward", parts.backward);
+    if (!graph->epilogue.empty()) {
+      print("epilogue", parts.epilogue);
+    }
+  }
+  return out;
+}
+
 struct ModeRow {
   std::string_view name;
   Mode run;
@@ -209,6 +255,7 @@ constexpr ModeRow kModes[] = {
     {"liveness", runLiveness},
     {"native-graph", runNativeGraph},
     {"native-kernels", runNativeKernels},
+    {"gradients", runGradients},
 };
 
 struct FileText {

@@ -67,6 +67,7 @@ def check(fn: Fn, *inputs: Any, compiled: bool = True, calls: int = 3, scale: fl
                 _close(x, y, scale)
     stats = runner._kintsugi_compiled.stats()
     assert (stats["native_runs"] > 0) == compiled, stats
+    assert stats["native_backwards"] == stats["native_runs"], stats
     return runner
 
 
@@ -173,6 +174,9 @@ VIEWS: dict[str, Fn] = {
     "reshape-copy": lambda x: F.gelu(x).transpose(0, 1).reshape(-1) * 2,
     "transpose": lambda x: F.gelu(x).transpose(1, 2) * 2,
     "permute": lambda x: F.gelu(x).permute(2, 0, 1) * 2,
+    "T": lambda x: F.gelu(x[0]).T * 2,
+    "movedim": lambda x: F.gelu(x).movedim(0, 2) * 2,
+    "narrow": lambda x: F.gelu(x).narrow(-1, 1, 2) * 2,
     "unsqueeze": lambda x: (x * 2).unsqueeze(1) * x.unsqueeze(0),
     "squeeze": lambda x: (x * 2).sum(1, keepdim=True).squeeze(1) * 3,
     "expand": lambda x: x.sum(0, keepdim=True).expand(2, 3, 4) * x,
@@ -271,7 +275,8 @@ def test_a_model_is_trained() -> None:
         model = nn.Sequential(Block(), Block())
         runner = native(model) if compiled else model
         results.append(_trained(model, runner, inputs))
-    assert runner._kintsugi_compiled.stats()["native_runs"] == len(inputs) - 1
+    stats = runner._kintsugi_compiled.stats()
+    assert stats["native_runs"] == stats["native_backwards"] == len(inputs) - 1
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
