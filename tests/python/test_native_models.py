@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
 import pytest
 import torch
 from native_harness import native, tensors_in
@@ -39,3 +42,41 @@ def test_evaluation(spec: ModelSpec) -> None:
                 assert a.dtype == b.dtype and a.stride() == b.stride()
                 # Errors of single operators add up over the layers.
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _losses(result: object) -> torch.Tensor:
+    return sum((t.float().square().mean() for t in _leaves(result) if t.requires_grad), torch.zeros(()))
+
+
+def _step(run: Callable[..., object], model: torch.nn.Module, spec: ModelSpec, call: int) -> list[torch.Tensor]:
+    """Results and gradients of one training step."""
+    model.zero_grad()
+    args, kwargs = spec.inputs(model, "tiny", call)
+    torch.manual_seed(call)
+    result = run(*args, **kwargs)
+    _losses(result).backward()
+    found = [t.detach() for t in _leaves(result)]
+    return found + [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_training(spec: ModelSpec, mode: str) -> None:
+    model = spec.build("tiny").train(mode == "train")
+    if not any(p.requires_grad for p in model.parameters()):
+        pytest.skip("nothing to train")
+    state = copy.deepcopy(model.state_dict())
+    with kintsugi.config.patch(report_compiling=False):
+        try:
+            wanted = [_step(model, model, spec, call) for call in range(3)]
+        except RuntimeError as error:
+            pytest.skip(f"eager mode refuses: {error}")
+        model.load_state_dict(state)
+        runner = native(model)
+        got = [_step(runner, model, spec, call) for call in range(3)]
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert len(mine) == len(theirs)
+        for a, b in zip(mine, theirs, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+            # Errors of single operators add up over the layers, and scale with the gradient's largest elements.
+            scale = max(1.0, float(b.abs().max())) if b.is_floating_point() and b.numel() else 1.0
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-5 * scale, equal_nan=True)
