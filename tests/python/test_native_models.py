@@ -48,7 +48,9 @@ def _losses(result: object) -> torch.Tensor:
     return sum((t.float().square().mean() for t in _leaves(result) if t.requires_grad), torch.zeros(()))
 
 
-def _step(run: Callable[..., object], model: torch.nn.Module, spec: ModelSpec, call: int) -> list[torch.Tensor]:
+def _step(
+    run: Callable[..., object], model: torch.nn.Module, spec: ModelSpec, call: int
+) -> list[torch.Tensor]:
     """Results and gradients of one training step."""
     model.zero_grad()
     args, kwargs = spec.inputs(model, "tiny", call)

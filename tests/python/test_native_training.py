@@ -22,7 +22,8 @@ Fn = Callable[..., Any]
 def _leaves(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Tensors of their own, which require gradients where the given ones do."""
     return tuple(
-        x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs
+        x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
+        for x in inputs
     )
 
 
@@ -131,7 +132,9 @@ def test_pointwise(name: str) -> None:
     check(POINTWISE[name], rand(5, 7), rand(5, 7))
 
 
-@pytest.mark.parametrize("shapes", [((5, 7), (7,)), ((1, 7), (5, 1)), ((2, 3, 4), (3, 1)), ((4, 3), ()), ((), ())])
+@pytest.mark.parametrize(
+    "shapes", [((5, 7), (7,)), ((1, 7), (5, 1)), ((2, 3, 4), (3, 1)), ((4, 3), ()), ((), ())]
+)
 def test_broadcast_arguments_get_sums(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     check(lambda x, y: F.gelu(x * y + y) / (y * y + 2), rand(*shapes[0]), rand(*shapes[1]))
 
@@ -207,7 +210,9 @@ PRODUCTS: dict[str, Fn] = {
     "mm": lambda x, w, b: F.gelu(torch.mm(x[0], w.t())) + b,
     "addmm": lambda x, w, b: F.gelu(torch.addmm(b, x[0], w.t())),
     "bmm": lambda x, w, b: F.gelu(torch.bmm(x, x.transpose(1, 2))) * w.sum() + b.sum(),
-    "matmul-batched": lambda x, w, b: F.softmax(x[None] @ x[None].transpose(-1, -2), -1) @ x[None] * w.sum() + b[0],
+    "matmul-batched": lambda x, w, b: (
+        F.softmax(x[None] @ x[None].transpose(-1, -2), -1) @ x[None] * w.sum() + b[0]
+    ),
 }
 
 
@@ -237,7 +242,11 @@ def test_operators_that_autograd_differentiates(name: str) -> None:
 
 def test_embedding() -> None:
     table = rand(11, 6)
-    check(lambda t, i: F.gelu(F.embedding(i, t, padding_idx=2)) * 2, table, torch.tensor([[1, 2, 3], [1, 1, 10]]))
+    check(
+        lambda t, i: F.gelu(F.embedding(i, t, padding_idx=2)) * 2,
+        table,
+        torch.tensor([[1, 2, 3], [1, 1, 10]]),
+    )
 
 
 class Block(nn.Module):
@@ -249,7 +258,9 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(self.norm1(x)).view(batch, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         seen = F.scaled_dot_product_attention(q, k, v)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
@@ -296,7 +307,15 @@ def test_which_inputs_require_gradients_may_change() -> None:
         return F.gelu(x * w) + x
 
     runner = native(fn)
-    for needs in [(True, True), (True, True), (True, False), (False, True), (False, False), (True, False), (True, True)]:
+    for needs in [
+        (True, True),
+        (True, True),
+        (True, False),
+        (False, True),
+        (False, False),
+        (True, False),
+        (True, True),
+    ]:
         inputs = (rand(3, 4, grad=needs[0]), rand(3, 4, grad=needs[1]))
         mine, theirs = _leaves(inputs), _leaves(inputs)
         got, wanted = runner(*mine), fn(*theirs)
@@ -348,7 +367,7 @@ def test_what_is_kept_may_not_be_written_to() -> None:
 
 def test_what_eager_mode_does_not_keep_may_be_written_to() -> None:
     x = rand(3, 4)
-    fn = lambda x: F.gelu(x * 2 + 1)  # noqa: E731
+    fn = lambda x: F.gelu(x * 2 + 1)
     runner = _ready(fn, x)
     y, wanted = runner(x), fn(x)
     with torch.no_grad():
@@ -443,7 +462,7 @@ def test_module_backward_hooks() -> None:
 
 def test_saved_tensor_hooks_and_anomaly_mode_are_left_to_autograd() -> None:
     x = rand(3, 4)
-    fn = lambda x: torch.exp(x * 2) * x  # noqa: E731
+    fn = lambda x: torch.exp(x * 2) * x
     runner = _ready(fn, x)
     packed: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
@@ -515,7 +534,7 @@ def test_memory_is_freed() -> None:
 
 def test_a_node_outlives_its_trace() -> None:
     x, w = rand(3, 4), rand(3, 4)
-    fn = lambda x, w: torch.exp(F.gelu(x * w))  # noqa: E731
+    fn = lambda x, w: torch.exp(F.gelu(x * w))
     runner = _ready(fn, x, w)
     y = runner(x, w)
     kintsugi.reset()
@@ -528,7 +547,7 @@ def test_a_node_outlives_its_trace() -> None:
 
 def test_threads() -> None:
     w = rand(8, 8)
-    fn = lambda x: F.softmax(F.gelu(x @ w), -1)  # noqa: E731
+    fn = lambda x: F.softmax(F.gelu(x @ w), -1)
     inputs = [rand(5, 8) for _ in range(4)]
     runner = _ready(fn, inputs[0])
     wanted = [torch.autograd.grad(fn(x).square().sum(), x)[0] for x in inputs]
@@ -551,7 +570,7 @@ def test_threads() -> None:
 
 
 def test_what_is_faster_is_kept() -> None:
-    fn = lambda x, w: F.gelu(x * w + 1) * torch.tanh(x)  # noqa: E731
+    fn = lambda x, w: F.gelu(x * w + 1) * torch.tanh(x)
     x, w = rand(64, 300), rand(300)
     runner = kintsugi.compile(fn, backend="native")
     wanted = torch.autograd.grad(fn(x, w).sum(), (x, w))
