@@ -195,9 +195,7 @@ class PlanBuilder {
     }
     putSteadyFirst();
     findDrops();
-    if (info_.keepMemory) {
-      findPlaces();
-    }
+    findPlaces(info_.keepMemory);
     numbers_.addChecks();
     if (numbers_.lost()) {
       reason = "a size is needed that no tensor of the graph tells";
@@ -659,6 +657,10 @@ class PlanBuilder {
     return last;
   }
 
+  static int64_t elementsOf(const torchapi::TensorLayout& layout) {
+    return passes::elementCount(passes::fixedSizes(layout.sizes)).hint;
+  }
+
   std::span<runtime::NativeMade> madeAt(size_t step) const {
     const runtime::NativePlanStep& at = plan_->steps[step];
     if (at.kind == NativeStepKind::kKernel) {
@@ -670,25 +672,34 @@ class PlanBuilder {
 
   // Memory that does not leave the segment is kept for later runs. Tensors of one layout share a place where
   // one is looked at last before the other is made; should anybody look longer, the run makes a new one.
-  void findPlaces() {
+  void findPlaces(bool all) {
     struct Place {
       const torchapi::TensorLayout* layout;
       size_t until;
     };
+    // To allocate a small tensor takes longer than to compute it. Elements.
+    constexpr int64_t kSmall = 16384, kMostKept = 262144;
     const std::vector<size_t> last = lastLooks();
     std::vector<Place> places;
+    int64_t kept = 0;
     for (size_t at = plan_->steadySteps; at < plan_->steps.size(); ++at) {
       for (runtime::NativeMade& made : madeAt(at)) {
         if (last[made.slot] == usedBy_.size() || !made.layout.sizes.empty() || !made.layout.strides.empty()) {
           continue;
         }
         const torchapi::TensorLayout& wanted = made.layout.layout;
+        if (!all && elementsOf(wanted) > kSmall) {
+          continue;
+        }
         const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) {
           return p.until < at && p.layout->dtype == wanted.dtype && p.layout->sizes == wanted.sizes &&
                  p.layout->strides == wanted.strides;
         });
         made.place = static_cast<uint32_t>(place - places.begin());
-        if (place == places.end()) {
+        if (place == places.end() && !all && kept + elementsOf(wanted) > kMostKept) {
+          made.place = ir::kNone;
+        } else if (place == places.end()) {
+          kept += elementsOf(wanted);
           places.push_back({&wanted, last[made.slot]});
         } else {
           place->until = last[made.slot];
@@ -744,7 +755,9 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, Nativ
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();
   summary.calls = program.steps.size() - program.kernels.size();
-  if (program.kernels.empty() && info.needsKernels) {
+  const bool products = std::any_of(graph->nodes.begin(), graph->nodes.end(),
+                                    [](const passes::Node& node) { return node.product; });
+  if (program.kernels.empty() && !products && info.needsKernels) {
     reason = "there is nothing in it to generate code for";
     return nullptr;
   }

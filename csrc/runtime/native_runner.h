@@ -29,9 +29,12 @@ class NativeRunner : public SegmentRunner {
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlan(std::unique_ptr<const NativePlan> plan);
-  // Runs are replayed and run natively by turns, `turns` times each, and what was faster stays. Before the
-  // first run.
-  void compare(uint32_t turns) { turnsLeft_.store(2 * turns, std::memory_order_relaxed); }
+  // Runs are replayed and run natively by turns, `turns` times each, and what was faster stays. Where the two
+  // are close, noise would decide: then there are more turns, up to four times as many. Before the first run.
+  void compare(uint32_t turns) {
+    turns_ = turns;
+    turnsLeft_.store(2 * turns, std::memory_order_relaxed);
+  }
   void replayed(uint64_t nanoseconds) final;
   void refuse() { refused_.store(true, std::memory_order_release); }
 
@@ -52,7 +55,9 @@ class NativeRunner : public SegmentRunner {
   std::atomic<const NativePlan*> plan_{nullptr};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> runs_{0};
+  uint32_t turns_ = 0;
   std::atomic<uint32_t> turnsLeft_{0};  // of the comparison; even: native code's
+  std::atomic<uint32_t> rounds_{0};     // of turns that have not decided
   std::atomic<uint64_t> nativeTime_{kUnknownTime};
   std::atomic<uint64_t> replayTime_{kUnknownTime};
   std::mutex mutex_;  // of idle_
