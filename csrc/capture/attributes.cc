@@ -96,6 +96,19 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   return plan;
 }
 
+// A descriptor whose class has a __get__ in Python, for an object or, without one, for the class.
+std::optional<AttributePlan> planGetter(Recorder& rec, PyObject* descriptor, Shadow shadow, PyObject* object,
+                                        PyTypeObject* owner) {
+  PyObject* getter = pythonMethod(descriptor, "__get__");
+  if (getter == nullptr) return std::nullopt;
+  AttributePlan plan = simple(AttributePlan::kFrame);
+  plan.pending = rec.methodFrame(getter, classValue(rec, descriptor), descriptor);
+  plan.pending.args.insert(plan.pending.args.end(), {object, reinterpret_cast<PyObject*>(owner)});
+  plan.pending.shadows.insert(plan.pending.shadows.end(), {shadow, Shadow::constant()});
+  plan.pending.positional = 3;
+  return plan;
+}
+
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
@@ -127,6 +140,7 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
       Py_TYPE(value) == &PyGetSetDescr_Type || Py_TYPE(value) == &PyMemberDescr_Type) {
     return known(Shadow::constant());
   }
+  if (auto plan = planGetter(rec, value, Shadow::constant(), Py_None, cls)) return std::move(*plan);
   if (Py_TYPE(value) == &PyClassMethod_Type || Py_TYPE(value)->tp_descr_get != nullptr) {
     return known(Shadow{});  // a bound method, described after it was made
   }
@@ -292,17 +306,7 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     }
     return simple(AttributePlan::kStep);
   }
-  PyObject* getter = _PyType_Lookup(Py_TYPE(d), PyUnicode_InternFromString("__get__"));
-  if (getter != nullptr && PyFunction_Check(getter)) {
-    AttributePlan plan = simple(AttributePlan::kFrame);
-    plan.pending = rec.methodFrame(getter, classValue(rec, d), d);
-    plan.pending.args.push_back(object);
-    plan.pending.shadows.push_back(shadow);
-    plan.pending.args.push_back(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    plan.pending.shadows.push_back(Shadow::constant());
-    plan.pending.positional = 3;
-    return plan;
-  }
+  if (auto plan = planGetter(rec, d, shadow, object, Py_TYPE(object))) return std::move(*plan);
   return simple(AttributePlan::kStep);
 }
 

@@ -9,7 +9,7 @@ namespace kintsugi::capture {
 
 namespace {
 
-constexpr size_t kNewest = 32;
+constexpr size_t kNewest = 16;
 constexpr size_t kMany = 32;
 
 // None of the program's code runs when one of these goes, but that of what only it holds.

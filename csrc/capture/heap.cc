@@ -121,15 +121,19 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
   guardType(Shadow::source(source), dict);
   if (!emitEffect(Op::kSetItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}}))
     return false;
-  bool had = PyDict_Contains(dict, key) == 1;
-  Overlay& overlay = makeOverlay(dict);
-  if (!overlay.added(key)) {
-    // Whether the key was there decides the order and the length, should anybody ask.
-    if (!had) overlay.lengthUnknown = true;
-  }
   pyapi::Ref<> encoded = pyapi::steal(encode(value));
-  PyDict_SetItem(overlay.entries.get(), key, encoded.get());
+  makeOverlay(dict).written(dict, key, encoded.get());
   return live_;
+}
+
+// Whether the key was there decides the order and the length, should anybody ask.
+void Overlay::written(PyObject* dict, PyObject* key, PyObject* encoded) {
+  if (!added(key) && PyDict_Contains(dict, key) == 0) {
+    lengthUnknown = true;
+    if (!fresh) fresh = pyapi::steal(PyDict_New());
+    PyDict_SetItem(fresh.get(), key, Py_True);
+  }
+  PyDict_SetItem(entries.get(), key, encoded);
 }
 
 bool Overlay::added(PyObject* key) { return PyDict_Contains(entries.get(), key) == 1; }
@@ -155,6 +159,7 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
                                                                             : -1;
   if (length < 0) return pin(shadow, container);
   if (Overlay* overlay = overlayOf(container)) {
+    if (overlay->lengthUnknown && PyDict_Check(container)) return pinKeys(shadow, container);
     if (overlay->dirty || overlay->lengthUnknown) {
       abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
       return false;

@@ -161,21 +161,36 @@ bool Recorder::pinContainer(Shadow& shadow, PyObject* container) {
   return tryPinDeep(shadow, container);
 }
 
-// The keys of a dict and their order.
+namespace {
+
+// The keys that a dict had before the trace wrote to it, in order; null: deletions have changed the order.
+pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
+  pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
+  if (!keys || overlay == nullptr) return keys;
+  if (overlay->dirty || (overlay->deleted && PyDict_GET_SIZE(overlay->deleted.get()) > 0)) return {};
+  pyapi::Ref<> before = pyapi::steal(PyList_New(0));
+  for (Py_ssize_t i = 0; before && i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    const bool fresh = overlay->fresh && PyDict_Contains(overlay->fresh.get(), key) == 1;
+    if (!fresh && PyList_Append(before.get(), key) < 0) return {};
+  }
+  return before;
+}
+
+}  // namespace
+
+// The keys of a dict and their order. What the trace has added to it comes behind what it had.
 bool Recorder::pinKeys(Shadow shadow, PyObject* dict) {
   if (shadow.isVirtual()) return virtualOf(shadow).kind != VirtualKind::kOpaque;
-  if (overlayOf(dict) != nullptr) {
-    abort(diag::Code::KTG0303, {"dict"});
-    return false;
-  }
-  ir::SourceId source = sourceOf(shadow, dict);
-  guardType(Shadow::source(source), dict);
-  pyapi::Ref<> keys = pyapi::steal(PySequence_Tuple(dict));
+  pyapi::Ref<> list = keysBefore(dict, overlayOf(dict));
+  pyapi::Ref<> keys = pyapi::steal(list ? PyList_AsTuple(list.get()) : nullptr);
   if (!keys) {
     PyErr_Clear();
     abort(diag::Code::KTG0303, {"dict"});
     return false;
   }
+  ir::SourceId source = sourceOf(shadow, dict);
+  guardType(Shadow::source(source), dict);
   guard(GuardKind::kKeys, source, constId(keys.get()));
   return live_;
 }

@@ -27,6 +27,7 @@ struct Overlay {
   pyapi::Ref<> attrs;
   pyapi::Ref<> entries;
   pyapi::Ref<> deleted;
+  pyapi::Ref<> fresh;        // of a dict: a dict of the keys that it did not have
   Py_ssize_t grown = 0;      // by how much a dict is longer than it was
   std::vector<Shadow> tail;  // of a list: what was appended to elements that nobody has asked for
   std::optional<std::vector<Shadow>> parts;  // of a list: all elements, once it was changed otherwise
@@ -34,6 +35,7 @@ struct Overlay {
   bool dirty = false;                        // changed in a way that is not tracked
   PyObject* deletedKeys();
   bool added(PyObject* key);
+  void written(PyObject* dict, PyObject* key, PyObject* encoded);  // before it is
 };
 
 // A generator that is being consumed whole, and what it has given.
@@ -64,7 +66,7 @@ struct RecorderState {
   FlatMap<PyObject*, ir::ConstId> constIds_;
   std::vector<std::unique_ptr<Virtual>> virtuals_;
   FlatMap<PyObject*, uint32_t> virtualIds_;
-  Droppable droppable_;  // among virtuals_
+  Droppable droppable_;                         // among virtuals_
   FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>
       frozen_;                          // immutable, and known by what is pinned: signatures and their parts

@@ -116,12 +116,9 @@ bool Recorder::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Sh
 
 // The overlay of an old dict learns an entry that an effect has been written for.
 bool Recorder::noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value) {
-  bool had = PyDict_Contains(dict, key) == 1;
-  Overlay& overlay = makeOverlay(dict);
   (void)dictShadow;
-  if (!overlay.added(key) && !had) overlay.lengthUnknown = true;
   pyapi::Ref<> encoded = pyapi::steal(encode(value));
-  PyDict_SetItem(overlay.entries.get(), key, encoded.get());
+  makeOverlay(dict).written(dict, key, encoded.get());
   return live_;
 }
 

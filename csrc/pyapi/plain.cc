@@ -63,6 +63,8 @@ bool comparesByIdentity(PyObject* object) {
   return compare == nullptr || compare == PyBaseObject_Type.tp_richcompare;
 }
 
+Lookup sameItems(PyObject* entry, PyObject* key);
+
 // Two keys with the same hash: equal, different, or unknown without the user's `__eq__`.
 Lookup sameKey(PyObject* entry, PyObject* key) {
   if (entry == key) {
@@ -76,9 +78,44 @@ Lookup sameKey(PyObject* entry, PyObject* key) {
   if (entryPlain && keyPlain) {
     return plainRichEquals(entry, key) ? Lookup::kFound : Lookup::kMissing;
   }
+  if (PyTuple_CheckExact(entry) && PyTuple_CheckExact(key)) {
+    return sameItems(entry, key);
+  }
   // Both `==` methods fall back to identity.
   const bool known = (entryPlain || comparesByIdentity(entry)) && (keyPlain || comparesByIdentity(key));
   return known ? Lookup::kMissing : Lookup::kUnknown;
+}
+
+// Of two tuples, in the order in which tuples compare them.
+Lookup sameItems(PyObject* entry, PyObject* key) {
+  if (Py_SIZE(entry) != Py_SIZE(key)) {
+    return Lookup::kMissing;
+  }
+  for (Py_ssize_t i = 0; i < Py_SIZE(key); ++i) {
+    const Lookup same = sameKey(PyTuple_GET_ITEM(entry, i), PyTuple_GET_ITEM(key, i));
+    if (same != Lookup::kFound) {
+      return same;
+    }
+  }
+  return Lookup::kFound;
+}
+
+// Does hashing it run no Python code?
+bool isHashedInC(PyObject* key) {
+  const hashfunc hash = Py_TYPE(key)->tp_hash;
+  if (isPlain(key) || hash == PyUnicode_Type.tp_hash || hash == PyBaseObject_Type.tp_hash ||
+      PyCFunction_CheckExact(key)) {
+    return true;
+  }
+  if (!PyTuple_CheckExact(key)) {
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+    if (!isHashedInC(PyTuple_GET_ITEM(key, i))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 Py_ssize_t indexAt(const PyDictKeysObject* keys, size_t i) {
@@ -211,21 +248,15 @@ bool plainEquals(PyObject* a, PyObject* b) {
 }
 
 bool plainHash(PyObject* key, Py_hash_t* hash) {
-  const bool hashedInC =
-      isPlain(key) || Py_TYPE(key)->tp_hash == PyUnicode_Type.tp_hash || PyCFunction_CheckExact(key);
-  PyObject* hashed = hashedInC ? key : enumName(key);
-  if (hashed != nullptr) {
-    *hash = PyObject_Hash(hashed);
-    if (*hash == -1) {
-      PyErr_Clear();
-    }
-    return *hash != -1;
+  PyObject* hashed = isHashedInC(key) ? key : enumName(key);
+  if (hashed == nullptr) {
+    return false;
   }
-  if (Py_TYPE(key)->tp_hash == PyBaseObject_Type.tp_hash) {
-    *hash = _Py_HashPointer(key);
-    return true;
+  *hash = PyObject_Hash(hashed);
+  if (*hash == -1) {
+    PyErr_Clear();
   }
-  return false;
+  return *hash != -1;
 }
 
 Lookup lookUp(PyObject* object, PyObject* key, Py_hash_t hash, PyObject** value) {

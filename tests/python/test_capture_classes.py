@@ -568,6 +568,46 @@ def same_object_twice_in_result(x):
     return shared, shared, (shared, x)
 
 
+class Lazy:
+    """A descriptor in Python that is asked through classes, too."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return (owner.__name__, self.function.__name__)
+        value = self.function(instance)
+        setattr(instance, self.function.__name__, value)
+        return value
+
+
+class WithLazy:
+    def __init__(self, x):
+        self.x = x
+
+    @Lazy
+    def doubled(self):
+        return self.x * 2
+
+
+@case()
+def descriptor_of_a_class(x):
+    found = WithLazy(x)
+    name = getattr(WithLazy, "doubled")[1]
+    before = "doubled" in found.__dict__
+    return found.doubled + found.doubled, name, WithLazy.doubled, before, "doubled" in found.__dict__
+
+
+@case(breaks=None)
+def distributions(x):
+    normal = torch.distributions.Normal(x, torch.ones_like(x))
+    other = torch.distributions.Normal(torch.zeros_like(x), torch.ones_like(x))
+    choice = torch.distributions.Categorical(logits=x)
+    kl = torch.distributions.kl_divergence(normal, other)
+    return normal.log_prob(x + 1).sum(), kl.mean(), choice.entropy(), choice.log_prob(choice.sample())
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)

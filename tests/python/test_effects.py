@@ -528,6 +528,59 @@ def make_setdefault_after_a_deletion():
     return f, table
 
 
+@factory(traces=None)
+def make_copies_of_a_dict_that_is_written():
+    seen = {"first": 0}
+
+    def f(x):
+        seen["mean"] = x.mean().item()
+        seen["sum"] = x.sum().item()
+        return x + 1, dict(seen), list(seen), len(seen)
+
+    return f, seen
+
+
+@factory(traces=None)
+def make_hooks_that_keep_activations():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    seen = {}
+    for name, layer in net.named_children():
+        layer.register_forward_hook(
+            lambda _m, _i, out, name=name: seen.__setitem__(name, out.detach().mean().item())
+        )
+
+    def f(x):
+        y = net(x)
+        return y, sorted(seen.items()), dict(seen)
+
+    return f, seen
+
+
+@factory(calls=4, traces=None, breaks=None)
+def make_keys_after_a_write_and_a_deletion():
+    table = {"a": 1, "b": 2}
+
+    def f(x):
+        table["c"] = table.pop("a", 0)
+        keys = list(table)
+        table["a"] = 3
+        return x + len(table), keys, list(table)
+
+    return f, table
+
+
+@factory(calls=5, traces=None)
+def make_keys_that_differ_between_calls():
+    table = {}
+
+    def f(x):
+        table[f"k{len(table) % 3}"] = x.shape[0]
+        return x + len(table), list(table.items())
+
+    return f, table
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)
