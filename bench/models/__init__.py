@@ -26,13 +26,18 @@ def select_libraries(pattern: str | None = None) -> list[ModelSpec]:
     return [spec for spec in specs if not parts or any(part in spec.name for part in parts)]
 
 
+def _matches(name: str, part: str) -> bool:
+    return name == part if part in REGISTRY else part in name
+
+
 def select(pattern: str | None = None, *, quick: bool = False) -> list[ModelSpec]:
-    """The specs whose name contains one of the comma-separated parts of `pattern`."""
+    """The specs named by the comma-separated parts of `pattern`: a whole name, or a part of several."""
     parts = _parts(pattern)
     chosen = [
         spec
         for spec in REGISTRY.values()
-        if (not parts or any(part in spec.name for part in parts)) and (spec.quick or not quick or parts)
+        if (not parts or any(_matches(spec.name, part) for part in parts))
+        and (spec.quick or not quick or parts)
     ]
     if not chosen:
         raise SystemExit(f"no model matches {pattern!r}; known: {', '.join(REGISTRY)}")
