@@ -1,6 +1,7 @@
 #include "driver/native_training.h"
 
 #include "driver/fx_segments.h"
+#include "ir/dtype.h"
 #include "ir/segments.h"
 #include "passes/split_gradients.h"
 
@@ -105,6 +106,14 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   }
   for (const TrainingSegments::Kept& kept : parts.kept) {
     plans.ownCount += kept.from == TrainingSegments::Kept::From::kOwn ? 1 : 0;
+  }
+  std::vector<ir::ValueId> inputs;
+  ir::collectValues(parts.forward, parts.forward.operandsOf(parts.forward.code.front()), inputs);
+  for (size_t k = 0; k < graph->draws.size(); ++k) {
+    const ir::ValueId mask = inputs[inputs.size() - graph->draws.size() + k];
+    const ir::TensorMeta& meta = parts.forward.metas[parts.forward.values[mask].meta];
+    const auto dtype = static_cast<int8_t>(ir::dtypeNumber(meta.dtype).value());
+    plans.draws.push_back({{dtype, meta.sizes, meta.strides}, graph->draws[k]});
   }
   plans.inputs = info.inputs;
   plans.gradBefore = graph->gradBefore;

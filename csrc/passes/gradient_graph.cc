@@ -43,9 +43,10 @@ class Differentiator {
   }
 
   std::optional<GradientGraph> run() {
-    if (!readSegment() || !placeResults()) {
+    if (!readSegment()) {
       return std::nullopt;
     }
+    placeResults();
     std::vector<std::vector<uint32_t>> before(graph_.forward.size());
     GradientBuilder builder(graph_, before);
     addIncoming(builder);
@@ -113,15 +114,16 @@ class Differentiator {
 
   bool readSegment() {
     bool started = false;
-    for (uint32_t at = 0; at < trace().code.size(); ++at) {
-      const Instruction& ins = trace().code[at];
+    const auto count = static_cast<uint32_t>(trace().code.size());
+    for (uint32_t at = 0; at < count; ++at) {
+      const Instruction ins = trace().code[at];
       if (ins.op == Op::kSegment) {
         ir::collectValues(trace(), trace().operandsOf(ins), graph_.inputs);
       } else if (ins.op == Op::kSegmentEnd) {
         ir::collectValues(trace(), trace().operandsOf(ins), graph_.results);
       } else if (ins.op == Op::kSetGrad) {
         started = true;
-        modes_.push_back(at);
+        sequence_.push_back(at);
         if (trace().operandsOf(ins)[0].kind != ir::OperandKind::kBool) {
           return refuse("it sets the grad mode to something that is not static");
         }
@@ -137,6 +139,9 @@ class Differentiator {
 
   bool readOperator(const Instruction& ins, uint32_t at, bool started) {
     if (isImpure(ins)) {
+      if (trace().opNames[ins.opName] == "aten.dropout.default" && isKnown(ins)) {
+        return addDropout(ins, started) || refuse("dropout of a tensor that is not contiguous");
+      }
       return refuse(trace().opNames[ins.opName] + " writes to a tensor or draws random numbers");
     }
     bool active = false;
@@ -150,7 +155,49 @@ class Differentiator {
     if (!started && (active || dropsGradient(ins))) {
       graph_.gradBefore = graph_.gradBefore.value_or(false) || active;
     }
+    addForward(at);
+    return true;
+  }
+
+  void addForward(uint32_t at) {
     graph_.forward.push_back(at);
+    sequence_.push_back(at);
+  }
+
+  // As ATen makes it: the mask's ones are drawn with 1 - p, divided by it, and multiplied with. Where the
+  // mask lies in the order in which numbers are drawn.
+  bool addDropout(const Instruction ins, bool started) {
+    const Operand self = trace().operandsOf(ins)[0], probability = trace().operandsOf(ins)[1];
+    const bool isFloat = probability.kind == ir::OperandKind::kFloat;
+    ir::TensorMeta meta = trace().metas[trace().values[self.id].meta];
+    const double keep = isFloat ? 1 - probability.f : 0;
+    const std::vector<Size> sizes = fixedSizes(meta.sizes);
+    const bool packed = meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(sizes);
+    if (!isFloat || keep <= 0 || keep >= 1 || !packed || elementCount(sizes) == 0) {
+      return false;
+    }
+    meta.requiresGrad = meta.isParam = false;
+    const ir::Type type{TypeKind::kTensor, trace().internMeta(std::move(meta))};
+    const ValueId mask = trace().addValue(type);
+    masks_.push_back(mask);
+    graph_.draws.push_back(keep);
+    const auto add = [&](std::string_view name, std::initializer_list<Operand> operands, ir::Type made) {
+      const size_t index =
+          trace().append(Op::kAten, std::span(operands.begin(), operands.size()), {&made, 1});
+      trace().code[index].opName = trace().internOpName(name);
+      madeBy_.resize(trace().values.size(), ir::kNone);
+      addForward(static_cast<uint32_t>(index));
+      return index;
+    };
+    const size_t scaled = add("aten.div.Tensor", {Operand::value(mask), Operand::number(keep)}, type);
+    const Operand noise = Operand::value(trace().code[scaled].firstResult);
+    const size_t product = add("aten.mul.Tensor", {self, noise}, trace().values[ins.firstResult]);
+    trace().code[product].firstResult = ins.firstResult;
+    madeBy_[noise.id] = static_cast<uint32_t>(scaled);
+    madeBy_[ins.firstResult] = static_cast<uint32_t>(product);
+    if (!started && isActive(ins.firstResult)) {
+      graph_.gradBefore = true;
+    }
     return true;
   }
 
@@ -171,22 +218,19 @@ class Differentiator {
   }
 
   // What leaves the segment: made anew by the node, or behind it.
-  bool placeResults() {
+  void placeResults() {
     inEpilogue_.assign(trace().code.size(), false);
     for (const ValueId value : graph_.results) {
       need(value);
     }
     std::sort(graph_.outputs.begin(), graph_.outputs.end());
-    std::vector<uint32_t> all = graph_.forward;
-    all.insert(all.end(), modes_.begin(), modes_.end());
-    std::sort(all.begin(), all.end());
-    graph_.again = segmentOf(trace(), graph_.inputs, all, graph_.outputs);
-    for (uint32_t at = 0; at < trace().code.size(); ++at) {
+    graph_.inputs.insert(graph_.inputs.end(), masks_.begin(), masks_.end());
+    graph_.again = segmentOf(trace(), graph_.inputs, sequence_, graph_.outputs);
+    for (const uint32_t at : sequence_) {
       if (inEpilogue_[at] || trace().code[at].op == Op::kSetGrad) {
         graph_.epilogue.push_back(at);
       }
     }
-    return true;
   }
 
   void need(ValueId value) {
@@ -253,8 +297,9 @@ class Differentiator {
   const GradientOptions& options_;
   std::string& reason_;
   GradientGraph graph_;
-  std::vector<uint32_t> madeBy_;  // by value: the instruction
-  std::vector<uint32_t> modes_;
+  std::vector<uint32_t> madeBy_;    // by value: the instruction
+  std::vector<uint32_t> sequence_;  // operators and changes of the grad mode, in order
+  std::vector<ValueId> masks_;
   std::vector<bool> inEpilogue_;  // by instruction
 };
 

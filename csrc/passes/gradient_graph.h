@@ -12,6 +12,9 @@
 // runs through: `taped.aten.conv2d.default` returns the operator's results and the leaves that stand for its
 // arguments, `taped.gradients [results], [leaves], [gradients]` the gradients of the leaves.
 //
+// Dropout is a product with a mask. Masks are drawn before anything else runs, in the order of the operators,
+// and are inputs behind those of the segment.
+//
 // Pure function, no GIL.
 #pragma once
 
@@ -28,7 +31,8 @@ struct GradientGraph {
   ir::Trace trace;
   std::vector<uint32_t> forward;       // instructions, in order
   std::vector<uint32_t> backward;      // likewise; may use values of the forward
-  std::vector<ir::ValueId> inputs;     // of the segment
+  std::vector<ir::ValueId> inputs;     // of the segment, then masks
+  std::vector<double> draws;           // by mask: the probability of a one
   std::vector<ir::ValueId> outputs;    // of the node
   std::vector<ir::ValueId> incoming;   // by output: its gradient; kNone: it has none
   std::vector<ir::ValueId> gradients;  // by input; kNone: it gets none

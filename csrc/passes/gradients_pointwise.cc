@@ -280,7 +280,7 @@ bool sine(B& b) {
   return true;
 }
 
-// Dropout that does nothing.
+// Dropout that does nothing; else it is a product (passes/gradient_graph.h).
 bool dropout(B& b) { return b.count() > 2 && b.operand(2).i == 0 ? same(b) : false; }
 bool nothing(B&) { return true; }
 

@@ -317,7 +317,9 @@ class Splitter {
     const bool isInput = std::find(graph_.inputs.begin(), graph_.inputs.end(), value) != graph_.inputs.end();
     const bool isOutput =
         std::find(graph_.outputs.begin(), graph_.outputs.end(), value) != graph_.outputs.end();
-    if (isView(value) || ((isInput || isOutput) && !eager)) {
+    const auto masks = graph_.inputs.end() - static_cast<std::ptrdiff_t>(graph_.draws.size());
+    const bool isMask = std::find(masks, graph_.inputs.end(), value) != graph_.inputs.end();
+    if (isView(value) || ((isInput || isOutput) && !eager && !isMask)) {
       return kNever;
     }
     return isInput ? 1 : bytesOf(value);

@@ -264,14 +264,28 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
     judge(*code);
   }
   const bool replay = turns % 2 != 0;
-  std::vector<Value> made;
+  std::vector<Value> made, all(inputs.begin(), inputs.end());
+  std::optional<torchapi::GeneratorState> generator;
   bool done = false;
   try {
-    done = runForward(code, replay, inputs, made) && finish(*code, inputs, made, outputs);
+    if (!code->plans.draws.empty()) {
+      generator.emplace();
+    }
+    for (const TrainingPlans::Draw& draw : code->plans.draws) {
+      Value mask;
+      mask.tensor = torchapi::drawMask(draw.layout, draw.probability);
+      mask.kind = ValueKind::kTensor;
+      all.push_back(mask);
+    }
+    done = runForward(code, replay, all, made) && finish(*code, all, made, outputs);
   } catch (...) {
     done = false;  // no memory: replay will say so
   }
   clearAll(made);
+  clearAll(std::span(all).subspan(inputs.size()));
+  if (!done && generator) {
+    generator->restore();
+  }
   if (done && !replay) {
     runs_.fetch_add(1, std::memory_order_relaxed);
   }

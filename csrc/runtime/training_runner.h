@@ -34,6 +34,12 @@ struct TrainingPlans {
   torchapi::GradNodeForm form;
   size_t ownCount = 0;       // what the forward gives behind the node's outputs
   size_t epilogueCount = 0;  // results of the epilogue
+  // Masks are drawn first, and come behind the inputs.
+  struct Draw {
+    torchapi::TensorLayout layout;
+    double probability = 0;  // of a one
+  };
+  std::vector<Draw> draws;
   std::unique_ptr<const NativePlan> forward;
   std::unique_ptr<const NativePlan> backward;
   std::unique_ptr<const NativePlan> again;     // inputs to the node's outputs, operator by operator

@@ -18,6 +18,13 @@ void* newTensor(const TensorLayout& layout) {
   return made.unsafeReleaseTensorImpl();
 }
 
+void* drawMask(const TensorLayout& layout, double probability) {
+  const BelowAutograd scope;
+  at::Tensor mask = takenTensor(newTensor(layout));
+  mask.bernoulli_(probability);
+  return givenTensor(std::move(mask));
+}
+
 void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset) {
   const at::TensorImpl& from = *implOf(base);
   auto made = c10::make_intrusive<at::TensorImpl>(

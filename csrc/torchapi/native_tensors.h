@@ -21,6 +21,8 @@ struct TensorLayout {
 
 // Uninitialized memory of its own on the CPU.
 void* newTensor(const TensorLayout& layout);
+// Ones and zeros from the default generator, as dropout draws them.
+void* drawMask(const TensorLayout& layout, double probability);
 // A tensor in the memory of `base`, `offset` elements behind its first. No view as autograd knows them.
 void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset);
 // Does nobody but the caller hold the tensor or its memory?

@@ -512,6 +512,36 @@ def test_dropout_draws_the_numbers_of_eager_mode() -> None:
             results.append([y.detach(), torch.rand(3), *(p.grad.clone() for p in model.parameters())])
         for a, b in zip(*results, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    stats = runner._kintsugi_compiled.stats()
+    assert stats["native_runs"] == stats["native_backwards"] == 2
+
+
+def test_dropout_and_the_gradient_of_the_gradient() -> None:
+    fn = lambda x, w: torch.tanh(F.dropout(x * w, 0.4)) * F.dropout(x, 0.5)
+    x, w = rand(6, 6), rand(6, 6)
+    runner = _ready(fn, x, w)
+    results = []
+    for f in (runner, fn):
+        torch.manual_seed(5)
+        a, b = _leaves((x, w))
+        y = f(a, b)
+        after = torch.rand(2)
+        (g,) = torch.autograd.grad(y.square().sum(), a, create_graph=True)
+        g.square().sum().backward()
+        results.append((y.detach(), after, g.detach(), a.grad, b.grad))
+    for mine, theirs in zip(*results, strict=True):
+        _close(mine, theirs, 50)
+
+
+def test_dropout_of_what_does_not_lie_in_order_is_left_to_replay() -> None:
+    fn = lambda x: F.dropout(torch.tanh(x.t()), 0.5) * 2
+    x = rand(4, 6)
+    runner = native(fn)
+    for call in range(3):
+        torch.manual_seed(call)
+        got = runner(x)
+        torch.manual_seed(call)
+        _close(got.detach(), fn(x).detach())
 
 
 def test_memory_is_freed() -> None:
