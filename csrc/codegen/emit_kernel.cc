@@ -396,17 +396,17 @@ class Emitter {
         sum.place = local(places());
         b_.CreateStore(kernel_.columns ? llvm::Constant::getNullValue(places()) : laneNumbers(), sum.place);
       }
-      if (kernel_.longRows && op.op == Core::kReduceSum) {
+      if ((kernel_.longRows || kernel_.columns) && op.op == Core::kReduceSum) {
         sum.total = local(floats());
         b_.CreateStore(identity(op.op), sum.total);
       }
     }
   }
 
-  // Rounding errors of long sums grow with the number of terms that one sum takes in turn: each part of a
-  // long row has a sum of its own.
+  // Rounding errors of sums, of long rows and of columns (which one lane sums alone), grow with the number of
+  // terms that one sum takes in turn: each part of a long row has a sum of its own.
   void emitParts(Value* low, Value* high, int64_t step, const std::function<void(Value*)>& body) {
-    constexpr int64_t kPart = 512;
+    constexpr int64_t kPart = 64;
     const bool parts = std::any_of(accumulators_.begin(), accumulators_.end(),
                                    [](const auto& entry) { return entry.second.total != nullptr; });
     if (!parts) {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from native_harness import assert_same, check
+from native_harness import assert_same, check, native
 
 import kintsugi
 
@@ -223,6 +223,16 @@ def test_reductions_of_long_rows(shape: tuple[int, ...]) -> None:
         check(lambda t, d=dim: F.log_softmax(t, d), x, calls=2)
         check(lambda t, d=dim: t.argmax(d) + 1, x, calls=2)
     check(lambda t: t.mean() * 2, x + 1, calls=2)
+
+
+def test_sums_of_columns_are_as_close_as_those_of_rows() -> None:
+    x = torch.randn(16, 333, 517)
+    runner = native(lambda t: t.sum(1) * 1.0)
+    exact = x.double().sum(1)
+    with torch.no_grad():
+        runner(x)
+        wrong = (runner(x).double() - exact).abs().max()
+    assert wrong <= 2 * (x.sum(1).double() - exact).abs().max()
 
 
 def test_argmax_takes_the_first_and_nan() -> None:
