@@ -310,6 +310,8 @@ def main() -> int:
             elif problem:
                 failed += 1
                 report(source, name, problem, how)
+        if done % 500 == 0:
+            print(f"{done} programs so far, {failed} differ", file=sys.stderr, flush=True)
         if failed and not options.keep_going:
             break
     apart = f", {unstable} decide by rounding" if unstable else ""

@@ -399,6 +399,8 @@ def observe(
         gradients = _differentiate(result), describe(args, kwargs, state, close=close)
     noted = tuple((w.category.__name__, str(w.message), w.lineno) for w in warned)
     shown = _show(error, result)
+    if error is not None:
+        error.__traceback__ = None  # it holds this frame, which holds it: the frames would go at any time
     text = [DROPPED.sub(r"\1", ADDRESS.sub("at 0x", stream.getvalue())) for stream in (out, err)]
     text = [near_text(part) for part in text] if close else text
     return Outcome(seen, raised, text[0], text[1], noted, random_states, modes, gradients, shown)
