@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -108,10 +109,12 @@ class SegmentBackward final : public autograd::Node {
     TORCH_CHECK(!released_ || form.kept.empty(), autograd::ERR_BACKWARD_TWICE);
     const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
     autograd::variable_list made;
-    if (ordinary && !c10::GradMode::is_enabled() && runCode(gradients, made)) {
-      return made;
+    if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, made)) {
+      made = runAgain(gradients);
     }
-    return runAgain(gradients);
+    gradients.clear();
+    separate(made);
+    return made;
   }
 
  private:
@@ -132,6 +135,16 @@ class SegmentBackward final : public autograd::Node {
       }
     }
     return out;
+  }
+
+  // Leaves take their gradients over, and write to them later: those must not share memory with anything.
+  void separate(autograd::variable_list& made) const {
+    for (size_t k = 0; k < made.size() && !c10::GradMode::is_enabled(); ++k) {
+      const bool leaf = dynamic_cast<autograd::AccumulateGrad*>(next_edge(k).function.get()) != nullptr;
+      if (leaf && made[k].defined() && made[k].has_storage() && made[k].storage().use_count() > 1) {
+        made[k] = made[k].clone();
+      }
+    }
   }
 
   at::Tensor gradientOrZeros(const at::Tensor& gradient, size_t k) const {

@@ -544,6 +544,33 @@ def test_dropout_of_what_does_not_lie_in_order_is_left_to_replay() -> None:
         _close(got.detach(), fn(x).detach())
 
 
+def test_gradients_do_not_share_memory() -> None:
+    fn = lambda x, y, z: torch.cat([x + y.view(2, 6), z], 0) * 1 + torch.tanh(x.sum())
+    mine, theirs = (rand(2, 6), rand(12), rand(1, 6)), None
+    theirs = _leaves(mine)
+    runner = _ready(fn, *mine)
+    seed = torch.randn(3, 6)
+    for _ in range(3):
+        for f, inputs in ((runner, mine), (fn, theirs)):
+            f(*inputs).backward(seed)
+    for a, b in zip(mine, theirs, strict=True):
+        _close(a.grad, b.grad, 10)
+    before = [x.grad.clone() for x in mine]
+    mine[0].grad.zero_()
+    assert torch.equal(mine[1].grad, before[1]) and torch.equal(mine[2].grad, before[2])
+
+    fn = lambda x, y: x + y.view(2, 6)
+    pair = (rand(2, 6), rand(12))
+    runner = _ready(lambda x, y: fn(x, y) * torch.ones(1), *pair)
+    seed = torch.randn(2, 6)
+    kept = seed.clone()
+    for _ in range(2):
+        runner(*pair).backward(seed)
+    for x in pair:
+        _close(x.grad.view(2, 6), 2 * kept)
+    assert torch.equal(seed, kept)
+
+
 def test_memory_is_freed() -> None:
     x, w = rand(3, 4), rand(3, 4)
     runner = _ready(lambda x, w: torch.exp(F.gelu(x * w)), x, w)
