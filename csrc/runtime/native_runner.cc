@@ -4,6 +4,7 @@
 
 #include "diag/events.h"
 #include "runtime/replay_program.h"
+#include "torchapi/grad_node.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::runtime {
@@ -301,6 +302,9 @@ bool fitsInput(const NativePlan::Input& wanted, const Value& input, bool grad) {
   }
   if (wanted.kind != ValueKind::kTensor) {
     return true;
+  }
+  if (torchapi::hasTangent(input.tensor)) {
+    return false;  // forward-mode derivatives are autograd's
   }
   return wanted.known
              ? torchapi::implMatches(input.tensor, wanted.info, true)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from native_harness import assert_same, check, in_threads, native
 
@@ -448,3 +449,20 @@ def test_boolean_masks_of_attention() -> None:
 
     check(two, q, mask)
     check(two, q.bfloat16(), mask)
+
+
+def test_forward_mode_derivatives() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).tanh() + 1
+
+    compiled = kintsugi.compile(program, backend="native", options={"sync": True})
+    x, tangent = torch.randn(4), torch.randn(4)
+    for _ in range(3):
+        compiled(x)
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad), forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, tangent)
+            expected = forward_ad.unpack_dual(program(dual)).tangent
+            for _ in range(3):
+                found = forward_ad.unpack_dual(compiled(dual)).tangent
+                assert found is not None and torch.equal(found, expected)
