@@ -1,6 +1,7 @@
 #include "capture/attempt.h"
 
 #include "capture/calls/model.h"
+#include "capture/exceptions.h"
 #include "capture/recorder.h"
 #include "pyapi/errors.h"
 
@@ -58,6 +59,7 @@ bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Ope
   blockPending_ = false;
   emit(ir::Op::kGuardBlock, {Operand::integer(block_)}, {},
        document_.trace.addState(state, {&outcome, 1}, {}));
+  noteRaised(*this, exception.get(), true);
   pyapi::restoreRaised(exception.get());
   return true;
 }

@@ -1,8 +1,10 @@
 #include "capture/attributes.h"
 
 #include "capture/calls/model.h"
+#include "capture/exceptions.h"
 #include "capture/paused.h"
 #include "pyapi/dict.h"
+#include "pyapi/exception_state.h"
 
 #include <algorithm>
 #include <string_view>
@@ -152,7 +154,8 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
                                     bool& aborted) {
   if (shadow.isVirtual()) {
     Virtual& v = rec.virtualOf(shadow);
-    if (v.kind != VirtualKind::kInstance && v.kind != VirtualKind::kFunction) {
+    if (v.kind != VirtualKind::kInstance && v.kind != VirtualKind::kFunction &&
+        (v.kind != VirtualKind::kException || v.value != ir::kNone)) {
       PyObject** slot = _PyObject_GetDictPtr(object);
       if (slot == nullptr || *slot == nullptr) return std::nullopt;
       if (v.kind == VirtualKind::kOpaque || v.value != ir::kNone) {
@@ -193,7 +196,8 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
 // The dict of an instance made here: a virtual dict that shares the instance's entries.
 AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
   Virtual& v = rec.virtualOf(shadow);
-  bool known = v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kFunction;
+  bool known = v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kFunction ||
+               v.kind == VirtualKind::kException;
   if (!known || v.exposed || v.value != ir::kNone) return simple(AttributePlan::kStep);
   pyapi::Ref<> dict = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
   if (!dict) {
@@ -216,6 +220,7 @@ AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
 }
 
 AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+AttributePlan planTraceback(Recorder& rec, PyObject* object, PyObject* name);
 
 // The annotations of a function made here without any: a dict that comes into being when it is asked for.
 std::optional<Shadow> noAnnotations(Recorder& rec, Shadow shadow, PyObject* function, PyObject* name) {
@@ -251,6 +256,9 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
   bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
   if (field && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kException) {
     return planException(rec, shadow, object, name);
+  }
+  if (field && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kTraceback) {
+    return planTraceback(rec, object, name);
   }
   if (shadow.isVirtual() && PyFunction_Check(object) &&
       rec.virtualOf(shadow).kind == VirtualKind::kFunction) {
@@ -312,29 +320,45 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
 
 // Fields of an exception that was made or caught here.
 AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  auto* exception = reinterpret_cast<PyBaseExceptionObject*>(object);
   Virtual& v = rec.virtualOf(shadow);
+  if (v.value != ir::kNone) return simple(AttributePlan::kStep);
+  const pyapi::ExceptionParts parts = pyapi::partsOf(object);
   std::string_view n = text(name);
   if (n == "__class__" || n == "__suppress_context__") return known(Shadow::constant());
   if (n == "args") {
-    PyObject* args = exception->args;
-    if (auto made = rec.knownObject(args)) return known(*made);
-    bool same = v.parts.size() == static_cast<size_t>(PyTuple_GET_SIZE(args));
+    if (auto made = rec.knownObject(parts.args)) return known(*made);
+    bool same = v.parts.size() == static_cast<size_t>(PyTuple_GET_SIZE(parts.args));
     for (size_t i = 0; same && i < v.parts.size(); ++i) {
-      same = v.partObjects[i].get() == PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(i));
+      same = v.partObjects[i].get() == PyTuple_GET_ITEM(parts.args, static_cast<Py_ssize_t>(i));
     }
-    return same ? known(rec.tupleOf(args, v.parts)) : simple(AttributePlan::kStep);
+    return same ? known(rec.tupleOf(parts.args, v.parts)) : simple(AttributePlan::kStep);
   }
+  if (n == "__traceback__") return known(tracebackShadow(rec, parts.traceback));
   if (n == "__cause__" || n == "__context__") {
-    PyObject* other = n == "__cause__" ? exception->cause : exception->context;
-    if (other == nullptr || other == Py_None) return known(Shadow::constant());
+    PyObject* other = n == "__cause__" ? parts.cause : parts.context;
+    if (other == nullptr || other == Py_None) {
+      return n == "__context__" && v.index != 0 ? simple(AttributePlan::kStep) : known(Shadow::constant());
+    }
     if (auto made = rec.knownObject(other)) return known(*made);
   }
-  if (n == "__traceback__" || n == "__cause__" || n == "__context__") {
-    // One that is built again has none of these.
-    rec.abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
-    return simple(AttributePlan::kAborted);
-  }
+  if (n == "__dict__") return planVirtualDict(rec, shadow, object);
+  std::optional<Shadow> field;  // that C code has filled in
+  pyapi::forEachField(object, [&](PyObject* fieldName, PyObject* value) {
+    if (text(fieldName) != n) return true;
+    if (value == nullptr || Recorder::isPlain(value)) {
+      field = Shadow::constant();
+    } else {
+      field = rec.knownObject(value);
+    }
+    return false;
+  });
+  return field ? known(*field) : simple(AttributePlan::kStep);
+}
+
+AttributePlan planTraceback(Recorder& rec, PyObject* object, PyObject* name) {
+  std::string_view n = text(name);
+  if (n == "tb_lineno" || n == "tb_lasti" || n == "__class__") return known(Shadow::constant());
+  if (n == "tb_next") return known(tracebackShadow(rec, pyapi::entryOf(object).next));
   return simple(AttributePlan::kStep);
 }
 

@@ -1,9 +1,8 @@
 // The evaluation loop: entering and leaving frames, unwinding, handing frames over to CPython's evaluator.
 #include "capture/interpreter.h"
 
-#include <string_view>
-
 #include "capture/handlers/common.h"
+#include "pyapi/exception_state.h"
 #include "pyapi/stack_limit.h"
 #include "pyapi/tracing.h"
 
@@ -73,18 +72,12 @@ void addTraceback(Activation& act) {
   }
 }
 
-// It stands for a C function, which has no frame.
-bool isPolyfill(PyCodeObject* code) {
-  static constexpr std::string_view kFile = "/kintsugi/_polyfills.py";
-  return std::string_view(PyUnicode_AsUTF8(code->co_filename)).ends_with(kFile);
-}
-
 // Finds and enters the handler of the pending exception. False: there is none, the stack is empty now.
 bool unwind(Activation& act, StepObserver* observer) {
   // Inside the raising instruction, or, when the eval breaker was served after a jump, just before the
   // target.
   const int32_t unit = act.pc - 1;
-  if (!act.keepTraceback && !isPolyfill(pyapi::codeOf(act.frame))) {
+  if (!act.keepTraceback && !pyapi::isPolyfill(pyapi::codeOf(act.frame))) {
     addTraceback(act);
     pyapi::traceException(act.tstate, act.frame);
   }

@@ -1,13 +1,15 @@
 // Recorder: frames and instructions. The rest is in sources.cc, virtuals.cc, snapshot.cc and steps.cc.
 #include "capture/recorder.h"
 
-#include "capture/breaks.h"
-
 #include <cstring>
+
+#include "capture/breaks.h"
+#include "capture/exceptions.h"
 
 #include "capture/handlers/handlers.h"
 #include "capture/record/table.h"
 #include "pyapi/collector.h"
+#include "pyapi/exception_state.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -16,6 +18,7 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject*
                    size_t positional, PyObject* kwnames) {
   options_ = options;
   entryState_ = torchapi::GlobalState::current();
+  handledOutside_ = pyapi::newRef(pyapi::handledException());
   argCount_ = positional;
   kwNames_ = pyapi::newRef(kwnames);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
@@ -164,7 +167,14 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
     if (pending.args[0] == nullptr) {
       pending.args[0] = locals[0];
       auto known = knownObject(locals[0]);  // made by a __new__ in Python
-      pending.shadows[0] = known ? *known : newVirtual(VirtualKind::kInstance, locals[0]);
+      const bool raised = PyExceptionInstance_Check(locals[0]);
+      pending.shadows[0] =
+          known ? *known : newVirtual(raised ? VirtualKind::kException : VirtualKind::kInstance, locals[0]);
+      for (size_t i = 1; raised && !known && i < pending.positional;
+           ++i) {  // what BaseException.__new__ keeps
+        virtualOf(pending.shadows[0]).parts.push_back(pending.shadows[i]);
+        virtualOf(pending.shadows[0]).partObjects.push_back(pyapi::newRef(pending.args[i]));
+      }
       frame.site.replacement = pending.shadows[0];
       frame.site.replacementObject = pyapi::newRef(locals[0]);
       newInstance_ = pending.shadows[0];
@@ -285,10 +295,12 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
                    PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ", int(instr.op),
                    ": ", frame->stack.size(), " against ", act.stackDepth());
     if (blockPending_) flushBlock();
+    if (!raised_.empty()) settleRaised(*this);
     if (document_.trace.code.size() > options_.maxInstructions) abort(diag::Code::KTG0104);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
     if (handler == nullptr) {
       abort(diag::Code::KTG0106, {opcodeName(instr.op)});
+      executed_ = true;  // for the instruction that waits for this frame
       return act.execute(instr);
     }
     flow = handler(*this, *frame, act, instr);
@@ -301,7 +313,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   } catch (const InternalError& error) {
     paused_ = 0;
     abort(diag::Code::KTG0000, {error.what()});
-    if (!executed_) flow = act.execute(instr);
+    if (!std::exchange(executed_, true)) flow = act.execute(instr);
   }
   return flow;
 }
@@ -319,6 +331,7 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   PyObject* exception = act.peek(1);
   auto known = knownObject(exception);
   frame->push(known ? *known : caughtException(exception));
+  noteCaught(*this, frame->top(), exception);
   if (!watched_.empty()) closeDropped();
 }
 
@@ -354,7 +367,14 @@ Shadow Recorder::returned() {
 // An exception that C code raised, for reasons that are guarded: made again from its arguments.
 Shadow Recorder::caughtException(PyObject* exception) {
   PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
-  if (!PyType_HasFeature(Py_TYPE(exception), Py_TPFLAGS_HEAPTYPE) && args != nullptr && isPlainDeep(args)) {
+  PyTypeObject* type = Py_TYPE(exception);
+  bool rebuilt = args != nullptr && isPlainDeep(args);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    rebuilt = rebuilt && isRebuiltException(type) && type->tp_init == pyapi::exceptionBase(type)->tp_init &&
+              pyapi::partsOf(exception).dict == nullptr;
+    if (rebuilt) guardTypeVersion(type);
+  }
+  if (rebuilt) {
     Shadow shadow = newVirtual(VirtualKind::kException, exception);
     Virtual& v = virtualOf(shadow);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {

@@ -163,7 +163,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   ir::RecipeId addRecipe(ir::Recipe recipe);
   // Builds a virtual here, because something outside will hold it.
   bool escape(Shadow& shadow, PyObject* object);
-  bool canExit(ShadowFrame& frame) const { return frame.rebuildable && frame.handling == 0; }
+  bool canExit(ShadowFrame& frame) const { return frame.rebuildable; }
   // Steps (steps.cc)
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
               ir::StateId snap);

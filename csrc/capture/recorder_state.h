@@ -57,11 +57,24 @@ struct RestoredFrame {
 // (tensor value, operation, dimension) -> the value that a read of a size has given, plus 1; 0: not read yet.
 using SizeValues = std::map<std::tuple<ir::ValueId, int32_t, int32_t>, ir::ValueId>;
 
+// An exception that others hold was raised; what it said before that.
+struct Raised {
+  pyapi::Ref<> exception;
+  pyapi::Ref<> traceback;
+  pyapi::Ref<> context;
+  pyapi::Ref<> cause;
+  bool suppress = false;
+  bool byStep = false;
+  bool caught = false;
+};
+
 struct RecorderState {
   RecorderOptions options_;
   guard::Document document_;
   torchapi::OpRecorder ops_;
   torchapi::GlobalState entryState_;
+  pyapi::Ref<> handledOutside_;  // the exception that the caller handles
+  std::vector<Raised> raised_;   // see exceptions.h
   std::vector<pyapi::Ref<>> consts_;
   FlatMap<PyObject*, ir::ConstId> constIds_;
   std::vector<std::unique_ptr<Virtual>> virtuals_;

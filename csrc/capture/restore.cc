@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "capture/exceptions.h"
+#include "pyapi/exception_state.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -107,6 +109,10 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
       return VirtualKind::kGenerator;
     case RecipeKind::kCallEx:
       return VirtualKind::kPartial;
+    case RecipeKind::kException:
+      return VirtualKind::kException;
+    case RecipeKind::kTraceback:
+      return VirtualKind::kTraceback;
     case RecipeKind::kCall:
       break;
   }
@@ -119,7 +125,6 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
       std::strncmp(type->tp_name, "odict_", 6) == 0) {
     return VirtualKind::kDictView;
   }
-  if (PyExceptionInstance_Check(object)) return VirtualKind::kException;
   if (PyDict_CheckExact(object)) return VirtualKind::kDict;  // vars(instance)
   return VirtualKind::kOpaque;
 }
@@ -183,6 +188,11 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     }
     case VirtualKind::kGenerator:
       return fillGenerator(made, recipe);
+    case VirtualKind::kException:
+      return fillException(made, recipe);
+    case VirtualKind::kTraceback:
+      shadow(recipe.parts[0]);
+      return;
     case VirtualKind::kSet:
       for (const Operand& operand : std::vector<Operand>(recipe.parts)) {
         Shadow part = shadow(operand);
@@ -234,6 +244,26 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
     const Recipe& attributes = start_.document.trace.recipes[recipe.parts[10].id];
     fillPairs(made, attributes, 0, attributes.parts.size(), true);
     rec_.virtualOf(made).renamed = true;
+  }
+}
+
+// n, n arguments, cause, context, suppress, traceback, name, value ...
+void Restorer::fillException(Shadow made, const Recipe& recipe) {
+  Recipe inner = recipe;
+  const size_t count = static_cast<size_t>(recipe.parts[0].i), first = count + 1;
+  inner.parts.resize(first);
+  fillParts(made, inner, 1, true);
+  for (size_t i : {first, first + 1, first + 3}) {
+    const Operand& link = recipe.parts[i];
+    const bool outside =
+        link.kind == OperandKind::kRecipe && start_.document.trace.recipes[link.id].kind == RecipeKind::kCall;
+    outside ? contextIsOutside(rec_, made) : (void)shadow(link);
+  }
+  PyObject* dict = pyapi::partsOf(rec_.virtualOf(made).object.get()).dict;
+  for (size_t i = first + 4; i + 1 < recipe.parts.size(); i += 2) {  // or a field of C code
+    if (dict == nullptr || PyDict_Contains(dict, object(recipe.parts[i])) != 1) continue;
+    Shadow part = shadow(recipe.parts[i + 1]);
+    rec_.setAttrShadow(rec_.virtualOf(made), object(recipe.parts[i]), part);
   }
 }
 
@@ -301,6 +331,7 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) {
   }
   cutDocument(document_, start.guard, firstBlock, constId(Py_None));
   entryState_ = start.globalStates.front();
+  handledOutside_ = pyapi::newRef(pyapi::handledException());
   globalStates_.assign(start.globalStates.begin() + 1, start.globalStates.end());
   sourceHashes_ = start.sourceHashes;
   sourceObjects_.resize(sourceHashes_.size(), nullptr);
@@ -365,6 +396,11 @@ void Recorder::restoreFrames(const SideStart& start) {
     }
     for (const Operand& o : trace.localsOf(state)) frame->locals.push_back(restore.shadow(o));
     for (const Operand& o : trace.stackOf(state)) frame->stack.push_back(restore.shadow(o));
+    if (state.handled.kind != OperandKind::kNull) {
+      frame->handled = restore.shadow(state.handled);
+      frame->handledObject = pyapi::newRef(restore.object(state.handled));
+      frame->handledOver = state.handledOver;
+    }
     RestoredFrame& entry = restored_[i];
     entry.frame = frame.get();
     entry.action = state.action;

@@ -34,6 +34,7 @@ class Restorer {
   void fillPairs(Shadow made, const ir::Recipe& recipe, size_t first, size_t end, bool attributes);
   void fillFunction(Shadow made, const ir::Recipe& recipe);
   void fillGenerator(Shadow made, const ir::Recipe& recipe);
+  void fillException(Shadow made, const ir::Recipe& recipe);
   void fillSharedDict(Shadow made, const ir::Recipe& recipe);
 
   Recorder& rec_;

@@ -62,7 +62,8 @@ enum class VirtualKind : uint8_t {
   kMap,        // parts: function, inner iterators
   kPartial,    // parts: function, positional arguments; entries: keywords
   kGenerator,  // parts: the function; frame: the shadow frame while it waits
-  kException,  // parts: the arguments
+  kException,  // parts: the arguments; attrs; see exceptions.h
+  kTraceback,  // the object says all
   kOpaque,     // known to be made here, but not how: it can't be built again
 };
 
@@ -120,7 +121,10 @@ struct ShadowFrame {
   bool pinResult = false;   // C code converts the result
   bool rebuildable = true;  // this frame and its callers can be rebuilt on an exit
   bool transform = false;   // runs a function under a functorch transform: see calls/transforms.cc
-  int handling = 0;         // exceptions being handled (PUSH_EXC_INFO without POP_EXCEPT)
+  Shadow handled;           // the exception being handled (PUSH_EXC_INFO without POP_EXCEPT)
+  pyapi::Ref<> handledObject;
+  size_t handledOver =
+      0;  // the stack slot that keeps what is handled outside of the frame; its shadow is null
 
   Shadow& top(int n = 1) { return stack[stack.size() - n]; }
   void push(Shadow s) { stack.push_back(s); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "capture/attributes.h"
+#include "capture/exceptions.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -138,7 +139,7 @@ bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
     recipe.parts.push_back(Operand::integer(0));
     return list.ok;
   }
-  if (!v.frame || v.frame->handling != 0) return false;
+  if (!v.frame || v.frame->handled.kind != ShadowKind::kNull) return false;
   auto* raw = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
   bool started = v.frame->act != nullptr;
   if (generator->gi_frame_state != (started ? FRAME_SUSPENDED : FRAME_CREATED)) return false;
@@ -317,7 +318,6 @@ bool iteratorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
         break;
       }
       [[fallthrough]];
-    case VirtualKind::kException:
     case VirtualKind::kMap:
     case VirtualKind::kSuper:
       recipe.kind = RecipeKind::kCall;
@@ -385,6 +385,10 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       return functionParts(*this, v, recipe);
     case VirtualKind::kPartial:
       return partialParts(*this, v, recipe);
+    case VirtualKind::kException:
+      return exceptionParts(*this, v, recipe);
+    case VirtualKind::kTraceback:
+      return tracebackParts(*this, v, recipe);
     case VirtualKind::kMethod:
       recipe.kind = RecipeKind::kMethod;
       list.add(v.parts[0], v.partObjects[0].get());
@@ -407,8 +411,8 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   state.pc = pc;
   state.action = action;
   state.replacement = replacement;
-  state.rebuildable = frame.rebuildable && frame.handling == 0 &&
-                      (state.parent == ir::kNone || document_.trace.states[state.parent].rebuildable);
+  state.rebuildable =
+      frame.rebuildable && (state.parent == ir::kNone || document_.trace.states[state.parent].rebuildable);
   Activation& act = *frame.act;
   PyObject** locals = pyapi::localsPlus(act.frame);
   PyObject** base = pyapi::stackBase(act.frame);
@@ -434,6 +438,14 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   }
   for (size_t i = 0; i < frame.locals.size(); ++i) put(frame.locals[i], locals[i], localOperands[i]);
   size_t depth = frame.stack.size() - popped;
+  if (frame.handled.kind != ShadowKind::kNull) {
+    put(frame.handled, frame.handledObject.get(), state.handled);
+    state.handledOver = static_cast<uint16_t>(frame.handledOver);
+    if (frame.handledOver >= depth) {
+      state.handled = Operand::null();
+      state.rebuildable = false;
+    }
+  }
   stackOperands.resize(depth + extra.size(), Operand::null());
   for (size_t i = 0; i < depth; ++i) put(frame.stack[i], base[i], stackOperands[i]);
   for (size_t i = 0; i < extra.size(); ++i) {
@@ -523,6 +535,11 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
                             : nullptr;
     for (size_t i = 2; closure != nullptr && i < v.parts.size(); ++i) {
       parts.emplace_back(v.parts[i], PyTuple_GET_ITEM(closure, static_cast<Py_ssize_t>(i) - 2));
+    }
+    if (v.kind == VirtualKind::kException) {
+      for (PyObject* linked : linkedObjects(object)) {
+        if (auto known = knownObject(linked)) parts.emplace_back(*known, linked);
+      }
     }
     for (PyObject* shadows : {v.entries.get(), v.attrs.get()}) {
       PyObject *key, *encoded;

@@ -3,6 +3,7 @@
 
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
+#include "capture/exceptions.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
@@ -163,6 +164,7 @@ bool Recorder::holdsMutable(Shadow shadow) {
 bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand>& operands) {
   Operand callee;
   Shadow callable = ctx.callableShadow;
+  if (kind == CallKind::kOpaque && !escapeHandled(*this)) return false;
   if (callable.isSource() && !comesFromStep(callable) && !pin(callable, ctx.callable)) return false;
   if (kind == CallKind::kOpaque && callable.isVirtual() && !escape(callable, ctx.callable)) return false;
   if (!operandOf(callable, ctx.callable, callee)) {

@@ -33,6 +33,28 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
   return storeGeneric(shadow, object, name, value, real, setter);
 }
 
+namespace {
+
+// exception.__traceback__ = ... of one that is made again: its recipe reads it from the object.
+bool storesLink(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
+                PyObject* real) {
+  if (!shadow.isVirtual()) return false;
+  Virtual& v = rec.virtualOf(shadow);
+  if (v.kind != VirtualKind::kException || v.value != ir::kNone || PyExceptionInstance_Check(object) == 0)
+    return false;
+  const bool known = real == Py_None ? value.isConst() : rec.knownObject(real).has_value();
+  for (const char* link : {"__traceback__", "__context__", "__cause__"}) {
+    if (PyUnicode_CompareWithASCIIString(name, link) == 0 && known) {
+      if (link[2] == 'c' && link[3] == 'o') v.index = 0;  // no longer what is handled outside
+      rec.touched();
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 // object.__setattr__: data descriptors of the type first, then the instance dict.
 bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Shadow value, PyObject* real,
                             PyObject*& setter) {
@@ -48,6 +70,7 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
     return live_;
   }
   if (d != nullptr && !slot && Py_TYPE(d)->tp_descr_set != nullptr) {
+    if (storesLink(*this, shadow, object, name, value, real)) return live_;
     if (Py_TYPE(d) == &PyProperty_Type) {
       PyObject* fset = reinterpret_cast<PyObject**>(d)[3];  // prop_set
       setter = fset != nullptr && PyFunction_Check(fset) ? fset : Py_None;
@@ -58,7 +81,8 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
   }
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
-    if (v.kind != VirtualKind::kInstance) {
+    const bool attributes = v.kind == VirtualKind::kInstance || (v.kind == VirtualKind::kException && !slot);
+    if (!attributes) {
       abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
       return false;
     }

@@ -48,6 +48,7 @@ bool equalInstructions(const Trace& a, const Instruction& x, const Trace& b, con
 bool equalStates(const Trace& a, const FrameState& x, const Trace& b, const FrameState& y) {
   return x.parent == y.parent && x.code == y.code && x.pc == y.pc && x.rebuildable == y.rebuildable &&
          x.action == y.action && (!hasReplacement(x.action) || equal(a, x.replacement, b, y.replacement)) &&
+         equal(a, x.handled, b, y.handled) && x.handledOver == y.handledOver &&
          equal(a, x.function, b, y.function) && equalAll(a, a.localsOf(x), b, b.localsOf(y)) &&
          equalAll(a, a.stackOf(x), b, b.stackOf(y));
 }

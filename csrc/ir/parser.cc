@@ -199,6 +199,12 @@ class Reader {
       cursor_.expect('=');
       returnAction(state);
     }
+    if (cursor_.eatWord("handled")) {
+      cursor_.expect('=');
+      state.handled = operand(0);
+      key("over");
+      state.handledOver = static_cast<uint16_t>(cursor_.integer(0, UINT16_MAX));
+    }
     state.rebuildable = !cursor_.eatWord("norebuild");
     cursor_.expect('}');
     if (locals.size() > UINT16_MAX || stack.size() > UINT16_MAX) {

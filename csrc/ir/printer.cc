@@ -313,6 +313,7 @@ class Printer {
       out_ += " stack=";
       operands(inRange ? trace_.stackOf(state) : std::span<const Operand>(), 0);
       returnAction(state);
+      handled(state);
       out_ += state.rebuildable ? " }\n" : " norebuild }\n";
     }
   }
@@ -328,6 +329,16 @@ class Printer {
       out_ += ' ';
       operand(state.replacement, 0);
     }
+  }
+
+  void handled(const FrameState& state) {
+    if (state.handled.kind == OperandKind::kNull) {
+      return;
+    }
+    out_ += " handled=";
+    operand(state.handled, 0);
+    out_ += " over=";
+    appendInt(out_, state.handledOver);
   }
 
   const Trace& trace_;
@@ -401,6 +412,10 @@ std::string_view recipeKindName(RecipeKind kind) {
       return "call";
     case RecipeKind::kCallEx:
       return "callex";
+    case RecipeKind::kException:
+      return "exception";
+    case RecipeKind::kTraceback:
+      return "traceback";
   }
   return {};
 }

@@ -23,6 +23,7 @@ void ReachWalker::pushState(StateId id) {
     const std::span<const Operand> locals = trace_.localsOf(state);
     const std::span<const Operand> stack = trace_.stackOf(state);
     pending_.push_back(state.function);
+    pending_.push_back(state.handled);
     if (hasReplacement(state.action)) {
       pending_.push_back(state.replacement);
     }

@@ -86,6 +86,9 @@ enum class RecipeKind : uint8_t {
   // generator
   kGenerator,
   kCallEx,  // callable, tuple of arguments, dict of keywords: the same
+  // type; n (int), n arguments, cause, context, suppress (bool), traceback, then attribute name, value ...
+  kException,
+  kTraceback,  // the rest of it (or null), code, globals, code unit: an entry before the rest
 };
 
 struct Recipe {
@@ -129,6 +132,10 @@ struct FrameState {
   uint16_t stackCount = 0;
   ReturnAction action = ReturnAction::kPush;  // printed as `then=push|discard|replace <operand>|iterate ...`
   Operand replacement;
+  // The exception that the frame handles (null: none). The stack slot `handledOver`, whose operand is null,
+  // keeps what was handled before, which the frame finds when it is made again.
+  Operand handled = Operand::null();
+  uint16_t handledOver = 0;
   bool rebuildable =
       true;  // false: an exit here is impossible (class body, generator ...): the verifier refuses it
 };

@@ -173,6 +173,10 @@ class Verifier {
     }
     checkRange({&state.function, 1}, place);
     checkRange({&state.replacement, 1}, place);
+    checkRange({&state.handled, 1}, place);
+    if (state.handled.kind != OperandKind::kNull && state.handledOver >= state.stackCount) {
+      problem(place(), "what was handled before lies outside the stack");
+    }
     checkRange(trace_.localsOf(state), place);
     checkRange(trace_.stackOf(state), place);
   }
@@ -274,6 +278,7 @@ class Verifier {
       const FrameState& state = trace_.states[s];
       Latest latest = latestOf(state.function);
       latest.join(latestOf(state.replacement));
+      latest.join(latestOf(state.handled));
       latest.join(latestOf(trace_.localsOf(state)));
       latest.join(latestOf(trace_.stackOf(state)));
       stateLatest_[s] = latest;

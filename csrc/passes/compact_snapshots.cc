@@ -63,6 +63,8 @@ class Merger {
     number(out, state.rebuildable ? 1 : 0);
     operand(out, state.function);
     operand(out, state.replacement);
+    operand(out, state.handled);
+    number(out, state.handledOver);
     for (const Operand& o : trace_.localsOf(state)) {
       operand(out, o);
     }

@@ -127,6 +127,7 @@ class TraceRebuilder {
       state.parent = state.parent == ir::kNone ? ir::kNone : mapped(to_.states, state.parent, "frame state");
       state.function = operand(state.function);
       state.replacement = operand(state.replacement);
+      state.handled = operand(state.handled);
       const std::vector<Operand> locals = operands(from_.localsOf(state));
       const std::vector<Operand> stack = operands(from_.stackOf(state));
       out_.addState(state, locals, stack);

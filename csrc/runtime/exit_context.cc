@@ -66,7 +66,7 @@ bool collectObjects(const RunView& run, Materializer& make, ir::StateId state, E
   Collector collect(trace, make, context);
   for (ir::StateId id = state; id != ir::kNone; id = trace.states[id].parent) {
     const ir::FrameState& frame = trace.states[id];
-    if (!collect.one(frame.function) || !collect.one(frame.replacement) ||
+    if (!collect.one(frame.function) || !collect.one(frame.replacement) || !collect.one(frame.handled) ||
         !collect.all(trace.localsOf(frame)) || !collect.all(trace.stackOf(frame))) {
       return false;
     }

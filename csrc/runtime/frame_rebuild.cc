@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "pyapi/code.h"
+#include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
 #include "support/check.h"
 
@@ -74,6 +75,10 @@ void fillFrame(_PyInterpreterFrame* frame, FrameImage& image) {
   }
   for (size_t k = 0; k < image.stack.size(); ++k) {
     slots[static_cast<size_t>(localCount) + k] = image.stack[k].release();
+  }
+  if (image.handled) {
+    pyapi::Ref<> before = pyapi::exchangeHandled(std::move(image.handled));
+    slots[localCount + image.handledOver] = before ? before.release() : Py_NewRef(Py_None);
   }
   pyapi::setStackDepth(frame, static_cast<int>(image.stack.size()));
   pyapi::setResumeUnit(frame, image.pc);
@@ -188,6 +193,9 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, _PyInterpreterFrame* frame, std
   if (index > 0) {
     FrameLink link(tstate, frame);
     Outcome inner = callFrame(images, index - 1, raising, runner);
+    if (inner.status == PYGEN_ERROR) {
+      pyapi::dropPolyfillEntry(reinterpret_cast<PyCodeObject*>(images[index - 1].code.get()));
+    }
     raising = !acceptResult(frame, image, inner);
   } else if (raising) {
     // CPython points at the instruction that raised, where it otherwise points before the next one.

@@ -27,6 +27,8 @@ struct FrameImage {
   std::vector<pyapi::Ref<>> stack;   // empty Ref: a NULL that a call expects
   ir::ReturnAction action = ir::ReturnAction::kPush;
   pyapi::Ref<> replacement;
+  pyapi::Ref<> handled;      // the exception that the frame handles; empty: none
+  uint16_t handledOver = 0;  // the stack slot that keeps what was handled before
 };
 
 // Who evaluates the frames that were made again; by default CPython. Methods must not throw.

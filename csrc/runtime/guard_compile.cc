@@ -51,6 +51,7 @@ class UsedSources {
     for (const ir::FrameState& state : trace.states) {
       add(state.function);
       add(state.replacement);
+      add(state.handled);
     }
     if (trace.code.empty()) {
       used_.assign(used_.size(), true);  // guards on their own: the caller wants to see them all

@@ -1,6 +1,7 @@
 #include "runtime/materialize.h"
 
 #include "pyapi/code.h"
+#include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
@@ -148,6 +149,10 @@ Ref<> Materializer::build(const Recipe& recipe) {
       return buildGenerator(recipe);
     case RecipeKind::kCallEx:
       return buildCallEx(recipe);
+    case RecipeKind::kException:
+      return buildException(recipe);
+    case RecipeKind::kTraceback:
+      return buildTraceback(recipe);
   }
   KINTSUGI_UNREACHABLE("recipe kind");
 }
@@ -422,6 +427,44 @@ Ref<> Materializer::buildCall(const Recipe& recipe) {
   Ref<> callable = object(recipe.parts.at(0));
   Ref<> args = callable ? buildTuple(recipe, 1) : nullptr;
   return args ? pyapi::steal(PyObject_CallObject(callable.get(), args.get())) : nullptr;
+}
+
+// Around any __init__ of the class, which was recorded itself.
+Ref<> Materializer::buildException(const Recipe& recipe) {
+  const size_t count = static_cast<size_t>(recipe.parts.at(0).i);
+  Recipe args;
+  args.parts.assign(recipe.parts.begin() + 1, recipe.parts.begin() + 1 + static_cast<ptrdiff_t>(count));
+  Ref<> tuple = buildTuple(args, 0);
+  Ref<> exception = tuple ? pyapi::newException(typeOf(recipe), tuple.get()) : nullptr;
+  enum { kCause, kContext, kSuppress, kTraceback, kAttributes };
+  const size_t first = count + 1;
+  Ref<> linked[kAttributes];
+  for (size_t k = 0; exception && k < kAttributes; ++k) {
+    if (k != kSuppress && !get(recipe.parts.at(first + k), linked[k])) {
+      return {};
+    }
+    if (linked[k].get() == Py_None) {
+      linked[k].reset();
+    }
+  }
+  if (!exception) {
+    return {};
+  }
+  pyapi::setLinks(exception.get(), std::move(linked[kCause]), std::move(linked[kContext]),
+                  recipe.parts.at(first + kSuppress).i != 0, std::move(linked[kTraceback]));
+  return setAttributes(exception.get(), recipe, first + kAttributes) ? std::move(exception) : nullptr;
+}
+
+Ref<> Materializer::buildTraceback(const Recipe& recipe) {
+  Ref<> next;
+  if (!get(recipe.parts.at(0), next)) {
+    return {};
+  }
+  Ref<> code = object(recipe.parts.at(1));
+  Ref<> globals = code ? object(recipe.parts.at(2)) : nullptr;
+  return globals ? pyapi::newTraceback({next.get() == Py_None ? nullptr : next.get(), code.get(),
+                                        globals.get(), static_cast<int32_t>(recipe.parts.at(3).i)})
+                 : nullptr;
 }
 
 Ref<> Materializer::buildCallEx(const Recipe& recipe) {

@@ -57,6 +57,8 @@ class Materializer {
   pyapi::Ref<> buildCall(const ir::Recipe& recipe);
   pyapi::Ref<> buildGenerator(const ir::Recipe& recipe);
   pyapi::Ref<> buildCallEx(const ir::Recipe& recipe);
+  pyapi::Ref<> buildException(const ir::Recipe& recipe);
+  pyapi::Ref<> buildTraceback(const ir::Recipe& recipe);
   bool setAttributes(PyObject* instance, const ir::Recipe& recipe, size_t first);
   PyTypeObject* typeOf(const ir::Recipe& recipe) const;
 

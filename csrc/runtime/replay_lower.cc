@@ -134,6 +134,7 @@ void Lowering::findHeldSources() {
       const ir::FrameState& state = trace_.states[id];
       hold(state.function);
       hold(state.replacement);
+      hold(state.handled);
       hold(trace_.localsOf(state));
       hold(trace_.stackOf(state));
     }

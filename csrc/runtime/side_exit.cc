@@ -1,5 +1,6 @@
 #include "runtime/side_exit.h"
 
+#include "pyapi/exception_state.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
 
@@ -24,7 +25,9 @@ bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameSta
     }
     return true;
   };
-  return fill(trace.localsOf(state), image.locals) && fill(trace.stackOf(state), image.stack) &&
+  image.handledOver = state.handledOver;
+  return make.get(state.handled, image.handled) && fill(trace.localsOf(state), image.locals) &&
+         fill(trace.stackOf(state), image.stack) &&
          (!ir::hasReplacement(state.action) || make.get(state.replacement, image.replacement));
 }
 
@@ -54,6 +57,15 @@ bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameIma
   }
   if (context != nullptr && !collectObjects(run, make, stateId, *context)) {
     return failed();
+  }
+  // What was raised in a handler has the exception in hand for its context. The trace did not enter the
+  // handler.
+  for (const FrameImage& image : images) {
+    if (type != nullptr && image.handled) {
+      PyErr_NormalizeException(&type, &value, &traceback);
+      pyapi::addContext(value, image.handled.get(), pyapi::handledException());
+      break;
+    }
   }
   PyErr_Restore(type, value, traceback);
   return true;

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "pyapi/exception_state.h"
 #include "runtime/compiled_trace.h"
 
 namespace kintsugi::runtime {
@@ -106,6 +107,9 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
   const Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
   Materializer make(run);
+  if (locals == Locals::kShown) {
+    handle(make, trace, stateId);
+  }
   std::vector<ir::StateId> chain;
   size_t size = 0;
   for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
@@ -135,6 +139,18 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
   }
 }
 
+void VisibleFrames::handle(Materializer& make, const ir::Trace& trace, ir::StateId state) {
+  while (state != ir::kNone && trace.states[state].handled.kind == ir::OperandKind::kNull) {
+    state = trace.states[state].parent;
+  }
+  pyapi::Ref<> exception;
+  if (state != ir::kNone && make.get(trace.states[state].handled, exception) && exception) {
+    handles_ = true;
+    handledBefore_ = pyapi::exchangeHandled(std::move(exception));
+  }
+  PyErr_Clear();
+}
+
 void VisibleFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t unit, char* memory) {
   auto* frame = reinterpret_cast<_PyInterpreterFrame*>(memory);
   frame->f_func = function;
@@ -156,6 +172,12 @@ void VisibleFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
 }
 
 VisibleFrames::~VisibleFrames() {
+  if (handles_) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);  // the exception may die, with all that it holds
+    pyapi::exchangeHandled(std::move(handledBefore_));
+    PyErr_Restore(type, value, traceback);
+  }
   for (size_t k = frames_.size(); k-- > 0;) {
     _PyInterpreterFrame* frame = frames_[k];
     cframe_.current_frame = frame->previous;

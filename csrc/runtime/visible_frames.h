@@ -4,7 +4,8 @@
 // Idea: the frames of the step's snapshot are put on the thread's chain of frames, with code, function and
 // position. They are never evaluated. For steps that are not looked into, which may read their callers'
 // locals, these are there too, but for those that can't be made without running code; what the trace has made
-// is shown as a copy. Frame objects that somebody made of them and kept live on, as those of returned
+// is shown as a copy. For such steps the exception that the innermost of the frames handles is the one that
+// the thread handles. Frame objects that somebody made of them and kept live on, as those of returned
 // functions do.
 //
 // Ownership: borrows code and functions from the run for as long as it lives; frame objects that survive get
@@ -31,6 +32,7 @@ class VisibleFrames {
   VisibleFrames& operator=(const VisibleFrames&) = delete;
 
  private:
+  void handle(Materializer& make, const ir::Trace& trace, ir::StateId state);
   void push(PyFunctionObject* function, PyCodeObject* code, int32_t unit, char* memory);
 
   PyThreadState* tstate_;
@@ -38,6 +40,8 @@ class VisibleFrames {
   std::unique_ptr<char[]> memory_;
   std::vector<_PyInterpreterFrame*> frames_;  // outermost first
   std::vector<pyapi::Ref<>> functions_;
+  bool handles_ = false;
+  pyapi::Ref<> handledBefore_;
 };
 
 }  // namespace kintsugi::runtime

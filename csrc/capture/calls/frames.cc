@@ -2,6 +2,7 @@
 // (warnings, logging): a step, during which the trace's frames are visible, as in runtime/visible_frames.h.
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
+#include "capture/exceptions.h"
 #include "capture/paused.h"
 #include "pyapi/code.h"
 
@@ -123,7 +124,27 @@ Flow evalModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// sys.exc_info(), sys.exception(): of the trace's own handlers.
+Flow handledModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  ShadowFrame* frame = handlingFrame(rec);
+  if (frame == nullptr) return knownModel(ctx, result);
+  Shadow exception = frame->handled;
+  if (!exception.isVirtual() || rec.virtualOf(exception).value != ir::kNone) return opaqueModel(ctx, result);
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext) return flow;
+  PyObject* object = ctx.act.peek(1);
+  result = exception;
+  if (PyTuple_Check(object)) {
+    Shadow traceback = tracebackShadow(rec, PyTuple_GET_ITEM(object, 2));
+    result = rec.tupleOf(object, {Shadow::constant(), exception, traceback});
+  }
+  return flow;
+}
+
 constexpr ModelRow kRows[] = {
+    {"sys.exc_info", handledModel},
+    {"sys.exception", handledModel},
     {"builtins.locals", localsModel},
     {"builtins.globals", globalsModel},
     {"builtins.vars", varsModel},

@@ -1,5 +1,7 @@
 // Models: send(), throw() and close() of generators that were made in the trace, whose frames are recorded.
 #include "capture/calls/model.h"
+#include "capture/exceptions.h"
+#include "pyapi/exception_state.h"
 
 namespace kintsugi::capture {
 
@@ -36,11 +38,20 @@ Flow sendModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// throw(type, value, traceback) of an exception with a traceback of its own is throw(value).
+bool throwsValue(CallContext& ctx) {
+  if (ctx.total() != 4 || !PyExceptionInstance_Check(ctx.args[2])) return false;
+  PyObject* own = pyapi::partsOf(ctx.args[2]).traceback;
+  return ctx.args[1] == PyExceptionInstance_Class(ctx.args[2]) &&
+         ctx.args[3] == (own != nullptr ? own : Py_None);
+}
+
 Flow throwModel(CallContext& ctx, Shadow& result) {
   Virtual* generator = waiting(ctx);
   bool known = generator != nullptr && generator->frame->act != nullptr && !delegates(ctx.args[0]) &&
-               ctx.total() == 2 && ctx.kwnames == nullptr;
+               (ctx.total() == 2 || throwsValue(ctx)) && ctx.kwnames == nullptr;
   if (!known) return opaqueModel(ctx, result);
+  noteRaised(ctx.rec, ctx.args[ctx.total() == 2 ? 1 : 2], false);
   announce(ctx, *generator, ir::ReturnAction::kNext);
   Flow flow = run(ctx);
   if (flow == Flow::kNext) result = ctx.rec.returned();

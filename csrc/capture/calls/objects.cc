@@ -1,4 +1,6 @@
 // Models: object, tuple.__new__, functools, itertools, typing and other small things.
+#include <string>
+
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
@@ -167,7 +169,40 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// BaseException.__init__(self, *args), as it ends the __init__ of a class of the program.
+Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
+  Shadow self = ctx.total() > 0 ? ctx.shadows[0] : Shadow::null();
+  const bool ours = self.isVirtual() && ctx.rec.virtualOf(self).kind == VirtualKind::kException &&
+                    ctx.rec.virtualOf(self).value == ir::kNone && ctx.kwnames == nullptr;
+  if (!ours) return opaqueModel(ctx, result);
+  std::vector<Shadow> parts(ctx.shadows + 1, ctx.shadows + ctx.total());
+  std::vector<pyapi::Ref<>> objects;
+  for (size_t i = 1; i < ctx.total(); ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
+  result = Shadow::constant();
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  ctx.rec.virtualOf(self).parts = std::move(parts);
+  ctx.rec.virtualOf(self).partObjects = std::move(objects);
+  ctx.rec.touched();
+  return flow;
+}
+
+// exception.with_traceback(traceback)
+Flow withTracebackModel(CallContext& ctx, Shadow& result) {
+  Shadow self = ctx.shadows[0];
+  const bool ours = ctx.total() == 2 && self.isVirtual() &&
+                    ctx.rec.virtualOf(self).kind == VirtualKind::kException &&
+                    ctx.rec.virtualOf(self).value == ir::kNone;
+  const bool known = ours && (ctx.args[1] == Py_None ? ctx.shadows[1].isConst()
+                                                     : ctx.rec.knownObject(ctx.args[1]).has_value());
+  if (!known) return opaqueModel(ctx, result);
+  result = self;
+  ctx.rec.touched();
+  return run(ctx);
+}
+
 constexpr ModelRow kRows[] = {
+    {"builtins.BaseException.with_traceback", withTracebackModel},
     {"builtins.id", keepModel},
     {"inspect.signature", introspectModel},
     {"contextvars.ContextVar.set", keepModel},
@@ -198,6 +233,19 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-void registerObjectModels() { addModels(kRows, std::size(kRows)); }
+void registerObjectModels() {
+  addModels(kRows, std::size(kRows));
+  // Each class of C has a __init__ of its own, which does the same in most.
+  auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  PyObject *name, *object;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(PyEval_GetBuiltins(), &at, &name, &object)) {
+    auto* type = reinterpret_cast<PyTypeObject*>(object);
+    if (!PyType_Check(object) || !PyType_IsSubtype(type, root) || type->tp_init != root->tp_init) continue;
+    const std::string path = std::string("builtins.") + PyUnicode_AsUTF8(name) + ".__init__";
+    const ModelRow row{path.c_str(), exceptionInitModel};
+    addModels(&row, 1);
+  }
+}
 
 }  // namespace kintsugi::capture

@@ -8,6 +8,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
+#include "capture/exceptions.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
@@ -410,34 +411,45 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
   return flow;
 }
 
+// An exception whose class makes it in C.
+Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  std::vector<Shadow> parts = call.shadows;
+  std::vector<pyapi::Ref<>> objects;
+  for (PyObject* arg : call.args) objects.push_back(pyapi::newRef(arg));
+  Paused paused(rec);
+  Flow flow = runVirtual(ctx, known ? VirtualKind::kException : VirtualKind::kOpaque, result);
+  if (flow == Flow::kNext && rec.live()) {
+    rec.virtualOf(result).parts = std::move(parts);
+    rec.virtualOf(result).partObjects = std::move(objects);
+  }
+  return flow;
+}
+
 // cls(...): an instance made in the trace, with __init__ (or __new__) as a frame where it is Python.
 // `byType`: through type.__call__ itself, whatever the metaclass says.
 Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
   Recorder& rec = ctx.rec;
   auto* type = reinterpret_cast<PyTypeObject*>(call.callable);
-  if (isExceptionType(call.callable)) {
-    std::vector<Shadow> parts = call.shadows;
-    std::vector<pyapi::Ref<>> objects;
-    for (PyObject* arg : call.args) objects.push_back(pyapi::newRef(arg));
-    bool simple = call.kwnames == nullptr && !PyFunction_Check(Recorder::specialMethod(type, "__init__"));
-    Paused paused(rec);
-    Flow flow = runVirtual(ctx, simple ? VirtualKind::kException : VirtualKind::kOpaque, result);
-    if (flow == Flow::kNext && rec.live()) {
-      rec.virtualOf(result).parts = std::move(parts);
-      rec.virtualOf(result).partObjects = std::move(objects);
-    }
-    return flow;
-  }
   PyObject* init = Recorder::specialMethod(type, "__init__");
   PyObject* make = Recorder::specialMethod(type, "__new__");
   bool finalizer = Recorder::specialMethod(type, "__del__") != nullptr;
+  const bool exception = isExceptionType(call.callable);
+  if (exception) {
+    if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
+      return rec.execute(ctx.act, ctx.instr);
+    const bool made = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) == 0 || isRebuiltException(type);
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) rec.guardTypeVersion(type);
+    if (!made || !PyFunction_Check(init))
+      return exceptionCall(call, ctx, made && call.kwnames == nullptr, result);
+  }
   bool heap = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
               (byType || Py_TYPE(type)->tp_call == PyType_Type.tp_call);
   if (!heap || finalizer) return opaque(call, ctx, diag::Code::KTG0101, result);
   if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
   rec.guardTypeVersion(type);
-  bool plainNew = type->tp_new == PyBaseObject_Type.tp_new || type->tp_new == PyDict_Type.tp_new ||
-                  type->tp_new == PyODict_Type.tp_new;
+  bool plainNew = exception || type->tp_new == PyBaseObject_Type.tp_new ||
+                  type->tp_new == PyDict_Type.tp_new || type->tp_new == PyODict_Type.tp_new;
   if (make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type) {
     pyapi::Ref<> function = pyapi::steal(Py_TYPE(make)->tp_descr_get(make, nullptr, call.callable));
     bool ownInit = init != nullptr && PyFunction_Check(init);

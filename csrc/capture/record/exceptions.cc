@@ -3,6 +3,7 @@
 // An exception that is raised and caught inside the trace is ordinary control flow: what decided that it was
 // raised has been guarded. One whose cause is not guarded (an operation on data, an opaque step) ends the
 // recording when it is caught.
+#include "capture/exceptions.h"
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
@@ -14,36 +15,64 @@ namespace kintsugi::capture {
 
 namespace {
 
-Flow raise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+// Which class or instance is raised, and from which one, decides what the handlers do.
+bool pinRaised(Recorder& rec, Shadow& shadow, PyObject* object) {
+  if (!shadow.isSource()) return true;
+  if (PyExceptionClass_Check(object)) return rec.pin(shadow, object);
+  rec.guardType(shadow, object);
+  return rec.live();
+}
+
+Flow raise(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (in.arg == 0) {
+    ShadowFrame* handling = handlingFrame(rec);
+    if (handling == nullptr) {
+      rec.abort(diag::Code::KTG0103, {"an exception that the caller handles"});
+      return rec.execute(act, in);
+    }
+    noteRaised(rec, handling->handledObject.get(), false);
+  }
+  for (int at = static_cast<int>(in.arg); at > 0; --at) {
+    if (!pinRaised(rec, f.top(at), act.peek(at))) return rec.execute(act, in);
+  }
+  if (in.arg > 0) noteRaised(rec, act.peek(static_cast<int>(in.arg)), false);
   Paused paused(rec);  // raise Class makes the instance in C
   return rec.execute(act, in);
 }
 
+// The exception that is on top, below it what was handled before.
 Flow pushExcInfo(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   Shadow exception = f.pop();
-  f.push(Shadow::constant());
+  if (f.handled.kind == ShadowKind::kNull) f.handledOver = f.stack.size();
+  f.push(f.handled);
   f.push(exception);
-  ++f.handling;
+  f.handled = exception;
+  f.handledObject = pyapi::newRef(act.peek(1));
   return flow;
 }
 
 Flow popExcept(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  pyapi::Ref<> before = pyapi::newRef(act.peek(1));
   Flow flow = rec.execute(act, in);
-  f.drop(1);
-  --f.handling;
+  f.handled = f.pop();
+  f.handledObject = f.handled.kind == ShadowKind::kNull ? nullptr : std::move(before);
   return flow;
 }
 
 Flow checkExcMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!rec.pinDeep(f.top(), act.peek(1))) return rec.execute(act, in);
+  if (f.top(2).isSource()) rec.guardType(f.top(2), act.peek(2));
   Paused paused(rec);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.top() = Shadow::constant();
   return flow;
 }
 
-Flow reraise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
+Flow reraise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+  noteRaised(rec, act.peek(1), false);
+  return rec.execute(act, in);
+}
 
 bool isMethodOfC(PyObject* method) {
   return method != nullptr && !PyFunction_Check(method) &&
@@ -106,28 +135,35 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 // __exit__(type, value, traceback) while an exception is under way.
 Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow method = f.top(4);
-  if (!method.isVirtual() || rec.virtualOf(method).kind != VirtualKind::kMethod ||
-      !PyFunction_Check(rec.virtualOf(method).partObjects[0].get())) {
+  if (!method.isVirtual() || rec.virtualOf(method).kind != VirtualKind::kMethod) {
     rec.abort(diag::Code::KTG0101, {"__exit__"});
     return rec.execute(act, in);
   }
   Virtual& v = rec.virtualOf(method);
-  PyObject* self = v.partObjects[1].get();
-  PendingFrame pending = rec.methodFrame(v.partObjects[0].get(), v.parts[1], self);
+  PyObject* function = v.partObjects[0].get();
   PyObject* exception = act.peek(1);
   pyapi::Ref<> traceback = pyapi::steal(PyException_GetTraceback(exception));
-  pending.args.push_back(reinterpret_cast<PyObject*>(Py_TYPE(exception)));
-  pending.shadows.push_back(Shadow::constant());
-  pending.args.push_back(exception);
-  pending.shadows.push_back(f.top(1));
-  pending.args.push_back(traceback ? traceback.get() : Py_None);
-  pending.shadows.push_back(traceback ? rec.newVirtual(VirtualKind::kOpaque, traceback.get())
-                                      : Shadow::constant());
-  pending.positional = 4;
-  pending.rebuildable = false;
-  rec.expectFrame(std::move(pending));
-  Flow flow = rec.execute(act, in);
-  if (flow == Flow::kNext && rec.live()) f.push(rec.returned());
+  Shadow trace = tracebackOf(rec, f.top(1), exception, traceback.get());
+  PyObject* args[] = {v.partObjects[1].get(), reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception,
+                      traceback ? traceback.get() : Py_None};
+  Shadow shadows[] = {v.parts[1], Shadow::constant(), f.top(1), trace};
+  Shadow result;
+  Flow flow;
+  if (PyFunction_Check(function)) {
+    PendingFrame pending = rec.methodFrame(function, shadows[0], args[0]);
+    pending.args.insert(pending.args.end(), args + 1, args + 4);
+    pending.shadows.insert(pending.shadows.end(), shadows + 1, shadows + 4);
+    pending.positional = 4;
+    pending.site = rec.callSite(in, 0);
+    rec.expectFrame(std::move(pending));
+    flow = rec.execute(act, in);
+    if (flow == Flow::kNext && rec.live()) result = rec.returned();
+  } else {
+    CallContext ctx{rec, f, act, in, function, v.parts[0], args, shadows, 4, nullptr};
+    CallModel model = modelOf(function);
+    flow = model != nullptr ? model(ctx, result) : opaqueModel(ctx, result);
+  }
+  if (flow == Flow::kNext && rec.live()) f.push(result);
   return flow;
 }
 

@@ -1,21 +1,24 @@
-"""unrebuildable-object: a traceback belongs to the frames of one call and can't be made again."""
+"""unrebuildable-object: an instance of a class whose __new__ decides can't be made again."""
+
+
+class Numbered(Exception):
+    def __new__(cls, number):
+        made = super().__new__(cls, number)
+        made.number = number
+        return made
 
 
 def problem(x):
-    depth = 0
     try:
-        raise ValueError("bad")
-    except ValueError as error:
-        rest = error.__traceback__
-        while rest is not None:
-            depth, rest = depth + 1, rest.tb_next
-    return x + depth
+        raise Numbered(2)
+    except Numbered as error:
+        print(error)
+    return x + 2
 
 
 def workaround_1(x):
-    depth = 0
     try:
-        raise ValueError("bad")
-    except ValueError:
-        depth += 1
-    return x + depth
+        raise Numbered(2)
+    except Numbered:
+        print(2)
+    return x + 2

@@ -1,0 +1,146 @@
+#include "pyapi/exception_state.h"
+
+#include <frameobject.h>
+#include <structmember.h>
+
+#include <string_view>
+
+#include "pyapi/code.h"
+#include "pyapi/frame.h"
+
+namespace kintsugi::pyapi {
+
+PyObject* handledException() {
+  PyObject* value = _PyErr_GetTopmostException(PyThreadState_Get())->exc_value;
+  return value == Py_None ? nullptr : value;
+}
+
+Ref<> exchangeHandled(Ref<> exception) {
+  _PyErr_StackItem* item = PyThreadState_Get()->exc_info;
+  return steal(std::exchange(item->exc_value, exception.release()));
+}
+
+TracebackEntry entryOf(PyObject* traceback) {
+  auto* tb = reinterpret_cast<PyTracebackObject*>(traceback);
+  _PyInterpreterFrame* frame = tb->tb_frame->f_frame;
+  return {reinterpret_cast<PyObject*>(tb->tb_next), reinterpret_cast<PyObject*>(frame->f_code),
+          frame->f_globals, tb->tb_lasti / static_cast<int32_t>(sizeof(_Py_CODEUNIT))};
+}
+
+Ref<> newTraceback(const TracebackEntry& entry) {
+  auto* code = reinterpret_cast<PyCodeObject*>(entry.code);
+  auto frame =
+      steal(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), code, entry.globals, nullptr)));
+  if (!frame) {
+    return {};
+  }
+  _PyInterpreterFrame* inner = reinterpret_cast<PyFrameObject*>(frame.get())->f_frame;
+  setPrevInstrIndex(inner, entry.unit);
+  // CPython reads the cells of free variables without asking whether they are there.
+  for (int k = code->co_nlocalsplus - code->co_nfreevars; k < code->co_nlocalsplus; ++k) {
+    if (inner->localsplus[k] == nullptr) {
+      inner->localsplus[k] = PyCell_New(nullptr);
+    }
+  }
+  return steal(PyObject_CallFunction(
+      reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii", entry.next != nullptr ? entry.next : Py_None,
+      frame.get(), entry.unit * static_cast<int>(sizeof(_Py_CODEUNIT)), lineAt(code, entry.unit)));
+}
+
+bool isPolyfill(const PyCodeObject* code) {
+  static constexpr std::string_view kFile = "/kintsugi/_polyfills.py";
+  return std::string_view(PyUnicode_AsUTF8(code->co_filename)).ends_with(kFile);
+}
+
+void dropPolyfillEntry(const PyCodeObject* code) {
+  if (!isPolyfill(code)) {
+    return;
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (traceback != nullptr) {
+    const TracebackEntry entry = entryOf(traceback);
+    if (entry.code == reinterpret_cast<const PyObject*>(code)) {
+      Py_SETREF(traceback, Py_XNewRef(entry.next));
+    }
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+PyTypeObject* exceptionBase(PyTypeObject* type) {
+  while (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    type = type->tp_base;
+  }
+  return type;
+}
+
+Ref<> newException(PyTypeObject* type, PyObject* args) {
+  PyTypeObject* base = exceptionBase(type);
+  if (base == type) {
+    return steal(PyObject_Call(reinterpret_cast<PyObject*>(type), args, nullptr));
+  }
+  Ref<> made = steal(base->tp_new(type, args, nullptr));
+  if (made && type->tp_init == base->tp_init && base->tp_init(made.get(), args, nullptr) < 0) {
+    return {};
+  }
+  return made;
+}
+
+bool forEachField(PyObject* exception, const std::function<bool(PyObject* name, PyObject* value)>& visit) {
+  auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  for (PyTypeObject* type = exceptionBase(Py_TYPE(exception)); type != nullptr && type != root;
+       type = type->tp_base) {
+    for (PyMemberDef* member = type->tp_members; member != nullptr && member->name != nullptr; ++member) {
+      if (member->type != T_OBJECT && member->type != T_OBJECT_EX) {
+        continue;
+      }
+      Ref<> name = steal(PyUnicode_InternFromString(member->name));
+      PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(exception) + member->offset);
+      if (!name || !visit(name.get(), value)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+ExceptionParts partsOf(PyObject* exception) {
+  auto* e = reinterpret_cast<PyBaseExceptionObject*>(exception);
+  auto present = [](PyObject* object) { return object == Py_None ? nullptr : object; };
+  return {e->args, present(e->cause),       present(e->context), present(e->traceback),
+          e->dict, e->suppress_context != 0};
+}
+
+void setLinks(PyObject* exception, Ref<> cause, Ref<> context, bool suppress, Ref<> traceback) {
+  PyException_SetCause(exception, cause.release());
+  PyException_SetContext(exception, context.release());
+  reinterpret_cast<PyBaseExceptionObject*>(exception)->suppress_context = suppress;
+  PyException_SetTraceback(exception, traceback ? traceback.get() : Py_None);
+}
+
+void addContext(PyObject* exception, PyObject* handled, PyObject* outside) {
+  if (handled == exception || !PyExceptionInstance_Check(exception)) {
+    return;
+  }
+  PyObject* last = exception;
+  for (int length = 0; length < 1000; ++length) {  // a chain that the program has closed itself has no end
+    PyObject* next = reinterpret_cast<PyBaseExceptionObject*>(last)->context;
+    if (next == handled) {
+      return;
+    }
+    if (next == nullptr || next == outside) {
+      break;
+    }
+    last = next;
+  }
+  // What is handled may have been raised while `exception` was handled: no circle, as in CPython.
+  for (PyObject* o = handled; o != nullptr; o = reinterpret_cast<PyBaseExceptionObject*>(o)->context) {
+    if (reinterpret_cast<PyBaseExceptionObject*>(o)->context == exception) {
+      PyException_SetContext(o, nullptr);
+      break;
+    }
+  }
+  PyException_SetContext(last, Py_NewRef(handled));
+}
+
+}  // namespace kintsugi::pyapi
