@@ -15,6 +15,19 @@ bool isTorchDevice(PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && std::strcmp(type->tp_name, "torch.device") == 0;
 }
 
+// Names of torch's, one object each, compared and hashed by identity. Their types are static.
+bool isTorchName(PyTypeObject* type) {
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
+    return false;
+  }
+  for (const char* name : {"torch.dtype", "torch.layout", "torch.memory_format"}) {
+    if (std::strcmp(type->tp_name, name) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Tuples of values: the built-in and torch's static subclass for shapes.
 bool isValueTuple(PyObject* object) {
   return PyTuple_CheckExact(object) ||
@@ -194,7 +207,7 @@ bool orderedKeysAre(PyObject* odict, PyObject* tuple) {
 }  // namespace
 
 bool isPlain(PyObject* object) {
-  if (isPlainScalar(object) || isTorchDevice(Py_TYPE(object))) {
+  if (isPlainScalar(object) || isTorchDevice(Py_TYPE(object)) || isTorchName(Py_TYPE(object))) {
     return true;
   }
   if (!isValueTuple(object)) {

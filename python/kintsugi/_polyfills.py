@@ -245,6 +245,11 @@ def dict_(pairs: Iterable[Any], /) -> dict[Any, Any]:
     return made
 
 
+def count_elements(mapping: dict[Any, int], iterable: Iterable[Any], /) -> None:
+    for item in iterable:
+        mapping[item] = mapping.get(item, 0) + 1
+
+
 def default_item(self: Any, key: Any, /) -> Any:
     """defaultdict.__missing__"""
     if self.default_factory is None:

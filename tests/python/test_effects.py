@@ -322,6 +322,28 @@ def make_deque_and_counter():
     return f, recent, counter
 
 
+@factory(traces=None, breaks=None)
+def make_deques_made_and_kept():
+    recent = collections.deque(maxlen=3)
+    counter = collections.Counter()
+
+    def f(x):
+        kept = [1]
+        recent.append(kept)
+        kept.append(x.sum())
+        recent.appendleft(2)
+        made = collections.deque([1, 2, 3])
+        made.append(x)
+        first, last = made.popleft(), made.pop()
+        made.rotate(1)
+        counter.update("abca")
+        counter.update([x.shape[0]])
+        letters = collections.Counter("abcaa")
+        return x * letters["a"] + first, list(recent), list(made), last is x, recent[-1], letters["zz"]
+
+    return f, recent, counter
+
+
 @factory()
 def make_order_of_effects():
     log = []

@@ -461,3 +461,18 @@ def test_new_object_of_the_same_shape_hits() -> None:
         m = nn.Linear(4, 2)
         assert torch.equal(compiled(m, x34()), m(x34()))
     assert compiled.stats().trace_count <= 3
+
+
+def test_keys_with_torch_names_are_found_in_other_dicts() -> None:
+    def f(x: torch.Tensor, table: dict[tuple[torch.device, torch.dtype], int]) -> torch.Tensor:
+        for (device, dtype), factor in table.items():
+            if device == x.device and dtype == x.dtype:
+                x = x * factor
+        return x
+
+    compiled = kintsugi.compile(f)
+    x = torch.ones(2)
+    for _ in range(3):
+        assert compiled(x, {(torch.device("cpu"), torch.float32): 3}).tolist() == [3, 3]
+    assert compiled.stats().misses == 1
+    assert compiled(x, {(torch.device("cpu"), torch.float64): 3}).tolist() == [1, 1]

@@ -256,6 +256,13 @@ Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// dict.__init__(self) without anything to put in, as the __init__ of a subclass begins.
+Flow dictInitModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() != 1) return opaqueModel(ctx, result);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
 Flow setItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
   result = Shadow::constant();
@@ -319,6 +326,7 @@ constexpr ModelRow kRows[] = {
     {"collections.OrderedDict.keys", keysModel},
     {"collections.OrderedDict.values", valuesModel},
     {"collections.OrderedDict.items", itemsModel},
+    {"builtins.dict.__init__", dictInitModel},
     {"builtins.dict.update", dictUpdateModel},
     {"collections.OrderedDict.update", dictUpdateModel},
     {"builtins.dict.__setitem__", setItemModel},

@@ -154,6 +154,15 @@ Flow keepModel(CallContext& ctx, Shadow& result) {
   return knownModel(ctx, result);
 }
 
+// A deque: guards read nothing of it, so what changes it changes nothing that they saw. Items that it takes
+// from a list or a tuple; others would be asked for by Python code.
+Flow dequeItemsModel(CallContext& ctx, Shadow& result) {
+  const size_t first = PyType_Check(ctx.callable) ? 0 : 1;
+  const bool plain =
+      ctx.total() <= first || PyList_CheckExact(ctx.args[first]) || PyTuple_CheckExact(ctx.args[first]);
+  return plain ? keepModel(ctx, result) : opaqueModel(ctx, result);
+}
+
 // Reads functions and classes only: the same for the same function.
 Flow introspectModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
@@ -204,6 +213,17 @@ Flow withTracebackModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"builtins.BaseException.with_traceback", withTracebackModel},
     {"builtins.id", keepModel},
+    {"collections.deque", dequeItemsModel},
+    {"collections.deque.append", keepModel},
+    {"collections.deque.appendleft", keepModel},
+    {"collections.deque.extend", dequeItemsModel},
+    {"collections.deque.insert", keepModel},
+    {"collections.deque.pop", keepModel},
+    {"collections.deque.popleft", keepModel},
+    {"collections.deque.rotate", keepModel},
+    {"collections.deque.reverse", keepModel},
+    {"collections.deque.clear", keepModel},
+    {"collections.deque.copy", keepModel},
     {"inspect.signature", introspectModel},
     {"contextvars.ContextVar.set", keepModel},
     {"contextvars.ContextVar.get", keepModel},

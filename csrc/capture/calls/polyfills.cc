@@ -263,6 +263,14 @@ Flow heapModel(CallContext& ctx, Shadow& result) {
                                            : opaqueModel(ctx, result);
 }
 
+// Counter.update(): what is known is counted here, one item after the other.
+Flow countModel(CallContext& ctx, Shadow& result) {
+  const bool simple = ctx.kwnames == nullptr && ctx.total() == 2 && PyDict_Check(ctx.args[0]) &&
+                      isDirect(ctx) && pythonMethod(ctx.args[0], "__setitem__") == nullptr &&
+                      pythonMethod(ctx.args[0], "get") == nullptr;
+  return simple ? redirect(ctx, "count_elements", result) : opaqueModel(ctx, result);
+}
+
 Flow bisectModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.positional == 2 && onlyKeywords(ctx, {"key"}) &&
                       (PyList_CheckExact(ctx.args[0]) || PyTuple_CheckExact(ctx.args[0])) && isDirect(ctx);
@@ -301,6 +309,7 @@ constexpr ModelRow kRows[] = {
     {"_heapq.heapreplace", heapModel},
     {"_heapq.heappushpop", heapModel},
     {"_heapq.heapify", heapModel},
+    {"_collections._count_elements", countModel},
     {"_bisect.bisect_left", bisectModel},
     {"_bisect.bisect_right", bisectModel},
 };
