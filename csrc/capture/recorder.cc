@@ -1,5 +1,6 @@
 // Recorder: frames and instructions. The rest is in sources.cc, virtuals.cc, snapshot.cc and steps.cc.
 #include "capture/recorder.h"
+#include <algorithm>
 
 #include <cstring>
 
@@ -364,11 +365,23 @@ Shadow Recorder::returned() {
   return Shadow::constant();
 }
 
+namespace {
+
+// Plain, or an object whose identity is all there is to it, or a tuple of such.
+bool isFixed(PyObject* object) {
+  if (Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object)) return true;
+  if (!PyTuple_CheckExact(object)) return false;
+  auto** items = reinterpret_cast<PyTupleObject*>(object)->ob_item;
+  return std::all_of(items, items + PyTuple_GET_SIZE(object), isFixed);
+}
+
+}  // namespace
+
 // An exception that C code raised, for reasons that are guarded: made again from its arguments.
 Shadow Recorder::caughtException(PyObject* exception) {
   PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
   PyTypeObject* type = Py_TYPE(exception);
-  bool rebuilt = args != nullptr && isPlainDeep(args);
+  bool rebuilt = args != nullptr && isFixed(args);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     rebuilt = rebuilt && isRebuiltException(type) && type->tp_init == pyapi::exceptionBase(type)->tp_init &&
               pyapi::partsOf(exception).dict == nullptr;

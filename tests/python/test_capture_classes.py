@@ -599,6 +599,11 @@ def descriptor_of_a_class(x):
     return found.doubled + found.doubled, name, WithLazy.doubled, before, "doubled" in found.__dict__
 
 
+# torch looks for the formula of two classes once in a process, by comparing classes in Python.
+_NORMAL = torch.distributions.Normal(0.0, 1.0)
+torch.distributions.kl_divergence(_NORMAL, _NORMAL)
+
+
 @case(breaks=None)
 def distributions(x):
     normal = torch.distributions.Normal(x, torch.ones_like(x))
