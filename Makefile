@@ -58,8 +58,8 @@ microbench: core ## Google Benchmark on the core
 	else echo "Google Benchmark is missing: install the package libbenchmark-dev"; fi
 
 .PHONY: test-python
-test-python: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests (ARGS="-k name" for some of them)
-	$(PY) -m pytest -q --isolate tests/python $(ARGS)
+test-python: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests (ARGS="-k name" for some of them), half of the files at a time beside the others
+	@tests/run_python.sh $(PY) $(ARGS)
 
 .PHONY: models
 models: build $(TEST_STAMP) $(DEMO_STAMP) $(MODELS_STAMP) ## the sample of transformers' architectures, diffusers and monai, against eager
