@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
+import harness
 import torch
 
 import kintsugi
@@ -84,19 +84,4 @@ def check(
 
 def in_threads(work: Callable[[int], None], count: int) -> None:
     """work(0), work(1) ... at one time, in grad mode off; the first failure is raised."""
-    errors: list[BaseException] = []
-
-    def guarded(k: int) -> None:
-        try:
-            with torch.no_grad():
-                work(k)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    harness.in_threads(count, torch.no_grad()(work))

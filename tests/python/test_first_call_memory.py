@@ -11,22 +11,10 @@ import torch
 from torch import nn
 
 import kintsugi
+from bench.measure import peak_memory
 
 ROWS = torch.ones(500, 500)
 MEGABYTE = ROWS.numel() * ROWS.element_size()
-
-
-def peak_memory(work: Callable[[], Any]) -> int:
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as seen:
-        work()
-    held = most = 0
-    for event in seen.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
-    return most
 
 
 class Hooked(nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import in_threads
 from native_harness import TOLERANCES, native, tensors_in
 from torch import nn
 
@@ -608,22 +608,13 @@ def test_threads() -> None:
     inputs = [rand(5, 8) for _ in range(4)]
     runner = _ready(fn, inputs[0])
     wanted = [torch.autograd.grad(fn(x).square().sum(), x)[0] for x in inputs]
-    errors: list[BaseException] = []
 
     def work(k: int) -> None:
-        try:
-            for _ in range(30):
-                (got,) = torch.autograd.grad(runner(inputs[k]).square().sum(), inputs[k])
-                _close(got, wanted[k], 10)
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(30):
+            (got,) = torch.autograd.grad(runner(inputs[k]).square().sum(), inputs[k])
+            _close(got, wanted[k], 10)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
+    in_threads(4, work)
 
 
 def test_what_is_faster_is_kept() -> None:
