@@ -18,18 +18,6 @@ from bench.systems import EAGER, System, constant_backend
 Data = dict[str, Any]
 
 
-def _loop(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> measure.Thunk:
-    def run(calls: int) -> None:
-        if kwargs:
-            for _ in range(calls):
-                call(*args, **kwargs)
-        else:
-            for _ in range(calls):
-                call(*args)
-
-    return run
-
-
 def _one_argument(call: Callable[[Any], Any], x: Any) -> measure.Thunk:
     def run(calls: int) -> None:
         for _ in range(calls):
@@ -79,7 +67,7 @@ def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
             call = system.compile(spec.build(), backend=constant_backend)
             for _ in range(3):
                 call(*args, **kwargs)
-            thunks[system.name] = _loop(call, args, kwargs)
+            thunks[system.name] = measure.loop(call, args, kwargs)
         except Exception as error:
             rows[system.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
     # Compiling with one system changes classes that the other has guarded: all of them settle before anything is timed.
@@ -161,7 +149,7 @@ def _settled(spec: ModelSpec, size: str, system: System) -> tuple[measure.Thunk,
     for seed in (1, 2, 3):
         out = fresh(seed)
     inputs = spec.inputs(model, size, 4)
-    thunk = _fresh_inputs_loop(call, inputs) if spec.consumes_inputs else _loop(call, *inputs)
+    thunk = _fresh_inputs_loop(call, inputs) if spec.consumes_inputs else measure.loop(call, *inputs)
     return thunk, {"counts": system.counts(call)}, out
 
 

@@ -171,12 +171,7 @@ def measure_kernel(name: str, systems: Sequence[System], rounds: int, peak: Peak
         call = kernel.function if system is EAGER else system.compile(kernel.function)
         system.settle(lambda call=call: call(*kernel.inputs))
         rows[system.name] = {"difference": compare.distance(expected, seeded(call))}
-
-        def run(calls: int, call: Function = call) -> None:
-            for _ in range(calls):
-                call(*kernel.inputs)
-
-        thunks[system.name] = run
+        thunks[system.name] = measure.loop(call, kernel.inputs, {})
     times = measure.interleaved(thunks, rounds, measure.calls_for(thunks["eager"], 4e-3))
     machine = least_seconds(kernel, peak)
     for system_name, row in measure.summarize(times).items():

@@ -54,6 +54,20 @@ def peak_memory(work: Callable[[], Any]) -> int:
     return most
 
 
+def loop(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Thunk:
+    """Makes as many calls as it is told."""
+
+    def run(calls: int) -> None:
+        if kwargs:
+            for _ in range(calls):
+                call(*args, **kwargs)
+        else:
+            for _ in range(calls):
+                call(*args)
+
+    return run
+
+
 def calls_for(thunk: Thunk, target: float, most: int = 1_000_000) -> int:
     """How many calls take about `target` seconds."""
     calls = 1
