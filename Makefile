@@ -140,6 +140,10 @@ tsan: $(BUILD_STAMP) $(SYSTEM_TEST_STAMP) ## ThreadSanitizer on units and file t
 leaks: build $(TEST_STAMP) ## 10,000 rounds of compile, call, reset: memory must not grow
 	$(PY) -m pytest -q tests/python/test_leaks.py --leak-rounds 10000
 
+.PHONY: soak
+soak: build $(TEST_STAMP) ## ten minutes of many programs in one process: memory must not grow (ARGS="--seconds 60")
+	$(PY) tests/fuzz/soak.py $(ARGS)
+
 .PHONY: docs
 docs: $(TEST_STAMP) ## check the documentation
 	$(PY) scripts/check_docs.py

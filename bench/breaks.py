@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bench import measure
-from bench.systems import EAGER, System
+from bench.systems import EAGER, System, settle_all
 
 Data = dict[str, Any]
 WIDTH = 64
@@ -372,6 +372,7 @@ def measure_program(name: str, systems: Sequence[System], rounds: int) -> Data:
                     call(xs[i % 8])
 
             thunks[system.name] = run
+        settle_all(systems, {name: functools.partial(thunk, 8) for name, thunk in thunks.items()})
         calls = max(8, min(measure.calls_for(thunk, 0.02) for thunk in thunks.values()) // 8 * 8)
         for system, row in measure.summarize(measure.interleaved(thunks, rounds, calls)).items():
             rows[system].update(row)

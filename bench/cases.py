@@ -13,7 +13,7 @@ import torch
 
 from bench import compare, measure
 from bench.models.spec import Inputs, ModelSpec
-from bench.systems import EAGER, System, constant_backend
+from bench.systems import EAGER, System, constant_backend, settle_all
 
 Data = dict[str, Any]
 
@@ -168,14 +168,19 @@ def steady_state(spec: ModelSpec, size: str, systems: Sequence[System], rounds: 
             rows[system.name]["difference"] = compare.largest_distance(reference, out)
         except Exception as error:
             rows[system.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+    settle_all(systems, {name: functools.partial(_once, thunk) for name, thunk in thunks.items()})
     times = _steady_rounds(thunks, rounds, target)
     for name, row in measure.summarize(times).items():
         rows[name] |= row
     for name, thunk in thunks.items():
-        if hasattr(thunk, "refill"):
-            thunk.refill(1)
-        rows[name]["peak_mb"] = measure.peak_memory(functools.partial(thunk, 1)) / 1e6
+        rows[name]["peak_mb"] = measure.peak_memory(functools.partial(_once, thunk)) / 1e6
     return rows
+
+
+def _once(thunk: measure.Thunk) -> None:
+    if hasattr(thunk, "refill"):
+        thunk.refill(1)
+    thunk(1)
 
 
 def _steady_rounds(thunks: dict[str, measure.Thunk], rounds: int, target: float) -> dict[str, list[float]]:

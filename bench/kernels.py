@@ -8,6 +8,7 @@ and output, once. What a system reaches of it is its `share`: below 1 unless the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench import compare, measure
-from bench.systems import EAGER, System
+from bench.systems import EAGER, System, settle_all
 
 Data = dict[str, Any]
 Function = Callable[..., torch.Tensor]
@@ -172,6 +173,7 @@ def measure_kernel(name: str, systems: Sequence[System], rounds: int, peak: Peak
         system.settle(lambda call=call: call(*kernel.inputs))
         rows[system.name] = {"difference": compare.distance(expected, seeded(call))}
         thunks[system.name] = measure.loop(call, kernel.inputs, {})
+    settle_all(systems, {name: functools.partial(thunk, 1) for name, thunk in thunks.items()})
     times = measure.interleaved(thunks, rounds, measure.calls_for(thunks["eager"], 4e-3))
     machine = least_seconds(kernel, peak)
     for system_name, row in measure.summarize(times).items():

@@ -353,7 +353,9 @@ def summary_table(result: Result) -> Table:
         short = ", ".join(row["short"][:8]) + (
             f" … {len(row['short']) - 8} more" if len(row["short"]) > 8 else ""
         )
-        table.add_row(name, f"{row['value']:.3g}", goal, "yes" if row["reached"] else "NO", short)
+        absent = math.isnan(row["value"])  # nothing in this run that it is about
+        reached = "" if absent else "yes" if row["reached"] else "NO"
+        table.add_row(name, "none" if absent else f"{row['value']:.3g}", goal, reached, short)
     return table
 
 

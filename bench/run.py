@@ -50,8 +50,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         f"torch.compile with these backends too: some of {peers} (eager is quick, the others take long)"
     )
     parser.add_argument("--peer", type=_several(systems.PEERS), default=[], help=peer_help)
-    backend_help = f"Kintsugi's backends: some of {backends} (default: eager, which is replay)"
-    parser.add_argument("--backend", type=_several(systems.BACKENDS), default=["eager"], help=backend_help)
+    backend_help = f"Kintsugi's backends: some of {backends} (default: both; eager is replay alone)"
+    parser.add_argument(
+        "--backend", type=_several(systems.BACKENDS), default=[*systems.BACKENDS], help=backend_help
+    )
     parser.add_argument(
         "--models", help="only models and kernels whose name contains one of these comma-separated parts"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Compile = Callable[..., Any]
@@ -14,8 +14,9 @@ PEERS = {
     "max-autotune": {"backend": "inductor", "mode": "max-autotune"},
 }
 BACKENDS = ("eager", "native")
-# A backend that compares on the program's own calls has decided after so many.
-SETTLING_CALLS = 12
+# A backend that compares on the program's own calls has decided after so many: native code and replay take up to
+# sixteen turns each.
+SETTLING_CALLS = 40
 
 
 def _nothing() -> None:
@@ -44,10 +45,19 @@ class System:
     def settle(self, call: Callable[[], Any]) -> None:
         """Calls until the system runs what it will run from then on."""
         call()
+        call()
         self.wait()
-        for _ in range(SETTLING_CALLS):
+        for _ in range(SETTLING_CALLS if self is not EAGER else 0):
             call()
         self.wait()
+
+
+def settle_all(systems: Sequence[System], calls: Mapping[str, Callable[[], Any]]) -> None:
+    """Settles each system that has a call, once all have compiled: compiling with one changes classes that another has
+    guarded, and makes another forget what it has compiled."""
+    for system in systems:
+        if system.name in calls:
+            system.settle(calls[system.name])
 
 
 EAGER = System("eager", lambda model, **_: model, _nothing, lambda _: {})

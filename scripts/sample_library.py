@@ -1,76 +1,202 @@
-"""Which architectures of `transformers` run when they are made small: `sample_library.py [count] > library.toml`.
+"""The library sample: classes of `transformers` made small, each compiled and held against eager mode.
 
-A seeded sample over the whole library. Each is built by bench/models/library.py and called in eager mode, in a process
-of its own; what does not run goes into the list of excluded ones with the error.
+    sample_library.py run --count 320        measures what is not in the results yet (a run can be cut at any time)
+    sample_library.py run --networks         the networks of diffusers and monai
+    sample_library.py run --again NAME,...   measures these classes once more (`failing`: those not equal or not whole)
+    sample_library.py summary                what the results say
+    sample_library.py write                  makes bench/models/library.toml of them
+
+A seeded sample over all classes that the library's automatic classes know. Each is built by bench/models/library.py in
+a process of its own, called in eager mode first (what does not run there is excluded, with the error), then compiled:
+three calls in evaluation and in training compared in every bit, with the breaks' codes.
 """
 
 from __future__ import annotations
 
+import argparse
+import collections
+import json
 import pathlib
 import random
 import sys
+import traceback
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import torch
 
-from bench import measure
-from bench.models import library
+from bench import measure, observe
+from bench.models import library, networks
+from bench.models.spec import ModelSpec
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 SEED = 3
-ALLOWED_SECONDS = 60.0
+ALLOWED_SECONDS = 180.0
+RESULTS = ROOT / "build" / "library.jsonl"
+
+Row = dict[str, Any]
 
 
 def candidates(count: int) -> list[tuple[str, str]]:
-    import transformers  # noqa: F401
+    """(architecture, class): the first `count` of a seeded shuffle."""
     from transformers.models.auto import modeling_auto
 
-    rows = sorted(modeling_auto.MODEL_MAPPING_NAMES.items())
+    known: dict[str, str] = {}
+    for name, mapping in sorted(vars(modeling_auto).items()):
+        if name.startswith("MODEL_") and name.endswith("MAPPING_NAMES"):
+            for model_type, classes in mapping.items():
+                for class_name in [classes] if isinstance(classes, str) else classes:
+                    known.setdefault(class_name, model_type)
+    rows = sorted((model_type, class_name) for class_name, model_type in known.items())
     random.Random(SEED).shuffle(rows)
-    return [(kind, name if isinstance(name, str) else name[0]) for kind, name in rows[:count]]
+    return rows[:count]
 
 
-def runs(model_type: str, class_name: str) -> Any:
-    spec = library.spec(model_type, class_name)
+def _last_line(value: object) -> str:
+    return str(value).strip().splitlines()[-1][:100]
 
-    def work() -> None:
-        module = spec.build()
-        args, kwargs = spec.inputs(module)
-        with torch.no_grad():
-            module(*args, **kwargs)
-            module(*args, **kwargs)
 
-    return work
+def measured(spec: ModelSpec) -> Row:
+    """Eager mode first, for both modes; then what the compiled module does."""
+
+    def work() -> Row:
+        for train in (False, True):
+            try:
+                observe.runs_in_eager(spec, train)
+            except Exception as error:
+                return {"excluded": _last_line(f"{type(error).__name__}: {error}")}
+        return {mode: _attempt(spec, mode == "train") for mode in ("eval", "train")}
+
+    kind, value = measure.isolated(work, ALLOWED_SECONDS)
+    if kind == "ok":
+        return value
+    failed = {"failed": f"{kind}: {_last_line(value)}"}
+    return {"eval": failed, "train": failed}
+
+
+def _attempt(spec: ModelSpec, train: bool) -> Row:
+    try:
+        result = observe.outcome(spec, train)
+        if result["break_count"] > 0:  # are they there in the first call alone, which changes the module?
+            result["initialized"] = observe.outcome(spec, train, initialized=True)
+        return result
+    except Exception as error:
+        return {"failed": _last_line(f"{type(error).__name__}: {error}"), "trace": traceback.format_exc()}
+
+
+def read(path: pathlib.Path) -> dict[str, Row]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {row["name"]: row for row in rows}  # the last of a name counts
+
+
+def _works(row: Row) -> bool:
+    return all(_equal(row[mode]) and _whole(row[mode]) for mode in ("eval", "train"))
+
+
+def _equal(result: Row) -> bool:
+    return "failed" not in result and not result["differences"]
+
+
+def _whole(result: Row) -> bool:
+    return "failed" not in result and result["break_count"] == 0
+
+
+def _chosen(options: argparse.Namespace, done: dict[str, Row]) -> Iterator[tuple[ModelSpec, str]]:
+    """What is to be measured, with the architecture."""
+    if options.networks:
+        specs = [(spec, "") for spec in networks.specs()]
+    else:
+        specs = [(library.spec(kind, name), kind) for kind, name in candidates(options.count)]
+    again = set(options.again.split(",")) if options.again else set()
+    if "failing" in again:
+        again |= {name for name, row in done.items() if "excluded" not in row and not _works(row)}
+    for spec, kind in specs:
+        if spec.name in again if again else spec.name not in done:
+            yield spec, kind
+
+
+def run(options: argparse.Namespace) -> None:
+    import transformers.models.bert.modeling_bert  # noqa: F401  what all need: once, before the children are made
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    with options.results.open("a") as out:
+        for spec, kind in _chosen(options, read(options.results)):
+            row = {"name": spec.name, "type": kind, **measured(spec)}
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+
+
+def summary(options: argparse.Namespace) -> None:
+    rows = read(options.results)
+    libraries = sorted({name.split("/")[0] for name in rows})
+    for part in libraries:
+        here = {name: row for name, row in rows.items() if name.startswith(part + "/")}
+        ran = {name: row for name, row in here.items() if "excluded" not in row}
+        print(f"{part}: {len(here)} classes, {len(here) - len(ran)} do not run in eager mode, {len(ran)} ran")
+        for mode in ("eval", "train"):
+            results = [row[mode] for row in ran.values()]
+            later = sum(not _whole(r) and _whole(r.get("initialized", r)) for r in results)
+            traces = sum(_whole(r) and r["misses"] == 1 for r in results)
+            print(
+                f"  {mode}: {sum(map(_equal, results))} equal, {sum(map(_whole, results))} whole "
+                f"({traces} recorded once), {later} more whole behind their first call"
+            )
+        for name, row in ran.items():
+            if not _works(row):
+                print("   ", name, *_reasons(row), sep="\n        ")
+    codes = collections.Counter(
+        (found["code"], found["at"][-1] if found["at"] else "")
+        for row in rows.values()
+        for mode in ("eval", "train")
+        for found in row.get(mode, {}).get("breaks", ())
+    )
+    for (code, where), times in codes.most_common(40):
+        print(times, code, where)
+
+
+def _reasons(row: Row) -> Iterator[str]:
+    for mode in ("eval", "train"):
+        result = row[mode]
+        if "failed" in result:
+            yield f"{mode}: {result['failed']}"
+            continue
+        yield from (f"{mode}: {text}" for text in result["differences"][:2])
+        for found in result["breaks"][:4]:
+            yield f"{mode}: {found['code']} {found['message']} {' '.join(found['at'])}"
+
+
+def write(options: argparse.Namespace) -> None:
+    rows = {n: row for n, row in sorted(read(options.results).items()) if n.startswith("library/")}
+    out = [
+        "# Made by scripts/sample_library.py: a seeded sample of the classes of `transformers`.\n",
+        "[models]",
+    ]
+    out += [f'{name.split("/")[1]} = "{row["type"]}"' for name, row in rows.items() if "excluded" not in row]
+    out += [
+        "\n# Do not run in eager mode with the configuration that library.py makes, or not with its inputs.",
+        "[excluded]",
+    ]
+    for name, row in rows.items():
+        if "excluded" in row:
+            reason = row["excluded"].strip().replace("\\", "/").replace('"', "'")
+            out.append(f'{name.split("/")[1]} = "{reason}"')
+    (ROOT / "bench" / "models" / "library.toml").write_text("\n".join(out) + "\n")
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    models: list[tuple[str, str]] = []
-    excluded: list[tuple[str, str]] = []
-    for model_type, class_name in candidates(int(sys.argv[1]) if len(sys.argv) > 1 else 260):
-        kind, value = measure.isolated(runs(model_type, class_name), ALLOWED_SECONDS)
-        if kind == "ok":
-            models.append((model_type, class_name))
-        else:
-            excluded.append((model_type, str(value).strip().splitlines()[-1][:100]))
-    write(models, excluded)
-
-
-def write(models: list[tuple[str, str]], excluded: list[tuple[str, str]]) -> None:
-    print("# Made by scripts/sample_library.py: a seeded sample of the architectures of `transformers`.\n")
-    print("[models]")
-    for model_type, class_name in sorted(models):
-        print(f'"{model_type}" = "{class_name}"')
-    print(
-        "\n# Do not run in eager mode with the configuration that library.py makes, or not with its inputs."
-    )
-    print("[excluded]")
-    for model_type, reason in sorted(excluded):
-        text = reason.strip().replace("\\", "/").replace('"', "'")
-        print(f'"{model_type}" = "{text}"')
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("command", choices=["run", "summary", "write"])
+    parser.add_argument("--count", type=int, default=320)
+    parser.add_argument("--networks", action="store_true")
+    parser.add_argument("--again", default="")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    options = parser.parse_args()
+    {"run": run, "summary": summary, "write": write}[options.command](options)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ _DIFFUSERS: list[tuple[str, dict[str, Any], Make]] = [
 ]  # fmt: skip
 
 _PLANE = _randn((1, 1, 32, 32))
+_TWO = _randn((2, 1, 32, 32))  # batch norm of one value in each channel can't be trained on a batch of one
 _FLAT = dict(spatial_dims=2, in_channels=1, out_channels=2)
 _UNET = dict(channels=(4, 8, 16), strides=(2, 2))
 
@@ -157,11 +158,11 @@ _MONAI: list[tuple[str, dict[str, Any], Make]] = [
     ("ResNet", dict(block="basic", layers=[1, 1, 1, 1], block_inplanes=[4, 8, 8, 16], spatial_dims=2,
                     n_input_channels=1, num_classes=2), _PLANE),
     ("SENet", dict(spatial_dims=2, in_channels=1, block="se_resnet_bottleneck", layers=(1, 1, 1, 1), groups=1,
-                   reduction=16, num_classes=2), _PLANE),
+                   reduction=16, num_classes=2), _TWO),
     ("EfficientNetBN", dict(model_name="efficientnet-b0", pretrained=False, spatial_dims=2, in_channels=1,
-                            num_classes=2), _PLANE),
+                            num_classes=2), _TWO),
     ("FlexibleUNet", dict(in_channels=1, out_channels=2, backbone="resnet10", spatial_dims=2, pretrained=False),
-     _PLANE),
+     _TWO),
     ("ViT", dict(in_channels=1, img_size=(32, 32), patch_size=(8, 8), hidden_size=16, mlp_dim=32, num_layers=2,
                  num_heads=2, spatial_dims=2, classification=True), _PLANE),
     ("ViTAutoEnc", dict(in_channels=1, img_size=(32, 32), patch_size=(4, 4), hidden_size=16, mlp_dim=32, num_layers=2,

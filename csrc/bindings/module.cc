@@ -17,6 +17,7 @@
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "driver/recording.h"
+#include "pyapi/type_versions.h"
 
 namespace nb = nanobind;
 
@@ -92,6 +93,19 @@ nb::object callDisabled(nb::args args, nb::kwargs kwargs) {
   return nb::steal(result);
 }
 
+// Calls `body()`, which may change a class for a while, and gives the class and those below it their versions
+// back.
+nb::object withTypesKept(nb::type_object root, nb::callable body) {
+  pyapi::TypeVersions versions(reinterpret_cast<PyTypeObject*>(root.ptr()));
+  PyObject* result = PyObject_CallNoArgs(body.ptr());
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  versions.restore();
+  PyErr_Restore(type, value, traceback);
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
 nb::list codes() {
   nb::list out;
   for (const diag::CodeInfo& info : diag::allCodes()) {
@@ -123,6 +137,7 @@ NB_MODULE(_C, m) {
   m.def("codes", &codes);
   m.def("set_error_on_graph_break", &driver::setErrorOnGraphBreak, nb::arg("value"));
   m.def("_call_disabled", &callDisabled);
+  m.def("_with_types_kept", &withTypesKept, nb::arg("root"), nb::arg("body"));
   m.def("is_recording", &driver::isRecording);
   m.def("_fail_next_recording", &driver::failNextRecording, nb::arg("fail"));
   bindings::bindEvents(m);

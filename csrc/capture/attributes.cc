@@ -2,6 +2,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/exceptions.h"
+#include "capture/foreign.h"
 #include "capture/paused.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
@@ -79,6 +80,10 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   static PyObject* hook = PyUnicode_InternFromString("__getattr__");
   PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
   AttributePlan plan;
+  if (isForeign(shadow, object) && (d == nullptr || !isMethodLike(d))) {
+    plan.how = AttributePlan::kTorch;  // which is a step of theirs
+    return plan;
+  }
   if (d == nullptr) {
     const bool plain = Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr;
     if (plain && _PyType_Lookup(Py_TYPE(object), hook) == nullptr && isUntouched(rec, shadow, object)) {
@@ -111,10 +116,32 @@ std::optional<AttributePlan> planGetter(Recorder& rec, PyObject* descriptor, Sha
   return plan;
 }
 
+PyObject* getattributeOf(PyTypeObject* type) {
+  static PyObject* name = PyUnicode_InternFromString("__getattribute__");
+  return _PyType_Lookup(type, name);
+}
+
+// A Python function that is asked for the attribute by its name: __getattribute__ or __getattr__.
+AttributePlan planNamedFrame(Recorder& rec, PyObject* function, Shadow shadow, PyObject* object,
+                             PyObject* name) {
+  AttributePlan plan = simple(AttributePlan::kFrame);
+  plan.pending = rec.methodFrame(function, shadow, object);
+  plan.pending.args.push_back(name);
+  plan.pending.shadows.push_back(Shadow::constant());
+  plan.pending.positional = 2;
+  return plan;
+}
+
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
-  if (meta->tp_getattro != PyType_Type.tp_getattro) return simple(AttributePlan::kStep);
+  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
+  const bool plain = meta->tp_getattro == PyType_Type.tp_getattro;
+  PyObject* hook = plain ? nullptr : _PyType_Lookup(meta, hookName);  // of classes of members, for one
+  if (!plain && (getattributeOf(meta) != getattributeOf(&PyType_Type) ||
+                 (hook != nullptr && !PyFunction_Check(hook)))) {
+    return simple(AttributePlan::kStep);
+  }
   if (shadow.isSource() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
   rec.guardTypeVersion(cls);
   rec.guardTypeVersion(meta);
@@ -134,6 +161,8 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
       plan.function = metaValue;
       return plan;
     }
+    if (metaValue == nullptr && hook != nullptr)
+      return planNamedFrame(rec, hook, Shadow::constant(), object, name);
     return simple(metaValue == nullptr && meta == &PyType_Type ? AttributePlan::kRaises
                                                                : AttributePlan::kStep);
   }
@@ -362,11 +391,6 @@ AttributePlan planTraceback(Recorder& rec, PyObject* object, PyObject* name) {
   return simple(AttributePlan::kStep);
 }
 
-PyObject* getattributeOf(PyTypeObject* type) {
-  static PyObject* name = PyUnicode_InternFromString("__getattribute__");
-  return _PyType_Lookup(type, name);
-}
-
 bool isModuleGetattr(PyObject* hook) {
   static PyObject* code = [] {
     pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch.nn.modules.module"));
@@ -407,17 +431,6 @@ AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   }
   AttributePlan plan = simple(AttributePlan::kRaises);
   plan.native = true;
-  return plan;
-}
-
-// A Python function that is asked for the attribute by its name: __getattribute__ or __getattr__.
-AttributePlan planNamedFrame(Recorder& rec, PyObject* function, Shadow shadow, PyObject* object,
-                             PyObject* name) {
-  AttributePlan plan = simple(AttributePlan::kFrame);
-  plan.pending = rec.methodFrame(function, shadow, object);
-  plan.pending.args.push_back(name);
-  plan.pending.shadows.push_back(Shadow::constant());
-  plan.pending.positional = 2;
   return plan;
 }
 

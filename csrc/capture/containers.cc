@@ -2,6 +2,7 @@
 #include "capture/lists.h"
 
 #include "capture/calls/model.h"
+#include "capture/foreign.h"
 
 namespace kintsugi::capture {
 
@@ -26,6 +27,7 @@ std::optional<std::vector<Shadow>> Recorder::iterated(Shadow shadow, PyObject* o
   }
   if (!shadow.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(shadow);
+  if (v.kind == VirtualKind::kDeque) return v.parts;
   if (v.kind == VirtualKind::kDictView) return dictParts(v.parts[0], v.partObjects[0].get(), v.index);
   if (v.kind == VirtualKind::kIterator) {
     auto all = iterated(v.parts[0], v.partObjects[0].get());
@@ -79,6 +81,11 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
       int64_t at = v.index++;
       if (PyTuple_Check(container) || PyList_Check(container)) return elementOf(v.parts[0], container, at);
       if (PyDict_Check(container)) return Shadow::constant();
+      if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDeque) {
+        const std::vector<Shadow>& parts = virtualOf(v.parts[0]).parts;
+        return static_cast<size_t>(at) < parts.size() ? std::optional(parts[static_cast<size_t>(at)])
+                                                      : std::nullopt;
+      }
       if (v.parts[0].isConst() && isFrozen(container)) return frozenPart(*this, item);
       if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDictView) {
         return advanceView(v.parts[0], at, item);
@@ -215,7 +222,7 @@ bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
   if (!operandOf(shadow, object, self)) return false;
   operands.push_back(self);
   for (auto [arg, real] : args) {
-    if (torchapi::isTensor(real) && !arg.isVirtual()) arg = tensorShadow(real, arg);
+    if (torchapi::isTensor(real) && !arg.isVirtual() && !isForeign(arg, real)) arg = tensorShadow(real, arg);
     ir::Operand operand;
     if (!live_ || !escape(arg, real)) return false;
     if (!operandOf(arg, real, operand)) {

@@ -17,7 +17,7 @@ constexpr VirtualKind kKinds[] = {VirtualKind::kTuple,    VirtualKind::kList,   
                                   VirtualKind::kCell,     VirtualKind::kFunction,  VirtualKind::kMethod,
                                   VirtualKind::kIterator, VirtualKind::kDictView,  VirtualKind::kSlice,
                                   VirtualKind::kZip,      VirtualKind::kEnumerate, VirtualKind::kMap,
-                                  VirtualKind::kRange};
+                                  VirtualKind::kRange,    VirtualKind::kDeque};
 
 bool hasFinalizer(PyTypeObject* type) { return type->tp_finalize != nullptr || type->tp_del != nullptr; }
 

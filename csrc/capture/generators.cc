@@ -196,15 +196,20 @@ bool Recorder::listItems(ShadowFrame& frame, Activation& act, const Instr& instr
   return true;
 }
 
-// A Python function does what the instruction would do with the `count` objects on top of the stack.
+// A Python function does what the instruction would do with the `count` objects on top of the stack. It is
+// given `constants` (which it holds no longer than the call) behind these.
 Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
-                           int count) {
+                           int count, const std::vector<PyObject*>& constants) {
   PendingFrame pending = methodFrame(function, frame.top(count), act.peek(count));
   for (int i = count - 1; i >= 1; --i) {
     pending.args.push_back(act.peek(i));
     pending.shadows.push_back(frame.top(i));
   }
-  pending.positional = static_cast<size_t>(count);
+  for (PyObject* constant : constants) {
+    pending.args.push_back(constant);
+    pending.shadows.push_back(Shadow::constant());
+  }
+  pending.positional = pending.args.size();
   pending.site = callSite(instr, static_cast<size_t>(count));
   std::vector<PyObject*> args = pending.args;
   expectFrame(std::move(pending));
@@ -237,7 +242,9 @@ void Recorder::letGo() {
   std::fill(sourceObjects_.begin(), sourceObjects_.end(), nullptr);
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  for (size_t i = 0; i < virtuals_.size(); ++i) {  // handlers of outer frames may still look at the rest
+  // The newest first: where an exception has emptied the stacks of frames, the inner loops' iterators go
+  // before the outer ones'. (Locals live on with the traceback.)
+  for (size_t i = virtuals_.size(); i-- > 0;) {  // handlers of outer frames may still look at the rest
     virtuals_[i]->object.reset();
   }
   kept_.clear();

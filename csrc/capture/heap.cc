@@ -1,4 +1,9 @@
 // Recorder: reads and writes of globals, cells, dicts and attributes, and truth: what several families share.
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "capture/foreign.h"
 #include "capture/lists.h"
 #include "support/check.h"
 
@@ -83,7 +88,8 @@ bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>
   std::vector<Operand> operands;
   for (size_t i = 0; i < parts.size(); ++i) {
     auto [shadow, object] = parts[i];
-    if (torchapi::isTensor(object) && !shadow.isVirtual()) shadow = tensorShadow(object, shadow);
+    if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
+      shadow = tensorShadow(object, shadow);
     if (!live_ || !escape(shadow, object)) return false;
     Operand operand;
     if (!operandOf(shadow, object, operand)) {
@@ -129,7 +135,6 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
 // Whether the key was there decides the order and the length, should anybody ask.
 void Overlay::written(PyObject* dict, PyObject* key, PyObject* encoded) {
   if (!added(key) && PyDict_Contains(dict, key) == 0) {
-    lengthUnknown = true;
     if (!fresh) fresh = pyapi::steal(PyDict_New());
     PyDict_SetItem(fresh.get(), key, Py_True);
   }
@@ -140,7 +145,7 @@ bool Overlay::added(PyObject* key) { return PyDict_Contains(entries.get(), key) 
 
 bool Recorder::isDirty(PyObject* container) {
   Overlay* overlay = overlayOf(container);
-  return overlay != nullptr && (overlay->dirty || overlay->lengthUnknown);
+  return overlay != nullptr && (overlay->dirty || overlay->lengthUnknown());
 }
 
 // The number of elements that a container had at the beginning, which decides how many it has now.
@@ -159,8 +164,8 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
                                                                             : -1;
   if (length < 0) return pin(shadow, container);
   if (Overlay* overlay = overlayOf(container)) {
-    if (overlay->lengthUnknown && PyDict_Check(container)) return pinKeys(shadow, container);
-    if (overlay->dirty || overlay->lengthUnknown) {
+    if (overlay->lengthUnknown() && PyDict_Check(container)) return pinKeys(shadow, container);
+    if (overlay->dirty || overlay->lengthUnknown()) {
       abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
       return false;
     }
@@ -181,8 +186,12 @@ bool Recorder::pinIsNone(Shadow shadow, PyObject* object) {
 
 // The Python function behind a special method, or null; `missing`: the type has none at all.
 PyObject* Recorder::specialMethod(PyTypeObject* type, const char* name) {
-  pyapi::Ref<> key = pyapi::steal(PyUnicode_InternFromString(name));
-  return _PyType_Lookup(type, key.get());
+  // A few dozen names, asked for thousands of times a recording: making the string costs more than the
+  // look-up.
+  static std::unordered_map<std::string, PyObject*> interned;
+  PyObject*& key = interned[name];
+  if (key == nullptr) key = PyUnicode_InternFromString(name);
+  return _PyType_Lookup(type, key);
 }
 
 bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
@@ -198,10 +207,13 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   }
   if (isPlain(object)) return pin(shadow, object);
   PyTypeObject* type = Py_TYPE(object);
+  if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kDeque) return live_;
   if (PyList_CheckExact(object) || PyTuple_Check(object) || PyDict_CheckExact(object) ||
       PyAnySet_CheckExact(object) || type == &PyODict_Type) {
     return pinLength(shadow, object);
   }
+  const std::string_view name = type->tp_name;
+  if (name == "numpy.bool" || name == "numpy.bool_") return pin(shadow, object);  // there is one of each
   bool none = (type->tp_as_number == nullptr || type->tp_as_number->nb_bool == nullptr) &&
               (type->tp_as_mapping == nullptr || type->tp_as_mapping->mp_length == nullptr) &&
               (type->tp_as_sequence == nullptr || type->tp_as_sequence->sq_length == nullptr);
@@ -226,8 +238,18 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
     guardTypeVersion(type);
     return pinLength(shadow, object);
   }
-  abort(diag::Code::KTG0101, {type->tp_name});
-  return false;
+  Operand operand;  // C code says so
+  if (!live_ || !operandOf(shadow, object, operand)) {
+    abort(diag::Code::KTG0101, {type->tp_name});
+    return false;
+  }
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) {
+    PyErr_Clear();
+    abort(diag::Code::KTG0101, {type->tp_name});
+    return false;
+  }
+  return pinAnswer("truth", {operand}, truth == 1 ? Py_True : Py_False);
 }
 
 PendingFrame Recorder::methodFrame(PyObject* function, Shadow self, PyObject* object) {
@@ -289,7 +311,8 @@ bool Recorder::recordReturn(ShadowFrame& frame, PyObject* object) {
   returned_ = frame.pinResult ? Shadow::constant() : frame.top();
   if (frame.caller != nullptr) return true;
   Shadow shadow = returned_;
-  if (torchapi::isTensor(object) && !shadow.isVirtual()) shadow = tensorShadow(object, shadow);
+  if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
+    shadow = tensorShadow(object, shadow);
   Operand operand;
   if (!live_ || !operandOf(shadow, object, operand)) {
     abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});

@@ -1,5 +1,7 @@
 #include "capture/lists.h"
 
+#include <algorithm>
+
 namespace kintsugi::capture {
 
 using ir::Op;
@@ -137,8 +139,47 @@ bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObj
   return rec.live();
 }
 
+bool clearElements(Recorder& rec, Shadow list, PyObject* object) {
+  if (list.isVirtual()) {
+    std::vector<Shadow>* parts = listParts(rec, list, object);
+    if (parts == nullptr || (isSharedList(rec, list) && !rec.emitMethod("clear", list, object, {})))
+      return false;
+    parts->clear();
+  } else {
+    if ((!list.isSource() && !list.isConst()) || !PyList_Check(object) ||
+        !rec.emitMethod("clear", list, object, {})) {
+      return false;
+    }
+    Overlay& overlay = rec.makeOverlay(object);
+    overlay.parts = std::vector<Shadow>{};  // nobody has to know how many there were
+    overlay.tail.clear();
+    overlay.dirty = false;
+  }
+  rec.touched(list);
+  return rec.live();
+}
+
+namespace {
+
+// [:], of constants
+bool takesAll(Recorder& rec, Shadow key, PyObject* index) {
+  if (!PySlice_Check(index)) return false;
+  const auto* slice = reinterpret_cast<PySliceObject*>(index);
+  if (slice->start != Py_None || slice->stop != Py_None || slice->step != Py_None) return false;
+  if (key.isConst()) return true;
+  if (!key.isVirtual()) return false;
+  const auto& parts = rec.virtualOf(key).parts;
+  return std::all_of(parts.begin(), parts.end(), [](Shadow part) { return part.isConst(); });
+}
+
+}  // namespace
+
 bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index) {
   if (!PyList_Check(object) || (!PyLong_CheckExact(index) && !PySlice_Check(index))) return false;
+  if (!list.isValue() && takesAll(rec, key, index) &&
+      Recorder::specialMethod(Py_TYPE(object), "clear") == Recorder::specialMethod(&PyList_Type, "clear")) {
+    return clearElements(rec, list, object);
+  }
   std::vector<Shadow>* parts = listParts(rec, list, object);
   if (parts == nullptr || !rec.pinDeep(key, index)) return false;
   auto n = static_cast<Py_ssize_t>(parts->size());

@@ -29,6 +29,8 @@ bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index
 // list[slice] = iterable
 bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* slice, Shadow value,
                 PyObject* real);
+// list.clear(), del list[:]: whatever the elements were.
+bool clearElements(Recorder& rec, Shadow list, PyObject* object);
 // del list[i], del list[a:b]
 bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index);
 

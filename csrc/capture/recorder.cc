@@ -42,7 +42,10 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject*
   expectFrame(std::move(entry));
 }
 
-Recorder::~Recorder() = default;
+// What only the recorder holds goes now, in the order in which letGo() drops it: generators run code then.
+Recorder::~Recorder() {
+  if (!letGo_) letGo();
+}
 
 void Recorder::abort(diag::Code code, std::vector<std::string> args) {
   if (!live_) return;

@@ -22,7 +22,6 @@
 namespace kintsugi::capture {
 
 struct SideStart;
-
 class Recorder final : public StepObserver, private torchapi::NumberSink, private RecorderState {
  public:
   enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
@@ -38,9 +37,8 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void leaveFrame(Activation& act, Flow how) override;
 
   bool wants(_PyInterpreterFrame* frame);  // should the hook show this frame to the recorder at all?
-  bool enterGeneratorFunction(_PyInterpreterFrame* frame);  // was just called: CPython makes the object
-  void frameOpened(size_t index,
-                   _PyInterpreterFrame* frame);  // of the snapshot, innermost 0: it waits, filled
+  bool enterGeneratorFunction(_PyInterpreterFrame* frame);     // was just called: CPython makes the object
+  void frameOpened(size_t index, _PyInterpreterFrame* frame);  // of the snapshot, innermost 0: it waits
   void expectRestored(size_t index) { resuming_ = index; }
   std::unique_ptr<CaptureResult> finish();  // after the call
   // --- for record handlers and call models
@@ -115,7 +113,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
                      PyObject*& setter);
   bool planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter);
   bool deleteGeneric(Shadow shadow, PyObject* object, PyObject* name);
-  bool noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value);
+  bool noteWrite(PyObject* dict, PyObject* key, Shadow value);
   bool noteDelete(PyObject* dict, PyObject* key);
   bool isDirty(PyObject* container);
   bool recordReturn(ShadowFrame& frame, PyObject* object);
@@ -168,6 +166,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
               ir::StateId snap);
   bool guardTruth(ir::ValueId value, bool truth);
+  bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
   bool guardScalar(ir::ValueId value, PyObject* number);
   bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
   bool enterTransform();  // calls/transforms.cc
@@ -183,7 +182,8 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void expectFrame(PendingFrame pending);
   bool insideOwner() const;
   void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }  // when it has returned
-  Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count);
+  Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count,
+                   const std::vector<PyObject*>& constants = {});
   bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
                  PyObject* limit);
   Shadow returned();

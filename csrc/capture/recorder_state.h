@@ -31,8 +31,9 @@ struct Overlay {
   Py_ssize_t grown = 0;      // by how much a dict is longer than it was
   std::vector<Shadow> tail;  // of a list: what was appended to elements that nobody has asked for
   std::optional<std::vector<Shadow>> parts;  // of a list: all elements, once it was changed otherwise
-  bool lengthUnknown = false;                // a key was set of which it does not matter whether it was there
   bool dirty = false;                        // changed in a way that is not tracked
+  // A key was set of which it does not matter whether it was there.
+  bool lengthUnknown() const { return static_cast<bool>(fresh); }
   PyObject* deletedKeys();
   bool added(PyObject* key);
   void written(PyObject* dict, PyObject* key, PyObject* encoded);  // before it is
@@ -91,7 +92,8 @@ struct RecorderState {
   FlatMap<uint64_t, bool> guardKeys_;            // those that are written
   std::unordered_map<PyObject*, Overlay> overlays_;
   std::unordered_set<ir::ValueId> pinnedScalars_;
-  SizeValues sizeValues_;  // of tensors that nothing has resized since
+  std::unordered_set<ir::SourceId> sameTensors_;  // guarded to be tensors that the trace has made
+  SizeValues sizeValues_;                         // of tensors that nothing has resized since
   std::unordered_map<ir::ValueId, pyapi::Ref<>> symbolicNumbers_;  // in the torch call under way
   std::vector<diag::Diagnostic> breaks_;
   std::optional<diag::Diagnostic> aborted_;

@@ -108,7 +108,8 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
     case RecipeKind::kGenerator:
       return VirtualKind::kGenerator;
     case RecipeKind::kCallEx:
-      return VirtualKind::kPartial;
+      return std::strcmp(Py_TYPE(object)->tp_name, "collections.deque") == 0 ? VirtualKind::kDeque
+                                                                             : VirtualKind::kPartial;
     case RecipeKind::kException:
       return VirtualKind::kException;
     case RecipeKind::kTraceback:
@@ -119,20 +120,24 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
   PyTypeObject* type = Py_TYPE(object);
   if (type == &PyEnum_Type) return VirtualKind::kEnumerate;
   if (type == &PyZip_Type) return VirtualKind::kZip;
-  if (type == &PyMap_Type) return VirtualKind::kMap;
+  if (type == &PyMap_Type || type == &PyFilter_Type) return VirtualKind::kMap;
   if (type == &PySuper_Type) return VirtualKind::kSuper;
   if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type ||
       std::strncmp(type->tp_name, "odict_", 6) == 0) {
     return VirtualKind::kDictView;
   }
   if (PyDict_CheckExact(object)) return VirtualKind::kDict;  // vars(instance)
+  if (PyList_Check(object)) return VirtualKind::kList;       // of a class of its own
   return VirtualKind::kOpaque;
 }
 
 void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
   switch (rec_.virtualOf(made).kind) {
-    case VirtualKind::kTuple:
     case VirtualKind::kList:
+      if (recipe.kind == RecipeKind::kCall)
+        return fillParts(made, Recipe(start_.document.trace.recipes[recipe.parts[1].id]), 0, false);
+      [[fallthrough]];
+    case VirtualKind::kTuple:
     case VirtualKind::kSlice:
     case VirtualKind::kCell:
       return fillParts(made, recipe, 0, false);
@@ -151,15 +156,9 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     }
     case VirtualKind::kFunction:
       return fillFunction(made, recipe);
-    case VirtualKind::kPartial: {
-      const auto& recipes = start_.document.trace.recipes;
-      fillParts(made, recipes[recipe.parts[1].id], 0, true);
-      const Recipe& keywords = recipes[recipe.parts[2].id];
-      fillPairs(made, keywords, 0, keywords.parts.size(), false);
-      pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttrString(object, "keywords"));
-      rec_.virtualOf(made).partObjects.push_back(std::move(dict));
-      return;
-    }
+    case VirtualKind::kPartial:
+    case VirtualKind::kDeque:
+      return fillCalled(made, recipe, object);
     case VirtualKind::kIterator: {
       const bool sequence = recipe.kind == RecipeKind::kSequenceIterator;
       rec_.virtualOf(made).index = recipe.parts[1].i;
@@ -204,6 +203,28 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     default:
       return fillParts(made, recipe, 1, true);
   }
+}
+
+// What is made by a call with arguments and keywords.
+void Restorer::fillCalled(Shadow made, const Recipe& recipe, PyObject* object) {
+  const auto& recipes = start_.document.trace.recipes;
+  const Recipe args = recipes[recipe.parts[1].id];
+  const Recipe keywords = recipes[recipe.parts[2].id];
+  if (rec_.virtualOf(made).kind == VirtualKind::kDeque) {
+    fillParts(made, recipes[args.parts[0].id], 0, false);
+    rec_.virtualOf(made).index = keywords.parts.empty() ? 0 : keywords.parts[1].i + 1;
+    return;
+  }
+  fillParts(made, args, 0, true);
+  fillPairs(made, keywords, 0, keywords.parts.size(), false);
+  pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttrString(object, "keywords"));
+  if (!dict) {  // a getter: what it was made with
+    PyErr_Clear();
+    dict = pyapi::steal(PyDict_New());
+    for (size_t i = 0; i + 1 < keywords.parts.size(); i += 2)
+      PyDict_SetItem(dict.get(), this->object(keywords.parts[i]), this->object(keywords.parts[i + 1]));
+  }
+  rec_.virtualOf(made).partObjects.push_back(std::move(dict));
 }
 
 void Restorer::fillParts(Shadow made, const Recipe& recipe, size_t first, bool withObjects) {

@@ -47,6 +47,7 @@ enum class VirtualKind : uint8_t {
   kTuple,      // parts: elements (named tuples and struct sequences too)
   kList,       // parts: elements
   kDict,       // entries
+  kDeque,      // parts: elements; index: its maximal length plus 1 (0: none)
   kSet,        // an (almost) constant set: elements are constants
   kSlice,      // parts: start, stop, step
   kInstance,   // attrs; entries as well when the class is a dict subclass
@@ -59,8 +60,8 @@ enum class VirtualKind : uint8_t {
   kRange,      // a range or range iterator of constants: the object says all
   kEnumerate,  // parts: inner iterator; index: next number
   kZip,        // parts: inner iterators
-  kMap,        // parts: function, inner iterators
-  kPartial,    // parts: function, positional arguments; entries: keywords
+  kMap,        // of a map or filter: parts: function, inner iterators
+  kPartial,    // parts: (of a partial the function and) positional arguments; entries: keywords; see isGetter
   kGenerator,  // parts: the function; frame: the shadow frame while it waits
   kException,  // parts: the arguments; attrs; see exceptions.h
   kTraceback,  // the object says all
@@ -88,10 +89,11 @@ struct Virtual {
   bool renamed = false;    // kFunction: its name, module or documentation was set
 };
 
-// An iterator: whoever is given it may move it on.
+// An iterator or a deque: whoever is given it may move it on or change it.
 inline bool isConsumed(const Virtual& v) {
   return v.kind == VirtualKind::kIterator || v.kind == VirtualKind::kEnumerate ||
-         v.kind == VirtualKind::kZip || v.kind == VirtualKind::kMap || v.kind == VirtualKind::kGenerator;
+         v.kind == VirtualKind::kZip || v.kind == VirtualKind::kMap || v.kind == VirtualKind::kGenerator ||
+         v.kind == VirtualKind::kDeque;
 }
 
 // How a frame waits for the result of a call that is under way in it. Its state is made when an inner frame

@@ -255,7 +255,7 @@ bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   return list.ok && pairs.ok;
 }
 
-// functools.partial(function, *args, **keywords)
+// functools.partial(function, *args, **keywords), or operator.itemgetter(*args) and its like
 bool partialParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kCallEx;
@@ -269,6 +269,56 @@ bool partialParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(args))));
   recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(keywords))));
   return list.ok && positional.ok && named.ok;
+}
+
+// A list, or, of a class of lists without attributes, cls([...]).
+bool listRecipe(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PyObject* object = v.object.get();
+  if (!PyList_Check(object) || v.parts.size() != static_cast<size_t>(PyList_GET_SIZE(object))) return false;
+  Recipe items;
+  items.kind = RecipeKind::kList;
+  PartList list{rec, items};
+  for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyList_GET_ITEM(object, i));
+  if (!list.ok) return false;
+  if (PyList_CheckExact(object)) {
+    recipe = std::move(items);
+    return true;
+  }
+  pyapi::Ref<> dict = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
+  PyErr_Clear();
+  if (dict && PyDict_GET_SIZE(dict.get()) != 0) return false;
+  recipe.kind = RecipeKind::kCall;
+  recipe.parts = {Operand::constant(rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)))),
+                  Operand::recipe(rec.addRecipe(std::move(items)))};
+  return true;
+}
+
+// deque([...], maxlen=n)
+bool dequeParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PyObject* object = v.object.get();
+  if (static_cast<Py_ssize_t>(v.parts.size()) != PyObject_Size(object)) return false;
+  PartList list{rec, recipe};
+  recipe.kind = RecipeKind::kCallEx;
+  list.constant(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  Recipe items, args, keywords;
+  items.kind = RecipeKind::kList;
+  args.kind = RecipeKind::kTuple;
+  keywords.kind = RecipeKind::kDict;
+  PartList each{rec, items};
+  for (size_t i = 0; i < v.parts.size(); ++i) {
+    pyapi::Ref<> item = pyapi::steal(PySequence_GetItem(object, static_cast<Py_ssize_t>(i)));
+    if (!item) return false;
+    each.add(v.parts[i], item.get());  // the deque holds it
+  }
+  if (!each.ok) return false;
+  args.parts.push_back(Operand::recipe(rec.addRecipe(std::move(items))));
+  if (v.index != 0) {
+    keywords.parts.push_back(rec.trace().stringOperand("maxlen"));
+    keywords.parts.push_back(Operand::integer(v.index - 1));
+  }
+  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(args))));
+  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(keywords))));
+  return true;
 }
 
 bool iteratorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
@@ -343,11 +393,7 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyTuple_GET_ITEM(object, i));
       return list.ok;
     case VirtualKind::kList:
-      if (!PyList_CheckExact(object) || v.parts.size() != static_cast<size_t>(PyList_GET_SIZE(object)))
-        return false;
-      recipe.kind = RecipeKind::kList;
-      for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyList_GET_ITEM(object, i));
-      return list.ok;
+      return listRecipe(*this, v, recipe);
     case VirtualKind::kDict:
       if (v.shared) return sharedDict(*this, v, recipe);
       if (!PyDict_CheckExact(object) || PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get()))
@@ -385,6 +431,8 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       return functionParts(*this, v, recipe);
     case VirtualKind::kPartial:
       return partialParts(*this, v, recipe);
+    case VirtualKind::kDeque:
+      return dequeParts(*this, v, recipe);
     case VirtualKind::kException:
       return exceptionParts(*this, v, recipe);
     case VirtualKind::kTraceback:
@@ -498,6 +546,21 @@ ir::StateId Recorder::callerState(ShadowFrame& frame) {
   return site.state;
 }
 
+namespace {
+
+// How deep escape() is in an object's parts.
+struct EscapeDepth {
+  EscapeDepth() : value(++current) {}
+  ~EscapeDepth() { --current; }
+  EscapeDepth(const EscapeDepth&) = delete;
+  EscapeDepth& operator=(const EscapeDepth&) = delete;
+  int value;
+  static thread_local int current;
+};
+thread_local int EscapeDepth::current = 0;
+
+}  // namespace
+
 bool Recorder::escape(Shadow& shadow, PyObject* object) {
   if (shadow.isValue() && !torchapi::isTensor(object)) return true;
   if (!shadow.isVirtual()) return true;
@@ -507,6 +570,8 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
     return false;
   }
+  const EscapeDepth depth;
+  stateBefore();  // with the recipe of the whole, which can't be said while the parts are built
   // Parts first: each mutable one must be one object for everybody who will see it.
   std::vector<std::pair<Shadow, PyObject*>> parts;
   if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
@@ -516,8 +581,8 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     }
   } else if (v.kind == VirtualKind::kCell) {
     parts.emplace_back(v.parts[0], PyCell_GET(object));
-  } else if (v.kind == VirtualKind::kGenerator) {
-    std::vector<Shadow> slots;
+  } else if (v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kDeque) {
+    std::vector<Shadow> slots = v.kind == VirtualKind::kDeque ? v.parts : std::vector<Shadow>{};
     if (v.frame) {
       slots = v.frame->locals;
       slots.insert(slots.end(), v.frame->stack.begin(), v.frame->stack.end());
@@ -568,6 +633,10 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     v.frame.reset();
   }
   ++epoch_;
+  if (depth.value == 1 && !executed_ && current_->stack.size() == depthBefore_) {
+    cachedState_ = ir::kNone;  // who sees this object from now on must see the one that was built
+    stateBefore();
+  }
   return true;
 }
 

@@ -1,8 +1,10 @@
 // Recorder: constants, sources and guards (DESIGN rules 1 and 2).
 #include "capture/recorder.h"
 
+#include <algorithm>
 #include <string_view>
 
+#include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/sizes.h"
 #include "support/check.h"
@@ -35,6 +37,24 @@ bool isImmutableParent(SourceKind kind) {
     default:
       return false;
   }
+}
+
+// A step, or an object that it has changed, gives a tensor that the trace has made. The next time it may be
+// another one.
+bool pinSameTensor(Recorder& rec, ir::SourceId source, ir::ValueId known) {
+  const auto& code = rec.trace().code;
+  auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
+    return known - ins.firstResult < ins.resultCount;
+  });
+  if (rec.known().sameTensors_.contains(source)) return rec.live();
+  if (maker != code.rend() && maker->op == ir::Op::kInput) {
+    const ir::SourceId own = rec.trace().operandsOf(*maker)[0].id;
+    if (own != source) rec.guard(GuardKind::kSame, source, ir::kNone, 0, own);
+    return rec.live();
+  }
+  if (!rec.pinAnswer("is_", {ir::Operand::source(source), ir::Operand::value(known)}, Py_True)) return false;
+  rec.known().sameTensors_.insert(source);
+  return true;
 }
 
 bool isRoot(SourceKind kind) {
@@ -144,8 +164,10 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     guard(GuardKind::kSame, id, ir::kNone, 0, it->second);
     result = Shadow::source(it->second);
   }
-  if (torchapi::isTensor(object) && kind != SourceKind::kValue)
-    return tensorShadow(object, Shadow::source(id));
+  if (torchapi::isTensor(object) && kind != SourceKind::kValue) {
+    if (!isForeign(result, object)) return tensorShadow(object, Shadow::source(id));
+    guardType(result, object);
+  }
   if (fresh && !overlays_.empty()) guardDistinct(id, object);
   return result;
 }
@@ -178,7 +200,7 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
       type.meta = ops_.internMeta(document_.trace, info);
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
     }
-    if (known) return Shadow::value(*known);
+    if (known) return pinSameTensor(*this, source, *known) ? Shadow::value(*known) : Shadow::constant();
     size_t at = emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
     ir::ValueId value = document_.trace.code[at].firstResult;
     using torchapi::MetaLevel;

@@ -1,9 +1,11 @@
 // Recorder: writing instructions: in-line guards, opaque and modelled calls, torch operations.
+#include <algorithm>
 #include <string_view>
 
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
 #include "capture/exceptions.h"
+#include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
@@ -76,6 +78,24 @@ bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
   }
   emit(Op::kGuardValue, {Operand::value(value), expected}, {}, snap);
   return true;
+}
+
+bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args, PyObject* answer) {
+  if (executed_) {  // too late for a snapshot
+    abort(diag::Code::KTG0103, {std::string("what ") + function + "() says"});
+    return false;
+  }
+  static PyObject* module = PyImport_ImportModule("_operator");
+  pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(module, function));
+  std::vector<Operand> operands = {Operand::constant(constId(callable.get()))};
+  operands.insert(operands.end(), args.begin(), args.end());
+  size_t at = emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}}, stateBefore());
+  ++block_;
+  Shadow said =
+      readSource(guard::SourceKind::kValue, ir::kNone, nullptr, document_.trace.code[at].firstResult, answer);
+  if (!pin(said, answer)) return false;
+  flushBlock();
+  return live_;
 }
 
 // The guards on what an opaque step returned or may have changed run right after it, with the state in which
@@ -174,7 +194,8 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   operands.push_back(callee);
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows[i];
-    if (torchapi::isTensor(ctx.args[i])) shadow = tensorShadow(ctx.args[i], shadow);
+    if (torchapi::isTensor(ctx.args[i]) && !isForeign(shadow, ctx.args[i]))
+      shadow = tensorShadow(ctx.args[i], shadow);
     // An instance has an identity, which the step may see or keep; plain containers are looked at.
     bool identity = shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
                                            virtualOf(shadow).kind == VirtualKind::kFunction ||
@@ -221,6 +242,12 @@ bool runsWhenDropped(PyObject* object) {
 
 Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
   std::vector<Operand> operands;
+  for (size_t i = 0; i < ctx.total(); ++i) {  // asked for its items, it calls its function
+    if (ctx.shadows[i].isVirtual() && virtualOf(ctx.shadows[i]).kind == VirtualKind::kMap) {
+      kind = CallKind::kOpaque;
+      reason = "";
+    }
+  }
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
   ir::StateId snap = stateBefore();
   std::vector<pyapi::Ref<>> alive;  // the instruction consumes its arguments
@@ -296,6 +323,9 @@ void checkDrained(Recorder& rec, const torchapi::DrainResult& drained, ir::State
 }  // namespace
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (isForeign(ctx.shadows[i], ctx.args[i])) return callStep(ctx, CallKind::kOpaque, "", result);
+  }
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool pinnedNow = ctx.metaPure || PyFunction_Check(ctx.callable) || torchapi::transformsActive()
@@ -488,6 +518,8 @@ void Recorder::undo(const torchapi::DrainResult& drained) {
 std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::DrainResult& drained) {
   if (result == Py_None || PyType_Check(result)) return Shadow::constant();
   if (torchapi::isTensor(result)) {
+    if (!torchapi::isWrapper(result) && !torchapi::isExactTensorType(Py_TYPE(result)))
+      return std::nullopt;  // operators make plain tensors
     if (auto value = ops_.valueOf(result)) return Shadow::value(*value);
     if (!torchapi::isWrapper(result) || !ops_.valueOf(torchapi::innermost(result).get())) return std::nullopt;
     if (auto known = knownObject(result)) return known;

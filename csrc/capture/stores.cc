@@ -107,7 +107,8 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
     PyDict_SetItem(overlay.entries.get(), name, encoded.get());
     return live_;
   }
-  return noteWrite(readSource(SourceKind::kDict, source, nullptr, 0, *dict), *dict, name, value);
+  readSource(SourceKind::kDict, source, nullptr, 0, *dict);  // it must stay another than all that were read
+  return live_ && noteWrite(*dict, name, value);
 }
 
 // An attribute of a function made here (functools.wraps and other decorators).
@@ -139,8 +140,7 @@ bool Recorder::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Sh
 }
 
 // The overlay of an old dict learns an entry that an effect has been written for.
-bool Recorder::noteWrite(Shadow dictShadow, PyObject* dict, PyObject* key, Shadow value) {
-  (void)dictShadow;
+bool Recorder::noteWrite(PyObject* dict, PyObject* key, Shadow value) {
   pyapi::Ref<> encoded = pyapi::steal(encode(value));
   makeOverlay(dict).written(dict, key, encoded.get());
   return live_;
@@ -152,8 +152,9 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObj
   PyTypeObject* type = Py_TYPE(object);
   PyObject* hook = _PyType_Lookup(type, hookName);
   deleter = nullptr;
-  if (PyType_Check(object) || shadow.isValue() ||
-      (hook != _PyType_Lookup(&PyBaseObject_Type, hookName) && !PyFunction_Check(hook))) {
+  const bool generic =
+      hook == _PyType_Lookup(&PyBaseObject_Type, hookName) || type->tp_setattro == PyObject_GenericSetAttr;
+  if (PyType_Check(object) || shadow.isValue() || (!generic && !PyFunction_Check(hook))) {
     abort(diag::Code::KTG0303, {type->tp_name});
     return false;
   }

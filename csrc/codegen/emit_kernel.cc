@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "codegen/emit_ops.h"
+#include "codegen/emit_product.h"
+#include "codegen/emit_turn.h"
+#include "codegen/plan_kernel.h"
 #include "support/check.h"
 
 namespace kintsugi::codegen {
@@ -22,85 +25,6 @@ using passes::KernelAccess;
 using passes::KernelOp;
 using passes::KernelOpKind;
 
-// What is known about the ops before code is made.
-struct Plan {
-  std::vector<bool> uniform;    // the same all along a row
-  std::vector<uint32_t> stage;  // the loop in which it can be computed; of a reduction: the one after its own
-  std::vector<bool> kept;       // costly, and needed in later loops: stored for the row
-  uint32_t stages = 1;
-};
-
-class Planner {
- public:
-  explicit Planner(const Kernel& kernel) : kernel_(kernel) {}
-
-  Plan run() {
-    plan_.kept.assign(kernel_.ops.size(), false);
-    for (const KernelOp& op : kernel_.ops) {
-      addOp(op);
-    }
-    for (uint32_t s = 1; s < plan_.stages; ++s) {
-      forEachTarget(kernel_, plan_, s, [&](uint32_t op) { visit(op, s); });
-    }
-    return std::move(plan_);
-  }
-
-  // The values that loop `s` exists for: arguments of its reductions, and what is stored in it.
-  static void forEachTarget(const Kernel& kernel, const Plan& plan, uint32_t s,
-                            const std::function<void(uint32_t)>& visit) {
-    for (const KernelOp& op : kernel.ops) {
-      if (op.kind == KernelOpKind::kReduce && plan.stage[op.args[0]] == s) {
-        visit(op.args[0]);
-      }
-    }
-    for (const passes::KernelStore& store : kernel.stores) {
-      if (plan.stage[store.op] == s && !kernel.accesses[store.access].still) {
-        visit(store.op);
-      }
-    }
-  }
-
- private:
-  void addOp(const KernelOp& op) {
-    bool uniform = op.kind == KernelOpKind::kLoad ? kernel_.accesses[op.access].still : op.bounds.empty();
-    uint32_t stage = 0;
-    for (const uint32_t arg : op.args) {
-      uniform = uniform && plan_.uniform[arg];
-      stage = std::max(stage, plan_.stage[arg]);
-    }
-    if (op.kind == KernelOpKind::kReduce) {
-      uniform = true;
-      ++stage;
-    }
-    // Not read where the part ends: with the part, that is, and not ahead of the loop.
-    if (!op.bounds.empty() && kernel_.ops[op.args[0]].kind == KernelOpKind::kLoad) {
-      plan_.uniform[op.args[0]] = false;
-    }
-    plan_.uniform.push_back(uniform);
-    plan_.stage.push_back(stage);
-    plan_.stages = std::max(plan_.stages, stage + 1);
-  }
-
-  void visit(uint32_t at, uint32_t loop) {
-    const KernelOp& op = kernel_.ops[at];
-    if (plan_.uniform[at] || plan_.kept[at]) {
-      return;
-    }
-    const bool floats = passes::isSmallFloat(op.elem) || op.elem == Elem::kF32;
-    if (op.kind == KernelOpKind::kPoint && plan_.stage[at] < loop && floats && !kernel_.longRows &&
-        passes::coreInfo(op.op).cost == passes::CoreCost::kCostly) {
-      plan_.kept[at] = true;
-      return;
-    }
-    for (const uint32_t arg : op.args) {
-      visit(arg, loop);
-    }
-  }
-
-  const Kernel& kernel_;
-  Plan plan_;
-};
-
 // Columns are narrow reads of long memory: vectors as wide as the registers allow.
 unsigned lanesFor(const Kernel& kernel, unsigned lanes) {
   const bool cheap = std::all_of(kernel.ops.begin(), kernel.ops.end(), [](const KernelOp& op) {
@@ -114,8 +38,9 @@ class Emitter {
   Emitter(llvm::LLVMContext& context, const Kernel& kernel, const std::string& name,
           const EmitOptions& options)
       : kernel_(kernel),
-        plan_(Planner(kernel).run()),
+        plan_(planKernel(kernel)),
         lanes_(lanesFor(kernel, options.lanes)),
+        tile_{options.tileRows, options.tileVectors, lanes_},
         module_(std::make_unique<llvm::Module>(name, context)),
         b_(context) {
     llvm::FastMathFlags flags;
@@ -126,11 +51,22 @@ class Emitter {
 
   std::unique_ptr<llvm::Module> run() {
     const bool flat = kernel_.outerRank() == 0 && !kernel_.hasReductions;
-    if (flat) {
+    if (kernel_.product) {
+      emitProduct();
+    } else if (flat) {
       setRow({});
       emitRow(begin_, end_);
     } else {
-      emitRows();
+      walkRows(begin_, end_, [this](Value* row, const std::vector<Value*>& at) -> Value* {
+        if (!turned_.empty()) {
+          return emitTurned(at, b_.CreateSub(end_, row));
+        }
+        if (kernel_.columns) {
+          return emitColumns(at.back(), b_.CreateSub(end_, row));
+        }
+        emitRow(integer(0), inner_);
+        return integer(1);
+      });
     }
     b_.CreateRetVoid();
     return std::move(module_);
@@ -172,6 +108,24 @@ class Emitter {
         bounds_[op].emplace_back(low, number());
       }
     }
+    if (kernel_.product) {
+      const passes::KernelProduct& from = *kernel_.product;
+      product_ = {.left = base_[from.left],
+                  .right = base_[from.right],
+                  .n = inner_,
+                  .rightByColumns = from.rightByColumns};
+      for (Value** value :
+           {&product_.k, &product_.leftStride, &product_.rightStride, &chunk_, &product_.depth}) {
+        *value = number();
+      }
+    }
+    for (uint32_t a = 0; a < kernel_.accesses.size(); ++a) {
+      if (kernel_.accesses[a].turned) {
+        llvm::AllocaInst* room = b_.CreateAlloca(b_.getFloatTy(), integer(kTurnedRows * kTurnedColumns));
+        room->setAlignment(llvm::Align(64));
+        turned_.emplace_back(a, room);
+      }
+    }
     for (size_t op = 0; op < kernel_.ops.size(); ++op) {
       if (plan_.kept[op]) {
         Value* room =
@@ -187,27 +141,91 @@ class Emitter {
     return at.CreateAlloca(type);
   }
 
-  // for (i = from; i < to; i += step) body(i)
   void loop(Value* from, Value* to, int64_t step, const std::function<void(Value*)>& body) {
-    BasicBlock* before = b_.GetInsertBlock();
-    BasicBlock* head = BasicBlock::Create(context(), "loop", function_);
-    BasicBlock* after = BasicBlock::Create(context(), "after", function_);
-    b_.CreateCondBr(b_.CreateICmpSLT(from, to), head, after);
-    b_.SetInsertPoint(head);
-    llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-    i->addIncoming(from, before);
-    body(i);
-    Value* next = b_.CreateAdd(i, integer(step), "", true, true);
-    i->addIncoming(next, b_.GetInsertBlock());
-    b_.CreateCondBr(b_.CreateICmpSLT(next, to), head, after);
+    codegen::emitLoop(b_, function_, from, to, step, body);
+  }
+
+  // What is made of each element of a product is made while a panel of sums is in the cache.
+  void emitProduct() {
+    const bool batched = kernel_.product->batched;
+    constexpr int64_t kStrip = passes::KernelProduct::kStrip;
+    Value* rows = integer(1);  // of one product
+    for (size_t d = batched ? extents_.size() - 1 : 0; d < extents_.size(); ++d) {
+      rows = b_.CreateMul(rows, extents_[d]);
+    }
+    Value* strips = b_.CreateUDiv(b_.CreateAdd(inner_, integer(kStrip - 1)), integer(kStrip));
+    Value* chunks = b_.CreateUDiv(b_.CreateSub(b_.CreateAdd(rows, chunk_), integer(1)), chunk_);
+    ProductEmitter panels(b_, function_, tile_, product_, chunk_);
+    sums_ = panels.sums();
+    loop(begin_, end_, 1, [&](Value* piece) {
+      Value* which = b_.CreateUDiv(piece, strips);
+      Value* batch = b_.CreateUDiv(which, chunks);
+      if (batched) {
+        setRow(placeOf(batch));
+        panels.setMatrices(row_[kernel_.product->left], row_[kernel_.product->right]);
+      }
+      Value* first = b_.CreateMul(b_.CreateURem(which, chunks), chunk_);
+      Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(rows, first), chunk_);
+      Value* from = b_.CreateMul(b_.CreateURem(piece, strips), integer(kStrip));
+      Value* to =
+          b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, integer(kStrip)), inner_);
+      loop(from, to, tile_.columns(), [&](Value* column) {
+        panels.emitPanel(first, count, column);
+        emitSums(b_.CreateAdd(b_.CreateMul(batch, rows), first), count, column);
+      });
+    });
+  }
+
+  // The first row of one of many products.
+  std::vector<Value*> placeOf(Value* batch) {
+    std::vector<Value*> at(extents_.size(), integer(0));
+    for (size_t d = extents_.size() - 1; d-- > 0;) {
+      at[d] = b_.CreateURem(batch, extents_[d]);
+      batch = b_.CreateUDiv(batch, extents_[d]);
+    }
+    return at;
+  }
+
+  // What is made of a panel of sums.
+  void emitSums(Value* first, Value* count, Value* column) {
+    Value* width = b_.CreateSub(inner_, column);
+    auto rows = [&](bool part) {
+      walkRows(first, b_.CreateAdd(first, count), [&](Value* row, const std::vector<Value*>&) {
+        uniform_.assign(kernel_.ops.size(), nullptr);
+        emitUniform(0);
+        for (unsigned v = 0; v < tile_.vectors; ++v) {
+          Value* place = integer(v * lanes_);
+          Value* left =
+              b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, b_.CreateSub(width, place), integer(0));
+          Value* index =
+              b_.CreateAdd(b_.CreateMul(b_.CreateSub(row, first), integer(tile_.columns())), place);
+          sum_ = b_.CreateAlignedLoad(floats(), b_.CreateGEP(b_.getFloatTy(), sums_, index),
+                                      llvm::Align(4 * lanes_));
+          emitBody(0, b_.CreateAdd(column, place), part ? firstLanes(b_, lanes_, left) : nullptr);
+        }
+        return integer(1);
+      });
+    };
+    BasicBlock* whole = BasicBlock::Create(context(), "whole", function_);
+    BasicBlock* part = BasicBlock::Create(context(), "part", function_);
+    BasicBlock* after = BasicBlock::Create(context(), "stored", function_);
+    b_.CreateCondBr(b_.CreateICmpSGE(width, integer(tile_.columns())), whole, part);
+    b_.SetInsertPoint(whole);
+    rows(false);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(part);
+    rows(true);
+    b_.CreateBr(after);
     b_.SetInsertPoint(after);
   }
 
-  // Where in the outer dimensions a row is: divided out once, then counted on.
-  void emitRows() {
+  // Rows [from, to), `body` saying how many of them it has done. Where in the outer dimensions a row is:
+  // divided out once, then counted on.
+  void walkRows(Value* from, Value* to,
+                const std::function<Value*(Value* row, const std::vector<Value*>& at)>& visit) {
     const size_t rank = kernel_.outerRank();
     std::vector<llvm::AllocaInst*> place;
-    Value* rest = begin_;
+    Value* rest = from;
     for (size_t d = 0; d < rank; ++d) {
       place.push_back(local(b_.getInt64Ty()));
     }
@@ -218,26 +236,21 @@ class Emitter {
       rest = d == 0 ? rest : b_.CreateUDiv(rest, extent);
     }
     llvm::AllocaInst* done = local(b_.getInt64Ty());
-    b_.CreateStore(begin_, done);
+    b_.CreateStore(from, done);
     BasicBlock* head = BasicBlock::Create(context(), "rows", function_);
     BasicBlock* body = BasicBlock::Create(context(), "next", function_);
     BasicBlock* after = BasicBlock::Create(context(), "done", function_);
     b_.CreateBr(head);
     b_.SetInsertPoint(head);
     Value* row = b_.CreateLoad(b_.getInt64Ty(), done);
-    b_.CreateCondBr(b_.CreateICmpSLT(row, end_), body, after);
+    b_.CreateCondBr(b_.CreateICmpSLT(row, to), body, after);
     b_.SetInsertPoint(body);
     std::vector<Value*> at;
     for (llvm::AllocaInst* p : place) {
       at.push_back(b_.CreateLoad(b_.getInt64Ty(), p));
     }
     setRow(at);
-    Value* step = integer(1);
-    if (kernel_.columns) {
-      step = emitColumns(at.back(), b_.CreateSub(end_, row));
-    } else {
-      emitRow(integer(0), inner_);
-    }
+    Value* step = visit(row, at);
     b_.CreateStore(b_.CreateAdd(row, step), done);
     Value* carry = step;
     for (size_t d = rank; d-- > 0;) {
@@ -248,6 +261,33 @@ class Emitter {
     }
     b_.CreateBr(head);
     b_.SetInsertPoint(after);
+  }
+
+  // A block of rows, fewer where the dimension or the range ends; how many. Loads that lie along the rows'
+  // dimension are moved, a part of the rows after the other, so that they lie along the rows.
+  Value* emitTurned(const std::vector<Value*>& at, Value* most) {
+    Value* count =
+        b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(extents_.back(), at.back()), most);
+    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(kTurnedRows));
+    const std::vector<Value*> block = row_;
+    loop(integer(0), inner_, kTurnedColumns, [&](Value* from) {
+      Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, integer(kTurnedColumns)),
+                                           inner_);
+      for (const auto& [access, room] : turned_) {
+        emitTurn(b_, function_, {block[access], innerStride_[access], room}, from, to, count);
+      }
+      loop(integer(0), count, 1, [&](Value* r) {
+        std::vector<Value*> place = at;
+        place.back() = b_.CreateAdd(place.back(), r);
+        setRow(place);
+        Value* shift = b_.CreateSub(b_.CreateMul(r, integer(kTurnedColumns)), from);
+        for (const auto& [access, room] : turned_) {
+          row_[access] = b_.CreateGEP(b_.getFloatTy(), room, shift);
+        }
+        emitRow(from, to);
+      });
+    });
+    return count;
   }
 
   // A vector of rows, fewer where the dimension or the range ends; how many.
@@ -346,7 +386,7 @@ class Emitter {
 
   void emitLoop(uint32_t s, Value* low, Value* high) {
     bool empty = true;
-    Planner::forEachTarget(kernel_, plan_, s, [&](uint32_t) { empty = false; });
+    forEachTarget(kernel_, plan_, s, [&](uint32_t) { empty = false; });
     if (empty) {
       return;
     }
@@ -469,18 +509,8 @@ class Emitter {
     return b_.CreateExtractElement(place, uint64_t{0});
   }
 
-  llvm::Constant* laneNumbers() {
-    std::vector<uint32_t> numbers(lanes_);
-    for (uint32_t k = 0; k < lanes_; ++k) {
-      numbers[k] = k;
-    }
-    return llvm::ConstantDataVector::get(context(), numbers);
-  }
-
-  Value* maskOf(Value* count) {
-    return b_.CreateICmpULT(laneNumbers(),
-                            b_.CreateVectorSplat(lanes_, b_.CreateTrunc(count, b_.getInt32Ty())));
-  }
+  llvm::Constant* laneNumbers() { return codegen::laneNumbers(b_, lanes_); }
+  Value* maskOf(Value* count) { return firstLanes(b_, lanes_, count); }
 
   // In halves: the order is always the same.
   Value* fold(Core op, Value* vector) {
@@ -539,6 +569,9 @@ class Emitter {
     }
     if (plan_.kept[at] && plan_.stage[at] < loop_) {
       return varying_[at] = b_.CreateAlignedLoad(floats(), keptPlace(at), llvm::Align(4));
+    }
+    if (op.kind == KernelOpKind::kProduct) {
+      return varying_[at] = sum_;
     }
     if (op.kind == KernelOpKind::kLoad) {
       return varying_[at] = emitLoad(op.access);
@@ -605,6 +638,8 @@ class Emitter {
       return element(access, pointer(at), b_.CreateMul(lane, stride));
     }
     Value* place = b_.CreateAdd(b_.CreateVectorSplat(lanes_, index_), lane);
+    place = access.repeat == 1 ? place
+                               : b_.CreateUDiv(place, b_.CreateVectorSplat(lanes_, integer(access.repeat)));
     Value* offsets = b_.CreateMul(place, b_.CreateVectorSplat(lanes_, innerStride_[at]));
     return element(access, row_[at], offsets);
   }
@@ -617,6 +652,9 @@ class Emitter {
     const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
     Value* zero = llvm::Constant::getNullValue(type);
     Value* loaded = nullptr;
+    if (access.repeat != 1 && access.inner == Inner::kUnit) {
+      return loadRepeated(at);
+    }
     if (access.inner == Inner::kZero && kernel_.columns) {
       Value* one = b_.CreateAlignedLoad(memoryType(b_, access.elem, 1), pointer(at), align);
       loaded = b_.CreateVectorSplat(lanes_, one);
@@ -628,6 +666,27 @@ class Emitter {
                                 : b_.CreateAlignedLoad(type, from, align);
     }
     return fromMemory(b_, access.elem, loaded);
+  }
+
+  // The vector begins with the first of several neighbours.
+  Value* loadRepeated(uint32_t at) {
+    const KernelAccess& access = kernel_.accesses[at];
+    const unsigned count = lanes_ / access.repeat;
+    auto* type = memoryType(b_, access.elem, count);
+    const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
+    Value* from = element(access, row_[at], b_.CreateUDiv(index_, integer(access.repeat)));
+    std::vector<int> firsts, lanes;
+    for (unsigned k = 0; k < count; ++k) {
+      firsts.push_back(static_cast<int>(k * access.repeat));
+    }
+    for (unsigned k = 0; k < lanes_; ++k) {
+      lanes.push_back(static_cast<int>(k / access.repeat));
+    }
+    Value* loaded = mask_ != nullptr ? static_cast<Value*>(b_.CreateMaskedLoad(
+                                           type, from, align, b_.CreateShuffleVector(mask_, firsts),
+                                           llvm::Constant::getNullValue(type)))
+                                     : b_.CreateAlignedLoad(type, from, align);
+    return b_.CreateShuffleVector(fromMemory(b_, access.elem, loaded), lanes);
   }
 
   void storeVector(uint32_t at, Value* x) {
@@ -650,6 +709,7 @@ class Emitter {
   const Kernel& kernel_;
   const Plan plan_;
   const unsigned lanes_;
+  const TileShape tile_;
   std::unique_ptr<llvm::Module> module_;
   Builder b_;
   llvm::Function* function_ = nullptr;
@@ -660,13 +720,18 @@ class Emitter {
   std::vector<Value*> base_;  // by access
   std::vector<std::vector<Value*>> outerStrides_;
   std::vector<Value*> innerStride_;
-  std::map<uint32_t, Value*> kept_;  // by op: the row's values
-  std::vector<Value*> row_;          // by access: the present row
-  std::vector<Value*> uniform_;      // by op: scalars of the present row
+  std::map<uint32_t, Value*> kept_;                  // by op: the row's values
+  std::vector<std::pair<uint32_t, Value*>> turned_;  // accesses, and where a block of rows of them is
+  std::vector<Value*> row_;                          // by access: the present row
+  std::vector<Value*> uniform_;                      // by op: scalars of the present row
   std::map<uint32_t, Accumulator> accumulators_;
   std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: of parts
   std::vector<Value*> place_;  // of the present row, by outer dimension
   Value* block_ = nullptr;     // of columns: which lanes there are; null: all
+  ProductOperands product_;
+  Value* chunk_ = nullptr;  // rows of a product that are computed at once
+  Value* sums_ = nullptr;   // of the present panel
+  Value* sum_ = nullptr;    // the present vector of them
   // The present place in a loop.
   uint32_t loop_ = 0;
   Value* index_ = nullptr;

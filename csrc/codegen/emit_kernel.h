@@ -3,8 +3,9 @@
 //
 // `memory`: the first element of each access. `numbers`: the inner extent, the outer extents, then for each
 // access its outer strides and its inner stride, in elements. `begin` and `end`: rows (all outer dimensions
-// counted as one), or elements where there are no outer dimensions and no reductions. What a row gives does
-// not depend on the range that it is computed in.
+// counted as one), or elements where there are no outer dimensions and no reductions, or pieces of a product
+// (chunks of rows by strips of columns, strips first). What a row gives does not depend on the range that it
+// is computed in. Behind the strides: the bounds of parts; of a product k, its strides, chunk and depth.
 //
 // Ownership: the module belongs to the caller. Threads: one per context.
 #pragma once
@@ -19,7 +20,10 @@
 namespace kintsugi::codegen {
 
 struct EmitOptions {
-  unsigned lanes = 16;   // floats handled at once
+  unsigned lanes = 16;  // floats handled at once
+  // Of a product: what is computed in registers, rows by vectors of `lanes`.
+  unsigned tileRows = 6;
+  unsigned tileVectors = 1;
   bool contract = true;  // a * b + c may be rounded once
 };
 

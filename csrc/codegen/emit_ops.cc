@@ -253,4 +253,39 @@ Value* combine(Builder& b, Core op, Value* x, Value* y) {
   return op == Core::kReduceSum ? b.CreateFAdd(x, y) : propagatingNan(b, op == Core::kReduceMax, x, y);
 }
 
+// One bit of the row's number after the other changes places with that of the column's.
+void transposeSquare(Builder& b, std::vector<Value*>& square) {
+  const auto size = static_cast<unsigned>(square.size());
+  for (unsigned bit = 1; bit < size; bit *= 2) {
+    for (unsigned i = 0; i < size; ++i) {
+      if ((i & bit) != 0) {
+        continue;
+      }
+      std::vector<int> low, high;
+      for (unsigned lane = 0; lane < size; ++lane) {
+        const bool second = (lane & bit) != 0;
+        low.push_back(static_cast<int>(second ? size + lane - bit : lane));
+        high.push_back(static_cast<int>(second ? size + lane : lane + bit));
+      }
+      Value* first = square[i];
+      Value* other = square[i + bit];
+      square[i] = b.CreateShuffleVector(first, other, low);
+      square[i + bit] = b.CreateShuffleVector(first, other, high);
+    }
+  }
+}
+
+llvm::Constant* laneNumbers(Builder& b, unsigned lanes) {
+  std::vector<uint32_t> numbers(lanes);
+  for (uint32_t k = 0; k < lanes; ++k) {
+    numbers[k] = k;
+  }
+  return llvm::ConstantDataVector::get(b.getContext(), numbers);
+}
+
+llvm::Value* firstLanes(Builder& b, unsigned lanes, llvm::Value* count) {
+  return b.CreateICmpULT(laneNumbers(b, lanes),
+                         b.CreateVectorSplat(lanes, b.CreateTrunc(count, b.getInt32Ty())));
+}
+
 }  // namespace kintsugi::codegen

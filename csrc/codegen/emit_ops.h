@@ -6,6 +6,7 @@
 #include <llvm/IR/IRBuilder.h>
 
 #include <span>
+#include <vector>
 
 #include "passes/tensor_graph.h"
 
@@ -22,6 +23,11 @@ llvm::Value* toMemory(Builder& b, passes::Elem elem, llvm::Value* value);
 // `from`: the element type of the arguments.
 llvm::Value* emitCore(Builder& b, passes::Core op, passes::Elem elem, passes::Elem from,
                       std::span<llvm::Value* const> args);
+// A mask of the first `count` lanes, all of them at most; `count` is a 64-bit integer, not negative.
+llvm::Value* firstLanes(Builder& b, unsigned lanes, llvm::Value* count);
+// `square`: n vectors of n floats, n a power of two. Rows become columns.
+void transposeSquare(Builder& b, std::vector<llvm::Value*>& square);
+llvm::Constant* laneNumbers(Builder& b, unsigned lanes);
 llvm::Value* emitConstant(Builder& b, passes::Elem elem, double number, int64_t integer);
 llvm::Value* reduceIdentity(Builder& b, passes::Core op);
 // Of reductions that find a place: is x to be taken rather than y?

@@ -2,9 +2,11 @@
 
 #include <llvm/IR/LLVMContext.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "codegen/disk_cache.h"
 #include "codegen/emit_kernel.h"
@@ -15,6 +17,8 @@ namespace kintsugi::codegen {
 
 namespace {
 
+// A kernel takes some pages. Far more than a process uses at a time, but programs may come and go.
+constexpr size_t kMostKernels = 2048;
 constexpr const char* kSymbol = "kintsugi_kernel";
 
 // Lives as long as the process: machine code may run while it exits.
@@ -31,12 +35,17 @@ class Cache {
     const auto found = kernels_.find(structure);
     if (found != kernels_.end()) {
       ++counters_.reused;
+      found->second.used = ++uses_;
       reason = found->second.reason;
       return found->second.kernel;
     }
+    if (kernels_.size() >= limit_) {
+      dropIdle();
+    }
     Entry entry;
+    entry.used = ++uses_;
     const auto start = std::chrono::steady_clock::now();
-    entry.kernel = make(kernel, structure, strict, entry.reason);
+    entry.kernel = make(kernel, structure, strict, entry);
     counters_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     reason = entry.reason;
     return kernels_.emplace(structure, std::move(entry)).first->second.kernel;
@@ -54,9 +63,15 @@ class Cache {
     return out;
   }
 
+  void setLimit(size_t limit) {
+    std::lock_guard lock(mutex_);
+    limit_ = limit;
+  }
+
   void clear(bool disk) {
     std::lock_guard lock(mutex_);
     kernels_.clear();
+    counters_.bytes = 0;
     if (disk) {
       disk_.clear();
     }
@@ -73,7 +88,31 @@ class Cache {
   struct Entry {
     std::shared_ptr<const CompiledKernel> kernel;  // null: it can't be compiled, for this reason
     std::string reason;
+    uint64_t bytes = 0;
+    uint64_t used = 0;  // when it was asked for last, counted in askings
   };
+
+  // Of the kernels that no plan holds, the half that was asked for longest ago goes. (They stay on disk.)
+  void dropIdle() {
+    std::vector<uint64_t> idle;
+    for (const auto& [structure, entry] : kernels_) {
+      if (entry.kernel.use_count() <= 1) {
+        idle.push_back(entry.used);
+      }
+    }
+    const auto middle = idle.begin() + static_cast<std::ptrdiff_t>(idle.size() / 2);
+    if (middle == idle.end()) {
+      return;
+    }
+    std::nth_element(idle.begin(), middle, idle.end());
+    const uint64_t last = *middle;
+    std::erase_if(kernels_, [&](const auto& item) {
+      const Entry& entry = item.second;
+      const bool goes = entry.used <= last && entry.kernel.use_count() <= 1;
+      counters_.bytes -= goes ? entry.bytes : 0;
+      return goes;
+    });
+  }
 
   ObjectCompiler& compiler() {
     if (compiler_ == nullptr) {
@@ -83,7 +122,8 @@ class Cache {
   }
 
   std::shared_ptr<const CompiledKernel> make(const passes::Kernel& kernel, const std::string& structure,
-                                             bool strict, std::string& reason) {
+                                             bool strict, Entry& entry) {
+    std::string& reason = entry.reason;
     ObjectCompiler& code = compiler();
     if (!code.ready(reason)) {
       return nullptr;
@@ -93,7 +133,8 @@ class Cache {
     if (const std::optional<std::string> object = disk_.read(key, bad)) {
       if (auto loaded = code.load(*object, kSymbol, reason)) {
         ++counters_.loaded;
-        counters_.bytes += object->size();
+        entry.bytes = object->size();
+        counters_.bytes += entry.bytes;
         return loaded;
       }
       bad = true;
@@ -102,7 +143,10 @@ class Cache {
     std::string object;
     try {
       llvm::LLVMContext context;
-      const EmitOptions options{.lanes = code.lanes(), .contract = !strict};
+      const EmitOptions options{.lanes = code.lanes(),
+                                .tileRows = code.tileRows(),
+                                .tileVectors = code.tileVectors(),
+                                .contract = !strict};
       object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
     } catch (const InternalError& error) {
       reason = error.what();
@@ -113,7 +157,8 @@ class Cache {
     auto loaded = code.load(object, kSymbol, reason);
     if (loaded != nullptr) {
       ++counters_.compiled;
-      counters_.bytes += object.size();
+      entry.bytes = object.size();
+      counters_.bytes += entry.bytes;
       disk_.write(key, object);
     }
     return loaded;
@@ -123,6 +168,8 @@ class Cache {
   std::unique_ptr<ObjectCompiler> compiler_;
   std::unordered_map<std::string, Entry> kernels_;
   CacheCounters counters_;
+  uint64_t uses_ = 0;
+  size_t limit_ = kMostKernels;
   DiskCache disk_;
 };
 
@@ -132,6 +179,8 @@ std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel
                                                     std::string& reason) {
   return Cache::instance().get(kernel, strict, reason);
 }
+
+void setMostKernels(size_t limit) { Cache::instance().setLimit(limit); }
 
 void setDiskCache(const std::string& directory, uint64_t limit) {
   Cache::instance().setDisk(directory, limit);

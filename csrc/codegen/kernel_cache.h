@@ -7,7 +7,7 @@
 // Ownership: a CompiledKernel owns its machine code; whoever may run it holds it. Threads: all functions may
 // be called by any thread; compiling is done by one at a time, without the GIL. Fork: prepareFork() and
 // afterFork() are called around it, so that the child never sees half-compiled state. Invalidation: clear()
-// forgets what nobody holds.
+// forgets what nobody holds, and so does a new kernel when there are many.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,9 @@ std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel
 
 // Where object files are kept; empty: nowhere. `limit`: bytes, beyond which the least recently used ones go.
 void setDiskCache(const std::string& directory, uint64_t limit);
+// How many kernels stay in memory; beyond that those go that nobody holds, the least recently used ones
+// first.
+void setMostKernels(size_t limit);
 CacheCounters cacheCounters();
 void clearCache(bool disk);
 

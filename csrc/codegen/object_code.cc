@@ -25,10 +25,10 @@ std::string textOf(llvm::Error error) { return llvm::toString(std::move(error));
 
 struct LoadedCode final : CompiledKernel {
   std::shared_ptr<llvm::orc::LLJIT> jit;
-  llvm::orc::ResourceTrackerSP tracker;
+  llvm::orc::JITDylib* library = nullptr;
   ~LoadedCode() override {
-    if (tracker) {
-      llvm::consumeError(tracker->remove());
+    if (library != nullptr) {
+      llvm::consumeError(jit->getExecutionSession().removeJITDylib(*library));
     }
   }
 };
@@ -41,6 +41,8 @@ struct ObjectCompiler::Impl {
   std::string problem;
   std::string target;
   unsigned lanes = 8;
+  unsigned tileRows = 6;
+  unsigned tileVectors = 1;
   uint64_t libraries = 0;
 
   void start() {
@@ -56,6 +58,10 @@ struct ObjectCompiler::Impl {
     builder->setCodeModel(llvm::CodeModel::Small);
     const std::string features = builder->getFeatures().getString();
     lanes = features.find("+avx2") != std::string::npos ? 16 : 8;
+    // 32 registers, of four times the size or of the same as 16 of the least, and what is multiplied.
+    const bool wide = features.find("+avx512f") != std::string::npos;
+    tileVectors = wide ? 2 : 1;
+    tileRows = wide || builder->getTargetTriple().isAArch64() ? 12 : 6;
     target = std::string(kFormat) + " " + builder->getTargetTriple().str() + " " + builder->getCPU() + " " +
              features;
     auto made = builder->createTargetMachine();
@@ -105,6 +111,8 @@ bool ObjectCompiler::ready(std::string& reason) const {
   return impl_->problem.empty();
 }
 unsigned ObjectCompiler::lanes() const { return impl_->lanes; }
+unsigned ObjectCompiler::tileRows() const { return impl_->tileRows; }
+unsigned ObjectCompiler::tileVectors() const { return impl_->tileVectors; }
 const std::string& ObjectCompiler::target() const { return impl_->target; }
 
 std::string ObjectCompiler::compile(llvm::Module& module, std::string& reason) {
@@ -149,9 +157,9 @@ std::shared_ptr<CompiledKernel> ObjectCompiler::load(const std::string& object, 
   } else {
     llvm::consumeError(process.takeError());
   }
-  code->tracker = library->createResourceTracker();
+  code->library = &*library;
   auto buffer = llvm::MemoryBuffer::getMemBufferCopy(object, symbol);
-  if (llvm::Error error = impl_->jit->addObjectFile(code->tracker, std::move(buffer))) {
+  if (llvm::Error error = impl_->jit->addObjectFile(*library, std::move(buffer))) {
     reason = textOf(std::move(error));
     return nullptr;
   }

@@ -19,6 +19,9 @@ class ObjectCompiler {
 
   bool ready(std::string& reason) const;
   unsigned lanes() const;
+  // Of a product: rows and vectors of `lanes` that the registers hold the sums of.
+  unsigned tileRows() const;
+  unsigned tileVectors() const;
   // CPU, features and versions: code for another one is not ours.
   const std::string& target() const;
   // The bytes of an object file; empty, with a reason, when it failed.

@@ -37,6 +37,21 @@ Value* polynomial(Builder& b, Value* x, std::initializer_list<double> coefficien
   return sum;
 }
 
+// Pairs of terms at once, by powers of x^2: half as many steps wait for each other.
+Value* pairwise(Builder& b, Value* x, std::initializer_list<double> coefficients) {
+  Value* square = b.CreateFMul(x, x);
+  Value* sum = nullptr;
+  auto c = coefficients.begin();
+  if (coefficients.size() % 2 != 0) {
+    sum = number(x, *c++);
+  }
+  for (; c != coefficients.end(); c += 2) {
+    Value* pair = fma(b, x, number(x, c[0]), number(x, c[1]));
+    sum = sum == nullptr ? pair : fma(b, sum, square, pair);
+  }
+  return sum;
+}
+
 Value* select(Builder& b, Value* condition, Value* yes, Value* no) {
   return b.CreateSelect(condition, yes, no);
 }
@@ -76,10 +91,10 @@ Value* emitExp(Builder& b, Value* x) {
   Value* whole = b.CreateFSub(shifted, magic);
   Value* r = fma(b, whole, number(x, -0.693359375), bounded);
   r = fma(b, whole, number(x, 2.12194440e-4), r);
-  Value* p = polynomial(
+  Value* p = pairwise(
       b, r,
       {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
-  Value* y = b.CreateFAdd(fma(b, p, b.CreateFMul(r, r), r), number(x, 1.0));
+  Value* y = fma(b, p, b.CreateFMul(r, r), b.CreateFAdd(r, number(x, 1.0)));
   Value* half = b.CreateAShr(n, ConstantInt::get(ints, 1));
   y = b.CreateFMul(y, powerOfTwo(b, half, x->getType()));
   return b.CreateFMul(y, powerOfTwo(b, b.CreateSub(n, half), x->getType()));
@@ -121,9 +136,9 @@ Value* emitLog(Builder& b, Value* x) {
 Value* emitTanh(Builder& b, Value* x) {
   Value* a = absolute(b, x);
   Value* square = b.CreateFMul(x, x);
-  Value* p = polynomial(
-      b, square,
-      {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
+  Value* p =
+      pairwise(b, square,
+               {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
   Value* near = fma(b, b.CreateFMul(p, square), x, x);
   Value* e = emitExp(b, b.CreateFMul(atMost(b, a, 20.0), number(x, 2.0)));
   Value* far = b.CreateFSub(number(x, 1.0), b.CreateFDiv(number(x, 2.0), b.CreateFAdd(e, number(x, 1.0))));
@@ -134,12 +149,12 @@ Value* emitTanh(Builder& b, Value* x) {
 Value* emitErf(Builder& b, Value* x) {
   Value* bounded = atLeast(b, atMost(b, x, 3.832506856900711), -3.832506856900711);
   Value* square = b.CreateFMul(bounded, bounded);
-  Value* p = polynomial(b, square,
-                        {0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
-                         0.18520832239976145, 1.128379143519084});
-  Value* q = polynomial(b, square,
-                        {-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
-                         0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0});
+  Value* p = pairwise(b, square,
+                      {0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
+                       0.18520832239976145, 1.128379143519084});
+  Value* q = pairwise(b, square,
+                      {-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
+                       0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0});
   return atLeast(b, atMost(b, b.CreateFDiv(b.CreateFMul(bounded, p), q), 1.0), -1.0);
 }
 

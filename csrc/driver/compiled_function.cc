@@ -187,7 +187,7 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
       std::move(recorded),
       [&](capture::CaptureResult& capture) {
         noteFailure(*capture.failure, capture.failedIn);
-        useless = opaqueCodes_.size() == opaqueCodes;
+        useless = opaqueCodes_.size() == opaqueCodes && !isFirstTry(*capture.failure);
       },
       [&](capture::CaptureResult& capture) { return install(capture, args); });
   // Recording costs several calls' time. One that came to nothing, or whose trace took the place of another,
@@ -318,6 +318,12 @@ void CompiledFunction::addBreak(diag::Diagnostic diagnostic) {
   if (log::enabled(log::Channel::kGraphBreaks)) log::emit(log::Channel::kGraphBreaks, diagnostic.format());
 }
 
+// A first call often makes something ready for the others: hooks are installed, modules made. The changes
+// that could not be tracked then say nothing of the next call.
+bool CompiledFunction::isFirstTry(const diag::Diagnostic& failure) const {
+  return failure.code == diag::Code::KTG0303 && failures_ == 1 && cache_.traces().empty();
+}
+
 // A recording that failed inside an inlined function: next time that function is an opaque step. One that
 // failed in the entry itself leaves the callable to eager after a few tries (arguments may differ).
 void CompiledFunction::noteFailure(const diag::Diagnostic& diagnostic, PyObject* code) {
@@ -325,6 +331,7 @@ void CompiledFunction::noteFailure(const diag::Diagnostic& diagnostic, PyObject*
   if (log::enabled(log::Channel::kTrace))
     log::emit(log::Channel::kTrace, "[TRACE --- " + diagnostic.format() + "]");
   ++failures_;
+  if (isFirstTry(diagnostic)) return;
   if (code != nullptr && opaqueCodes_.insert(code).second) {
     opaqueCodeRefs_.push_back(pyapi::newRef(code));
   } else if (code == nullptr || failures_ > settings().failureLimit) {

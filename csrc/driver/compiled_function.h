@@ -120,6 +120,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void examine();
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(diag::Diagnostic diagnostic);
+  bool isFirstTry(const diag::Diagnostic& failure) const;
 
   pyapi::Ref<> fn_;        // as the user gave it
   pyapi::Ref<> function_;  // the Python function that runs

@@ -230,8 +230,7 @@ class PlanBuilder {
     }
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       const Node& node = graph_.nodes[id];
-      const bool looks = node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce ||
-                         (node.kind == NodeKind::kCall && node.product);
+      const bool looks = passes::isCore(node) || (node.kind == NodeKind::kCall && node.product);
       const bool alias = node.kind == NodeKind::kView && (!escapes_[id] || node.instruction == ir::kNone);
       for (size_t k = 0; k < node.args.size(); ++k) {
         direct[node.args[k]] = direct[node.args[k]] || !(looks || (alias && k == 0));
@@ -244,8 +243,7 @@ class PlanBuilder {
       }
       const NodeId base = view.args[0];
       const Node& made = graph_.nodes[base];
-      const bool computed = made.kind == NodeKind::kPoint || made.kind == NodeKind::kReduce;
-      if (computed && !direct[base] && standIn_[base] == ir::kNone && view.offset == 0 &&
+      if (passes::isCore(made) && !direct[base] && standIn_[base] == ir::kNone && view.offset == 0 &&
           view.elem == made.elem && passes::elementCount(view.sizes) == passes::elementCount(made.sizes) &&
           view.strides == passes::contiguousStrides(view.sizes) &&
           made.strides == passes::contiguousStrides(made.sizes)) {
@@ -354,6 +352,10 @@ class PlanBuilder {
         numbers.insert(numbers.end(), {passes::Size(bound.low), passes::Size(bound.high)});
       }
     }
+    if (kernel.product) {
+      const passes::KernelProduct& p = *kernel.product;
+      numbers.insert(numbers.end(), {p.k, p.leftStride, p.rightStride, p.chunk, p.depth});
+    }
     out.numbers = passes::hintsOf(numbers);
     out.patches = patches(numbers);
     giveWork(kernel, out);
@@ -371,7 +373,15 @@ class PlanBuilder {
       out.cost += costly ? 8 : 1;
     }
     out.outerRank = kernel.outerRank();
-    out.flat = out.outerRank == 0 && !kernel.hasReductions;
+    out.flat = out.outerRank == 0 && !kernel.hasReductions && !kernel.product;
+    if (kernel.product) {
+      // A product and a sum for each element of k, eight at once.
+      constexpr int64_t kAtOnce = 8;
+      out.chunk = kernel.product->chunk;
+      out.strip = passes::KernelProduct::kStrip;
+      out.batched = kernel.product->batched;
+      out.cost = out.chunk * out.strip * (out.cost + kernel.product->k / kAtOnce);
+    }
   }
 
   // The operand's values replaced by slots, in the order in which collectValues() names them.

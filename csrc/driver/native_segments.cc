@@ -240,8 +240,7 @@ void Compilable::report(const NativeSummary& summary, const std::string& refusal
     log::emit(log::Channel::kPerf, "[NATIVE " + info_.segment.function + "] " + made + ", in " +
                                        std::to_string(duration / 1000000) + " ms");
   } else {
-    log::emit(log::Channel::kPerf,
-              diag::Diagnostic(diag::Code::KTG0112, {"native", refusal}, place()).format());
+    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0113, {refusal}, place()).format());
   }
   if (!events::on()) return;
   events::Event event{.startNs = startNs,
@@ -270,10 +269,9 @@ void Compilable::report(const NativeSummary& summary, const std::string& refusal
 
 void Compilable::reportLost(uint64_t native, uint64_t replay) const {
   if (log::enabled(log::Channel::kPerf)) {
-    const std::string reason = "replay is faster: " + std::to_string(replay / 1000) + " us, native code " +
+    const std::string reason = "replay takes " + std::to_string(replay / 1000) + " us, native code " +
                                std::to_string(native / 1000) + " us";
-    log::emit(log::Channel::kPerf,
-              diag::Diagnostic(diag::Code::KTG0112, {"native", reason}, place()).format());
+    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0113, {reason}, place()).format());
   }
 }
 

@@ -186,7 +186,7 @@ class Builder {
            addCall(ins);
   }
 
-  // The product is a call, what is added to it a node of its own.
+  // The product is a node or a call, what is added to it a node of its own.
   bool addProduct(const Instruction& ins, std::string_view name) {
     const ProductOperator* row = options_.products ? findProduct(name) : nullptr;
     const auto operands = trace_.operandsOf(ins);
@@ -201,22 +201,34 @@ class Builder {
     before_ = static_cast<NodeId>(graph_.nodes.size());
     decomposer_.start(ins, meta);
     const NodeId left = decomposer_.tensor(row->left), right = decomposer_.tensor(row->right);
-    if (decomposer_.failed() || !productForm(graph_.nodes[left], graph_.nodes[right], row->byRows)) {
+    const auto form = decomposer_.failed()
+                          ? std::nullopt
+                          : productForm(graph_.nodes[left], graph_.nodes[right], row->byRows);
+    const bool tiles = form && !options_.strict && isWorthTiles(*form);
+    if (!form || (form->batched && !tiles)) {
       return false;
     }
-    Node call;
-    call.kind = NodeKind::kCall;
-    call.product = true;
-    call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
-    call.args = {left, right};
     Node result;
     result.kind = NodeKind::kResult;
     result.elem = Elem::kF32;
     result.fresh = true;
     result.sizes = graph_.nodes[left].sizes;
-    result.sizes.back() = graph_.nodes[right].sizes[row->byRows ? 0 : 1];
+    const size_t columns = graph_.nodes[right].sizes.size() - (row->byRows ? 2 : 1);
+    result.sizes.back() = graph_.nodes[right].sizes[columns];
     result.strides = contiguousStrides(result.sizes);
-    result.args = {graph_.add(std::move(call))};
+    if (tiles) {
+      result.kind = NodeKind::kProduct;
+      result.byRows = row->byRows;
+      result.args = {left, right};
+    } else {
+      Node call;
+      call.kind = NodeKind::kCall;
+      call.product = true;
+      call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
+      call.args = {left, right};
+      result.args = {graph_.add(std::move(call))};
+    }
+    const size_t madeAt = graph_.nodes.size();
     const bool added = row->added >= 0 && !decomposer_.isNone(static_cast<size_t>(row->added));
     result.value = added ? ir::kNone : ins.firstResult;
     const bool fits = hintsOf(result.sizes) == meta->sizes && hintsOf(result.strides) == strideHints(*meta);
@@ -226,7 +238,7 @@ class Builder {
       made = options_.strict ? ir::kNone : decomposer_.point(Core::kAdd, Elem::kF32, {made, other});
     }
     if (!fits || decomposer_.failed() || made == ir::kNone || elemOf(meta->dtype) != Elem::kF32 ||
-        graph_.nodes[made].sizes != graph_.nodes[before_ + 1].sizes) {
+        graph_.nodes[made].sizes != graph_.nodes[madeAt].sizes) {
       graph_.nodes.resize(before_);
       return false;
     }
@@ -248,6 +260,9 @@ class Builder {
     }
     if (made < before_) {
       return finishIdentity(made, wanted);
+    }
+    if (node.kind == NodeKind::kView && node.sizes == wanted.sizes && node.strides != wanted.strides) {
+      return false;
     }
     if (node.sizes == wanted.sizes && isDense(wanted.sizes, wanted.strides)) {
       graph_.nodes[made].strides = wanted.strides;
@@ -328,15 +343,43 @@ class Builder {
     });
   }
 
-  // What comes out is a tensor that was there before. A copy that lies otherwise stays ATen's, which moves it
-  // in tiles.
+  // What comes out is a tensor that was there before, or a copy that lies otherwise.
   bool finishIdentity(NodeId made, const Node& wanted) {
     const Node& node = graph_.nodes[made];
-    if (node.sizes != wanted.sizes || node.strides != wanted.strides) {
+    if (node.sizes != wanted.sizes) {
       return false;
     }
-    bind(wanted.value, made);
+    if (node.strides == wanted.strides) {
+      bind(wanted.value, made);
+      return true;
+    }
+    if (!isMovedWell(node, wanted)) {
+      return false;
+    }
+    Node copy = wanted;
+    copy.kind = NodeKind::kPoint;
+    copy.op = Core::kCast;
+    copy.args = {made};
+    bind(wanted.value, graph_.add(std::move(copy)));
     return true;
+  }
+
+  // Both lie along the same dimension, or along two of which squares can be turned. Else ATen copies.
+  static bool isMovedWell(const Node& from, const Node& to) {
+    constexpr int64_t kFewest = 8;
+    if (from.elem != Elem::kF32 || !allFixed(from.sizes) || !allFixed(from.strides) ||
+        !isDense(to.sizes, to.strides)) {
+      return false;
+    }
+    bool same = false, first = false, second = false;
+    for (size_t d = 0; d < to.sizes.size(); ++d) {
+      const bool fromUnit = from.strides[d] == 1, toUnit = to.strides[d] == 1;
+      const bool enough = to.sizes[d].hint >= kFewest;
+      same = same || (fromUnit && toUnit && enough);
+      first = first || (fromUnit && enough);
+      second = second || (toUnit && enough);
+    }
+    return same || (first && second);
   }
 
   bool decompose(const Instruction& ins, std::string_view name, const ir::TensorMeta& meta, ValueId value) {
@@ -378,8 +421,8 @@ class Builder {
       return false;
     }
     const NodeKind kind = graph_.nodes[target].kind;
-    const bool own = kind == NodeKind::kPoint || kind == NodeKind::kReduce ||
-                     (kind == NodeKind::kResult && graph_.nodes[target].fresh);
+    const bool own =
+        isCore(graph_.nodes[target]) || (kind == NodeKind::kResult && graph_.nodes[target].fresh);
     aliased_.resize(graph_.nodes.size());
     if (!own || aliased_[target] || !sameElements(operands.subspan(1), graph_.nodes[target].elem)) {
       return false;

@@ -48,8 +48,9 @@ class Decomposer {
   double number(size_t k, double otherwise) const;
   bool flag(size_t k) const { return !isNone(k) && operands_[k].i != 0; }
   std::string_view text(size_t k) const;
-  std::vector<int64_t> ints(size_t k);  // a list of ints, or one
-  NodeId as(size_t k, Elem elem);       // a tensor or a number as an element type
+  std::vector<int64_t> ints(size_t k);   // a list of ints, or one
+  std::vector<double> floats(size_t k);  // a list of floats
+  NodeId as(size_t k, Elem elem);        // a tensor or a number as an element type
 
   // The result to make
   Elem elem() const { return elem_; }  // of the result

@@ -279,12 +279,47 @@ NodeId concatenate(D& d) {
   return sum;
 }
 
+// (self, output_size, scale_factors): each element for so many neighbours along each of the last dimensions.
+// Only powers of two: others ATen divides with rounding.
+template <size_t count>
+NodeId upsample(D& d) {
+  constexpr int64_t kMost = 8;
+  const NodeId x = d.tensor(0);
+  const size_t rank = d.sizes().size();
+  if (d.failed() || rank != count + 2 || d.node(x).sizes.size() != rank || d.node(x).elem != Elem::kF32 ||
+      !allFixed(d.node(x).sizes) || d.node(x).strides != contiguousStrides(d.node(x).sizes)) {
+    return d.fail();
+  }
+  const std::vector<double> scales = d.isNone(2) ? std::vector<double>() : d.floats(2);
+  const Node node = d.node(x);
+  std::vector<Size> sizes, strides;
+  for (size_t dim = 0; dim < rank && !d.failed(); ++dim) {
+    const int64_t from = node.sizes[dim].hint, to = d.sizes()[dim];
+    const int64_t times = from > 0 ? to / from : 0;
+    const bool power = times > 0 && times <= kMost && (times & (times - 1)) == 0 && times * from == to;
+    const bool scaled = scales.empty() || dim < 2 || (scales.size() == count && scales[dim - 2] == times);
+    if (!power || !scaled || (dim < 2 && times != 1)) {
+      return d.fail();
+    }
+    sizes.push_back(from);
+    strides.push_back(node.strides[dim]);
+    if (dim >= 2) {
+      sizes.push_back(times);
+      strides.push_back(0);
+    }
+  }
+  const NodeId seen = d.view(x, std::move(sizes), std::move(strides));
+  return d.failed() ? seen : d.reshape(d.point(Core::kCast, Elem::kF32, {seen}), fixedSizes(d.sizes()));
+}
+
 // Averages along one dimension are views of others, and stay calls.
 constexpr Decomposition kRows[] = {
     {"aten.max_pool1d.default", true, maxPool<1>},
     {"aten.max_pool2d.default", true, maxPool<2>},
     {"aten.avg_pool2d.default", false, avgPool<2>},
     {"aten.adaptive_avg_pool2d.default", false, adaptiveAvgPool<2>},
+    {"aten.upsample_nearest1d.vec", true, upsample<1>},
+    {"aten.upsample_nearest2d.vec", true, upsample<2>},
     {"aten.constant_pad_nd.default", true, constantPad},
     {"aten.pad.default", true, pad},
     {"aten.cat.default", true, concatenate, true},

@@ -115,6 +115,21 @@ std::vector<int64_t> Decomposer::ints(size_t k) {
   return out;
 }
 
+std::vector<double> Decomposer::floats(size_t k) {
+  std::vector<double> out;
+  const bool list = k < operands_.size() && operands_[k].kind == OperandKind::kList;
+  const auto elements = list ? trace_.listOf(operands_[k]) : std::span<const Operand>();
+  for (const Operand& element : elements) {
+    if (element.kind == OperandKind::kFloat) {
+      out.push_back(element.f);
+    }
+  }
+  if (!list || out.size() != elements.size()) {
+    fail();
+  }
+  return out;
+}
+
 NodeId Decomposer::as(size_t k, Elem elem) {
   if (k < operands_.size() && operands_[k].isValue()) {
     const NodeId id = tensor(k);

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ir/text.h"
+#include "passes/products.h"
 #include "passes/simplify_graph.h"
 #include "support/check.h"
 
@@ -20,11 +21,10 @@ struct Group {
   uint32_t reduced = 0;         // how many dimensions it reduces; 0: nothing
   uint32_t behind = 0;          // how many dimensions stay behind those
   bool parts = false;           // some member is a part, which rows do not have
+  bool product = false;         // one member is a product
   uint32_t level = 0;
   uint32_t firstUser = ir::kNone;  // the lowest level at which something outside takes what it makes
 };
-
-bool isCore(const Node& node) { return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce; }
 
 std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced, size_t behind) {
   const auto end = sizes.end() - static_cast<std::ptrdiff_t>(behind);
@@ -103,6 +103,7 @@ class Grouper {
     switch (node.kind) {
       case NodeKind::kPoint:
       case NodeKind::kReduce:
+      case NodeKind::kProduct:
         return groups_[groupOf_[id]].level;
       case NodeKind::kView:
       case NodeKind::kResult:
@@ -173,7 +174,8 @@ class Grouper {
 
   void place(NodeId id) {
     const Node& node = graph_.nodes[id];
-    const std::vector<uint32_t> joined = choose(node);
+    const std::vector<uint32_t> joined =
+        node.kind == NodeKind::kProduct ? std::vector<uint32_t>() : choose(node);
     const uint32_t level = levelWith(node, joined);
     uint32_t at = static_cast<uint32_t>(groups_.size());
     if (joined.empty()) {
@@ -194,6 +196,7 @@ class Grouper {
       group.behind = node.behind;
     }
     group.parts = group.parts || !node.bounds.empty();
+    group.product = group.product || node.kind == NodeKind::kProduct;
     groupOf_[id] = at;
     noteUser(node, level, at);
   }
@@ -211,8 +214,14 @@ class Grouper {
     to.behind = to.reduced != 0 ? to.behind : gone.behind;
     to.reduced = std::max(to.reduced, gone.reduced);
     to.parts = to.parts || gone.parts;
+    to.product = to.product || gone.product;
     to.firstUser = std::min(to.firstUser, gone.firstUser);
     gone.members.clear();
+  }
+
+  // A product is computed in strips of its columns: there are no rows, and nothing else to reduce.
+  static bool mayFollowProduct(const Group& group) {
+    return !group.product && group.reduced == 0 && !group.parts;
   }
 
   bool mayMerge(const Group& a, const Group& b) const {
@@ -220,12 +229,18 @@ class Grouper {
     const bool sameRows =
         a.reduced == 0 || b.reduced == 0 || (a.reduced == b.reduced && a.behind == b.behind);
     const bool noParts = rows.reduced == 0 || !(a.parts || b.parts);
+    if ((a.product && !mayFollowProduct(b)) || (b.product && !mayFollowProduct(a))) {
+      return false;
+    }
     return a.sizes == b.sizes && sameRows && noParts && a.members.size() + b.members.size() < kMostMembers &&
            allRowsJoin(a, rows.reduced, rows.behind) && allRowsJoin(b, rows.reduced, rows.behind);
   }
 
   bool mayJoin(const Node& node, const Group& group) const {
     const bool part = group.parts && node.kind == NodeKind::kReduce;
+    if (group.product && (node.kind == NodeKind::kReduce || !node.bounds.empty())) {
+      return false;
+    }
     if (group.members.size() >= kMostMembers || part || (group.reduced != 0 && !node.bounds.empty())) {
       return false;
     }
@@ -282,19 +297,21 @@ class KernelMaker {
       }
     }
     kernel_.sizes = group_.sizes;
-    if (group_.reduced == 0) {
+    if (group_.reduced == 0 && !kernel_.product) {
       orderByMemory();
-    } else {
+    } else if (group_.reduced != 0) {
       moveRowsLast();
     }
     collapse();
     if (group_.reduced != 0) {
       chooseVectors();
       measureRows();
+    } else if (!kernel_.product) {
+      turnLoads();
     }
     for (KernelAccess& access : kernel_.accesses) {
       const Size inner = access.strides[access.strides.size() - (kernel_.columns ? 2 : 1)];
-      access.inner = inner == 1 ? Inner::kUnit : inner == 0 ? Inner::kZero : Inner::kStrided;
+      access.inner = inner == 1 || access.turned ? Inner::kUnit : inner == 0 ? Inner::kZero : Inner::kStrided;
       access.still = access.strides.back() == 0;
     }
     return std::move(kernel_);
@@ -310,6 +327,11 @@ class KernelMaker {
     const Node& node = graph_.nodes[id];
     KernelOp op;
     op.kind = node.kind == NodeKind::kReduce ? KernelOpKind::kReduce : KernelOpKind::kPoint;
+    if (node.kind == NodeKind::kProduct) {
+      addProduct(node, op);
+      opOf_[id] = append(std::move(op));
+      return;
+    }
     op.op = node.op;
     op.elem = node.elem;
     op.bounds = node.bounds;
@@ -318,6 +340,33 @@ class KernelMaker {
       op.args.push_back(found != opOf_.end() ? found->second : addLeaf(arg));
     }
     opOf_[id] = append(std::move(op));
+  }
+
+  void addProduct(const Node& node, KernelOp& op) {
+    op.kind = KernelOpKind::kProduct;
+    op.elem = node.elem;
+    const auto form =
+        productForm(graph_.nodes[node.args[0]], graph_.nodes[node.args[1]], node.byRows).value();
+    KernelProduct product{.rightByColumns = form.rightByColumns,
+                          .batched = form.batched,
+                          .k = form.k,
+                          .leftStride = form.leftStride,
+                          .rightStride = form.rightStride,
+                          .chunk = chunkOf(form),
+                          .depth = depthOf(form)};
+    for (uint32_t* access : {&product.left, &product.right}) {
+      const NodeId arg = node.args[access == &product.left ? 0 : 1];
+      const Place place = placeOf(graph_, arg);
+      *access = static_cast<uint32_t>(kernel_.accesses.size());
+      KernelAccess made;
+      made.node = place.base;
+      made.elem = graph_.nodes[arg].elem;
+      made.offset = place.offset;
+      made.strides = access == &product.left ? form.leftBatch : form.rightBatch;
+      made.strides.resize(group_.sizes.size(), Size(0));
+      kernel_.accesses.push_back(std::move(made));
+    }
+    kernel_.product = product;
   }
 
   uint32_t addLeaf(NodeId id) {
@@ -418,6 +467,72 @@ class KernelMaker {
     permute(order);
   }
 
+  // Loads that have no order along the inner dimension, but along an outer one: that comes last of these.
+  void turnLoads() {
+    constexpr size_t kMost = 2;
+    constexpr int64_t kFewest = 8;
+    const size_t rank = kernel_.sizes.size();
+    if (rank < 2 || kernel_.sizes.back().hint < kFewest || !bounds().empty()) {
+      return;
+    }
+    const auto fits = [&](const KernelAccess& access, size_t d) {
+      const Size inner = access.strides.back();
+      return !access.store && access.elem == Elem::kF32 && access.repeat == 1 && inner.hint > 1 &&
+             access.strides[d] == 1;
+    };
+    size_t best = rank, found = 0;
+    for (size_t d = 0; d + 1 < rank; ++d) {
+      const auto count =
+          static_cast<size_t>(std::count_if(kernel_.accesses.begin(), kernel_.accesses.end(),
+                                            [&](const KernelAccess& access) { return fits(access, d); }));
+      if (count > found && kernel_.sizes[d].hint >= kFewest) {
+        best = d;
+        found = count;
+      }
+    }
+    if (found == 0) {
+      return;
+    }
+    std::vector<size_t> order;
+    for (size_t d = 0; d < rank; ++d) {
+      order.push_back(d < best ? d : d + 2 < rank ? d + 1 : d + 2 == rank ? best : d);
+    }
+    permute(order);
+    size_t turned = 0;
+    for (KernelAccess& access : kernel_.accesses) {
+      access.turned = turned < kMost && fits(access, rank - 2);
+      turned += access.turned ? 1 : 0;
+    }
+  }
+
+  // Each element of some loads is taken for `count` neighbours: the two inner dimensions are one
+  // nevertheless.
+  void foldRepeats() {
+    constexpr int64_t kMostRepeats = 8;
+    const size_t rank = kernel_.sizes.size();
+    // Threads that share the inner dimension could begin between neighbours.
+    if (rank < 3 || group_.reduced != 0 || kernel_.product || !bounds().empty()) {
+      return;
+    }
+    const Size count = settled(kernel_.sizes.back());
+    const bool power =
+        count.fixed() && count.hint > 1 && count.hint <= kMostRepeats && (count.hint & (count.hint - 1)) == 0;
+    const auto one = [&](const KernelAccess& access) {
+      return access.strides[rank - 2] == access.strides.back() * kernel_.sizes.back();
+    };
+    const auto many = [](const KernelAccess& access) { return !access.store && access.strides.back() == 0; };
+    if (!power || !std::all_of(kernel_.accesses.begin(), kernel_.accesses.end(),
+                               [&](const KernelAccess& a) { return one(a) || many(a); })) {
+      return;
+    }
+    for (KernelAccess& access : kernel_.accesses) {
+      access.repeat = one(access) ? 1 : static_cast<uint32_t>(count.hint);
+      access.strides[rank - 2] = one(access) ? access.strides.back() : access.strides[rank - 2];
+    }
+    kernel_.sizes[rank - 2] *= kernel_.sizes.back();
+    erase(rank - 1);
+  }
+
   // Values of a row are kept on the stack. Where its length varies, a run checks it.
   void measureRows() {
     constexpr int64_t kLongestRow = 16384, kLongestColumn = 1024;
@@ -442,7 +557,8 @@ class KernelMaker {
                                      [d](const PartBound* b) { return b->dim == d || b->dim == d - 1; });
     return !bounded &&
            std::all_of(kernel_.accesses.begin(), kernel_.accesses.end(), [&](const KernelAccess& access) {
-             return access.strides[d - 1] == access.strides[d] * sizes[d];
+             return (access.repeat == 1 || d + 1 < sizes.size()) &&
+                    access.strides[d - 1] == access.strides[d] * sizes[d];
            });
   }
 
@@ -465,19 +581,22 @@ class KernelMaker {
 
   // Dimensions of size 1 go, neighbours that are one run become one. The row stays apart from the rest.
   void collapse() {
-    size_t rows = kernel_.sizes.size() - group_.reduced;  // dimensions before the row
+    const bool bordered = group_.reduced != 0 || kernel_.product;
+    size_t rows = kernel_.sizes.size() - (kernel_.product ? 1 : group_.reduced);  // dimensions before the row
     for (size_t d = kernel_.sizes.size(); d-- > 0;) {
       if (kernel_.sizes[d] == 1) {
         erase(d);
         rows -= d < rows ? 1 : 0;
       }
     }
-    const bool noRow = group_.reduced != 0 && rows == kernel_.sizes.size();
+    const bool noRow = bordered && rows == kernel_.sizes.size();
     if (kernel_.sizes.empty() || noRow) {
       insertInner();
     }
+    foldRepeats();
     for (size_t d = kernel_.sizes.size() - 1; d > 0; --d) {
-      const bool border = group_.reduced != 0 && d == rows;
+      const bool border =
+          bordered && (d == rows || (kernel_.product && kernel_.product->batched && d + 1 == rows));
       if (!border && joins(d, kernel_.sizes)) {
         const Size inner = kernel_.sizes[d];
         kernel_.sizes[d - 1] *= inner;
@@ -488,7 +607,7 @@ class KernelMaker {
         rows -= d < rows ? 1 : 0;
       }
     }
-    KINTSUGI_CHECK(group_.reduced == 0 || kernel_.sizes.size() == rows + 1, "a row that is no run");
+    KINTSUGI_CHECK(!bordered || kernel_.sizes.size() == rows + 1, "a row that is no run");
   }
 
   const TensorGraph& graph_;
@@ -595,6 +714,8 @@ std::string opText(const KernelOp& op) {
   } else if (op.kind == KernelOpKind::kConst) {
     out = "const ";
     isFloat(op.elem) ? ir::appendFloat(out, op.number) : ir::appendInt(out, op.integer);
+  } else if (op.kind == KernelOpKind::kProduct) {
+    out = "product";
   } else {
     out = coreInfo(op.op).text;
     for (const uint32_t arg : op.args) {
@@ -611,12 +732,15 @@ std::string opText(const KernelOp& op) {
 
 std::string Kernel::key() const {
   constexpr std::string_view kInner[] = {"unit", "zero", "strided"};
-  std::string out = columns ? "columns" : hasReductions ? "rows" : "points";
+  std::string out = columns ? "columns" : hasReductions ? "rows" : product ? "product" : "points";
+  out += product && product->rightByColumns ? " by columns" : "";
+  out += product && product->batched ? " batched" : "";
   out += (longRows ? " long outer=" : " outer=") + std::to_string(outerRank()) + "\n";
   for (const KernelAccess& access : accesses) {
     out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
            std::string(kInner[static_cast<size_t>(access.inner)]) +
-           (columns && access.still ? " still\n" : "\n");
+           (columns && access.still ? " still" : "") + (access.turned ? " turned" : "") +
+           (access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "") + "\n";
   }
   for (size_t i = 0; i < ops.size(); ++i) {
     out += std::to_string(i) + " = " + opText(ops[i]) + "\n";

@@ -6,8 +6,12 @@
 // the inner dimension or, of `columns`, along the last of the outer ones: many rows at once, an element of
 // each. Extents and strides are arguments of the function, so kernels of equal structure (key()) share code
 // whatever the sizes.
+//
+// A product is a matrix product whose elements the other ops take while they are in the cache: rows are its
+// rows, the inner dimension its columns. It is computed in strips of columns, for a chunk of rows each.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,10 +29,15 @@ struct KernelAccess {
   std::vector<Size> strides;  // by dimension of the kernel, in elements
   Inner inner = Inner::kUnit;
   bool still = false;  // the same all along the inner dimension
+  // A load whose memory lies along the last outer dimension: moved in squares, then as if it lay along the
+  // inner one.
+  bool turned = false;
+  // A load that takes each element for so many neighbours along the inner dimension.
+  uint32_t repeat = 1;
   bool operator==(const KernelAccess&) const = default;
 };
 
-enum class KernelOpKind : uint8_t { kLoad, kConst, kPoint, kReduce };
+enum class KernelOpKind : uint8_t { kLoad, kConst, kPoint, kReduce, kProduct };
 
 struct KernelOp {
   KernelOpKind kind = KernelOpKind::kPoint;
@@ -46,12 +55,25 @@ struct KernelStore {
   uint32_t access = 0;
 };
 
+struct KernelProduct {
+  uint32_t left = 0, right = 0;  // accesses
+  bool rightByColumns = false;
+  bool batched = false;  // many: rows are the last outer dimension, not all of them
+  int64_t k = 0;
+  int64_t leftStride = 0, rightStride = 0;  // from row to row; of the second perhaps from column to column
+  int64_t chunk = 0;                        // rows
+  int64_t depth = 0;                        // of k that is packed at once
+  static constexpr int64_t kStrip = 64;     // columns
+  static constexpr int64_t kMostDepth = 512;
+};
+
 struct Kernel {
   std::vector<Size> sizes;  // at least the inner extent
   std::vector<KernelAccess> accesses;
   std::vector<KernelOp> ops;
   std::vector<KernelStore> stores;
   bool hasReductions = false;
+  std::optional<KernelProduct> product;
   bool columns = false;   // vectors run along the last outer dimension
   bool longRows = false;  // too long to keep values of a row, or to add them up one after the other
 

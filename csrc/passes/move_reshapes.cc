@@ -1,12 +1,12 @@
 #include "passes/move_reshapes.h"
 
+#include "passes/rewrite_nodes.h"
+
 #include <algorithm>
 
 namespace kintsugi::passes {
 
 namespace {
-
-bool isCore(const Node& node) { return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce; }
 
 bool isPlain(const Node& node) { return node.strides == contiguousStrides(node.sizes); }
 
@@ -28,26 +28,15 @@ std::optional<std::vector<Size>> broadcastStrides(const Node& node, const std::v
 
 class Mover {
  public:
-  explicit Mover(TensorGraph& graph) : graph_(graph), to_(graph.nodes.size(), ir::kNone) {}
+  explicit Mover(TensorGraph& graph) : graph_(graph) {}
 
   void run() {
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
-    for (NodeId id = 0; id < nodes.size(); ++id) {
-      Node& node = nodes[id];
-      for (NodeId& arg : node.args) {
-        arg = to_[arg];
-      }
+    rewriteNodes(graph_, [this](NodeId, Node& node) {
       const NodeId moved = node.kind == NodeKind::kPoint    ? movePoint(node)
                            : node.kind == NodeKind::kReduce ? moveReduction(node)
                                                             : ir::kNone;
-      to_[id] = moved != ir::kNone ? moved : graph_.add(std::move(node));
-    }
-    for (std::vector<NodeId>* ids : {&graph_.inputs, &graph_.outputs}) {
-      for (NodeId& id : *ids) {
-        id = id == ir::kNone ? id : to_[id];
-      }
-    }
+      return moved != ir::kNone ? moved : graph_.add(std::move(node));
+    });
   }
 
  private:
@@ -155,7 +144,6 @@ class Mover {
   }
 
   TensorGraph& graph_;
-  std::vector<NodeId> to_;  // by old node
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "passes/kernel.h"
 #include "passes/move_reshapes.h"
 
 namespace kintsugi::passes {
@@ -15,7 +16,34 @@ constexpr auto kProducts = std::to_array<ProductOperator>({
     {"aten.addmm.default", 1, 2, 0, false, 3},
     {"aten.mm.default", 0, 1, -1, false, 2},
     {"aten.matmul.default", 0, 1, -1, false, 2},
+    {"aten.bmm.default", 0, 1, -1, false, 2},
+    {"aten.baddbmm.default", 1, 2, 0, false, 3},
 });
+
+// The last two dimensions, for many products at once. Nothing: there are not as many on both sides.
+struct Matrices {
+  Node left, right;
+  std::vector<Size> leftBatch, rightBatch;
+};
+std::optional<Matrices> matricesOf(const Node& left, const Node& right) {
+  const size_t rank = right.sizes.size();
+  if (left.sizes.size() != rank || !allFixed(left.sizes) || !allFixed(left.strides)) {
+    return std::nullopt;
+  }
+  Matrices out{left, right, {}, {}};
+  for (size_t d = 0; d + 2 < rank; ++d) {
+    if (left.sizes[d] != right.sizes[d]) {
+      return std::nullopt;
+    }
+    out.leftBatch.push_back(left.sizes[d] == 1 ? Size(0) : left.strides[d]);
+    out.rightBatch.push_back(left.sizes[d] == 1 ? Size(0) : right.strides[d]);
+  }
+  for (Node* node : {&out.left, &out.right}) {
+    node->sizes.erase(node->sizes.begin(), node->sizes.end() - 2);
+    node->strides.erase(node->strides.begin(), node->strides.end() - 2);
+  }
+  return out;
+}
 
 bool fitsInt(int64_t number) { return number > 0 && number <= std::numeric_limits<int32_t>::max(); }
 
@@ -29,8 +57,18 @@ const ProductOperator* findProduct(std::string_view name) {
 
 std::optional<ProductForm> productForm(const Node& left, const Node& right, bool byRows) {
   if (left.elem != Elem::kF32 || right.elem != Elem::kF32 || left.sizes.size() < 2 ||
-      right.sizes.size() != 2 || !allFixed(right.sizes) || !allFixed(right.strides)) {
+      right.sizes.size() < 2 || !allFixed(right.sizes) || !allFixed(right.strides)) {
     return std::nullopt;
+  }
+  if (right.sizes.size() > 2) {
+    const auto matrices = byRows ? std::nullopt : matricesOf(left, right);
+    auto form = matrices ? productForm(matrices->left, matrices->right, false) : std::nullopt;
+    if (form) {
+      form->batched = true;
+      form->leftBatch = matrices->leftBatch;
+      form->rightBatch = matrices->rightBatch;
+    }
+    return form;
   }
   ProductForm form;
   const size_t inner = byRows ? 1 : 0;  // of the matrix
@@ -63,6 +101,26 @@ std::optional<ProductForm> productForm(const Node& left, const Node& right, bool
     }
   }
   return std::nullopt;
+}
+
+// The second operand is packed for every run, which takes about as long as a few rows do; a product of fewer
+// rows, or of a narrow matrix, is bound by memory in any case.
+bool isWorthTiles(const ProductForm& form) {
+  constexpr int64_t kFewestRows = 12, kFewestColumns = 8, kLeastDepth = 8;
+  return form.m.hint >= kFewestRows && form.n >= kFewestColumns && form.k >= kLeastDepth;
+}
+
+int64_t chunkOf(const ProductForm& form) {
+  // All tiles have a number of rows that divides kStep. More rows than so many do not stay in the cache.
+  constexpr int64_t kMostRows = 288, kStep = 24;
+  const int64_t chunks = (form.m.hint + kMostRows - 1) / kMostRows;
+  return (form.m.hint / chunks / kStep + 1) * kStep;
+}
+
+int64_t depthOf(const ProductForm& form) {
+  constexpr int64_t kStep = 8;
+  const int64_t parts = (form.k + KernelProduct::kMostDepth - 1) / KernelProduct::kMostDepth;
+  return ((form.k + parts - 1) / parts + kStep - 1) / kStep * kStep;
 }
 
 }  // namespace kintsugi::passes

@@ -3,7 +3,8 @@
 //   aten.linear.default %x, %w, %b    =>    %p = product %x, %w;  %y = add %p, %b
 //
 // What is added is an operation of its own, which is fused with what comes next. f32 only; the second operand
-// is a matrix of fixed sizes, the first any tensor whose last dimension meets it. Pure functions, no GIL.
+// is a matrix of fixed sizes, the first any tensor whose last dimension meets it; or both are as many
+// matrices of fixed sizes. Pure functions, no GIL.
 #pragma once
 
 #include "passes/tensor_graph.h"
@@ -28,8 +29,17 @@ struct ProductForm {
   int64_t leftStride = 0;   // from row to row
   int64_t rightStride = 0;  // from row to row, or from column to column
   bool rightByColumns = false;
+  // Many products: the strides of the dimensions before the last two, of kernels only.
+  bool batched = false;
+  std::vector<Size> leftBatch, rightBatch;
 };
 // Nothing: they do not lie so. Sizes that meet may become requirements.
 std::optional<ProductForm> productForm(const Node& left, const Node& right, bool byRows);
+
+// Is a kernel of our own (Kernel::product) better than BLAS?
+bool isWorthTiles(const ProductForm& form);
+// Rows that share the packing of the second operand; how much of k is packed at once.
+int64_t chunkOf(const ProductForm& form);
+int64_t depthOf(const ProductForm& form);
 
 }  // namespace kintsugi::passes

@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "passes/fold_algebra.h"
 #include "passes/move_reshapes.h"
 
 namespace kintsugi::passes {
@@ -168,6 +169,7 @@ void dropUnusedNodes(TensorGraph& graph) {
 void simplify(TensorGraph& graph) {
   dropCopies(graph);
   mergeEqualNodes(graph);
+  foldAlgebra(graph);
   moveReshapes(graph);
   mergeEqualNodes(graph);
   dropUnusedNodes(graph);

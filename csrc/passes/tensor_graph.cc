@@ -54,6 +54,8 @@ std::string headOf(const Node& node, const ir::Trace& trace) {
     case NodeKind::kPoint:
     case NodeKind::kReduce:
       return std::string(coreInfo(node.op).text);
+    case NodeKind::kProduct:
+      return node.byRows ? "product.rows" : "product";
     case NodeKind::kView:
       return "view";
     case NodeKind::kCall:

@@ -5,7 +5,7 @@
 //   %1 = reduce.sum(%0) f32[2,16,1] last=1
 //   %2 = const 0.015625 f32
 //   %3 = mul(%1, %2) f32[2,16,1]
-//   %4 = call aten.linear.default(%3, %0) f32[2,16,1]
+//   %4 = call aten.conv2d.default(%3, %0) f32[2,16,1]
 //
 // Nodes are in the order of execution, arguments before users. What is not in the core set is a call of the
 // operator, or of scalar arithmetic (`kCall`), with one kResult for each of its results. A kView is other
@@ -55,7 +55,7 @@ inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64
 // Computed with in f32, rounded where they are stored or cast.
 inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem::kBF16; }
 
-enum class NodeKind : uint8_t { kInput, kConst, kPoint, kReduce, kView, kCall, kResult };
+enum class NodeKind : uint8_t { kInput, kConst, kPoint, kReduce, kProduct, kView, kCall, kResult };
 
 // Indices along a dimension.
 struct PartBound {
@@ -72,6 +72,7 @@ struct Node {
   bool fresh = false;        // kResult: its memory is surely its own
   bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
   bool product = false;      // kCall: a product without what is added (passes/products.h)
+  bool byRows = false;       // kProduct: the second argument has a row for each column of the result
   bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
   std::vector<Size> sizes;
   std::vector<Size> strides;         // where it is in memory, in elements; empty for kConst, kCall
@@ -86,6 +87,11 @@ struct Node {
   uint32_t result = 0;               // kResult, kView: which result of the instruction
   ir::ValueId value = ir::kNone;     // the value of the trace that it is
 };
+
+// Computed by kernels.
+inline bool isCore(const Node& node) {
+  return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce || node.kind == NodeKind::kProduct;
+}
 
 struct TensorGraph {
   std::vector<Node> nodes;

@@ -89,6 +89,10 @@ struct NativeKernel {
   size_t outerRank = 0;  // the extents of the outer dimensions come next
   bool flat = false;     // threads share the inner dimension, else the rows
   int64_t cost = 1;      // of an element
+  // A product: threads share pieces of so many rows and columns, of which one costs `cost`. 0: none.
+  int64_t chunk = 0;
+  int64_t strip = 0;
+  bool batched = false;  // many products: rows are the last outer dimension
 };
 
 // A matrix product of floats.

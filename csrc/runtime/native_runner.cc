@@ -151,6 +151,20 @@ void runProduct(const NativeProduct& product, NativeFrame& frame) {
   torchapi::multiplyFloats(shape, data(product.left), data(product.right), data(product.made.slot));
 }
 
+// What threads share: elements, rows, or pieces of a product.
+int64_t unitsOf(const NativeKernel& kernel, const std::vector<int64_t>& numbers) {
+  int64_t count = kernel.flat ? numbers[0] : 1;
+  for (size_t d = 0; d < kernel.outerRank; ++d) {
+    count *= numbers[1 + d];
+  }
+  if (kernel.chunk == 0) {
+    return count;
+  }
+  const int64_t strips = (numbers[0] + kernel.strip - 1) / kernel.strip;
+  const int64_t rows = kernel.batched ? numbers[kernel.outerRank] : count;
+  return rows == 0 ? 0 : count / rows * ((rows + kernel.chunk - 1) / kernel.chunk) * strips;
+}
+
 void runKernel(const NativeKernel& kernel, NativeFrame& frame) {
   constexpr int64_t kWorthAThread = 65536;  // cheap operations on elements
   for (const NativeMade& made : kernel.made) {
@@ -163,14 +177,12 @@ void runKernel(const NativeKernel& kernel, NativeFrame& frame) {
         static_cast<char*>(torchapi::dataPointer(frame.values[memory.slot].tensor)) + memory.offset;
   }
   const std::vector<int64_t>& numbers = numbersOf(kernel, frame);
-  int64_t count = kernel.flat ? numbers[0] : 1;
-  for (size_t d = 0; d < kernel.outerRank; ++d) {
-    count *= numbers[1 + d];
-  }
+  const int64_t count = unitsOf(kernel, numbers);
   if (count <= 0) {
     return;
   }
-  const int64_t unit = kernel.flat ? kernel.cost : kernel.cost * std::max<int64_t>(1, numbers[0]);
+  const int64_t unit =
+      kernel.flat || kernel.chunk != 0 ? kernel.cost : kernel.cost * std::max<int64_t>(1, numbers[0]);
   const int64_t grain = std::max<int64_t>(1, kWorthAThread / unit);
   KernelRange range{kernel.function, numbers.data(), frame.memory.data()};
   if (count <= grain) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "pyapi/items.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/exit_report.h"
 #include "runtime/guard_explain.h"
@@ -31,6 +32,23 @@ void RunStorage::clear() {
   for (PyObject*& object : objects) {
     Py_CLEAR(object);
   }
+  release();
+}
+
+void RunStorage::clearReturned(const ReplayCode& code) {
+  for (const ir::ValueId value : code.leftAtReturn) {
+    drop(value);
+  }
+  release();
+#ifndef NDEBUG
+  for (size_t value = 0; value < values.size(); ++value) {
+    KINTSUGI_CHECK(values[value].kind == ValueKind::kEmpty && objects[value] == nullptr,
+                   "a value outlives its run");
+  }
+#endif
+}
+
+void RunStorage::release() {
   for (PyObject* object : held) {
     Py_DECREF(object);
   }
@@ -119,6 +137,8 @@ class Run {
   std::optional<GuardFailure> explainExit();
   // Where the run is when it ends: the entry's trace or a side trace (held by the run).
   CompiledTrace& owner() const { return *owner_; }
+  // It has run from the entry to the return, and every step has dropped what died there.
+  bool isPlain() const { return side_ == nullptr && !exitSoon_; }
   // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
   // recorded.
   uint32_t exitGuard = ir::kNone;
@@ -380,10 +400,11 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
       status = PyObject_SetAttr(target.get(), step.names.get(), nullptr);
       break;
     case Op::kSetItem:
-      status = PyObject_SetItem(target.get(), first.get(), second.get());
+      // A __setitem__ in Python has been recorded itself, too.
+      status = pyapi::storeItemInC(target.get(), first.get(), second.get());
       break;
     case Op::kDelItem:
-      status = PyObject_DelItem(target.get(), first.get());
+      status = pyapi::storeItemInC(target.get(), first.get(), nullptr);
       break;
     default:
       status = PyCell_Set(target.get(), first.get());
@@ -688,11 +709,12 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
   struct Lease {
     explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
     ~Lease() {
-      storage->clear();
+      returned ? storage->clearReturned(impl.code) : storage->clear();
       impl.idle.push_back(std::move(storage));
     }
     Impl& impl;
     std::unique_ptr<RunStorage> storage;
+    bool returned = false;  // as planned
   };
   std::vector<FrameImage> images;
   std::optional<ExitContext> context;
@@ -704,6 +726,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
     Run run(impl_->code, owner, args, slots, *lease.storage);
     const Outcome outcome = run.run();
     if (outcome == Outcome::kReturn) {
+      lease.returned = run.result != nullptr && run.isPlain();
       return run.result;
     }
     raising = outcome == Outcome::kRaise;

@@ -50,6 +50,7 @@ class Lowering {
   void addToSegment(SegmentCode& segment, size_t at);
   void findGraphInputs();
   void findSegmentDrops(SegmentCode& segment);
+  void findLeftAtReturn();
 
   const Recording& recording_;
   const ir::Trace& trace_;
@@ -88,6 +89,7 @@ ReplayCode Lowering::run() {
   addDrops();
   findLiveIn();
   addSegments();
+  findLeftAtReturn();
   findGraphInputs();
   return std::move(code_);
 }
@@ -297,30 +299,49 @@ void Lowering::addSegments() {
   }
 }
 
-// A graph that a runner has computed leaves its inputs, its outputs and what the steps behind it make; the
-// values between its instructions were never there.
+// A graph that a runner has computed leaves its outputs: the values between its instructions were never
+// there. All else that dies inside (inputs, what earlier steps left for the snapshots, what the steps behind
+// the graph make) is dropped at its end.
 void Lowering::findSegmentDrops(SegmentCode& segment) {
-  std::vector<bool> there(trace_.values.size(), false);
-  for (const std::vector<ir::ValueId>* values : {&segment.inputs, &segment.outputs}) {
-    for (const ir::ValueId value : *values) {
-      there[value] = true;
-    }
-  }
-  for (const size_t at : segment.others) {
+  std::vector<bool> inside(trace_.values.size(), false);
+  for (const size_t at : segment.graph) {
     const ir::Instruction& ins = trace_.code[code_.steps[at].index];
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      there[ins.firstResult + r] = true;
+      inside[ins.firstResult + r] = true;
     }
+  }
+  for (const ir::ValueId value : segment.outputs) {
+    inside[value] = false;
   }
   for (size_t at = segment.beginStep; at < segment.endStep; ++at) {
     const Step& step = code_.steps[at];
     for (uint32_t k = 0; k < step.dropCount; ++k) {
       const ir::ValueId value = code_.drops[step.firstDrop + k];
-      // A value of an earlier step may die here as well: objects wait for a step that has the GIL.
-      const bool object = trace_.values[value].kind == ir::TypeKind::kObject || code_.isRoot[value];
-      if (there[value] || object) {
+      if (!inside[value]) {
         segment.drops.push_back(value);
-        segment.dropsObjects = segment.dropsObjects || object;
+        segment.dropsObjects =
+            segment.dropsObjects || trace_.values[value].kind == ir::TypeKind::kObject || code_.isRoot[value];
+      }
+    }
+  }
+}
+
+// Neither the return's own dead are dropped (it ends the run), nor those of the end of a segment that a
+// runner has computed (it is passed over). Within a segment, what findSegmentDrops() leaves out was never
+// there.
+void Lowering::findLeftAtReturn() {
+  std::vector<bool> dropped(trace_.values.size(), false);
+  for (const Step& step : code_.steps) {
+    if (step.op != Op::kRet && step.op != Op::kSegmentEnd) {
+      for (uint32_t k = 0; k < step.dropCount; ++k) {
+        dropped[code_.drops[step.firstDrop + k]] = true;
+      }
+    }
+  }
+  for (const ir::Instruction& ins : trace_.code) {
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      if (!dropped[ins.firstResult + r]) {
+        code_.leftAtReturn.push_back(ins.firstResult + r);
       }
     }
   }

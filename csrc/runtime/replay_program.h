@@ -58,7 +58,8 @@ struct ReplayCode {
   std::vector<ir::ValueId> rootsOnEntry;  // side traces: their objects have to be there
   std::vector<Step> steps;
   std::vector<ir::ValueId> drops;
-  std::vector<BlockPrologue> prologues;  // by block
+  std::vector<ir::ValueId> leftAtReturn;  // what no step drops on the way to the return
+  std::vector<BlockPrologue> prologues;   // by block
   std::vector<std::unique_ptr<torchapi::AtenCall>> calls;
   std::vector<SegmentCode> segments;
   // Tensor inputs that nothing but the graphs of these segments uses: where their runners take Python
@@ -91,6 +92,11 @@ struct RunStorage {
     Py_CLEAR(objects[value]);
   }
   void clear();
+  // After a run that has returned by `code` alone: the same, without looking at every value.
+  void clearReturned(const ReplayCode& code);
+
+ private:
+  void release();
 };
 
 // Scalar arithmetic, sizes and comparisons (replay_scalar.cc). False: leave through the snapshot.

@@ -359,10 +359,11 @@ found = importlib.import_module(module)
 for part in name.split("."):
     found = getattr(found, part)
 args, kwargs = torch.load(here / "inputs.pt", weights_only=False)
-with kintsugi.config.patch(audit=1):
-    compiled = kintsugi.compile(found)
-    for _ in range(4):
-        compiled(*args, **kwargs)
+for backend, options in (("eager", None), ("native", {{"sync": True}})):
+    with kintsugi.config.patch(audit=1):
+        compiled = kintsugi.compile(found, backend=backend, options=options)
+        for _ in range(4):
+            compiled(*args, **kwargs)
 '''
 
 

@@ -189,8 +189,9 @@ class Config:
     )
     default_backend = Option(
         _BACKEND,
-        "eager",
-        "The backend of compile() where none is named: 'eager' replays, bitwise as eager mode; 'native' compiles.",
+        "native",
+        "The backend of compile() where none is named: 'native' compiles to machine code, 'eager' replays, bitwise as "
+        "eager mode.",
     )
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class CompileOptions:
 
     fullgraph: bool = False
     dynamic: bool | None = None
-    backend: str | Callable[..., Any] = "eager"
+    backend: str | Callable[..., Any] = "native"
     mode: str | None = None
     options: Mapping[str, Any] | None = None
 

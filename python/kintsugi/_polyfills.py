@@ -7,12 +7,15 @@ replaced, and when, is decided in csrc/capture/calls/polyfills.cc. Frames of thi
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 
 _MISSING: Any = object()
+_ONE_RUN = 64  # CPython sorts shorter lists by insertion
 _COMPARABLE = frozenset((int, float, bool, torch.Tensor))
 
 
@@ -23,6 +26,8 @@ def order(keys: Sequence[Any], reverse: bool) -> list[int]:
     """
     if len(keys) < 2:
         return list(range(len(keys)))
+    if len(keys) < _ONE_RUN and _ordered_by_python(keys):
+        return _order_of_few(keys, reverse)
     for key in keys:
         if type(key) not in _COMPARABLE or key != key:
             return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
@@ -37,6 +42,39 @@ def order(keys: Sequence[Any], reverse: bool) -> list[int]:
             else:
                 low = middle + 1
         placed.insert(low, at)
+    return placed
+
+
+def _ordered_by_python(keys: Sequence[Any]) -> bool:
+    kind = type(keys[0])
+    return type(kind.__lt__) is FunctionType and not [key for key in keys if type(key) is not kind]
+
+
+def _order_of_few(keys: Sequence[Any], reverse: bool) -> list[int]:
+    """The same comparisons as CPython's sort of a list that is one run: these may be seen."""
+    placed = list(range(len(keys)))
+    if reverse:
+        placed.reverse()
+    run = 2
+    if keys[placed[1]] < keys[placed[0]]:
+        while run < len(placed) and keys[placed[run]] < keys[placed[run - 1]]:
+            run += 1
+        placed[:run] = placed[:run][::-1]
+    else:
+        while run < len(placed) and not keys[placed[run]] < keys[placed[run - 1]]:
+            run += 1
+    for at in range(run, len(placed)):
+        low, high = 0, at
+        chosen = placed[at]
+        while low < high:
+            middle = low + ((high - low) >> 1)
+            if keys[chosen] < keys[placed[middle]]:
+                high = middle
+            else:
+                low = middle + 1
+        placed.insert(low, placed.pop(at))
+    if reverse:
+        placed.reverse()
     return placed
 
 
@@ -82,28 +120,16 @@ def min_by(first: Any, /, *rest: Any, key: Callable[[Any], Any], default: Any = 
     return default
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
 def max_of(iterable: Iterable[Any], /, *, default: Any = _MISSING) -> Any:
-    best = _MISSING
-    for value in iterable:
-        if best is _MISSING or value > best:
-            best = value
-    if best is not _MISSING:
-        return best
-    if default is _MISSING:
-        raise ValueError("max() arg is an empty sequence")
-    return default
+    return max_by(iterable, key=_itself, default=default)
 
 
 def min_of(iterable: Iterable[Any], /, *, default: Any = _MISSING) -> Any:
-    best = _MISSING
-    for value in iterable:
-        if best is _MISSING or value < best:
-            best = value
-    if best is not _MISSING:
-        return best
-    if default is _MISSING:
-        raise ValueError("min() arg is an empty sequence")
-    return default
+    return min_by(iterable, key=_itself, default=default)
 
 
 def any_(iterable: Iterable[Any], /) -> bool:
@@ -146,10 +172,7 @@ def first_items(iterable: Iterable[Any], count: int, /) -> list[Any]:
 
 
 def tuple_(iterable: Iterable[Any], /) -> tuple[Any, ...]:
-    made = []
-    for value in iterable:
-        made.append(value)
-    return tuple(made)
+    return tuple(list_(iterable))
 
 
 def set_(iterable: Iterable[Any], /) -> set[Any]:
@@ -213,6 +236,17 @@ def iterate_over(iterable: Iterable[Any], /) -> Iterator[Any]:
     yield from iterate(iter(iterable))
 
 
+def iterate_until(function: Callable[[], Any], sentinel: Any, /) -> Iterator[Any]:
+    while True:
+        try:
+            value = function()
+        except StopIteration:
+            return
+        if sentinel is value or sentinel == value:
+            return
+        yield value
+
+
 def by_index(sequence: Any, /) -> Iterator[Any]:
     at = 0
     while True:
@@ -232,16 +266,8 @@ def _items_of(pair: Any, at: int) -> list[Any]:
 
 
 def dict_(pairs: Iterable[Any], /) -> dict[Any, Any]:
-    made = {}
-    at = 0
-    for pair in pairs:
-        items = pair if isinstance(pair, (tuple, list)) else _items_of(pair, at)
-        if len(items) != 2:
-            raise ValueError(
-                f"dictionary update sequence element #{at} has length {len(items)}; 2 is required"
-            )
-        made[items[0]] = items[1]
-        at += 1
+    made: dict[Any, Any] = {}
+    update_dict(made, pairs)
     return made
 
 
@@ -259,7 +285,239 @@ def default_item(self: Any, key: Any, /) -> Any:
     return value
 
 
+def tensor_item(self: Any, key: torch.Tensor, /) -> Any:
+    """dict[tensor]"""
+    if key in self:
+        return dict.get(self, key)
+    raise KeyError(key)
+
+
+def tensor_default_item(self: Any, key: torch.Tensor, /) -> Any:
+    """defaultdict[tensor]"""
+    if key in self:
+        return dict.get(self, key)
+    return default_item(self, key)
+
+
+def update_dict(self: dict[Any, Any], pairs: Iterable[Any], /) -> None:
+    at = 0
+    for pair in pairs:
+        items = pair if isinstance(pair, (tuple, list)) else _items_of(pair, at)
+        if len(items) != 2:
+            raise ValueError(
+                f"dictionary update sequence element #{at} has length {len(items)}; 2 is required"
+            )
+        self[items[0]] = items[1]
+        at += 1
+
+
+def ordered_dict(pairs: Iterable[Any], /) -> OrderedDict[Any, Any]:
+    made: OrderedDict[Any, Any] = OrderedDict()
+    for pair in pairs:
+        items = list(pair)
+        if len(items) != 2:
+            few = f"need more than {len(items)} value{'s' if not items else ''} to unpack"
+            raise ValueError(few if len(items) < 2 else "too many values to unpack (expected 2)")
+        made[items[0]] = items[1]
+    return made
+
+
+def move_to_end(self: OrderedDict[Any, Any], key: Any, last: bool = True) -> None:
+    value = self.pop(key)
+    if last:
+        self[key] = value
+        return
+    others = [(other, self.pop(other)) for other in list(self)]
+    self[key] = value
+    for other, item in others:
+        self[other] = item
+
+
+def deque_(iterable: Iterable[Any], maxlen: int | None = None) -> deque[Any]:
+    return deque(list_(iterable), maxlen)
+
+
+def tuple_new(cls: type, iterable: Iterable[Any], /) -> Any:
+    return tuple.__new__(cls, list_(iterable))
+
+
+def get_items(*args: Any) -> Any:
+    container = args[-1]
+    if len(args) == 2:
+        return container[args[0]]
+    return tuple([container[key] for key in args[:-1]])
+
+
+def _attribute(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def get_attributes(*args: Any) -> Any:
+    if len(args) == 2:
+        return _attribute(args[1], args[0])
+    return tuple([_attribute(args[-1], path) for path in args[:-1]])
+
+
+def call_method(name: str, /, *args: Any, **keywords: Any) -> Any:
+    return getattr(args[-1], name)(*args[:-1], **keywords)
+
+
+# map and filter objects that were kept: they have no state but their function and their iterators
+
+
+def next_of_map(kept: Any, default: Any = _MISSING, /) -> Any:
+    parts = kept.__reduce__()[1]
+    try:
+        return parts[0](*[next(iterator) for iterator in parts[1:]])
+    except StopIteration:
+        if default is _MISSING:
+            raise
+        return default
+
+
+def items_of_map(kept: Any, /) -> Iterator[Any]:
+    parts = kept.__reduce__()[1]
+    while True:
+        try:
+            value = parts[0](*[next(iterator) for iterator in parts[1:]])
+        except StopIteration:
+            return
+        yield value
+
+
+def next_of_filter(kept: Any, default: Any = _MISSING, /) -> Any:
+    function, iterator = kept.__reduce__()[1]
+    try:
+        while True:
+            value = next(iterator)
+            if value if function is None or function is bool else function(value):
+                return value
+    except StopIteration:
+        if default is _MISSING:
+            raise
+        return default
+
+
+def items_of_filter(kept: Any, /) -> Iterator[Any]:
+    function, iterator = kept.__reduce__()[1]
+    while True:
+        try:
+            value = next(iterator)
+            good = value if function is None or function is bool else function(value)
+        except StopIteration:
+            return
+        if good:
+            yield value
+
+
+# operators whose special methods are Python code
+
+
+def operate(a: Any, b: Any, own: Any, left: Any, right: Any, right_first: bool, symbol: str) -> Any:
+    if own is not None:
+        value = own(a, b)
+        if value is not NotImplemented:
+            return value
+    if right_first:
+        value = right(b, a)
+        if value is not NotImplemented:
+            return value
+    if left is not None:
+        value = left(a, b)
+        if value is not NotImplemented:
+            return value
+    if right is not None and not right_first:
+        value = right(b, a)
+        if value is not NotImplemented:
+            return value
+    raise TypeError(
+        f"unsupported operand type(s) for {symbol}: '{type(a).__name__}' and '{type(b).__name__}'"
+    )
+
+
+def compare(
+    a: Any,
+    b: Any,
+    left: Any,
+    right: Any,
+    right_first: bool,
+    negate_left: bool,
+    negate_right: bool,
+    symbol: str,
+) -> Any:
+    if right_first:
+        value = right(b, a)
+        if value is not NotImplemented:
+            return not value if negate_right else value
+    if left is not None:
+        value = left(a, b)
+        if value is not NotImplemented:
+            return not value if negate_left else value
+    if right is not None and not right_first:
+        value = right(b, a)
+        if value is not NotImplemented:
+            return not value if negate_right else value
+    if symbol == "==":
+        return a is b
+    if symbol == "!=":
+        return a is not b
+    raise TypeError(
+        f"'{symbol}' not supported between instances of '{type(a).__name__}' and '{type(b).__name__}'"
+    )
+
+
+def has_item(item: Any, container: Any, /) -> bool:
+    for value in container:
+        if value is item or value == item:
+            return True
+    return False
+
+
+def lacks_item(item: Any, container: Any, /) -> bool:
+    return not has_item(item, container)
+
+
 # itertools, where whatever takes the items follows at once
+
+
+def count(start: int = 0, step: int = 1) -> Iterator[int]:
+    while True:
+        yield start
+        start += step
+
+
+def cycle(iterable: Iterable[Any], /) -> Iterator[Any]:
+    saved = []
+    for value in iterable:
+        saved.append(value)
+        yield value
+    while saved:
+        for value in saved:
+            yield value
+
+
+def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[tuple[Any, ...]]:
+    pool = tuple(iterable)
+    for chosen in _orders(len(pool), len(pool) if r is None else r, ()):
+        yield tuple([pool[at] for at in chosen])
+
+
+def _orders(n: int, r: int, taken: tuple[int, ...]) -> list[tuple[int, ...]]:
+    if r == 0:
+        return [taken]
+    made = []
+    for at in range(n):
+        if at not in taken:
+            made.extend(_orders(n, r - 1, (*taken, at)))
+    return made
+
+
+def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    for value, selected in zip(data, selectors):  # noqa: B905
+        if selected:
+            yield value
 
 
 def chain_from_iterable(iterables: Iterable[Iterable[Any]], /) -> Iterator[Any]:
@@ -495,13 +753,13 @@ class map_one:
 class map_many:
     def __init__(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> None:
         self.function = function
-        self.iterator = zip(*iterables)  # noqa: B905
+        self.iterators = [iter(iterable) for iterable in iterables]
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return self.function(*next(self.iterator))
+        return self.function(*[next(iterator) for iterator in self.iterators])
 
 
 class filter_:

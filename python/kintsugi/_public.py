@@ -59,9 +59,10 @@ def compile(
     fullgraph: the first graph break that can't be mended raises kintsugi.GraphBreakError, where it is; what counts as
         one is in docs/howto/graph-breaks.md.
     dynamic: None: sizes become dynamic when they change; True: from the start; False: never.
-    backend: "eager" replays the recorded operations, bitwise as in eager mode; "native" compiles them to machine code
-        in the background and replays what it can't compile; the name of a registered backend, or a
-        callable(gm, example_inputs). None: config.default_backend, which is "eager".
+    backend: "native" replays the recorded operations at once, compiles them to machine code in the background, and
+        goes on replaying what it can't compile or what does not become faster; results are within the tolerances of
+        docs/internals/native.md. "eager" only replays, bitwise as in eager mode. Else the name of a registered
+        backend, or a callable(gm, example_inputs). None: config.default_backend, which is "native".
     mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs". To "native", reduce-overhead
         says to keep the memory of intermediate results for the next call, and max-autotune to do so as well and to
         compare replay and native code for longer before the faster one stays.

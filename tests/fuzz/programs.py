@@ -32,6 +32,7 @@ from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for `bench`, which the harness takes from
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import harness

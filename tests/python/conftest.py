@@ -17,6 +17,9 @@ import pytest
 import torch
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Most tests compare bits with eager mode, so the backend that they get unasked is replay; so do processes that they
+# start. (This process may have read its settings already: pytest's plug-ins are loaded first.)
+os.environ.setdefault("KINTSUGI_DEFAULT_BACKEND", "eager")
 sys.path.insert(
     0, str(pathlib.Path(__file__).resolve().parents[2])
 )  # for `bench`, whose models the tests share
@@ -34,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         gaps = tomllib.load(file)["gap"]
     reasons = {test: gap for gap in gaps for test in gap["tests"]}
     for item in items:
-        gap = reasons.get(item.nodeid.rpartition("/")[2])
+        gap = reasons.get(f"{item.path.name}::{item.nodeid.partition('::')[2]}")
         if gap is not None:
             item.add_marker(pytest.mark.xfail(reason=gap["reason"], strict=gap.get("strict", True)))
 
@@ -57,8 +60,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     calls = int(os.environ.get("KINTSUGI_THREAD_CALLS", "100"))
     group.addoption("--thread-calls", type=int, default=calls, help="calls a thread (full check: 1000)")
     group.addoption(
+        "--native",
+        action="store_true",
+        help="native code wherever a test replays (those that compare every bit may fail by rounding)",
+    )
+    group.addoption(
         "--isolate", action="store_true", help="a forked child for each test: a crash fails one test only"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--native"):
+        import harness
+
+        harness.use_native()
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +81,7 @@ def _fresh_state() -> Iterator[None]:
     """No test sees the traces, the seeds or the modes of another."""
     import kintsugi
 
+    kintsugi.config.default_backend = os.environ["KINTSUGI_DEFAULT_BACKEND"]
     torch.manual_seed(0)
     random.seed(0)
     yield
@@ -87,6 +103,9 @@ def _run_in_child(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytes
     child = os.fork()
     if child == 0:
         os.close(receive)
+        # Torch makes its thread pool anew in a forked child at the first use, and two threads that do so at once fail
+        # ("Invalid thread pool!"): this is the first use.
+        torch.set_num_threads(torch.get_num_threads())
         with _pipe_to_parent(send) as answers:
             reports = runtestprotocol(item, nextitem=nextitem, log=False)
             answers.extend(

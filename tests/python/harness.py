@@ -14,6 +14,7 @@ import dataclasses
 import enum
 import hashlib
 import io
+import os
 import random
 import re
 import threading
@@ -27,8 +28,12 @@ import numpy as np
 import torch
 
 import kintsugi
+from bench import compare
 
 CALLS = 4
+# A sanitizer keeps what was freed in quarantine, so the size of the process says nothing under it; and its builds abort
+# where a check of our own fails.
+SANITIZER = "asan" in os.environ.get("LD_PRELOAD", "")
 Inputs = Callable[[int], tuple[Any, ...]]
 
 
@@ -41,6 +46,12 @@ def floats(*shapes: tuple[int, ...], grad: bool = False, dtype: torch.dtype = to
         return tuple(t.requires_grad_() if grad else t for t in made)
 
     return make
+
+
+def signs(call: int) -> tuple[torch.Tensor, ...]:
+    """A random tensor in every second call, and one with all signs changed in the others."""
+    (x,) = floats((3, 4))(call)
+    return (x if call % 2 else -x,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,8 +277,10 @@ class _Describer:
             str(value.device),
             str(value.layout),
         )
-        autograd = (value.requires_grad, *_node(value))
-        grad = self.describe(value.grad) if autograd[1] else None
+        is_leaf, node = _node(value)
+        # A whole segment of native code is one node.
+        autograd = (value.requires_grad, is_leaf, node is not None if self._close else node)
+        grad = self.describe(value.grad) if is_leaf else None
         if value.layout != torch.strided:
             return (*meta, *autograd, repr(value.detach().to_dense().tolist()))
         storage = value.untyped_storage()
@@ -431,12 +444,36 @@ def run(
     return outcomes, called
 
 
+replay = kintsugi.compile
+through_native = False
+
+
+def use_native() -> None:
+    """What the tests would replay is compiled, before its first call returns; comparisons allow rounding."""
+    global through_native
+    through_native = True
+    kintsugi.compile = _compiled
+    bits = compare.differences
+
+    def near(expected: Any, actual: Any, path: str = "out", tolerance: float = 0.0) -> list[str]:
+        return bits(expected, actual, path, max(tolerance, NEAR[torch.float32][1]))
+
+    compare.differences = near
+
+
+def _compiled(model: Any = None, *, backend: Any = None, options: Any = None, **more: Any) -> Any:
+    if backend in (None, "eager"):
+        backend, options = "native", {"sync": True, **(options or {})}
+    return replay(model, backend=backend, options=options, **more)
+
+
 def compile_for_test(fn: Callable[..., Any]) -> Any:
     return kintsugi.compile(fn, backend="eager")
 
 
 def check(case: Case, wrap: Callable[..., Any] = compile_for_test, close: bool = False) -> Any:
     """The compiled program can't be told from the eager one, but for rounding if `close`. Returns what was compiled."""
+    close = close or through_native
     expected, _ = run(case, lambda fn: fn, close)
     with kintsugi.config.patch(report_compiling=False):
         found, compiled = run(case, wrap, close)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from harness import describe
+from harness import SANITIZER, describe
 
 import kintsugi
 from kintsugi.kb import load, store
-from kintsugi.kb.verify import inputs_of, load_program
+from kintsugi.kb.verify import backend_of, inputs_of, load_program
 
 CALLS = 5
 # Not here: its program breaks a promise to the compiler, so that results differ until an audit finds it.
@@ -60,12 +60,14 @@ def _outcome(run: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("program", _programs())
 def test_code_and_results(program: Program, capsys: pytest.CaptureFixture[str]) -> None:
+    if program.code == "KTG0000" and SANITIZER:
+        pytest.skip("a failed check aborts in this build")
     module = program.module
     around = getattr(module, "around", lambda run: run())
     with kintsugi.config.patch(getattr(module, "CONFIG", {})):
         kintsugi.set_logs("all")
         try:
-            compiled = kintsugi.compile(program.run, backend=getattr(module, "BACKEND", "eager"))
+            compiled = kintsugi.compile(program.run, backend=backend_of(module))
             for call in range(CALLS):
                 torch.manual_seed(call)
                 expected = _outcome(lambda: program.run(*program.inputs(call)))

@@ -8,16 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from harness import Case, Suite, check, check_captured, floats
+from harness import Case, Suite, check, check_captured, signs
 from torch import nn
 
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
-
-
-def signs(call: int) -> tuple[torch.Tensor, ...]:
-    (x,) = floats((3, 4))(call)
-    return (x if call % 2 else -x,)
 
 
 # --- keys ---

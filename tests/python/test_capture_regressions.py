@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import fractions
 import functools
+import sys
 import threading
 import types
 import weakref
 
 import torch
 from harness import Case, Suite, check, floats, scaled
+
+import kintsugi
 
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
@@ -442,6 +447,97 @@ def unpacking_of_tensor_with_star(x):
     return first, rest, most, last, middle, a + b
 
 
+@factory(calls=6, traces=None, breaks=None)
+def make_kept_by_a_step_that_raises():
+    kept = []
+
+    @torch.compiler.disable
+    def keep(value):
+        kept.append(value)
+        if len(kept) > 2:
+            raise ValueError("full")
+
+    def program(x):
+        pair = [x, [x]]
+        try:
+            keep(pair)
+        except ValueError:
+            pair.append(1)
+            pair[1].append(2)
+        return x + len(pair), pair
+
+    return program, kept
+
+
+class Ordered(collections.OrderedDict):
+    def __delitem__(self, key):
+        raise TypeError("fixed")
+
+    def without(self, key):
+        super().__delitem__(key)
+        return self
+
+
+@case(breaks=0)
+def deletion_past_an_override(x):
+    return Ordered(a=x, b=x + 1).without("a")
+
+
+class Noting(dict):
+    """Notes what is written to it."""
+
+    def __init__(self):
+        self.noted = []
+
+    def __setitem__(self, key, value):
+        self.noted.append(key)
+        super().__setitem__(key, value)
+
+
+@factory(traces=None)
+def make_items_written_past_an_override():
+    kept = Noting()
+
+    def program(x):
+        kept["a"] = x
+        kept.update(b=x + 1)
+        dict.__setitem__(kept, "c", x + 2)
+        return x + len(kept.noted)
+
+    return program, kept, kept.noted
+
+
+@case(breaks=0)
+def joined_map(x):
+    return x + len(".".join(map(str, (1, 20, 3))))
+
+
+class Lazy(types.ModuleType):
+    def __getattr__(self, name):
+        if name == "answer":
+            return 42
+        raise AttributeError(name)
+
+
+@factory(breaks=0)
+def make_import_from_a_module_with_getattr():
+    sys.modules["lazy_for_tests"] = Lazy("lazy_for_tests")
+
+    def program(x):
+        from lazy_for_tests import answer
+
+        return x + answer
+
+    return program
+
+
+@case(breaks=0)
+def a_profiled_range(x):
+    with torch.autograd.profiler.record_function("name"):
+        y = x + 1
+    return y * 2
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)
@@ -465,3 +561,24 @@ def test_a_failing_import_is_the_first_break_of_the_process() -> None:
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_the_first_call_alone_could_not_track_is_no_step_of_later_ones() -> None:
+    state: list[int] = []
+
+    def prepare() -> None:
+        if not state:
+            numbers = array.array("f", [1.0, 2.0])
+            del numbers[0]
+            state.append(len(numbers))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        prepare()
+        return x * 2 + len(state)
+
+    compiled = kintsugi.compile(program, backend="eager")
+    x = torch.ones(2)
+    for _ in range(4):
+        assert torch.equal(compiled(x), torch.full((2,), 3.0))
+    stats = compiled.stats()
+    assert (stats.misses, stats.hits, stats.graph_count) == (2, 2, 1)

@@ -477,7 +477,7 @@ def observe(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_path(name: str) -> None:
     function = PROGRAMS[name]
-    compiled = kintsugi.compile(function)
+    compiled = kintsugi.compile(function, backend="eager")
     generator = torch.Generator().manual_seed(3)
     inputs = [torch.randn(4, 4, generator=generator) for _ in range(10)]
     exits = []
@@ -674,3 +674,36 @@ def test_refused_as_by_the_c_function(name):
 
     compiled = kintsugi.compile(REFUSED[name], backend="eager")
     assert [outcome(compiled) for _ in range(3)] == [outcome(REFUSED[name])] * 3
+
+
+def test_an_exception_closes_the_inner_loops_iterator_first() -> None:
+    log: list[str] = []
+
+    def items(name: str, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        try:
+            yield x * 2
+        except BaseException as error:
+            log.append(f"{name} {type(error).__name__}")
+            raise
+        finally:
+            log.append(name)
+
+    def program(x: torch.Tensor, text: str) -> None:
+        for y in items("outer", x):
+            for z in items("inner", y):
+                if z.shape[0] % 2 == 1:
+                    break
+                raise RuntimeError(text)
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for call, rows in enumerate((2, 3, 2, 2, 3, 4)):
+        seen = []
+        for run in (program, compiled):
+            try:
+                run(torch.ones(rows), str(call))
+                outcome = "none"
+            except RuntimeError as error:
+                outcome = str(error)
+            seen.append((outcome, list(log)))
+            log.clear()
+        assert seen[0] == seen[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import pathlib
 import resource
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness import SANITIZER
 from torch import nn
 
 import kintsugi
@@ -21,10 +21,6 @@ import kintsugi
 # Allocators round up and fragment; a leak of one object a round is far above this at the full number of rounds.
 FEW_OBJECTS = 40
 FEW_BYTES = 4 << 20
-
-
-# A sanitizer keeps what was freed in quarantine, so the size of the process says nothing under it.
-SANITIZER = "asan" in os.environ.get("LD_PRELOAD", "")
 
 
 def _memory() -> int:

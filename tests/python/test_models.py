@@ -7,23 +7,17 @@ what the call changed in the module and in its inputs, and the state of every ra
 
 from __future__ import annotations
 
-import copy
-import random
 from typing import Any
 
-import numpy
 import pytest
 import torch
-from torch import nn
 
 import kintsugi
-from bench import compare
+from bench import observe
 from bench.models import REGISTRY, select, select_libraries
 from bench.models.spec import ModelSpec
 
 pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("ignore")]
-
-CALLS = 3
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -38,66 +32,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("spec,size", cases, ids=[f"{spec.name}-{size}" for spec, size in cases])
 
 
-def _seed(value: int) -> None:
-    torch.manual_seed(value)
-    numpy.random.seed(value)
-    random.seed(value)
-
-
-def _random_states() -> dict[str, Any]:
-    kind, keys, *rest = numpy.random.get_state()
-    return {
-        "torch": torch.random.get_rng_state(),
-        "numpy": [kind, keys.tolist(), rest],
-        "random": random.getstate(),
-    }
-
-
-def _loss(out: Any) -> torch.Tensor:
-    parts = [
-        t.float().pow(2).mean() for t in compare.tensors(out) if t.requires_grad and t.is_floating_point()
-    ]
-    return torch.stack(parts).sum()
-
-
-def _observe(call: Any, module: nn.Module, inputs: Any, train: bool) -> dict[str, Any]:
-    """Everything that can be seen after one call."""
-    args, kwargs = copy.deepcopy(inputs)
-    module.zero_grad(set_to_none=True)
-    out = call(*args, **kwargs)
-    seen = {"out": out, "inputs": (args, kwargs), "random": _random_states()}
-    seen["aliasing"] = compare.aliasing(
-        [out, args, kwargs, list(module.parameters()), list(module.buffers())]
-    )
-    if train:
-        _loss(out).backward()
-        seen["gradients"] = {name: p.grad for name, p in module.named_parameters()}
-    seen["state"] = {
-        name: value.clone() for name, value in (*module.named_buffers(), *module.named_parameters())
-    }
-    return seen
-
-
 def _check(spec: ModelSpec, size: str, train: bool, exact: bool) -> None:
-    reference = spec.build(size).train(train)
-    module = spec.build(size).train(train)
-    compiled = kintsugi.compile(module, backend="eager")
-    tolerance = 0.0 if exact else 1e-4
-    with torch.set_grad_enabled(train):
-        for turn in range(CALLS):
-            inputs = spec.inputs(reference, size, turn)
-            _seed(turn)
-            expected = _observe(reference, reference, inputs, train)
-            _seed(turn)
-            actual = _observe(compiled, module, inputs, train)
-            parts = expected if exact else ("out", "gradients")
-            for part in parts:
-                if part in expected:
-                    found = compare.differences(expected[part], actual[part], part, tolerance)
-                    assert not found, f"call {turn + 1}: " + "\n".join(found[:8])
-            if turn == (2 if spec.initializes_itself else 1):
-                stats = compiled.stats()
-                assert stats.hits >= 1, f"call {turn + 1} was no cache hit: {stats}"
+    kept: list[Any] = []
+    for twin in observe.calls(spec, size, train, kept):
+        found = twin.differences(
+            tuple(twin.expected) if exact else ("out", "gradients"), 0.0 if exact else 1e-4
+        )
+        assert not found, f"call {twin.turn + 1}: " + "\n".join(found[:8])
+        if twin.turn == (2 if spec.initializes_itself else 1):
+            stats = kept[0].stats()
+            assert stats.hits >= 1, f"call {twin.turn + 1} was no cache hit: {stats}"
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from native_harness import native, tensors_in
@@ -44,6 +45,11 @@ def test_evaluation(spec: ModelSpec) -> None:
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
+def _steps(tensor: torch.Tensor) -> list[int]:
+    """Strides that are ever taken: autograd keeps a gradient whose other strides are not its parameter's."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+
+
 def _losses(result: object) -> torch.Tensor:
     return sum((t.float().square().mean() for t in _leaves(result) if t.requires_grad), torch.zeros(()))
 
@@ -55,6 +61,7 @@ def _step(
     model.zero_grad()
     args, kwargs = spec.inputs(model, "tiny", call)
     torch.manual_seed(call)
+    np.random.seed(call)  # speech models choose what to hide with it
     result = run(*args, **kwargs)
     _losses(result).backward()
     found = [t.detach() for t in _leaves(result)]
@@ -78,7 +85,7 @@ def test_training(spec: ModelSpec, mode: str) -> None:
     for mine, theirs in zip(got, wanted, strict=True):
         assert len(mine) == len(theirs)
         for a, b in zip(mine, theirs, strict=True):
-            assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+            assert a.dtype == b.dtype and a.shape == b.shape and _steps(a) == _steps(b)
             # Errors of single operators add up over the layers, and scale with the gradient's largest elements.
             scale = max(1.0, float(b.abs().max())) if b.is_floating_point() and b.numel() else 1.0
             torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-5 * scale, equal_nan=True)

@@ -1,7 +1,8 @@
 """backend="native" on torch's own operator database: dtypes, layouts, and sizes fixed or open, within the tolerances.
 
 What an operator gives goes through more arithmetic, so that native code reads its results. By default the operators
-that are decomposed or looked through, one sample a dtype; with --all-ops all operators, six samples.
+that are decomposed or looked through, one sample a dtype; with --all-ops all operators, six samples, each also with
+arguments that do not lie contiguously. Operators by element and reductions meet sizes of 0, 1 and odd ones besides.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import itertools
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal import common_utils
     from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ReductionOpInfo, UnaryUfuncInfo
 
 common_utils.extract_test_fn = lambda: None
 
@@ -67,6 +69,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for op in op_db
         if not any(part in op.name for part in UNCOMPARABLE) and (everything or op.name in DECOMPOSED)
     ]
+    if metafunc.function is test_sizes:
+        ops = [op for op in ops if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo, ReductionOpInfo))]
     metafunc.parametrize("op", ops, ids=[op.formatted_name for op in ops])
 
 
@@ -138,25 +142,92 @@ def _check(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], dynam
     return None
 
 
+def _dtypes(op: Any) -> list[torch.dtype]:
+    return [dtype for dtype in DTYPES if dtype in op.supported_dtypes("cpu")]
+
+
+def _through_arithmetic(op: Any) -> Callable[[Any, Any, Any], Any]:
+    function = op.op
+    return lambda value, args, kwargs: _more(function(value, *args, **kwargs))
+
+
+def _is_strided(sample: Any) -> bool:
+    """Others can't be made to lie otherwise."""
+    arguments = [sample.input, *sample.args, *sample.kwargs.values()]
+    return all(tensor.layout is torch.strided for tensor in tensors_in(arguments))
+
+
+def _report(problems: Iterator[str]) -> None:
+    found = list(problems)
+    assert not found, f"{len(found)} differences:\n" + "\n".join(found[:5])
+
+
 def test_samples(op: Any, request: pytest.FixtureRequest) -> None:
     everything = request.config.getoption("--all-ops")
-    function = op.op
+    fn = _through_arithmetic(op)
 
-    def fn(value: Any, args: Any, kwargs: Any) -> Any:
-        return _more(function(value, *args, **kwargs))
+    def problems() -> Iterator[str]:
+        for dtype in _dtypes(op):
+            torch.manual_seed(zlib.crc32(op.formatted_name.encode()))
+            samples = list(itertools.islice(op.sample_inputs("cpu", dtype), 40))
+            step = max(1, len(samples) // (6 if everything else 1))
+            for number, sample in list(enumerate(samples))[::step]:
+                forms = [("", sample, False), ("open sizes", sample, True)]
+                if everything and _is_strided(sample):
+                    forms.append(("strided", sample.noncontiguous(), False))
+                for form, made, dynamic in forms:
+                    inputs = (made.input, tuple(made.args), dict(made.kwargs))
+                    with torch.no_grad():
+                        problem = _check(fn, inputs, dynamic)
+                    kintsugi.reset()
+                    if problem:
+                        yield f"{dtype} sample {number} {form}: {problem}"
 
-    found = []
-    for dtype in DTYPES:
-        if dtype not in op.supported_dtypes("cpu"):
-            continue
-        torch.manual_seed(zlib.crc32(op.formatted_name.encode()))
-        samples = list(itertools.islice(op.sample_inputs("cpu", dtype), 40))
-        step = max(1, len(samples) // (6 if everything else 1))
-        for number, sample in list(enumerate(samples))[::step]:
-            with torch.no_grad():
-                for dynamic in (False, True):
-                    inputs = (sample.input, tuple(sample.args), dict(sample.kwargs))
-                    if problem := _check(fn, inputs, dynamic):
-                        found.append(f"{dtype} sample {number} {dynamic=}: {problem}")
-    kintsugi.reset()
-    assert not found, f"{len(found)} differences:\n" + "\n".join(found[:5])
+    _report(problems())
+
+
+SIZES = ((0,), (1,), (7,), (33,), (0, 3), (3, 0), (1, 1), (1, 5), (7, 1), (3, 17), (2, 1, 9))
+
+
+def _tensor(shape: tuple[int, ...], dtype: torch.dtype, domain: Any, layout: str) -> torch.Tensor:
+    """Within what the operator is defined on; strided: every second element, the dimensions the other way round."""
+    low, high = (domain or (None, None)) if dtype.is_floating_point else (None, None)
+    if layout == "contiguous":
+        return torch.testing.make_tensor(shape, dtype=dtype, device="cpu", low=low, high=high)
+    wide = tuple(2 * size for size in reversed(shape))
+    made = torch.testing.make_tensor(wide, dtype=dtype, device="cpu", low=low, high=high)
+    return made[tuple(slice(None, None, 2) for _ in shape)].permute(*reversed(range(len(shape))))
+
+
+def test_sizes(op: Any, request: pytest.FixtureRequest) -> None:
+    everything = request.config.getoption("--all-ops")
+    fn = _through_arithmetic(op)
+    binary = isinstance(op, BinaryUfuncInfo)
+    domains = (
+        (op.lhs_make_tensor_kwargs, op.rhs_make_tensor_kwargs)
+        if binary
+        else ({"domain": getattr(op, "domain", None)},)
+    )
+
+    def problems() -> Iterator[str]:
+        dtypes = _dtypes(op)
+        for dtype in dtypes if everything else dtypes[:1]:
+            torch.manual_seed(zlib.crc32(op.formatted_name.encode()))
+            for shape, layout in itertools.product(
+                SIZES if everything else SIZES[::3], ("contiguous", "strided")
+            ):
+                made = [_tensor(shape, dtype, _domain(domain), layout) for domain in domains]
+                with torch.no_grad():
+                    problem = _check(fn, (made[0], tuple(made[1:]), {}), False)
+                kintsugi.reset()
+                if problem:
+                    yield f"{dtype} {shape} {layout}: {problem}"
+
+    _report(problems())
+
+
+def _domain(kwargs: dict[str, Any]) -> Any:
+    """The bounds that op_db gives for an argument."""
+    if kwargs.get("domain") is not None:
+        return kwargs["domain"]
+    return kwargs.get("low"), kwargs.get("high")

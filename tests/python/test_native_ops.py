@@ -388,3 +388,35 @@ def test_concatenation_within_computations() -> None:
     check(
         lambda a: torch.cat((torch.relu(a / 0), torch.where(a > 0, a, a * a), a), 0) + torch.cat((a, a, a)), x
     )
+
+
+@pytest.mark.parametrize("shape", [(40, 24), (17, 300), (3, 9, 33), (2, 8, 5, 70), (100, 8)])
+def test_memory_along_another_dimension(shape: tuple[int, ...]) -> None:
+    x, y = torch.randn(shape), torch.randn(shape)
+    check(lambda x: x.transpose(-1, -2).contiguous() + 1, x)
+    check(lambda x: x.transpose(0, -1).contiguous() * 2, x)
+    check(lambda x: x.transpose(-1, -2).contiguous(), x, compiled=shape[-2] >= 8)
+    check(lambda x, y: x.transpose(0, -1).clone() + y.transpose(0, -1), x, y)
+    check(lambda x, y: (x.transpose(0, -1) * y.transpose(0, -1).contiguous()).sum(-1), x, y)
+    check(lambda x: x.permute(*range(1, len(shape)), 0).contiguous().relu(), x)
+    check(lambda x: x[..., 1:].transpose(-1, -2).contiguous().exp(), x)
+
+
+@pytest.mark.parametrize("scale", [(2, 2), (1, 4), (8, 2), (3, 3), (2.5, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 2, 3), (2, 3, 5, 7), (1, 4, 9, 40)], ids=str)
+def test_upsampling_to_neighbours(shape: tuple[int, ...], scale: tuple[float, float]) -> None:
+    x = torch.randn(shape)
+    up = lambda x: F.interpolate(x, scale_factor=scale)
+    check(lambda x: up(x) * 2, x)
+    check(lambda x: up(x * 3).relu(), x)
+    check(lambda x: up(x.contiguous(memory_format=torch.channels_last)) + 1, x)
+    check(lambda x: F.interpolate(x[:, :, :, 0], scale_factor=4) - 1, x)
+    check(lambda x: F.interpolate(x, size=[2 * x.shape[2], 4 * x.shape[3]]) - 1, x)
+    check(lambda x, y: up(x) + y, x, up(x))
+
+
+def test_one_plus_tanh() -> None:
+    x = torch.tensor([*SPECIAL, *torch.linspace(-12, 12, 101).tolist()])
+    check(lambda x: 1 + x.tanh(), x)
+    check(lambda x: x * (x.tanh() + 1.0) / 4, x[torch.isfinite(x)])
+    check(lambda x: (x.tanh() + 1, x.tanh()), x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -294,7 +295,11 @@ def test_fork_with_work_in_the_background() -> None:
             )
             other(x)
             assert_same(other(x), torch.tanh(x) * 3 + x)
-            ok = runner.stats().native_ready == 1
+            stats = runner.stats()
+            assert stats.native_ready == 1, stats
+            ok = True
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -363,9 +368,24 @@ def test_options_are_checked() -> None:
         kintsugi.compile(lambda x: x, backend="native", options={"sync": 1})
     with pytest.raises(ValueError, match="strict"):
         kintsugi.compile(lambda x: x, backend="eager", options={"strict": True})
-    with kintsugi.config.patch(default_backend="native"):
-        assert kintsugi.compile(lambda x: x)._options.backend == "native"
-    assert kintsugi.compile(lambda x: x)._options.backend == "eager"
+
+
+def test_native_code_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KINTSUGI_DEFAULT_BACKEND", raising=False)
+    script = """
+import kintsugi, torch
+runner = kintsugi.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Softmax(-1)))
+with torch.no_grad():
+    for _ in range(3):
+        runner(torch.ones(2, 8))
+        kintsugi.wait()
+print(runner.stats().native_segments, runner.stats().native_ready)
+with kintsugi.config.patch(default_backend="eager"):
+    again = kintsugi.compile(lambda x: x * 2 + 1)
+again(torch.ones(3)); again(torch.ones(3)); kintsugi.wait()
+print(again.stats().native_segments)
+"""
+    assert run_script(tmp_path, script) == [1, 1, 0]
 
 
 def test_views_of_what_is_computed_beside_it() -> None:

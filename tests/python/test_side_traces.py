@@ -217,7 +217,7 @@ def describe(value: Any) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_path(name: str) -> None:
     function = PROGRAMS[name]
-    compiled = kintsugi.compile(function)
+    compiled = kintsugi.compile(function, backend="eager")
     torch.manual_seed(0)
     inputs = [torch.randn(4, 4) for _ in range(12)]
     exits = []
@@ -260,7 +260,7 @@ def test_exit_in_a_callers_loop_reraises() -> None:
 
 def test_threads_take_different_paths() -> None:
     function = PROGRAMS["nested_calls"]
-    compiled = kintsugi.compile(function)
+    compiled = kintsugi.compile(function, backend="eager")
     wrong: list[int] = []
 
     def work(seed: int) -> None:

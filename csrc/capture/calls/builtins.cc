@@ -3,6 +3,7 @@
 
 #include "capture/attributes.h"
 #include "capture/calls/drive.h"
+#include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
@@ -34,6 +35,10 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   Shadow shadow = ctx.shadows[0];
   if (shadow.isConst() && ctx.rec.isFrozen(o)) return constantModel(ctx, result);
   if (shadow.isValue() || ctx.rec.isDirty(o)) return knownModel(ctx, result);
+  if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDeque) {
+    result = Shadow::constant();
+    return run(ctx);
+  }
   bool view = shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView;
   if (view) {
     Virtual& v = ctx.rec.virtualOf(shadow);
@@ -210,6 +215,7 @@ Flow strModel(CallContext& ctx, Shadow& result) {
 Flow iterModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
+  if (ctx.total() == 2 && ctx.kwnames == nullptr) return iterUntilModel(ctx, result);
   if (ctx.total() != 1) return opaqueModel(ctx, result);
   if (PyObject* method = pythonMethod(o, "__iter__")) {
     PendingFrame pending = ctx.rec.methodFrame(method, shadow, o);
@@ -271,6 +277,11 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
     if (flow == Flow::kNext && ctx.rec.live())
       result = hasDefault && ctx.rec.known().frameRaised_ ? fallback : ctx.rec.returned();
     return flow;
+  }
+  if (isKept(ctx.rec, iterator) && ctx.kwnames == nullptr) {
+    const bool map = Py_TYPE(o) == &PyMap_Type;
+    if (PyObject* function = polyfill(map ? "next_of_map" : "next_of_filter"))
+      return callInstead(ctx, function, result);
   }
   if (!isFollowed(ctx.rec, iterator)) return unknownNext(ctx, result);
   if (!ctx.rec.prepareNext(iterator, std::move(site))) return run(ctx);
@@ -352,6 +363,9 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     parts.push_back(*inner);
     objects.push_back(pyapi::newRef(ctx.rec.virtualOf(*inner).object.get()));
   }
+  bool kept = false;
+  for (size_t i = 0; i < ctx.positional; ++i) kept = kept || isKept(ctx.rec, ctx.shadows[i]);
+  if (!ok && kept && python.empty() && ctx.rec.live()) return opaqueModel(ctx, result);
   if (!ok) {
     ctx.rec.abort(diag::Code::KTG0101, {reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name});
     return run(ctx);

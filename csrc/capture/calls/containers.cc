@@ -76,19 +76,31 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// An argument that gives pairs, as far as the trace can follow it.
+bool isPairs(CallContext& ctx, size_t argument) {
+  PyObject* object = ctx.args[argument];
+  if (ctx.shadows[argument].isValue()) return false;
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || makesFrames(ctx, argument)) return true;
+  if (!ctx.shadows[argument].isVirtual()) return false;
+  const VirtualKind kind = ctx.rec.virtualOf(ctx.shadows[argument]).kind;
+  return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
+}
+
 // dict() of pairs.
 std::optional<Flow> dictOfPairs(CallContext& ctx, Shadow& result) {
   if (ctx.positional != 1 || PyDict_Check(ctx.args[0]) || ctx.shadows[0].isValue()) return std::nullopt;
-  PyObject* function = polyfill("dict_");
-  const bool sequence = PyTuple_CheckExact(ctx.args[0]) || PyList_CheckExact(ctx.args[0]);
-  const bool simple = function != nullptr && (sequence || isAssembled(ctx) || makesFrames(ctx, 0));
+  const bool ordered = ctx.callable == reinterpret_cast<PyObject*>(&PyODict_Type);
+  PyObject* function = polyfill(ordered ? "ordered_dict" : "dict_");
+  const bool simple = function != nullptr && isPairs(ctx, 0);
   return simple ? std::optional(callInstead(ctx, function, result)) : std::nullopt;
 }
 
 // dict(), dict(other), dict(a=1)
 Flow dictModel(CallContext& ctx, Shadow& result) {
   std::vector<std::pair<pyapi::Ref<>, Shadow>> entries;
-  if (ctx.total() == 1 && ctx.callable == reinterpret_cast<PyObject*>(&PyDict_Type)) {
+  const bool exact = ctx.callable == reinterpret_cast<PyObject*>(&PyDict_Type) ||
+                     ctx.callable == reinterpret_cast<PyObject*>(&PyODict_Type);
+  if (ctx.total() == 1 && exact) {
     if (auto flow = dictOfPairs(ctx, result)) return *flow;
   }
   if (ctx.positional > 1) return opaqueModel(ctx, result);
@@ -236,6 +248,10 @@ Flow itemsModel(CallContext& ctx, Shadow& result) { return dictView(ctx, result,
 Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   bool ok = true;
+  if (ctx.total() == 2 && ctx.kwnames == nullptr && pythonMethod(dict, "__setitem__") == nullptr &&
+      isPairs(ctx, 1)) {
+    if (PyObject* function = polyfill("update_dict")) return callInstead(ctx, function, result);
+  }
   if (ctx.positional == 2) {
     PyObject* other = ctx.args[1];
     ok = PyDict_Check(other) && !ctx.shadows[1].isValue() && ctx.rec.plainDict(other);
@@ -281,6 +297,15 @@ Flow getItemModel(CallContext& ctx, Shadow& result) {
   if (value == nullptr || ctx.shadows[0].isValue())
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   result = ctx.rec.dictEntry(ctx.shadows[0], ctx.args[0], ctx.args[1], value);
+  return run(ctx);
+}
+
+Flow delItemModel(CallContext& ctx, Shadow& result) {
+  Shadow key = ctx.shadows[1];
+  result = Shadow::constant();
+  const bool known = !ctx.shadows[0].isValue() && ctx.rec.tryPinDeep(key, ctx.args[1]) &&
+                     ctx.rec.deleteItem(ctx.shadows[0], ctx.args[0], ctx.args[1]);
+  if (!known) ctx.rec.abort(diag::Code::KTG0303, {"__delitem__"});
   return run(ctx);
 }
 
@@ -331,6 +356,8 @@ constexpr ModelRow kRows[] = {
     {"collections.OrderedDict.update", dictUpdateModel},
     {"builtins.dict.__setitem__", setItemModel},
     {"collections.OrderedDict.__setitem__", setItemModel},
+    {"builtins.dict.__delitem__", delItemModel},
+    {"collections.OrderedDict.__delitem__", delItemModel},
     {"builtins.dict.__getitem__", getItemModel},
 };
 

@@ -95,6 +95,16 @@ Flow varsModel(CallContext& ctx, Shadow& result) {
 
 Flow dirModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return frameModel(ctx, result);
+  PyTypeObject* type = Py_TYPE(ctx.args[0]);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dictoffset == 0 &&
+      Recorder::specialMethod(type, "__dir__") ==
+          Recorder::specialMethod(&PyBaseObject_Type, "__dir__")) {  // what its class says, for good
+    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+    Flow flow = runVirtual(ctx, VirtualKind::kList, result);
+    if (flow == Flow::kNext && ctx.rec.live())
+      ctx.rec.virtualOf(result).parts.assign(PyList_GET_SIZE(ctx.act.peek(1)), Shadow::constant());
+    return flow;
+  }
   return pythonMethod(ctx.args[0], "__dir__") != nullptr ? opaqueModel(ctx, result) : knownModel(ctx, result);
 }
 

@@ -1,5 +1,8 @@
-// Models: functools.partial, sorted, map and others that call back.
+// Models: functools.partial and functools.singledispatch.
+#include <string_view>
+
 #include "capture/calls/model.h"
+#include "capture/paused.h"
 
 namespace kintsugi::capture {
 
@@ -25,11 +28,73 @@ Flow partialModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+bool isDispatch(PyCodeObject* code) {
+  return std::string_view(PyUnicode_AsUTF8(code->co_qualname)) == "singledispatch.<locals>.dispatch" &&
+         std::string_view(PyUnicode_AsUTF8(code->co_filename)).ends_with("/functools.py");
+}
+
+// What a function's free variable holds.
+std::optional<Shadow> freeVariable(Recorder& rec, ir::SourceId function, PyObject* object, const char* name,
+                                   pyapi::Ref<>& content) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(object));
+  PyObject* closure = PyFunction_GET_CLOSURE(object);
+  const int first = code->co_nlocalsplus - code->co_nfreevars;
+  for (int i = 0; closure != nullptr && i < code->co_nfreevars; ++i) {
+    PyObject* variable = PyTuple_GET_ITEM(code->co_localsplusnames, first + i);
+    if (PyUnicode_CompareWithASCIIString(variable, name) != 0) continue;
+    PyObject* cell = PyTuple_GET_ITEM(closure, i);
+    content = pyapi::newRef(PyCell_GET(cell));
+    if (!content || rec.overlayOf(cell) != nullptr) return std::nullopt;
+    Shadow read = rec.readSource(guard::SourceKind::kClosure, function, nullptr, i, cell);
+    if (!read.isSource()) return std::nullopt;
+    return rec.readSource(guard::SourceKind::kCell, read.id, nullptr, 0, content.get());
+  }
+  return std::nullopt;
+}
+
 constexpr ModelRow kRows[] = {
     {"functools.partial", partialModel},
 };
 
 }  // namespace
+
+// The implementation that functools.singledispatch has for a class: from its registry, as long as that has no
+// abstract classes. Its cache is nothing that a program sees.
+std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  PyObject* function = ctx.callable;
+  Shadow callable = ctx.callableShadow, cls = ctx.total() == 1 ? ctx.shadows[0] : Shadow::null();
+  const bool simple = isDispatch(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))) &&
+                      ctx.total() == 1 && ctx.kwnames == nullptr && PyType_Check(ctx.args[0]) &&
+                      (callable.isSource() || callable.isConst()) && !cls.isValue() && !cls.isVirtual();
+  if (!simple) return std::nullopt;
+  if (!rec.pin(cls, ctx.args[0]) || !rec.pin(callable, function)) return run(ctx);
+  rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(ctx.args[0]));
+  rec.pinFunction(function);
+  const ir::SourceId source = rec.sourceOf(callable, function);
+  pyapi::Ref<> token, registry;
+  auto tokenShadow = freeVariable(rec, source, function, "cache_token", token);
+  if (!tokenShadow || token.get() != Py_None || !rec.pinIsNone(*tokenShadow, token.get()))
+    return rec.live() ? std::nullopt : std::optional(run(ctx));
+  auto registryShadow = freeVariable(rec, source, function, "registry", registry);
+  if (!registryShadow || !PyDict_CheckExact(registry.get())) return std::nullopt;
+  auto entries = rec.dictParts(*registryShadow, registry.get(), 1);
+  if (!entries) return run(ctx);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = run(ctx);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  pyapi::Ref<> values = pyapi::steal(PyDict_Values(registry.get()));
+  for (size_t i = 0; i < entries->size(); ++i) {
+    if (PyList_GET_ITEM(values.get(), static_cast<Py_ssize_t>(i)) != ctx.act.peek(1)) continue;
+    result = (*entries)[i];
+    return flow;
+  }
+  rec.abort(diag::Code::KTG0101, {"singledispatch"});
+  return flow;
+}
 
 void registerFunctionModels() { addModels(kRows, std::size(kRows)); }
 

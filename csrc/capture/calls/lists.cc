@@ -109,9 +109,7 @@ Flow reverseModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow clearModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow>* parts = changed(ctx, "clear");
-  if (parts == nullptr) return unknown(ctx, result);
-  parts->clear();
+  if (ctx.total() != 1 || !clearElements(ctx.rec, ctx.shadows[0], ctx.args[0])) return unknown(ctx, result);
   return nothing(ctx, result);
 }
 
@@ -176,6 +174,26 @@ constexpr ModelRow kRows[] = {
 };
 
 }  // namespace
+
+std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& args,
+                             const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result) {
+  bool own = type->tp_new == PyList_Type.tp_new && args.size() <= 1;
+  for (const char* name : {"__init__", "__new__"}) {
+    own = own && Recorder::specialMethod(type, name) == Recorder::specialMethod(&PyList_Type, name);
+  }
+  if (!own) return std::nullopt;
+  std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
+  if (!args.empty()) {
+    const bool plain = (PyList_Check(args[0]) || PyTuple_CheckExact(args[0])) &&
+                       pythonMethod(args[0], "__iter__") == nullptr &&
+                       pythonMethod(args[0], "__len__") == nullptr;
+    parts = plain && !shadows[0].isValue() ? ctx.rec.iterated(shadows[0], args[0]) : std::nullopt;
+  }
+  if (!parts) return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
+  Flow flow = runVirtual(ctx, VirtualKind::kList, result);
+  if (flow == Flow::kNext && ctx.rec.live()) ctx.rec.virtualOf(result).parts = std::move(*parts);
+  return flow;
+}
 
 void registerListModels() { addModels(kRows, std::size(kRows)); }
 

@@ -91,7 +91,7 @@ PyObject* pythonMethod(PyObject* object, const char* name) {
 CallModel modelOf(PyObject* callable) {
   static bool registered = [] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
-                             "collections", "_heapq", "_bisect"}) {
+                             "collections", "_heapq", "_bisect", "re"}) {
       Py_XDECREF(PyImport_ImportModule(name));
     }
     PyErr_Clear();
@@ -109,6 +109,10 @@ CallModel modelOf(PyObject* callable) {
     registerPolyfillModels();
     registerSetModels();
     registerSignatureModels();
+    registerDequeModels();
+    registerGetterModels();
+    registerRegexModels();
+    registerLazyModels();
     return true;
   }();
   (void)registered;

@@ -38,6 +38,10 @@ void registerTransformModels();
 void registerPolyfillModels();
 void registerSetModels();
 void registerSignatureModels();
+void registerDequeModels();
+void registerGetterModels();
+void registerRegexModels();
+void registerLazyModels();
 
 // Common models
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
@@ -55,11 +59,20 @@ Flow iterableObject(CallContext& ctx,
                     Shadow& result);  // list(x), tuple(x) of an object with a Python __iter__
 Flow sumModel(CallContext& ctx, Shadow& result);
 Flow extremeModel(CallContext& ctx, Shadow& result, int op);  // min() is Py_LT, max() is Py_GT
-Flow reversedObject(CallContext& ctx, Shadow& result);        // by __len__ and __getitem__
-Flow reduceModel(CallContext& ctx, Shadow& result);           // all(), any(), sum(), min(), max()
+Flow iterUntilModel(CallContext& ctx, Shadow& result);        // iter(callable, sentinel)
+// Keeps its arguments: containers made here must be one object for whoever keeps them and for us.
+Flow keepModel(CallContext& ctx, Shadow& result);
+Flow reversedObject(CallContext& ctx, Shadow& result);  // by __len__ and __getitem__
+Flow reduceModel(CallContext& ctx, Shadow& result);     // all(), any(), sum(), min(), max()
 // The Python function that is the special method of an object's type; null: there is none, or it is C code.
 PyObject* pythonMethod(PyObject* object, const char* name);
-bool isTransformCode(PyCodeObject* code);  // of torch's transforms (functorch)
+// A class of lists that are made as a list is; nothing: it is another.
+std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& args,
+                             const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result);
+// functools.singledispatch; nothing: it is another function, or not known.
+std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result);
+bool isTransformCode(PyCodeObject* code);   // of torch's transforms (functorch)
+bool isWholeTransform(PyCodeObject* code);  // of one that is a step: grad() and its like
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 Shadow frozenPart(Recorder& rec, PyObject* object);  // what was read from a frozen object
 bool pinSet(Recorder& rec, Shadow shadow, PyObject* set);

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "capture/attributes.h"
+#include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
@@ -122,8 +123,37 @@ Flow namespaceModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// The call binds its first argument to the second.
+Flow bind(CallContext& ctx, Shadow& result) {
+  pyapi::Ref<> function = pyapi::newRef(ctx.args[0]), self = pyapi::newRef(ctx.args[1]);
+  const Shadow functionShadow = ctx.shadows[0], selfShadow = ctx.shadows[1];
+  Flow flow = run(ctx);
+  if (flow == Flow::kNext && ctx.rec.live()) {
+    result = boundMethod(ctx.rec, ctx.act.peek(1), function.get(), functionShadow, self.get(), selfShadow);
+  }
+  return flow;
+}
+
+// types.MethodType(function, object)
+Flow methodTypeModel(CallContext& ctx, Shadow& result) {
+  const bool binds = ctx.total() == 2 && ctx.kwnames == nullptr && !ctx.shadows[0].isValue();
+  return binds ? bind(ctx, result) : knownModel(ctx, result);
+}
+
+// function.__get__(object, cls)
+Flow functionGetModel(CallContext& ctx, Shadow& result) {
+  const bool binds = (ctx.total() == 2 || ctx.total() == 3) && ctx.kwnames == nullptr &&
+                     ctx.args[1] != Py_None && !ctx.shadows[0].isValue();
+  if (!binds) return knownModel(ctx, result);
+  if (ctx.shadows[1].isSource()) ctx.rec.guardType(ctx.shadows[1], ctx.args[1]);  // not None
+  return bind(ctx, result);
+}
+
 // tuple.__new__(cls, iterable): named tuples.
 Flow tupleNewModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 2 && makesFrames(ctx, 1)) {
+    if (PyObject* function = polyfill("tuple_new")) return callInstead(ctx, function, result);
+  }
   Shadow cls = ctx.shadows[0];
   if (ctx.total() != 2 || !ctx.rec.pin(cls, ctx.args[0]) || ctx.shadows[1].isValue())
     return opaqueModel(ctx, result);
@@ -143,24 +173,6 @@ Flow valueTypeModel(CallContext& ctx, Shadow& result) {
   }
   result = Shadow::constant();
   return run(ctx);
-}
-
-// Keeps its argument: a dict made here must be one object for the variable and for us.
-Flow keepModel(CallContext& ctx, Shadow& result) {
-  for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow s = ctx.shadows[i];
-    if (s.isVirtual() && !ctx.rec.escape(s, ctx.args[i])) return run(ctx);
-  }
-  return knownModel(ctx, result);
-}
-
-// A deque: guards read nothing of it, so what changes it changes nothing that they saw. Items that it takes
-// from a list or a tuple; others would be asked for by Python code.
-Flow dequeItemsModel(CallContext& ctx, Shadow& result) {
-  const size_t first = PyType_Check(ctx.callable) ? 0 : 1;
-  const bool plain =
-      ctx.total() <= first || PyList_CheckExact(ctx.args[first]) || PyTuple_CheckExact(ctx.args[first]);
-  return plain ? keepModel(ctx, result) : opaqueModel(ctx, result);
 }
 
 // Reads functions and classes only: the same for the same function.
@@ -213,17 +225,6 @@ Flow withTracebackModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"builtins.BaseException.with_traceback", withTracebackModel},
     {"builtins.id", keepModel},
-    {"collections.deque", dequeItemsModel},
-    {"collections.deque.append", keepModel},
-    {"collections.deque.appendleft", keepModel},
-    {"collections.deque.extend", dequeItemsModel},
-    {"collections.deque.insert", keepModel},
-    {"collections.deque.pop", keepModel},
-    {"collections.deque.popleft", keepModel},
-    {"collections.deque.rotate", keepModel},
-    {"collections.deque.reverse", keepModel},
-    {"collections.deque.clear", keepModel},
-    {"collections.deque.copy", keepModel},
     {"inspect.signature", introspectModel},
     {"contextvars.ContextVar.set", keepModel},
     {"contextvars.ContextVar.get", keepModel},
@@ -239,6 +240,8 @@ constexpr ModelRow kRows[] = {
     {"builtins.tuple.__new__", tupleNewModel},
     {"builtins.object", plainObjectModel},
     {"types.SimpleNamespace", namespaceModel},
+    {"types.MethodType", methodTypeModel},
+    {"types.FunctionType.__get__", functionGetModel},
     {"sys.getrecursionlimit", constantModel},
     {"sys.getsizeof", knownModel},
     {"gc.isenabled", knownModel},
@@ -252,6 +255,14 @@ constexpr ModelRow kRows[] = {
 };
 
 }  // namespace
+
+Flow keepModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow s = ctx.shadows[i];
+    if (s.isVirtual() && !ctx.rec.escape(s, ctx.args[i])) return run(ctx);
+  }
+  return knownModel(ctx, result);
+}
 
 void registerObjectModels() {
   addModels(kRows, std::size(kRows));

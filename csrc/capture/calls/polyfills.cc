@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "capture/calls/drive.h"
+#include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "opcode.h"
 #include "support/check.h"
@@ -43,6 +44,7 @@ bool hasKey(const CallContext& ctx) {
 bool isDriven(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  if (isKept(ctx.rec, shadow)) return true;
   return !shadow.isValue() && pythonMethod(ctx.args[argument], "__iter__") != nullptr;
 }
 
@@ -154,38 +156,99 @@ bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
          isDeque(ctx.act.peek(popped + 1));
 }
 
-Flow dequeModel(CallContext& ctx, Shadow& result) {
-  PyObject* length = keyword(ctx, "maxlen");
-  Driver driver(ctx, 0);
-  if (ctx.positional != 1 || ctx.total() != 2 || length == nullptr || !PyLong_CheckExact(length) ||
-      PyLong_AsLong(length) != 0 || !ctx.shadows[1].isConst() || !driver.worthwhile()) {
-    return opaqueModel(ctx, result);
+// What takes the items of an argument, so that nobody else ever sees that object. `lazy`: one by one, as its
+// own are asked for; `alone`: with other arguments it does something else.
+struct Taker {
+  const char* name;
+  bool lazy = false;
+  bool alone = false;
+};
+constexpr Taker kBuiltinTakers[] = {
+    {"list"},
+    {"tuple"},
+    {"sum"},
+    {"any"},
+    {"all"},
+    {"set"},
+    {"frozenset"},
+    {"sorted"},
+    {"dict"},
+    {"max", false, true},
+    {"min", false, true},
+    {"enumerate"},
+    {"zip", true},
+};
+constexpr Taker kIteratorTakers[] = {{"islice", true}, {"chain", true}, {"zip_longest", true}};
+
+const Taker* takerOf(PyObject* callable) {
+  PyObject* builtins = PyEval_GetBuiltins();
+  for (const Taker& taker : kBuiltinTakers) {
+    if (PyDict_GetItemString(builtins, taker.name) == callable) return &taker;
   }
-  while (driver.next()) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "itertools");
+  for (const Taker& taker : kIteratorTakers) {
+    if (module != nullptr && PyDict_GetItemString(PyModule_GetDict(module), taker.name) == callable)
+      return &taker;
   }
-  if (driver.failed()) return driver.raise();
-  pyapi::Ref<> made = pyapi::steal(PyObject_CallFunction(ctx.callable, "()i", 0));
-  if (!made) return driver.raise();
-  result = ctx.rec.newVirtual(VirtualKind::kOpaque, made.get());
-  return ctx.rec.replaceCall(ctx, std::move(made));
+  return nullptr;
+}
+
+// Does the instruction only compute with what has been pushed since? `depth`: how much that is.
+bool computesAbove(const Instr& in, int& depth) {
+  int popped = 0;
+  switch (in.op) {
+    case LOAD_CONST:
+    case LOAD_FAST:
+    case LOAD_DEREF:
+      break;
+    case LOAD_GLOBAL:
+      if ((in.arg & 1) != 0) return false;  // of a call
+      break;
+    case LOAD_ATTR:
+    case UNARY_NEGATIVE:
+      popped = 1;
+      break;
+    case BINARY_OP:
+    case BINARY_SUBSCR:
+      popped = 2;
+      break;
+    case BUILD_TUPLE:
+    case BUILD_LIST:
+      popped = static_cast<int>(in.arg);
+      break;
+    default:
+      return false;
+  }
+  if (popped > depth) return false;
+  depth += 1 - popped;
+  return true;
+}
+
+// Are the items of an object taken at once that lies where the `replaced` topmost entries of the stack are
+// now, when `next` comes?
+bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
+  if (next->op == GET_ITER) return true;
+  int loads = 0;
+  for (; computesAbove(*next, loads); next = &info.at(next->next)) {
+  }
+  while (next->op == PRECALL) next = &info.at(next->next);
+  const int before = static_cast<int>(next->arg) - loads - 1;  // arguments below it
+  if (next->op != CALL || before < 0) return false;
+  if (replaced + before + 2 > ctx.act.stackDepth()) return false;
+  static PyObject* join = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyUnicode_Type), "join");
+  PyObject* method = ctx.act.peek(replaced + before + 2);
+  if (method != nullptr) return method == join && next->arg == 1;
+  const Taker* taker = takerOf(ctx.act.peek(replaced + before + 1));
+  if (taker == nullptr || (taker->alone && next->arg != 1)) return false;
+  return !taker->lazy || takenBy(ctx, info, &info.at(next->next), replaced + before + 2);
 }
 
 // Does the next instruction take the items of what this call makes, so that nobody else ever sees the object?
 bool consumedAtOnce(CallContext& ctx) {
   const CodeInfo* info = CodeInfo::of(ctx.frame.code);
   const Instr* next = &info->at(ctx.instr.next);
-  if (next->op == GET_ITER) return true;
-  if (next->op == LOAD_CONST) return isDropped(ctx, *info, info->at(next->next));
-  while (next->op == PRECALL) next = &info->at(next->next);
-  if (next->op != CALL || next->arg != 1) return false;
-  const int popped = static_cast<int>(ctx.popped);
-  if (ctx.act.peek(popped + 2) != nullptr) return false;
-  PyObject* taker = ctx.act.peek(popped + 1);
-  PyObject* builtins = PyEval_GetBuiltins();
-  constexpr std::array kTakers = {"list",   "tuple", "sum", "any",  "all",      "set",
-                                  "sorted", "max",   "min", "dict", "enumerate"};
-  return std::any_of(kTakers.begin(), kTakers.end(),
-                     [&](const char* name) { return PyDict_GetItemString(builtins, name) == taker; });
+  if (next->op == LOAD_CONST && isDropped(ctx, *info, info->at(next->next))) return true;
+  return takenBy(ctx, *info, next, static_cast<int>(ctx.popped));
 }
 
 // Is there something in it that would have to be called back, or can't be known before it runs?
@@ -195,10 +258,17 @@ Flow lazyModel(CallContext& ctx, const char* name, Shadow& result) {
 }
 Flow mapModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional < 2) return opaqueModel(ctx, result);
-  return lazyModel(ctx, ctx.positional == 2 ? "map_one" : "map_many", result);
+  if (!consumedAtOnce(ctx)) {
+    if (auto flow = keptForLater(ctx, result)) return *flow;
+  }
+  return ctx.rec.live() ? lazyModel(ctx, ctx.positional == 2 ? "map_one" : "map_many", result) : run(ctx);
 }
 Flow filterModel(CallContext& ctx, Shadow& result) {
-  return ctx.positional == 2 ? lazyModel(ctx, "filter_", result) : opaqueModel(ctx, result);
+  if (ctx.positional != 2) return opaqueModel(ctx, result);
+  if (!consumedAtOnce(ctx)) {
+    if (auto flow = keptForLater(ctx, result)) return *flow;
+  }
+  return ctx.rec.live() ? lazyModel(ctx, "filter_", result) : run(ctx);
 }
 Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain", result); }
 
@@ -220,7 +290,17 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
   }
   if (name == "accumulate")
     return ctx.positional >= 1 && ctx.positional <= 2 && onlyKeywords(ctx, {"initial"});
-  if (name == "pairwise") return ctx.kwnames == nullptr && ctx.positional == 1;
+  if (name == "pairwise" || name == "cycle") return ctx.kwnames == nullptr && ctx.positional == 1;
+  if (name == "count") {
+    for (size_t i = 0; i < ctx.total(); ++i) {
+      if (!PyLong_CheckExact(ctx.args[i])) return false;
+    }
+    return ctx.kwnames == nullptr && ctx.positional <= 2;
+  }
+  if (name == "permutations") {
+    const bool some = ctx.positional == 2 && ctx.args[1] != Py_None;
+    return ctx.kwnames == nullptr && ctx.positional >= 1 && ctx.positional <= 2 && (!some || isCount(1));
+  }
   const bool counted = name == "repeat" || name.starts_with("combinations");
   return ctx.kwnames == nullptr && ctx.positional == 2 && (!counted || isCount(1));
 }
@@ -263,6 +343,12 @@ Flow heapModel(CallContext& ctx, Shadow& result) {
                                            : opaqueModel(ctx, result);
 }
 
+Flow moveToEndModel(CallContext& ctx, Shadow& result) {
+  const bool simple = ctx.positional >= 1 && ctx.total() >= 2 && Py_TYPE(ctx.args[0]) == &PyODict_Type &&
+                      isDirect(ctx) && !ctx.shadows[0].isValue();
+  return simple ? redirect(ctx, "move_to_end", result) : opaqueModel(ctx, result);
+}
+
 // Counter.update(): what is known is counted here, one item after the other.
 Flow countModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.kwnames == nullptr && ctx.total() == 2 && PyDict_Check(ctx.args[0]) &&
@@ -290,7 +376,6 @@ constexpr ModelRow kRows[] = {
     {"builtins.map", mapModel},
     {"builtins.filter", filterModel},
     {"itertools.chain", chainModel},
-    {"_collections.deque", dequeModel},
     {"itertools.chain.from_iterable", chainedModel},
     {"itertools.product", itertoolsModel},
     {"itertools.combinations", itertoolsModel},
@@ -304,6 +389,11 @@ constexpr ModelRow kRows[] = {
     {"itertools.starmap", itertoolsModel},
     {"itertools.pairwise", itertoolsModel},
     {"itertools.repeat", itertoolsModel},
+    {"itertools.count", itertoolsModel},
+    {"itertools.cycle", itertoolsModel},
+    {"itertools.permutations", itertoolsModel},
+    {"itertools.compress", itertoolsModel},
+    {"collections.OrderedDict.move_to_end", moveToEndModel},
     {"_heapq.heappush", heapModel},
     {"_heapq.heappop", heapModel},
     {"_heapq.heapreplace", heapModel},
@@ -325,6 +415,7 @@ struct Iteration {
 constexpr Iteration kIterations[] = {
     {.polyfill = "sum_"},
     {.polyfill = "set_"},
+    {.polyfill = "deque_"},
     {.polyfill = "list_", .asksLength = true},
     {.polyfill = "tuple_", .asksLength = true},
     {.polyfill = "extend", .first = 1, .asksLength = true},
@@ -342,6 +433,7 @@ bool asksPythonForLength(PyObject* object) {
 bool makesFrames(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  if (isKept(ctx.rec, shadow)) return true;
   if (shadow.isValue()) return false;
   if (pythonMethod(ctx.args[argument], "__next__") != nullptr) return true;
   PyObject* iter = pythonMethod(ctx.args[argument], "__iter__");
@@ -363,6 +455,11 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
     if (isDriven(i)) return redirect(ctx, name, result);
   }
   return std::nullopt;
+}
+
+Flow iterUntilModel(CallContext& ctx, Shadow& result) {
+  return PyCallable_Check(ctx.args[0]) == 1 ? lazyModel(ctx, "iterate_until", result)
+                                            : opaqueModel(ctx, result);
 }
 
 Flow reversedObject(CallContext& ctx, Shadow& result) {

@@ -3,6 +3,8 @@
 #include <string_view>
 
 #include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
+#include "capture/foreign.h"
 #include "capture/paused.h"
 #include "support/check.h"
 
@@ -54,8 +56,9 @@ bool Recorder::isItemsView(Shadow shadow) {
 
 // May this be an argument of a torch function that is recorded through the dispatcher?
 bool Recorder::acceptsTorch(Shadow shadow, PyObject* object) {
-  if (torchapi::isTensor(object)) return torchapi::isExactTensorType(Py_TYPE(object));
-  if (isPlain(object)) return true;
+  if (torchapi::isTensor(object))
+    return torchapi::isExactTensorType(Py_TYPE(object)) && !isForeign(shadow, object);
+  if (isPlain(object) || (shadow.isConst() && isNumpyScalar(object))) return true;
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
     switch (v.kind) {

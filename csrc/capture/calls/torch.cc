@@ -4,6 +4,7 @@
 // exceptions: those that fill memory without it, read metadata or global state, or change state that is
 // guarded.
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "capture/calls/model.h"
@@ -19,6 +20,8 @@ namespace {
 Flow stateModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
+    // A guard object that the trace makes anew in each run.
+    if (ctx.rec.comesFromStep(shadows[i]) && !Recorder::isPlainDeep(ctx.args[i])) continue;
     if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
   }
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
@@ -163,6 +166,8 @@ constexpr ModelRow kRows[] = {
     {"torch.can_cast", constantModel},
     {"torch.finfo", constantModel},
     {"torch.iinfo", constantModel},
+    // puts tensors into lists, by what guards know of them
+    {"torch._C._group_tensors_by_device_and_dtype", knownModel},
     // guarded global state
     {"torch.is_grad_enabled", constantModel},
     {"torch.is_inference_mode_enabled", constantModel},
@@ -198,6 +203,9 @@ constexpr ModelRow kRows[] = {
     {"torch._C._set_grad_enabled", gradModeModel},
     {"torch._C._set_default_dtype", stateModel},
     {"torch._C._set_deterministic_algorithms", stateModel},
+    {"torch._C.DisableTorchFunctionSubclass", stateModel},
+    {"torch._C.DisableTorchFunctionSubclass.__enter__", stateModel},
+    {"torch._C.DisableTorchFunctionSubclass.__exit__", stateModel},
     {"torch._C._InferenceMode", stateModel},
     {"torch._C._InferenceMode.__enter__", stateModel},
     {"torch._C._InferenceMode.__exit__", stateModel},
@@ -277,8 +285,28 @@ bool isTorchOperator(PyObject* callable) {
   return type == "OpOverload" || type == "OpOverloadPacket";
 }
 
+bool isProfilerMark(PyObject* callable) {
+  const std::string_view type = Py_TYPE(callable)->tp_name;
+  const bool packet = type == "OpOverloadPacket";
+  if (!packet && type != "TorchBindOpOverload") return false;
+  pyapi::Ref<> name =
+      pyapi::steal(PyObject_GetAttrString(callable, packet ? "_qualified_op_name" : "__qualname__"));
+  PyErr_Clear();
+  return startsWith(textOf(name.get()), "profiler::_record_function_");
+}
+
 bool isTorchCallable(PyObject* callable) {
   static auto* known = new std::unordered_map<PyObject*, bool>();
+  // Where torch's C functions are described: in memory that is never freed, so that no other function can
+  // take such an address. (What others describe may be freed: only what is torch's is remembered.)
+  static auto* definitions = new std::unordered_set<const PyMethodDef*>();
+  if (PyCFunction_Check(callable)) {
+    const PyMethodDef* definition = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+    if (definitions->contains(definition)) return true;
+    const bool result = classify(callable);
+    if (result) definitions->insert(definition);
+    return result;
+  }
   auto it = known->find(callable);
   if (it != known->end()) return it->second;
   bool result = classify(callable);

@@ -5,7 +5,9 @@
 
 namespace kintsugi::capture {
 
-bool isTorchOperator(PyObject* callable);    // an object of torch.ops
+bool isTorchOperator(PyObject* callable);  // an object of torch.ops
+bool isProfilerMark(
+    PyObject* callable);  // torch.profiler.record_function's operators: nothing depends on them
 bool isTorchCallable(PyObject* callable);    // C functions whose dispatcher calls are recorded
 bool isTorchFunctional(PyObject* function);  // Python functions that are treated the same way
 

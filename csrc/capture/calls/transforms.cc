@@ -5,6 +5,7 @@
 // and only these are in the trace: a replay enters no transform. Wrappers are objects that can't be built
 // again, so there is no exit, and no call that needs one, from where the transform is entered until torch's
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
+#include <algorithm>
 #include <string_view>
 
 #include "capture/calls/model.h"
@@ -25,7 +26,29 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// torch.func.functional_call: which parameters are tied. It looks at the module, and makes a dict.
+Flow untieModel(CallContext& ctx, Shadow& result) {
+  static PyObject* module = [] {
+    pyapi::Ref<> found = pyapi::steal(PyImport_ImportModule("torch.nn"));
+    PyObject* type = found ? PyObject_GetAttrString(found.get(), "Module") : nullptr;
+    PyErr_Clear();
+    return type;
+  }();
+  bool plain = ctx.total() == 2 && ctx.kwnames == nullptr && module != nullptr &&
+               PyDict_CheckExact(ctx.args[1]) &&
+               PyObject_TypeCheck(ctx.args[0], reinterpret_cast<PyTypeObject*>(module));
+  for (const char* name : {"named_parameters", "named_buffers", "named_modules", "_named_members"}) {
+    plain = plain && Recorder::specialMethod(Py_TYPE(ctx.args[0]), name) ==
+                         Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(module), name);
+  }
+  if (!plain) return inlineFunction(ctx, result);
+  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[0]));
+  return knownModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
+    {"torch.nn.utils.stateless._untie_named_tensors_map", untieModel},
     {"torch._C._functorch._vmap_increment_nesting", enterModel},
     {"torch._C._functorch._vmap_decrement_nesting", constantModel},
     {"torch._C._functorch._add_batch_dim", torchModel},
@@ -33,6 +56,20 @@ constexpr ModelRow kRows[] = {
 };
 
 }  // namespace
+
+bool isWholeTransform(PyCodeObject* code) {
+  static constexpr std::string_view kNames[] = {"grad_impl",
+                                                "grad_and_value_impl",
+                                                "vjp",
+                                                "jvp",
+                                                "_vjp_with_argnums",
+                                                "_jvp_with_argnums",
+                                                "jacrev.<locals>.wrapper_fn",
+                                                "jacfwd.<locals>.wrapper_fn",
+                                                "linearize"};
+  return isTransformCode(code) && std::find(std::begin(kNames), std::end(kNames),
+                                            PyUnicode_AsUTF8(code->co_qualname)) != std::end(kNames);
+}
 
 bool isTransformCode(PyCodeObject* code) {
   const std::string_view file = PyUnicode_AsUTF8(code->co_filename);

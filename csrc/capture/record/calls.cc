@@ -5,7 +5,10 @@
 #include <string_view>
 
 #include "capture/attributes.h"
+#include "capture/calls/getters.h"
+#include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
 #include "capture/exceptions.h"
@@ -221,7 +224,7 @@ bool unwrapCompiled(Recorder& rec, Call& call) {
 
 void unwrap(Recorder& rec, Call& call) {
   for (int depth = 0; depth < 16 && rec.live(); ++depth) {
-    if (isTorchOperator(call.callable)) return;
+    if (isTorchOperator(call.callable) || isProfilerMark(call.callable)) return;
     if (unwrapCompiled(rec, call) || unwrapMethod(rec, call) || unwrapPartial(rec, call) ||
         unwrapBuiltin(rec, call))
       continue;
@@ -364,9 +367,10 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
-  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code))) {
+  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {
     return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
   }
+  if (auto flow = dispatchModel(ctx, result)) return *flow;
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
   if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {
     return rec.torchStep(ctx, result);
@@ -467,6 +471,9 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
     if (flow == Flow::kNext && rec.live()) result = rec.returned();
     return flow;
   }
+  if (auto flow =
+          call.kwnames != nullptr ? std::nullopt : listCall(ctx, call.args, call.shadows, type, result))
+    return *flow;
   if (!plainNew) return opaque(call, ctx, diag::Code::KTG0101, result);
   if (init != nullptr && PyFunction_Check(init)) {
     if (isDisabled(init) || rec.isOpaqueCode(PyFunction_GET_CODE(init)))
@@ -521,12 +528,8 @@ CallModel modelOfFunction(PyObject* function) {
   return wrapped != nullptr ? modelOf(wrapped) : nullptr;
 }
 
-// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
-// `result`.
-Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
-  Recorder& rec = outer.rec;
-  unwrap(rec, call);
-  if (!rec.live()) return rec.execute(outer.act, outer.instr);
+// The instruction, for models, as the call that it is.
+CallContext contextOf(Call& call, const CallContext& outer) {
   CallContext ctx = outer;
   ctx.callable = call.callable;
   ctx.callableShadow = call.shadow;
@@ -534,6 +537,46 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   ctx.shadows = call.shadows.data();
   ctx.positional = call.positional;
   ctx.kwnames = call.kwnames;
+  return ctx;
+}
+
+// A getter, where it lies on the value stack itself: the call of a polyfill.
+std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
+  const int popped = static_cast<int>(outer.popped);
+  if (popped < 2 || call.positional != 1 || call.args.size() != 1) return std::nullopt;
+  PyObject*& below = outer.act.peek(popped);
+  PyObject*& slot = below != nullptr ? below : outer.act.peek(popped - 1);
+  if (slot != call.callable) return std::nullopt;
+  auto getter = getterCall(outer.rec, call.shadow, call.callable);
+  if (!getter) return std::nullopt;
+  pyapi::Ref<> kept = pyapi::steal(std::exchange(slot, getter->callable.release()));
+  pyapi::Ref<> names = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(getter->names.size())));
+  for (size_t i = 0; i < getter->names.size(); ++i)
+    PyTuple_SET_ITEM(names.get(), static_cast<Py_ssize_t>(i), Py_NewRef(getter->names[i].get()));
+  Call inner;
+  inner.callable = getter->function;
+  inner.shadow = Shadow::constant();
+  const size_t positional = getter->args.size() - getter->names.size();
+  for (const pyapi::Ref<>& arg : getter->args) inner.args.push_back(arg.get());
+  inner.shadows = getter->shadows;
+  const auto at = static_cast<std::ptrdiff_t>(positional);
+  inner.args.insert(inner.args.begin() + at, call.args[0]);
+  inner.shadows.insert(inner.shadows.begin() + at, call.shadows[0]);
+  inner.positional = positional + 1;
+  inner.kwnames = names.get();
+  CallContext ctx = contextOf(inner, outer);
+  return inlineCall(inner, ctx, result);
+}
+
+// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
+// `result`.
+Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
+  Recorder& rec = outer.rec;
+  unwrap(rec, call);
+  if (!rec.live()) return rec.execute(outer.act, outer.instr);
+  if (auto flow = getterFlow(call, outer, result)) return *flow;
+  if (!rec.live()) return rec.execute(outer.act, outer.instr);
+  CallContext ctx = contextOf(call, outer);
   if (PyFunction_Check(call.callable)) {
     CallModel model = modelOfFunction(call.callable);
     return model != nullptr ? model(ctx, result) : inlineCall(call, ctx, result);
@@ -545,12 +588,18 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
       ctx.callableShadow = call.shadow;
       return model(ctx, result);
     }
+    if (isProfilerMark(call.callable)) return knownModel(ctx, result);
     if (isTorchCallable(call.callable)) {
       if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
         return rec.execute(ctx.act, ctx.instr);
       ctx.callableShadow = call.shadow;
       return torchArguments(rec, call) ? rec.torchStep(ctx, result) : opaqueModel(ctx, result);
     }
+  }
+  if (!call.shadow.isValue() && isNumpyCallable(call.callable)) {
+    if (call.shadow.isSource() && !rec.comesFromStep(call.shadow) && !rec.pin(call.shadow, call.callable))
+      return rec.execute(ctx.act, ctx.instr);
+    return numpyModel(ctx, result);
   }
   if (PyType_Check(call.callable)) return classCall(call, ctx, false, result);
   if (auto flow = typeCall(call, ctx, result)) return *flow;
@@ -587,21 +636,23 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return finish(rec, f, flow, ctx.popped, result);
 }
 
-// f(*generator): its items are taken before the call, as the call would do.
-void expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, int at) {
+// f(*generator): its items are taken before the call, as the call would do. False: that has raised.
+bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int at) {
   Shadow shadow = f.top(at);
-  if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kGenerator) return;
+  if (isKept(rec, shadow) && at == 1) return rec.listItems(f, act, in, polyfill("list_"), nullptr);
+  if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kGenerator) return true;
   rec.expectItems(shadow);
   PyObject* tuple = PySequence_Tuple(act.peek(at));
   std::vector<Shadow> items = rec.takeItems();
   if (tuple == nullptr) {
     PyErr_Clear();
     rec.abort(diag::Code::KTG0101, {"a generator that raises"});
-    return;
+    return true;
   }
   PyObject* generator = std::exchange(act.peek(at), tuple);
   Py_DECREF(generator);
   f.top(at) = rec.tupleOf(tuple, std::move(items));
+  return true;
 }
 
 // f(*args, **kwargs): NULL, callable, tuple-like, [dict]
@@ -609,7 +660,8 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withKw = (in.arg & 1) != 0;
   int at = withKw ? 2 : 1;
   Call c;
-  expandGenerator(rec, f, act, at);
+  if (!expandGenerator(rec, f, act, in, at)) return Flow::kRaise;
+  if (!rec.live()) return rec.execute(act, in);
   PyObject *callargs = act.peek(at), *kwargs = withKw ? act.peek(1) : nullptr;
   c.callable = act.peek(at + 1);
   c.shadow = f.top(at + 1);

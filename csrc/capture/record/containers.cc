@@ -1,4 +1,5 @@
 // Record handlers: making, reading and changing containers.
+#include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/lists.h"
 #include "capture/paused.h"
@@ -137,7 +138,7 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   Shadow list = f.top(static_cast<int>(in.arg) + 1);
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
-  if (more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator) {
+  if (isKept(rec, more) || (more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator)) {
     if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     more = f.top();
@@ -246,8 +247,33 @@ Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   return flow;
 }
 
+// Tensors are found by identity. A trace that named the tensor would hold it, and serve it alone: the look-up
+// is made again on every run.
+const char* tensorLookUp(PyObject* dict) {
+  if (pyapi::isDefaultDict(Py_TYPE(dict))) return "tensor_default_item";
+  const bool simple =
+      PyDict_CheckExact(dict) || Recorder::specialMethod(Py_TYPE(dict), "__missing__") == nullptr;
+  return simple ? "tensor_item" : nullptr;
+}
+
+// dict[tensor] = value, in a dict that is older than the trace.
+bool storeUnderTensor(Recorder& rec, ShadowFrame& f, Activation& act) {
+  PyObject *key = act.peek(1), *dict = act.peek(2), *value = act.peek(3);
+  if (f.top(2).isVirtual() || f.top(1).isVirtual() || !rec.plainDict(dict)) return false;
+  const Shadow target = Shadow::source(rec.sourceOf(f.top(2), dict));
+  rec.guardType(target, dict);
+  if (!rec.emitEffect(ir::Op::kSetItem, {{target, dict}, {f.top(1), key}, {f.top(3), value}})) return false;
+  Overlay& overlay = rec.makeOverlay(dict);
+  if (!overlay.fresh) overlay.fresh = pyapi::steal(PyDict_New());  // the length is not known any more
+  return rec.live();
+}
+
 Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *dict = act.peek(2), *key = act.peek(1);
+  if (torchapi::isTensor(key) && !f.top(1).isVirtual() && !f.top(2).isVirtual()) {
+    PyObject* lookUp = tensorLookUp(dict) != nullptr ? polyfill(tensorLookUp(dict)) : nullptr;
+    if (lookUp != nullptr) return rec.callInPlace(f, act, in, lookUp, 2);
+  }
   if (!rec.tryPinDeep(f.top(1), key)) {
     if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);
     return rec.execute(act, in);
@@ -261,9 +287,10 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
       rec.lacksKey(f.top(2), dict, key);
       return rec.live() ? rec.callInPlace(f, act, in, method, 2) : rec.execute(act, in);
     }
-    const bool own =
-        f.top(2).isVirtual() && polyfill("default_item") != nullptr && pyapi::isDefaultDict(Py_TYPE(dict));
-    if (own) return rec.callInPlace(f, act, in, polyfill("default_item"), 2);
+    if (polyfill("default_item") != nullptr && pyapi::isDefaultDict(Py_TYPE(dict))) {
+      rec.lacksKey(f.top(2), dict, key);
+      return rec.live() ? rec.callInPlace(f, act, in, polyfill("default_item"), 2) : rec.execute(act, in);
+    }
     if (method != nullptr) {  // Python code, or a new entry
       return operatorStep(rec, f, act, in, "getitem", 2, true, Recorder::CallKind::kOpaque);
     }
@@ -289,6 +316,16 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     return sequenceSubscr(rec, f, act, in);
   if (!shadow.isValue() && PyDict_Check(container) && rec.plainDict(container))
     return dictSubscr(rec, f, act, in);
+  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kDeque &&
+      PyLong_CheckExact(act.peek(1)) && rec.pin(f.top(1), act.peek(1))) {
+    const auto& parts = rec.virtualOf(shadow).parts;
+    const auto n = static_cast<Py_ssize_t>(parts.size());
+    Py_ssize_t at = PyLong_AsSsize_t(act.peek(1));
+    PyErr_Clear();
+    if (at < 0) at += n;
+    const bool there = at >= 0 && at < n;  // else it raises
+    return finishSubscr(rec, f, act, in, there ? parts[static_cast<size_t>(at)] : Shadow::constant());
+  }
   if (shadow.isConst() && rec.isFrozen(container) && rec.tryPinDeep(f.top(1), act.peek(1))) {
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext || !rec.live()) return flow;
@@ -314,6 +351,24 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   return operatorStep(rec, f, act, in, "getitem", 2, true);
 }
 
+// An object that is no dict or list (an array of numpy, a bytearray): a call of its own.
+Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* args[] = {act.peek(2), act.peek(1), act.peek(3)};
+  Shadow shadows[] = {f.top(2), f.top(1), f.top(3)};
+  if (shadows[2].isVirtual() && !rec.escape(shadows[2], args[2]))
+    return rec.execute(act, in);  // it may be kept
+  pyapi::Ref<> operators = pyapi::steal(PyImport_ImportModule("_operator"));
+  pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(operators.get(), "setitem"));
+  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 3, nullptr};
+  ctx.pushes = false;
+  ctx.popped = 3;
+  Shadow ignored;
+  const Recorder::CallKind kind = rec.stepKind(args[0]);
+  Flow flow = rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? "setitem" : nullptr, ignored);
+  if (flow == Flow::kNext && rec.live()) f.drop(3);
+  return flow;
+}
+
 // STORE_SUBSCR: value, container, key.
 Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2), *value = act.peek(3);
@@ -327,17 +382,24 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     return methodStep(rec, f, act, in, method, {2, 1, 3}, true, false);
   }
   bool ok = false;
-  if (PyDict_Check(container) && !shadow.isValue()) {
+  if (PyDict_Check(container) && torchapi::isTensor(key) && !shadow.isValue()) {
+    ok = storeUnderTensor(rec, f, act);
+  } else if (PyDict_Check(container) && !shadow.isValue()) {
     ok = rec.tryPinDeep(f.top(1), key) && rec.storeItem(shadow, container, key, f.top(3), value);
   } else if (PyList_Check(container) && PyLong_CheckExact(key) && rec.pin(f.top(1), key)) {
     ok = storeElement(rec, shadow, container, PyLong_AsSsize_t(key), f.top(3), value);
   } else if (PyList_Check(container) && PySlice_Check(key)) {
     ok = storeSlice(rec, shadow, container, f.top(1), key, f.top(3), value);
   }
+  if (!ok && rec.live() && !PyDict_Check(container) && !PyList_Check(container)) {
+    return storeByStep(rec, f, act, in);
+  }
   if (!ok) {
     rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
     return rec.execute(act, in);
   }
+  std::optional<Paused> paused;  // Tensor.__hash__ is Python code
+  if (torchapi::isTensor(key)) paused.emplace(rec);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(3);
   return flow;

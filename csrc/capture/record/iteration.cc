@@ -1,4 +1,5 @@
 // Record handlers: iterators, generators, unpacking.
+#include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
@@ -59,6 +60,10 @@ Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     rec.guardTypeVersion(Py_TYPE(object.get()));
     return iterateBy(rec, f, act, in, "by_index");
   }
+  if (isKept(rec, shadow)) {
+    return iterateBy(rec, f, act, in,
+                     Py_TYPE(object.get()) == &PyMap_Type ? "items_of_map" : "items_of_filter");
+  }
   if (iteratesItself(object.get())) {
     return isUnknownIterator(rec, shadow) ? iterateBy(rec, f, act, in, "iterate") : rec.execute(act, in);
   }
@@ -101,12 +106,17 @@ Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return flow;
 }
 
+// Its items are made as they are asked for.
+bool isGiving(Recorder& rec, Shadow shadow) {
+  return isKept(rec, shadow) || (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator);
+}
+
 Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
   if (torchapi::isTensor(object)) return rec.torchSequence(act, in, n);
-  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator) {
+  if (isGiving(rec, shadow)) {
     pyapi::Ref<> limit = pyapi::steal(PyLong_FromLong(n));
     if (!rec.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
@@ -137,7 +147,7 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (torchapi::isTensor(object)) {
     return rec.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
   }
-  if (f.top().isVirtual() && rec.virtualOf(f.top()).kind == VirtualKind::kGenerator) {
+  if (isGiving(rec, f.top())) {
     if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     object = act.peek(1);

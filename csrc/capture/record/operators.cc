@@ -1,12 +1,15 @@
 // Record handlers: arithmetic, comparison, identity, membership and formatting.
+#include <string>
 #include <string_view>
 
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
 #include "capture/enum_member.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/record/overloads.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 
@@ -111,12 +114,33 @@ bool isSetOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
          pinSet(rec, f.top(1), act.peek(1));
 }
 
+// Numbers of numpy that are known, among them known ones of Python's: what arithmetic makes of them is known,
+// too.
+bool areConstants(ShadowFrame& f, Activation& act, int count) {
+  bool numpy = false;
+  for (int i = 1; i <= count; ++i) {
+    if (!f.top(i).isConst() || !(isNumpyScalar(act.peek(i)) || Recorder::isPlain(act.peek(i)))) return false;
+    numpy = numpy || isNumpyScalar(act.peek(i));
+  }
+  return numpy;
+}
+
+// Arithmetic whose result is a number again, which may be known at run time only: it need not be pinned.
+bool computesNumber(uint32_t op, PyObject* x, PyObject* y) {
+  const int nb = static_cast<int>(op >= NB_INPLACE_ADD ? op - NB_INPLACE_ADD : op);
+  const bool arithmetic = nb == NB_POWER || nb == NB_REMAINDER || nb == NB_FLOOR_DIVIDE;
+  const bool numbers =
+      (PyLong_CheckExact(x) || PyFloat_CheckExact(x)) && (PyLong_CheckExact(y) || PyFloat_CheckExact(y));
+  return arithmetic && numbers && (nb == NB_POWER || PyFloat_CheckExact(x) || PyFloat_CheckExact(y));
+}
+
 Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kOperators[in.arg];
   if (torchapi::isTensor(x) || torchapi::isTensor(y))
     return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (areConstants(f, act, 2)) return pinAndRun(rec, f, act, in, 2);
   if (isSetOp(rec, f, act, in)) return setOp(rec, f, act, in);
   if (in.arg == NB_OR && a.isConst() && b.isConst() && isTypeForm(x) && isTypeForm(y)) {
     return pinAndRun(rec, f, act, in, 2);
@@ -129,6 +153,9 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       f.drop(2);
       f.push(*result);
       return flow;
+    }
+    if (rec.live() && computesNumber(in.arg, x, y)) {  // without an instruction of its own
+      return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
     }
   } else if (auto parts = concatenated(rec, static_cast<int>(in.arg), a, x, b, y)) {
     Flow flow = rec.execute(act, in);
@@ -147,11 +174,7 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       rec.tryPinDeep(f.top(1), y)) {
     return pinAndRun(rec, f, act, in, 2);
   }
-  PyObject* method = Recorder::specialMethod(Py_TYPE(x), row.method);
-  if (method == nullptr && in.arg >= NB_INPLACE_ADD) {
-    method = Recorder::specialMethod(Py_TYPE(x), kOperators[in.arg - NB_INPLACE_ADD].method);
-  }
-  if (method != nullptr && PyFunction_Check(method)) return methodStep(rec, f, act, in, method, {2, 1}, true);
+  if (auto flow = overloadedOperator(rec, f, act, in)) return *flow;
   return operatorStep(rec, f, act, in, row.function, 2, true);
 }
 
@@ -159,6 +182,7 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* x = act.peek(1);
   const char* function = in.op == UNARY_NEGATIVE ? "neg" : in.op == UNARY_INVERT ? "invert" : "pos";
   if (torchapi::isTensor(x)) return operatorStep(rec, f, act, in, function, 1, true);
+  if (areConstants(f, act, 1)) return pinAndRun(rec, f, act, in, 1);
   const Shadow number = promoted(rec, f.top(), x);
   if (in.op == UNARY_NEGATIVE && isNumberValue(rec, number)) {
     if (auto result = numberNegative(rec, number, x)) {
@@ -168,6 +192,9 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     }
   }
   if (Recorder::isPlain(x)) return pinAndRun(rec, f, act, in, 1);
+  const std::string special = std::string("__") + function + "__";
+  if (PyObject* method = pythonMethod(x, special.c_str()))
+    return methodStep(rec, f, act, in, method, {1}, true);
   return operatorStep(rec, f, act, in, function, 1, true);
 }
 
@@ -220,11 +247,10 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     }
     return rec.live() ? pinAndRun(rec, f, act, in, 2) : rec.execute(act, in);
   }
+  if (auto flow = overloadedComparison(rec, f, act, in)) return *flow;
   for (int i : {2, 1}) {
-    if (PyObject* method = pythonMethod(act.peek(i), row.method)) {
-      if (i == 2) return methodStep(rec, f, act, in, method, {2, 1}, true);
+    if (pythonMethod(act.peek(i), row.method) != nullptr)
       return operatorStep(rec, f, act, in, row.function, 2, true);
-    }
   }
   const bool equality = in.arg == Py_EQ || in.arg == Py_NE;
   if (equality && (rec.comesFromStep(a) || rec.comesFromStep(b)) && guardEquality(rec, a, x, b, y)) {
@@ -248,7 +274,22 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   return operatorStep(rec, f, act, in, row.function, 2, true);
 }
 
+// What a step gives, and a tensor or an object that the trace has made and handed out: it may be that one.
+bool mayBeSame(Recorder& rec, Shadow step, Shadow other, PyObject* object) {
+  if (!step.isSource() || !rec.comesFromStep(step) || object == Py_None) return false;
+  return other.isVirtual() ? rec.virtualOf(other).value != ir::kNone
+                           : other.isValue() && torchapi::isTensor(object);
+}
+
 Flow isOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (mayBeSame(rec, f.top(2), f.top(1), act.peek(1)) || mayBeSame(rec, f.top(1), f.top(2), act.peek(2))) {
+    ir::Operand left, right;
+    const bool known =
+        rec.operandOf(f.top(2), act.peek(2), left) && rec.operandOf(f.top(1), act.peek(1), right);
+    if (!known) rec.abort(diag::Code::KTG0302, {Py_TYPE(act.peek(2))->tp_name});
+    if (!known || !rec.pinAnswer("is_", {left, right}, act.peek(2) == act.peek(1) ? Py_True : Py_False))
+      return rec.execute(act, in);
+  }
   if (!rec.pinIdentity(f.top(2), act.peek(2), f.top(1), act.peek(1))) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   f.drop(2);
@@ -291,6 +332,14 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   }
   if (PyObject* method = pythonMethod(container, "__contains__")) {
     return methodStep(rec, f, act, in, method, {1, 2}, false);
+  }
+  const bool asked =
+      Recorder::specialMethod(Py_TYPE(container), "__contains__") == nullptr &&
+      (pythonMethod(container, "__iter__") != nullptr || pythonMethod(container, "__getitem__") != nullptr);
+  if (PyObject* function = asked ? polyfill(in.arg == 1 ? "lacks_item" : "has_item") : nullptr) {
+    rec.guardType(b, container);
+    rec.guardTypeVersion(Py_TYPE(container));
+    return rec.callInPlace(f, act, in, function, 2);
   }
   bool simple = isSequence(container) || PyUnicode_CheckExact(container) || PyAnySet_CheckExact(container) ||
                 PyDictViewSet_Check(container) || PyRange_Check(container);

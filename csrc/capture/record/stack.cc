@@ -1,4 +1,5 @@
 // Record handlers: loads, stores, cells, globals, and moves on the stack.
+#include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -178,8 +179,38 @@ Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return Flow::kNext;
 }
 
+// A module of a class of its own, whose __getattr__ in Python gives what it does not have.
+PyObject* lazyGetter(PyObject* module, PyObject* name) {
+  if (!PyModule_Check(module) || PyModule_CheckExact(module)) return nullptr;
+  if (_PyType_Lookup(Py_TYPE(module), name) != nullptr ||
+      PyDict_Contains(PyModule_GetDict(module), name) != 0) {
+    return nullptr;
+  }
+  return pythonMethod(module, "__getattr__");
+}
+
+Flow importLazily(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* getter) {
+  PyObject* module = act.peek(1);
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  const ir::SourceId source = rec.sourceOf(f.top(), module);
+  PyObject* dict = PyModule_GetDict(module);
+  const Shadow entries = rec.readSource(guard::SourceKind::kDict, source, nullptr, 0, dict);
+  if (!rec.lacksKey(entries, dict, name)) return rec.execute(act, in);
+  rec.guardTypeVersion(Py_TYPE(module));
+  PendingFrame pending = rec.methodFrame(getter, f.top(), module);
+  pending.args.push_back(name);
+  pending.shadows.push_back(Shadow::constant());
+  pending.positional = 2;
+  pending.site = rec.callSite(in, 0);
+  rec.expectFrame(std::move(pending));
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext && rec.live()) f.push(rec.frameResult(act.peek(1)));
+  return flow;
+}
+
 Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  if (PyObject* getter = lazyGetter(act.peek(1), name)) return importLazily(rec, f, act, in, getter);
   auto shadow = rec.moduleAttribute(f.top(), act.peek(1), name);
   Flow flow;
   {

@@ -50,7 +50,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from .. import _config, _logs
+from .. import _C, _config, _logs
+from . import symbolic
 
 Segment = Mapping[str, Any]
 Runner = Callable[..., tuple[Any, ...]]
@@ -143,13 +144,13 @@ def _is_default(argument: Any, value: Any) -> bool:
 class _Builder:
     """Makes the graph of one segment."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, symbolic: bool = False) -> None:
         self._segment = segment
         self._graph = fx.Graph()
         self._nodes: dict[int, fx.Node] = {}
         # Numbers among the inputs are constants of the graph.
         pairs = zip(segment["inputs"], segment["example_inputs"], strict=True)
-        self._fixed = {number: value for number, value in pairs if not isinstance(value, torch.Tensor)}
+        self._fixed = {number: value for number, value in pairs if not _is_input(value, symbolic)}
 
     def build(self) -> fx.GraphModule:
         for number, name in zip(self._segment["inputs"], self._input_names(), strict=True):
@@ -233,14 +234,19 @@ class _Builder:
                 self._nodes[number] = node
 
 
-def build_graph(segment: Segment) -> fx.GraphModule:
+def build_graph(segment: Segment, symbols: symbolic.Symbols | None = None) -> fx.GraphModule:
     """The segment's graph; `meta["val"]` of every node holds a fake tensor where shapes can be told without running.
 
-    Its placeholders are the tensors among the inputs: numbers are the constants that `example_inputs` has.
+    Its placeholders are the tensors among the inputs: numbers are the constants that `example_inputs` has. With
+    `symbols` integers are placeholders, too, and the fake tensors are the symbolic ones.
     """
-    module = _Builder(segment).build()
-    _add_meta(module, tensors(segment["example_inputs"]))
+    module = _Builder(segment, symbols is not None).build()
+    _add_meta(module, tensors(segment["example_inputs"]), symbols)
     return module
+
+
+def _is_input(value: object, symbolically: bool) -> bool:
+    return isinstance(value, torch.Tensor) or (symbolically and symbolic.is_number(value))
 
 
 def tensors(inputs: Sequence[Any]) -> list[torch.Tensor]:
@@ -248,15 +254,22 @@ def tensors(inputs: Sequence[Any]) -> list[torch.Tensor]:
     return [value for value in inputs if isinstance(value, torch.Tensor)]
 
 
-def _add_meta(module: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+def _open_inputs(inputs: Sequence[Any]) -> list[Any]:
+    """What a graph with symbols is called with."""
+    return [value for value in inputs if _is_input(value, True)]
+
+
+def _add_meta(
+    module: fx.GraphModule, example_inputs: Sequence[Any], symbols: symbolic.Symbols | None
+) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if symbols is None else symbols.mode
     # An operator with no fake implementation, or one whose result's shape depends on data, ends the propagation: the
     # meta data is a help for backends, and they do without it.
     with contextlib.suppress(Exception), torch._guards.tracing(None):
-        fakes = [mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in example_inputs]
+        fakes = [mode.from_tensor(v) for v in example_inputs] if symbols is None else symbols.fakes
         FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
     for node in module.graph.nodes:
         if node.op == "placeholder" and "val" in node.meta:
@@ -280,15 +293,31 @@ def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
     return run
 
 
-def _compile(segment: Segment, backend: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Runner:
-    module = build_graph(segment)
+def _compile(
+    segment: Segment,
+    backend: Callable[..., Any],
+    name: str,
+    options: Mapping[str, Any],
+    symbols: symbolic.Symbols | None = None,
+) -> Runner:
+    module = build_graph(segment, symbols)
     count = len(segment["outputs"])
     _logs.emit("graph_code", f"{segment.get('name', 'graph')} for backend {name}:\n{module.graph}")
+
+    def call() -> Any:
+        if symbols is None:
+            return backend(module, tensors(segment["example_inputs"]), **options)
+        with symbols.tracing():
+            return backend(module, symbols.examples, **options)
+
     try:
-        compiled = backend(module, tensors(segment["example_inputs"]), **options)
+        # torch's tracers put methods of their own into nn.Module for a while, which would make guards on classes fail.
+        compiled = _C._with_types_kept(torch.nn.Module, call)
         if not callable(compiled):
             raise TypeError(f"it returned {type(compiled).__name__}, which can't be called")
     except Exception as error:
+        if symbols is not None:  # it may do better with numbers
+            raise
         settings = _config.current()
         if settings is None or not settings.suppress_errors:
             raise BackendError(
@@ -316,27 +345,67 @@ def _sharing(inputs: Sequence[Any]) -> tuple[int, ...]:
     return tuple(first.setdefault(t.untyped_storage()._cdata, i) for i, t in enumerate(tensors(inputs)))
 
 
+def _any_symbol(inputs: Sequence[Any], dynamic: Sequence[int]) -> bool:
+    return any(_is_input(inputs[i], True) and not _is_scalar(inputs[i]) for i in dynamic)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 0
+
+
 def _writes(segment: Segment) -> bool:
     targets = {op["target"] for op in segment["ops"]} - SCALAR_TARGETS.keys()
     return any(find_operator(target)._schema.is_mutable for target in targets)
 
 
 class _Specialized:
-    """A segment whose graph depends on more than the metadata of its inputs: one graph for each combination.
+    """A segment whose graph depends on more than the metadata of its inputs.
 
-    Sizes and numbers that vary are constants of a compiled graph; and one that writes to its inputs is only right for
-    inputs that share their memory as the first ones did. Past the limit it declines (NotImplemented), and the core
-    runs the segment's instructions: new numbers must not wait for a compiler again and again.
+    Sizes and integers that vary are symbols of one graph, where the backend can do with that (see `symbolic`). Else,
+    and for other numbers, there is a graph for each combination, as there is for one that writes to its inputs: it is
+    only right for inputs that share their memory as the first ones did. Past the limit it declines (NotImplemented),
+    and the core runs the segment's instructions: new numbers must not wait for a compiler again and again.
     """
 
-    def __init__(
-        self, segment: Segment, dynamic: Sequence[int], compile_one: Callable[[Segment], Runner]
-    ) -> None:
+    def __init__(self, segment: Segment, dynamic: Sequence[int], compile_one: Callable[..., Runner]) -> None:
         self._segment = segment
         self._compile = compile_one
         self._dynamic = tuple(dynamic)
         self._writes = _writes(segment)
         self._runners: dict[Any, Runner] = {}
+        self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic)
+        self._open: dict[Any, list[tuple[Callable[[Sequence[Any]], bool], Runner]]] = {}
+
+    def _open_key(self, inputs: Sequence[Any]) -> Any:
+        numbers = tuple(_signature(inputs[i]) for i in self._dynamic if not _is_input(inputs[i], True))
+        return numbers, _sharing(inputs) if self._writes else ()
+
+    def open_runner(self, inputs: Sequence[Any]) -> Runner | None:
+        """A graph whose symbols may stand for these inputs."""
+        given = _open_inputs(inputs)
+        graphs = self._open.setdefault(self._open_key(inputs), [])
+        for accepts, runner in graphs:
+            if accepts(given):
+                return runner
+        if self._full():
+            return None
+        varies = [i in self._dynamic for i, value in enumerate(inputs) if _is_input(value, True)]
+        try:
+            symbols = symbolic.Symbols(given, varies)
+            runner = self._compile({**self._segment, "example_inputs": list(inputs)}, symbols=symbols)
+            graphs.append((symbols.seal(), runner))
+        except Exception as error:  # sizes that depend on data, or a backend that wants numbers
+            _logs.emit(
+                "dynamic", f"{self._segment.get('name', 'a graph')} is compiled for each size: {error}"
+            )
+            self._symbolic = False
+            return None
+        return runner
+
+    def _full(self) -> bool:
+        settings = _config.current()
+        limit = 8 if settings is None else settings.recompile_limit
+        return len(self._runners) + sum(map(len, self._open.values())) >= limit
 
     def key(self, inputs: Sequence[Any]) -> Any:
         signatures = tuple(_signature(inputs[i]) for i in self._dynamic)
@@ -346,15 +415,21 @@ class _Specialized:
         key = self.key(inputs)
         runner = self._runners.get(key)
         if runner is None:
-            settings = _config.current()
-            limit = 8 if settings is None else settings.recompile_limit
-            if len(self._runners) >= limit:
+            if self._full():
                 return None
             segment = {**self._segment, "example_inputs": list(inputs)}
             runner = self._runners[key] = self._compile(segment)
         return runner
 
+    def prepare(self, inputs: Sequence[Any]) -> None:
+        if not self._symbolic or self.open_runner(inputs) is None:
+            self.runner(inputs)
+
     def __call__(self, *inputs: Any) -> Any:
+        if self._symbolic:
+            runner = self.open_runner(inputs)
+            if runner is not None:
+                return runner(*_open_inputs(inputs))
         runner = self.runner(inputs)
         return NotImplemented if runner is None else runner(*tensors(inputs))
 
@@ -373,5 +448,5 @@ def backend_compile(
     if not dynamic and not _writes(segment):
         return compile_one(segment)
     specialized = _Specialized(segment, dynamic, compile_one)
-    specialized.runner(examples)
+    specialized.prepare(examples)
     return specialized

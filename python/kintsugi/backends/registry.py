@@ -56,7 +56,7 @@ def default_name(backend: str | FxBackend | None) -> str | FxBackend:
     if backend is not None:
         return backend
     config = _config.current()
-    return config.default_backend if config is not None else "eager"
+    return config.default_backend if config is not None else "native"
 
 
 def is_ours(backend: object) -> bool:

@@ -1,11 +1,12 @@
 """Runs the reproducers of entries against torch.compile and Kintsugi, and writes the figures into the entries.
 
-A reproducer is a file with `problem(*inputs)` and one function for each remedy that is one; `inputs(k)` makes the k-th
-inputs (without it: a 4 × 5 tensor). It may have CONFIG (settings of kintsugi.config), DYNAMO_CONFIG, BACKEND, and
-`around(run)`, which makes Kintsugi's calls; `reproducer.function` of an entry names another problem. Each program is
-run in eager mode first, which decides what is right; then it is compiled by each system, for each of three inputs and
-for dynamic=None, True and False. torch.compile uses its backend `eager`, unless the backend is the problem: breaks are
-made by the capture, which comes before the backend. Each entry has a forked child of its own.
+A reproducer is a file with `problem(*inputs)` and one function for each remedy that is one; `inputs(k)` makes the
+k-th inputs (without it: a 4 × 5 tensor). It may have CONFIG (settings of kintsugi.config), DYNAMO_CONFIG, BACKEND,
+KINTSUGI_BACKEND (for one side alone), and `around(run)`, which makes Kintsugi's calls; `reproducer.function` of an
+entry names another problem. Each program is run in eager mode first, which decides what is right; then it is compiled
+by each system, for each of three inputs and for dynamic=None, True and False. torch.compile uses its backend `eager`,
+unless the backend is the problem: breaks are made by the capture, which comes before the backend. Each entry has a
+forked child of its own.
 
 What counts: a program is *whole* when its result is eager's and no break was reported. A workaround fails when it is
 not whole or its result is not the problem's. A dead end fails in just the same way, which is what makes it one.
@@ -139,6 +140,11 @@ def _run_torch(
     )
 
 
+def backend_of(module: ModuleType) -> Any:
+    """What Kintsugi compiles a reproducer with."""
+    return getattr(module, "KINTSUGI_BACKEND", getattr(module, "BACKEND", "eager"))
+
+
 def _run_kintsugi(
     program: Callable[..., Any], module: ModuleType, k: int, dynamic: bool | None, apply: Apply
 ) -> tuple[Any, list[str], str, list[str]]:
@@ -148,7 +154,7 @@ def _run_kintsugi(
 
     kintsugi.reset()
     settings = {**getattr(module, "CONFIG", {}), **apply.kintsugi}
-    backend = apply.options.get("backend", getattr(module, "BACKEND", "eager"))
+    backend = apply.options.get("backend", backend_of(module))
     lines: list[str] = []
     with kintsugi.config.patch(settings) if settings else contextlib.nullcontext(), _logs.collecting(lines):
         mode = apply.options.get("mode")

@@ -55,6 +55,10 @@ std::vector<int64_t> numbersOf(const Kernel& kernel) {
   for (const KernelAccess& a : kernel.accesses) {
     out.insert(out.end(), a.strides.begin(), a.strides.end());
   }
+  if (kernel.product) {
+    const passes::KernelProduct& p = *kernel.product;
+    out.insert(out.end(), {p.k, p.leftStride, p.rightStride, p.chunk, p.depth});
+  }
   return passes::hintsOf(out);
 }
 
@@ -206,6 +210,60 @@ TEST(Kernel, BFloat16RoundsToNearestEven) {
   EXPECT_EQ(y[3] & 0x7fc0, 0x7fc0);
 }
 
+// relu(x * w + b) with x [m,k], w [k,n]: by rows, or by columns.
+Kernel productKernel(int64_t m, int64_t n, int64_t k, bool byColumns) {
+  Kernel kernel;
+  kernel.sizes = {m, n};
+  kernel.accesses = {access(false, Inner::kZero, {0, 0}), access(false, Inner::kZero, {0, 0}),
+                     access(false, Inner::kUnit, {0, 1}), access(true, Inner::kUnit, {n, 1})};
+  kernel.product = {.left = 0,
+                    .right = 1,
+                    .rightByColumns = byColumns,
+                    .k = k,
+                    .leftStride = k,
+                    .rightStride = byColumns ? k : n,
+                    .chunk = 24,
+                    .depth = 24};
+  KernelOp product;
+  product.kind = KernelOpKind::kProduct;
+  KernelOp zero;
+  zero.kind = KernelOpKind::kConst;
+  kernel.ops = {product, load(2), point(Core::kAdd, {0, 1}), zero, point(Core::kMax, {2, 3})};
+  kernel.stores = {{4, 3}};
+  return kernel;
+}
+
+TEST(Kernel, ProductsOfAnySizesAndWhatIsMadeOfThem) {
+  struct Case {
+    int64_t m, n, k;
+  };
+  for (const Case& c :
+       {Case{1, 1, 1}, Case{6, 16, 8}, Case{23, 17, 70}, Case{49, 130, 24}, Case{27, 64, 49}}) {
+    for (const bool byColumns : {false, true}) {
+      std::vector<float> x(c.m * c.k), w(c.k * c.n), b(c.n), y(c.m * c.n, -1.0f);
+      for (std::vector<float>* v : {&x, &w, &b}) {
+        for (size_t i = 0; i < v->size(); ++i) {
+          (*v)[i] = std::sin(static_cast<float>(i + v->size()));
+        }
+      }
+      const Kernel kernel = productKernel(c.m, c.n, c.k, byColumns);
+      constexpr int64_t kStrip = passes::KernelProduct::kStrip;
+      const int64_t chunk = kernel.product->chunk;
+      const int64_t pieces = (c.m + chunk - 1) / chunk * ((c.n + kStrip - 1) / kStrip);
+      run(kernel, {x.data(), w.data(), b.data(), y.data()}, pieces, pieces / 2);
+      for (int64_t i = 0; i < c.m; ++i) {
+        for (int64_t j = 0; j < c.n; ++j) {
+          double sum = b[j];
+          for (int64_t q = 0; q < c.k; ++q) {
+            sum += double{x[i * c.k + q]} * w[byColumns ? j * c.k + q : q * c.n + j];
+          }
+          ASSERT_NEAR(y[i * c.n + j], std::max(sum, 0.0), 1e-4) << c.m << " " << c.n << " " << c.k;
+        }
+      }
+    }
+  }
+}
+
 TEST(KernelCache, EqualStructuresCompileOnceAndDamagedFilesAreIgnored) {
   namespace fs = std::filesystem;
   const fs::path directory = fs::temp_directory_path() / ("kintsugi-kernels-" + std::to_string(getpid()));
@@ -231,6 +289,27 @@ TEST(KernelCache, EqualStructuresCompileOnceAndDamagedFilesAreIgnored) {
   EXPECT_EQ(cacheCounters().rejected, before.rejected + 1);
   setDiskCache("", 0);
   fs::remove_all(directory);
+}
+
+TEST(KernelCache, IdleKernelsGoWhenThereAreMany) {
+  clearCache(false);
+  setMostKernels(4);
+  std::string reason;
+  const auto held = compileKernel(unary(Core::kNeg, 8), false, reason);
+  for (const Core op : {Core::kAbs, Core::kExp, Core::kTanh, Core::kSqrt, Core::kFloor, Core::kCeil}) {
+    ASSERT_NE(compileKernel(unary(op, 8), false, reason), nullptr) << reason;
+    EXPECT_LE(cacheCounters().kernels, 4u);
+  }
+  const uint64_t compiled = cacheCounters().compiled;
+  ASSERT_EQ(compileKernel(unary(Core::kNeg, 8), false, reason), held);      // somebody holds it: it stayed
+  ASSERT_NE(compileKernel(unary(Core::kCeil, 8), false, reason), nullptr);  // the last one
+  EXPECT_EQ(cacheCounters().compiled, compiled);
+  ASSERT_NE(compileKernel(unary(Core::kAbs, 8), false, reason), nullptr);  // the first one
+  EXPECT_EQ(cacheCounters().compiled, compiled + 1);
+  std::vector<float> x = {1, -2}, y(2);
+  run(unary(Core::kAbs, 2), {x.data(), y.data()}, 2);
+  EXPECT_EQ(y[1], 2.0f);
+  setMostKernels(2048);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-"""tensor-of-unknown-origin: a sparse tensor has no memory that a trace could name."""
-
-import torch
+"""tensor-of-unknown-origin: a sparse tensor has no memory that a trace could name, and is taken apart."""
 
 
 def problem(x):
-    return x.to_sparse().to_dense() + 1
+    (first, *rest) = (x * 1).to_sparse()
+    return first.to_dense() + 1, len(rest)
 
 
 def workaround_1(x):
-    return torch.where(x != 0, x, 0.0) + 1
+    (first, *rest) = x * 1
+    return first + 1, len(rest)

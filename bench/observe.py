@@ -1,0 +1,140 @@
+"""A model beside its twin in eager mode: the same inputs and seeds, and everything that can be seen after each call."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+
+import kintsugi
+from bench import compare
+from bench.models.spec import ModelSpec
+from kintsugi._callable import core_of
+
+CALLS = 3
+
+
+def seed(value: int) -> None:
+    torch.manual_seed(value)
+    numpy.random.seed(value)
+    random.seed(value)
+
+
+def _random_states() -> dict[str, Any]:
+    kind, keys, *rest = numpy.random.get_state()
+    return {
+        "torch": torch.random.get_rng_state(),
+        "numpy": [kind, keys.tolist(), rest],
+        "random": random.getstate(),
+    }
+
+
+def _loss(out: Any) -> torch.Tensor:
+    parts = [
+        t.float().pow(2).mean() for t in compare.tensors(out) if t.requires_grad and t.is_floating_point()
+    ]
+    return torch.stack(parts).sum()
+
+
+def after_call(call: Any, module: nn.Module, inputs: Any, train: bool) -> dict[str, Any]:
+    """Outputs, their autograd nodes, aliasing, gradients, what the call changed in the module and in its inputs, and
+    the state of every random generator."""
+    args, kwargs = copy.deepcopy(inputs)
+    module.zero_grad(set_to_none=True)
+    out = call(*args, **kwargs)
+    seen = {"out": out, "inputs": (args, kwargs), "random": _random_states()}
+    seen["aliasing"] = compare.aliasing(
+        [out, args, kwargs, list(module.parameters()), list(module.buffers())]
+    )
+    if train:
+        _loss(out).backward()
+        seen["gradients"] = {name: p.grad for name, p in module.named_parameters()}
+    seen["state"] = {
+        name: value.clone() for name, value in (*module.named_buffers(), *module.named_parameters())
+    }
+    return seen
+
+
+@dataclasses.dataclass
+class Twin:
+    """One call of both: what eager mode gives and what the compiled module gives."""
+
+    turn: int
+    expected: dict[str, Any]
+    actual: dict[str, Any]
+
+    def differences(self, parts: Iterator[str] | tuple[str, ...], tolerance: float) -> list[str]:
+        found: list[str] = []
+        for part in parts:
+            if part in self.expected:
+                found += compare.differences(self.expected[part], self.actual[part], part, tolerance)
+        return found
+
+
+def calls(
+    spec: ModelSpec, size: str, train: bool, compiled_too: list[Any], *, initialized: bool = False
+) -> Iterator[Twin]:
+    """`CALLS` calls with fresh inputs each. The compiled module is put into `compiled_too` before the first.
+
+    `initialized`: both have been called once in eager mode before.
+    """
+    reference = spec.build(size).train(train)
+    module = spec.build(size).train(train)
+    for each in (reference, module) if initialized else ():
+        seed(CALLS)
+        after_call(each, each, spec.inputs(reference, size, CALLS), train)
+    compiled = kintsugi.compile(module, backend="eager")
+    compiled_too.append(compiled)
+    with torch.set_grad_enabled(train):
+        for turn in range(CALLS):
+            inputs = spec.inputs(reference, size, turn)
+            seed(turn)
+            expected = after_call(reference, reference, inputs, train)
+            seed(turn)
+            yield Twin(turn, expected, after_call(compiled, module, inputs, train))
+
+
+def runs_in_eager(spec: ModelSpec, train: bool, size: str = "tiny") -> None:
+    """Raises what eager mode raises."""
+    module = spec.build(size).train(train)
+    with torch.set_grad_enabled(train):
+        for turn in range(2):
+            after_call(module, module, spec.inputs(module, size, turn), train)
+
+
+def outcome(spec: ModelSpec, train: bool, size: str = "tiny", *, initialized: bool = False) -> dict[str, Any]:
+    """What `CALLS` calls show, as data: differences from eager in every bit, breaks with their codes, traces, hits."""
+    kept: list[Any] = []
+    found: list[str] = []
+    with kintsugi.config.patch(report_compiling=False):
+        with contextlib.closing(calls(spec, size, train, kept, initialized=initialized)) as twins:
+            for twin in twins:
+                found += [
+                    f"call {twin.turn + 1}: {text}" for text in twin.differences(tuple(twin.expected), 0.0)
+                ]
+    return {"differences": found[:4], **wholeness(kept[0])}
+
+
+def wholeness(compiled: Any) -> dict[str, Any]:
+    stats, core = compiled.stats(), core_of(compiled)
+    assert core is not None
+    return {
+        "breaks": [_described(found) for found in core.breaks()],
+        "graphs": stats.graph_count,
+        "break_count": stats.graph_break_count,
+        "misses": stats.misses,
+        "side_traces": stats.side_traces,
+        "again": [str(found)[:300] for found in core.recompiles()[:4]],
+    }
+
+
+def _described(found: dict[str, Any]) -> dict[str, Any]:
+    stack = [f"{frame['file'].split('site-packages/')[-1]}:{frame['line']}" for frame in found["stack"]]
+    return {"code": found["code"], "message": found["message"][:160], "at": stack[-2:]}

@@ -1,0 +1,212 @@
+// Models: collections.deque. One that the trace has made, and that nobody else holds, is followed like a
+// list; of others guards read nothing, so that what changes them changes nothing that was seen.
+#include <algorithm>
+
+#include "capture/calls/drive.h"
+#include "capture/calls/model.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// Items that C code takes from a list or a tuple; others would be asked for by Python code.
+Flow keepItems(CallContext& ctx, size_t first, Shadow& result) {
+  const bool plain =
+      ctx.total() <= first || PyList_CheckExact(ctx.args[first]) || PyTuple_CheckExact(ctx.args[first]);
+  return plain ? keepModel(ctx, result) : opaqueModel(ctx, result);
+}
+
+Virtual* followed(CallContext& ctx) {
+  if (ctx.total() == 0 || !ctx.shadows[0].isVirtual()) return nullptr;
+  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  return v.kind == VirtualKind::kDeque && ctx.kwnames == nullptr ? &v : nullptr;
+}
+
+// More than fit: the other end loses as many.
+void trim(Virtual& v, bool left) {
+  const size_t longest = v.index == 0 ? v.parts.size() : static_cast<size_t>(v.index - 1);
+  if (v.parts.size() <= longest) return;
+  const auto over = static_cast<ptrdiff_t>(v.parts.size() - longest);
+  left ? (void)v.parts.erase(v.parts.begin(), v.parts.begin() + over) : v.parts.resize(longest);
+}
+
+Flow changed(CallContext& ctx, Shadow& result) {
+  ctx.rec.touched(ctx.shadows[0]);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow appendTo(CallContext& ctx, bool left, Shadow& result) {
+  Virtual* v = followed(ctx);
+  if (v == nullptr || ctx.total() != 2) return keepModel(ctx, result);
+  v->parts.insert(left ? v->parts.begin() : v->parts.end(), ctx.shadows[1]);
+  trim(*v, !left);
+  return changed(ctx, result);
+}
+Flow appendModel(CallContext& ctx, Shadow& result) { return appendTo(ctx, false, result); }
+Flow appendleftModel(CallContext& ctx, Shadow& result) { return appendTo(ctx, true, result); }
+
+Flow extendBy(CallContext& ctx, bool left, Shadow& result) {
+  Virtual* v = followed(ctx);
+  const bool own = v != nullptr && ctx.total() == 2 && ctx.args[0] != ctx.args[1] &&
+                   (PyList_CheckExact(ctx.args[1]) || PyTuple_CheckExact(ctx.args[1])) &&
+                   !ctx.shadows[1].isValue();
+  auto items = own ? ctx.rec.iterated(ctx.shadows[1], ctx.args[1]) : std::nullopt;
+  if (!items) return ctx.rec.live() ? keepItems(ctx, 1, result) : run(ctx);
+  if (left) std::reverse(items->begin(), items->end());
+  v->parts.insert(left ? v->parts.begin() : v->parts.end(), items->begin(), items->end());
+  trim(*v, !left);
+  return changed(ctx, result);
+}
+Flow extendModel(CallContext& ctx, Shadow& result) { return extendBy(ctx, false, result); }
+Flow extendleftModel(CallContext& ctx, Shadow& result) { return extendBy(ctx, true, result); }
+
+Flow popFrom(CallContext& ctx, bool left, Shadow& result) {
+  Virtual* v = followed(ctx);
+  if (v == nullptr || ctx.total() != 1) return keepModel(ctx, result);
+  if (v->parts.empty()) return changed(ctx, result);  // raises
+  result = left ? v->parts.front() : v->parts.back();
+  left ? (void)v->parts.erase(v->parts.begin()) : v->parts.pop_back();
+  ctx.rec.touched(ctx.shadows[0]);
+  return run(ctx);
+}
+Flow popModel(CallContext& ctx, Shadow& result) { return popFrom(ctx, false, result); }
+Flow popleftModel(CallContext& ctx, Shadow& result) { return popFrom(ctx, true, result); }
+
+Flow rotateModel(CallContext& ctx, Shadow& result) {
+  Virtual* v = followed(ctx);
+  Shadow by = v != nullptr && ctx.total() == 2 ? ctx.shadows[1] : Shadow::constant();
+  const bool known = v != nullptr && ctx.total() <= 2 && (ctx.total() < 2 || PyLong_CheckExact(ctx.args[1]));
+  if (!known) return keepModel(ctx, result);
+  if (ctx.total() == 2 && !ctx.rec.pin(by, ctx.args[1])) return run(ctx);
+  const auto n = static_cast<long long>(v->parts.size());
+  const long long steps = ctx.total() == 2 ? PyLong_AsLongLong(ctx.args[1]) : 1;
+  if (steps == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    return keepModel(ctx, result);
+  }
+  const long long right = n == 0 ? 0 : ((steps % n) + n) % n;
+  std::rotate(v->parts.begin(), v->parts.end() - right, v->parts.end());
+  return changed(ctx, result);
+}
+
+Flow reverseModel(CallContext& ctx, Shadow& result) {
+  Virtual* v = followed(ctx);
+  if (v == nullptr || ctx.total() != 1) return keepModel(ctx, result);
+  std::reverse(v->parts.begin(), v->parts.end());
+  return changed(ctx, result);
+}
+
+Flow clearModel(CallContext& ctx, Shadow& result) {
+  Virtual* v = followed(ctx);
+  if (v == nullptr || ctx.total() != 1) return keepModel(ctx, result);
+  v->parts.clear();
+  return changed(ctx, result);
+}
+
+Flow copyModel(CallContext& ctx, Shadow& result) {
+  Virtual* v = followed(ctx);
+  if (v == nullptr || ctx.total() != 1) return keepModel(ctx, result);
+  std::vector<Shadow> parts = v->parts;
+  const int64_t index = v->index;
+  Flow flow = runVirtual(ctx, VirtualKind::kDeque, result);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  ctx.rec.virtualOf(result).parts = std::move(parts);
+  ctx.rec.virtualOf(result).index = index;
+  return flow;
+}
+
+// deque(iterable, maxlen), both perhaps by name. False: called otherwise.
+bool splitArguments(CallContext& ctx, size_t& iterable, size_t& length) {
+  iterable = ctx.positional > 0 ? 0 : ctx.total();
+  length = ctx.positional > 1 ? 1 : ctx.total();
+  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(ctx.kwnames, static_cast<Py_ssize_t>(i - ctx.positional));
+    if (PyUnicode_CompareWithASCIIString(name, "maxlen") == 0 && length == ctx.total()) {
+      length = i;
+    } else if (PyUnicode_CompareWithASCIIString(name, "iterable") == 0 && iterable == ctx.total()) {
+      iterable = i;
+    } else {
+      return false;
+    }
+  }
+  return ctx.positional <= 2;
+}
+
+// deque(this, maxlen=0), which only runs an iterator to its end.
+std::optional<Flow> dropItems(CallContext& ctx, Shadow& result) {
+  Driver driver(ctx, 0);
+  if (!driver.worthwhile()) return std::nullopt;
+  while (driver.next()) {
+  }
+  if (driver.failed()) return driver.raise();
+  pyapi::Ref<> made = pyapi::steal(PyObject_CallFunction(ctx.callable, "()i", 0));
+  if (!made) return driver.raise();
+  result = ctx.rec.newVirtual(VirtualKind::kDeque, made.get());
+  ctx.rec.virtualOf(result).index = 1;
+  return ctx.rec.replaceCall(ctx, std::move(made));
+}
+
+Flow dequeModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  size_t iterable = 0, length = 0;
+  if (!splitArguments(ctx, iterable, length)) return keepItems(ctx, 0, result);
+  int64_t longest = 0;
+  if (length < ctx.total() && ctx.args[length] != Py_None) {
+    Shadow s = ctx.shadows[length];
+    if (!PyLong_CheckExact(ctx.args[length])) return keepItems(ctx, 0, result);
+    if (!rec.pin(s, ctx.args[length])) return run(ctx);
+    longest = PyLong_AsSsize_t(ctx.args[length]);
+    PyErr_Clear();
+    if (longest < 0) return keepItems(ctx, 0, result);  // raises
+    ++longest;
+    if (longest == 1 && iterable == 0) {
+      if (auto flow = dropItems(ctx, result)) return *flow;
+    }
+  }
+  const bool some = iterable < ctx.total();
+  if (some && iterable == 0 && makesFrames(ctx, 0)) {
+    if (auto flow = iterateInstead(ctx, "deque_", result)) return *flow;
+  }
+  std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
+  Shadow from = some ? ctx.shadows[iterable] : Shadow::constant();
+  if (some) parts = from.isValue() ? std::nullopt : rec.iterated(from, ctx.args[iterable]);
+  if (!parts) return rec.live() ? keepItems(ctx, iterable, result) : run(ctx);
+  Flow flow = runVirtual(ctx, VirtualKind::kDeque, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  rec.virtualOf(result).index = longest;
+  rec.virtualOf(result).parts = std::move(*parts);
+  trim(rec.virtualOf(result), true);
+  PyObject* made = ctx.act.peek(1);
+  for (size_t i = 0; i < rec.virtualOf(result).parts.size(); ++i) {  // a dict's items are pairs
+    pyapi::Ref<> item = pyapi::steal(PySequence_GetItem(made, static_cast<Py_ssize_t>(i)));
+    Shadow part = rec.itemOf(from, rec.virtualOf(result).parts[i], item.get());
+    rec.virtualOf(result).parts[i] = part;
+  }
+  if (from.isVirtual() && rec.virtualOf(from).kind == VirtualKind::kIterator) {
+    rec.virtualOf(from).index += static_cast<int64_t>(rec.virtualOf(result).parts.size());
+    rec.touched();
+  }
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"collections.deque", dequeModel},
+    {"collections.deque.append", appendModel},
+    {"collections.deque.appendleft", appendleftModel},
+    {"collections.deque.extend", extendModel},
+    {"collections.deque.extendleft", extendleftModel},
+    {"collections.deque.insert", keepModel},
+    {"collections.deque.pop", popModel},
+    {"collections.deque.popleft", popleftModel},
+    {"collections.deque.rotate", rotateModel},
+    {"collections.deque.reverse", reverseModel},
+    {"collections.deque.clear", clearModel},
+    {"collections.deque.copy", copyModel},
+};
+
+}  // namespace
+
+void registerDequeModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,84 @@
+// Models: map and filter objects that are kept for later.
+//
+// Such an object has no state but its function and its iterators, which it tells (__reduce__). So whoever
+// asks it for items may as well ask functions of kintsugi._polyfills, which move the same iterators on; these
+// are recorded like any other code, and the object stays what it is.
+#include "capture/calls/lazy.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// The iterators of the arguments behind the function, as far as the trace knows them before there are any.
+bool known(CallContext& ctx) {
+  if (ctx.kwnames != nullptr || ctx.positional < 2) return false;
+  for (size_t i = 1; i < ctx.positional; ++i) {
+    Shadow shadow = ctx.shadows[i];
+    if (shadow.isValue() || pythonMethod(ctx.args[i], "__iter__") != nullptr ||
+        torchapi::isTensor(ctx.args[i])) {
+      return false;
+    }
+    const bool iterator = shadow.isVirtual() && isConsumed(ctx.rec.virtualOf(shadow)) &&
+                          ctx.rec.virtualOf(shadow).kind != VirtualKind::kDeque;
+    if (!iterator && !ctx.rec.iterated(shadow, ctx.args[i])) return false;
+  }
+  return ctx.rec.live();
+}
+
+}  // namespace
+
+std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  if (!known(ctx)) return std::nullopt;
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.positional);
+  std::vector<pyapi::Ref<>> objects;
+  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
+  Flow flow = runVirtual(ctx, VirtualKind::kMap, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(ctx.act.peek(1), "__reduce__", nullptr));
+  PyObject* inner = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
+  if (inner == nullptr || PyTuple_GET_SIZE(inner) != static_cast<Py_ssize_t>(objects.size())) {
+    PyErr_Clear();
+    rec.abort(diag::Code::KTG0101, {Py_TYPE(ctx.act.peek(1))->tp_name});
+    return flow;
+  }
+  for (size_t i = 1; i < objects.size(); ++i) {
+    PyObject* iterator = PyTuple_GET_ITEM(inner, static_cast<Py_ssize_t>(i));
+    if (iterator == objects[i].get()) continue;  // it was one
+    shadows[i] = rec.newIterator(iterator, shadows[i], objects[i].get());
+    objects[i] = pyapi::newRef(iterator);
+  }
+  rec.virtualOf(result).parts = std::move(shadows);
+  rec.virtualOf(result).partObjects = std::move(objects);
+  return flow;
+}
+
+bool isKept(Recorder& rec, Shadow shadow) {
+  return shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kMap;
+}
+
+namespace {
+
+// map.__reduce__(m): (map, (function, iterators...))
+Flow mapReduceModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  if (ctx.total() != 1 || !isKept(rec, ctx.shadows[0])) return opaqueModel(ctx, result);
+  std::vector<Shadow> parts = rec.virtualOf(ctx.shadows[0]).parts;
+  Flow flow = run(ctx);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  PyObject* made = ctx.act.peek(1);
+  Shadow inner = rec.tupleOf(PyTuple_GET_ITEM(made, 1), std::move(parts));
+  result = rec.tupleOf(made, {Shadow::constant(), inner});
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.map.__reduce__", mapReduceModel},
+    {"builtins.filter.__reduce__", mapReduceModel},
+};
+
+}  // namespace
+
+void registerLazyModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

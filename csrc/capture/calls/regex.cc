@@ -1,0 +1,84 @@
+// Models: regular expressions. Patterns and matches can't change, and follow from pinned texts: they are
+// frozen objects of the recording.
+#include <string_view>
+
+#include "capture/calls/model.h"
+#include "capture/paused.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+bool isNamed(PyObject* object, std::string_view type) { return type == Py_TYPE(object)->tp_name; }
+
+bool isTextCallable(PyObject* object) { return PyCallable_Check(object) == 1; }
+
+// The arguments become constants. False: they can't, or the recording has ended.
+bool pinArguments(CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows[i];
+    if (shadow.isConst() && ctx.rec.isFrozen(ctx.args[i])) continue;
+    if (ctx.rec.comesFromStep(shadow)) return false;
+    const bool pinned = isNamed(ctx.args[i], "re.Pattern") && shadow.isSource()
+                            ? ctx.rec.pin(shadow, ctx.args[i])
+                            : !isTextCallable(ctx.args[i]) && ctx.rec.tryPinDeep(shadow, ctx.args[i]);
+    if (!pinned) return false;
+  }
+  return true;
+}
+
+Flow textModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  if (!pinArguments(ctx)) {
+    if (!rec.live()) return run(ctx);
+    bool calls = false;  // sub() with a function
+    for (size_t i = 0; i < ctx.total(); ++i) calls = calls || isTextCallable(ctx.args[i]);
+    return calls ? opaqueModel(ctx, result) : knownModel(ctx, result);
+  }
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = run(ctx);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  PyObject* made = ctx.act.peek(1);
+  result = Shadow::constant();
+  if (isNamed(made, "re.Pattern") || isNamed(made, "re.Match")) {
+    rec.freeze(made);
+  } else if (PyList_CheckExact(made)) {
+    result = rec.newVirtual(VirtualKind::kList, made);
+    rec.virtualOf(result).parts.assign(static_cast<size_t>(PyList_GET_SIZE(made)), Shadow::constant());
+  } else if (PyDict_CheckExact(made)) {
+    result = rec.newVirtual(VirtualKind::kDict, made);
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(made, &at, &key, &value)) rec.setEntry(rec.virtualOf(result), key, Shadow::constant());
+  }
+  return flow;
+}
+
+// re._compile(pattern, flags): its cache is nothing that a program sees.
+Flow compileModel(CallContext& ctx, Shadow& result) {
+  const bool simple = ctx.total() == 2 && ctx.kwnames == nullptr &&
+                      (PyUnicode_CheckExact(ctx.args[0]) || PyBytes_CheckExact(ctx.args[0]) ||
+                       isNamed(ctx.args[0], "re.Pattern"));
+  if (!simple || ctx.rec.comesFromStep(ctx.shadows[0])) return inlineFunction(ctx, result);
+  return textModel(ctx, result);
+}
+
+constexpr ModelRow kRows[] = {
+    {"re._compile", compileModel},       {"re.Pattern.match", textModel},
+    {"re.Pattern.fullmatch", textModel}, {"re.Pattern.search", textModel},
+    {"re.Pattern.sub", textModel},       {"re.Pattern.subn", textModel},
+    {"re.Pattern.findall", textModel},   {"re.Pattern.split", textModel},
+    {"re.Match.group", textModel},       {"re.Match.groups", textModel},
+    {"re.Match.start", textModel},       {"re.Match.end", textModel},
+    {"re.Match.span", textModel},        {"re.Match.groupdict", textModel},
+    {"re.Match.expand", textModel},      {"re.Match.__getitem__", textModel},
+};
+
+}  // namespace
+
+void registerRegexModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,18 @@
+// Tensors that the trace can't describe: sparse and quantized ones, and those of classes of their own.
+//
+// They stay objects: what is done with them are steps. Thread: the recording one, GIL held.
+#pragma once
+
+#include "capture/shadow.h"
+#include "torchapi/tensor_info.h"
+#include "torchapi/transforms.h"
+
+namespace kintsugi::capture {
+
+inline bool isForeign(Shadow shadow, PyObject* object) {
+  if (!(shadow.isSource() || shadow.isConst()) || !torchapi::isTensor(object)) return false;
+  if (torchapi::isWrapper(object)) return false;  // of a transform
+  return !torchapi::isExactTensorType(Py_TYPE(object)) || !torchapi::tensorInfoOf(object).plain;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,133 @@
+// Operators whose special methods are Python code: CPython's order of asking the operands is that of
+// functions of kintsugi._polyfills, in which the methods are frames like any other, so that one may say
+// NotImplemented.
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "capture/calls/model.h"
+#include "capture/record/overloads.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+constexpr std::array<const char*, 13> kNames = {"add", "and", "floordiv", "lshift", "matmul",  "mul", "mod",
+                                                "or",  "pow", "rshift",   "sub",    "truediv", "xor"};
+constexpr std::array<const char*, 13> kSymbols = {"+", "&",  "//", "<<", "@", "*", "%",
+                                                  "|", "**", ">>", "-",  "/", "^"};
+constexpr std::array<const char*, 6> kComparisons = {"lt", "le", "eq", "ne", "gt", "ge"};
+constexpr std::array<const char*, 6> kComparisonSymbols = {"<", "<=", "==", "!=", ">", ">="};
+constexpr std::array<int, 6> kSwapped = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+constexpr size_t kPower = 8;
+
+PyObject* method(PyObject* object, const char* prefix, const char* name) {
+  return Recorder::specialMethod(Py_TYPE(object), (std::string(prefix) + name + "__").c_str());
+}
+bool isPython(PyObject* method) { return method != nullptr && PyFunction_Check(method); }
+PyObject* orNone(PyObject* object) { return object != nullptr ? object : Py_None; }
+PyObject* truth(bool value) { return value ? Py_True : Py_False; }
+
+bool isNumber(PyObject* o) { return PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o); }
+// Of a type whose C code knows its own kind only, and says NotImplemented to all others.
+bool isExactNumber(PyObject* o) {
+  return o == Py_None || PyLong_CheckExact(o) || PyBool_Check(o) || PyFloat_CheckExact(o) ||
+         PyComplex_CheckExact(o);
+}
+bool isPlainData(PyObject* o) {
+  return isNumber(o) || PyUnicode_Check(o) || PyBytes_Check(o) || PyByteArray_Check(o) || PyTuple_Check(o);
+}
+
+// Where the numbers' methods have nothing to say, C code of sequences is asked: the left operand's for a sum,
+// either one's for a product.
+bool isSequenceOp(uint32_t base, PyObject* x, PyObject* y) {
+  const std::string_view name = kNames[base];
+  const PySequenceMethods *left = Py_TYPE(x)->tp_as_sequence, *right = Py_TYPE(y)->tp_as_sequence;
+  if (name == "add")
+    return left != nullptr && (left->sq_concat != nullptr || left->sq_inplace_concat != nullptr);
+  if (name != "mul") return false;
+  return (left != nullptr && (left->sq_repeat != nullptr || left->sq_inplace_repeat != nullptr)) ||
+         (right != nullptr && right->sq_repeat != nullptr);
+}
+
+bool isProperSubtype(PyObject* y, PyObject* x) {
+  return Py_TYPE(y) != Py_TYPE(x) && PyType_IsSubtype(Py_TYPE(y), Py_TYPE(x));
+}
+
+bool guardOperands(Recorder& rec, ShadowFrame& f, PyObject* x, PyObject* y) {
+  if (f.top(1).isValue() && !torchapi::isTensor(y) && !rec.pin(f.top(1), y)) return false;
+  if (f.top(2).isValue() && !torchapi::isTensor(x) && !rec.pin(f.top(2), x)) return false;
+  rec.guardType(f.top(2), x);
+  rec.guardType(f.top(1), y);
+  rec.guardTypeVersion(Py_TYPE(x));
+  rec.guardTypeVersion(Py_TYPE(y));
+  return rec.live();
+}
+
+}  // namespace
+
+std::optional<Flow> overloadedOperator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *x = act.peek(2), *y = act.peek(1), *function = polyfill("operate");
+  const bool inPlace = in.arg >= NB_INPLACE_ADD;
+  const uint32_t base = inPlace ? in.arg - NB_INPLACE_ADD : in.arg;
+  PyObject* own = inPlace ? method(x, "__i", kNames[base]) : nullptr;
+  PyObject* left = method(x, "__", kNames[base]);
+  PyObject* right = Py_TYPE(x) != Py_TYPE(y) ? method(y, "__r", kNames[base]) : nullptr;
+  if (function == nullptr || isSequenceOp(base, x, y)) return std::nullopt;
+  if (isExactNumber(x) && isPython(right) && !isNumber(y)) {
+    left = own = nullptr;
+  } else if (!isPython(own) && !isPython(left) && !(left == nullptr && own == nullptr && isPython(right))) {
+    return std::nullopt;
+  }
+  if (isExactNumber(y) && !isNumber(x)) right = nullptr;
+  const bool rightFirst =
+      right != nullptr && isProperSubtype(y, x) && method(x, "__r", kNames[base]) != right;
+  const std::string symbol = std::string(kSymbols[base]) + (inPlace          ? "="
+                                                            : base == kPower ? " or pow()"
+                                                                             : "");
+  pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(symbol.c_str()));
+  if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
+  return rec.callInPlace(f, act, in, function, 2,
+                         {orNone(own), orNone(left), orNone(right), truth(rightFirst), text.get()});
+}
+
+namespace {
+
+// What a type's comparison is; `negated`: the opposite of its __eq__, as object.__ne__ has it.
+PyObject* comparison(PyObject* object, int op, bool& negated) {
+  PyObject* found = method(object, "__", kComparisons[static_cast<size_t>(op)]);
+  PyObject* inherited = Recorder::specialMethod(
+      &PyBaseObject_Type, (std::string("__") + kComparisons[static_cast<size_t>(op)] + "__").c_str());
+  negated = false;
+  if (found != inherited) return found;
+  if (op != Py_NE) return nullptr;  // says NotImplemented, or asks whether they are the same
+  PyObject* equal = method(object, "__", "eq");
+  negated = isPython(equal);
+  return negated ? equal : nullptr;
+}
+
+}  // namespace
+
+std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject *x = act.peek(2), *y = act.peek(1), *function = polyfill("compare");
+  const int op = static_cast<int>(in.arg);
+  bool negateLeft = false, negateRight = false;
+  PyObject* left = comparison(x, op, negateLeft);
+  PyObject* right = comparison(y, kSwapped[in.arg], negateRight);
+  if (function == nullptr || (!isPython(left) && !isPython(right))) return std::nullopt;
+  if (left != nullptr && !isPython(left)) {
+    if (!Recorder::isPlain(x) || isPlainData(y)) return std::nullopt;
+    left = nullptr;
+  }
+  if (right != nullptr && !isPython(right)) {
+    if (!Recorder::isPlain(y) || isPlainData(x)) return std::nullopt;
+    right = nullptr;
+  }
+  pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(kComparisonSymbols[in.arg]));
+  if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
+  return rec.callInPlace(f, act, in, function, 2,
+                         {orNone(left), orNone(right), truth(right != nullptr && isProperSubtype(y, x)),
+                          truth(negateLeft), truth(negateRight), text.get()});
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,245 @@
+#include "codegen/emit_product.h"
+
+#include "passes/kernel.h"
+
+namespace kintsugi::codegen {
+
+using llvm::BasicBlock;
+using llvm::Value;
+
+namespace {
+
+constexpr uint64_t kLine = 64;   // bytes
+constexpr unsigned kSquare = 8;  // elements that are transposed at once, each way
+
+}  // namespace
+
+void emitLoop(Builder& b, llvm::Function* function, Value* from, Value* to, int64_t step,
+              const std::function<void(Value*)>& body) {
+  BasicBlock* before = b.GetInsertBlock();
+  BasicBlock* head = BasicBlock::Create(b.getContext(), "loop", function);
+  BasicBlock* after = BasicBlock::Create(b.getContext(), "after", function);
+  b.CreateCondBr(b.CreateICmpSLT(from, to), head, after);
+  b.SetInsertPoint(head);
+  llvm::PHINode* i = b.CreatePHI(b.getInt64Ty(), 2);
+  i->addIncoming(from, before);
+  body(i);
+  Value* next = b.CreateAdd(i, b.getInt64(static_cast<uint64_t>(step)), "", true, true);
+  i->addIncoming(next, b.GetInsertBlock());
+  b.CreateCondBr(b.CreateICmpSLT(next, to), head, after);
+  b.SetInsertPoint(after);
+}
+
+ProductEmitter::ProductEmitter(Builder& b, llvm::Function* function, const TileShape& tile,
+                               const ProductOperands& operands, Value* chunk)
+    : b_(b), function_(function), tile_(tile), operands_(operands) {
+  auto room = [&](Value* count) {
+    llvm::AllocaInst* made = b_.CreateAlloca(b_.getFloatTy(), count);
+    made->setAlignment(llvm::Align(kLine));
+    return made;
+  };
+  panel_ = room(integer(passes::KernelProduct::kMostDepth * tile_.columns()));
+  // Tiles are whole: the last one of a chunk has rows that nobody looks at.
+  sums_ = room(b_.CreateMul(b_.CreateAdd(chunk, integer(tile_.rows)), integer(tile_.columns())));
+}
+
+BasicBlock* ProductEmitter::block(const char* name) {
+  return BasicBlock::Create(b_.getContext(), name, function_);
+}
+
+void ProductEmitter::emitPanel(Value* first, Value* count, Value* column) {
+  if (operands_.rightByColumns) {
+    findColumns(column);
+  }
+  Value* k = operands_.k;
+  // for (from = 0; from < k; from += depth): the step varies.
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* head = block("depth");
+  BasicBlock* after = block("panel");
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* from = b_.CreatePHI(b_.getInt64Ty(), 2);
+  from->addIncoming(integer(0), before);
+  Value* next = b_.CreateAdd(from, operands_.depth);
+  Value* length = b_.CreateSub(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, next, k), from);
+  if (operands_.rightByColumns) {
+    packColumns(from, length);
+  } else {
+    packRows(column, from, length);
+  }
+  emitLoop(b_, function_, integer(0), count, tile_.rows, [&](Value* row) {
+    Value* rest = b_.CreateSub(count, row);
+    BasicBlock* whole = block("tile");
+    BasicBlock* half = block("half");
+    BasicBlock* done = block("tiled");
+    b_.CreateCondBr(b_.CreateICmpSGT(rest, integer(tile_.rows / 2)), whole, half);
+    b_.SetInsertPoint(whole);
+    emitTile(tile_.rows, row, first, rest, from, length);
+    b_.CreateBr(done);
+    b_.SetInsertPoint(half);
+    emitTile(tile_.rows / 2, row, first, rest, from, length);
+    b_.CreateBr(done);
+    b_.SetInsertPoint(done);
+  });
+  from->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateICmpSLT(next, k), head, after);
+  b_.SetInsertPoint(after);
+}
+
+// Columns behind the last one are the last one once more.
+void ProductEmitter::findColumns(Value* column) {
+  columns_.clear();
+  Value* last = b_.CreateSub(operands_.n, integer(1));
+  for (unsigned c = 0; c < tile_.columns(); ++c) {
+    Value* which = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(column, integer(c)), last);
+    columns_.push_back(at(operands_.right, b_.CreateMul(which, operands_.rightStride)));
+  }
+}
+
+void ProductEmitter::packRows(Value* column, Value* from, Value* length) {
+  Value* width = b_.CreateSub(operands_.n, column);
+  Value* source = at(operands_.right, b_.CreateAdd(b_.CreateMul(from, operands_.rightStride), column));
+  auto copy = [&](bool part) {
+    emitLoop(b_, function_, integer(0), length, 1, [&](Value* p) {
+      for (unsigned v = 0; v < tile_.vectors; ++v) {
+        Value* place = integer(v * tile_.lanes);
+        Value* address = at(source, b_.CreateAdd(b_.CreateMul(p, operands_.rightStride), place));
+        Value* x = nullptr;
+        if (part) {
+          Value* left =
+              b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, b_.CreateSub(width, place), integer(0));
+          x = b_.CreateMaskedLoad(vectors(tile_.lanes), address, llvm::Align(4),
+                                  firstLanes(b_, tile_.lanes, left),
+                                  llvm::Constant::getNullValue(vectors(tile_.lanes)));
+        } else {
+          x = b_.CreateAlignedLoad(vectors(tile_.lanes), address, llvm::Align(4));
+        }
+        Value* to = at(panel_, b_.CreateAdd(b_.CreateMul(p, integer(tile_.columns())), place));
+        b_.CreateAlignedStore(x, to, llvm::Align(tile_.lanes * 4));
+      }
+    });
+  };
+  BasicBlock* whole = block("whole");
+  BasicBlock* part = block("part");
+  BasicBlock* done = block("packed");
+  b_.CreateCondBr(b_.CreateICmpSGE(width, integer(tile_.columns())), whole, part);
+  b_.SetInsertPoint(whole);
+  copy(false);
+  b_.CreateBr(done);
+  b_.SetInsertPoint(part);
+  copy(true);
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+}
+
+void ProductEmitter::packColumns(Value* from, Value* length) {
+  Value* squares = b_.CreateAnd(length, integer(-static_cast<int64_t>(kSquare)));
+  emitLoop(b_, function_, integer(0), squares, kSquare, [&](Value* p) {
+    for (unsigned c = 0; c < tile_.columns(); c += kSquare) {
+      std::vector<Value*> rows;
+      for (unsigned i = 0; i < kSquare; ++i) {
+        Value* address = at(columns_[c + i], b_.CreateAdd(from, p));
+        rows.push_back(b_.CreateAlignedLoad(vectors(kSquare), address, llvm::Align(4)));
+      }
+      transposeSquare(b_, rows);
+      for (unsigned i = 0; i < kSquare; ++i) {
+        Value* row = b_.CreateMul(b_.CreateAdd(p, integer(i)), integer(tile_.columns()));
+        b_.CreateAlignedStore(rows[i], at(panel_, b_.CreateAdd(row, integer(c))), llvm::Align(4 * kSquare));
+      }
+    }
+  });
+  emitLoop(b_, function_, squares, length, 1, [&](Value* p) {
+    for (unsigned c = 0; c < tile_.columns(); ++c) {
+      Value* x =
+          b_.CreateAlignedLoad(b_.getFloatTy(), at(columns_[c], b_.CreateAdd(from, p)), llvm::Align(4));
+      Value* place = b_.CreateAdd(b_.CreateMul(p, integer(tile_.columns())), integer(c));
+      b_.CreateAlignedStore(x, at(panel_, place), llvm::Align(4));
+    }
+  });
+}
+
+Value* ProductEmitter::sumsAt(Value* row, unsigned r, unsigned v) {
+  Value* index = b_.CreateMul(b_.CreateAdd(row, integer(r)), integer(tile_.columns()));
+  return at(sums_, b_.CreateAdd(index, integer(v * tile_.lanes)));
+}
+
+// Zeros, or what earlier parts of k have given.
+void ProductEmitter::loadSums(std::vector<Value*>& sums, Value* row, unsigned rows, Value* from) {
+  BasicBlock* start = b_.GetInsertBlock();
+  BasicBlock* again = block("again");
+  BasicBlock* done = block("sums");
+  b_.CreateCondBr(b_.CreateICmpEQ(from, integer(0)), done, again);
+  b_.SetInsertPoint(again);
+  std::vector<Value*> before;
+  for (unsigned r = 0; r < rows; ++r) {
+    for (unsigned v = 0; v < tile_.vectors; ++v) {
+      before.push_back(
+          b_.CreateAlignedLoad(vectors(tile_.lanes), sumsAt(row, r, v), llvm::Align(tile_.lanes * 4)));
+    }
+  }
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  for (Value* value : before) {
+    llvm::PHINode* sum = b_.CreatePHI(vectors(tile_.lanes), 2);
+    sum->addIncoming(llvm::Constant::getNullValue(vectors(tile_.lanes)), start);
+    sum->addIncoming(value, again);
+    sums.push_back(sum);
+  }
+}
+
+// Rows [row, row + rows) of the chunk that begins at `first`; of those behind the last, `rest` rows away, the
+// last once more.
+void ProductEmitter::emitTile(unsigned rows, Value* row, Value* first, Value* rest, Value* from,
+                              Value* length) {
+  std::vector<Value*> left;
+  Value* last = b_.CreateSub(rest, integer(1));
+  for (unsigned r = 0; r < rows; ++r) {
+    Value* which = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, integer(r), last);
+    which = b_.CreateAdd(b_.CreateAdd(first, row), which);
+    left.push_back(at(operands_.left, b_.CreateAdd(b_.CreateMul(which, operands_.leftStride), from)));
+  }
+  std::vector<Value*> sums;
+  loadSums(sums, row, rows, from);
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* head = block("multiply");
+  BasicBlock* after = block("multiplied");
+  b_.CreateBr(head);
+  b_.SetInsertPoint(head);
+  llvm::PHINode* p = b_.CreatePHI(b_.getInt64Ty(), 2);
+  p->addIncoming(integer(0), before);
+  std::vector<llvm::PHINode*> running;
+  for (Value* sum : sums) {
+    running.push_back(b_.CreatePHI(vectors(tile_.lanes), 2));
+    running.back()->addIncoming(sum, before);
+  }
+  std::vector<Value*> right;
+  Value* packed = b_.CreateMul(p, integer(tile_.columns()));
+  for (unsigned v = 0; v < tile_.vectors; ++v) {
+    right.push_back(b_.CreateAlignedLoad(vectors(tile_.lanes),
+                                         at(panel_, b_.CreateAdd(packed, integer(v * tile_.lanes))),
+                                         llvm::Align(tile_.lanes * 4)));
+  }
+  for (unsigned r = 0; r < rows; ++r) {
+    Value* x = b_.CreateAlignedLoad(b_.getFloatTy(), at(left[r], p), llvm::Align(4));
+    x = b_.CreateVectorSplat(tile_.lanes, x);
+    for (unsigned v = 0; v < tile_.vectors; ++v) {
+      Value*& sum = sums[r * tile_.vectors + v];
+      sum = b_.CreateIntrinsic(llvm::Intrinsic::fmuladd, {vectors(tile_.lanes)},
+                               {x, right[v], running[r * tile_.vectors + v]});
+    }
+  }
+  Value* next = b_.CreateAdd(p, integer(1), "", true, true);
+  p->addIncoming(next, head);
+  for (size_t k = 0; k < sums.size(); ++k) {
+    running[k]->addIncoming(sums[k], head);
+  }
+  b_.CreateCondBr(b_.CreateICmpSLT(next, length), head, after);
+  b_.SetInsertPoint(after);
+  for (unsigned r = 0; r < rows; ++r) {
+    for (unsigned v = 0; v < tile_.vectors; ++v) {
+      b_.CreateAlignedStore(sums[r * tile_.vectors + v], sumsAt(row, r, v), llvm::Align(tile_.lanes * 4));
+    }
+  }
+}
+
+}  // namespace kintsugi::codegen

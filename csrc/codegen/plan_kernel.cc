@@ -1,0 +1,90 @@
+#include "codegen/plan_kernel.h"
+
+#include <algorithm>
+
+namespace kintsugi::codegen {
+
+using passes::Elem;
+using passes::Kernel;
+using passes::KernelOp;
+using passes::KernelOpKind;
+
+namespace {
+
+class Planner {
+ public:
+  explicit Planner(const Kernel& kernel) : kernel_(kernel) {}
+
+  Plan run() {
+    plan_.kept.assign(kernel_.ops.size(), false);
+    for (const KernelOp& op : kernel_.ops) {
+      addOp(op);
+    }
+    for (uint32_t s = 1; s < plan_.stages; ++s) {
+      forEachTarget(kernel_, plan_, s, [&](uint32_t op) { visit(op, s); });
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  void addOp(const KernelOp& op) {
+    bool uniform = op.kind == KernelOpKind::kLoad      ? kernel_.accesses[op.access].still
+                   : op.kind == KernelOpKind::kProduct ? false
+                                                       : op.bounds.empty();
+    uint32_t stage = 0;
+    for (const uint32_t arg : op.args) {
+      uniform = uniform && plan_.uniform[arg];
+      stage = std::max(stage, plan_.stage[arg]);
+    }
+    if (op.kind == KernelOpKind::kReduce) {
+      uniform = true;
+      ++stage;
+    }
+    // Not read where the part ends: with the part, that is, and not ahead of the loop.
+    if (!op.bounds.empty() && kernel_.ops[op.args[0]].kind == KernelOpKind::kLoad) {
+      plan_.uniform[op.args[0]] = false;
+    }
+    plan_.uniform.push_back(uniform);
+    plan_.stage.push_back(stage);
+    plan_.stages = std::max(plan_.stages, stage + 1);
+  }
+
+  void visit(uint32_t at, uint32_t loop) {
+    const KernelOp& op = kernel_.ops[at];
+    if (plan_.uniform[at] || plan_.kept[at]) {
+      return;
+    }
+    const bool floats = passes::isSmallFloat(op.elem) || op.elem == Elem::kF32;
+    if (op.kind == KernelOpKind::kPoint && plan_.stage[at] < loop && floats && !kernel_.longRows &&
+        passes::coreInfo(op.op).cost == passes::CoreCost::kCostly) {
+      plan_.kept[at] = true;
+      return;
+    }
+    for (const uint32_t arg : op.args) {
+      visit(arg, loop);
+    }
+  }
+
+  const Kernel& kernel_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan planKernel(const Kernel& kernel) { return Planner(kernel).run(); }
+
+void forEachTarget(const Kernel& kernel, const Plan& plan, uint32_t s,
+                   const std::function<void(uint32_t)>& visit) {
+  for (const KernelOp& op : kernel.ops) {
+    if (op.kind == KernelOpKind::kReduce && plan.stage[op.args[0]] == s) {
+      visit(op.args[0]);
+    }
+  }
+  for (const passes::KernelStore& store : kernel.stores) {
+    if (plan.stage[store.op] == s && !kernel.accesses[store.access].still) {
+      visit(store.op);
+    }
+  }
+}
+
+}  // namespace kintsugi::codegen

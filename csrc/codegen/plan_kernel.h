@@ -1,0 +1,27 @@
+// Inside codegen only: in which of its loops over a row a kernel computes what (passes/kernel.h says what
+// stages are).
+//
+// Plain data, pure functions, no LLVM.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "passes/kernel.h"
+
+namespace kintsugi::codegen {
+
+// What is known about the ops before code is made.
+struct Plan {
+  std::vector<bool> uniform;    // the same all along a row
+  std::vector<uint32_t> stage;  // the loop in which it can be computed; of a reduction: the one after its own
+  std::vector<bool> kept;       // costly, and needed in later loops: stored for the row
+  uint32_t stages = 1;
+};
+
+Plan planKernel(const passes::Kernel& kernel);
+// The values that loop `s` exists for: arguments of its reductions, and what is stored in it.
+void forEachTarget(const passes::Kernel& kernel, const Plan& plan, uint32_t s,
+                   const std::function<void(uint32_t)>& visit);
+
+}  // namespace kintsugi::codegen

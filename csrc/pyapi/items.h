@@ -1,0 +1,25 @@
+// Writing items past what Python code overrides: what super().__setitem__() of a dict's subclass comes to.
+//
+// Threads: the GIL is needed.
+#pragma once
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// object[key] = value by the C code of its class; a null value deletes the item. 0, or -1 with an exception.
+inline int storeItemInC(PyObject* object, PyObject* key, PyObject* value) {
+  const char* name = value != nullptr ? "__setitem__" : "__delitem__";
+  PyTypeObject* type = Py_TYPE(object);
+  while (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_base != nullptr) {
+    PyObject* own = PyDict_GetItemString(type->tp_dict, name);
+    if (own != nullptr && !PyFunction_Check(own)) break;  // a class of an extension module
+    type = type->tp_base;
+  }
+  if (type->tp_as_mapping != nullptr && type->tp_as_mapping->mp_ass_subscript != nullptr) {
+    return type->tp_as_mapping->mp_ass_subscript(object, key, value);
+  }
+  return value != nullptr ? PyObject_SetItem(object, key, value) : PyObject_DelItem(object, key);
+}
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,80 @@
+#include "pyapi/type_versions.h"
+
+#include <unordered_set>
+#include <vector>
+
+#include "pyapi/dict.h"
+
+namespace kintsugi::pyapi {
+
+namespace {
+
+bool sameContents(PyObject* a, PyObject* b) {
+  if (PyDict_GET_SIZE(a) != PyDict_GET_SIZE(b)) return false;
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(a, &at, &key, &value)) {
+    if (PyDict_GetItemWithError(b, key) != value) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+TypeVersions::TypeVersions(PyTypeObject* root) {
+  std::vector<PyTypeObject*> open = {root};
+  std::unordered_set<PyTypeObject*> seen;
+  while (!open.empty()) {
+    PyTypeObject* type = open.back();
+    open.pop_back();
+    if (!seen.insert(type).second) continue;
+    remember(type);
+    for (Py_ssize_t i = 0; type->tp_mro != nullptr && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+      remember(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)));
+    }
+    Ref<> subclasses =
+        steal(PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyType_Type), "__subclasses__", "O", type));
+    PyErr_Clear();
+    for (Py_ssize_t i = 0; subclasses && i < PyList_GET_SIZE(subclasses.get()); ++i) {
+      open.push_back(reinterpret_cast<PyTypeObject*>(PyList_GET_ITEM(subclasses.get(), i)));
+    }
+  }
+  kept_.at(root).contents = steal(PyDict_Copy(root->tp_dict));
+  PyErr_Clear();
+}
+
+void TypeVersions::remember(PyTypeObject* type) {
+  auto [it, fresh] = kept_.try_emplace(type);
+  if (!fresh || type->tp_dict == nullptr) return;
+  Kept& kept = it->second;
+  kept.type = newRef(reinterpret_cast<PyObject*>(type));
+  kept.order = newRef(type->tp_mro);
+  kept.version = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+  kept.dictVersion = dictVersion(type->tp_dict);
+}
+
+bool TypeVersions::unchanged(const Kept& kept) const {
+  auto* type = reinterpret_cast<PyTypeObject*>(kept.type.get());
+  if (type == nullptr || type->tp_mro != kept.order.get() || type->tp_dict == nullptr) return false;
+  if (dictVersion(type->tp_dict) == kept.dictVersion) return true;
+  return kept.contents && sameContents(kept.contents.get(), type->tp_dict);
+}
+
+void TypeVersions::restore() {
+  std::unordered_map<PyTypeObject*, bool> same;
+  for (const auto& [type, kept] : kept_) same[type] = kept.version != 0 && unchanged(kept);
+  for (const auto& [type, kept] : kept_) {
+    bool all = same[type] && type->tp_version_tag != kept.version;
+    for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(kept.order.get()); ++i) {
+      all = same[reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(kept.order.get(), i))];
+    }
+    if (!all) continue;
+    type->tp_version_tag = kept.version;
+    type->tp_flags |= Py_TPFLAGS_VALID_VERSION_TAG;
+  }
+}
+
+}  // namespace kintsugi::pyapi
