@@ -57,6 +57,23 @@ Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object) {
   return known.sourceShadows_[shadow.id];
 }
 
+bool isNumberValue(Recorder& rec, Shadow shadow) {
+  if (!shadow.isValue()) return false;
+  const TypeKind kind = rec.trace().values[shadow.id].kind;
+  return kind == TypeKind::kInt || kind == TypeKind::kFloat || kind == TypeKind::kBool;
+}
+
+bool variesAsNumber(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (shadow.isVirtual() && PyTuple_Check(object)) {
+    const std::vector<Shadow> parts = rec.virtualOf(shadow).parts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (variesAsNumber(rec, parts[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i)))) return true;
+    }
+    return false;
+  }
+  return isNumberValue(rec, promoted(rec, shadow, object));
+}
+
 namespace {
 
 struct BinaryRow {

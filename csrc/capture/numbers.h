@@ -14,6 +14,10 @@ Shadow numberInput(Recorder& rec, ir::SourceId id, PyObject* object);
 // is.
 Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object);
 
+bool isNumberValue(Recorder& rec, Shadow shadow);
+// Is it such a number, or a tuple of the trace that holds one? What is computed from it is a step then.
+bool variesAsNumber(Recorder& rec, Shadow shadow, PyObject* object);
+
 // `nb`: the oparg of BINARY_OP; `op`: of COMPARE_OP. One of the operands is a Value of a number type.
 std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y);
 std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y);

@@ -325,6 +325,11 @@ void checkDrained(Recorder& rec, const torchapi::DrainResult& drained, ir::State
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (isForeign(ctx.shadows[i], ctx.args[i])) return callStep(ctx, CallKind::kOpaque, "", result);
+    // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
+    if (torchapi::isRandomGenerator(ctx.args[i]) && ctx.shadows[i].isSource()) {
+      guardType(ctx.shadows[i], ctx.args[i]);
+      return callStep(ctx, CallKind::kKnown, "", result);
+    }
   }
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {

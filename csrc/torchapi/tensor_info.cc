@@ -1,6 +1,7 @@
 #include "torchapi/tensor_info.h"
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -70,6 +71,11 @@ bool isTensor(PyObject* object) {
   // The real type only: `__class__` may be a property that lies, and reading it may run Python code.
   return isExactTensorType(Py_TYPE(object)) ||
          PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
+}
+
+bool isRandomGenerator(PyObject* object) {
+  // THPGenerator_Check() asks isinstance(), which its metaclass answers in Python.
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == THPGeneratorClass;
 }
 
 bool isExactTensorType(PyTypeObject* t) {

@@ -42,8 +42,9 @@ enum class MetaLevel : uint8_t {
   kFull,
 };
 
-bool isTensor(PyObject* object);          // a THPVariable, subclasses included
-bool isExactTensorType(PyTypeObject* t);  // torch.Tensor or torch.nn.Parameter: no Python overrides
+bool isTensor(PyObject* object);           // a THPVariable, subclasses included
+bool isRandomGenerator(PyObject* object);  // a torch.Generator
+bool isExactTensorType(PyTypeObject* t);   // torch.Tensor or torch.nn.Parameter: no Python overrides
 const void* tensorImplOf(PyObject* tensor);
 TensorInfo tensorInfoOf(PyObject* tensor);
 // The compare of the guards. `sizes` false: rank only.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import describe
 from torch import nn
 
 import kintsugi
@@ -461,3 +462,31 @@ def test_fx_backend_sees_sizes() -> None:
         assert torch.equal(compiled(x), f(x))
     assert compiled.stats().trace_count == 2
     assert len(graphs) == 2  # the second one has symbolic sizes
+
+
+ITERATIONS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "for": lambda x: [v * 2 for v in x],
+    "enumerate": lambda x: [(i, v) for i, v in enumerate(x)],
+    "zip": lambda x: [a + b for a, b in zip(x, x * 2, strict=True)],
+    "dict": lambda x: {int(i): float(v) for i, v in enumerate(x.sum(1))},
+    "unpacked": lambda x: [*x, 1],
+    "starred": lambda x: (lambda first, *rest: (first, rest))(*x),
+    "map": lambda x: list(map(float, x.sum(1))),
+}
+
+
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_iteration_over_as_many_rows_as_there_are(name: str) -> None:
+    """How many rows a mask leaves is known in each run only: another number leaves the trace and is a side trace."""
+
+    def chosen(x: torch.Tensor, mask: torch.Tensor) -> Any:
+        return ITERATIONS[name](x[mask])
+
+    compiled = kintsugi.compile(chosen, backend="eager")
+    for turn in range(6):
+        x = torch.randn(6, 4)
+        mask = torch.arange(6) < 2 + turn % 3
+        assert describe(compiled(x, mask)) == describe(chosen(x, mask))
+    stats = compiled.stats()
+    assert (stats.misses, stats.graph_break_count) == (1, 0)
+    assert stats.side_exits <= 4

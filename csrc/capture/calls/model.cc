@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "capture/numbers.h"
+
 namespace kintsugi::capture {
 
 namespace {
@@ -122,13 +124,18 @@ CallModel modelOf(PyObject* callable) {
 
 Flow foldModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
-  bool tensors = false, step = false;
+  bool tensors = false, step = false, numbers = false, plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {
+    numbers = numbers || variesAsNumber(ctx.rec, shadows[i], ctx.args[i]);
+    plain = plain && Recorder::isPlainDeep(ctx.args[i]);
     tensors = tensors || torchapi::isTensor(ctx.args[i]);
     step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args[i]) ||
            (ctx.rec.comesFromStep(shadows[i]) && !shadows[i].isValue());
   }
   if (tensors) return torchModel(ctx, result);
+  // Numbers of the run: what comes of them is computed again, and pinned where the program decides on it.
+  if (numbers && plain && ctx.rec.live())
+    return ctx.rec.callStep(ctx, Recorder::CallKind::kPure, nullptr, result);
   if (step) return knownModel(ctx, result);
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);

@@ -446,8 +446,13 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
   const auto* call = std::find_if(std::begin(kIterations), std::end(kIterations),
                                   [name](const Iteration& row) { return row.polyfill == name; });
   KINTSUGI_CHECK(call != std::end(kIterations), "no row for the polyfill ", name);
-  if (call->lazy && (!consumedAtOnce(ctx) || (call->all && ctx.kwnames != nullptr))) return std::nullopt;
+  if (call->lazy && (!consumedAtOnce(ctx) || (call->all && !onlyKeywords(ctx, {"strict"}))))
+    return std::nullopt;
   const auto isDriven = [&](size_t i) {
+    // How many items such a tensor has is only known in each run: then the frames have to be ones that an
+    // exit can rebuild, and none of C's.
+    const bool open = torchapi::isTensor(ctx.args[i]) && !ctx.rec.hasStaticMeta(ctx.shadows[i], ctx.args[i]);
+    if (call->lazy && open) return true;
     return makesFrames(ctx, i) && !(call->asksLength && asksPythonForLength(ctx.args[i]));
   };
   const size_t end = call->all ? ctx.positional : std::min(ctx.positional, call->first + 1);

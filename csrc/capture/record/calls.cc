@@ -639,7 +639,8 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 // f(*generator): its items are taken before the call, as the call would do. False: that has raised.
 bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int at) {
   Shadow shadow = f.top(at);
-  if (isKept(rec, shadow) && at == 1) return rec.listItems(f, act, in, polyfill("list_"), nullptr);
+  const bool open = torchapi::isTensor(act.peek(at)) && !rec.hasStaticMeta(shadow, act.peek(at));
+  if ((isKept(rec, shadow) || open) && at == 1) return rec.listItems(f, act, in, polyfill("list_"), nullptr);
   if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kGenerator) return true;
   rec.expectItems(shadow);
   PyObject* tuple = PySequence_Tuple(act.peek(at));

@@ -138,7 +138,9 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   Shadow list = f.top(static_cast<int>(in.arg) + 1);
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
-  if (isKept(rec, more) || (more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator)) {
+  const bool open = torchapi::isTensor(act.peek(1)) && !rec.hasStaticMeta(more, act.peek(1));
+  const bool generator = more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator;
+  if (isKept(rec, more) || generator || open) {
     if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     more = f.top();

@@ -41,11 +41,6 @@ constexpr OperatorRow kComparisons[] = {{"lt", "__lt__"}, {"le", "__le__"}, {"eq
                                         {"ne", "__ne__"}, {"gt", "__gt__"}, {"ge", "__ge__"}};
 
 bool isSequence(PyObject* o) { return PyTuple_Check(o) || PyList_CheckExact(o); }
-bool isNumberValue(Recorder& rec, Shadow s) {
-  if (!s.isValue()) return false;
-  ir::TypeKind k = rec.trace().values[s.id].kind;
-  return k == ir::TypeKind::kInt || k == ir::TypeKind::kFloat || k == ir::TypeKind::kBool;
-}
 
 // Tuples and sizes: joined and compared by C code of theirs that does what that of tuples does.
 bool isTupleLike(PyObject* o) {
@@ -125,13 +120,11 @@ bool areConstants(ShadowFrame& f, Activation& act, int count) {
   return numpy;
 }
 
-// Arithmetic whose result is a number again, which may be known at run time only: it need not be pinned.
-bool computesNumber(uint32_t op, PyObject* x, PyObject* y) {
-  const int nb = static_cast<int>(op >= NB_INPLACE_ADD ? op - NB_INPLACE_ADD : op);
-  const bool arithmetic = nb == NB_POWER || nb == NB_REMAINDER || nb == NB_FLOOR_DIVIDE;
-  const bool numbers =
-      (PyLong_CheckExact(x) || PyFloat_CheckExact(x)) && (PyLong_CheckExact(y) || PyFloat_CheckExact(y));
-  return arithmetic && numbers && (nb == NB_POWER || PyFloat_CheckExact(x) || PyFloat_CheckExact(y));
+// What has no instruction of its own and gives another plain object: the numbers in it need not be pinned.
+bool computesPlain(PyObject* x, PyObject* y) {
+  const auto isNumber = [](PyObject* o) { return PyLong_Check(o) || PyFloat_Check(o); };
+  const bool text = PyUnicode_CheckExact(x) || PyUnicode_CheckExact(y);
+  return Recorder::isPlainDeep(x) && Recorder::isPlainDeep(y) && (text || (isNumber(x) && isNumber(y)));
 }
 
 Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
@@ -154,7 +147,7 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       f.push(*result);
       return flow;
     }
-    if (rec.live() && computesNumber(in.arg, x, y)) {  // without an instruction of its own
+    if (rec.live() && computesPlain(x, y)) {
       return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
     }
   } else if (auto parts = concatenated(rec, static_cast<int>(in.arg), a, x, b, y)) {
@@ -169,6 +162,9 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if ((Recorder::isPlainDeep(x) && Recorder::isPlainDeep(y)) &&
       (isNumberValue(rec, a) || isNumberValue(rec, b) || (pinnable(rec, a, x) && pinnable(rec, b, y)))) {
     return pinAndRun(rec, f, act, in, 2);
+  }
+  if (PyUnicode_CheckExact(x) && computesPlain(x, y) && variesAsNumber(rec, b, y)) {  // text % (numbers)
+    return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
   }
   if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) &&
       rec.tryPinDeep(f.top(1), y)) {
@@ -191,6 +187,8 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       return flow;
     }
   }
+  if (isNumberValue(rec, number) && rec.live())
+    return operatorStep(rec, f, act, in, function, 1, true, Recorder::CallKind::kPure);
   if (Recorder::isPlain(x)) return pinAndRun(rec, f, act, in, 1);
   const std::string special = std::string("__") + function + "__";
   if (PyObject* method = pythonMethod(x, special.c_str()))
@@ -343,7 +341,10 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   }
   bool simple = isSequence(container) || PyUnicode_CheckExact(container) || PyAnySet_CheckExact(container) ||
                 PyDictViewSet_Check(container) || PyRange_Check(container);
-  if (simple && rec.tryPinDeep(f.top(2), item) && rec.pinContainer(f.top(1), container)) {
+  const bool varies =
+      simple && isNumberValue(rec, promoted(rec, a, item)) && !variesAsNumber(rec, b, container);
+  if (varies && rec.live() && rec.pinContainer(f.top(1), container)) return fallbackContains(rec, f, act, in);
+  if (simple && rec.live() && rec.tryPinDeep(f.top(2), item) && rec.pinContainer(f.top(1), container)) {
     return finish(Shadow::constant());
   }
   if (!rec.live()) return rec.execute(act, in);
