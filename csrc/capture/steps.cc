@@ -320,17 +320,24 @@ void checkDrained(Recorder& rec, const torchapi::DrainResult& drained, ir::State
   }
 }
 
+// What gets objects that the trace can't look into is a step.
+std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (isForeign(ctx.shadows[i], ctx.args[i]))
+      return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
+    // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
+    if (torchapi::isRandomGenerator(ctx.args[i]) && ctx.shadows[i].isSource()) {
+      ctx.rec.guardType(ctx.shadows[i], ctx.args[i]);
+      return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, "", result);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
-  for (size_t i = 0; i < ctx.total(); ++i) {
-    if (isForeign(ctx.shadows[i], ctx.args[i])) return callStep(ctx, CallKind::kOpaque, "", result);
-    // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
-    if (torchapi::isRandomGenerator(ctx.args[i]) && ctx.shadows[i].isSource()) {
-      guardType(ctx.shadows[i], ctx.args[i]);
-      return callStep(ctx, CallKind::kKnown, "", result);
-    }
-  }
+  if (auto flow = objectStep(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool pinnedNow = ctx.metaPure || PyFunction_Check(ctx.callable) || torchapi::transformsActive()

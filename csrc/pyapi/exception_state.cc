@@ -48,8 +48,8 @@ Ref<> newTraceback(const TracebackEntry& entry) {
 }
 
 bool isPolyfill(const PyCodeObject* code) {
-  static constexpr std::string_view kFile = "/kintsugi/_polyfills.py";
-  return std::string_view(PyUnicode_AsUTF8(code->co_filename)).ends_with(kFile);
+  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
+  return file.ends_with("/kintsugi/_polyfills.py") || file.ends_with("/kintsugi/_polyfill_iterators.py");
 }
 
 void dropPolyfillEntry(const PyCodeObject* code) {

@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+from kintsugi._polyfill_iterators import enumerate_ as enumerate_
+from kintsugi._polyfill_iterators import zip_ as zip_
+
 _MISSING: Any = object()
 _ONE_RUN = 64  # CPython sorts shorter lists by insertion
 _COMPARABLE = frozenset((int, float, bool, torch.Tensor))
@@ -202,38 +205,6 @@ def join(self: str, iterable: Iterable[str], /) -> str:
 def extend(self: list[Any], iterable: Iterable[Any], /) -> None:
     for value in iterable:
         self.append(value)
-
-
-def enumerate_(iterable: Iterable[Any], start: int = 0) -> Iterator[tuple[int, Any]]:
-    at = start if type(start) is int else int(operator.index(start))
-    for value in iterable:
-        yield at, value
-        at += 1
-
-
-def zip_(*iterables: Iterable[Any], strict: bool = False) -> Iterator[tuple[Any, ...]]:
-    iterators = [iter(iterable) for iterable in iterables]
-    while True:
-        items = []
-        for iterator in iterators:
-            item = next(iterator, _MISSING)
-            if item is _MISSING:
-                if strict:
-                    _check_ends(iterators, len(items))
-                return
-            items.append(item)
-        yield tuple(items)
-
-
-def _check_ends(iterators: list[Iterator[Any]], ended: int) -> None:
-    """What `zip(..., strict=True)` does where the iterator number `ended` has no more items."""
-    if ended > 0:
-        others = "argument 1" if ended == 1 else f"arguments 1-{ended}"
-        raise ValueError(f"zip() argument {ended + 1} is shorter than {others}")
-    for at, iterator in enumerate(iterators):
-        if at > 0 and next(iterator, _MISSING) is not _MISSING:
-            others = "argument 1" if at == 1 else f"arguments 1-{at}"
-            raise ValueError(f"zip() argument {at + 1} is longer than {others}")
 
 
 def iterate(iterator: Iterator[Any], /) -> Iterator[Any]:
