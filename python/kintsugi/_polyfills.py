@@ -6,7 +6,6 @@ replaced, and when, is decided in csrc/capture/calls/polyfills.cc. Frames of thi
 
 from __future__ import annotations
 
-import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
