@@ -92,8 +92,9 @@ struct RecorderState {
   FlatMap<uint64_t, bool> guardKeys_;            // those that are written
   std::unordered_map<PyObject*, Overlay> overlays_;
   std::unordered_set<ir::ValueId> pinnedScalars_;
-  std::unordered_set<ir::SourceId> sameTensors_;  // guarded to be tensors that the trace has made
-  SizeValues sizeValues_;                         // of tensors that nothing has resized since
+  std::unordered_set<ir::SourceId> sameTensors_;          // guarded to be tensors that the trace has made
+  std::vector<std::pair<ir::SourceId, Shadow>> aliases_;  // see aliases.h
+  SizeValues sizeValues_;                                 // of tensors that nothing has resized since
   std::unordered_map<ir::ValueId, pyapi::Ref<>> symbolicNumbers_;  // in the torch call under way
   std::vector<diag::Diagnostic> breaks_;
   std::optional<diag::Diagnostic> aborted_;

@@ -57,6 +57,13 @@ bool pinSameTensor(Recorder& rec, ir::SourceId source, ir::ValueId known) {
   return true;
 }
 
+// What the source is to be called until the guard that says so is written: see aliases.h.
+Shadow aliasOf(Recorder& rec, ir::SourceId source, Shadow known) {
+  if (!rec.known().blockPending_) return known;
+  rec.known().aliases_.emplace_back(source, known);
+  return Shadow::source(source);
+}
+
 bool isRoot(SourceKind kind) {
   return kind == SourceKind::kArg || kind == SourceKind::kPinned || kind == SourceKind::kValue;
 }
@@ -152,7 +159,7 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
       sourceIds_.try_emplace(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.id);
-      return Shadow::virt(virt);
+      return aliasOf(*this, id, Shadow::virt(virt));
     }
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
     abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
@@ -163,6 +170,7 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
   if (!fresh) {
     guard(GuardKind::kSame, id, ir::kNone, 0, it->second);
     result = Shadow::source(it->second);
+    if (kind == SourceKind::kValue) result = aliasOf(*this, id, result);
   }
   if (torchapi::isTensor(object) && kind != SourceKind::kValue) {
     if (!isForeign(result, object)) return tensorShadow(object, Shadow::source(id));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "capture/aliases.h"
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
 #include "capture/exceptions.h"
@@ -104,6 +105,7 @@ void Recorder::flushBlock() {
   blockPending_ = false;
   ir::StateId snap = stateBefore();
   emit(Op::kGuardBlock, {Operand::integer(block_)}, {}, snap);
+  if (!aliases_.empty()) settleAliases(*this);
 }
 
 void Recorder::stale() {

@@ -1,0 +1,64 @@
+#include "capture/aliases.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kintsugi::capture {
+
+namespace {
+
+using Aliases = std::vector<std::pair<ir::SourceId, Shadow>>;
+
+bool rename(const Aliases& aliases, Shadow& shadow) {
+  if (!shadow.isSource()) return false;
+  const auto found = std::find_if(aliases.begin(), aliases.end(),
+                                  [&](const auto& alias) { return alias.first == shadow.id; });
+  if (found == aliases.end()) return false;
+  shadow = found->second;
+  return true;
+}
+
+void renameAll(const Aliases& aliases, std::vector<Shadow>& shadows) {
+  for (Shadow& shadow : shadows) rename(aliases, shadow);
+}
+
+void renameIn(const Aliases& aliases, ShadowFrame& frame) {
+  renameAll(aliases, frame.locals);
+  renameAll(aliases, frame.stack);
+  rename(aliases, frame.handled);
+  rename(aliases, frame.functionShadow);
+}
+
+// Values that are encoded shadows. Those that change keep their keys, so the dict may be walked meanwhile.
+void renameIn(const Aliases& aliases, PyObject* dict) {
+  PyObject *key, *encoded;
+  Py_ssize_t at = 0;
+  while (dict != nullptr && PyDict_Next(dict, &at, &key, &encoded) != 0) {
+    Shadow shadow = Recorder::decode(encoded);
+    if (!rename(aliases, shadow)) continue;
+    pyapi::Ref<> renamed = pyapi::steal(Recorder::encode(shadow));
+    if (!renamed || PyDict_SetItem(dict, key, renamed.get()) != 0) PyErr_Clear();
+  }
+}
+
+}  // namespace
+
+void settleAliases(Recorder& rec) {
+  RecorderState& known = rec.known();
+  const Aliases aliases = std::exchange(known.aliases_, {});
+  for (const auto& [source, shadow] : aliases) known.sourceShadows_[source] = shadow;
+  for (auto& frame : known.frames_) renameIn(aliases, *frame);
+  for (RestoredFrame& restored : known.restored_) {
+    if (restored.frame != nullptr) renameIn(aliases, *restored.frame);
+    rename(aliases, restored.replacement);
+  }
+  for (auto& v : known.virtuals_) {
+    renameAll(aliases, v->parts);
+    if (v->frame) renameIn(aliases, *v->frame);
+    renameIn(aliases, v->attrs.get());
+    renameIn(aliases, v->entries.get());
+  }
+  ++known.epoch_;  // recipes that were made before name the other ones
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,16 @@
+// What a step gave and turned out to be an object that the trace knows already.
+//
+// A guard behind the step says that it is that object again. Where the guard fails, the frames have to hold
+// what the step gave *then*: so the result goes by its own name until the guard is written, and by the known
+// one behind it. Thread: the recording one, GIL held. Invalidation: the list is empty once the guard block is
+// written.
+#pragma once
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+// The guard block is written: from now on frames and objects of the trace hold the known names.
+void settleAliases(Recorder& rec);
+
+}  // namespace kintsugi::capture
