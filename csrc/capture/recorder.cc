@@ -11,6 +11,7 @@
 #include "capture/record/table.h"
 #include "pyapi/collector.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/object_layout.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -447,6 +448,22 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   if (how == Flow::kRaise && current_ == nullptr) abort(diag::Code::KTG0111, {});
 }
 
+namespace {
+
+// Guards on classes compare with what these are when the trace is installed. What the call has changed since
+// it looked was not like that then: such a guard fails, and says so instead of the version, which differs
+// from run to run.
+void sealClasses(guard::Document& document, const std::vector<pyapi::Ref<>>& consts) {
+  constexpr int64_t kChanged = 1;  // no version of a class that can change is as low
+  for (guard::Guard& g : document.guards.guards) {
+    if (g.kind != guard::GuardKind::kTypeVersion || g.number <= kChanged) continue;
+    auto* type = reinterpret_cast<PyTypeObject*>(consts[g.key].get());
+    g.number = g.number == static_cast<int64_t>(*pyapi::typeVersionWord(type)) ? 0 : kChanged;
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<CaptureResult> Recorder::finish() {
   pyapi::resumeCollection(PyThreadState_Get());
   auto result = std::make_unique<CaptureResult>();
@@ -461,6 +478,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
     return result;
   }
   live_ = false;
+  sealClasses(document_, consts_);
   document_.trace.constCount = static_cast<uint32_t>(consts_.size());
   document_.guards.blockCount = block_ + 1;
   result->globalStates = std::move(globalStates_);

@@ -7,6 +7,7 @@
 #include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/sizes.h"
+#include "pyapi/object_layout.h"
 #include "support/check.h"
 #include "torchapi/transforms.h"
 
@@ -287,7 +288,8 @@ void Recorder::guardTypeVersion(PyTypeObject* type) {
     abort(diag::Code::KTG0000, {"no version tag left for a type"});
     return;
   }
-  guard(GuardKind::kTypeVersion, ir::kNone, constId(reinterpret_cast<PyObject*>(type)));
+  guard(GuardKind::kTypeVersion, ir::kNone, constId(reinterpret_cast<PyObject*>(type)),
+        static_cast<int64_t>(*pyapi::typeVersionWord(type)));
 }
 
 void Recorder::guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) {
