@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "codegen/emit_attention.h"
 #include "codegen/emit_ops.h"
 #include "codegen/emit_product.h"
 #include "codegen/emit_turn.h"
@@ -743,7 +744,8 @@ class Emitter {
 
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const Kernel& kernel,
                                          const std::string& name, const EmitOptions& options) {
-  return Emitter(context, kernel, name, options).run();
+  return kernel.attention ? emitAttention(context, kernel, name, options)
+                          : Emitter(context, kernel, name, options).run();
 }
 
 }  // namespace kintsugi::codegen

@@ -5,7 +5,8 @@
 // access its outer strides and its inner stride, in elements. `begin` and `end`: rows (all outer dimensions
 // counted as one), or elements where there are no outer dimensions and no reductions, or pieces of a product
 // (chunks of rows by strips of columns, strips first). What a row gives does not depend on the range that it
-// is computed in. Behind the strides: the bounds of parts; of a product k, its strides, chunk and depth.
+// is computed in. Behind the strides: the bounds of parts; of a product k, its strides, chunk and depth; of
+// attention the number of keys and how many heads share them.
 //
 // Ownership: the module belongs to the caller. Threads: one per context.
 #pragma once

@@ -100,6 +100,26 @@ Value* emitExp(Builder& b, Value* x) {
   return b.CreateFMul(y, powerOfTwo(b, b.CreateSub(n, half), x->getType()));
 }
 
+// As above, with one power, which is added to the exponent.
+Value* emitExpOfNegative(Builder& b, Value* x) {
+  Type* ints = intTypeOf(b, x);
+  Value* magic = number(x, 12582912.0);
+  Value* shifted = fma(b, x, number(x, 1.44269504088896341), magic);
+  Value* whole = b.CreateFSub(shifted, magic);
+  Value* r = fma(b, whole, number(x, -0.693359375), x);
+  r = fma(b, whole, number(x, 2.12194440e-4), r);
+  Value* p = polynomial(
+      b, r,
+      {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+  Value* y = fma(b, p, b.CreateFMul(r, r), b.CreateFAdd(r, number(x, 1.0)));
+  Value* power = b.CreateShl(b.CreateBitCast(shifted, ints), ConstantInt::get(ints, 23));
+  y = b.CreateBitCast(b.CreateAdd(b.CreateBitCast(y, ints), power), x->getType());
+  // NaN stays: adding to its exponent may not make it something else.
+  Value* tiny = b.CreateFCmpOLT(x, number(x, -87.0));
+  y = select(b, tiny, number(x, 0.0), y);
+  return select(b, b.CreateFCmpUNO(x, x), x, y);
+}
+
 // log(m * 2^e) = log(m) + e * ln 2 with m in [sqrt(1/2), sqrt(2)).
 Value* emitLog(Builder& b, Value* x) {
   Type* ints = intTypeOf(b, x);

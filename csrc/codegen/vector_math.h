@@ -10,6 +10,8 @@
 namespace kintsugi::codegen {
 
 llvm::Value* emitExp(llvm::IRBuilder<>& b, llvm::Value* x);
+// Of numbers that are not above 0, for results that are added to one of 1: those below 2^-126 are 0.
+llvm::Value* emitExpOfNegative(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* emitLog(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* emitTanh(llvm::IRBuilder<>& b, llvm::Value* x);
 llvm::Value* emitErf(llvm::IRBuilder<>& b, llvm::Value* x);

@@ -356,6 +356,9 @@ class PlanBuilder {
       const passes::KernelProduct& p = *kernel.product;
       numbers.insert(numbers.end(), {p.k, p.leftStride, p.rightStride, p.chunk, p.depth});
     }
+    if (kernel.attention) {
+      numbers.insert(numbers.end(), {kernel.attention->keys, passes::Size(kernel.attention->group)});
+    }
     out.numbers = passes::hintsOf(numbers);
     out.patches = patches(numbers);
     giveWork(kernel, out);
@@ -381,6 +384,17 @@ class PlanBuilder {
       out.strip = passes::KernelProduct::kStrip;
       out.batched = kernel.product->batched;
       out.cost = out.chunk * out.strip * (out.cost + kernel.product->k / kAtOnce);
+    }
+    if (kernel.attention) {
+      // A piece is queries of one head, each with all keys.
+      constexpr int64_t kAtOnce = 8, kPower = 2;
+      const passes::KernelAttention& a = *kernel.attention;
+      const int64_t queries = std::min(kernel.sizes[2].hint, passes::KernelAttention::kChunk);
+      out.chunk = passes::KernelAttention::kChunk;
+      out.strip = a.valueSize;
+      out.batched = true;
+      out.cost = queries * a.keys.hint * (a.few ? a.group : 1) *
+                 ((a.headSize + a.valueSize) / kAtOnce + kPower + out.cost);
     }
   }
 
@@ -760,7 +774,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, Nativ
   if (!graph) {
     return nullptr;
   }
-  passes::simplify(*graph);
+  passes::simplify(*graph, segment);
   const passes::NativeProgram program = passes::fuse(*graph);
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();

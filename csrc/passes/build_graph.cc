@@ -6,6 +6,7 @@
 
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
+#include "passes/attention.h"
 #include "passes/products.h"
 #include "support/check.h"
 
@@ -182,7 +183,8 @@ class Builder {
     if (isImpure(ins, name)) {
       return addInPlace(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
     }
-    return (!options_.callsOnly && (addDecomposed(ins, name) || addProduct(ins, name) || addViews(ins))) ||
+    return (!options_.callsOnly && (addDecomposed(ins, name) || addProduct(ins, name) ||
+                                    addAttention(ins, name) || addViews(ins))) ||
            addCall(ins);
   }
 
@@ -245,6 +247,73 @@ class Builder {
     graph_.nodes[made].value = ins.firstResult;
     bind(ins.firstResult, made);
     return true;
+  }
+
+  // Attention as a node of its own.
+  bool addAttention(const Instruction& ins, std::string_view name) {
+    const AttentionOperator* row = options_.strict ? nullptr : findAttentionOperator(name);
+    const ir::TensorMeta* meta = row != nullptr && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
+    const auto operands = trace_.operandsOf(ins);
+    const auto at = [&](int8_t k) -> const Operand* {
+      const auto place = static_cast<size_t>(k);
+      return k >= 0 && place < operands.size() && operands[place].kind != ir::OperandKind::kNone
+                 ? &operands[place]
+                 : nullptr;
+    };
+    if (meta == nullptr || takesNumbers(ins)) {
+      return false;
+    }
+    AttentionCall call;
+    decomposer_.start(ins, meta);
+    call.query = decomposer_.tensor(0);
+    call.key = decomposer_.tensor(1);
+    call.value = decomposer_.tensor(2);
+    call.mask = at(row->mask) != nullptr ? decomposer_.tensor(static_cast<size_t>(row->mask)) : ir::kNone;
+    call.causal = at(row->causal) != nullptr && at(row->causal)->i != 0;
+    call.grouped = at(row->grouped) != nullptr && at(row->grouped)->i != 0;
+    if (at(row->scale) != nullptr) {
+      call.scale = decomposer_.number(static_cast<size_t>(row->scale));
+    }
+    const double dropped =
+        at(row->dropout) != nullptr ? decomposer_.number(static_cast<size_t>(row->dropout), 1) : 0;
+    const bool both = call.causal && call.mask != ir::kNone;  // an error
+    if (decomposer_.failed() || dropped != 0 || both) {
+      return false;
+    }
+    Node result;
+    result.elem = elemOf(meta->dtype);
+    result.value = ins.firstResult;
+    result.sizes = graph_.nodes[call.query].sizes;
+    result.sizes.back() = graph_.nodes[call.value].sizes.back();
+    if (!findAttentionLayout(*meta, result)) {
+      return false;
+    }
+    std::optional<Node> made = makeAttention(graph_, call, std::move(result));
+    if (!made) {
+      return false;
+    }
+    bind(ins.firstResult, graph_.add(std::move(*made)));
+    return true;
+  }
+
+  // ATen's kernel returns [batch, query, head, element], seen otherwise; what is made of products is
+  // contiguous.
+  static bool findAttentionLayout(const ir::TensorMeta& meta, Node& result) {
+    const std::vector<int64_t> seen = strideHints(meta);
+    if (hintsOf(result.sizes) != meta.sizes) {
+      return false;
+    }
+    std::vector<Size> sizes = result.sizes;
+    result.strides = contiguousStrides(sizes);
+    if (hintsOf(result.strides) == seen) {
+      return true;
+    }
+    if (sizes.size() == 4) {
+      std::swap(sizes[1], sizes[2]);
+      result.strides = contiguousStrides(sizes);
+      std::swap(result.strides[1], result.strides[2]);
+    }
+    return hintsOf(result.strides) == seen;
   }
 
   static std::vector<int64_t> strideHints(const ir::TensorMeta& meta) {

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ir/text.h"
+#include "passes/attention.h"
 #include "passes/products.h"
 #include "passes/simplify_graph.h"
 #include "support/check.h"
@@ -22,6 +23,7 @@ struct Group {
   uint32_t behind = 0;          // how many dimensions stay behind those
   bool parts = false;           // some member is a part, which rows do not have
   bool product = false;         // one member is a product
+  bool alone = false;           // attention, which nothing joins
   uint32_t level = 0;
   uint32_t firstUser = ir::kNone;  // the lowest level at which something outside takes what it makes
 };
@@ -30,20 +32,6 @@ std::vector<Size> rowSizes(std::vector<Size> sizes, size_t reduced, size_t behin
   const auto end = sizes.end() - static_cast<std::ptrdiff_t>(behind);
   std::fill(end - static_cast<std::ptrdiff_t>(reduced), end, Size(1));
   return sizes;
-}
-
-// The memory that a node is in: views are looked through.
-struct Place {
-  NodeId base;
-  int64_t offset;
-};
-Place placeOf(const TensorGraph& graph, NodeId id) {
-  Place place{id, 0};
-  while (graph.nodes[place.base].kind == NodeKind::kView) {
-    place.offset += graph.nodes[place.base].offset;
-    place.base = graph.nodes[place.base].args[0];
-  }
-  return place;
 }
 
 // The strides of a node within a space that it is broadcast to.
@@ -104,6 +92,7 @@ class Grouper {
       case NodeKind::kPoint:
       case NodeKind::kReduce:
       case NodeKind::kProduct:
+      case NodeKind::kAttention:
         return groups_[groupOf_[id]].level;
       case NodeKind::kView:
       case NodeKind::kResult:
@@ -120,7 +109,7 @@ class Grouper {
   // Something at `level` takes what groups other than `own` make: those can't be moved behind it any more.
   void noteUser(const Node& node, uint32_t level, uint32_t own) {
     for (const NodeId arg : node.args) {
-      const uint32_t group = groupOf_[placeOf(graph_, arg).base];
+      const uint32_t group = groupOf_[memoryOf(graph_, arg).base];
       if (group != kNoGroup && group != own) {
         groups_[group].firstUser = std::min(groups_[group].firstUser, level);
       }
@@ -168,14 +157,15 @@ class Grouper {
   // Through a view, at elements that the group may not have computed yet.
   bool looksInto(const Node& node, uint32_t group) const {
     return std::any_of(node.args.begin(), node.args.end(), [&](NodeId arg) {
-      return graph_.nodes[arg].kind == NodeKind::kView && groupOf_[placeOf(graph_, arg).base] == group;
+      return graph_.nodes[arg].kind == NodeKind::kView && groupOf_[memoryOf(graph_, arg).base] == group;
     });
   }
 
   void place(NodeId id) {
     const Node& node = graph_.nodes[id];
     const std::vector<uint32_t> joined =
-        node.kind == NodeKind::kProduct ? std::vector<uint32_t>() : choose(node);
+        node.kind == NodeKind::kProduct || node.kind == NodeKind::kAttention ? std::vector<uint32_t>()
+                                                                             : choose(node);
     const uint32_t level = levelWith(node, joined);
     uint32_t at = static_cast<uint32_t>(groups_.size());
     if (joined.empty()) {
@@ -197,6 +187,7 @@ class Grouper {
     }
     group.parts = group.parts || !node.bounds.empty();
     group.product = group.product || node.kind == NodeKind::kProduct;
+    group.alone = node.kind == NodeKind::kAttention;
     groupOf_[id] = at;
     noteUser(node, level, at);
   }
@@ -238,7 +229,7 @@ class Grouper {
 
   bool mayJoin(const Node& node, const Group& group) const {
     const bool part = group.parts && node.kind == NodeKind::kReduce;
-    if (group.product && (node.kind == NodeKind::kReduce || !node.bounds.empty())) {
+    if (group.alone || (group.product && (node.kind == NodeKind::kReduce || !node.bounds.empty()))) {
       return false;
     }
     if (group.members.size() >= kMostMembers || part || (group.reduced != 0 && !node.bounds.empty())) {
@@ -356,7 +347,7 @@ class KernelMaker {
                           .depth = depthOf(form)};
     for (uint32_t* access : {&product.left, &product.right}) {
       const NodeId arg = node.args[access == &product.left ? 0 : 1];
-      const Place place = placeOf(graph_, arg);
+      const MemoryPlace place = memoryOf(graph_, arg);
       *access = static_cast<uint32_t>(kernel_.accesses.size());
       KernelAccess made;
       made.node = place.base;
@@ -380,7 +371,7 @@ class KernelMaker {
     } else {
       op.kind = KernelOpKind::kLoad;
       op.access = static_cast<uint32_t>(kernel_.accesses.size());
-      const Place place = placeOf(graph_, id);
+      const MemoryPlace place = memoryOf(graph_, id);
       KernelAccess access;
       access.node = place.base;
       access.elem = node.elem;
@@ -648,7 +639,7 @@ class Scheduler {
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       for (const NodeId arg : graph_.nodes[id].args) {
         if (!isCore(graph_.nodes[id]) || groupOf_[arg] != groupOf_[id]) {
-          stored_[placeOf(graph_, arg).base] = true;
+          stored_[memoryOf(graph_, arg).base] = true;
         }
       }
     }
@@ -682,14 +673,15 @@ class Scheduler {
     for (const NodeId member : group.members) {
       for (const NodeId arg : graph_.nodes[member].args) {
         // Views are looked through: their memory is enough.
-        const NodeId base = placeOf(graph_, arg).base;
+        const NodeId base = memoryOf(graph_, arg).base;
         if (graph_.nodes[base].kind != NodeKind::kConst && groupOf_[base] != at) {
           need(base);
         }
       }
     }
     program_.steps.push_back({StepKind::kKernel, static_cast<uint32_t>(program_.kernels.size()), ir::kNone});
-    program_.kernels.push_back(KernelMaker(graph_, group, stored_).run());
+    program_.kernels.push_back(group.alone ? attentionKernel(graph_, group.members.front())
+                                           : KernelMaker(graph_, group, stored_).run());
   }
 
   const TensorGraph& graph_;
@@ -716,6 +708,8 @@ std::string opText(const KernelOp& op) {
     isFloat(op.elem) ? ir::appendFloat(out, op.number) : ir::appendInt(out, op.integer);
   } else if (op.kind == KernelOpKind::kProduct) {
     out = "product";
+  } else if (op.kind == KernelOpKind::kScore) {
+    out = "score";
   } else {
     out = coreInfo(op.op).text;
     for (const uint32_t arg : op.args) {
@@ -732,14 +726,18 @@ std::string opText(const KernelOp& op) {
 
 std::string Kernel::key() const {
   constexpr std::string_view kInner[] = {"unit", "zero", "strided"};
-  std::string out = columns ? "columns" : hasReductions ? "rows" : product ? "product" : "points";
+  std::string out = columns         ? "columns"
+                    : hasReductions ? "rows"
+                    : product       ? "product"
+                    : attention     ? attentionText(*attention)
+                                    : "points";
   out += product && product->rightByColumns ? " by columns" : "";
   out += product && product->batched ? " batched" : "";
   out += (longRows ? " long outer=" : " outer=") + std::to_string(outerRank()) + "\n";
   for (const KernelAccess& access : accesses) {
     out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
            std::string(kInner[static_cast<size_t>(access.inner)]) +
-           (columns && access.still ? " still" : "") + (access.turned ? " turned" : "") +
+           ((columns || attention) && access.still ? " still" : "") + (access.turned ? " turned" : "") +
            (access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "") + "\n";
   }
   for (size_t i = 0; i < ops.size(); ++i) {

@@ -37,7 +37,7 @@ struct KernelAccess {
   bool operator==(const KernelAccess&) const = default;
 };
 
-enum class KernelOpKind : uint8_t { kLoad, kConst, kPoint, kReduce, kProduct };
+enum class KernelOpKind : uint8_t { kLoad, kConst, kPoint, kReduce, kProduct, kScore };
 
 struct KernelOp {
   KernelOpKind kind = KernelOpKind::kPoint;
@@ -67,6 +67,21 @@ struct KernelProduct {
   static constexpr int64_t kMostDepth = 512;
 };
 
+// Attention: accesses 0, 1 and 2 are queries, keys and values, by batch, head, row and element; what is added
+// to scores and the like lies by batch, head, query and key. The ops make a score of a product (kScore, the
+// first op); the store's is what softmax is taken of. Sizes are those of the result.
+struct KernelAttention {
+  int64_t headSize = 0, valueSize = 0;  // of a key, of a value: constants of the code
+  Size keys;
+  int64_t group = 1;       // so many heads share keys and values
+  bool causal = false;     // query i sees keys 0 to i
+  bool emptyZero = false;  // a query that sees no key gets zeros, not NaN
+  // Few queries: vectors run along keys, and the second of `sizes` counts heads of keys.
+  bool few = false;
+  static constexpr int64_t kChunk = 64;  // queries that a thread takes at once
+  static constexpr int64_t kMostSize = 256;
+};
+
 struct Kernel {
   std::vector<Size> sizes;  // at least the inner extent
   std::vector<KernelAccess> accesses;
@@ -74,6 +89,7 @@ struct Kernel {
   std::vector<KernelStore> stores;
   bool hasReductions = false;
   std::optional<KernelProduct> product;
+  std::optional<KernelAttention> attention;
   bool columns = false;   // vectors run along the last outer dimension
   bool longRows = false;  // too long to keep values of a row, or to add them up one after the other
 

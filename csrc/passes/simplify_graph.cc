@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "passes/find_attention.h"
 #include "passes/fold_algebra.h"
 #include "passes/move_reshapes.h"
 
@@ -166,12 +167,14 @@ void dropUnusedNodes(TensorGraph& graph) {
   }
 }
 
-void simplify(TensorGraph& graph) {
+void simplify(TensorGraph& graph, const ir::Trace& trace) {
   dropCopies(graph);
   mergeEqualNodes(graph);
   foldAlgebra(graph);
   moveReshapes(graph);
   mergeEqualNodes(graph);
+  dropUnusedNodes(graph);
+  findAttention(graph, trace);
   dropUnusedNodes(graph);
 }
 

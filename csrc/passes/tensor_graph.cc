@@ -56,6 +56,8 @@ std::string headOf(const Node& node, const ir::Trace& trace) {
       return std::string(coreInfo(node.op).text);
     case NodeKind::kProduct:
       return node.byRows ? "product.rows" : "product";
+    case NodeKind::kAttention:
+      return "attention";
     case NodeKind::kView:
       return "view";
     case NodeKind::kCall:
@@ -84,6 +86,15 @@ Elem elemOf(std::string_view dtype) {
     }
   }
   return Elem::kOther;
+}
+
+MemoryPlace memoryOf(const TensorGraph& graph, NodeId id) {
+  MemoryPlace place{id, 0};
+  while (graph.nodes[place.base].kind == NodeKind::kView) {
+    place.offset += graph.nodes[place.base].offset;
+    place.base = graph.nodes[place.base].args[0];
+  }
+  return place;
 }
 
 std::vector<Size> contiguousStrides(const std::vector<Size>& sizes) {

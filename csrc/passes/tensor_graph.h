@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,7 +56,7 @@ inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64
 // Computed with in f32, rounded where they are stored or cast.
 inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem::kBF16; }
 
-enum class NodeKind : uint8_t { kInput, kConst, kPoint, kReduce, kProduct, kView, kCall, kResult };
+enum class NodeKind : uint8_t { kInput, kConst, kPoint, kReduce, kProduct, kAttention, kView, kCall, kResult };
 
 // Indices along a dimension.
 struct PartBound {
@@ -64,6 +65,8 @@ struct PartBound {
   int64_t high = 0;  // one behind the last
   bool operator==(const PartBound&) const = default;
 };
+
+struct Kernel;
 
 struct Node {
   NodeKind kind = NodeKind::kInput;
@@ -86,11 +89,14 @@ struct Node {
   uint32_t instruction = ir::kNone;  // kCall, kView: in the trace
   uint32_t result = 0;               // kResult, kView: which result of the instruction
   ir::ValueId value = ir::kNone;     // the value of the trace that it is
+  // kAttention: its kernel, but for whose memory the accesses are in; those before the last are `args`.
+  std::shared_ptr<const Kernel> attention;
 };
 
 // Computed by kernels.
 inline bool isCore(const Node& node) {
-  return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce || node.kind == NodeKind::kProduct;
+  return node.kind == NodeKind::kPoint || node.kind == NodeKind::kReduce || node.kind == NodeKind::kProduct ||
+         node.kind == NodeKind::kAttention;
 }
 
 struct TensorGraph {
@@ -104,6 +110,13 @@ struct TensorGraph {
     return static_cast<NodeId>(nodes.size() - 1);
   }
 };
+
+// The memory that a node is in: views are looked through.
+struct MemoryPlace {
+  NodeId base;
+  int64_t offset;
+};
+MemoryPlace memoryOf(const TensorGraph& graph, NodeId id);
 
 std::vector<Size> contiguousStrides(const std::vector<Size>& sizes);
 bool isContiguous(const std::vector<Size>& sizes, const std::vector<Size>& strides);

@@ -178,7 +178,7 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
       out += "refused: " + reason + "\n";
       continue;
     }
-    passes::simplify(*graph);
+    passes::simplify(*graph, segment);
     out += kernels ? passes::print(passes::fuse(*graph), *graph, segment) : passes::print(*graph, segment);
     for (const passes::SizeCheck& check : sizes.checks()) {
       out += "requires " + sizes.text(check.difference) + ((check.signs & passes::kLess) != 0 ? " <" : " ") +
