@@ -69,9 +69,8 @@ class FewQueries : public AttentionParts {
     Value* count = b_.CreateSub(to_, from_);
     loop(integer(0), group_, 1, [&](Value* g) {
       Value* head = place(head_, group_, g);
-      loop(from_, to_, 1, [&](Value* query) {
-        visit(place(g, count, b_.CreateSub(query, from_)), head, query);
-      });
+      loop(from_, to_, 1,
+           [&](Value* query) { visit(place(g, count, b_.CreateSub(query, from_)), head, query); });
     });
   }
 
@@ -97,10 +96,9 @@ class FewQueries : public AttentionParts {
     Value* queryRow = rowOf(0, head, query);
     loop(integer(0), count, lanes_, [&](Value* key) {
       Value* there = firstLanes(b_, lanes_, least(b_.CreateSub(count, key), integer(lanes_)));
-      Value* score = scoreOf(products(queryRow, b_.CreateAdd(from, key), b_.CreateSub(count, key)), lanes_,
-                             [&](uint32_t access) {
-                               return added(access, head, query, b_.CreateAdd(from, key), there);
-                             });
+      Value* score = scoreOf(
+          products(queryRow, b_.CreateAdd(from, key), b_.CreateSub(count, key)), lanes_,
+          [&](uint32_t access) { return added(access, head, query, b_.CreateAdd(from, key), there); });
       score = b_.CreateSelect(there, score, number(kNever, lanes_));
       store(score, at(scores_, key), 4 * lanes_);
       b_.CreateStore(larger(score, b_.CreateLoad(floats(lanes_), top_)), top_);
@@ -188,12 +186,11 @@ class FewQueries : public AttentionParts {
     }
     Value* lanes = b_.CreateZExt(laneNumbers(b_, lanes_), registerType(b_, Elem::kI64, lanes_));
     auto* vectors = memoryType(b_, from.elem, lanes_);
-    Value* places =
-        b_.CreateGEP(type, base, b_.CreateMul(lanes, b_.CreateVectorSplat(lanes_, from.element)));
+    Value* places = b_.CreateGEP(type, base, b_.CreateMul(lanes, b_.CreateVectorSplat(lanes_, from.element)));
     const llvm::Align align(static_cast<uint64_t>(passes::elemSize(from.elem)));
-    return fromMemory(b_, from.elem,
-                      b_.CreateMaskedGather(vectors, places, align, there,
-                                            llvm::Constant::getNullValue(vectors)));
+    return fromMemory(
+        b_, from.elem,
+        b_.CreateMaskedGather(vectors, places, align, there, llvm::Constant::getNullValue(vectors)));
   }
 
   // Sums of elements [first, first + kAtOnce vectors).

@@ -46,8 +46,7 @@ class ManyQueries : public AttentionParts {
   }
 
   std::unique_ptr<llvm::Module> run() {
-    Value* chunks =
-        b_.CreateUDiv(b_.CreateAdd(queries_, integer(kChunk - 1)), integer(kChunk), "chunks");
+    Value* chunks = b_.CreateUDiv(b_.CreateAdd(queries_, integer(kChunk - 1)), integer(kChunk), "chunks");
     loop(begin_, end_, 1, [&](Value* piece) {
       Value* which = b_.CreateUDiv(piece, chunks);
       Value* batch = b_.CreateUDiv(which, heads_);
@@ -67,8 +66,9 @@ class ManyQueries : public AttentionParts {
           emitQueries(1);
           return;
         }
-        choose(b_.CreateICmpSGT(width, integer((most_ - 1) * lanes_)), [&] { emitQueries(most_); },
-               [&] { emitQueries(most_ - 1); });
+        choose(
+            b_.CreateICmpSGT(width, integer((most_ - 1) * lanes_)), [&] { emitQueries(most_); },
+            [&] { emitQueries(most_ - 1); });
       });
     });
     b_.CreateRetVoid();
@@ -107,9 +107,8 @@ class ManyQueries : public AttentionParts {
     });
     Value* last = least(b_.CreateAdd(first_, integer(columns())), queries_);
     Value* seen = form_.causal ? least(keys_, last) : keys_;
-    loop(integer(0), seen, kKeys, [&](Value* from) {
-      emitKeys(from, least(b_.CreateSub(seen, from), integer(kKeys)));
-    });
+    loop(integer(0), seen, kKeys,
+         [&](Value* from) { emitKeys(from, least(b_.CreateSub(seen, from), integer(kKeys))); });
     storeSums();
   }
 
@@ -217,10 +216,12 @@ class ManyQueries : public AttentionParts {
         return;
       }
       const unsigned second = rows_ * 2 / 3, third = rows_ / 3;
-      choose(b_.CreateICmpSGT(rest, integer(second)), [&] { tile(rows_); },
-             [&] {
-               choose(b_.CreateICmpSGT(rest, integer(third)), [&] { tile(second); }, [&] { tile(third); });
-             });
+      choose(
+          b_.CreateICmpSGT(rest, integer(second)), [&] { tile(rows_); },
+          [&] {
+            choose(
+                b_.CreateICmpSGT(rest, integer(third)), [&] { tile(second); }, [&] { tile(third); });
+          });
     });
   }
 
@@ -230,9 +231,9 @@ class ManyQueries : public AttentionParts {
     for (unsigned r = 0; r < rows; ++r) {
       left.push_back(at(keys, b_.CreateMul(b_.CreateAdd(key, least(integer(r), last)), stride)));
     }
-    const std::vector<Value*> sums = multiply(
-        std::vector<Value*>(rows * vectors_, number(0, lanes_)), integer(form_.headSize), turned_,
-        [&](Value* p, unsigned r) { return load(1, at(left[r], p)); });
+    const std::vector<Value*> sums =
+        multiply(std::vector<Value*>(rows * vectors_, number(0, lanes_)), integer(form_.headSize), turned_,
+                 [&](Value* p, unsigned r) { return load(1, at(left[r], p)); });
     for (unsigned r = 0; r < rows; ++r) {
       for (unsigned v = 0; v < vectors_; ++v) {
         storeCell(sums[r * vectors_ + v], scores_, b_.CreateAdd(key, integer(r)), v);
@@ -342,9 +343,9 @@ class ManyQueries : public AttentionParts {
     }
     Value* rows = b_.CreateMul(queryNumbers(v), b_.CreateVectorSplat(lanes_, source.row));
     const llvm::Align align(static_cast<uint64_t>(passes::elemSize(source.elem)));
-    return fromMemory(b_, source.elem,
-                      b_.CreateMaskedGather(memoryType(b_, source.elem, lanes_),
-                                            b_.CreateGEP(type, base, rows), align));
+    return fromMemory(
+        b_, source.elem,
+        b_.CreateMaskedGather(memoryType(b_, source.elem, lanes_), b_.CreateGEP(type, base, rows), align));
   }
 
   // sums_[d][query] = sums_[d][query] * shrink[query] + sum over keys of values[key][d] * scores_[key][query]

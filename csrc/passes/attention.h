@@ -3,8 +3,8 @@
 //   aten.scaled_dot_product_attention.default %q, %k, %v, %mask      =>    %a = attention %q, %k, %v, %mask
 //
 // Queries, keys and values may lie in any way whose last dimension is a run; sizes may vary but for those of
-// heads. What is made of the scores before softmax (scale, masks, biases) belongs to the node. Pure functions,
-// no GIL; needs a SizeScope.
+// heads. What is made of the scores before softmax (scale, masks, biases) belongs to the node. Pure
+// functions, no GIL; needs a SizeScope.
 #pragma once
 
 #include <optional>
@@ -70,6 +70,8 @@ std::optional<Node> makeAttention(const TensorGraph& graph, const AttentionCall&
 Kernel attentionKernel(const TensorGraph& graph, NodeId id);
 std::string attentionText(const KernelAttention& attention);
 
+// Two sizes that have to be the same: from here on they are. False: they were not while recording.
+bool meets(Size a, Size b);
 // Strides within a shape that the node is broadcast to, 0 where it has one element. Nothing: it is not.
 std::optional<std::vector<Size>> broadcastStrides(const Node& node, const std::vector<Size>& shape);
 

@@ -66,17 +66,16 @@ class Finder {
     }
     const Node& call = node(made.args[0]);
     const ir::Instruction& ins = trace_.code[call.instruction];
-    const bool product = ins.op == ir::Op::kAten && ins.resultCount == 1 && call.args.size() == 2 &&
-                         std::find(kProducts.begin(), kProducts.end(), trace_.opNames[ins.opName]) !=
-                             kProducts.end();
+    const bool product =
+        ins.op == ir::Op::kAten && ins.resultCount == 1 && call.args.size() == 2 &&
+        std::find(kProducts.begin(), kProducts.end(), trace_.opNames[ins.opName]) != kProducts.end();
     return product ? std::optional(Sides{call.args[0], call.args[1]}) : std::nullopt;
   }
 
   // What is seen in another shape, elements in the same order.
   NodeId reshaped(NodeId id) const {
     const Node& view = node(id);
-    if (view.kind != NodeKind::kView || view.offset != 0 ||
-        view.strides != contiguousStrides(view.sizes)) {
+    if (view.kind != NodeKind::kView || view.offset != 0 || view.strides != contiguousStrides(view.sizes)) {
       return ir::kNone;
     }
     const Node& base = node(view.args[0]);
@@ -85,13 +84,16 @@ class Finder {
     return same ? view.args[0] : ir::kNone;
   }
 
-  // Of a softmax over the last dimension: what it is of. kNone: it is none, or parts of it are used elsewhere.
+  // Of a softmax over the last dimension: what it is of. kNone: it is none, or parts of it are used
+  // elsewhere.
   NodeId softmaxInput(NodeId id) const {
     if (!is(id, Core::kDiv)) {
       return ir::kNone;
     }
     const NodeId power = node(id).args[0], sum = node(id).args[1];
-    const auto lastOnly = [&](NodeId reduce) { return node(reduce).reduced == 1 && node(reduce).behind == 0; };
+    const auto lastOnly = [&](NodeId reduce) {
+      return node(reduce).reduced == 1 && node(reduce).behind == 0;
+    };
     if (!is(power, Core::kExp) || !is(sum, Core::kReduceSum) || node(sum).args[0] != power ||
         !lastOnly(sum) || !is(node(power).args[0], Core::kSub)) {
       return ir::kNone;
@@ -264,29 +266,25 @@ class Finder {
     const std::vector<Size> shape = padded(scores.shape);
     const Node& result = node(id);
     const size_t rank = node(inner.left).sizes.size(), keyRank = node(inner.right).sizes.size();
-    if (rank < 2 || keyRank < 2 || product.size() < 2 || result.sizes.size() < 2 ||
-        result.sizes.size() > 4 || product.size() > 4) {
+    if (rank < 2 || keyRank < 2 || product.size() < 2 || result.sizes.size() < 2 || result.sizes.size() > 4 ||
+        product.size() > 4) {
       return false;
     }
     const Size head = settled(node(inner.left).sizes[rank - 1]);
     const Size across = settled(node(inner.right).sizes[keyRank - 2]);
     const Size width = settled(result.sizes.back());
-    if (!head.fixed() || !width.fixed() || head != across) {
-      return false;
-    }
-    // What is not computed any more tells no sizes.
-    const auto same = [](Size a, Size b) {
-      return a == b || (a.hint == b.hint && sizeTable().require(a, b, kZero));
-    };
+    // Sizes of heads are constants of the code; and what is not computed any more tells no sizes.
     const Size keys = node(inner.right).sizes[keyRank - 1];
     const Size queries = node(inner.left).sizes[rank - 2];
     const size_t valueRank = node(outer.right).sizes.size();
-    bool agree = same(queries, product[product.size() - 2]) && same(keys, product.back()) &&
-                 same(queries, result.sizes[result.sizes.size() - 2]) && valueRank >= 2 &&
-                 same(keys, node(outer.right).sizes[valueRank - 2]) && same(queries, shape[2]) &&
-                 same(keys, shape[3]);
+    bool agree = meets(head, head.hint) && meets(width, width.hint) && meets(head, across) &&
+                 meets(queries, product[product.size() - 2]) && meets(keys, product.back()) &&
+                 meets(queries, result.sizes[result.sizes.size() - 2]) && valueRank >= 2 &&
+                 meets(keys, node(outer.right).sizes[valueRank - 2]) && meets(queries, shape[2]) &&
+                 meets(keys, shape[3]);
     for (size_t d = 0; agree && d + 2 < result.sizes.size(); ++d) {
-      agree = result.sizes.size() == product.size() ? same(product[d], result.sizes[d]) : result.sizes[d].fixed();
+      agree = result.sizes.size() == product.size() ? meets(product[d], result.sizes[d])
+                                                    : result.sizes[d].fixed();
     }
     const auto q = agree ? operand(inner.left, product, shape, false) : std::nullopt;
     const auto k = agree ? operand(inner.right, product, shape, true) : std::nullopt;
@@ -337,8 +335,7 @@ class Finder {
     } else if (!is(copy, Core::kCast) || node(copy).sizes != view.sizes) {
       return;
     }
-    if (copy == ir::kNone || isSeen(copy) || node(copy).elem != view.elem ||
-        !isDense(view.sizes, wanted)) {
+    if (copy == ir::kNone || isSeen(copy) || node(copy).elem != view.elem || !isDense(view.sizes, wanted)) {
       return;
     }
     std::vector<Size> strides(attention.sizes.size(), Size(0));

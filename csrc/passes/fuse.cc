@@ -163,9 +163,9 @@ class Grouper {
 
   void place(NodeId id) {
     const Node& node = graph_.nodes[id];
-    const std::vector<uint32_t> joined =
-        node.kind == NodeKind::kProduct || node.kind == NodeKind::kAttention ? std::vector<uint32_t>()
-                                                                             : choose(node);
+    const std::vector<uint32_t> joined = node.kind == NodeKind::kProduct || node.kind == NodeKind::kAttention
+                                             ? std::vector<uint32_t>()
+                                             : choose(node);
     const uint32_t level = levelWith(node, joined);
     uint32_t at = static_cast<uint32_t>(groups_.size());
     if (joined.empty()) {

@@ -56,7 +56,17 @@ inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64
 // Computed with in f32, rounded where they are stored or cast.
 inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem::kBF16; }
 
-enum class NodeKind : uint8_t { kInput, kConst, kPoint, kReduce, kProduct, kAttention, kView, kCall, kResult };
+enum class NodeKind : uint8_t {
+  kInput,
+  kConst,
+  kPoint,
+  kReduce,
+  kProduct,
+  kAttention,
+  kView,
+  kCall,
+  kResult
+};
 
 // Indices along a dimension.
 struct PartBound {
