@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "capture/numbers.h"
+
 namespace kintsugi::capture {
 
 namespace {
@@ -45,13 +47,13 @@ void renameIn(const Aliases& aliases, PyObject* dict) {
 
 void settleAliases(Recorder& rec) {
   RecorderState& known = rec.known();
-  const Aliases aliases = std::exchange(known.aliases_, {});
-  for (const auto& [source, shadow] : aliases) known.sourceShadows_[source] = shadow;
-  for (auto& frame : known.frames_) renameIn(aliases, *frame);
-  for (RestoredFrame& restored : known.restored_) {
-    if (restored.frame != nullptr) renameIn(aliases, *restored.frame);
-    rename(aliases, restored.replacement);
+  Aliases aliases = std::exchange(known.aliases_, {});
+  for (auto& [source, shadow] : aliases) {
+    if (shadow.kind == ShadowKind::kNull) shadow = numberInput(rec, source, known.sourceObjects_[source]);
+    known.sourceShadows_[source] = shadow;
   }
+  for (auto& frame : known.frames_) renameIn(aliases, *frame);
+  for (RestoredFrame& restored : known.restored_) rename(aliases, restored.replacement);
   for (auto& v : known.virtuals_) {
     renameAll(aliases, v->parts);
     if (v->frame) renameIn(aliases, *v->frame);

@@ -2,8 +2,8 @@
 //
 // A guard behind the step says that it is that object again. Where the guard fails, the frames have to hold
 // what the step gave *then*: so the result goes by its own name until the guard is written, and by the known
-// one behind it. Thread: the recording one, GIL held. Invalidation: the list is empty once the guard block is
-// written.
+// one behind it. The same holds for numbers that vary, which are values of the trace behind that guard only.
+// Thread: the recording one, GIL held. Invalidation: the list is empty once the guard block is written.
 #pragma once
 
 #include "capture/recorder.h"

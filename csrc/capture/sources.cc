@@ -148,7 +148,9 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     if (number && opensNumbers(*this, id)) {
       int overflow = 0;
       if (PyLong_CheckExact(object)) PyLong_AsLongLongAndOverflow(object, &overflow);
-      if (overflow == 0) return numberInput(*this, id, object);
+      if (overflow == 0) {
+        return blockPending_ ? aliasOf(*this, id, Shadow::null()) : numberInput(*this, id, object);
+      }
     }
     return Shadow::source(id);
   }

@@ -12,6 +12,8 @@ import warnings
 import torch
 from harness import Case, Suite, check, check_captured, floats
 
+import kintsugi
+
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
 
@@ -145,6 +147,59 @@ def make_append_to_outer_list():
         return x + len(seen)
 
     return f, seen
+
+
+@factory(traces=None)
+def make_counter_of_a_class():
+    class Counted:
+        total = 0
+        seen = set()
+
+        def __init__(self, x):
+            self.x = x
+
+        @property
+        def scaled(self):
+            return self.x * Counted.total
+
+        @scaled.setter
+        def scaled(self, total):
+            Counted.total = total
+
+        @classmethod
+        def bump(cls, n):
+            cls.total += n
+            cls.seen.add(cls.total)
+            return cls
+
+    def f(x):
+        counted = Counted(x)
+        Counted.bump(2)
+        counted.scaled = Counted.total + 1
+        state["total"] = Counted.total
+        return counted.scaled, len(Counted.seen)
+
+    state = {}
+    return f, state
+
+
+@factory(traces=None)
+def make_class_that_a_step_changes():
+    class Counted:
+        total = 1
+
+    @kintsugi.disable
+    def bump():
+        Counted.total += 1
+
+    def f(x):
+        y = x * Counted.total
+        bump()
+        state["total"] = Counted.total
+        return y, x + Counted.total
+
+    state = {}
+    return f, state
 
 
 @factory(traces=None)
