@@ -183,7 +183,7 @@ def make_counter_of_a_class():
     return f, state
 
 
-@factory(traces=None)
+@factory(traces=None, breaks=None)
 def make_class_that_a_step_changes():
     class Counted:
         total = 1
