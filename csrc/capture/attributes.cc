@@ -98,7 +98,9 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
     return plan;
   }
   if (Py_TYPE(d) != &PyGetSetDescr_Type) return plan;
-  plan.how = AttributePlan::kTorch;
+  // Which tensor that is, if any, is state of the tensor's: asked for in each run, also where it is one that
+  // the trace knows.
+  plan.how = text(name) == "grad" || text(name) == "_base" ? AttributePlan::kStep : AttributePlan::kTorch;
   for (std::string_view m : kTensorMetadata) plan.metaPure = plan.metaPure || m == text(name);
   return plan;
 }

@@ -96,3 +96,43 @@ def test_numbers_that_vary_behind_a_step() -> None:
         expected = text_of(x, turn)
         kept.append((expected, compiled(x, turn)))
         assert describe(kept[-1][1]) == describe(expected)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("stepped", [False, True])
+def test_gradients_that_a_step_drops(frozen: bool, stepped: bool) -> None:
+    def made() -> Any:
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 3)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+        def train(x: torch.Tensor, turn: int) -> Any:
+            net.bias.requires_grad_(not frozen or turn % 3 != 1)
+            net(x).square().mean().backward()
+            if turn % 2:
+                if stepped:
+                    optimizer.step()
+                optimizer.zero_grad(set_to_none=turn % 4 == 1)
+            return net.weight.detach().clone(), None if net.bias.grad is None else net.bias.grad.clone()
+
+        return train
+
+    mine, theirs = made(), made()
+    compiled = kintsugi.compile(mine)
+    with kintsugi.config.patch(report_compiling=False):
+        for turn in range(16):
+            x = torch.randn(2, 3)
+            assert describe(compiled(x, turn)) == describe(theirs(x, turn))
+
+
+def test_gradients_and_bases_that_are_arguments_too() -> None:
+    def looked_at(p: torch.Tensor, g: torch.Tensor) -> Any:
+        return None if p.grad is None else p.grad + g, p.grad is g, None if g._base is None else g._base * 2
+
+    compiled = kintsugi.compile(looked_at)
+    for turn in range(8):
+        g = torch.full((3,), float(turn))
+        p = torch.ones(3, requires_grad=True)
+        given = [g, g[:], torch.ones(6)[:3]][turn % 3]
+        p.grad = [g, given, None, torch.zeros(3)][turn % 4]
+        assert describe(compiled(p, given)) == describe(looked_at(p, given))
