@@ -1,0 +1,40 @@
+"""Programs as users write them, with state that calls leave behind: sixteen calls of each give what eager gives."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import user_programs_control
+import user_programs_library
+import user_programs_training
+from harness import describe
+
+import kintsugi
+
+PROGRAMS = {
+    make.__name__: make
+    for programs in (user_programs_control, user_programs_library, user_programs_training)
+    for make in programs.PROGRAMS
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sixteen_calls(name: str, request: pytest.FixtureRequest) -> None:
+    # Two of each: neither sees the other's state.
+    torch.manual_seed(0)
+    eager, eager_arguments = PROGRAMS[name]()
+    torch.manual_seed(0)
+    program, arguments = PROGRAMS[name]()
+    compiled = kintsugi.compile(program)
+    close = bool(request.config.getoption("--native"))
+    with kintsugi.config.patch(report_compiling=False):
+        for turn in range(16):
+            results = []
+            for function, arguments_of in ((eager, eager_arguments), (compiled, arguments)):
+                torch.manual_seed(turn)
+                random.seed(turn)
+                given = arguments_of(turn)
+                results.append(describe(function(*given), close=close))
+            assert results[1] == results[0], f"call {turn}"
