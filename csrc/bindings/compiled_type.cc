@@ -258,17 +258,31 @@ PyObject* quarantine(PyObject* self, PyObject* difference) {
   Py_RETURN_NONE;
 }
 
+// The trace of that number, side traces included; null if there is none.
+runtime::CompiledTrace* findTrace(runtime::CompiledTrace& trace, Py_ssize_t number) {
+  runtime::CompiledTrace* found = trace.number() == static_cast<size_t>(number) ? &trace : nullptr;
+  trace.sides().each([&](uint32_t, const runtime::SideLink& link) {
+    if (found == nullptr) found = findTrace(*link.trace, number);
+  });
+  return found;
+}
+
 // Testing: makes one guard instruction of one trace fail at every run (exit stress).
 PyObject* forceExit(PyObject* self, PyObject* args) {
-  Py_ssize_t trace, index;
-  if (!PyArg_ParseTuple(args, "nn", &trace, &index)) return nullptr;
-  auto list = implOf(self).cache().traces();
-  if (trace < 0 || static_cast<size_t>(trace) >= list.size()) {
-    PyErr_SetString(PyExc_IndexError, "no such trace");
-    return nullptr;
+  Py_ssize_t number, index;
+  if (!PyArg_ParseTuple(args, "nn", &number, &index)) return nullptr;
+  for (const auto& root : implOf(self).cache().traces()) {
+    if (runtime::CompiledTrace* trace = findTrace(*root, number); trace != nullptr) {
+      trace->replay().forceExit(static_cast<size_t>(index));
+      Py_RETURN_NONE;
+    }
   }
-  list[static_cast<size_t>(trace)]->replay().forceExit(static_cast<size_t>(index));
-  Py_RETURN_NONE;
+  PyErr_SetString(PyExc_IndexError, "no such trace");
+  return nullptr;
+}
+
+PyObject* forcedExits(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(runtime::ReplayProgram::forcedExits());
 }
 
 PyObject* getFn(PyObject* self, void*) { return Py_NewRef(implOf(self).fn()); }
@@ -282,7 +296,8 @@ PyMethodDef methods[] = {
     {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
     {"reset", reset, METH_NOARGS, "Forgets all traces."},
     {"_quarantine", quarantine, METH_O, "An audit has found a difference: eager mode until reset()."},
-    {"_force_exit", forceExit, METH_VARARGS, "Testing: makes a guard instruction fail."},
+    {"_force_exit", forceExit, METH_VARARGS, "Testing: makes a guard instruction of a trace, by its number, fail."},
+    {"_forced_exits", forcedExits, METH_NOARGS, "Testing: how often such guards have failed, in this process."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -229,7 +229,8 @@ AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
   Virtual& v = rec.virtualOf(shadow);
   bool known = v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kFunction ||
                v.kind == VirtualKind::kException;
-  if (!known || v.exposed || v.value != ir::kNone) return simple(AttributePlan::kStep);
+  if (!known || v.exposed || (v.value != ir::kNone && v.kind != VirtualKind::kInstance))
+    return simple(AttributePlan::kStep);
   pyapi::Ref<> dict = pyapi::steal(PyObject_GenericGetDict(object, nullptr));
   if (!dict) {
     PyErr_Clear();

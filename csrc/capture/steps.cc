@@ -168,7 +168,7 @@ bool Recorder::holdsMutable(Shadow shadow) {
            virtualOf(part).kind != VirtualKind::kSlice && virtualOf(part).kind != VirtualKind::kRange &&
            virtualOf(part).kind != VirtualKind::kMethod;
   };
-  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
+  if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList || v.kind == VirtualKind::kSet) {
     for (Shadow part : v.parts) {
       if (isMutable(part) || (part.isVirtual() && holdsMutable(part))) return true;
     }

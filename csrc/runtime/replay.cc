@@ -1,6 +1,7 @@
 #include "runtime/replay.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -70,6 +71,8 @@ struct ReplayProgram::Impl {
 };
 
 namespace {
+
+std::atomic<uint64_t> forcedExitCount = 0;
 
 // Releases and takes the GIL, and gives it back whatever happens.
 class GilSwitch {
@@ -445,7 +448,11 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
   } else {
     holds = guardHolds(*code_, step, position);
   }
-  return holds && !step.forced ? Outcome::kNext : Outcome::kExit;
+  if (step.forced) [[unlikely]] {
+    ++forcedExitCount;
+    return Outcome::kExit;
+  }
+  return holds ? Outcome::kNext : Outcome::kExit;
 }
 
 std::optional<GuardFailure> Run::explainExit() {
@@ -652,6 +659,8 @@ void ReplayProgram::forceExit(size_t index) {
     }
   }
 }
+
+uint64_t ReplayProgram::forcedExits() { return forcedExitCount; }
 
 void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner) {
   ReplayCode& code = impl_->code;

@@ -40,6 +40,7 @@ class ReplayProgram {
   // Testing: makes the guard instruction `index` (code index) fail at every run, whatever its value (exit
   // stress).
   void forceExit(size_t index);
+  static uint64_t forcedExits();  // how often that has happened, in the whole process
 
   // Who computes the n-th segment's graph from now on; without a runner its instructions are run. To be set
   // before the trace is shared.

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -214,6 +215,16 @@ PyObject* wrappedName() {
   return name;
 }
 
+// Scalar[], as the foreach operators take it, with a symbolic number in it.
+bool isNumberList(const c10::IValue& argument) {
+  if (!argument.isList() || argument.toList().elementType()->kind() != c10::TypeKind::NumberType) {
+    return false;
+  }
+  const auto elements = argument.toListRef();
+  return std::any_of(elements.begin(), elements.end(),
+                     [](const c10::IValue& element) { return element.isSymInt() || element.isSymFloat(); });
+}
+
 // The node of a tensor that stands for a symbolic number; the binding has left the number at the tensor.
 TraceNodePtr nodeOfWrapped(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -269,6 +280,13 @@ void makeConcrete(c10::IValue& argument) {
     for (const c10::SymInt& element : argument.toSymIntVector()) {
       const TraceNodePtr node = element.is_heap_allocated() ? oursOf(element.toSymNode()) : TraceNodePtr();
       numbers.push_back(node ? node->number().i : element.guard_int(__FILE__, __LINE__));
+    }
+    argument = std::move(numbers);
+  } else if (isNumberList(argument)) {
+    c10::List<at::Scalar> numbers;
+    for (c10::IValue element : argument.toListRef()) {
+      makeConcrete(element);
+      numbers.push_back(element.toScalar());
     }
     argument = std::move(numbers);
   } else if (argument.isTensor()) {

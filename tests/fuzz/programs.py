@@ -135,39 +135,67 @@ BATCH = 20  # programs to a process
 MOST_SHOWN = 2000
 
 
-def compare(source: str, name: str, calls: int, stress: bool = False, backend: str = "eager") -> str | None:
-    """What is different, or None. `name` ends with the program's seed."""
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What came of a program: the difference, and for exit stress how many guards there were, how many of them a call
+    came to when they were forced to fail, and how often."""
+
+    problem: str | None
+    guards: int = 0
+    met: int = 0
+    exits: int = 0
+
+
+def repeated(case: harness.Case) -> harness.Case:
+    """The same calls again, from the same state, so that they come to the guards that were recorded."""
+    inputs = case.inputs
+    return dataclasses.replace(
+        case, inputs=lambda call: inputs(call % harness.Stressed.FREE), prepare=as_at_the_start
+    )
+
+
+def compare(
+    source: str, name: str, calls: int, stress: bool = False, backend: str = "eager", seconds: int = 0
+) -> Found:
+    """What is different, if anything. `name` ends with the program's seed. The process dies when one comparison takes
+    more than `seconds`, if any are given."""
     close = backend == "native"
     wrap = native if close else harness.compile_for_test
-    guard = count = 0
+    guard = guards = met = exits = 0
+    problem: str | None = None
     try:
         case = as_case(source, name, calls, grad=not close)
-        harness.check(case, wrap, close=close)
-        while stress and guard <= count:
-            stressed = harness.check(
-                case, functools.partial(harness.Stressed, guard=guard, wrap=wrap), close=close
-            )
-            guard, count = guard + 1, stressed.guards
+        if stress:
+            case = repeated(case)
+        signal.alarm(seconds)
+        expected, _ = harness.run(case, lambda fn: fn, close)
+        harness.check(case, wrap, close, expected)
+        while stress and guard <= guards:
+            signal.alarm(seconds)
+            forced = functools.partial(harness.Stressed, guard=guard, wrap=wrap)
+            stressed = harness.check(case, forced, close, expected)
+            guard, guards = guard + 1, stressed.guards
+            met, exits = met + (stressed.exits > 0), exits + stressed.exits
     except SyntaxError:
-        return None
+        pass
     except AssertionError as error:
+        problem = f"guard {guard}: {error}" if stress else str(error)
         if close and ill_conditioned(source, name, calls):
-            return ILL_CONDITIONED
-        return f"guard {guard}: {error}" if stress else str(error)
+            problem = ILL_CONDITIONED
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+        problem = f"{type(error).__name__}: {error}"
+    return Found(problem, guards, met, exits)
 
 
 def failure(
     source: str, name: str, calls: int = 4, seconds: int = 20, stress: bool = False, backend: str = "eager"
-) -> str | None:
+) -> Found:
     """The same, found out in a child process: a crash or an endless loop is a difference like any other."""
     how = {"calls": calls, "seconds": seconds, "stress": stress, "backend": backend}
     return next(failures([(source, name)], **how))
 
 
-def failures(programs: list[tuple[str, str]], seconds: int, **how: Any) -> Iterator[str | None]:
+def failures(programs: list[tuple[str, str]], seconds: int, **how: Any) -> Iterator[Found]:
     """The same of several programs, one after another in one child process, or in a new one after each that dies."""
     done = 0
     while done < len(programs):
@@ -177,24 +205,23 @@ def failures(programs: list[tuple[str, str]], seconds: int, **how: Any) -> Itera
             os.close(receive)
             with os.fdopen(send, "wb") as out:
                 for source, name in programs[done:]:
-                    signal.alarm(seconds)
-                    problem = compare(source, name, **how)
+                    found = compare(source, name, seconds=seconds, **how)
                     kintsugi.reset()  # what the traces own may be what kills the process
-                    pickle.dump(problem, out)
+                    pickle.dump(found, out)
                     out.flush()
             os._exit(0)
         os.close(send)
         with os.fdopen(receive, "rb") as answers:
             with contextlib.suppress(EOFError, pickle.UnpicklingError):
                 while done < len(programs):
-                    problem = pickle.load(answers)
+                    found = pickle.load(answers)
                     done += 1
-                    yield problem
+                    yield found
         _, status = os.waitpid(child, 0)
         if done < len(programs):
             why = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {status}"
             done += 1
-            yield f"the process died: {why}"
+            yield Found(f"the process died: {why}")
 
 
 def without(tree: ast.Module, number: int) -> ast.Module | None:
@@ -243,10 +270,10 @@ def hoisted(tree: ast.Module) -> Iterator[ast.Module]:
 
 def reduce(source: str, name: str, seconds: float = 30, **how: Any) -> str:
     """The smallest program found in that time that still fails in the same way."""
-    kind = (failure(source, name, **how) or "")[:6]
+    kind = (failure(source, name, **how).problem or "")[:6]
 
     def fails(text: str) -> bool:
-        return (failure(text, name, seconds=5, **how) or "")[:6] == kind
+        return (failure(text, name, seconds=5, **how).problem or "")[:6] == kind
 
     progress, end = True, time.monotonic() + seconds
     while progress and time.monotonic() < end:
@@ -268,11 +295,11 @@ def reduce(source: str, name: str, seconds: float = 30, **how: Any) -> str:
 
 def report(source: str, name: str, problem: str, how: dict[str, Any]) -> None:
     """Prints a program that failed among others: reduced, if it fails alone too."""
-    if not failure(source, name, **how):
+    if not failure(source, name, **how).problem:
         print(f"{name}, only after others: {problem[:MOST_SHOWN]}\n{source}", flush=True)
         return
     source = reduce(source, name, **how)
-    print(f"{name}: {(failure(source, name, **how) or problem)[:MOST_SHOWN]}\n{source}", flush=True)
+    print(f"{name}: {(failure(source, name, **how).problem or problem)[:MOST_SHOWN]}\n{source}", flush=True)
 
 
 def main() -> int:
@@ -292,31 +319,34 @@ def main() -> int:
     how = {
         "stress": options.stress,
         "backend": options.backend,
-        "calls": 5 if options.stress else 4 if options.backend == "eager" else 7,
+        "calls": 6 if options.stress else 4 if options.backend == "eager" else 7,
     }
     end = time.monotonic() + options.seconds
-    failed = done = unstable = 0
+    failed = done = unstable = guards = met = exits = 0
     stop = options.seed + options.count
     for first in range(options.seed, stop, BATCH):
         if time.monotonic() > end:
             break
         names = [f"program_{seed}" for seed in range(first, min(first + BATCH, stop))]
         programs = [(Generator(first + index).generate(), name) for index, name in enumerate(names)]
-        for (source, name), problem in zip(programs, failures(programs, 60, **how), strict=True):
+        for (source, name), found in zip(programs, failures(programs, 60, **how), strict=True):
             if options.show:
                 print(f"# {name}\n{source}", flush=True)
-            done += 1
-            if problem == ILL_CONDITIONED:
+            done, guards, met, exits = (
+                done + 1, guards + found.guards, met + found.met, exits + found.exits
+            )
+            if found.problem == ILL_CONDITIONED:
                 unstable += 1
-            elif problem:
+            elif found.problem:
                 failed += 1
-                report(source, name, problem, how)
-        if done % 500 == 0:
+                report(source, name, found.problem, how)
+        if done % (100 if options.stress else 500) == 0:
             print(f"{done} programs so far, {failed} differ", file=sys.stderr, flush=True)
         if failed and not options.keep_going:
             break
     apart = f", {unstable} decide by rounding" if unstable else ""
-    print(f"{done} programs, {failed} differ from eager{apart}")
+    forced = f", {guards} guards, {met} of them met and forced to fail, {exits} exits" if options.stress else ""
+    print(f"{done} programs{forced}, {failed} differ from eager{apart}")
     return 1 if failed else 0
 
 

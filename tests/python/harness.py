@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import functools
 import hashlib
 import io
 import os
@@ -192,6 +193,14 @@ def _node(tensor: torch.Tensor) -> tuple[bool, str | None]:
         return False, str(error)
 
 
+@functools.lru_cache(None)
+def _slots(cls: type) -> tuple[str, ...]:
+    """The names that the classes of an object declare as slots."""
+    declared = (vars(base).get("__slots__", ()) for base in cls.__mro__)
+    names = ((slots,) if isinstance(slots, str) else slots for slots in declared)
+    return tuple(name for group in names for name in group if not name.startswith("__"))
+
+
 class _Describer:
     """Turns objects into nested tuples that are equal when the objects can't be told apart.
 
@@ -262,11 +271,9 @@ class _Describer:
 
     def _attributes(self, value: Any) -> Any:
         found = dict(getattr(value, "__dict__", {}))
-        for cls in type(value).__mro__:
-            slots = vars(cls).get("__slots__", ())
-            for slot in (slots,) if isinstance(slots, str) else slots:
-                if not slot.startswith("__") and hasattr(value, slot):
-                    found[slot] = getattr(value, slot)
+        for slot in _slots(type(value)):
+            if hasattr(value, slot):
+                found[slot] = getattr(value, slot)
         return tuple((name, self.describe(item)) for name, item in found.items() if not name.startswith("__"))
 
     def _tensor(self, value: torch.Tensor) -> tuple[Any, ...]:
@@ -292,7 +299,7 @@ class _Describer:
         if self._close and value.is_floating_point():
             return (*meta, *autograd, grad, *place, Near(value.detach().clone()))
         data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
-        return (*meta, *autograd, grad, *place, bytes(data.tolist()) if value.numel() else b"")
+        return (*meta, *autograd, grad, *place, data.numpy().tobytes() if value.numel() else b"")
 
 
 def describe(*values: Any, close: bool = False) -> Any:
@@ -338,6 +345,19 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
+def _numpy_state() -> str:
+    _, keys, *rest = np.random.get_state()
+    return _digest(keys.tobytes() + repr(rest).encode())
+
+
+def _seed_torch(seed: int) -> None:
+    """torch.manual_seed() formats a stack for devices that are not in use."""
+    if torch.cuda.is_initialized():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 def _modes() -> tuple[Any, ...]:
     return (
         torch.is_grad_enabled(),
@@ -369,8 +389,15 @@ def _float_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _show(error: BaseException | None, result: Any) -> str:
-    text = f"{type(error).__name__}: {error}" if error is not None else repr(result)
+    text = f"{type(error).__name__}: {error}" if error is not None else repr(_plain(result))
     return " ".join(text.split())[:400]
+
+
+def _plain(value: Any) -> Any:
+    """Tensors as lists of numbers: torch takes a while to format one."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist() if value.layout is torch.strided and value.numel() < 100 else value
+    return [_plain(item) for item in value] if type(value) in (list, tuple) else value
 
 
 def observe(
@@ -384,7 +411,7 @@ def observe(
     close: bool = False,
 ) -> Outcome:
     """Calls fn and notes everything."""
-    torch.manual_seed(seed)
+    _seed_torch(seed)
     random.seed(seed)
     np.random.seed(seed)
     out, err = io.StringIO(), io.StringIO()
@@ -402,9 +429,9 @@ def observe(
     seen = describe(result, args, kwargs, state, close=close)
     raised = _describe_error(error)
     random_states = (
-        _digest(bytes(torch.get_rng_state().tolist())),
-        _digest(repr(random.getstate()).encode()),
-        _digest(repr(np.random.get_state()).encode()),
+        _digest(torch.get_rng_state().numpy().tobytes()),
+        _digest(np.array(random.getstate()[1]).tobytes() + repr(random.getstate()[2]).encode()),
+        _numpy_state(),
     )
     modes = _modes()
     gradients = None
@@ -471,10 +498,18 @@ def compile_for_test(fn: Callable[..., Any]) -> Any:
     return kintsugi.compile(fn, backend="eager")
 
 
-def check(case: Case, wrap: Callable[..., Any] = compile_for_test, close: bool = False) -> Any:
-    """The compiled program can't be told from the eager one, but for rounding if `close`. Returns what was compiled."""
+def check(
+    case: Case,
+    wrap: Callable[..., Any] = compile_for_test,
+    close: bool = False,
+    expected: list[Outcome] | None = None,
+) -> Any:
+    """The compiled program can't be told from the eager one, but for rounding if `close`. Returns what was compiled.
+
+    `expected`: what eager mode gives, where that is known."""
     close = close or through_native
-    expected, _ = run(case, lambda fn: fn, close)
+    if expected is None:
+        expected, _ = run(case, lambda fn: fn, close)
     with kintsugi.config.patch(report_compiling=False):
         found, compiled = run(case, wrap, close)
     for call, (mine, theirs) in enumerate(zip(expected, found, strict=True)):
@@ -483,15 +518,15 @@ def check(case: Case, wrap: Callable[..., Any] = compile_for_test, close: bool =
     return compiled
 
 
-def guard_indices(text: str) -> list[int]:
-    """The numbers of the guards among the instructions of a trace, from its text."""
-    rows = [line.strip() for line in text[text.index("trace @") :].splitlines()[1:]]
-    kept = [row for row in rows if re.match(r"(%\d|guard\.|effect\.|call|build|state\.|segment|ret )", row)]
-    return [i for i, row in enumerate(kept) if row.startswith("guard.")]
+def guards_inside(core: Any) -> list[tuple[int, int]]:
+    """(trace, index) of the guards among the instructions of all traces of a compiled callable, side traces included."""
+    return sorted((trace, index) for trace, index, op, _ in core.instructions() if op.startswith("guard."))
 
 
 class Stressed:
-    """A compiled callable one of whose guards fails at every run from the third call on, whatever it is asked."""
+    """A compiled callable one of whose guards fails at every run from the fourth call on, whatever it is asked."""
+
+    FREE = 3  # calls
 
     def __init__(
         self, fn: Callable[..., Any], guard: int, wrap: Callable[..., Any] = compile_for_test
@@ -500,16 +535,21 @@ class Stressed:
         self.guard = guard
         self.calls = 0
         self.guards = 0  # how many there are
+        self.exits = 0  # how often it has failed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.calls += 1
-        if self.calls == 3:
-            core = self.compiled._kintsugi_compiled
-            all_guards = [(n, i) for n, text in enumerate(core.traces()) for i in guard_indices(text)]
-            self.guards = len(all_guards)
+        core = self.compiled._kintsugi_compiled
+        if self.calls == self.FREE:
+            guards = guards_inside(core)
+            self.guards = len(guards)
             if self.guard < self.guards:
-                core._force_exit(*all_guards[self.guard])
-        return self.compiled(*args, **kwargs)
+                core._force_exit(*guards[self.guard])
+        self.calls += 1
+        before = core._forced_exits()
+        try:
+            return self.compiled(*args, **kwargs)
+        finally:
+            self.exits += core._forced_exits() - before
 
 
 def check_captured(case: Case) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import guard_indices
+from harness import guards_inside
 
 import kintsugi
 
@@ -445,16 +445,16 @@ def test_every_guard_may_fail(name: str, limit: int) -> None:
     """Each guard in turn is forced to leave: CPython goes on in rebuilt frames, or a side trace is recorded."""
     function, _ = PROGRAMS[name]
     with kintsugi.config.patch(side_trace_limit=limit):
-        guards = [(0, 0)]
-        while guards:
+        number, count = 0, 1
+        while number < count:
             compiled = kintsugi.compile(function)
             for x in list(inputs())[:3]:
                 outcome(compiled, x)
             core = compiled._kintsugi_compiled  # type: ignore[attr-defined]
-            if guards == [(0, 0)]:
-                guards = [(n, i) for n, text in enumerate(core.traces()) for i in guard_indices(text)]
-                if not guards:
-                    return
-            core._force_exit(*guards.pop())
+            guards = guards_inside(core)
+            if not guards:
+                return
+            core._force_exit(*guards[number])
+            number, count = number + 1, len(guards)
             for x in list(inputs())[:5]:
                 assert outcome(compiled, x) == outcome(function, x)

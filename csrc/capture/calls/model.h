@@ -77,6 +77,10 @@ Flow unknownSequence(CallContext& ctx, Shadow& result);
 Shadow frozenPart(Recorder& rec, PyObject* object);  // what was read from a frozen object
 bool pinSet(Recorder& rec, Shadow shadow, PyObject* set);
 bool pinMember(Recorder& rec, Shadow item, PyObject* object, Shadow set);
+bool hashesByIdentity(PyObject* object);  // by its class, which says nothing of equality
+// A tensor, whatever its data are (its __hash__ is Python code), or such an object that the trace has made.
+bool isMemberByIdentity(Shadow item, PyObject* object);
+Shadow memberShadow(Recorder& rec, Shadow item, PyObject* object);  // of one that is
 
 PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; null: there is none
 // `function` takes the place of the callable on the value stack: it does the same, and is recorded.

@@ -222,7 +222,16 @@ Flow withTracebackModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// weakref.ref(object): a question to an object that others hold. One that the trace has made may go at another
+// moment in a replay, and what a callback does nobody knows.
+Flow weakrefModel(CallContext& ctx, Shadow& result) {
+  const Shadow referent = ctx.total() == 1 ? ctx.shadows[0] : Shadow::null();
+  const bool outside = referent.isConst() || (referent.isSource() && !ctx.rec.comesFromStep(referent));
+  return outside ? knownModel(ctx, result) : opaqueModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
+    {"weakref.ref", weakrefModel},
     {"builtins.BaseException.with_traceback", withTracebackModel},
     {"builtins.id", keepModel},
     {"inspect.signature", introspectModel},

@@ -1,5 +1,5 @@
-// Models: set and frozenset. A set of the trace holds constants, and tensors, which are members by identity:
-// they are the `parts` of its Virtual.
+// Models: set and frozenset. A set of the trace holds constants, and members by identity: tensors, and what the
+// trace has made. These are the `parts` of its Virtual.
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
@@ -56,19 +56,18 @@ Flow setModel(CallContext& ctx, Shadow& result) {
   return runVirtual(ctx, VirtualKind::kSet, result);
 }
 
-// A tensor is a member by its identity, whatever its data are. Its __hash__ is Python code.
-Flow addTensor(CallContext& ctx, Shadow& result) {
+Flow addByIdentity(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
-  pyapi::Ref<> tensor = pyapi::newRef(ctx.args[1]);
-  const Shadow shadow = rec.tensorShadow(tensor.get(), ctx.shadows[1]);
-  if (!rec.live() || !pinMember(rec, shadow, tensor.get(), ctx.shadows[0])) return run(ctx);
+  pyapi::Ref<> item = pyapi::newRef(ctx.args[1]);
+  const Shadow shadow = memberShadow(rec, ctx.shadows[1], item.get());
+  if (!rec.live() || !pinMember(rec, shadow, item.get(), ctx.shadows[0])) return run(ctx);
   Paused paused(rec);
-  const bool present = PySet_Contains(ctx.args[0], tensor.get()) == 1;
+  const bool present = PySet_Contains(ctx.args[0], item.get()) == 1;
   Flow flow = run(ctx);
   if (!present) {
     Virtual& v = rec.virtualOf(ctx.shadows[0]);
     v.parts.push_back(shadow);
-    v.partObjects.push_back(std::move(tensor));
+    v.partObjects.push_back(std::move(item));
   }
   rec.touched();
   result = Shadow::constant();
@@ -78,10 +77,7 @@ Flow addTensor(CallContext& ctx, Shadow& result) {
 Flow addModel(CallContext& ctx, Shadow& result) {
   Shadow item = ctx.shadows[1];
   const bool own = ownSet(ctx) != nullptr && ctx.total() == 2;
-  if (own && torchapi::isTensor(ctx.args[1]) && !item.isVirtual() &&
-      torchapi::isExactTensorType(Py_TYPE(ctx.args[1]))) {
-    return addTensor(ctx, result);
-  }
+  if (own && isMemberByIdentity(item, ctx.args[1])) return addByIdentity(ctx, result);
   if (own && ctx.rec.tryPinDeep(item, ctx.args[1])) {
     ctx.rec.touched();
     result = Shadow::constant();
@@ -164,6 +160,22 @@ bool pinSet(Recorder& rec, Shadow shadow, PyObject* set) {
     if (!isKnownMember(item)) return false;
   }
   return rec.pinContainer(shadow, set);
+}
+
+bool hashesByIdentity(PyObject* object) {
+  return Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash &&
+         Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+bool isMemberByIdentity(Shadow item, PyObject* object) {
+  if (torchapi::isTensor(object)) return !item.isVirtual() && torchapi::isExactTensorType(Py_TYPE(object));
+  return item.isVirtual() && hashesByIdentity(object);
+}
+
+Shadow memberShadow(Recorder& rec, Shadow item, PyObject* object) {
+  if (torchapi::isTensor(object)) return rec.tensorShadow(object, item);
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) rec.guardTypeVersion(Py_TYPE(object));
+  return item;
 }
 
 // Whether an object that is compared by identity is in a set of the trace becomes a dependency.

@@ -9,6 +9,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/calls/torch_callables.h"
+#include "capture/foreign.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
 
@@ -112,6 +113,14 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// nn.Parameter(data): another tensor object over the same memory. A tensor of a class of its own may run Python code.
+Flow subclassModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (isForeign(ctx.shadows[i], ctx.args[i])) return opaqueModel(ctx, result);
+  }
+  return knownModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
     // memory filled without the dispatcher, or data read without it
     {"torch.tensor", knownModel},
@@ -128,7 +137,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C.TensorBase.new_tensor", knownModel},
     {"torch._C.TensorBase.untyped_storage", knownModel},
     {"torch._C.TensorBase.requires_grad_", requiresGradModel},
-    {"torch._C.TensorBase._make_subclass", opaqueModel},
+    {"torch._C.TensorBase._make_subclass", subclassModel},
     {"torch._C.TensorBase.apply_", opaqueModel},
     {"torch._C.TensorBase.map_", opaqueModel},
     {"torch.manual_seed", knownModel},

@@ -605,6 +605,7 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   if (auto flow = typeCall(call, ctx, result)) return *flow;
   if (std::string_view(Py_TYPE(call.callable)->tp_name) == "functools._lru_cache_wrapper")
     return knownModel(ctx, result);
+  if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // what it refers to, or None
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }
 

@@ -305,13 +305,17 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     f.push(result);
     return flow;
   };
-  const bool setOfTensors = b.isVirtual() && rec.virtualOf(b).kind == VirtualKind::kSet &&
-                            PyAnySet_CheckExact(container) && torchapi::isTensor(item) && !a.isVirtual() &&
-                            torchapi::isExactTensorType(Py_TYPE(item));
-  if (setOfTensors) {  // by identity; its __hash__ is Python code
-    a = rec.tensorShadow(item, a);
+  const bool ownSet =
+      b.isVirtual() && rec.virtualOf(b).kind == VirtualKind::kSet && PyAnySet_CheckExact(container);
+  if (ownSet && isMemberByIdentity(a, item)) {
+    a = memberShadow(rec, a, item);
     if (!rec.live() || !pinMember(rec, a, item, b)) return rec.execute(act, in);
     Paused paused(rec);
+    return finish(Shadow::constant());
+  }
+  // An old object that is compared by identity is none of those that the trace has made.
+  if (ownSet && a.isSource() && !rec.comesFromStep(a) && !torchapi::isTensor(item) &&
+      hashesByIdentity(item) && rec.tryPinDeep(f.top(2), item)) {
     return finish(Shadow::constant());
   }
   if (torchapi::isTensor(container) || torchapi::isTensor(item)) return fallbackContains(rec, f, act, in);
