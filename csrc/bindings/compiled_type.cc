@@ -296,8 +296,10 @@ PyMethodDef methods[] = {
     {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
     {"reset", reset, METH_NOARGS, "Forgets all traces."},
     {"_quarantine", quarantine, METH_O, "An audit has found a difference: eager mode until reset()."},
-    {"_force_exit", forceExit, METH_VARARGS, "Testing: makes a guard instruction of a trace, by its number, fail."},
-    {"_forced_exits", forcedExits, METH_NOARGS, "Testing: how often such guards have failed, in this process."},
+    {"_force_exit", forceExit, METH_VARARGS,
+     "Testing: makes a guard instruction of a trace, by its number, fail."},
+    {"_forced_exits", forcedExits, METH_NOARGS,
+     "Testing: how often such guards have failed, in this process."},
     {nullptr, nullptr, 0, nullptr},
 };
 

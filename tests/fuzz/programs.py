@@ -170,7 +170,7 @@ def compare(
         signal.alarm(seconds)
         expected, _ = harness.run(case, lambda fn: fn, close)
         harness.check(case, wrap, close, expected)
-        while stress and guard <= guards:
+        while stress and guard < max(guards, 1):
             signal.alarm(seconds)
             forced = functools.partial(harness.Stressed, guard=guard, wrap=wrap)
             stressed = harness.check(case, forced, close, expected)
@@ -332,9 +332,7 @@ def main() -> int:
         for (source, name), found in zip(programs, failures(programs, 60, **how), strict=True):
             if options.show:
                 print(f"# {name}\n{source}", flush=True)
-            done, guards, met, exits = (
-                done + 1, guards + found.guards, met + found.met, exits + found.exits
-            )
+            done, guards, met, exits = (done + 1, guards + found.guards, met + found.met, exits + found.exits)
             if found.problem == ILL_CONDITIONED:
                 unstable += 1
             elif found.problem:
@@ -345,7 +343,9 @@ def main() -> int:
         if failed and not options.keep_going:
             break
     apart = f", {unstable} decide by rounding" if unstable else ""
-    forced = f", {guards} guards, {met} of them met and forced to fail, {exits} exits" if options.stress else ""
+    forced = (
+        f", {guards} guards, {met} of them met and forced to fail, {exits} exits" if options.stress else ""
+    )
     print(f"{done} programs{forced}, {failed} differ from eager{apart}")
     return 1 if failed else 0
 

@@ -519,7 +519,7 @@ def check(
 
 
 def guards_inside(core: Any) -> list[tuple[int, int]]:
-    """(trace, index) of the guards among the instructions of all traces of a compiled callable, side traces included."""
+    """(trace, index) of the guards among the instructions of all traces of a callable, side traces included."""
     return sorted((trace, index) for trace, index, op, _ in core.instructions() if op.startswith("guard."))
 
 

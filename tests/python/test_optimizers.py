@@ -60,7 +60,9 @@ def _state(optimizer: optim.Optimizer) -> list[torch.Tensor]:
     return [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
 
 
-@pytest.mark.parametrize("compiling", [False, True], ids=["eager", "compiling"])  # torch.optim has branches for that
+@pytest.mark.parametrize(
+    "compiling", [False, True], ids=["eager", "compiling"]
+)  # torch.optim has branches for that
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_step_is_one_trace(name: str, compiling: bool) -> None:
     eager, model, optimizer = _step(OPTIMIZERS[name])

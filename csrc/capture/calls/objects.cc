@@ -222,8 +222,8 @@ Flow withTracebackModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// weakref.ref(object): a question to an object that others hold. One that the trace has made may go at another
-// moment in a replay, and what a callback does nobody knows.
+// weakref.ref(object): a question to an object that others hold. One that the trace has made may go at
+// another moment in a replay, and what a callback does nobody knows.
 Flow weakrefModel(CallContext& ctx, Shadow& result) {
   const Shadow referent = ctx.total() == 1 ? ctx.shadows[0] : Shadow::null();
   const bool outside = referent.isConst() || (referent.isSource() && !ctx.rec.comesFromStep(referent));

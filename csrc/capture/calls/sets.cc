@@ -1,5 +1,5 @@
-// Models: set and frozenset. A set of the trace holds constants, and members by identity: tensors, and what the
-// trace has made. These are the `parts` of its Virtual.
+// Models: set and frozenset. A set of the trace holds constants, and members by identity: tensors, and what
+// the trace has made. These are the `parts` of its Virtual.
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"

@@ -104,8 +104,8 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
-  // For a compiler, torch.optim leaves out what its own compiler makes up for later: the groups of the parameters by
-  // dtype, and numbers instead of tensors for the operators that take lists.
+  // For a compiler, torch.optim leaves out what its own compiler makes up for later: the groups of the
+  // parameters by dtype, and numbers instead of tensors for the operators that take lists.
   const std::string_view caller = PyUnicode_AsUTF8(ctx.frame.code->co_filename);
   const bool report = options_.reportCompiling && caller.find("/torch/optim/") == std::string_view::npos;
   if (flow == Flow::kNext && report) {

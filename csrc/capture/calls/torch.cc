@@ -113,7 +113,8 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// nn.Parameter(data): another tensor object over the same memory. A tensor of a class of its own may run Python code.
+// nn.Parameter(data): another tensor object over the same memory. A tensor of a class of its own may run
+// Python code.
 Flow subclassModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (isForeign(ctx.shadows[i], ctx.args[i])) return opaqueModel(ctx, result);
