@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 
 import torch
 import torch.nn.functional as F
 from harness import Case, Suite, check, check_captured
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
@@ -100,6 +102,53 @@ def objects_in_sets(x):
             seen.add(layer)
             x = x + layer.scale
     return x, answers, len(seen)
+
+
+def _loader(**how):
+    data = TensorDataset(torch.arange(24.0).view(6, 4), torch.arange(6))
+    return DataLoader(data, batch_size=2, **how)
+
+
+@factory(traces=2)  # the first one in a process makes torch's profiler ready
+def make_data_loader():
+    loader = _loader()
+
+    def f(x):
+        for rows, labels in loader:
+            x = x + rows.sum(0) * labels.sum()
+        return x, len(loader)
+
+    return f
+
+
+@factory(traces=None)
+def make_shuffled_data_loader():
+    loader = _loader(shuffle=True)
+
+    def f(x):
+        for turn, (rows, labels) in enumerate(loader):
+            x = x * (turn + 1) + rows.sum(0) * labels.sum()
+        return x
+
+    return f
+
+
+class Doubled:
+    def __init__(self, *items):
+        self.items = items
+
+    def __iter__(self):
+        return iter([item * 2 for item in self.items])
+
+
+@factory()
+def make_unknown_iterables_unpacked():
+    numbers = Doubled(1, 2.5)
+
+    def f(x):
+        return [0, *numbers], (*itertools.islice(numbers, 1), x), list(enumerate(numbers))
+
+    return f
 
 
 @SUITE.parametrize()

@@ -227,7 +227,7 @@ bool computesAbove(const Instr& in, int& depth) {
 // Are the items of an object taken at once that lies where the `replaced` topmost entries of the stack are
 // now, when `next` comes?
 bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
-  if (next->op == GET_ITER) return true;
+  if (next->op == GET_ITER || next->op == LIST_EXTEND) return true;
   int loads = 0;
   for (; computesAbove(*next, loads); next = &info.at(next->next)) {
   }
@@ -452,7 +452,9 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
     // How many items such a tensor has is only known in each run: then the frames have to be ones that an
     // exit can rebuild, and none of C's.
     const bool open = torchapi::isTensor(ctx.args[i]) && !ctx.rec.hasStaticMeta(ctx.shadows[i], ctx.args[i]);
-    if (call->lazy && open) return true;
+    // Its __iter__ may give any object, whose __next__ may be Python code.
+    const bool python = !ctx.shadows[i].isValue() && pythonMethod(ctx.args[i], "__iter__") != nullptr;
+    if (call->lazy && (open || python)) return true;
     return makesFrames(ctx, i) && !(call->asksLength && asksPythonForLength(ctx.args[i]));
   };
   const size_t end = call->all ? ctx.positional : std::min(ctx.positional, call->first + 1);

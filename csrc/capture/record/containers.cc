@@ -134,13 +134,21 @@ Flow mapAdd(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return flow;
 }
 
+// An iterator, or another object that gives one, of which the trace knows nothing: it is asked item by item.
+bool isUnknownIterable(Shadow shadow, PyObject* object) {
+  if (!shadow.isSource() || Py_TYPE(object)->tp_iter == nullptr || torchapi::isTensor(object)) return false;
+  return !PyList_Check(object) && !PyTuple_Check(object) && !PyDict_Check(object) &&
+         !PyAnySet_Check(object) && !PyUnicode_Check(object) && !PyBytes_Check(object) &&
+         !PyRange_Check(object);
+}
+
 Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow list = f.top(static_cast<int>(in.arg) + 1);
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
   const bool open = torchapi::isTensor(act.peek(1)) && !rec.hasStaticMeta(more, act.peek(1));
   const bool generator = more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator;
-  if (isKept(rec, more) || generator || open) {
+  if (isKept(rec, more) || generator || open || isUnknownIterable(more, act.peek(1))) {
     if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     more = f.top();
