@@ -227,7 +227,7 @@ bool computesAbove(const Instr& in, int& depth) {
 // Are the items of an object taken at once that lies where the `replaced` topmost entries of the stack are
 // now, when `next` comes?
 bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
-  if (next->op == GET_ITER || next->op == LIST_EXTEND) return true;
+  if (next->op == GET_ITER) return true;
   int loads = 0;
   for (; computesAbove(*next, loads); next = &info.at(next->next)) {
   }
@@ -305,10 +305,15 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
   return ctx.kwnames == nullptr && ctx.positional == 2 && (!counted || isCount(1));
 }
 
+// [*islice(x, 2)]
+bool isUnpacked(CallContext& ctx) {
+  return CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == LIST_EXTEND;
+}
+
 Flow itertoolsModel(CallContext& ctx, Shadow& result) {
   std::string_view name = reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name;
   name.remove_prefix(name.rfind('.') + 1);
-  const bool simple = isDirect(ctx) && acceptsBounds(ctx, name) && consumedAtOnce(ctx);
+  const bool simple = isDirect(ctx) && acceptsBounds(ctx, name) && (isUnpacked(ctx) || consumedAtOnce(ctx));
   return simple ? redirect(ctx, name.data(), result) : opaqueModel(ctx, result);
 }
 
