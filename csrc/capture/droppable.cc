@@ -1,7 +1,7 @@
 #include "capture/droppable.h"
 
 #include <algorithm>
-#include <iterator>
+#include <initializer_list>
 
 #include "capture/recorder_state.h"
 
@@ -13,18 +13,21 @@ constexpr size_t kNewest = 16;
 constexpr size_t kMany = 32;
 
 // None of the program's code runs when one of these goes, but that of what only it holds.
-constexpr VirtualKind kKinds[] = {VirtualKind::kTuple,    VirtualKind::kList,      VirtualKind::kDict,
-                                  VirtualKind::kCell,     VirtualKind::kFunction,  VirtualKind::kMethod,
-                                  VirtualKind::kIterator, VirtualKind::kDictView,  VirtualKind::kSlice,
-                                  VirtualKind::kZip,      VirtualKind::kEnumerate, VirtualKind::kMap,
-                                  VirtualKind::kRange,    VirtualKind::kDeque};
+constexpr uint32_t maskOf(std::initializer_list<VirtualKind> kinds) {
+  uint32_t mask = 0;
+  for (const VirtualKind kind : kinds) mask |= 1u << static_cast<uint32_t>(kind);
+  return mask;
+}
+constexpr uint32_t kKinds =
+    maskOf({VirtualKind::kTuple, VirtualKind::kList, VirtualKind::kDict, VirtualKind::kCell,
+            VirtualKind::kFunction, VirtualKind::kMethod, VirtualKind::kIterator, VirtualKind::kDictView,
+            VirtualKind::kSlice, VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap,
+            VirtualKind::kRange, VirtualKind::kDeque});
 
 bool hasFinalizer(PyTypeObject* type) { return type->tp_finalize != nullptr || type->tp_del != nullptr; }
 
-bool isDroppable(const Virtual& v) {
-  return v.object && !v.shared && !hasFinalizer(Py_TYPE(v.object.get())) &&
-         !isWeaklyReferenced(v.object.get()) &&
-         std::find(std::begin(kKinds), std::end(kKinds), v.kind) != std::end(kKinds);
+bool mayBeDropped(const Virtual& v) {
+  return (kKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
 }
 
 void drop(RecorderState& state, Virtual& v) {
@@ -56,12 +59,14 @@ void Droppable::sweep(RecorderState& state) {
 void Droppable::sweepFrom(RecorderState& state, size_t first) {
   for (size_t i = ids_.size(); i-- > first;) {
     Virtual& v = *state.virtuals_[ids_[i]];
-    const bool droppable = isDroppable(v);
-    if (droppable && Py_REFCNT(v.object.get()) > 1) {
-      continue;
-    }
-    if (droppable) {
-      drop(state, v);
+    if (mayBeDropped(v)) {
+      PyObject* object = v.object.get();
+      if (Py_REFCNT(object) > 1) {
+        continue;  // what most are: nothing else about them is asked
+      }
+      if (!hasFinalizer(Py_TYPE(object)) && !isWeaklyReferenced(object)) {
+        drop(state, v);
+      }
     }
     ids_.erase(ids_.begin() + static_cast<ptrdiff_t>(i));
   }

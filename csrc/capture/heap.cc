@@ -1,4 +1,6 @@
 // Recorder: reads and writes of globals, cells, dicts and attributes, and truth: what several families share.
+#include <array>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -187,11 +189,21 @@ bool Recorder::pinIsNone(Shadow shadow, PyObject* object) {
 // The Python function behind a special method, or null; `missing`: the type has none at all.
 PyObject* Recorder::specialMethod(PyTypeObject* type, const char* name) {
   // A few dozen names, asked for thousands of times a recording: making the string costs more than the
-  // look-up.
-  static std::unordered_map<std::string, PyObject*> interned;
-  PyObject*& key = interned[name];
-  if (key == nullptr) key = PyUnicode_InternFromString(name);
-  return _PyType_Lookup(type, key);
+  // look-up. Nearly all are literals, each with an address of its own; one that was built has the address of
+  // an earlier one at times, so the text is compared.
+  struct Name {
+    const char* address = nullptr;
+    PyObject* text = nullptr;
+  };
+  static std::array<Name, 256> recent;
+  Name& slot = recent[(reinterpret_cast<uintptr_t>(name) * 0x9e3779b97f4a7c15ull) >> 56];
+  if (slot.address != name || std::strcmp(PyUnicode_AsUTF8(slot.text), name) != 0) {
+    static std::unordered_map<std::string, PyObject*> interned;
+    PyObject*& key = interned[name];
+    if (key == nullptr) key = PyUnicode_InternFromString(name);
+    slot = {name, key};
+  }
+  return _PyType_Lookup(type, slot.text);
 }
 
 bool Recorder::pinTruth(Shadow shadow, PyObject* object) {

@@ -185,13 +185,22 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
       newInstance_ = pending.shadows[0];
     }
   }
-  std::vector<bool> used(pending.args.size(), false);
+  uint64_t usedBits = 0;  // most calls have few arguments
+  std::vector<bool> usedMany(pending.args.size() > 64 ? pending.args.size() : 0, false);
+  const auto isUsed = [&](size_t i) { return usedMany.empty() ? (usedBits >> i & 1) != 0 : usedMany[i]; };
+  const auto use = [&](size_t i) {
+    if (usedMany.empty()) {
+      usedBits |= uint64_t{1} << i;
+    } else {
+      usedMany[i] = true;
+    }
+  };
   PyObject* function = frame.function.get();
   for (int i = 0; i < parameters; ++i) {
     if (locals[i] == nullptr) return false;
     if (i < code->co_argcount && static_cast<size_t>(i) < pending.positional) {
       frame.locals[i] = pending.shadows[i];
-      used[i] = true;
+      use(i);
       continue;
     }
     PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
@@ -199,7 +208,7 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
     for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
       if (_PyUnicode_EQ(PyTuple_GET_ITEM(pending.kwnames, k), name)) {
         frame.locals[i] = pending.shadows[pending.positional + k];
-        used[pending.positional + k] = true;
+        use(pending.positional + k);
         found = true;
       }
     }
@@ -213,7 +222,7 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
     std::vector<Shadow> rest;
     for (size_t i = code->co_argcount; i < pending.positional; ++i) {
       rest.push_back(pending.shadows[i]);
-      used[i] = true;
+      use(i);
     }
     frame.locals[next] = tupleOf(locals[next], std::move(rest));
     ++next;
@@ -222,13 +231,13 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
     Shadow dict = newVirtual(VirtualKind::kDict, locals[next]);
     for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
       size_t at = pending.positional + k;
-      if (!used[at]) setEntry(virtualOf(dict), PyTuple_GET_ITEM(pending.kwnames, k), pending.shadows[at]);
-      used[at] = true;
+      if (!isUsed(at)) setEntry(virtualOf(dict), PyTuple_GET_ITEM(pending.kwnames, k), pending.shadows[at]);
+      use(at);
     }
     frame.locals[next] = dict;
   }
-  for (bool u : used) {
-    if (!u) return false;
+  for (size_t i = 0; i < pending.args.size(); ++i) {
+    if (!isUsed(i)) return false;
   }
   return true;
 }

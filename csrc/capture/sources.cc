@@ -259,7 +259,11 @@ void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64
       kind != GuardKind::kNotSame) {
     block = std::max(block, staleBlock_);
   }
-  uint64_t hash = mix(mix(mix(static_cast<uint64_t>(kind) * 31 + block, source), key), mix(number, other));
+  // Source and key in one word, spread before anything is mixed in; kind, block and other in the second.
+  uint64_t hash = (static_cast<uint64_t>(key) << 32 | source) * 0x9e3779b97f4a7c15ull;
+  hash = mix(hash ^ (hash >> 32),
+             static_cast<uint64_t>(kind) << 56 ^ static_cast<uint64_t>(block) << 32 ^ other);
+  hash = mix(hash, static_cast<uint64_t>(number));
   if (!guardKeys_.try_emplace(hash, true).second) return;
   document_.guards.guards.push_back({kind, block, source, other, key, number});
 }

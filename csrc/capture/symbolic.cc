@@ -123,6 +123,7 @@ void Recorder::pinNumber(ir::ValueId value) {
 Flow Recorder::executeSymbolic(CallContext& ctx) {
   Activation& act = ctx.act;
   std::vector<pyapi::Ref<>> originals;
+  originals.reserve(ctx.popped);
   bool any = false;
   for (size_t n = 1; n <= ctx.popped && n <= ctx.frame.stack.size(); ++n) {
     PyObject*& slot = act.peek(static_cast<int>(n));

@@ -12,15 +12,16 @@
 namespace kintsugi::pyapi {
 
 inline int& postponedAllocations() {
-  static thread_local int count = 0;
+  [[gnu::tls_model("initial-exec")]] static thread_local int count = 0;
   return count;
 }
 
 // The youngest generation counts from nothing again.
 inline void postponeCollection(PyThreadState* tstate) {
   int& count = tstate->interp->gc.generations[0].count;
-  postponedAllocations() += count;
-  count = 0;
+  if (count != 0) {
+    postponedAllocations() += std::exchange(count, 0);
+  }
 }
 
 // The next allocation of a container starts the collection that is due.

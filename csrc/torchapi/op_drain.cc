@@ -7,6 +7,7 @@
 
 #include "support/check.h"
 #include "torchapi/sym_node.h"
+#include "torchapi/tensor_stamp.h"
 
 namespace kintsugi::torchapi {
 
@@ -89,9 +90,6 @@ TensorInfo infoOfResult(const at::Tensor& tensor) {
 
 DrainResult OpDrain::run() {
   log_.lockOutputs();
-  for (const c10::IValue& value : log_.values) {
-    forEachTensor(value, [this](const at::Tensor& t) { ++mentions_[t.unsafeGetTensorImpl()]; });
-  }
   std::vector<const OpSchema*> schemas;
   schemas.reserve(log_.entries.size());
   for (size_t k = 0; k < log_.entries.size(); ++k) {
@@ -115,6 +113,31 @@ DrainResult OpDrain::run() {
 bool OpDrain::refuse(DrainResult::Status status) {
   result_.status = status;
   return false;
+}
+
+bool OpDrain::isProduced(const at::TensorImpl* impl) const {
+  return producedMany_.empty() ? std::find(produced_.begin(), produced_.end(), impl) != produced_.end()
+                               : producedMany_.contains(impl);
+}
+
+void OpDrain::noteProduced(const at::TensorImpl* impl) {
+  constexpr size_t kFew = 16;
+  if (producedMany_.empty() && produced_.size() < kFew) {
+    produced_.push_back(impl);
+    return;
+  }
+  if (producedMany_.empty()) {
+    producedMany_.insert(produced_.begin(), produced_.end());
+  }
+  producedMany_.insert(impl);
+}
+
+size_t OpDrain::mentionsOf(const at::TensorImpl* impl) const {
+  size_t count = 0;
+  for (const c10::IValue& value : log_.values) {
+    forEachTensor(value, [&](const at::Tensor& t) { count += t.unsafeGetTensorImpl() == impl ? 1 : 0; });
+  }
+  return count;
 }
 
 bool OpDrain::isReadLater(const at::TensorImpl* impl, size_t index) const {
@@ -153,7 +176,7 @@ bool OpDrain::isHidden(size_t index) const {
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
     forEachTensor(log_.values[k], [&](const at::Tensor& t) {
       const at::TensorImpl* impl = t.unsafeGetTensorImpl();
-      known = known || table_.find(impl) != nullptr || produced_.contains(impl);
+      known = known || table_.find(impl) != nullptr || isProduced(impl);
     });
   }
   return !known;
@@ -238,7 +261,7 @@ bool OpDrain::isTemporaryNumber(const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return impl->dim() == 0 && impl->device().is_cpu() && !hasPyObject(tensor) &&
          isNumberType(tensor.scalar_type()) && !tensor.requires_grad() &&
-         tensor.use_count() <= mentions_[impl];
+         tensor.use_count() <= mentionsOf(impl);
 }
 
 bool OpDrain::checkTensor(const at::Tensor& tensor) {
@@ -246,10 +269,10 @@ bool OpDrain::checkTensor(const at::Tensor& tensor) {
     return true;
   }
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!infoOf(*impl).plain) {
+  if (!isPlain(*impl)) {
     return refuse(DrainResult::kUnsupported);
   }
-  if (table_.find(impl) != nullptr || produced_.contains(impl) || isWrappedNumber(tensor) ||
+  if (table_.find(impl) != nullptr || isProduced(impl) || isWrappedNumber(tensor) ||
       isTemporaryNumber(tensor)) {
     return true;
   }
@@ -263,8 +286,8 @@ bool OpDrain::checkOutput(const c10::IValue& value, OpSchema::Arg result) {
       bool ok = true;
       forEachTensor(value, [&](const at::Tensor& t) {
         if (t.defined()) {
-          ok = ok && infoOf(*t.unsafeGetTensorImpl()).plain;
-          produced_.insert(t.unsafeGetTensorImpl());
+          ok = ok && isPlain(*t.unsafeGetTensorImpl());
+          noteProduced(t.unsafeGetTensorImpl());
         }
       });
       return ok || refuse(DrainResult::kUnsupported);
@@ -450,9 +473,14 @@ ir::Type OpDrain::tensorType(const at::Tensor& tensor, MetaLevel level) {
   if (!tensor.defined()) {
     return {ir::TypeKind::kNone, ir::kNone};
   }
-  return {ir::TypeKind::kTensor, level == MetaLevel::kUnknown
-                                     ? ir::kNone
-                                     : table_.internMeta(trace_, atLevel(infoOfResult(tensor), level))};
+  if (level == MetaLevel::kUnknown) {
+    return {ir::TypeKind::kTensor, ir::kNone};
+  }
+  TensorInfo info = infoOfResult(tensor);
+  if (level != MetaLevel::kFull) {
+    info = atLevel(info, level);
+  }
+  return {ir::TypeKind::kTensor, table_.internMeta(trace_, info)};
 }
 
 void OpDrain::addResult(const c10::IValue& value, MetaLevel level) {
@@ -476,16 +504,16 @@ void OpDrain::bindTensor(const at::Tensor& tensor, ir::ValueId value, MetaLevel 
     return;
   }
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const TensorInfo info = infoOf(*impl);
+  const size_t stamp = metaStamp(*impl);
   const TensorTable::Known* known = table_.find(impl);
   // In place, or handed through: the same tensor keeps its name, and with it what the shadows say about it.
   // With other sizes the operator may make it another one (squeeze_, resize_, out=).
-  if (known != nullptr && known->metaHash == TensorTable::metaHash(info)) {
+  if (known != nullptr && known->stamp == stamp) {
     table_.setLevel(known->value, std::min(table_.level(known->value), level));
     return;
   }
   // Without sizes there is nothing that could vary.
-  table_.bind(impl, info, value, level == MetaLevel::kRank && impl->dim() == 0 ? MetaLevel::kFull : level);
+  table_.bind(impl, stamp, value, level == MetaLevel::kRank && impl->dim() == 0 ? MetaLevel::kFull : level);
 }
 
 void OpDrain::bindResult(const c10::IValue& value, ir::ValueId& next, MetaLevel level) {
@@ -550,7 +578,7 @@ void OpDrain::appendRequiresGrad(const OpLog::Entry& entry) {
   const ir::Type type = tensorType(tensor, MetaLevel::kFull);
   const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
   trace_.code[index].opName = table_.opName(trace_, *schema);
-  table_.bind(tensor.unsafeGetTensorImpl(), infoOf(*tensor.unsafeGetTensorImpl()),
+  table_.bind(tensor.unsafeGetTensorImpl(), metaStamp(*tensor.unsafeGetTensorImpl()),
               trace_.code[index].firstResult, MetaLevel::kFull);
   ++result_.count;
 }

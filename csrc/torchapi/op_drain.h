@@ -32,6 +32,9 @@ class OpDrain {
   bool isHidden(size_t index) const;
   bool isFactory(const OpLog::Entry& entry) const;
   bool isReadLater(const at::TensorImpl* impl, size_t index) const;
+  bool isProduced(const at::TensorImpl* impl) const;
+  void noteProduced(const at::TensorImpl* impl);
+  size_t mentionsOf(const at::TensorImpl* impl) const;  // references that the log itself holds
   bool refuse(DrainResult::Status status);
   // A tensor that C++ made of a Python number for this call alone: nothing else can reach it any more.
   bool isTemporaryNumber(const at::Tensor& tensor);
@@ -58,8 +61,9 @@ class OpDrain {
   ir::Trace& trace_;
   ir::StateId snap_;
   DrainResult result_;
-  std::unordered_set<const at::TensorImpl*> produced_;          // by calls already checked
-  std::unordered_map<const at::TensorImpl*, size_t> mentions_;  // references that the log itself holds
+  // Tensors made by calls already checked: few, or (of functions on lists) many.
+  std::vector<const at::TensorImpl*> produced_;
+  std::unordered_set<const at::TensorImpl*> producedMany_;
   std::unordered_map<const at::TensorImpl*, ir::ValueId> numbers_;
   std::vector<ir::Type> types_;
 };

@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "torchapi/op_drain.h"
 #include "torchapi/op_log.h"
+#include "torchapi/tensor_stamp.h"
 #include "torchapi/tensor_table.h"
 
 namespace kintsugi::torchapi {
@@ -66,7 +67,7 @@ std::optional<ir::ValueId> OpRecorder::valueOf(PyObject* tensor) const {
 
 void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel level) {
   const at::TensorImpl* impl = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
-  impl_->table.bind(impl, infoOf(*impl), value, level);
+  impl_->table.bind(impl, metaStamp(*impl), value, level);
 }
 
 MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->table.level(value); }

@@ -9,6 +9,7 @@
 
 #include "ir/dtype.h"
 #include "torchapi/tensor_access.h"
+#include "torchapi/tensor_stamp.h"
 #include "torchapi/value.h"
 
 namespace kintsugi::torchapi {
@@ -34,11 +35,6 @@ bool isLeaf(const at::TensorImpl& impl) {
 bool requiresGrad(const at::TensorImpl& impl) {
   auto* meta = const_cast<at::TensorImpl&>(impl).autograd_meta();
   return meta != nullptr && meta->requires_grad();
-}
-
-bool isPlain(const at::TensorImpl& impl) {
-  return !impl.key_set().has_any(kNotPlain) && impl.layout() == c10::kStrided &&
-         !impl.has_symbolic_sizes_strides();
 }
 
 // Tensors without strides (sparse, quantized by channel, opaque) still have sizes; those of subclasses that
@@ -83,6 +79,31 @@ bool isExactTensorType(PyTypeObject* t) {
 }
 
 const void* tensorImplOf(PyObject* tensor) { return THPVariable_Unpack(tensor).unsafeGetTensorImpl(); }
+
+bool isPlain(const at::TensorImpl& impl) {
+  return !impl.key_set().has_any(kNotPlain) && impl.layout() == c10::kStrided &&
+         !impl.has_symbolic_sizes_strides();
+}
+
+size_t metaStamp(const at::TensorImpl& impl) {
+  size_t h = impl.key_set().raw_repr();
+  const auto mix = [&h](uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15ull + (h >> 29); };
+  mix(static_cast<uint64_t>(c10::typeMetaToScalarType(impl.dtype())) << 32 |
+      static_cast<uint64_t>(requiresGrad(impl)) << 1 | static_cast<uint64_t>(isLeaf(impl)));
+  const bool plain = isPlain(impl);
+  if (plain || hasPlainSizes(impl)) {
+    for (const int64_t size : impl.sizes()) {
+      mix(static_cast<uint64_t>(size));
+    }
+  }
+  mix(0x51ce);
+  if (plain) {
+    for (const int64_t stride : impl.strides()) {
+      mix(static_cast<uint64_t>(stride));
+    }
+  }
+  return h;
+}
 
 TensorInfo infoOf(const at::TensorImpl& impl) {
   TensorInfo info;

@@ -33,11 +33,10 @@ size_t TensorTable::metaHash(const TensorInfo& info) {
   return h;
 }
 
-void TensorTable::bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value,
-                       MetaLevel level) {
+void TensorTable::bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level) {
   auto [it, inserted] = known_.try_emplace(impl);
   it->second.value = value;
-  it->second.metaHash = metaHash(info);
+  it->second.stamp = stamp;
   if (inserted) {
     using Strong = c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>;
     it->second.weak = Strong::reclaim_copy(const_cast<at::TensorImpl*>(impl));

@@ -19,7 +19,7 @@ class TensorTable {
  public:
   struct Known {
     ir::ValueId value = ir::kNone;
-    size_t metaHash = 0;  // to notice that an in-place operation changed the metadata
+    size_t stamp = 0;  // metaStamp(): to notice that an in-place operation changed the metadata
     c10::weak_intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl> weak{
         c10::intrusive_ptr<at::TensorImpl, c10::UndefinedTensorImpl>()};
   };
@@ -28,7 +28,7 @@ class TensorTable {
     const auto it = known_.find(impl);
     return it == known_.end() ? nullptr : &it->second;
   }
-  void bind(const at::TensorImpl* impl, const TensorInfo& info, ir::ValueId value, MetaLevel level);
+  void bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId value, MetaLevel level);
   void forget(ir::ValueId value);  // no tensor goes by this name any more
 
   MetaLevel level(ir::ValueId value) const {
@@ -45,10 +45,10 @@ class TensorTable {
   void adoptInfos(const std::vector<TensorInfo>& infos);
   uint32_t opName(ir::Trace& trace, const OpSchema& schema);
 
+ private:
   // Of everything but the Python type.
   static size_t metaHash(const TensorInfo& info);
 
- private:
   std::unordered_map<const at::TensorImpl*, Known> known_;
   std::vector<MetaLevel> levels_;    // by ValueId
   std::vector<MetaLevel> declared_;  // likewise

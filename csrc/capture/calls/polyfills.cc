@@ -483,7 +483,8 @@ Flow reversedObject(CallContext& ctx, Shadow& result) {
 }
 
 PyObject* polyfill(const char* name) {
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "kintsugi._polyfills");
+  static PyObject* moduleName = PyUnicode_InternFromString("kintsugi._polyfills");
+  PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), moduleName);
   PyObject* function = module != nullptr ? PyDict_GetItemString(PyModule_GetDict(module), name) : nullptr;
   return function;  // borrowed from the module
 }

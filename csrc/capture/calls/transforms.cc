@@ -67,8 +67,12 @@ bool isWholeTransform(PyCodeObject* code) {
                                                 "jacrev.<locals>.wrapper_fn",
                                                 "jacfwd.<locals>.wrapper_fn",
                                                 "linearize"};
-  return isTransformCode(code) && std::find(std::begin(kNames), std::end(kNames),
-                                            PyUnicode_AsUTF8(code->co_qualname)) != std::end(kNames);
+  // The name first: a function's file is a long text to search.
+  Py_ssize_t length = 0;
+  const char* name = PyUnicode_AsUTF8AndSize(code->co_qualname, &length);
+  const std::string_view qualname(name, static_cast<size_t>(length));
+  return std::find(std::begin(kNames), std::end(kNames), qualname) != std::end(kNames) &&
+         isTransformCode(code);
 }
 
 bool isTransformCode(PyCodeObject* code) {

@@ -232,14 +232,30 @@ void unwrap(Recorder& rec, Call& call) {
   }
 }
 
-bool hasMark(PyObject* function, const char* name) {
+// What a user may have said of a function, in its dict. The names are interned: every call asks for all of
+// them.
+struct Marks {
+  PyObject* disable = PyUnicode_InternFromString("_kintsugi_disable");
+  PyObject* torchDisable = PyUnicode_InternFromString("_torchdynamo_disable");
+  PyObject* constant = PyUnicode_InternFromString("_kintsugi_assume_constant_result");
+  PyObject* torchConstant = PyUnicode_InternFromString("_dynamo_marked_constant");
+  PyObject* allowed = PyUnicode_InternFromString("_kintsugi_allow_in_graph");
+};
+const Marks& marks() {
+  static const Marks made;
+  return made;
+}
+
+bool hasMark(PyObject* function, PyObject* name) {
   PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
-  PyObject* value = dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
+  if (dict == nullptr || PyDict_GET_SIZE(dict) == 0) return false;
+  PyObject* value = PyDict_GetItemWithError(dict, name);
+  if (value == nullptr) PyErr_Clear();
   return value != nullptr && value != Py_False && value != Py_None;
 }
 
 bool isDisabled(PyObject* function) {
-  return hasMark(function, "_kintsugi_disable") || hasMark(function, "_torchdynamo_disable");
+  return hasMark(function, marks().disable) || hasMark(function, marks().torchDisable);
 }
 
 // Why the user switched recording off for a function; empty where no reason was given.
@@ -354,8 +370,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(call.callable));
   if (rec.answersCompiling(call.callable)) return rec.answerCompiling(ctx, result);
   if (isDisabled(call.callable)) return opaque(call, ctx, diag::Code::KTG0107, result);
-  if (hasMark(call.callable, "_kintsugi_assume_constant_result") ||
-      hasMark(call.callable, "_dynamo_marked_constant"))
+  if (hasMark(call.callable, marks().constant) || hasMark(call.callable, marks().torchConstant))
     return constantCall(call, ctx, result);
   if (isForeignBookkeeping(code)) {
     Paused paused(rec);
@@ -363,7 +378,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return rec.execute(ctx.act, ctx.instr);
   }
   // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
-  if (hasMark(call.callable, "_kintsugi_allow_in_graph"))
+  if (hasMark(call.callable, marks().allowed))
     return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
@@ -523,8 +538,8 @@ CallModel modelOfFunction(PyObject* function) {
   PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
   if (model != nullptr || dict == nullptr) return model;
   std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-  PyObject* wrapped =
-      file.ends_with("/torch/_compile.py") ? PyDict_GetItemString(dict, "__wrapped__") : nullptr;
+  static PyObject* name = PyUnicode_InternFromString("__wrapped__");
+  PyObject* wrapped = file.ends_with("/torch/_compile.py") ? PyDict_GetItemWithError(dict, name) : nullptr;
   return wrapped != nullptr ? modelOf(wrapped) : nullptr;
 }
 
