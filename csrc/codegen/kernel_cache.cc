@@ -29,8 +29,12 @@ class Cache {
     return *cache;
   }
 
-  std::shared_ptr<const CompiledKernel> get(const passes::Kernel& kernel, bool strict, std::string& reason) {
-    const std::string structure = (strict ? "strict " : "") + kernel.key();
+  std::shared_ptr<const CompiledKernel> get(const passes::Kernel& kernel, bool strict, unsigned tiles,
+                                            std::string& reason) {
+    tiles = kernel.product || kernel.attention ? tiles : 0;
+    const std::string structure = (strict ? "strict " : "") +
+                                  (tiles != 0 ? "tiles=" + std::to_string(tiles) + " " : std::string()) +
+                                  kernel.key();
     std::lock_guard lock(mutex_);
     const auto found = kernels_.find(structure);
     if (found != kernels_.end()) {
@@ -45,15 +49,41 @@ class Cache {
     Entry entry;
     entry.used = ++uses_;
     const auto start = std::chrono::steady_clock::now();
-    entry.kernel = make(kernel, structure, strict, entry);
+    entry.kernel = make(kernel, structure, strict, tiles, entry);
     counters_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     reason = entry.reason;
     return kernels_.emplace(structure, std::move(entry)).first->second.kernel;
   }
 
+  // Choices have a lock of their own: whoever runs a program does not wait for what is being compiled.
+  std::optional<std::string> recall(const std::string& question) {
+    const std::string key = "choice " + target() + "\n" + question;
+    std::lock_guard lock(choiceMutex_);
+    choiceKeys_.insert_or_assign(question, key);
+    const auto found = choices_.find(question);
+    if (found != choices_.end()) {
+      return found->second;
+    }
+    bool bad = false;
+    std::optional<std::string> choice = choiceDisk_.read(key, bad);
+    if (choice) {
+      choices_.emplace(question, *choice);
+    }
+    return choice;
+  }
+
+  void remember(const std::string& question, const std::string& choice) {
+    std::lock_guard lock(choiceMutex_);
+    choices_.insert_or_assign(question, choice);
+    if (const auto key = choiceKeys_.find(question); key != choiceKeys_.end()) {
+      choiceDisk_.write(key->second, choice);
+    }
+  }
+
   void setDisk(const std::string& directory, uint64_t limit) {
     std::lock_guard lock(mutex_);
-    disk_ = DiskCache(directory, limit);
+    std::lock_guard choices(choiceMutex_);
+    disk_ = choiceDisk_ = DiskCache(directory, limit);
   }
 
   CacheCounters counters() {
@@ -70,7 +100,10 @@ class Cache {
 
   void clear(bool disk) {
     std::lock_guard lock(mutex_);
+    std::lock_guard choices(choiceMutex_);
     kernels_.clear();
+    choices_.clear();
+    choiceKeys_.clear();
     counters_.bytes = 0;
     if (disk) {
       disk_.clear();
@@ -82,7 +115,14 @@ class Cache {
     return compiler().target();
   }
 
-  std::mutex& mutex() { return mutex_; }
+  void lock() {
+    mutex_.lock();
+    choiceMutex_.lock();
+  }
+  void unlock() {
+    choiceMutex_.unlock();
+    mutex_.unlock();
+  }
 
  private:
   struct Entry {
@@ -122,7 +162,7 @@ class Cache {
   }
 
   std::shared_ptr<const CompiledKernel> make(const passes::Kernel& kernel, const std::string& structure,
-                                             bool strict, Entry& entry) {
+                                             bool strict, unsigned tiles, Entry& entry) {
     std::string& reason = entry.reason;
     ObjectCompiler& code = compiler();
     if (!code.ready(reason)) {
@@ -143,10 +183,16 @@ class Cache {
     std::string object;
     try {
       llvm::LLVMContext context;
-      const EmitOptions options{.lanes = code.lanes(),
-                                .tileRows = code.tileRows(),
-                                .tileVectors = code.tileVectors(),
-                                .contract = !strict};
+      EmitOptions options{.lanes = code.lanes(),
+                          .tileRows = code.tileRows(),
+                          .tileVectors = code.tileVectors(),
+                          .contract = !strict};
+      if (tiles != 0) {
+        // As many sums in registers, in another shape.
+        const bool wide = options.tileVectors > 1;
+        options.tileRows = wide ? options.tileRows * 2 : options.tileRows / 2;
+        options.tileVectors = wide ? options.tileVectors / 2 : options.tileVectors * 2;
+      }
       object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
     } catch (const InternalError& error) {
       reason = error.what();
@@ -171,13 +217,23 @@ class Cache {
   uint64_t uses_ = 0;
   size_t limit_ = kMostKernels;
   DiskCache disk_;
+  std::mutex choiceMutex_;                                             // of what follows; taken behind mutex_
+  std::unordered_map<std::string, std::string> choices_, choiceKeys_;  // by question
+  DiskCache choiceDisk_;
 };
 
 }  // namespace
 
 std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool strict,
-                                                    std::string& reason) {
-  return Cache::instance().get(kernel, strict, reason);
+                                                    std::string& reason, unsigned tiles) {
+  return Cache::instance().get(kernel, strict, tiles, reason);
+}
+
+std::optional<std::string> recallChoice(const std::string& question) {
+  return Cache::instance().recall(question);
+}
+void rememberChoice(const std::string& question, const std::string& choice) {
+  Cache::instance().remember(question, choice);
 }
 
 void setMostKernels(size_t limit) { Cache::instance().setLimit(limit); }
@@ -187,8 +243,8 @@ void setDiskCache(const std::string& directory, uint64_t limit) {
 }
 CacheCounters cacheCounters() { return Cache::instance().counters(); }
 void clearCache(bool disk) { Cache::instance().clear(disk); }
-void prepareFork() { Cache::instance().mutex().lock(); }
-void afterFork() { Cache::instance().mutex().unlock(); }
+void prepareFork() { Cache::instance().lock(); }
+void afterFork() { Cache::instance().unlock(); }
 std::string targetDescription() { return Cache::instance().target(); }
 
 }  // namespace kintsugi::codegen

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "passes/kernel.h"
@@ -37,8 +38,14 @@ struct CacheCounters {
 };
 
 // Null with a reason when the kernel can't be compiled. `strict`: products and sums are rounded one by one.
+// `tiles`: which shape of tiles products and attention are computed in, 0 the usual one.
 std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool strict,
-                                                    std::string& reason);
+                                                    std::string& reason, unsigned tiles = 0);
+
+// Which of several ways has been found the fastest: remembered where kernels are. Asking comes first, and may
+// wait for a kernel that is being compiled; remembering does not.
+std::optional<std::string> recallChoice(const std::string& question);
+void rememberChoice(const std::string& question, const std::string& choice);
 
 // Where object files are kept; empty: nowhere. `limit`: bytes, beyond which the least recently used ones go.
 void setDiskCache(const std::string& directory, uint64_t limit);

@@ -1,12 +1,11 @@
 #include "driver/native_plan_builder.h"
 
 #include <algorithm>
-#include <map>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "codegen/kernel_cache.h"
 #include "driver/fx_segments.h"
+#include "driver/varying_numbers.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
 #include "passes/build_graph.h"
@@ -27,12 +26,10 @@ using passes::Node;
 using passes::NodeId;
 using passes::NodeKind;
 using runtime::GradSetting;
-using runtime::NativeBinding;
 using runtime::NativeLayout;
 using runtime::NativePatch;
 using runtime::NativePlan;
 using runtime::NativeStepKind;
-using runtime::NativeSum;
 
 // The grad modes that the operators of a segment run in.
 struct GradModes {
@@ -60,111 +57,12 @@ GradModes gradModesOf(const ir::Trace& segment) {
   return modes;
 }
 
-// Numbers of the plan that vary: which there are, and when they are known. A symbol is known behind the step
-// that gives the tensor which tells it; what is computed of symbols behind the last of them.
-class VaryingNumbers {
- public:
-  VaryingNumbers(const passes::SizeTable& table, NativePlan& plan) : table_(table), plan_(plan) {
-    plan_.bindings.emplace_back();
-  }
-
-  // The tensors of `node` are in `slot` from here on; its symbols are read there. Into binding `at`.
-  void addTensor(uint32_t at, const Node& node, uint32_t slot, int8_t dtype) {
-    NativeBinding::Tensor tensor;
-    tensor.slot = slot;
-    tensor.dtype = dtype;
-    tensor.rank = static_cast<uint32_t>(node.sizes.size());
-    tensor.contiguous = node.packed;
-    for (uint32_t d = 0; d < node.sizes.size(); ++d) {
-      tensor.loads.push_back(load(at, node.sizes[d], d, false));
-      if (!node.packed && node.sizes[d] != 1) {
-        tensor.loads.push_back(load(at, node.strides[d], d, true));
-      }
-    }
-    plan_.bindings[at].tensors.push_back(std::move(tensor));
-  }
-
-  // kNone: it does not vary. `lost()` afterwards: nobody tells it.
-  uint32_t indexOf(passes::Size size) {
-    size = passes::settled(size);
-    if (size.fixed()) {
-      return ir::kNone;
-    }
-    const passes::SizeSum sum = table_.sumOf(size);
-    if (sum.size() == 1 && sum[0].factor == 1 && sum[0].symbols.size() == 1) {
-      return symbol(sum[0].symbols[0]).index;
-    }
-    const auto [it, inserted] = sums_.try_emplace(sum, 0);
-    if (inserted) {
-      it->second = plan_.sizeCount++;
-      uint32_t binding = 0;
-      NativeSum made = lower(sum, binding);
-      plan_.bindings[binding].sums.emplace_back(it->second, std::move(made));
-    }
-    return it->second;
-  }
-
-  // All that has been required of the sizes.
-  void addChecks() {
-    for (const passes::SizeCheck& check : table_.checks()) {
-      uint32_t binding = 0;
-      NativeBinding::Check made{lower(check.difference, binding), (check.signs & passes::kLess) != 0,
-                                (check.signs & passes::kZero) != 0, (check.signs & passes::kMore) != 0};
-      plan_.bindings[binding].checks.push_back(std::move(made));
-    }
-  }
-
-  bool lost() const { return lost_; }
-
- private:
-  struct Told {
-    uint32_t index = 0;    // of the number
-    uint32_t binding = 0;  // that reads it
-  };
-
-  NativeBinding::Load load(uint32_t at, passes::Size size, uint32_t dim, bool stride) {
-    NativeBinding::Load load{dim, stride, NativeBinding::Load::kVaries, ir::kNone};
-    if (size.fixed()) {
-      load.expected = size.hint;
-      return load;
-    }
-    load.to = static_cast<uint32_t>(plan_.sizeCount++);
-    told_[table_.symbolOf(size)] = {load.to, at};
-    return load;
-  }
-
-  Told symbol(uint32_t symbol) {
-    const auto found = told_.find(symbol);
-    lost_ = lost_ || found == told_.end();
-    return found == told_.end() ? Told() : found->second;
-  }
-
-  NativeSum lower(const passes::SizeSum& sum, uint32_t& binding) {
-    NativeSum out;
-    for (const passes::SizeTerm& term : sum) {
-      NativeSum::Term made{term.factor, {}};
-      for (const uint32_t part : term.symbols) {
-        const Told told = symbol(part);
-        made.parts.push_back(told.index);
-        binding = std::max(binding, told.binding);
-      }
-      out.terms.push_back(std::move(made));
-    }
-    return out;
-  }
-
-  const passes::SizeTable& table_;
-  NativePlan& plan_;
-  std::unordered_map<uint32_t, Told> told_;  // by symbol
-  std::map<passes::SizeSum, uint32_t> sums_;
-  bool lost_ = false;
-};
-
 class PlanBuilder {
  public:
   PlanBuilder(const NativeSegmentInfo& info, const passes::TensorGraph& graph,
-              const passes::NativeProgram& program, const GradModes& modes)
+              const passes::NativeProgram& program, const GradModes& modes, unsigned tiles)
       : info_(info),
+        tiles_(tiles),
         modes_(modes),
         calls_(info.segment),
         segment_(info.segment),
@@ -324,7 +222,7 @@ class PlanBuilder {
 
   bool addKernel(const passes::Kernel& kernel, bool strict, std::string& reason) {
     runtime::NativeKernel out;
-    const auto code = codegen::compileKernel(kernel, strict, reason);
+    const auto code = codegen::compileKernel(kernel, strict, reason, tiles_);
     if (code == nullptr) {
       return false;
     }
@@ -734,6 +632,7 @@ class PlanBuilder {
   }
 
   const NativeSegmentInfo& info_;
+  const unsigned tiles_;
   const GradModes& modes_;
   ir::Trace calls_;  // the segment, its operands and results being slots
   const ir::Trace& segment_;
@@ -755,7 +654,7 @@ class PlanBuilder {
 }  // namespace
 
 std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, NativeSummary& summary,
-                                            std::string& reason) {
+                                            std::string& reason, const NativeVariant& variant) {
   const ir::Trace& segment = info.segment;
   const GradModes modes = gradModesOf(segment);
   if (!modes.known) {
@@ -769,25 +668,33 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, Nativ
                                                                  .strict = info.strict,
                                                                  .callsOnly = info.callsOnly,
                                                                  .products = torchapi::hasFloatProducts(),
+                                                                 .tiles = variant.tiles,
+                                                                 .attention = variant.attention,
                                                                  .seen = info.seen},
                                                                 reason);
   if (!graph) {
     return nullptr;
   }
-  passes::simplify(*graph, segment);
+  passes::simplify(*graph, segment, variant.attention);
   const passes::NativeProgram program = passes::fuse(*graph);
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();
   summary.calls = program.steps.size() - program.kernels.size();
-  const bool products = std::any_of(graph->nodes.begin(), graph->nodes.end(),
-                                    [](const passes::Node& node) { return node.product; });
-  if (program.kernels.empty() && !products && info.needsKernels) {
+  const auto count = [&](auto&& is) {
+    return static_cast<size_t>(std::count_if(graph->nodes.begin(), graph->nodes.end(), is));
+  };
+  summary.products = count([](const Node& node) { return node.product; });
+  summary.tiled = count([](const Node& node) { return node.kind == NodeKind::kProduct; });
+  summary.attention = count([](const Node& node) { return node.kind == NodeKind::kAttention; });
+  summary.graph = info.autotune ? passes::print(*graph, segment) : std::string();
+  if (program.kernels.empty() && summary.products == 0 && info.needsKernels) {
     reason = "there is nothing in it to generate code for";
     return nullptr;
   }
-  std::unique_ptr<NativePlan> plan = PlanBuilder(info, *graph, program, modes).run(reason);
+  std::unique_ptr<NativePlan> plan = PlanBuilder(info, *graph, program, modes, variant.shape).run(reason);
   if (plan != nullptr) {
     plan->inputs = info.inputs;
+    plan->worthAThread = variant.worthAThread;
     plan->inputsRequireGrad = std::any_of(info.inputs.begin(), info.inputs.end(),
                                           [](const NativePlan::Input& i) { return i.info.requiresGrad; });
     plan->gradOutside = modes.outside;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "driver/native_variants.h"
 #include "ir/trace.h"
 #include "runtime/native_plan.h"
 
@@ -16,6 +17,9 @@ struct NativeSummary {
   size_t instructions = 0;  // operators of the segment
   size_t kernels = 0;
   size_t calls = 0;
+  // What variants make a difference for.
+  size_t products = 0, tiled = 0, attention = 0;
+  std::string graph;  // as text, if it is asked for
 };
 
 // What a segment is compiled from.
@@ -28,10 +32,11 @@ struct NativeSegmentInfo {
   bool callsOnly = false;    // operator by operator, with autograd's part
   bool restride = false;     // what calls return may lie otherwise than described: it is copied
   bool needsKernels = true;  // without any, the segment is refused
+  bool autotune = false;     // variants are tried
 };
 
 // Null, with a reason, where the segment stays with replay.
 std::unique_ptr<runtime::NativePlan> buildNativePlan(const NativeSegmentInfo& info, NativeSummary& summary,
-                                                     std::string& reason);
+                                                     std::string& reason, const NativeVariant& variant = {});
 
 }  // namespace kintsugi::driver

@@ -32,6 +32,7 @@ namespace log = diag::log;
 // How often a segment runs each way before the faster one is kept.
 constexpr uint32_t kTurns = 4;
 constexpr uint32_t kManyTurns = 16;
+constexpr uint32_t kTrials = 8;  // of each way to compile it
 
 // What the thread compiles.
 class Compilable {
@@ -46,6 +47,7 @@ class Compilable {
   virtual void giveUp() = 0;
   void enqueue(std::weak_ptr<Compilable> self);
   void reportLost(uint64_t native, uint64_t replay) const;
+  void reportChoice(const std::string& text) const;
 
  private:
   void report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
@@ -76,9 +78,58 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
   bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) override {
     std::unique_ptr<runtime::NativePlan> plan = buildNativePlan(info, summary, reason);
     if (plan == nullptr) return false;
-    setPlan(std::move(plan));
+    if (info.autotune) {
+      tryVariants(info, std::move(plan), summary);
+    } else {
+      setPlan(std::move(plan));
+    }
     return true;
   }
+
+  void chose(size_t plan, std::span<const uint64_t> nanoseconds) override {
+    codegen::rememberChoice(question_, std::string(variants_[plan]->name));
+    std::string text = std::string(variants_[plan]->name) + " is the fastest:";
+    for (size_t k = 0; k < nanoseconds.size(); ++k) {
+      text += (k == 0 ? " " : ", ") + std::string(variants_[k]->name) + " " +
+              std::to_string(nanoseconds[k] / 1000) + " us";
+    }
+    reportChoice(text);
+  }
+
+ private:
+  // One that has been found the fastest before, or all that make a difference.
+  void tryVariants(const NativeSegmentInfo& info, std::unique_ptr<const runtime::NativePlan> usual,
+                   const NativeSummary& summary) {
+    const int64_t threads = torchapi::threadCount();
+    question_ = "threads=" + std::to_string(threads) + (info.keepMemory ? " kept\n" : "\n") + summary.graph;
+    const std::optional<std::string> known = codegen::recallChoice(question_);
+    std::vector<std::unique_ptr<const runtime::NativePlan>> plans;
+    for (const NativeVariant& variant : nativeVariants()) {
+      const bool first = variants_.empty();
+      if (first) {
+        plans.push_back(std::move(usual));
+      } else if (makesDifference(variant, {summary.tiled, summary.attention, threads}) &&
+                 (!known || *known == variant.name)) {
+        NativeSummary other;
+        std::string reason;
+        std::unique_ptr<runtime::NativePlan> plan = buildNativePlan(info, other, reason, variant);
+        if (plan == nullptr) continue;
+        plans.push_back(std::move(plan));
+      } else {
+        continue;
+      }
+      variants_.push_back(&variant);
+    }
+    if (known || plans.size() == 1) {
+      if (known) reportChoice(std::string(variants_.back()->name) + ", as remembered");
+      setPlan(std::unique_ptr<const runtime::NativePlan>(std::move(plans.back())));
+    } else {
+      setPlans(std::move(plans), kTrials);
+    }
+  }
+
+  std::string question_;  // what the choice is remembered by
+  std::vector<const NativeVariant*> variants_;
 };
 
 class TrainingSegment final : public Segment<runtime::TrainingRunner> {
@@ -275,6 +326,12 @@ void Compilable::reportLost(uint64_t native, uint64_t replay) const {
   }
 }
 
+void Compilable::reportChoice(const std::string& text) const {
+  if (log::enabled(log::Channel::kPerf)) {
+    log::emit(log::Channel::kPerf, "[NATIVE " + info_.segment.function + "] " + text);
+  }
+}
+
 // Its memory holds its elements as they are.
 bool isPlain(const torchapi::TensorInfo& info) { return info.plain && !info.isConj && !info.isNeg; }
 
@@ -368,6 +425,7 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     NativeSegmentInfo info{
         passes::extractSegment(whole, range, types), seen, {}, options.strict, options.keepMemory};
     info.segment.metas = metas;
+    info.autotune = options.autotune;
     const bool described = describeInputs(recording, info);
     const bool alone = trace.replay().code().segments[runner].others.empty();
     if (passes::needsGradients(info.segment)) {

@@ -206,7 +206,7 @@ class Builder {
     const auto form = decomposer_.failed()
                           ? std::nullopt
                           : productForm(graph_.nodes[left], graph_.nodes[right], row->byRows);
-    const bool tiles = form && !options_.strict && isWorthTiles(*form);
+    const bool tiles = form && options_.tiles && !options_.strict && isWorthTiles(*form);
     if (!form || (form->batched && !tiles)) {
       return false;
     }
@@ -251,7 +251,8 @@ class Builder {
 
   // Attention as a node of its own.
   bool addAttention(const Instruction& ins, std::string_view name) {
-    const AttentionOperator* row = options_.strict ? nullptr : findAttentionOperator(name);
+    const bool wanted = options_.attention && !options_.strict;
+    const AttentionOperator* row = wanted ? findAttentionOperator(name) : nullptr;
     const ir::TensorMeta* meta = row != nullptr && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
     const auto operands = trace_.operandsOf(ins);
     const auto at = [&](int8_t k) -> const Operand* {

@@ -19,6 +19,8 @@ struct GraphOptions {
   bool strict = false;                // only what gives ATen's bits
   bool callsOnly = false;             // nothing is decomposed
   bool products = false;              // there are matrix products without the dispatcher
+  bool tiles = true;                  // ... and kernels of them
+  bool attention = true;              // attention may be a kernel
   // By MetaId: as in the trace, with the sizes that were seen where they vary (without sizes: not known).
   // Empty: those of the trace will do.
   std::span<const ir::TensorMeta> seen = {};

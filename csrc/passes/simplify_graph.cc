@@ -167,15 +167,17 @@ void dropUnusedNodes(TensorGraph& graph) {
   }
 }
 
-void simplify(TensorGraph& graph, const ir::Trace& trace) {
+void simplify(TensorGraph& graph, const ir::Trace& trace, bool attention) {
   dropCopies(graph);
   mergeEqualNodes(graph);
   foldAlgebra(graph);
   moveReshapes(graph);
   mergeEqualNodes(graph);
   dropUnusedNodes(graph);
-  findAttention(graph, trace);
-  dropUnusedNodes(graph);
+  if (attention) {
+    findAttention(graph, trace);
+    dropUnusedNodes(graph);
+  }
 }
 
 }  // namespace kintsugi::passes

@@ -14,8 +14,8 @@ void mergeEqualNodes(TensorGraph& graph);
 void dropUnusedNodes(TensorGraph& graph);  // and numbers the others anew
 
 // These, and reshapes moved (passes/move_reshapes.h).
-// `trace`: the segment that the graph was built from.
-void simplify(TensorGraph& graph, const ir::Trace& trace);
+// `trace`: the segment that the graph was built from. `attention`: may be made of what is written out.
+void simplify(TensorGraph& graph, const ir::Trace& trace, bool attention = true);
 
 // Nodes whose tensors the outside gets to see: outputs, and what the views among them look at.
 std::vector<bool> escapingNodes(const TensorGraph& graph);

@@ -159,6 +159,7 @@ struct NativePlanStep {
 
 struct NativePlan {
   size_t slotCount = 0;
+  int64_t worthAThread = 65536;  // so many cheap operations on elements
   struct Input {
     torchapi::ValueKind kind = torchapi::ValueKind::kTensor;
     bool known = false;  // else any ordinary tensor will do
@@ -187,6 +188,7 @@ struct NativePlan {
 
 // Storage of one run, reused.
 struct NativeFrame {
+  const NativePlan* plan = nullptr;     // whose values these are
   std::vector<torchapi::Value> values;  // by slot
   bool steady = false;                  // what is the same in every run has been computed
   std::vector<void*> kept;              // owned: tensors whose memory later runs use again

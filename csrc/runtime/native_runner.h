@@ -2,9 +2,9 @@
 // declines.
 //
 // Ownership: a runner owns its plan. Threads: run() on any number of them, without the GIL; setPlan() once,
-// by whoever compiled it. A run that meets an exception declines too: nothing that native code does can be
-// seen before it is done, so the segment's instructions are run instead, and one of them raises.
-// Invalidation: none.
+// by whoever compiled it, or setPlans(): several ways to compute the same, of which the fastest stays. A run
+// that meets an exception declines too: nothing that native code does can be seen before it is done, so the
+// segment's instructions are run instead, and one of them raises. Invalidation: none.
 #pragma once
 
 #include <atomic>
@@ -29,6 +29,9 @@ class NativeRunner : public SegmentRunner {
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlan(std::unique_ptr<const NativePlan> plan);
+  // The first `trials` runs of each are measured; the first plan stays unless another is faster by more than
+  // noise. At least two; before the first run with a plan.
+  void setPlans(std::vector<std::unique_ptr<const NativePlan>> plans, uint32_t trials);
   // Runs are replayed and run natively by turns, `turns` times each, and what was faster stays. Where the two
   // are close, noise would decide: then there are more turns, up to four times as many. Before the first run.
   void compare(uint32_t turns) {
@@ -43,16 +46,28 @@ class NativeRunner : public SegmentRunner {
   virtual void wanted() = 0;
   // Replay has turned out to be faster. Any thread, no GIL.
   virtual void lost(uint64_t native, uint64_t replay) = 0;
+  // Of several plans this is the fastest; the least time of each. Any thread, no GIL.
+  virtual void chose(size_t /*plan*/, std::span<const uint64_t> /*nanoseconds*/) {}
 
  private:
   static constexpr uint64_t kUnknownTime = ~uint64_t{0};
   Status runPlan(const NativePlan& plan, std::span<const torchapi::Value> inputs,
                  std::span<torchapi::Value> outputs);
+  Status runTrial(uint32_t trial, std::span<const torchapi::Value> inputs,
+                  std::span<torchapi::Value> outputs);
+  void choose();
   void judge();
   std::unique_ptr<NativeFrame> take(const NativePlan& plan);
   void giveBack(std::unique_ptr<NativeFrame> frame);
 
   std::atomic<const NativePlan*> plan_{nullptr};
+  // Of several ways: the plans, and how long they took. Set before plan_.
+  struct Trials {
+    std::vector<std::unique_ptr<const NativePlan>> plans;
+    std::vector<std::atomic<uint64_t>> times;
+  };
+  std::unique_ptr<Trials> trials_;
+  std::atomic<uint32_t> trialsLeft_{0};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> runs_{0};
   uint32_t turns_ = 0;

@@ -94,6 +94,8 @@ void parallelFor(int64_t count, int64_t grain, void (*range)(void*, int64_t, int
   at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) { range(context, begin, end); });
 }
 
+int64_t threadCount() { return at::get_num_threads(); }
+
 bool autocastEnabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
 
 struct BelowAutograd::Impl {

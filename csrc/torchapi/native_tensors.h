@@ -43,6 +43,8 @@ void* dataPointer(void* impl);
 void parallelFor(int64_t count, int64_t grain, void (*range)(void* context, int64_t begin, int64_t end),
                  void* context);
 
+int64_t threadCount();
+
 // Does this thread cast arguments automatically?
 bool autocastEnabled();
 

@@ -64,8 +64,9 @@ def compile(
         docs/internals/native.md. "eager" only replays, bitwise as in eager mode. Else the name of a registered
         backend, or a callable(gm, example_inputs). None: config.default_backend, which is "native".
     mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs". To "native", reduce-overhead
-        says to keep the memory of intermediate results for the next call, and max-autotune to do so as well and to
-        compare replay and native code for longer before the faster one stays.
+        says to keep the memory of intermediate results for the next call, and max-autotune to do so as well, to
+        try several ways of compiling each segment on the program's own calls, to keep and remember the fastest, and
+        to compare it with replay for longer. Which way is chosen may change results by rounding.
     options: settings for this callable alone (recompile_limit, trace_length_limit; for "native" also sync, which
         compiles before the first call returns, strict, which gives bitwise the results of eager mode, and keep_memory
         and autotune, of which the modes are made), or the backend's own options.

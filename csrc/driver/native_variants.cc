@@ -1,0 +1,25 @@
+#include "driver/native_variants.h"
+
+namespace kintsugi::driver {
+
+std::span<const NativeVariant> nativeVariants() {
+  static constexpr NativeVariant kVariants[] = {
+      {},
+      {.name = "products by the library", .tiles = false},
+      {.name = "attention by the library", .attention = false},
+      {.name = "products and attention by the library", .tiles = false, .attention = false},
+      {.name = "tiles of another shape", .shape = 1},
+      {.name = "smaller parts for threads", .worthAThread = 16384},
+      {.name = "larger parts for threads", .worthAThread = 262144},
+  };
+  return kVariants;
+}
+
+bool makesDifference(const NativeVariant& variant, const VariantUses& uses) {
+  const NativeVariant same;
+  return (variant.tiles || uses.tiled != 0) && (variant.attention || uses.attention != 0) &&
+         (variant.shape == same.shape || uses.tiled + uses.attention != 0) &&
+         (variant.worthAThread == same.worthAThread || uses.threads > 1);
+}
+
+}  // namespace kintsugi::driver

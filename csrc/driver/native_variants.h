@@ -1,0 +1,32 @@
+// Ways to compile a segment that give the same but for rounding: what `mode="max-autotune"` tries.
+//
+// Pure functions over a table; no GIL.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace kintsugi::driver {
+
+struct NativeVariant {
+  std::string_view name = "the usual way";
+  bool tiles = true;             // products as kernels
+  bool attention = true;         // attention as a kernel
+  unsigned shape = 0;            // of tiles (codegen/kernel_cache.h)
+  int64_t worthAThread = 65536;  // so many cheap operations on elements
+};
+
+// The first is the usual one.
+std::span<const NativeVariant> nativeVariants();
+
+// Of a segment compiled in the usual way: what it has of what variants differ in.
+struct VariantUses {
+  size_t tiled = 0;      // products as kernels
+  size_t attention = 0;  // attention as a kernel
+  int64_t threads = 1;
+};
+bool makesDifference(const NativeVariant& variant, const VariantUses& uses);
+
+}  // namespace kintsugi::driver

@@ -1,0 +1,117 @@
+// What of a segment's plan varies from run to run: sizes, and what is computed of them.
+//
+// Ownership: writes into a plan that lives longer. Threads: as the builder's. No GIL.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "passes/tensor_graph.h"
+#include "runtime/native_plan.h"
+
+namespace kintsugi::driver {
+
+// Numbers of the plan that vary: which there are, and when they are known. A symbol is known behind the step
+// that gives the tensor which tells it; what is computed of symbols behind the last of them.
+class VaryingNumbers {
+ public:
+  VaryingNumbers(const passes::SizeTable& table, runtime::NativePlan& plan) : table_(table), plan_(plan) {
+    plan_.bindings.emplace_back();
+  }
+
+  // The tensors of `node` are in `slot` from here on; its symbols are read there. Into binding `at`.
+  void addTensor(uint32_t at, const passes::Node& node, uint32_t slot, int8_t dtype) {
+    runtime::NativeBinding::Tensor tensor;
+    tensor.slot = slot;
+    tensor.dtype = dtype;
+    tensor.rank = static_cast<uint32_t>(node.sizes.size());
+    tensor.contiguous = node.packed;
+    for (uint32_t d = 0; d < node.sizes.size(); ++d) {
+      tensor.loads.push_back(load(at, node.sizes[d], d, false));
+      if (!node.packed && node.sizes[d] != 1) {
+        tensor.loads.push_back(load(at, node.strides[d], d, true));
+      }
+    }
+    plan_.bindings[at].tensors.push_back(std::move(tensor));
+  }
+
+  // kNone: it does not vary. `lost()` afterwards: nobody tells it.
+  uint32_t indexOf(passes::Size size) {
+    size = passes::settled(size);
+    if (size.fixed()) {
+      return ir::kNone;
+    }
+    const passes::SizeSum sum = table_.sumOf(size);
+    if (sum.size() == 1 && sum[0].factor == 1 && sum[0].symbols.size() == 1) {
+      return symbol(sum[0].symbols[0]).index;
+    }
+    const auto [it, inserted] = sums_.try_emplace(sum, 0);
+    if (inserted) {
+      it->second = plan_.sizeCount++;
+      uint32_t binding = 0;
+      runtime::NativeSum made = lower(sum, binding);
+      plan_.bindings[binding].sums.emplace_back(it->second, std::move(made));
+    }
+    return it->second;
+  }
+
+  // All that has been required of the sizes.
+  void addChecks() {
+    for (const passes::SizeCheck& check : table_.checks()) {
+      uint32_t binding = 0;
+      runtime::NativeBinding::Check made{lower(check.difference, binding), (check.signs & passes::kLess) != 0,
+                                         (check.signs & passes::kZero) != 0,
+                                         (check.signs & passes::kMore) != 0};
+      plan_.bindings[binding].checks.push_back(std::move(made));
+    }
+  }
+
+  bool lost() const { return lost_; }
+
+ private:
+  struct Told {
+    uint32_t index = 0;    // of the number
+    uint32_t binding = 0;  // that reads it
+  };
+
+  runtime::NativeBinding::Load load(uint32_t at, passes::Size size, uint32_t dim, bool stride) {
+    runtime::NativeBinding::Load load{dim, stride, runtime::NativeBinding::Load::kVaries, ir::kNone};
+    if (size.fixed()) {
+      load.expected = size.hint;
+      return load;
+    }
+    load.to = static_cast<uint32_t>(plan_.sizeCount++);
+    told_[table_.symbolOf(size)] = {load.to, at};
+    return load;
+  }
+
+  Told symbol(uint32_t symbol) {
+    const auto found = told_.find(symbol);
+    lost_ = lost_ || found == told_.end();
+    return found == told_.end() ? Told() : found->second;
+  }
+
+  runtime::NativeSum lower(const passes::SizeSum& sum, uint32_t& binding) {
+    runtime::NativeSum out;
+    for (const passes::SizeTerm& term : sum) {
+      runtime::NativeSum::Term made{term.factor, {}};
+      for (const uint32_t part : term.symbols) {
+        const Told told = symbol(part);
+        made.parts.push_back(told.index);
+        binding = std::max(binding, told.binding);
+      }
+      out.terms.push_back(std::move(made));
+    }
+    return out;
+  }
+
+  const passes::SizeTable& table_;
+  runtime::NativePlan& plan_;
+  std::unordered_map<uint32_t, Told> told_;  // by symbol
+  std::map<passes::SizeSum, uint32_t> sums_;
+  bool lost_ = false;
+};
+
+}  // namespace kintsugi::driver
