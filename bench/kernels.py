@@ -68,6 +68,8 @@ def suite() -> list[Kernel]:
     heads = torch.randn(4, 12, 128, 64)
     scores, mask = torch.randn(4, 12, 128, 128), torch.ones(128, 128, dtype=torch.bool).triu(1)
     bn = torch.nn.BatchNorm2d(64).eval()
+    conv = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.BatchNorm2d(32)).eval()
+    deep = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.BatchNorm2d(64)).eval()
     ids = torch.randint(5000, (4, 256))
     table = torch.randn(5000, 256)
     k = Kernel
@@ -87,6 +89,8 @@ def suite() -> list[Kernel]:
         k("log_softmax", lambda x: F.log_softmax(x, -1), (rows,)),
         k("batch_norm_relu", lambda x: F.relu(bn(x)), (image,)),
         k("group_norm_silu", _group_norm, (image,)),
+        k("conv_norm_relu", lambda x: F.relu(conv(x)), (torch.randn(4, 3, 96, 96),)),
+        k("conv_norm_silu", lambda x: F.silu(deep(x)), (image[:2],)),
         k("rotary", _rope, (heads, torch.randn(128, 64), torch.randn(128, 64))),
         k("attention", _attention, (heads, heads, heads, mask)),
         k("sdpa", lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (heads, heads, heads)),

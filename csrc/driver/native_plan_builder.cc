@@ -5,10 +5,12 @@
 
 #include "codegen/kernel_cache.h"
 #include "driver/fx_segments.h"
+#include "driver/native_convolutions.h"
 #include "driver/varying_numbers.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
 #include "passes/build_graph.h"
+#include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
 #include "passes/products.h"
 #include "passes/simplify_graph.h"
@@ -335,9 +337,11 @@ class PlanBuilder {
     call.whole = whole || info_.callsOnly;
     call.grad = modes_.of[at];
     call.restride = info_.restride;
-    const bool taped = calls_.opNames[ins.opName].starts_with("taped.");
-    if (!(taped ? makeTaped(call, at, slots, used, liveness, reason)
-                : makeAten(call, at, liveness, reason))) {
+    const std::string& name = calls_.opNames[ins.opName];
+    const bool ok = name == passes::kFoldedConvolution ? makeConvolution(calls_, at, call)
+                    : name.starts_with("taped.")       ? makeTaped(call, at, slots, used, liveness, reason)
+                                                       : makeAten(call, at, liveness, reason);
+    if (!ok) {
       return false;
     }
     std::vector<uint32_t> makes;
@@ -653,8 +657,10 @@ class PlanBuilder {
 
 }  // namespace
 
-std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& info, NativeSummary& summary,
+std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, NativeSummary& summary,
                                             std::string& reason, const NativeVariant& variant) {
+  const std::optional<NativeSegmentInfo> folded = withFoldedConvolutions(given);
+  const NativeSegmentInfo& info = folded ? *folded : given;
   const ir::Trace& segment = info.segment;
   const GradModes modes = gradModesOf(segment);
   if (!modes.known) {

@@ -53,12 +53,13 @@ constexpr auto kFresh = std::to_array<std::string_view>({
     "aten.where.ScalarOther",    "aten.where.Scalar",
     "aten.tril.default",         "aten.triu.default",
     "aten.argmax.default",       "aten.outer.default",
+    "aten.clone.default",        "aten.conv_transpose2d.input",
 });
 
 // What is run with autograd, and what computes derivatives (passes/gradient_builder.h).
 bool isFresh(std::string_view name) {
   return std::find(kFresh.begin(), kFresh.end(), name) != kFresh.end() || name.starts_with("taped.") ||
-         name.substr(0, name.rfind('.')).ends_with("_backward");
+         name.starts_with("folded.") || name.substr(0, name.rfind('.')).ends_with("_backward");
 }
 
 class Builder {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "torchapi/aten_call.h"
+#include "torchapi/folded_convolution.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/products.h"
 #include "torchapi/taped_call.h"
@@ -127,6 +128,8 @@ struct NativeCall {
     torchapi::TensorLayout layout;
   };
   std::unique_ptr<torchapi::AtenCall> call;
+  // Instead: a convolution with what is made of it.
+  std::unique_ptr<torchapi::FoldedConvolution> convolution;
   // Instead: an operator that autograd differentiates, or the gradients of such a one.
   std::unique_ptr<torchapi::TapedCall> taped;
   struct Tape {

@@ -242,6 +242,9 @@ bool runCall(const NativeCall& call, NativeFrame& frame) {
     if (!runTape(*call.tape, frame)) {
       return false;
     }
+  } else if (call.convolution != nullptr) {
+    const torchapi::BelowAutograd scope;
+    status = call.convolution->run(frame.values.data());
   } else if (call.taped != nullptr) {
     status = call.taped->run(frame.values.data(), frame.calls);
   } else if (call.whole) {

@@ -22,9 +22,12 @@
 #include "guard/source_roots.h"
 #include "guard/verifier.h"
 #include "ir/liveness.h"
+#include "ir/printer.h"
 #include "ir/segments.h"
 #include "passes/build_graph.h"
+#include "passes/channels_last.h"
 #include "passes/extract_segment.h"
+#include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
 #include "passes/pass_manager.h"
 #include "passes/simplify_graph.h"
@@ -241,6 +244,23 @@ std::string runGradients(std::string_view, std::string_view input) {
   return out;
 }
 
+// Each segment with its convolutions folded and the channels last; `ARGUMENT` folded: the former only.
+std::string runConvolutions(std::string_view argument, std::string_view input) {
+  const diag::Result<guard::Document> document = guard::parse(input);
+  if (!document.ok()) {
+    return unexpected(document.error().format());
+  }
+  std::string out;
+  for (const ir::SegmentRange& range : ir::findSegments(document->trace)) {
+    ir::Trace segment = passes::extractSegment(document->trace, range);
+    std::vector<ir::TensorMeta> seen = segment.metas;
+    const bool changed =
+        passes::foldConvolutions(segment) && (argument == "folded" || passes::putChannelsLast(segment, seen));
+    out += changed ? ir::print(segment) : "unchanged\n";
+  }
+  return out;
+}
+
 struct ModeRow {
   std::string_view name;
   Mode run;
@@ -256,6 +276,7 @@ constexpr ModeRow kModes[] = {
     {"native-graph", runNativeGraph},
     {"native-kernels", runNativeKernels},
     {"gradients", runGradients},
+    {"convolutions", runConvolutions},
 };
 
 struct FileText {

@@ -104,7 +104,7 @@ def _wider(value: Any) -> Any:
 def _leeway(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], wanted: list[Any]) -> list[float]:
     """By result, twice what eager mode is wrong by: small floats are rounded in between there too, at other places."""
     none = [0.0] * len(wanted)
-    if not any(t.dtype in SMALL for t in wanted):
+    if not any(t.dtype in SMALL for t in wanted) or any(t.layout is not torch.strided for t in wanted):
         return none
     try:
         exact = tensors_in(fn(*_wider(args)))

@@ -1,0 +1,49 @@
+// A convolution together with a batch norm, a residual and an activation, by the library's own fused operator
+// on a weight that was packed before (passes/fold_convolutions.h).
+//
+// What is packed is made of parameters and buffers, which may change in ways that no version counter tells:
+// through
+// `.data`, through NumPy, running statistics by a training step. So each run looks at their contents, by a
+// hash of every byte, and packs anew where it differs. The results lie with the channels last.
+//
+// Ownership: owns the packed weight; borrows arguments for a run. Threads: any number at once; no GIL.
+// Invalidation: none.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ir/trace.h"
+#include "torchapi/aten_call.h"
+#include "torchapi/value.h"
+
+namespace kintsugi::torchapi {
+
+// Does this build of torch have the operators, and do its settings ask for no other ones?
+bool hasFoldedConvolutions();
+
+// The operands of a `folded.convolution`, values being slots.
+struct ConvolutionForm {
+  uint32_t input = ir::kNone, weight = ir::kNone, bias = ir::kNone;
+  uint32_t scale = ir::kNone, shift = ir::kNone, mean = ir::kNone, variance = ir::kNone;  // of the batch norm
+  uint32_t added = ir::kNone;
+  uint32_t result = ir::kNone;
+  std::vector<int64_t> stride, padding, dilation;
+  int64_t groups = 1;
+  double epsilon = 0;
+  std::string activation;
+  double slope = 0;
+};
+
+class FoldedConvolution {
+ public:
+  explicit FoldedConvolution(ConvolutionForm form);
+  ~FoldedConvolution();
+  AtenCall::Status run(Value* values) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kintsugi::torchapi
