@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "codegen/emit_attention.h"
+#include "codegen/emit_fold.h"
 #include "codegen/emit_ops.h"
 #include "codegen/emit_product.h"
+#include "codegen/emit_take.h"
 #include "codegen/emit_turn.h"
 #include "codegen/plan_kernel.h"
 #include "support/check.h"
@@ -69,6 +71,7 @@ class Emitter {
         return integer(1);
       });
     }
+    reportOutside();
     b_.CreateRetVoid();
     return std::move(module_);
   }
@@ -108,6 +111,16 @@ class Emitter {
         Value* low = number();
         bounds_[op].emplace_back(low, number());
       }
+      if (kernel_.ops[op].kind == KernelOpKind::kPoint && kernel_.ops[op].op == Core::kTake) {
+        Value* step = number();
+        taken_[op] = {step, number()};
+      }
+    }
+    if (kernel_.checks()) {
+      report_ = b_.CreateLoad(b_.getPtrTy(),
+                              b_.CreateConstInBoundsGEP1_64(b_.getPtrTy(), memory, kernel_.accesses.size()));
+      outside_ = b_.CreateAlloca(b_.getInt1Ty());
+      b_.CreateStore(b_.getFalse(), outside_);
     }
     if (kernel_.product) {
       const passes::KernelProduct& from = *kernel_.product;
@@ -134,6 +147,20 @@ class Emitter {
         kept_[static_cast<uint32_t>(op)] = b_.CreateAlloca(b_.getFloatTy(), room);
       }
     }
+  }
+
+  // Tells the caller that a place was looked up that is not there.
+  void reportOutside() {
+    if (outside_ == nullptr) {
+      return;
+    }
+    BasicBlock* tell = BasicBlock::Create(context(), "tell", function_);
+    BasicBlock* after = BasicBlock::Create(context(), "told", function_);
+    b_.CreateCondBr(b_.CreateLoad(b_.getInt1Ty(), outside_), tell, after);
+    b_.SetInsertPoint(tell);
+    b_.CreateStore(b_.getInt8(1), report_);
+    b_.CreateBr(after);
+    b_.SetInsertPoint(after);
   }
 
   llvm::AllocaInst* local(llvm::Type* type) {
@@ -353,6 +380,9 @@ class Emitter {
         uniform_[at] = fromMemory(b_, access.elem, b_.CreateAlignedLoad(type, row_[op.access], align));
       } else if (op.kind == KernelOpKind::kConst) {
         uniform_[at] = spread(emitConstant(b_, op.elem, op.number, op.integer));
+      } else if (op.op == Core::kTake) {
+        mask_ = block_;
+        uniform_[at] = emitTake(at);
       } else {
         std::vector<Value*> args;
         for (const uint32_t arg : op.args) {
@@ -487,47 +517,15 @@ class Emitter {
     Value* value = b_.CreateLoad(floats(), sum.value);
     value = sum.total != nullptr ? b_.CreateFAdd(b_.CreateLoad(floats(), sum.total), value) : value;
     if (sum.place == nullptr) {
-      return kernel_.columns ? value : fold(op, value);
+      return kernel_.columns ? value : foldLanes(b_, op, value);
     }
     Value* place = b_.CreateLoad(places(), sum.place);
-    place = kernel_.columns ? place : foldPlaces(op, value, place);
+    place = kernel_.columns ? place : foldPlaces(b_, op, value, place);
     return b_.CreateZExt(place, registerType(b_, Elem::kI64, kernel_.columns ? lanes_ : 1));
-  }
-
-  Value* foldPlaces(Core op, Value* value, Value* place) {
-    for (unsigned width = lanes_; width > 1; width /= 2) {
-      Value* low = halfOf(value, width, false);
-      Value* high = halfOf(value, width, true);
-      Value* lowPlace = halfOf(place, width, false);
-      Value* highPlace = halfOf(place, width, true);
-      Value* nans = b_.CreateAnd(b_.CreateFCmpUNO(low, low), b_.CreateFCmpUNO(high, high));
-      Value* first =
-          b_.CreateAnd(b_.CreateOr(b_.CreateFCmpOEQ(low, high), nans), b_.CreateICmpULT(highPlace, lowPlace));
-      Value* better = b_.CreateOr(isBetter(b_, op, high, low), first);
-      value = b_.CreateSelect(better, high, low);
-      place = b_.CreateSelect(better, highPlace, lowPlace);
-    }
-    return b_.CreateExtractElement(place, uint64_t{0});
   }
 
   llvm::Constant* laneNumbers() { return codegen::laneNumbers(b_, lanes_); }
   Value* maskOf(Value* count) { return firstLanes(b_, lanes_, count); }
-
-  // In halves: the order is always the same.
-  Value* fold(Core op, Value* vector) {
-    for (unsigned width = lanes_; width > 1; width /= 2) {
-      vector = combine(b_, op, halfOf(vector, width, false), halfOf(vector, width, true));
-    }
-    return b_.CreateExtractElement(vector, uint64_t{0});
-  }
-
-  Value* halfOf(Value* vector, unsigned width, bool upper) {
-    std::vector<int> chosen;
-    for (unsigned k = 0; k < width / 2; ++k) {
-      chosen.push_back(static_cast<int>(upper ? k + width / 2 : k));
-    }
-    return b_.CreateShuffleVector(vector, chosen);
-  }
 
   // `mask`: null for a whole vector.
   void emitBody(uint32_t s, Value* i, Value* mask) {
@@ -580,11 +578,34 @@ class Emitter {
     if (!op.bounds.empty()) {
       return varying_[at] = emitPart(at);
     }
+    if (op.op == Core::kTake && op.kind == KernelOpKind::kPoint) {
+      return varying_[at] = emitTake(at);
+    }
     std::vector<Value*> args;
     for (const uint32_t arg : op.args) {
       args.push_back(value(arg));
     }
     return varying_[at] = compute(op, args);
+  }
+
+  // Vectors are read from behind each other where the place is the same all along the row.
+  Value* emitTake(uint32_t at) {
+    const KernelOp& op = kernel_.ops[at];
+    const uint32_t index = op.args[1], from = kernel_.ops[op.args[0]].access;
+    const auto [step, count] = taken_[at];
+    Value* shift = emitLookup(b_, {.places = plan_.uniform[index] ? uniform_[index] : value(index),
+                                   .step = step,
+                                   .count = count,
+                                   .wraps = op.taken.wraps,
+                                   .mask = mask_,
+                                   .outside = outside_});
+    if (!plan_.uniform[at] || kernel_.columns) {
+      return emitLoad(from, shift);
+    }
+    const KernelAccess& access = kernel_.accesses[from];
+    const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
+    Value* place = element(access, row_[from], shift);
+    return fromMemory(b_, access.elem, b_.CreateAlignedLoad(memoryType(b_, access.elem, 1), place, align));
   }
 
   Value* emitPart(uint32_t at) {
@@ -647,7 +668,8 @@ class Emitter {
 
   Value* fullMask() { return mask_ != nullptr ? mask_ : b_.CreateVectorSplat(lanes_, b_.getTrue()); }
 
-  Value* emitLoad(uint32_t at) {
+  // `shift`: elements, a scalar or one for each lane.
+  Value* emitLoad(uint32_t at, Value* shift = nullptr) {
     const KernelAccess& access = kernel_.accesses[at];
     auto* type = memoryType(b_, access.elem, lanes_);
     const llvm::Align align(static_cast<uint64_t>(passes::elemSize(access.elem)));
@@ -656,13 +678,15 @@ class Emitter {
     if (access.repeat != 1 && access.inner == Inner::kUnit) {
       return loadRepeated(at);
     }
-    if (access.inner == Inner::kZero && kernel_.columns) {
+    const bool scattered = shift != nullptr && shift->getType()->isVectorTy();
+    if (access.inner == Inner::kZero && kernel_.columns && shift == nullptr) {
       Value* one = b_.CreateAlignedLoad(memoryType(b_, access.elem, 1), pointer(at), align);
       loaded = b_.CreateVectorSplat(lanes_, one);
-    } else if (access.inner != Inner::kUnit) {
-      loaded = b_.CreateMaskedGather(type, pointers(at), align, fullMask(), zero);
+    } else if (access.inner != Inner::kUnit || scattered) {
+      Value* from = shift != nullptr ? element(access, pointers(at), shift) : pointers(at);
+      loaded = b_.CreateMaskedGather(type, from, align, fullMask(), zero);
     } else {
-      Value* from = pointer(at);
+      Value* from = shift != nullptr ? element(access, pointer(at), shift) : pointer(at);
       loaded = mask_ != nullptr ? static_cast<Value*>(b_.CreateMaskedLoad(type, from, align, mask_, zero))
                                 : b_.CreateAlignedLoad(type, from, align);
     }
@@ -727,6 +751,9 @@ class Emitter {
   std::vector<Value*> uniform_;                      // by op: scalars of the present row
   std::map<uint32_t, Accumulator> accumulators_;
   std::map<uint32_t, std::vector<std::pair<Value*, Value*>>> bounds_;  // by op: of parts
+  std::map<uint32_t, std::pair<Value*, Value*>> taken_;  // by op: of lookups, their step and count
+  Value* outside_ = nullptr;                             // has a place been looked up that is not there?
+  Value* report_ = nullptr;
   std::vector<Value*> place_;  // of the present row, by outer dimension
   Value* block_ = nullptr;     // of columns: which lanes there are; null: all
   ProductOperands product_;

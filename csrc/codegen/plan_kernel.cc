@@ -44,6 +44,10 @@ class Planner {
     if (!op.bounds.empty() && kernel_.ops[op.args[0]].kind == KernelOpKind::kLoad) {
       plan_.uniform[op.args[0]] = false;
     }
+    // Nor what is read at other places.
+    if (op.kind == KernelOpKind::kPoint && op.op == passes::Core::kTake) {
+      plan_.uniform[op.args[0]] = false;
+    }
     plan_.uniform.push_back(uniform);
     plan_.stage.push_back(stage);
     plan_.stages = std::max(plan_.stages, stage + 1);

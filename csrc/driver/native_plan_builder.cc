@@ -251,6 +251,9 @@ class PlanBuilder {
       for (const passes::PartBound& bound : op.bounds) {
         numbers.insert(numbers.end(), {passes::Size(bound.low), passes::Size(bound.high)});
       }
+      if (op.kind == passes::KernelOpKind::kPoint && op.op == passes::Core::kTake) {
+        numbers.insert(numbers.end(), {passes::Size(op.taken.step), passes::Size(op.taken.count)});
+      }
     }
     if (kernel.product) {
       const passes::KernelProduct& p = *kernel.product;
@@ -261,6 +264,7 @@ class PlanBuilder {
     }
     out.numbers = passes::hintsOf(numbers);
     out.patches = patches(numbers);
+    out.checks = kernel.checks();
     giveWork(kernel, out);
     plan_->kernels.push_back(std::move(out));
     addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes),

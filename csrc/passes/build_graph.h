@@ -44,9 +44,10 @@ class Decomposer {
   size_t count() const { return operands_.size(); }
   const ir::Operand& operand(size_t k) const { return operands_[k]; }
   bool isNone(size_t k) const { return k >= operands_.size() || operands_[k].kind == ir::OperandKind::kNone; }
-  NodeId tensor(size_t k);                       // an operand that is a tensor
-  std::vector<NodeId> tensors(size_t k);         // ... a list of tensors
-  std::optional<double> number(size_t k) const;  // ... a number
+  NodeId tensor(size_t k);                         // an operand that is a tensor
+  std::vector<NodeId> tensors(size_t k);           // ... a list of tensors
+  std::pair<size_t, NodeId> onlyTensor(size_t k);  // ... the only one in a list of nones, and where it stands
+  std::optional<double> number(size_t k) const;    // ... a number
   double number(size_t k, double otherwise) const;
   bool flag(size_t k) const { return !isNone(k) && operands_[k].i != 0; }
   std::string_view text(size_t k) const;
@@ -68,6 +69,8 @@ class Decomposer {
   NodeId view(NodeId base, std::vector<Size> sizes, std::vector<Size> strides, int64_t offset = 0);
   // Of a tensor of f32 that has the result's size.
   NodeId part(NodeId view, NodeId otherwise, std::vector<PartBound> bounds);
+  // Of a view that has a stride of 0 where `index` varies; from then on it names the places along `taken`.
+  NodeId take(NodeId view, NodeId index, Taken taken);
   NodeId reshape(NodeId base, std::vector<Size> sizes);         // of a contiguous one
   NodeId broadcastDim(NodeId vector, size_t dim, size_t rank);  // a vector along one dimension
   NodeId fail() {
@@ -100,6 +103,7 @@ const Decomposition* findDecomposition(std::string_view name);
 std::span<const Decomposition> pointwiseDecompositions();
 std::span<const Decomposition> reductionDecompositions();
 std::span<const Decomposition> windowDecompositions();
+std::span<const Decomposition> lookupDecompositions();
 
 // Does an operator take no more than the type of its first operand (`x.new_ones(...)`)?
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction);

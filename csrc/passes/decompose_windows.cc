@@ -213,7 +213,8 @@ class Shifted {
  private:
   bool isComputed(NodeId id) const {
     const Node& node = d_.node(id);
-    return node.kind == NodeKind::kPoint && coreInfo(node.op).cost == CoreCost::kCheap && node.bounds.empty();
+    return node.kind == NodeKind::kPoint && coreInfo(node.op).cost == CoreCost::kCheap &&
+           node.bounds.empty() && node.op != Core::kTake;
   }
 
   NodeId visit(NodeId id, NodeId otherwise) {

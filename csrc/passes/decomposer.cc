@@ -70,6 +70,27 @@ std::vector<NodeId> Decomposer::tensors(size_t k) {
   return out;
 }
 
+std::pair<size_t, NodeId> Decomposer::onlyTensor(size_t k) {
+  std::pair<size_t, NodeId> found{0, ir::kNone};
+  const bool list = k < operands_.size() && operands_[k].kind == OperandKind::kList;
+  const auto elements = list ? trace_.listOf(operands_[k]) : std::span<const Operand>();
+  for (size_t at = 0; at < elements.size(); ++at) {
+    if (elements[at].kind == OperandKind::kNone) {
+      continue;
+    }
+    const NodeId id = elements[at].isValue() ? nodeOf_[elements[at].id] : ir::kNone;
+    if (id == ir::kNone || found.second != ir::kNone) {
+      fail();
+      return found;
+    }
+    found = {at, id};
+  }
+  if (found.second == ir::kNone || graph_.nodes[found.second].elem == Elem::kOther) {
+    fail();
+  }
+  return found;
+}
+
 std::optional<double> Decomposer::number(size_t k) const {
   if (k >= operands_.size()) {
     return std::nullopt;
@@ -165,7 +186,8 @@ NodeId Decomposer::point(Core op, Elem elem, std::initializer_list<NodeId> args)
   node.args = args;
   const bool small = isSmallFloat(elem) || elem == Elem::kF32;
   failed_ = failed_ || elem == Elem::kOther || (needsFloat(op) && !isFloat(elem)) ||
-            (isTranscendental(op) && (!small || strict_)) || (strict_ && isSmallFloat(elem));
+            (isTranscendental(op) && (!small || strict_)) ||
+            (strict_ && isSmallFloat(elem) && op != Core::kTake);
   for (const NodeId arg : node.args) {
     failed_ = failed_ || arg == ir::kNone;
     if (failed_ || !broadcast(node.sizes, graph_.nodes[arg].sizes)) {
@@ -253,6 +275,21 @@ NodeId Decomposer::part(NodeId view, NodeId otherwise, std::vector<PartBound> bo
   return made;
 }
 
+NodeId Decomposer::take(NodeId view, NodeId index, Taken taken) {
+  const Elem elem = failed_ ? Elem::kOther : graph_.nodes[index].elem;
+  const bool fits = (elem == Elem::kI64 || elem == Elem::kI32) &&
+                    graph_.nodes[index].kind != NodeKind::kConst && taken.count > 0 &&
+                    graph_.nodes[view].kind == NodeKind::kView;
+  if (!fits) {
+    return fail();
+  }
+  const NodeId made = point(Core::kTake, graph_.nodes[view].elem, {view, index});
+  if (!failed_) {
+    graph_.nodes[made].taken = taken;
+  }
+  return made;
+}
+
 NodeId Decomposer::reshape(NodeId base, std::vector<Size> sizes) {
   if (failed_ || graph_.nodes[base].strides != contiguousStrides(graph_.nodes[base].sizes) ||
       elementCount(graph_.nodes[base].sizes) != elementCount(sizes)) {
@@ -272,7 +309,8 @@ NodeId Decomposer::broadcastDim(NodeId vector, size_t dim, size_t rank) {
 }
 
 const Decomposition* findDecomposition(std::string_view name) {
-  for (const auto rows : {pointwiseDecompositions(), reductionDecompositions(), windowDecompositions()}) {
+  for (const auto rows : {pointwiseDecompositions(), reductionDecompositions(), windowDecompositions(),
+                          lookupDecompositions()}) {
     for (const Decomposition& row : rows) {
       if (row.name == name) {
         return &row;

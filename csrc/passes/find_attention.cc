@@ -127,7 +127,8 @@ class Finder {
       // Another one is a bias: loaded.
       depends = scores.product == ir::kNone || scores.product == id;
       scores.product = depends ? id : scores.product;
-    } else if (at.kind == NodeKind::kPoint && at.bounds.empty() && scores.nodes.size() < kMost) {
+    } else if (at.kind == NodeKind::kPoint && at.bounds.empty() && at.op != Core::kTake &&
+               scores.nodes.size() < kMost) {
       for (const NodeId arg : at.args) {
         depends = follow(arg, scores) || depends;
       }

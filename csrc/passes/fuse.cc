@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "ir/text.h"
 #include "passes/attention.h"
 #include "passes/products.h"
 #include "passes/simplify_graph.h"
@@ -326,7 +325,12 @@ class KernelMaker {
     op.op = node.op;
     op.elem = node.elem;
     op.bounds = node.bounds;
+    op.taken = node.taken;
     for (const NodeId arg : node.args) {
+      if (node.op == Core::kTake && node.kind == NodeKind::kPoint && op.args.empty()) {
+        op.args.push_back(makeLeaf(arg));  // a load of its own: it is read at other places
+        continue;
+      }
       const auto found = opOf_.find(arg);
       op.args.push_back(found != opOf_.end() ? found->second : addLeaf(arg));
     }
@@ -360,7 +364,9 @@ class KernelMaker {
     kernel_.product = product;
   }
 
-  uint32_t addLeaf(NodeId id) {
+  uint32_t addLeaf(NodeId id) { return opOf_[id] = makeLeaf(id); }
+
+  uint32_t makeLeaf(NodeId id) {
     const Node& node = graph_.nodes[id];
     KernelOp op;
     op.elem = node.elem;
@@ -379,7 +385,7 @@ class KernelMaker {
       access.strides = stridesIn(node, group_.sizes.size());
       kernel_.accesses.push_back(std::move(access));
     }
-    return opOf_[id] = append(std::move(op));
+    return append(std::move(op));
   }
 
   void addStore(NodeId id) {
@@ -463,7 +469,7 @@ class KernelMaker {
     constexpr size_t kMost = 2;
     constexpr int64_t kFewest = 8;
     const size_t rank = kernel_.sizes.size();
-    if (rank < 2 || kernel_.sizes.back().hint < kFewest || !bounds().empty()) {
+    if (rank < 2 || kernel_.sizes.back().hint < kFewest || !bounds().empty() || kernel_.checks()) {
       return;
     }
     const auto fits = [&](const KernelAccess& access, size_t d) {
@@ -502,7 +508,7 @@ class KernelMaker {
     constexpr int64_t kMostRepeats = 8;
     const size_t rank = kernel_.sizes.size();
     // Threads that share the inner dimension could begin between neighbours.
-    if (rank < 3 || group_.reduced != 0 || kernel_.product || !bounds().empty()) {
+    if (rank < 3 || group_.reduced != 0 || kernel_.product || !bounds().empty() || kernel_.checks()) {
       return;
     }
     const Size count = settled(kernel_.sizes.back());
@@ -693,94 +699,12 @@ class Scheduler {
   NativeProgram program_;
 };
 
-void appendStrides(std::string& out, const std::vector<Size>& numbers) {
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    out += (i == 0 ? "" : ",") + textOf(numbers[i]);
-  }
-}
-
-std::string opText(const KernelOp& op) {
-  std::string out;
-  if (op.kind == KernelOpKind::kLoad) {
-    out = "load " + std::to_string(op.access);
-  } else if (op.kind == KernelOpKind::kConst) {
-    out = "const ";
-    isFloat(op.elem) ? ir::appendFloat(out, op.number) : ir::appendInt(out, op.integer);
-  } else if (op.kind == KernelOpKind::kProduct) {
-    out = "product";
-  } else if (op.kind == KernelOpKind::kScore) {
-    out = "score";
-  } else {
-    out = coreInfo(op.op).text;
-    for (const uint32_t arg : op.args) {
-      out += " " + std::to_string(arg);
-    }
-    for (const PartBound& bound : op.bounds) {
-      out += " dim" + std::to_string(bound.dim);
-    }
-  }
-  return out + " " + std::string(elemName(op.elem));
-}
-
 }  // namespace
-
-std::string Kernel::key() const {
-  constexpr std::string_view kInner[] = {"unit", "zero", "strided"};
-  std::string out = columns         ? "columns"
-                    : hasReductions ? "rows"
-                    : product       ? "product"
-                    : attention     ? attentionText(*attention)
-                                    : "points";
-  out += product && product->rightByColumns ? " by columns" : "";
-  out += product && product->batched ? " batched" : "";
-  out += (longRows ? " long outer=" : " outer=") + std::to_string(outerRank()) + "\n";
-  for (const KernelAccess& access : accesses) {
-    out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
-           std::string(kInner[static_cast<size_t>(access.inner)]) +
-           ((columns || attention) && access.still ? " still" : "") + (access.turned ? " turned" : "") +
-           (access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "") + "\n";
-  }
-  for (size_t i = 0; i < ops.size(); ++i) {
-    out += std::to_string(i) + " = " + opText(ops[i]) + "\n";
-  }
-  for (const KernelStore& store : stores) {
-    out += "store " + std::to_string(store.op) + " to " + std::to_string(store.access) + "\n";
-  }
-  return out;
-}
 
 NativeProgram fuse(const TensorGraph& graph) {
   Grouper grouper(graph);
   grouper.run();
   return Scheduler(graph, grouper).run();
-}
-
-std::string print(const NativeProgram& program, const TensorGraph& graph, const ir::Trace& trace) {
-  std::string out;
-  for (const NativeStep& step : program.steps) {
-    if (step.kind != StepKind::kKernel) {
-      const Node& node = graph.nodes[step.node];
-      out += step.kind == StepKind::kView
-                 ? "view %" + std::to_string(step.node)
-                 : (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
-      for (const NodeId arg : node.args) {
-        out += " %" + std::to_string(arg);
-      }
-      out += "\n";
-      continue;
-    }
-    const Kernel& kernel = program.kernels[step.kernel];
-    out += "kernel over [";
-    appendStrides(out, kernel.sizes);
-    out += "]\n";
-    for (const KernelAccess& access : kernel.accesses) {
-      out += std::string(access.store ? "  out" : "  in") + " %" + std::to_string(access.node) + " strides=[";
-      appendStrides(out, access.strides);
-      out += access.offset != 0 ? "] offset=" + std::to_string(access.offset) + "\n" : "]\n";
-    }
-    out += kernel.key();
-  }
-  return out;
 }
 
 }  // namespace kintsugi::passes

@@ -46,6 +46,7 @@ struct KernelOp {
   std::vector<uint32_t> args;     // ops before it
   uint32_t access = 0;            // kLoad
   std::vector<PartBound> bounds;  // Core::kPart: of dimensions of the kernel
+  Taken taken;                    // Core::kTake, whose first argument is a load
   double number = 0;              // kConst
   int64_t integer = 0;
 };
@@ -94,6 +95,8 @@ struct Kernel {
   bool longRows = false;  // too long to keep values of a row, or to add them up one after the other
 
   size_t outerRank() const { return sizes.size() - 1; }
+  // Is there anything that it may find wrong with what it reads?
+  bool checks() const;
   // Of kernels with the same code; also a text for people.
   std::string key() const;
 };

@@ -67,7 +67,7 @@ class Mover {
   }
 
   NodeId movePoint(const Node& node) {
-    if (!isPlain(node) || !node.bounds.empty()) {
+    if (!isPlain(node) || !node.bounds.empty() || node.op == Core::kTake) {
       return ir::kNone;
     }
     for (const NodeId arg : node.args) {

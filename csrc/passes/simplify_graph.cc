@@ -48,6 +48,9 @@ std::string keyOf(const Node& node) {
   put(node.offset);
   put(node.reduced);
   put(node.behind);
+  put(node.taken.step);
+  put(node.taken.count);
+  put(node.taken.wraps);
   for (const PartBound& bound : node.bounds) {
     put(bound.dim);
     put(bound.low);

@@ -78,6 +78,14 @@ struct PartBound {
 
 struct Kernel;
 
+// A dimension of memory that places are looked up in.
+struct Taken {
+  int64_t step = 0;    // elements from one place to the next
+  int64_t count = 0;   // of places; others are errors, which a run leaves to replay
+  bool wraps = false;  // those below 0 are counted from the end
+  bool operator==(const Taken&) const = default;
+};
+
 struct Node {
   NodeKind kind = NodeKind::kInput;
   Core op = Core::kAdd;      // kPoint, kReduce
@@ -94,6 +102,7 @@ struct Node {
   uint32_t reduced = 0;              // kReduce: how many dimensions ...
   uint32_t behind = 0;               // ... and how many stay behind them
   std::vector<PartBound> bounds;     // Core::kPart: of dimensions that are longer than 1
+  Taken taken;                       // Core::kTake
   double number = 0;                 // kConst of a float type
   int64_t integer = 0;               // kConst of other types
   uint32_t instruction = ir::kNone;  // kCall, kView: in the trace

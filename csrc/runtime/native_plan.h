@@ -88,6 +88,7 @@ struct NativeKernel {
   std::vector<int64_t> numbers;  // the extent of the inner dimension first
   std::vector<NativePatch> patches;
   size_t outerRank = 0;  // the extents of the outer dimensions come next
+  bool checks = false;   // it may find that a place looked up is not there: the run declines
   bool flat = false;     // threads share the inner dimension, else the rows
   int64_t cost = 1;      // of an element
   // A product: threads share pieces of so many rows and columns, of which one costs `cost`. 0: none.
@@ -198,6 +199,7 @@ struct NativeFrame {
   std::vector<int64_t> sizes;
   std::vector<void*> memory;
   std::vector<int64_t> numbers;   // of the present kernel
+  uint8_t outside = 0;            // the present kernel has looked for a place that is not there
   torchapi::TensorLayout layout;  // of the present tensor
   torchapi::CallState calls;
   NativeFrame() = default;

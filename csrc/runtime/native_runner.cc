@@ -165,7 +165,8 @@ int64_t unitsOf(const NativeKernel& kernel, const std::vector<int64_t>& numbers)
   return rows == 0 ? 0 : count / rows * ((rows + kernel.chunk - 1) / kernel.chunk) * strips;
 }
 
-void runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& frame) {
+// False: something was looked up that is not there.
+bool runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& frame) {
   for (const NativeMade& made : kernel.made) {
     make(made, frame);
   }
@@ -175,10 +176,14 @@ void runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& fr
     frame.memory[k] =
         static_cast<char*>(torchapi::dataPointer(frame.values[memory.slot].tensor)) + memory.offset;
   }
+  frame.outside = 0;
+  if (kernel.checks) {
+    frame.memory.push_back(&frame.outside);
+  }
   const std::vector<int64_t>& numbers = numbersOf(kernel, frame);
   const int64_t count = unitsOf(kernel, numbers);
   if (count <= 0) {
-    return;
+    return true;
   }
   const int64_t unit =
       kernel.flat || kernel.chunk != 0 ? kernel.cost : kernel.cost * std::max<int64_t>(1, numbers[0]);
@@ -189,6 +194,7 @@ void runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& fr
   } else {
     torchapi::parallelFor(count, grain, KernelRange::run, &range);
   }
+  return frame.outside == 0;
 }
 
 void runView(const NativeView& view, NativeFrame& frame) {
@@ -274,7 +280,9 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
     const NativePlanStep& step = plan.steps[at];
     switch (step.kind) {
       case NativeStepKind::kKernel:
-        runKernel(plan.kernels[step.index], plan.worthAThread, frame);
+        if (!runKernel(plan.kernels[step.index], plan.worthAThread, frame)) {
+          return false;
+        }
         break;
       case NativeStepKind::kView:
         runView(plan.views[step.index], frame);

@@ -1,0 +1,104 @@
+#include "passes/kernel.h"
+
+#include <algorithm>
+
+#include "ir/text.h"
+#include "passes/attention.h"
+#include "passes/fuse.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+void appendStrides(std::string& out, const std::vector<Size>& numbers) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    out += (i == 0 ? "" : ",") + textOf(numbers[i]);
+  }
+}
+
+std::string opText(const KernelOp& op) {
+  std::string out;
+  if (op.kind == KernelOpKind::kLoad) {
+    out = "load " + std::to_string(op.access);
+  } else if (op.kind == KernelOpKind::kConst) {
+    out = "const ";
+    isFloat(op.elem) ? ir::appendFloat(out, op.number) : ir::appendInt(out, op.integer);
+  } else if (op.kind == KernelOpKind::kProduct) {
+    out = "product";
+  } else if (op.kind == KernelOpKind::kScore) {
+    out = "score";
+  } else {
+    out = coreInfo(op.op).text;
+    for (const uint32_t arg : op.args) {
+      out += " " + std::to_string(arg);
+    }
+    for (const PartBound& bound : op.bounds) {
+      out += " dim" + std::to_string(bound.dim);
+    }
+    out += op.taken.wraps ? " wraps" : "";
+  }
+  return out + " " + std::string(elemName(op.elem));
+}
+
+}  // namespace
+
+bool Kernel::checks() const {
+  return std::any_of(ops.begin(), ops.end(), [](const KernelOp& op) {
+    return op.kind == KernelOpKind::kPoint && op.op == Core::kTake;
+  });
+}
+
+std::string Kernel::key() const {
+  constexpr std::string_view kInner[] = {"unit", "zero", "strided"};
+  std::string out = columns         ? "columns"
+                    : hasReductions ? "rows"
+                    : product       ? "product"
+                    : attention     ? attentionText(*attention)
+                                    : "points";
+  out += product && product->rightByColumns ? " by columns" : "";
+  out += product && product->batched ? " batched" : "";
+  out += (longRows ? " long outer=" : " outer=") + std::to_string(outerRank()) + "\n";
+  for (const KernelAccess& access : accesses) {
+    out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
+           std::string(kInner[static_cast<size_t>(access.inner)]) +
+           ((columns || attention) && access.still ? " still" : "") + (access.turned ? " turned" : "") +
+           (access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "") + "\n";
+  }
+  for (size_t i = 0; i < ops.size(); ++i) {
+    out += std::to_string(i) + " = " + opText(ops[i]) + "\n";
+  }
+  for (const KernelStore& store : stores) {
+    out += "store " + std::to_string(store.op) + " to " + std::to_string(store.access) + "\n";
+  }
+  return out;
+}
+
+std::string print(const NativeProgram& program, const TensorGraph& graph, const ir::Trace& trace) {
+  std::string out;
+  for (const NativeStep& step : program.steps) {
+    if (step.kind != StepKind::kKernel) {
+      const Node& node = graph.nodes[step.node];
+      out += step.kind == StepKind::kView
+                 ? "view %" + std::to_string(step.node)
+                 : (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
+      for (const NodeId arg : node.args) {
+        out += " %" + std::to_string(arg);
+      }
+      out += "\n";
+      continue;
+    }
+    const Kernel& kernel = program.kernels[step.kernel];
+    out += "kernel over [";
+    appendStrides(out, kernel.sizes);
+    out += "]\n";
+    for (const KernelAccess& access : kernel.accesses) {
+      out += std::string(access.store ? "  out" : "  in") + " %" + std::to_string(access.node) + " strides=[";
+      appendStrides(out, access.strides);
+      out += access.offset != 0 ? "] offset=" + std::to_string(access.offset) + "\n" : "]\n";
+    }
+    out += kernel.key();
+  }
+  return out;
+}
+
+}  // namespace kintsugi::passes
