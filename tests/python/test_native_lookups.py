@@ -1,4 +1,4 @@
-"""backend="native": embedding, index_select, gather, indexing by a tensor, and losses that pick an element of each row."""
+"""backend="native": embedding, index_select, gather, indexing by a tensor; losses that pick an element of each row."""
 
 from __future__ import annotations
 
