@@ -344,7 +344,7 @@ class PlanBuilder {
     const std::string& name = calls_.opNames[ins.opName];
     const bool ok = name == passes::kFoldedConvolution ? makeConvolution(calls_, at, call)
                     : name.starts_with("taped.")       ? makeTaped(call, at, slots, used, liveness, reason)
-                                                       : makeAten(call, at, liveness, reason);
+                                                       : makeAten(call, at, args, liveness, reason);
     if (!ok) {
       return false;
     }
@@ -381,9 +381,48 @@ class PlanBuilder {
     return true;
   }
 
-  bool makeAten(runtime::NativeCall& call, uint32_t at, const ir::Liveness& liveness, std::string& reason) {
+  bool makeAten(runtime::NativeCall& call, uint32_t at, const std::vector<NodeId>& args,
+                const ir::Liveness& liveness, std::string& reason) {
     call.call = torchapi::AtenCall::make(calls_, at, liveness, reason);
+    const std::string_view name = calls_.opNames[calls_.code[at].opName];
+    if (call.call != nullptr && !call.whole && writesToCopy(name) && mayWrite(at, args)) {
+      // aten.scatter.src: aten.scatter_.src
+      Instruction& ins = calls_.code[at];
+      const uint32_t copying = ins.opName;
+      const size_t dot = name.rfind('.');
+      std::string unused;
+      ins.opName =
+          calls_.internOpName(std::string(name.substr(0, dot)) + "_" + std::string(name.substr(dot)));
+      call.inPlace = torchapi::AtenCall::make(calls_, at, liveness, unused);
+      call.target = slotOf_[args.front()];
+      ins.opName = copying;
+    }
     return call.call != nullptr;
+  }
+
+  static bool writesToCopy(std::string_view name) {
+    static constexpr std::string_view kNames[] = {
+        "aten.index_add.default",   "aten.index_copy.default", "aten.index_put.default",
+        "aten.scatter_add.default", "aten.scatter.src",        "aten.scatter.value",
+    };
+    return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+  }
+
+  // The first operand, a tensor that lies as the result does, and is no other operand.
+  bool mayWrite(uint32_t at, const std::vector<NodeId>& args) const {
+    const Instruction& ins = segment_.code[at];
+    const ir::Type& type = segment_.values[ins.firstResult];
+    if (args.empty() || ins.resultCount != 1 || !segment_.hasFixedSizes(type) ||
+        std::count(args.begin(), args.end(), args.front()) != 1) {
+      return false;
+    }
+    const ir::TensorMeta& meta = segment_.metas[type.meta];
+    const Node& target = graph_.nodes[args.front()];
+    const std::vector<passes::Size> sizes = passes::fixedSizes(meta.sizes);
+    const std::vector<passes::Size> strides =
+        meta.strides.empty() ? passes::contiguousStrides(sizes) : passes::fixedSizes(meta.strides);
+    return target.elem == passes::elemOf(meta.dtype) && target.elem != passes::Elem::kOther &&
+           target.sizes == sizes && target.strides == strides && passes::isDense(sizes, strides);
   }
 
   // `taped.aten.conv2d.default`, with a leaf for each value that autograd follows behind its results; or
@@ -564,6 +603,10 @@ class PlanBuilder {
     for (size_t at = 0; at < dying.size(); ++at) {
       plan_->steps[at].firstDrop = static_cast<uint32_t>(plan_->drops.size());
       plan_->steps[at].dropCount = static_cast<uint32_t>(dying[at].size());
+      if (plan_->steps[at].kind == NativeStepKind::kCall) {
+        runtime::NativeCall& call = plan_->calls[plan_->steps[at].index];
+        call.lastLook = std::find(dying[at].begin(), dying[at].end(), call.target) != dying[at].end();
+      }
       plan_->drops.insert(plan_->drops.end(), dying[at].begin(), dying[at].end());
     }
   }

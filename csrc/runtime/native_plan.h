@@ -129,6 +129,11 @@ struct NativeCall {
     torchapi::TensorLayout layout;
   };
   std::unique_ptr<torchapi::AtenCall> call;
+  // Of an operator that copies a tensor and then writes to the copy: the form that writes, and the tensor's
+  // slot. It works on the tensor itself where that is looked at here last and nobody else holds it.
+  std::unique_ptr<torchapi::AtenCall> inPlace;
+  uint32_t target = ir::kNone;
+  bool lastLook = false;
   // Instead: a convolution with what is made of it.
   std::unique_ptr<torchapi::FoldedConvolution> convolution;
   // Instead: an operator that autograd differentiates, or the gradients of such a one.

@@ -1,6 +1,7 @@
 #include "runtime/native_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "diag/events.h"
 #include "runtime/replay_program.h"
@@ -242,12 +243,27 @@ bool isAsExpected(const NativeCall& call, const NativeCall::Result& result, Nati
          (call.restride && torchapi::restride(value.tensor, result.layout));
 }
 
+torchapi::AtenCall::Status runInPlace(const NativeCall& call, NativeFrame& frame) {
+  Value& target = frame.values[call.target];
+  if (call.lastLook && torchapi::isSoleOwner(target.tensor)) {
+    return call.inPlace->run(frame.values.data(), frame.calls);
+  }
+  void* before = target.tensor;
+  target.tensor = torchapi::copyTensor(before);
+  const torchapi::AtenCall::Status status = call.inPlace->run(frame.values.data(), frame.calls);
+  torchapi::releaseTensor(std::exchange(target.tensor, before));
+  return status;
+}
+
 bool runCall(const NativeCall& call, NativeFrame& frame) {
   torchapi::AtenCall::Status status = torchapi::AtenCall::Status::kOk;
   if (call.tape != nullptr) {
     if (!runTape(*call.tape, frame)) {
       return false;
     }
+  } else if (call.inPlace != nullptr) {
+    const torchapi::BelowAutograd scope;
+    status = runInPlace(call, frame);
   } else if (call.convolution != nullptr) {
     const torchapi::BelowAutograd scope;
     status = call.convolution->run(frame.values.data());

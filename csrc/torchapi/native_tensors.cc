@@ -18,6 +18,11 @@ void* newTensor(const TensorLayout& layout) {
   return made.unsafeReleaseTensorImpl();
 }
 
+void* copyTensor(void* impl) {
+  const BelowAutograd scope;
+  return givenTensor(sharedTensor(impl).clone());
+}
+
 void* drawMask(const TensorLayout& layout, double probability) {
   const BelowAutograd scope;
   at::Tensor mask = takenTensor(newTensor(layout));

@@ -21,6 +21,8 @@ struct TensorLayout {
 
 // Uninitialized memory of its own on the CPU.
 void* newTensor(const TensorLayout& layout);
+// The same elements in memory of their own, in the same layout if that leaves no gaps.
+void* copyTensor(void* impl);
 // Ones and zeros from the default generator, as dropout draws them.
 void* drawMask(const TensorLayout& layout, double probability);
 // A tensor in the memory of `base`, `offset` elements behind its first. No view as autograd knows them.

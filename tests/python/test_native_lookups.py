@@ -208,3 +208,43 @@ def test_training_of_an_embedding() -> None:
         assert_same(found, wanted)
     with pytest.raises(IndexError):
         runner(torch.full((12,), 9), y)
+
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "index_add": lambda x, i, y: x.index_add(0, i, y),
+    "index_add_twice": lambda x, i, y: x.index_add(0, i, y, alpha=2),
+    "index_copy": lambda x, i, y: x.index_copy(0, i, y),
+    "index_put": lambda x, i, y: x.index_put((i,), y),
+    "accumulate": lambda x, i, y: x.index_put((i,), y, accumulate=True),
+    "scatter_add": lambda x, i, y: x.scatter_add(0, i[:, None].expand_as(y), y),
+    "scatter": lambda x, i, y: x.scatter(0, i[:, None].expand_as(y), y),
+    "scatter_value": lambda x, i, y: x.scatter(0, i[:, None].expand_as(y), 3.5),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_copies(name: str) -> None:
+    fn = WRITES[name]
+    x, y, i = torch.randn(160, 130), torch.randn(7, 130), torch.randperm(160)[:7]
+    before = x.clone()
+    check(lambda x, i, y: fn(x * 2, i, y) + 1, x, i, y)
+    check(lambda x, i, y: fn(x, i, y) + 1, x, i, y)
+    check(lambda x, i, y: fn(x * 2, i, y), x, i, y)
+
+    def kept(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = x * 2
+        b = fn(a, i, y)
+        return b, a, fn(b, i, y * 2), b.t()
+
+    check(kept, x, i, y)
+    check(lambda x, i, y: (fn(a := x * 2, i, y) + a.sum(), fn(a.view(160, 130), i, y) * 2), x, i, y)
+    check(lambda x, i, y: fn(a := x * 2, i, a[:7]) + 1, x, i, y)
+    check(lambda x, i, y: fn((x * 2).t().contiguous().t(), i, y) + 1, x, i, y)
+    assert torch.equal(x, before)
+    runner = kintsugi.compile(lambda x, i, y: fn(x * 2, i, y) + 1, backend="native", mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(12):
+            assert_same(runner(x, i, y), fn(x * 2, i, y) + 1)
+        with pytest.raises((IndexError, RuntimeError)):
+            runner(x, i + 160, y)
+        assert_same(runner(x, i, y), fn(x * 2, i, y) + 1)
