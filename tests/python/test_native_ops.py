@@ -75,7 +75,12 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_unary(name: str) -> None:
     fn = UNARY[name]
     torch.manual_seed(1)
-    for x in (torch.tensor(SPECIAL), torch.randn(3, 17), torch.randn(2, 33) * 10):
+    special = torch.tensor(SPECIAL)
+    if (
+        name == "gelu"
+    ):  # of infinity: eager's own loops say NaN or infinity, by the processor and the place of the element
+        special = special[~special.isinf()]
+    for x in (special, torch.randn(3, 17), torch.randn(2, 33) * 10):
         check(lambda t: fn(t) if fn(t).dtype == torch.bool else fn(t) * 1.0, x, calls=2)
 
 
