@@ -76,10 +76,8 @@ def test_unary(name: str) -> None:
     fn = UNARY[name]
     torch.manual_seed(1)
     special = torch.tensor(SPECIAL)
-    if (
-        name == "gelu"
-    ):  # of infinity: eager's own loops say NaN or infinity, by the processor and the place of the element
-        special = special[~special.isinf()]
+    if name == "gelu":  # where it overflows, eager's own loops say NaN or infinity, by processor and place
+        special = special[special.abs().nan_to_num() < 1e30]
     for x in (special, torch.randn(3, 17), torch.randn(2, 33) * 10):
         check(lambda t: fn(t) if fn(t).dtype == torch.bool else fn(t) * 1.0, x, calls=2)
 
