@@ -1,6 +1,7 @@
 #include "capture/attributes.h"
 
 #include "capture/calls/model.h"
+#include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
 #include "capture/paused.h"
@@ -134,6 +135,19 @@ AttributePlan planNamedFrame(Recorder& rec, PyObject* function, Shadow shadow, P
   return plan;
 }
 
+// A tuple of classes, which may be of this trace.
+Shadow classTuple(Recorder& rec, PyObject* tuple) {
+  std::vector<Shadow> parts;
+  bool ours = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    parts.push_back(own(rec, Shadow::constant(), PyTuple_GET_ITEM(tuple, i)));
+    ours = ours || parts.back().isVirtual();
+  }
+  if (!ours) return Shadow::constant();
+  auto known = rec.knownObject(tuple);
+  return known ? *known : rec.tupleOf(tuple, std::move(parts));
+}
+
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
@@ -151,10 +165,10 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
   PyObject* value = _PyType_Lookup(cls, name);
   if (metaValue != nullptr && isDataDescriptor(metaValue)) {
     std::string_view n = text(name);
-    if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__mro__" || n == "__bases__" ||
-        n == "__class__" || n == "__doc__") {
+    if (n == "__mro__" || n == "__bases__")
+      return known(classTuple(rec, n == "__mro__" ? cls->tp_mro : cls->tp_bases));
+    if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__class__" || n == "__doc__")
       return known(Shadow::constant());
-    }
     return simple(AttributePlan::kStep);
   }
   if (value == nullptr) {
@@ -177,7 +191,7 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
   if (Py_TYPE(value) == &PyClassMethod_Type || Py_TYPE(value)->tp_descr_get != nullptr) {
     return known(Shadow{});  // a bound method, described after it was made
   }
-  return known(classValue(rec, value));
+  return known(ownAttribute(rec, cls, name, value).value_or(classValue(rec, value)));
 }
 
 // What an instance dict has to say: the entry, or the guard that there is none.
@@ -350,6 +364,18 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
   return simple(AttributePlan::kStep);
 }
 
+// A tuple that C code has made of objects of the trace.
+std::optional<Shadow> tupleOfKnown(Recorder& rec, PyObject* tuple) {
+  if (auto known = rec.knownObject(tuple)) return known;
+  std::vector<Shadow> parts;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    auto part = rec.knownObject(PyTuple_GET_ITEM(tuple, i));
+    if (!part || !part->isVirtual()) return std::nullopt;
+    parts.push_back(*part);
+  }
+  return rec.tupleOf(tuple, std::move(parts));
+}
+
 // Fields of an exception that was made or caught here.
 AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   Virtual& v = rec.virtualOf(shadow);
@@ -379,6 +405,8 @@ AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyOb
     if (text(fieldName) != n) return true;
     if (value == nullptr || Recorder::isPlain(value)) {
       field = Shadow::constant();
+    } else if (PyTuple_CheckExact(value)) {  // the exceptions of a group
+      field = tupleOfKnown(rec, value);
     } else {
       field = rec.knownObject(value);
     }
@@ -515,13 +543,15 @@ AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObje
     }
     if (Py_TYPE(d) == &PyStaticMethod_Type) return known(Shadow::constant());
     if (Py_TYPE(d) == &PyClassMethod_Type) return known(Shadow{});
-    if (Py_TYPE(d)->tp_descr_get == nullptr) return known(classValue(rec, d));
+    if (Py_TYPE(d)->tp_descr_get == nullptr)
+      return known(ownAttribute(rec, type, name, d).value_or(classValue(rec, d)));
     return planDescriptor(rec, shadow, object, name, d);
   }
   return simple(AttributePlan::kRaises);
 }
 
 Shadow classValue(Recorder& rec, PyObject* value) {
+  if (Shadow made = own(rec, Shadow::constant(), value); made.isVirtual()) return made;
   if (Recorder::isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) ||
       PyCFunction_Check(value) || isMethodLike(value)) {
     return Shadow::constant();
@@ -556,7 +586,7 @@ Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow f
                    Shadow selfShadow) {
   Shadow shadow = rec.newVirtual(VirtualKind::kMethod, method);
   Virtual& v = rec.virtualOf(shadow);
-  v.parts = {functionShadow, selfShadow};
+  v.parts = {own(rec, functionShadow, function), own(rec, selfShadow, self)};
   v.partObjects.push_back(pyapi::newRef(function));
   v.partObjects.push_back(pyapi::newRef(self));
   return shadow;

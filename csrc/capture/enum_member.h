@@ -7,5 +7,7 @@
 namespace kintsugi::capture {
 
 bool isEnumMember(PyObject* object);
+// A class of flags that looks its members up, and combines them, by enum's own code alone?
+bool isPlainFlag(PyTypeObject* type);
 
 }  // namespace kintsugi::capture

@@ -5,8 +5,10 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "capture/classes.h"
 #include "capture/foreign.h"
 #include "capture/lists.h"
+#include "capture/stand_ins.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -278,6 +280,7 @@ PendingFrame Recorder::methodFrame(PyObject* function, Shadow self, PyObject* ob
 
 // A function that is known by identity: its code can still be replaced.
 void Recorder::pinFunction(PyObject* function) {
+  if (own(*this, Shadow::constant(), function).isVirtual()) return;
   Shadow root = pinnedRoot(function);
   if (!root.isSource()) return;
   guard(GuardKind::kFunction, root.id, constId(PyFunction_GET_CODE(function)));
@@ -326,7 +329,7 @@ bool Recorder::recordReturn(ShadowFrame& frame, PyObject* object) {
   if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
     shadow = tensorShadow(object, shadow);
   Operand operand;
-  if (!live_ || !operandOf(shadow, object, operand)) {
+  if (!live_ || holdsStandIn(*this, shadow) || !operandOf(shadow, object, operand)) {
     abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
     return false;
   }

@@ -51,6 +51,21 @@ bool isEnumMember(PyObject* object) {
   return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(enumType)) != 0;
 }
 
+bool isPlainFlag(PyTypeObject* type) {
+  static PyObject* module = PyImport_ImportModule("enum");
+  static PyObject* flag = PyObject_GetAttrString(module, "Flag");
+  static PyObject* base = PyObject_GetAttrString(module, "Enum");
+  if (!PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(flag))) return false;
+  for (const char* name : {"_missing_", "__new__", "__invert__"}) {
+    PyObject* found = Recorder::specialMethod(type, name);
+    if (found != Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(flag), name) &&
+        found != Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(base), name)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {
   if (object == nullptr || shadow.kind == ShadowKind::kNull) return true;
   if (torchapi::isTensor(object)) return false;

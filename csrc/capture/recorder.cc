@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "capture/breaks.h"
+#include "capture/classes.h"
 #include "capture/exceptions.h"
 
 #include "capture/handlers/handlers.h"
@@ -56,6 +57,7 @@ void Recorder::abort(diag::Code code, std::vector<std::string> args) {
   for (ShadowFrame* frame = current_; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
     if (frame->transform) abortedIn_ = reinterpret_cast<PyObject*>(frame->code);  // as a whole or not at all
   }
+  if (abortedIn_ == nullptr && code != diag::Code::KTG0111) abortedIn_ = newestClassBody(*this);
   ops_.discard();
   if (code != diag::Code::KTG0111) refuse(*aborted_);
 }
@@ -352,6 +354,9 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
 void Recorder::expectFrame(PendingFrame pending) {
   pending_ = std::move(pending);
   pending_.active = true;
+  pending_.functionShadow = own(*this, pending_.functionShadow, pending_.function.get());
+  for (size_t i = 0; i < pending_.args.size(); ++i)
+    pending_.shadows[i] = own(*this, pending_.shadows[i], pending_.args[i]);
   returned_ = Shadow::null();
   if (!insideOwner()) {
     afterPending_.clear();
@@ -437,6 +442,7 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
       results_.push_back(returned_);
       pending_ = std::move(afterPending_.front());
       pending_.active = true;
+      pending_.functionShadow = own(*this, pending_.functionShadow, pending_.function.get());
       afterPending_.pop_front();
     } else {
       afterPending_.clear();

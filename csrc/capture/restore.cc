@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "pyapi/exception_state.h"
 #include "support/check.h"
@@ -114,6 +115,8 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
       return VirtualKind::kException;
     case RecipeKind::kTraceback:
       return VirtualKind::kTraceback;
+    case RecipeKind::kClass:
+      return VirtualKind::kClass;
     case RecipeKind::kCall:
       break;
   }
@@ -148,6 +151,10 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
       return fillPairs(made, recipe, 0, recipe.parts.size(), false);
     case VirtualKind::kInstance: {
       size_t first = 0;
+      if (recipe.type == ir::kNone) {
+        restoreClass(recipe.parts[0]);
+        first = 1;
+      }
       if (recipe.kind == RecipeKind::kDictInstance) {
         first = 1 + 2 * static_cast<size_t>(recipe.parts[0].i);
         fillPairs(made, recipe, 1, first, false);
@@ -156,6 +163,8 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
     }
     case VirtualKind::kFunction:
       return fillFunction(made, recipe);
+    case VirtualKind::kClass:
+      return fillClass(made, recipe);
     case VirtualKind::kPartial:
     case VirtualKind::kDeque:
       return fillCalled(made, recipe, object);
@@ -266,6 +275,50 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
     fillPairs(made, attributes, 0, attributes.parts.size(), true);
     rec_.virtualOf(made).renamed = true;
   }
+}
+
+// name, bases, cell, number of entries at first, name, value ...
+void Restorer::fillClass(Shadow made, const Recipe& recipe) {
+  rec_.known().classes_.push_back(made.id);
+  const Recipe bases = start_.document.trace.recipes[recipe.parts[1].id];
+  // The class is known as such, and complete but for its entries, before these are looked at: they may hold
+  // it.
+  pyapi::Ref<> space = pyapi::steal(PyDict_New());
+  for (size_t i = 4; i + 1 < recipe.parts.size(); i += 2)
+    PyDict_SetItem(space.get(), object(recipe.parts[i]), object(recipe.parts[i + 1]));
+  {
+    Virtual& v = rec_.virtualOf(made);
+    v.index = recipe.parts[3].i;
+    v.parts.assign(bases.parts.size() + 1, Shadow::null());
+    for (const Operand& base : bases.parts) v.partObjects.push_back(pyapi::newRef(object(base)));
+    v.partObjects.push_back(pyapi::newRef(object(recipe.parts[2])));
+    v.partObjects.push_back(std::move(space));
+    v.partObjects.emplace_back();
+  }
+  for (size_t i = 0; i < bases.parts.size(); ++i) {
+    Shadow base = shadow(bases.parts[i]);
+    rec_.virtualOf(made).parts[i] = base;
+  }
+  Shadow cell = shadow(recipe.parts[2]);
+  rec_.virtualOf(made).parts.back() = cell;
+  fillPairs(made, recipe, 4, recipe.parts.size(), false);
+}
+
+// The class of an instance: of the trace, or built before the exit, when others have seen it.
+void Restorer::restoreClass(const Operand& operand) {
+  if (operand.kind == OperandKind::kRecipe) {
+    shadow(operand);
+    return;
+  }
+  PyObject* cls = object(operand);
+  if (ownClass(rec_, reinterpret_cast<PyTypeObject*>(cls)) != nullptr) return;
+  Shadow made = rec_.newVirtual(VirtualKind::kClass, cls);
+  Virtual& v = rec_.virtualOf(made);
+  v.value = operand.id;
+  v.exposed = true;
+  v.parts.push_back(Shadow::null());
+  v.partObjects.resize(3);
+  rec_.known().classes_.push_back(made.id);
 }
 
 // n, n arguments, cause, context, suppress, traceback, name, value ...

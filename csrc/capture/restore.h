@@ -36,6 +36,8 @@ class Restorer {
   void fillFunction(Shadow made, const ir::Recipe& recipe);
   void fillGenerator(Shadow made, const ir::Recipe& recipe);
   void fillException(Shadow made, const ir::Recipe& recipe);
+  void fillClass(Shadow made, const ir::Recipe& recipe);
+  void restoreClass(const ir::Operand& operand);
   void fillSharedDict(Shadow made, const ir::Recipe& recipe);
 
   Recorder& rec_;

@@ -65,6 +65,7 @@ enum class VirtualKind : uint8_t {
   kGenerator,  // parts: the function; frame: the shadow frame while it waits
   kException,  // parts: the arguments; attrs; see exceptions.h
   kTraceback,  // the object says all
+  kClass,      // parts: bases, the cell `__class__` (or null); entries: the namespace; see classes.h
   kOpaque,     // known to be made here, but not how: it can't be built again
 };
 
@@ -85,7 +86,7 @@ struct Virtual {
   bool shared = false;     // the dict of an instance (parts): not an object of its own
   bool forgotten = false;  // unknown code may have changed it: see Recorder::current
   bool building = false;   // its recipe is being made
-  bool exposed = false;    // kFunction: unknown code may have changed its attributes
+  bool exposed = false;    // kFunction, kClass: unknown code may have changed its attributes
   bool renamed = false;    // kFunction: its name, module or documentation was set
 };
 

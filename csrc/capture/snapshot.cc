@@ -6,7 +6,10 @@
 #include <algorithm>
 
 #include "capture/attributes.h"
+#include "capture/calls/getters.h"
+#include "capture/classes.h"
 #include "capture/exceptions.h"
+#include "capture/stand_ins.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -21,6 +24,7 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
       out = Operand::null();
       return true;
     case ShadowKind::kConst:
+      if (Shadow made = own(*this, shadow, object); made.isVirtual()) return operandOf(made, object, out);
       out = Operand::constant(constId(object));
       return true;
     case ShadowKind::kSource:
@@ -47,10 +51,16 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
 std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
   Virtual& v = *virtuals_[virtualId];
   if (v.recipe != ir::kNone && v.recipeEpoch == epoch_) return v.recipe;
-  if (v.building) {  // something that holds itself, as a recursive inner function does in its cell
-    if (v.kind != VirtualKind::kCell) return std::nullopt;
+  if (v.building) {  // something that holds itself, as a recursive inner function or a class do in a cell
+    const bool looped =
+        v.kind == VirtualKind::kCell ||
+        (!classes_.empty() && (v.kind == VirtualKind::kClass || v.kind == VirtualKind::kFunction));
+    if (!looped) return std::nullopt;
     if (v.recipe == ir::kNone || v.recipeEpoch != epoch_) {
-      v.recipe = document_.trace.addRecipe({RecipeKind::kCell, ir::kNone, {}});
+      const RecipeKind kind = v.kind == VirtualKind::kCell    ? RecipeKind::kCell
+                              : v.kind == VirtualKind::kClass ? RecipeKind::kClass
+                                                              : RecipeKind::kFunction;
+      v.recipe = document_.trace.addRecipe({kind, ir::kNone, {}});
       v.recipeEpoch = epoch_;
     }
     return v.recipe;
@@ -172,8 +182,12 @@ bool sharedDict(Recorder& rec, Virtual& v, Recipe& recipe) {
 bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   PyObject* object = v.object.get();
-  recipe.type = rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
   recipe.kind = RecipeKind::kInstance;
+  if (ownClass(rec, Py_TYPE(object)) != nullptr) {
+    list.add(Shadow::constant(), reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  } else {
+    recipe.type = rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  }
   if (PyDict_Check(object)) {
     recipe.kind = RecipeKind::kDictInstance;
     recipe.parts.push_back(Operand::integer(PyDict_GET_SIZE(object)));
@@ -202,6 +216,28 @@ bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   Py_ssize_t others = attrs ? PyDict_GET_SIZE(attrs.get()) : 0;
   if (others + slots != PyDict_GET_SIZE(v.attrs.get())) return false;
   if (attrs) list.dict(v.attrs.get(), attrs.get());
+  return list.ok;
+}
+
+// A class made here: its bases, its cell, and its namespace in the order in which it came to be.
+bool classParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+  PartList list{rec, recipe};
+  recipe.kind = RecipeKind::kClass;
+  list.constant(reinterpret_cast<PyHeapTypeObject*>(v.object.get())->ht_name);
+  Recipe tuple;
+  tuple.kind = RecipeKind::kTuple;
+  PartList bases{rec, tuple};
+  const size_t count = v.parts.size() - 1;
+  for (size_t i = 0; i < count; ++i) bases.add(v.parts[i], v.partObjects[i].get());
+  if (!bases.ok) return false;
+  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(tuple))));
+  if (v.partObjects[count]) {
+    list.add(v.parts[count], v.partObjects[count].get());
+  } else {
+    recipe.parts.push_back(Operand::none());
+  }
+  recipe.parts.push_back(Operand::integer(v.index));
+  list.dict(v.entries.get(), v.partObjects[count + 1].get());
   return list.ok;
 }
 
@@ -259,7 +295,7 @@ bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
 bool partialParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kCallEx;
-  list.constant(reinterpret_cast<PyObject*>(Py_TYPE(v.object.get())));
+  list.constant(makerOf(v.object.get()));
   Recipe args, keywords;
   args.kind = RecipeKind::kTuple;
   keywords.kind = RecipeKind::kDict;
@@ -433,6 +469,8 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       return partialParts(*this, v, recipe);
     case VirtualKind::kDeque:
       return dequeParts(*this, v, recipe);
+    case VirtualKind::kClass:
+      return classParts(*this, v, recipe);
     case VirtualKind::kException:
       return exceptionParts(*this, v, recipe);
     case VirtualKind::kTraceback:
@@ -561,18 +599,42 @@ thread_local int EscapeDepth::current = 0;
 
 }  // namespace
 
-bool Recorder::escape(Shadow& shadow, PyObject* object) {
-  if (shadow.isValue() && !torchapi::isTensor(object)) return true;
-  if (!shadow.isVirtual()) return true;
-  Virtual& v = virtualOf(shadow);
-  if (v.value != ir::kNone) return true;
-  if (v.building) {  // it holds itself, as a recursive inner function does in its cell
-    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
-    return false;
+namespace {
+
+// The class whose cell `__class__` an object is or holds, where that is still to be built; else null.
+Shadow classAround(Recorder& rec, Virtual& v) {
+  const auto unbuilt = [&](Shadow cell) {
+    Virtual* cls = classOfCell(rec, cell);
+    return cls != nullptr && cls->value == ir::kNone && !cls->building ? rec.virtualOf(cell).parts[0]
+                                                                       : Shadow::null();
+  };
+  if (v.kind == VirtualKind::kCell) {
+    auto self = rec.knownObject(v.object.get());
+    return self ? unbuilt(*self) : Shadow::null();
   }
-  const EscapeDepth depth;
-  stateBefore();  // with the recipe of the whole, which can't be said while the parts are built
-  // Parts first: each mutable one must be one object for everybody who will see it.
+  if (v.kind != VirtualKind::kFunction) return Shadow::null();
+  for (size_t i = 2; i < v.parts.size(); ++i) {
+    if (Shadow cls = unbuilt(v.parts[i]); cls.isVirtual()) return cls;
+  }
+  return Shadow::null();
+}
+
+// The cell of a class that is about to be built, without content: type.__new__ fills it.
+bool escapeCell(Recorder& rec, Virtual& cls) {
+  if (!cls.parts.back().isVirtual()) return true;
+  Virtual& cell = rec.virtualOf(cls.parts.back());
+  if (cell.value != ir::kNone) return true;
+  const ir::StateId snap = rec.stateBefore();
+  const ir::RecipeId empty = rec.addRecipe({RecipeKind::kCell, ir::kNone, {Operand::null()}});
+  const size_t at =
+      rec.emit(ir::Op::kBuild, {Operand::recipe(empty)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
+  cell.value = rec.trace().code[at].firstResult;
+  rec.touched();
+  return rec.live();
+}
+
+// What escapes with a virtual object.
+std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& v, PyObject* object) {
   std::vector<std::pair<Shadow, PyObject*>> parts;
   if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
     for (size_t i = 0; i < v.parts.size(); ++i) {
@@ -581,6 +643,14 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     }
   } else if (v.kind == VirtualKind::kCell) {
     parts.emplace_back(v.parts[0], PyCell_GET(object));
+  } else if (v.kind == VirtualKind::kClass) {
+    for (size_t i = 0; i + 1 < v.parts.size(); ++i) parts.emplace_back(v.parts[i], v.partObjects[i].get());
+    PyObject *key, *encoded;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
+      Shadow part = Recorder::decode(encoded);
+      if (part.isVirtual()) parts.emplace_back(part, rec.virtualOf(part).object.get());
+    }
   } else if (v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kDeque) {
     std::vector<Shadow> slots = v.kind == VirtualKind::kDeque ? v.parts : std::vector<Shadow>{};
     if (v.frame) {
@@ -589,7 +659,7 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
       slots.push_back(v.frame->functionShadow);
     }
     for (Shadow slot : slots) {
-      if (slot.isVirtual()) parts.emplace_back(slot, virtualOf(slot).object.get());
+      if (slot.isVirtual()) parts.emplace_back(slot, rec.virtualOf(slot).object.get());
     }
   } else {
     for (size_t i = 0; i < v.parts.size() && i < v.partObjects.size(); ++i) {
@@ -603,20 +673,52 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     }
     if (v.kind == VirtualKind::kException) {
       for (PyObject* linked : linkedObjects(object)) {
-        if (auto known = knownObject(linked)) parts.emplace_back(*known, linked);
+        if (auto known = rec.knownObject(linked)) parts.emplace_back(*known, linked);
       }
     }
     for (PyObject* shadows : {v.entries.get(), v.attrs.get()}) {
       PyObject *key, *encoded;
       Py_ssize_t at = 0;
       while (shadows && PyDict_Next(shadows, &at, &key, &encoded)) {
-        Shadow part = decode(encoded);
-        if (part.isVirtual()) parts.emplace_back(part, virtualOf(part).object.get());
+        Shadow part = Recorder::decode(encoded);
+        if (part.isVirtual()) parts.emplace_back(part, rec.virtualOf(part).object.get());
       }
     }
   }
+  if (ownClass(rec, Py_TYPE(object)) != nullptr) {
+    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    parts.emplace_back(own(rec, Shadow::constant(), type), type);
+  }
+  return parts;
+}
+
+}  // namespace
+
+bool Recorder::escape(Shadow& shadow, PyObject* object) {
+  if (shadow.isValue() && !torchapi::isTensor(object)) return true;
+  if (!shadow.isVirtual()) return true;
+  Virtual& v = virtualOf(shadow);
+  if (v.value != ir::kNone) return true;
+  if (isStandIn(v)) {
+    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    return false;
+  }
+  if (v.building) {  // it holds itself, as a recursive inner function does in its cell
+    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    return false;
+  }
+  if (Shadow cls = classAround(*this, v); cls.isVirtual()) {  // it comes into being with the class
+    if (!escape(cls, virtualOf(cls).object.get())) return false;
+    if (v.value != ir::kNone) return true;
+  }
+  const EscapeDepth depth;
+  stateBefore();  // with the recipe of the whole, which can't be said while the parts are built
+  if (v.kind == VirtualKind::kClass && !escapeCell(*this, v)) return false;
+  // Parts first: each mutable one must be one object for everybody who will see it.
+  std::vector<std::pair<Shadow, PyObject*>> parts = escapingParts(*this, v, object);
   v.building = true;
   for (auto& [part, real] : parts) {
+    part = own(*this, part, real);
     if (part.isVirtual() && !escape(part, real)) return v.building = false;
   }
   v.building = false;
@@ -628,6 +730,7 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
   ir::StateId snap = stateBefore();
   size_t at = emit(ir::Op::kBuild, {Operand::recipe(*recipe)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
   v.value = document_.trace.code[at].firstResult;
+  if (v.kind == VirtualKind::kClass) noteVersion(*this, v);
   if (isConsumed(v)) {  // others may move it on from now on
     v.kind = VirtualKind::kOpaque;
     v.frame.reset();

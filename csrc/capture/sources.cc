@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "capture/classes.h"
 #include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/sizes.h"
@@ -73,8 +74,12 @@ bool isRoot(SourceKind kind) {
 
 ir::ConstId Recorder::constId(PyObject* object) {
   auto [it, fresh] = constIds_.try_emplace(object, static_cast<ir::ConstId>(consts_.size()));
-  if (fresh) consts_.push_back(pyapi::newRef(object));
-  return it->second;
+  const ir::ConstId id = it->second;
+  if (fresh) {
+    consts_.push_back(pyapi::newRef(object));
+    if (!classes_.empty()) refuseOwn(*this, object);
+  }
+  return id;
 }
 
 bool Recorder::isPlain(PyObject* object) {
@@ -157,12 +162,14 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
   if (auto found = virtualIds_.find(object); found != virtualIds_.end()) {
     const uint32_t virt = found->second;
     ir::ValueId built = virtuals_[virt]->value;
-    if (kind == SourceKind::kValue && built != ir::kNone) {
-      // A step gives back an object that was handed out: it is to be that object again.
+    if ((kind == SourceKind::kValue || kind == SourceKind::kType) && built != ir::kNone) {
+      // A step gives back an object that was handed out, or an instance of such a class: it is to be that
+      // object again.
       sourceIds_.try_emplace(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.id);
-      return aliasOf(*this, id, Shadow::virt(virt));
+      const Shadow same = Shadow::virt(virt);
+      return kind == SourceKind::kValue ? aliasOf(*this, id, same) : same;
     }
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
     abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
@@ -270,6 +277,10 @@ void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64
 
 void Recorder::guardType(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return;
+  if (Virtual* cls = ownClass(*this, Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
+    readSource(SourceKind::kType, shadow.id, nullptr, 0, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    return;
+  }
   guard(GuardKind::kType, shadow.id, constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
 }
 
@@ -290,6 +301,7 @@ bool isForeignCounter(PyTypeObject* type) { return std::string_view(type->tp_nam
 void Recorder::guardTypeVersion(PyTypeObject* type) {
   if (isForeignCounter(type)) return;
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;  // static types do not change
+  if (guardOwnClass(*this, type)) return;
   if (!isVersioned(type)) {
     abort(diag::Code::KTG0000, {"no version tag left for a type"});
     return;

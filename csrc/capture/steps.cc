@@ -200,6 +200,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
       shadow = tensorShadow(ctx.args[i], shadow);
     // An instance has an identity, which the step may see or keep; plain containers are looked at.
     bool identity = shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
+                                           virtualOf(shadow).kind == VirtualKind::kClass ||
                                            virtualOf(shadow).kind == VirtualKind::kFunction ||
                                            isConsumed(virtualOf(shadow)) || holdsMutable(shadow));
     if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args[i])) return false;
@@ -294,7 +295,9 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     }
   }
   for (auto& v : virtuals_) {
-    if (v->value != ir::kNone && !v->forgotten && v->object && isWeaklyReferenced(v->object.get())) {
+    const bool dropped = v->kind != VirtualKind::kClass;  // which the collector finds, whenever it runs
+    if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
+        isWeaklyReferenced(v->object.get())) {
       // A replay drops it behind this step, the program perhaps later: what the reference says would differ.
       abort(diag::Code::KTG0302, {std::string(Py_TYPE(v->object.get())->tp_name) + " (weakly referenced)"});
       return;
@@ -302,7 +305,8 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
                        v->kind == VirtualKind::kSet || v->kind == VirtualKind::kInstance ||
                        v->kind == VirtualKind::kCell;
-    if (v->value != ir::kNone && v->kind == VirtualKind::kFunction) v->exposed = true;
+    const bool attributed = v->kind == VirtualKind::kFunction || v->kind == VirtualKind::kClass;
+    if (v->value != ir::kNone && attributed) v->exposed = true;
     if (v->value == ir::kNone || !mutableKind) continue;
     v->kind = VirtualKind::kOpaque;
     v->forgotten = true;

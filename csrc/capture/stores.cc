@@ -1,5 +1,6 @@
 // Recorder: attribute writes (DESIGN rule 5).
 #include "capture/attributes.h"
+#include "capture/classes.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -14,6 +15,7 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
   static PyObject* hookName = PyUnicode_InternFromString("__setattr__");
   PyTypeObject* type = Py_TYPE(object);
   setter = nullptr;
+  if (auto stored = storeInClass(*this, shadow, object, name, value, real)) return *stored;
   guardType(shadow, object);
   if (PyType_Check(object) || shadow.isValue()) {
     setter = Py_None;

@@ -22,7 +22,7 @@ Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
   v->kind = kind;
   v->object = pyapi::newRef(object);
   if (kind == VirtualKind::kDict || kind == VirtualKind::kInstance || kind == VirtualKind::kFunction ||
-      kind == VirtualKind::kPartial || kind == VirtualKind::kException) {
+      kind == VirtualKind::kPartial || kind == VirtualKind::kException || kind == VirtualKind::kClass) {
     v->entries = pyapi::steal(PyDict_New());
     v->attrs = pyapi::steal(PyDict_New());
   }

@@ -416,6 +416,8 @@ std::string_view recipeKindName(RecipeKind kind) {
       return "exception";
     case RecipeKind::kTraceback:
       return "traceback";
+    case RecipeKind::kClass:
+      return "class";
   }
   return {};
 }

@@ -66,13 +66,14 @@ struct Instruction {
 // How an object made in the trace is built again. Parts are operands; nested recipes keep identity: one
 // RecipeId is one object in one materialization.
 enum class RecipeKind : uint8_t {
-  kTuple,         // parts
-  kList,          // parts
-  kDict,          // key, value, key, value ...
-  kSet,           // parts
-  kFrozenSet,     // parts
-  kSlice,         // start, stop, step
-  kInstance,      // type; parts: attribute name, value ... set on a `cls.__new__(cls)`
+  kTuple,      // parts
+  kList,       // parts
+  kDict,       // key, value, key, value ...
+  kSet,        // parts
+  kFrozenSet,  // parts
+  kSlice,      // start, stop, step
+  // type (where there is none, the first part); parts: attribute name, value ... set on a `cls.__new__(cls)`
+  kInstance,
   kDictInstance,  // type (a dict subclass); parts: n (int), n pairs of items, then attribute name, value ...
   kNamedTuple,    // type (a tuple subclass); parts
   kCell,          // content (null: empty)
@@ -89,6 +90,9 @@ enum class RecipeKind : uint8_t {
   // type; n (int), n arguments, cause, context, suppress (bool), traceback, then attribute name, value ...
   kException,
   kTraceback,  // the rest of it (or null), code, globals, code unit: an entry before the rest
+  // name, tuple of bases, cell `__class__` (or none), n (int), then name, value ...: n in the namespace that
+  // it is made with, the rest set afterwards
+  kClass,
 };
 
 struct Recipe {

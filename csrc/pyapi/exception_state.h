@@ -31,7 +31,7 @@ TracebackEntry entryOf(PyObject* traceback);
 // has a position, but no variables. Null: a Python exception is pending.
 Ref<> newTraceback(const TracebackEntry& entry);
 
-// Code of kintsugi._polyfills: it stands for C functions, which leave no entry in tracebacks.
+// Code of kintsugi._polyfills and its parts: it stands for C functions, which leave no entry in tracebacks.
 bool isPolyfill(const PyCodeObject* code);
 // Takes the entry of such a frame, which was left by the pending exception, out of the traceback.
 void dropPolyfillEntry(const PyCodeObject* code);

@@ -9,6 +9,9 @@ namespace kintsugi::pyapi {
 
 namespace {
 
+// The order of the keys is left out: a type's version stands for what look-up finds, which knows no order.
+// Whoever goes over a class's dict (vars(), a metaclass's registry) reads a dict, and has guards of its own
+// on that.
 bool sameContents(PyObject* a, PyObject* b) {
   if (PyDict_GET_SIZE(a) != PyDict_GET_SIZE(b)) return false;
   PyObject *key, *value;

@@ -1,5 +1,6 @@
 #include "runtime/materialize.h"
 
+#include "pyapi/classes.h"
 #include "pyapi/code.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
@@ -99,18 +100,33 @@ Ref<> Materializer::recipe(ir::RecipeId id) {
   if (from.kind == RecipeKind::kCell) {  // what it holds may hold the cell
     Ref<> cell = pyapi::steal(PyCell_New(nullptr));
     made_.emplace_back(id, cell.clone());
-    Ref<> content;
-    const bool ok = from.parts.empty() || get(from.parts[0], content);
-    if (!ok || PyCell_Set(cell.get(), content.get()) < 0) {
-      return {};
+    if (from.parts.empty()) {
+      return cell;
     }
-    return cell;
+    waiting_.emplace_back(cell.clone(), from.parts[0]);
+    return making_ > 0 || fillCells() ? std::move(cell) : nullptr;
   }
-  Ref<> object = build(from);
-  if (object) {
+  const bool held = from.kind == RecipeKind::kFunction || from.kind == RecipeKind::kClass;
+  making_ += held ? 1 : 0;
+  Ref<> object = from.kind == RecipeKind::kClass ? buildClass(id, from) : build(from);
+  making_ -= held ? 1 : 0;
+  if (object && from.kind != RecipeKind::kClass) {
     made_.emplace_back(id, object.clone());
   }
-  return object;
+  return object && held && making_ == 0 && !fillCells() ? nullptr : std::move(object);
+}
+
+// Cells whose content could not be made while it was being made.
+bool Materializer::fillCells() {
+  while (!waiting_.empty()) {
+    auto [cell, operand] = std::move(waiting_.back());
+    waiting_.pop_back();
+    Ref<> content;
+    if (!get(operand, content) || PyCell_Set(cell.get(), content.get()) < 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 Ref<> Materializer::build(const Recipe& recipe) {
@@ -153,6 +169,8 @@ Ref<> Materializer::build(const Recipe& recipe) {
       return buildException(recipe);
     case RecipeKind::kTraceback:
       return buildTraceback(recipe);
+    case RecipeKind::kClass:
+      KINTSUGI_UNREACHABLE("a class has an identity of its own");
   }
   KINTSUGI_UNREACHABLE("recipe kind");
 }
@@ -226,8 +244,10 @@ bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_
     // again. The generic setter keeps the compact form of the dict, which makes reading it faster.
     PyObject* descriptor = _PyType_Lookup(Py_TYPE(instance), name.get());
     int status = -1;
-    if (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr ||
-        Py_TYPE(descriptor) == &PyMemberDescr_Type) {
+    if (PyType_Check(instance)) {
+      status = PyObject_SetAttr(instance, name.get(), value.get());
+    } else if (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr ||
+               Py_TYPE(descriptor) == &PyMemberDescr_Type) {
       status = PyObject_GenericSetAttr(instance, name.get(), value.get());
     } else {
       Ref<> dict = pyapi::steal(PyObject_GenericGetDict(instance, nullptr));
@@ -240,17 +260,38 @@ bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_
   return true;
 }
 
+namespace {
+
+// The `__new__` that makes an instance, around those in Python, which were recorded themselves.
+newfunc makerOf(PyTypeObject* type) {
+  static PyObject* name = PyUnicode_InternFromString("__new__");
+  while (type->tp_base != nullptr) {
+    PyObject* make = _PyType_Lookup(type, name);
+    if (make == nullptr || Py_TYPE(make) != &PyStaticMethod_Type) break;
+    type = type->tp_base;
+  }
+  return type->tp_new;
+}
+
+}  // namespace
+
 Ref<> Materializer::buildInstance(const Recipe& recipe) {
-  PyTypeObject* type = typeOf(recipe);
+  const bool made = recipe.type == ir::kNone;  // by the trace
+  Ref<> cls = made ? object(recipe.parts.at(0)) : recording_.consts[recipe.type].clone();
+  if (!cls) {
+    return {};
+  }
+  KINTSUGI_CHECK(PyType_Check(cls.get()), "the type of a recipe is no type");
+  auto* type = reinterpret_cast<PyTypeObject*>(cls.get());
   Ref<> empty = pyapi::steal(PyTuple_New(0));
-  Ref<> instance = pyapi::steal(type->tp_new(type, empty.get(), nullptr));
-  return instance && setAttributes(instance.get(), recipe, 0) ? std::move(instance) : nullptr;
+  Ref<> instance = pyapi::steal(makerOf(type)(type, empty.get(), nullptr));
+  return instance && setAttributes(instance.get(), recipe, made ? 1 : 0) ? std::move(instance) : nullptr;
 }
 
 Ref<> Materializer::buildDictInstance(const Recipe& recipe) {
   PyTypeObject* type = typeOf(recipe);
   Ref<> empty = pyapi::steal(PyTuple_New(0));
-  Ref<> instance = pyapi::steal(type->tp_new(type, empty.get(), nullptr));
+  Ref<> instance = pyapi::steal(makerOf(type)(type, empty.get(), nullptr));
   const size_t count = static_cast<size_t>(recipe.parts.at(0).i);
   for (size_t k = 0; instance && k < count; ++k) {
     Ref<> key = object(recipe.parts.at(1 + 2 * k));
@@ -465,6 +506,28 @@ Ref<> Materializer::buildTraceback(const Recipe& recipe) {
   return globals ? pyapi::newTraceback({next.get() == Py_None ? nullptr : next.get(), code.get(),
                                         globals.get(), static_cast<int32_t>(recipe.parts.at(3).i)})
                  : nullptr;
+}
+
+// name, bases, cell, number of entries at first, name, value ... What was set afterwards may hold the class.
+Ref<> Materializer::buildClass(ir::RecipeId id, const Recipe& recipe) {
+  Ref<> name = object(recipe.parts.at(0));
+  Ref<> bases = name ? object(recipe.parts.at(1)) : nullptr;
+  Ref<> cell = bases ? object(recipe.parts.at(2)) : nullptr;  // type.__new__ fills it
+  Ref<> space = cell ? pyapi::steal(PyDict_New()) : nullptr;
+  const size_t later = 4 + 2 * static_cast<size_t>(recipe.parts.at(3).i);
+  for (size_t k = 4; space && k < later; k += 2) {
+    Ref<> key = object(recipe.parts.at(k));
+    Ref<> value = key ? object(recipe.parts.at(k + 1)) : nullptr;
+    if (!value || PyDict_SetItem(space.get(), key.get(), value.get()) < 0) {
+      return {};
+    }
+  }
+  Ref<> cls = space ? pyapi::newClass(name.get(), bases.get(), space.get()) : nullptr;
+  if (!cls) {
+    return {};
+  }
+  made_.emplace_back(id, cls.clone());
+  return setAttributes(cls.get(), recipe, later) ? std::move(cls) : nullptr;
 }
 
 Ref<> Materializer::buildCallEx(const Recipe& recipe) {

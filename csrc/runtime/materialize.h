@@ -59,6 +59,8 @@ class Materializer {
   pyapi::Ref<> buildCallEx(const ir::Recipe& recipe);
   pyapi::Ref<> buildException(const ir::Recipe& recipe);
   pyapi::Ref<> buildTraceback(const ir::Recipe& recipe);
+  pyapi::Ref<> buildClass(ir::RecipeId id, const ir::Recipe& recipe);
+  bool fillCells();
   bool setAttributes(PyObject* instance, const ir::Recipe& recipe, size_t first);
   PyTypeObject* typeOf(const ir::Recipe& recipe) const;
 
@@ -67,6 +69,9 @@ class Materializer {
   const RunView run_;
   const Recording& recording_;
   std::vector<std::pair<ir::RecipeId, pyapi::Ref<>>> made_;
+  // Functions and classes that are being made, which cells may hold, and the cells that wait for them.
+  int making_ = 0;
+  std::vector<std::pair<pyapi::Ref<>, ir::Operand>> waiting_;
 };
 
 }  // namespace kintsugi::runtime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _MISSING: Any = object()
@@ -39,3 +39,303 @@ def _check_ends(iterators: list[Iterator[Any]], ended: int) -> None:
         if at > 0 and next(iterator, _MISSING) is not _MISSING:
             others = "argument 1" if at == 1 else f"arguments 1-{at}"
             raise ValueError(f"zip() argument {at + 1} is longer than {others}")
+
+
+# itertools, where whatever takes the items follows at once
+
+
+def count(start: int = 0, step: int = 1) -> Iterator[int]:
+    while True:
+        yield start
+        start += step
+
+
+def cycle(iterable: Iterable[Any], /) -> Iterator[Any]:
+    saved = []
+    for value in iterable:
+        saved.append(value)
+        yield value
+    while saved:
+        for value in saved:
+            yield value
+
+
+def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[tuple[Any, ...]]:
+    pool = tuple(iterable)
+    for chosen in _orders(len(pool), len(pool) if r is None else r, ()):
+        yield tuple([pool[at] for at in chosen])
+
+
+def _orders(n: int, r: int, taken: tuple[int, ...]) -> list[tuple[int, ...]]:
+    if r == 0:
+        return [taken]
+    made = []
+    for at in range(n):
+        if at not in taken:
+            made.extend(_orders(n, r - 1, (*taken, at)))
+    return made
+
+
+def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    for value, selected in zip(data, selectors):  # noqa: B905
+        if selected:
+            yield value
+
+
+def chain_from_iterable(iterables: Iterable[Iterable[Any]], /) -> Iterator[Any]:
+    for iterable in iterables:
+        for value in iterable:  # noqa: UP028
+            yield value
+
+
+def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[tuple[Any, ...]]:
+    made: list[tuple[Any, ...]] = [()]
+    pools = [tuple(iterable) for iterable in iterables] * repeat
+    for pool in pools:
+        made = [(*chosen, value) for chosen in made for value in pool]
+    for values in made:  # noqa: UP028
+        yield values
+
+
+def _choices(pool: tuple[Any, ...], r: int, at: int, again: bool) -> list[tuple[Any, ...]]:
+    if r == 0:
+        return [()]
+    made = []
+    for i in range(at, len(pool)):
+        for rest in _choices(pool, r - 1, i if again else i + 1, again):
+            made.append((pool[i], *rest))
+    return made
+
+
+def combinations(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
+    for values in _choices(tuple(iterable), r, 0, False):  # noqa: UP028
+        yield values
+
+
+def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
+    for values in _choices(tuple(iterable), r, 0, True):  # noqa: UP028
+        yield values
+
+
+def islice(iterable: Iterable[Any], /, *bounds: int | None) -> Iterator[Any]:
+    limits = slice(*bounds)
+    start, stop, step = limits.start or 0, limits.stop, limits.step or 1
+    iterator = iter(iterable)
+    at, following = 0, start
+    while True:
+        while at < following:
+            if next(iterator, _MISSING) is _MISSING:
+                return
+            at += 1
+        if stop is not None and at >= stop:
+            return
+        item = next(iterator, _MISSING)
+        if item is _MISSING:
+            return
+        at += 1
+        following += step
+        if stop is not None and following > stop:
+            following = stop
+        yield item
+
+
+def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[tuple[Any, ...]]:
+    iterators: list[Any] = [iter(iterable) for iterable in iterables]
+    active = len(iterators)
+    while active:
+        items = []
+        for at in range(len(iterators)):
+            item = _MISSING
+            if iterators[at] is not None:
+                item = next(iterators[at], _MISSING)
+                if item is _MISSING:
+                    active -= 1
+                    if active == 0:
+                        return
+                    iterators[at] = None
+            items.append(fillvalue if item is _MISSING else item)
+        yield tuple(items)
+
+
+def accumulate(iterable: Iterable[Any], func: Any = None, *, initial: Any = None) -> Iterator[Any]:
+    total = _MISSING if initial is None else initial
+    if total is not _MISSING:
+        yield total
+    for value in iterable:
+        if total is _MISSING:
+            total = value
+        else:
+            total = total + value if func is None else func(total, value)
+        yield total
+
+
+def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> Iterator[Any]:
+    for value in iterable:
+        if not predicate(value):
+            return
+        yield value
+
+
+def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> Iterator[Any]:
+    dropping = True
+    for value in iterable:
+        if dropping and predicate(value):
+            continue
+        dropping = False
+        yield value
+
+
+def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any], /) -> Iterator[Any]:
+    for value in iterable:
+        if not (value if predicate is None else predicate(value)):
+            yield value
+
+
+def starmap(function: Callable[..., Any], iterable: Iterable[Any], /) -> Iterator[Any]:
+    for values in iterable:
+        yield function(*(values if type(values) is tuple else tuple(values)))
+
+
+def pairwise(iterable: Iterable[Any], /) -> Iterator[tuple[Any, Any]]:
+    last = _MISSING
+    for value in iterable:
+        if last is not _MISSING:
+            yield last, value
+        last = value
+
+
+def repeat(value: Any, times: int) -> Iterator[Any]:
+    for _ in range(times):
+        yield value
+
+
+class map_one:
+    """map() of one iterable, where whatever takes the items follows at once, so that nobody sees the object."""
+
+    def __init__(self, function: Callable[[Any], Any], iterable: Iterable[Any]) -> None:
+        self.function = function
+        self.iterator = iter(iterable)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.function(next(self.iterator))
+
+
+class map_many:
+    def __init__(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> None:
+        self.function = function
+        self.iterators = [iter(iterable) for iterable in iterables]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.function(*[next(iterator) for iterator in self.iterators])
+
+
+class filter_:
+    def __init__(self, function: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> None:
+        self.function = function
+        self.iterator = iter(iterable)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            value = next(self.iterator)
+            if value if self.function is None else self.function(value):
+                return value
+
+
+class groupby:
+    """itertools.groupby(), where whatever takes its items follows at once. The groups, which a program may keep, are
+    stand-ins: a trace that would hand one out ends (csrc/capture/stand_ins.h)."""
+
+    def __init__(self, iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> None:
+        self.iterator = iter(iterable)
+        self.key = key
+        self.value = self.current = self.target = _MISSING
+        self.turn = 0  # of the group that is under way; not the group itself, which holds this
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self.turn += 1
+        while self.current is _MISSING or (self.target is not _MISSING and _same(self.target, self.current)):
+            self.advance()
+        self.target = self.current
+        return self.current, _group(self, self.target)
+
+    def advance(self) -> None:
+        value = next(self.iterator)
+        current = value if self.key is None else self.key(value)
+        self.value, self.current = value, current
+
+
+class _group:
+    _kintsugi_stand_in = True
+
+    def __init__(self, parent: groupby, target: Any) -> None:
+        self.parent = parent
+        self.target = target
+        self.turn = parent.turn
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        parent = self.parent
+        if parent.turn != self.turn:
+            raise StopIteration
+        if parent.value is _MISSING:
+            parent.advance()
+        if not _same(self.target, parent.current):
+            raise StopIteration
+        value = parent.value
+        parent.value = parent.current = _MISSING
+        return value
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or bool(a == b)
+
+
+class _compared:
+    """A key of functools.cmp_to_key(): a stand-in, as sorted() and its like drop theirs."""
+
+    _kintsugi_stand_in = True
+
+    def __init__(self, compare: Callable[[Any, Any], Any], value: Any) -> None:
+        self.compare = compare
+        self.value = value
+
+    def __lt__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) < 0
+
+    def __gt__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) > 0
+
+    def __le__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) <= 0
+
+    def __ge__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) >= 0
+
+    def __eq__(self, other: Any) -> Any:
+        return self.compare(self.value, other.value) == 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def compared(compare: Callable[[Any, Any], Any], value: Any, /) -> Any:
+    return _compared(compare, value)
+
+
+def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
+    for iterable in iterables:
+        for value in iterable:  # noqa: UP028
+            yield value

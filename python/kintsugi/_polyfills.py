@@ -13,8 +13,33 @@ from typing import Any
 
 import torch
 
-from kintsugi._polyfill_iterators import enumerate_ as enumerate_
-from kintsugi._polyfill_iterators import zip_ as zip_
+from kintsugi._polyfill_iterators import (  # noqa: F401
+    accumulate,
+    chain,
+    chain_from_iterable,
+    combinations,
+    combinations_with_replacement,
+    compared,
+    compress,
+    count,
+    cycle,
+    dropwhile,
+    enumerate_,
+    filter_,
+    filterfalse,
+    groupby,
+    islice,
+    map_many,
+    map_one,
+    pairwise,
+    permutations,
+    product,
+    repeat,
+    starmap,
+    takewhile,
+    zip_,
+    zip_longest,
+)
 
 _MISSING: Any = object()
 _ONE_RUN = 64  # CPython sorts shorter lists by insertion
@@ -164,11 +189,21 @@ def list_(iterable: Iterable[Any], /) -> list[Any]:
     return made
 
 
-def first_items(iterable: Iterable[Any], count: int, /) -> list[Any]:
+def list_of_length(iterable: Any, /) -> list[Any]:
+    """list() of something with a length in Python, which C code asks for after the iterator."""
+    iterator = iter(iterable)
+    try:
+        len(iterable)
+    except TypeError:
+        pass
+    return list_(iterator)
+
+
+def first_items(iterable: Iterable[Any], limit: int, /) -> list[Any]:
     made = []
     for value in iterable:
         made.append(value)
-        if len(made) > count:
+        if len(made) > limit:
             break
     return made
 
@@ -252,6 +287,17 @@ def dict_(pairs: Iterable[Any], /) -> dict[Any, Any]:
     made: dict[Any, Any] = {}
     update_dict(made, pairs)
     return made
+
+
+def make_dict(*items: Any) -> dict[Any, Any]:
+    made: dict[Any, Any] = {}
+    for at in range(0, len(items), 2):
+        made[items[at]] = items[at + 1]
+    return made
+
+
+def make_set(*items: Any) -> set[Any]:
+    return set(items)
 
 
 def count_elements(mapping: dict[Any, int], iterable: Iterable[Any], /) -> None:
@@ -462,174 +508,6 @@ def lacks_item(item: Any, container: Any, /) -> bool:
     return not has_item(item, container)
 
 
-# itertools, where whatever takes the items follows at once
-
-
-def count(start: int = 0, step: int = 1) -> Iterator[int]:
-    while True:
-        yield start
-        start += step
-
-
-def cycle(iterable: Iterable[Any], /) -> Iterator[Any]:
-    saved = []
-    for value in iterable:
-        saved.append(value)
-        yield value
-    while saved:
-        for value in saved:
-            yield value
-
-
-def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[tuple[Any, ...]]:
-    pool = tuple(iterable)
-    for chosen in _orders(len(pool), len(pool) if r is None else r, ()):
-        yield tuple([pool[at] for at in chosen])
-
-
-def _orders(n: int, r: int, taken: tuple[int, ...]) -> list[tuple[int, ...]]:
-    if r == 0:
-        return [taken]
-    made = []
-    for at in range(n):
-        if at not in taken:
-            made.extend(_orders(n, r - 1, (*taken, at)))
-    return made
-
-
-def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
-    for value, selected in zip(data, selectors):  # noqa: B905
-        if selected:
-            yield value
-
-
-def chain_from_iterable(iterables: Iterable[Iterable[Any]], /) -> Iterator[Any]:
-    for iterable in iterables:
-        for value in iterable:  # noqa: UP028
-            yield value
-
-
-def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[tuple[Any, ...]]:
-    made: list[tuple[Any, ...]] = [()]
-    pools = [tuple(iterable) for iterable in iterables] * repeat
-    for pool in pools:
-        made = [(*chosen, value) for chosen in made for value in pool]
-    for values in made:  # noqa: UP028
-        yield values
-
-
-def _choices(pool: tuple[Any, ...], r: int, at: int, again: bool) -> list[tuple[Any, ...]]:
-    if r == 0:
-        return [()]
-    made = []
-    for i in range(at, len(pool)):
-        for rest in _choices(pool, r - 1, i if again else i + 1, again):
-            made.append((pool[i], *rest))
-    return made
-
-
-def combinations(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
-    for values in _choices(tuple(iterable), r, 0, False):  # noqa: UP028
-        yield values
-
-
-def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
-    for values in _choices(tuple(iterable), r, 0, True):  # noqa: UP028
-        yield values
-
-
-def islice(iterable: Iterable[Any], /, *bounds: int | None) -> Iterator[Any]:
-    limits = slice(*bounds)
-    start, stop, step = limits.start or 0, limits.stop, limits.step or 1
-    iterator = iter(iterable)
-    at, following = 0, start
-    while True:
-        while at < following:
-            if next(iterator, _MISSING) is _MISSING:
-                return
-            at += 1
-        if stop is not None and at >= stop:
-            return
-        item = next(iterator, _MISSING)
-        if item is _MISSING:
-            return
-        at += 1
-        following += step
-        if stop is not None and following > stop:
-            following = stop
-        yield item
-
-
-def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[tuple[Any, ...]]:
-    iterators: list[Any] = [iter(iterable) for iterable in iterables]
-    active = len(iterators)
-    while active:
-        items = []
-        for at in range(len(iterators)):
-            item = _MISSING
-            if iterators[at] is not None:
-                item = next(iterators[at], _MISSING)
-                if item is _MISSING:
-                    active -= 1
-                    if active == 0:
-                        return
-                    iterators[at] = None
-            items.append(fillvalue if item is _MISSING else item)
-        yield tuple(items)
-
-
-def accumulate(iterable: Iterable[Any], func: Any = None, *, initial: Any = None) -> Iterator[Any]:
-    total = _MISSING if initial is None else initial
-    if total is not _MISSING:
-        yield total
-    for value in iterable:
-        if total is _MISSING:
-            total = value
-        else:
-            total = total + value if func is None else func(total, value)
-        yield total
-
-
-def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> Iterator[Any]:
-    for value in iterable:
-        if not predicate(value):
-            return
-        yield value
-
-
-def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any], /) -> Iterator[Any]:
-    dropping = True
-    for value in iterable:
-        if dropping and predicate(value):
-            continue
-        dropping = False
-        yield value
-
-
-def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any], /) -> Iterator[Any]:
-    for value in iterable:
-        if not (value if predicate is None else predicate(value)):
-            yield value
-
-
-def starmap(function: Callable[..., Any], iterable: Iterable[Any], /) -> Iterator[Any]:
-    for values in iterable:
-        yield function(*(values if type(values) is tuple else tuple(values)))
-
-
-def pairwise(iterable: Iterable[Any], /) -> Iterator[tuple[Any, Any]]:
-    last = _MISSING
-    for value in iterable:
-        if last is not _MISSING:
-            yield last, value
-        last = value
-
-
-def repeat(value: Any, times: int) -> Iterator[Any]:
-    for _ in range(times):
-        yield value
-
-
 # heapq and bisect, as the standard library has them in Python
 
 
@@ -697,6 +575,58 @@ def heapify(heap: list[Any], /) -> None:
         _sift_up(heap, at)
 
 
+def _sift_down_max(heap: list[Any], start: int, at: int) -> None:
+    item = heap[at]
+    while at > start:
+        parent = (at - 1) >> 1
+        if not heap[parent] < item:
+            break
+        heap[at] = heap[parent]
+        at = parent
+    heap[at] = item
+
+
+def _sift_up_max(heap: list[Any], at: int) -> None:
+    end, start = len(heap), at
+    item = heap[at]
+    child = 2 * at + 1
+    while child < end:
+        right = child + 1
+        if right < end and not heap[right] < heap[child]:
+            child = right
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    heap[at] = item
+    _sift_down_max(heap, start, at)
+
+
+def _heapify_max(heap: list[Any], /) -> None:
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        _sift_up_max(heap, at)
+
+
+def _heapreplace_max(heap: list[Any], item: Any, /) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
+    first = heap[0]
+    heap[0] = item
+    _sift_up_max(heap, 0)
+    return first
+
+
+def _heappop_max(heap: list[Any], /) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
+    last = heap.pop()
+    if heap:
+        first = heap[0]
+        heap[0] = last
+        _sift_up_max(heap, 0)
+        return first
+    return last
+
+
 def bisect_right(a: Sequence[Any], x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
     high = len(a) if hi is None else hi
     while lo < high:
@@ -717,53 +647,6 @@ def bisect_left(a: Sequence[Any], x: Any, lo: int = 0, hi: int | None = None, *,
         else:
             high = middle
     return lo
-
-
-class map_one:
-    """map() of one iterable, where whatever takes the items follows at once, so that nobody sees the object."""
-
-    def __init__(self, function: Callable[[Any], Any], iterable: Iterable[Any]) -> None:
-        self.function = function
-        self.iterator = iter(iterable)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self.function(next(self.iterator))
-
-
-class map_many:
-    def __init__(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> None:
-        self.function = function
-        self.iterators = [iter(iterable) for iterable in iterables]
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self.function(*[next(iterator) for iterator in self.iterators])
-
-
-class filter_:
-    def __init__(self, function: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> None:
-        self.function = function
-        self.iterator = iter(iterable)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        while True:
-            value = next(self.iterator)
-            if value if self.function is None else self.function(value):
-                return value
-
-
-def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
-    for iterable in iterables:
-        for value in iterable:  # noqa: UP028
-            yield value
 
 
 def settle(outcome: Any) -> Any:

@@ -5,6 +5,7 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/classes.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
@@ -58,7 +59,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
 Flow isinstanceModel(CallContext& ctx, Shadow& result) {
   PyObject *o = ctx.args[0], *types = ctx.args[1];
   Shadow typesShadow = ctx.shadows[1];
-  if (!ctx.rec.pinDeep(typesShadow, types)) return run(ctx);
+  if (!pinClasses(ctx.rec, typesShadow, types)) return run(ctx);
   if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], o);
   PyObject* list[] = {types};
   PyObject** items = PyTuple_Check(types) ? reinterpret_cast<PyTupleObject*>(types)->ob_item : list;
@@ -80,7 +81,7 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
 Flow issubclassModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows[i];
-    if (!ctx.rec.pinDeep(shadow, ctx.args[i])) return run(ctx);
+    if (!pinClasses(ctx.rec, shadow, ctx.args[i])) return run(ctx);
   }
   Paused paused(ctx.rec);
   result = Shadow::constant();
@@ -88,9 +89,9 @@ Flow issubclassModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow typeModel(CallContext& ctx, Shadow& result) {
-  if (ctx.total() != 1) return opaqueModel(ctx, result);
+  if (ctx.total() != 1) return newTypeModel(ctx, result);
   if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-  result = Shadow::constant();
+  result = own(ctx.rec, Shadow::constant(), reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0])));
   return run(ctx);
 }
 
@@ -162,7 +163,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       result = ctx.rec.newVirtual(VirtualKind::kOpaque, bound);
     }
   } else {
-    result = plan.shadow;
+    result = own(ctx.rec, plan.shadow, ctx.act.peek(1));
   }
   return flow;
 }
@@ -516,7 +517,7 @@ Flow superModel(CallContext& ctx, Shadow& result) {
     self = ctx.args[1];
     selfShadow = ctx.shadows[1];
     Shadow t = ctx.shadows[0];
-    if (!ctx.rec.pin(t, type)) return run(ctx);
+    if (!pinClasses(ctx.rec, t, type)) return run(ctx);
   } else if (ctx.total() == 0) {
     // super(): __class__ is a free variable of the frame, the object its first local.
     ctx.rec.superArguments(ctx.frame, type, self, selfShadow);

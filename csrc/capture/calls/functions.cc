@@ -1,6 +1,5 @@
 // Models: functools.partial and functools.singledispatch.
-#include <string_view>
-
+#include "capture/calls/inner_code.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 
@@ -28,9 +27,9 @@ Flow partialModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-bool isDispatch(PyCodeObject* code) {
-  return std::string_view(PyUnicode_AsUTF8(code->co_qualname)) == "singledispatch.<locals>.dispatch" &&
-         std::string_view(PyUnicode_AsUTF8(code->co_filename)).ends_with("/functools.py");
+bool isDispatch(PyObject* function) {
+  static PyCodeObject* code = innerCode("functools", "singledispatch", "dispatch");
+  return code != nullptr && PyFunction_GET_CODE(function) == reinterpret_cast<PyObject*>(code);
 }
 
 // What a function's free variable holds.
@@ -64,9 +63,9 @@ std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   PyObject* function = ctx.callable;
   Shadow callable = ctx.callableShadow, cls = ctx.total() == 1 ? ctx.shadows[0] : Shadow::null();
-  const bool simple = isDispatch(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))) &&
-                      ctx.total() == 1 && ctx.kwnames == nullptr && PyType_Check(ctx.args[0]) &&
-                      (callable.isSource() || callable.isConst()) && !cls.isValue() && !cls.isVirtual();
+  const bool simple = isDispatch(function) && ctx.total() == 1 && ctx.kwnames == nullptr &&
+                      PyType_Check(ctx.args[0]) && (callable.isSource() || callable.isConst()) &&
+                      !cls.isValue() && !cls.isVirtual();
   if (!simple) return std::nullopt;
   if (!rec.pin(cls, ctx.args[0]) || !rec.pin(callable, function)) return run(ctx);
   rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(ctx.args[0]));

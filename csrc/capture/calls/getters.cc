@@ -1,5 +1,6 @@
-// Models: operator.itemgetter, attrgetter and methodcaller. They can't change, so what they ask for is known;
-// calling one is a call of a function of kintsugi._polyfills that asks for the same.
+// Models: operator.itemgetter, attrgetter and methodcaller, and what functools.cmp_to_key() gives. They can't
+// change, so what they ask for is known; calling one is a call of a function of kintsugi._polyfills that asks
+// for the same.
 #include "capture/calls/getters.h"
 
 #include <array>
@@ -14,6 +15,28 @@ struct Getter {
 };
 constexpr std::array kGetters = {Getter{"itemgetter", "get_items"}, Getter{"attrgetter", "get_attributes"},
                                  Getter{"methodcaller", "call_method"}};
+constexpr Getter kComparing = {"cmp_to_key", "compared"};
+
+PyObject* cmpToKey() {
+  static PyObject* function = [] {
+    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("_functools"));
+    PyObject* found = module ? PyObject_GetAttrString(module.get(), "cmp_to_key") : nullptr;
+    PyErr_Clear();
+    return found;
+  }();
+  return function;
+}
+
+// The type of what cmp_to_key() gives, which has no name.
+PyTypeObject* keyType() {
+  static PyTypeObject* type = [] {
+    pyapi::Ref<> made =
+        pyapi::steal(cmpToKey() != nullptr ? PyObject_CallOneArg(cmpToKey(), Py_None) : nullptr);
+    PyErr_Clear();
+    return made ? reinterpret_cast<PyTypeObject*>(Py_NewRef(Py_TYPE(made.get()))) : nullptr;
+  }();
+  return type;
+}
 
 const Getter* getterOf(PyTypeObject* type) {
   static const std::array<PyObject*, kGetters.size()> types = [] {
@@ -27,7 +50,7 @@ const Getter* getterOf(PyTypeObject* type) {
   for (size_t i = 0; i < types.size(); ++i) {
     if (types[i] == reinterpret_cast<PyObject*>(type)) return &kGetters[i];
   }
-  return nullptr;
+  return type == keyType() ? &kComparing : nullptr;
 }
 
 Flow getterModel(CallContext& ctx, Shadow& result) {
@@ -51,6 +74,12 @@ Flow getterModel(CallContext& ctx, Shadow& result) {
   v.partObjects = std::move(objects);
   v.partObjects.push_back(std::move(keywords));
   return flow;
+}
+
+// functools.cmp_to_key(function)
+Flow comparingModel(CallContext& ctx, Shadow& result) {
+  const bool simple = ctx.total() == 1 && ctx.kwnames == nullptr;
+  return simple ? getterModel(ctx, result) : opaqueModel(ctx, result);
 }
 
 // What an old one was made with: (type, arguments), or with keywords (partial, arguments).
@@ -105,6 +134,7 @@ constexpr ModelRow kRows[] = {
     {"operator.itemgetter", getterModel},
     {"operator.attrgetter", getterModel},
     {"operator.methodcaller", getterModel},
+    {"_functools.cmp_to_key", comparingModel},
 };
 
 }  // namespace
@@ -135,6 +165,10 @@ std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* get
     PyDict_SetItem(keywords.get(), call.names[i].get(), call.args[positional + i].get());
   call.callable = pyapi::steal(PyObject_Call(partial.get(), args.get(), keywords.get()));
   return call.callable ? std::optional(std::move(call)) : std::nullopt;
+}
+
+PyObject* makerOf(PyObject* object) {
+  return Py_TYPE(object) == keyType() ? cmpToKey() : reinterpret_cast<PyObject*>(Py_TYPE(object));
 }
 
 void registerGetterModels() { addModels(kRows, std::size(kRows)); }

@@ -19,6 +19,8 @@ struct GetterCall {
   std::vector<pyapi::Ref<>> names;
 };
 
+// What is called to make an object like this one: its type, or the function that gives such. Borrowed.
+PyObject* makerOf(PyObject* object);
 // Nothing: it is no getter, or one that the trace knows nothing of.
 std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* getter);
 

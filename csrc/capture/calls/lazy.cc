@@ -53,6 +53,17 @@ std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+bool asksPython(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (isKept(rec, shadow)) return true;
+  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  return !shadow.isValue() && !torchapi::isTensor(object) && pythonMethod(object, "__iter__") != nullptr &&
+         !PyTuple_Check(object) && !PyList_Check(object) && !PyDict_Check(object);
+}
+
+PyObject* listFunction(PyObject* iterable) {
+  return polyfill(pythonMethod(iterable, "__len__") != nullptr ? "list_of_length" : "list_");
+}
+
 bool isKept(Recorder& rec, Shadow shadow) {
   return shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kMap;
 }

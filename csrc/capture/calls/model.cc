@@ -93,7 +93,7 @@ PyObject* pythonMethod(PyObject* object, const char* name) {
 CallModel modelOf(PyObject* callable) {
   static bool registered = [] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
-                             "collections", "_heapq", "_bisect", "re"}) {
+                             "collections", "_heapq", "_bisect", "re", "enum"}) {
       Py_XDECREF(PyImport_ImportModule(name));
     }
     PyErr_Clear();
@@ -115,6 +115,7 @@ CallModel modelOf(PyObject* callable) {
     registerGetterModels();
     registerRegexModels();
     registerLazyModels();
+    registerClassModels();
     return true;
   }();
   (void)registered;

@@ -42,6 +42,7 @@ void registerDequeModels();
 void registerGetterModels();
 void registerRegexModels();
 void registerLazyModels();
+void registerClassModels();
 
 // Common models
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
@@ -56,7 +57,8 @@ Flow torchMetaModel(CallContext& ctx, Shadow& result);  // reads tensor metadata
 struct AttributePlan;
 Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result);  // getattr and the like
 Flow iterableObject(CallContext& ctx,
-                    Shadow& result);  // list(x), tuple(x) of an object with a Python __iter__
+                    Shadow& result);                  // list(x), tuple(x) of an object with a Python __iter__
+Flow newTypeModel(CallContext& ctx, Shadow& result);  // type(name, bases, dict)
 Flow sumModel(CallContext& ctx, Shadow& result);
 Flow extremeModel(CallContext& ctx, Shadow& result, int op);  // min() is Py_LT, max() is Py_GT
 Flow iterUntilModel(CallContext& ctx, Shadow& result);        // iter(callable, sentinel)

@@ -4,6 +4,7 @@
 #include "capture/attributes.h"
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
+#include "capture/classes.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
 
@@ -100,7 +101,7 @@ Flow objectInitModel(CallContext& ctx, Shadow& result) {
 // object.__new__(cls): an instance without attributes.
 Flow objectNewModel(CallContext& ctx, Shadow& result) {
   Shadow cls = ctx.shadows[0];
-  if (!ctx.rec.pin(cls, ctx.args[0])) return run(ctx);
+  if (!pinClasses(ctx.rec, cls, ctx.args[0])) return run(ctx);
   return runVirtual(ctx, VirtualKind::kInstance, result);
 }
 

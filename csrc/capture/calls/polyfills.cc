@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <unordered_set>
 
 #include "capture/calls/drive.h"
 #include "capture/calls/lazy.h"
@@ -290,6 +291,7 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
   }
   if (name == "accumulate")
     return ctx.positional >= 1 && ctx.positional <= 2 && onlyKeywords(ctx, {"initial"});
+  if (name == "groupby") return ctx.positional >= 1 && ctx.positional <= 2 && onlyKeywords(ctx, {"key"});
   if (name == "pairwise" || name == "cycle") return ctx.kwnames == nullptr && ctx.positional == 1;
   if (name == "count") {
     for (size_t i = 0; i < ctx.total(); ++i) {
@@ -342,8 +344,8 @@ Flow heapModel(CallContext& ctx, Shadow& result) {
   constexpr Py_ssize_t kSameOrder = 2500;
   const bool simple = ctx.kwnames == nullptr && ctx.total() >= 1 && PyList_CheckExact(ctx.args[0]) &&
                       PyList_GET_SIZE(ctx.args[0]) <= kSameOrder && isDirect(ctx);
-  const size_t expected =
-      nameOfFunction(ctx.callable) == "heapify" || nameOfFunction(ctx.callable) == "heappop" ? 1 : 2;
+  static const std::unordered_set<std::string> ofOne = {"heapify", "heappop", "_heapify_max", "_heappop_max"};
+  const size_t expected = ofOne.contains(nameOfFunction(ctx.callable)) ? 1 : 2;
   return simple && ctx.total() == expected ? redirect(ctx, nameOfFunction(ctx.callable).c_str(), result)
                                            : opaqueModel(ctx, result);
 }
@@ -398,12 +400,16 @@ constexpr ModelRow kRows[] = {
     {"itertools.cycle", itertoolsModel},
     {"itertools.permutations", itertoolsModel},
     {"itertools.compress", itertoolsModel},
+    {"itertools.groupby", itertoolsModel},
     {"collections.OrderedDict.move_to_end", moveToEndModel},
     {"_heapq.heappush", heapModel},
     {"_heapq.heappop", heapModel},
     {"_heapq.heapreplace", heapModel},
     {"_heapq.heappushpop", heapModel},
     {"_heapq.heapify", heapModel},
+    {"_heapq._heapify_max", heapModel},
+    {"_heapq._heappop_max", heapModel},
+    {"_heapq._heapreplace_max", heapModel},
     {"_collections._count_elements", countModel},
     {"_bisect.bisect_left", bisectModel},
     {"_bisect.bisect_right", bisectModel},
@@ -416,9 +422,10 @@ struct Iteration {
   bool all = false;         // and those behind it
   bool asksLength = false;  // it asks for a length first
   bool lazy = false;        // it asks for them one by one, as they are needed
+  bool objects = false;     // also where an __iter__ in Python gives an iterator that it has not made
 };
 constexpr Iteration kIterations[] = {
-    {.polyfill = "sum_"},
+    {.polyfill = "sum_", .objects = true},
     {.polyfill = "set_"},
     {.polyfill = "deque_"},
     {.polyfill = "list_", .asksLength = true},
@@ -458,9 +465,11 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
     // exit can rebuild, and none of C's.
     const bool open = torchapi::isTensor(ctx.args[i]) && !ctx.rec.hasStaticMeta(ctx.shadows[i], ctx.args[i]);
     // Its __iter__ may give any object, whose __next__ may be Python code.
-    const bool python = !ctx.shadows[i].isValue() && pythonMethod(ctx.args[i], "__iter__") != nullptr;
+    const bool python = !ctx.shadows[i].isValue() && !torchapi::isTensor(ctx.args[i]) &&
+                        pythonMethod(ctx.args[i], "__iter__") != nullptr;
     if (call->lazy && (open || python)) return true;
-    return makesFrames(ctx, i) && !(call->asksLength && asksPythonForLength(ctx.args[i]));
+    return ((call->objects && python) || makesFrames(ctx, i)) &&
+           !(call->asksLength && asksPythonForLength(ctx.args[i]));
   };
   const size_t end = call->all ? ctx.positional : std::min(ctx.positional, call->first + 1);
   for (size_t i = call->first; i < end; ++i) {

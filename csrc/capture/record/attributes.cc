@@ -1,5 +1,6 @@
 // Record handlers: attribute access.
 #include "capture/attributes.h"
+#include "capture/classes.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
 
@@ -48,12 +49,14 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
           : Py_TYPE(self.get());
   rec.guardTypeVersion(type);
   PyObject* found = nullptr;
+  PyTypeObject* owner = nullptr;
   PyObject* mro = type->tp_mro;
   bool after = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro) && found == nullptr; ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
     if (after) found = PyDict_GetItemWithError(cls->tp_dict, name);
     after = after || cls == start;
+    owner = cls;
   }
   if (found != nullptr && Py_TYPE(found) == &PyProperty_Type) {
     PyObject* getter = reinterpret_cast<PyObject**>(found)[2];
@@ -75,7 +78,7 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
              PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
     f.push(boundMethod(rec, result, found, Shadow::constant(), self.get(), selfShadow));
   } else if (found != nullptr && found == result) {
-    f.push(classValue(rec, result));
+    f.push(ownAttribute(rec, owner, name, found).value_or(classValue(rec, result)));
   } else {
     f.push(describeBound(rec, result, selfShadow, self.get()));
   }
@@ -122,7 +125,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   f.drop(1);
   bool unbound = method && act.peek(2) != nullptr;  // the method and its self were pushed
   if (plan.how == AttributePlan::kMethod && unbound) {
-    f.push(Shadow::constant());
+    f.push(own(rec, Shadow::constant(), plan.function));
     f.push(shadow);
     return flow;
   }
@@ -137,7 +140,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
       break;
     default:
       f.push(plan.shadow.kind == ShadowKind::kNull ? describeBound(rec, result, shadow, object.get())
-                                                   : plan.shadow);
+                                                   : own(rec, plan.shadow, result));
   }
   return flow;
 }

@@ -6,6 +6,7 @@
 
 #include "capture/attributes.h"
 #include "capture/calls/getters.h"
+#include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
@@ -83,7 +84,7 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
   if (self == nullptr || PyModule_Check(self)) return false;
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__name__"));
   if (PyType_Check(self)) {  // dict.fromkeys and other class methods
-    PyObject* method = name ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(self), name.get()) : nullptr;
+    PyObject* method = name ? classMethodBehind(call.callable, name.get()) : nullptr;
     PyErr_Clear();
     if (method == nullptr || Py_TYPE(method) != &PyClassMethodDescr_Type || modelOf(method) == nullptr)
       return false;
@@ -224,7 +225,8 @@ bool unwrapCompiled(Recorder& rec, Call& call) {
 
 void unwrap(Recorder& rec, Call& call) {
   for (int depth = 0; depth < 16 && rec.live(); ++depth) {
-    if (isTorchOperator(call.callable) || isProfilerMark(call.callable)) return;
+    if (!PyFunction_Check(call.callable) && (isTorchOperator(call.callable) || isProfilerMark(call.callable)))
+      return;
     if (unwrapCompiled(rec, call) || unwrapMethod(rec, call) || unwrapPartial(rec, call) ||
         unwrapBuiltin(rec, call))
       continue;
@@ -386,6 +388,10 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
   }
   if (auto flow = dispatchModel(ctx, result)) return *flow;
+  {
+    Paused paused(rec);
+    prepareTorchWrapper(call.callable);
+  }
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
   if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {
     return rec.torchStep(ctx, result);
@@ -534,12 +540,10 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
 // torch wraps some functions to keep its own compiler out of them: our model is of what they wrap.
 CallModel modelOfFunction(PyObject* function) {
   CallModel model = modelOf(function);
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
   if (model != nullptr || dict == nullptr) return model;
-  std::string_view file = PyUnicode_AsUTF8(code->co_filename);
   static PyObject* name = PyUnicode_InternFromString("__wrapped__");
-  PyObject* wrapped = file.ends_with("/torch/_compile.py") ? PyDict_GetItemWithError(dict, name) : nullptr;
+  PyObject* wrapped = isTorchWrapper(function) ? PyDict_GetItemWithError(dict, name) : nullptr;
   return wrapped != nullptr ? modelOf(wrapped) : nullptr;
 }
 
@@ -655,9 +659,13 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 // f(*generator): its items are taken before the call, as the call would do. False: that has raised.
 bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int at) {
   Shadow shadow = f.top(at);
+  const bool ours = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator;
   const bool open = torchapi::isTensor(act.peek(at)) && !rec.hasStaticMeta(shadow, act.peek(at));
-  if ((isKept(rec, shadow) || open) && at == 1) return rec.listItems(f, act, in, polyfill("list_"), nullptr);
-  if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kGenerator) return true;
+  const bool asked = !ours && asksPython(rec, shadow, act.peek(at)) &&
+                     pythonMethod(act.peek(at), "__length_hint__") == nullptr;
+  if ((asked || open) && at == 1)
+    return rec.listItems(f, act, in, open ? polyfill("list_") : listFunction(act.peek(at)), nullptr);
+  if (!ours) return true;
   rec.expectItems(shadow);
   PyObject* tuple = PySequence_Tuple(act.peek(at));
   std::vector<Shadow> items = rec.takeItems();

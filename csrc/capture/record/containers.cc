@@ -40,8 +40,8 @@ Flow buildList(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 Flow buildSet(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   for (uint32_t i = 1; i <= in.arg; ++i) {
     if (!rec.tryPinDeep(f.top(static_cast<int>(i)), act.peek(static_cast<int>(i)))) {
-      rec.abort(diag::Code::KTG0303, {"set"});
-      return rec.execute(act, in);
+      if (!rec.live()) return rec.execute(act, in);
+      return displayStep(rec, f, act, in, "make_set", static_cast<int>(in.arg));
     }
   }
   Flow flow = rec.execute(act, in);
@@ -58,8 +58,8 @@ Flow buildMap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   for (size_t i = 0; i < n; ++i) {
     int at = static_cast<int>(2 * (n - i));
     if (!rec.tryPinDeep(f.top(at), act.peek(at))) {
-      rec.abort(diag::Code::KTG0303, {"dict"});
-      return rec.execute(act, in);
+      if (!rec.live()) return rec.execute(act, in);
+      return displayStep(rec, f, act, in, "make_dict", 2 * static_cast<int>(n));
     }
     keys.push_back(pyapi::newRef(act.peek(at)));
     values.push_back(f.top(at - 1));
@@ -147,9 +147,11 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
   const bool open = torchapi::isTensor(act.peek(1)) && !rec.hasStaticMeta(more, act.peek(1));
-  const bool generator = more.isVirtual() && rec.virtualOf(more).kind == VirtualKind::kGenerator;
-  if (isKept(rec, more) || generator || open || isUnknownIterable(more, act.peek(1))) {
-    if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
+  const bool asked =
+      asksPython(rec, more, act.peek(1)) && pythonMethod(act.peek(1), "__length_hint__") == nullptr;
+  if (asked || open || isUnknownIterable(more, act.peek(1))) {
+    PyObject* function = asked ? listFunction(act.peek(1)) : polyfill("list_");
+    if (!rec.listItems(f, act, in, function, nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     more = f.top();
   }

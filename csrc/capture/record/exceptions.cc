@@ -69,6 +69,109 @@ Flow checkExcMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   return flow;
 }
 
+bool isGroup(PyObject* exception) {
+  return PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup)) != 0;
+}
+
+// The exceptions that a group was made of.
+PyObject* membersOf(PyObject* group) {
+  PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(group)->args;
+  return PyTuple_GET_SIZE(args) == 2 ? PyTuple_GET_ITEM(args, 1) : nullptr;
+}
+
+// Made in the trace, all of it, and divided by C code alone?
+bool isKnownGroup(Recorder& rec, PyObject* exception) {
+  if (exception == Py_None) return true;
+  auto known = rec.knownObject(exception);
+  if (!known || !known->isVirtual() || rec.virtualOf(*known).kind != VirtualKind::kException) return false;
+  if (!isGroup(exception)) return true;
+  static PyObject* plainGroup = PyDict_GetItemString(PyEval_GetBuiltins(), "ExceptionGroup");
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(exception));
+  PyObject* members = membersOf(exception);
+  if (type != plainGroup && type != PyExc_BaseExceptionGroup) return false;
+  if (members == nullptr || !(PyList_CheckExact(members) || PyTuple_CheckExact(members))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(members); ++i) {
+    if (!isKnownGroup(rec, PySequence_Fast_GET_ITEM(members, i))) return false;
+  }
+  return true;
+}
+
+// A part of such a group: an exception that is known, or a new group of some.
+std::optional<Shadow> describeGroup(Recorder& rec, PyObject* exception) {
+  if (exception == Py_None) return Shadow::constant();
+  if (auto known = rec.knownObject(exception)) return known;
+  PyObject* members = isGroup(exception) ? membersOf(exception) : nullptr;
+  if (members == nullptr || !PyList_CheckExact(members)) return std::nullopt;
+  std::vector<Shadow> parts;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(members); ++i) {
+    auto part = describeGroup(rec, PyList_GET_ITEM(members, i));
+    if (!part) return std::nullopt;
+    parts.push_back(*part);
+  }
+  Shadow list = rec.newVirtual(VirtualKind::kList, members);
+  rec.virtualOf(list).parts = std::move(parts);
+  Shadow group = rec.newVirtual(VirtualKind::kException, exception);
+  Virtual& v = rec.virtualOf(group);
+  v.parts = {Shadow::constant(), list};
+  v.partObjects.push_back(
+      pyapi::newRef(PyTuple_GET_ITEM(reinterpret_cast<PyBaseExceptionObject*>(exception)->args, 0)));
+  v.partObjects.push_back(pyapi::newRef(members));
+  return group;
+}
+
+Flow endGroup(Recorder& rec, Activation& act, const Instr& in, bool before) {
+  rec.abort(diag::Code::KTG0106, {"except*"});
+  return before ? rec.execute(act, in) : Flow::kNext;
+}
+
+// except* Type: [exception, type] becomes [rest, match], or [exception, None].
+Flow checkEgMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.pinDeep(f.top(1), act.peek(1))) return rec.execute(act, in);
+  if (!isKnownGroup(rec, act.peek(2))) return endGroup(rec, act, in, true);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = rec.execute(act, in);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  PyObject *match = act.peek(1), *rest = act.peek(2);
+  f.drop(1);
+  if (match == Py_None) {
+    f.push(Shadow::constant());
+    return flow;
+  }
+  auto matched = describeGroup(rec, match), left = describeGroup(rec, rest);
+  if (!matched || !left) return endGroup(rec, act, in, false);
+  f.drop(1);
+  f.push(*left);
+  f.push(*matched);
+  f.handled = *matched;
+  f.handledObject = pyapi::newRef(match);
+  rec.touched();
+  return flow;
+}
+
+// What the clauses have left over or raised becomes what is raised in the end, or None.
+Flow prepReraiseStar(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* raised = act.peek(1);
+  bool known = isKnownGroup(rec, act.peek(2)) && PyList_CheckExact(raised);
+  for (Py_ssize_t i = 0; known && i < PyList_GET_SIZE(raised); ++i)
+    known = isKnownGroup(rec, PyList_GET_ITEM(raised, i));
+  if (!known) return endGroup(rec, act, in, true);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = rec.execute(act, in);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  auto result = describeGroup(rec, act.peek(1));
+  if (!result) return endGroup(rec, act, in, false);
+  f.drop(2);
+  f.push(*result);
+  rec.touched();
+  return flow;
+}
+
 Flow reraise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
   noteRaised(rec, act.peek(1), false);
   return rec.execute(act, in);
@@ -175,6 +278,8 @@ void registerExceptionRecords(RecordTable& t) {
   t[PUSH_EXC_INFO] = pushExcInfo;
   t[POP_EXCEPT] = popExcept;
   t[CHECK_EXC_MATCH] = checkExcMatch;
+  t[CHECK_EG_MATCH] = checkEgMatch;
+  t[PREP_RERAISE_STAR] = prepReraiseStar;
   t[BEFORE_WITH] = beforeWith;
   t[WITH_EXCEPT_START] = withExceptStart;
 }

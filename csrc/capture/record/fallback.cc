@@ -111,6 +111,28 @@ bool pinText(Recorder& rec, Shadow shadow, PyObject* object) {
   return rec.live();
 }
 
+Flow displayStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name,
+                 int popped) {
+  std::vector<PyObject*> args;
+  std::vector<Shadow> shadows;
+  Recorder::CallKind kind = Recorder::CallKind::kKnown;
+  for (int i = popped; i >= 1; --i) {
+    args.push_back(act.peek(i));
+    shadows.push_back(f.top(i));
+    if (rec.stepKind(act.peek(i)) == Recorder::CallKind::kOpaque) kind = Recorder::CallKind::kOpaque;
+  }
+  CallContext ctx{
+      rec, f, act, in, polyfill(name), Shadow::constant(), args.data(), shadows.data(), args.size(), nullptr};
+  ctx.popped = static_cast<size_t>(popped);
+  if (kind == Recorder::CallKind::kOpaque) rec.noteBreak(diag::Code::KTG0102, {"__hash__"});
+  Shadow result;
+  Flow flow = rec.callStep(ctx, kind, nullptr, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(static_cast<size_t>(popped));
+  f.push(result);
+  return flow;
+}
+
 Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(1), act.peek(2)};
   Shadow shadows[] = {f.top(1), f.top(2)};

@@ -28,6 +28,10 @@ Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
                  Shadow* shadows);
 // Are str() and repr() of an exception that was made here the same in every run? Pins its arguments.
 bool pinText(Recorder& rec, Shadow shadow, PyObject* object);
+// {...}, whose keys have a hash that only running code tells: a step, as the call of a polyfill that makes
+// the same.
+Flow displayStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* polyfill,
+                 int popped);
 Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in);
 
 }  // namespace kintsugi::capture

@@ -106,17 +106,12 @@ Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return flow;
 }
 
-// Its items are made as they are asked for.
-bool isGiving(Recorder& rec, Shadow shadow) {
-  return isKept(rec, shadow) || (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator);
-}
-
 Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
   if (torchapi::isTensor(object)) return rec.torchSequence(act, in, n);
-  if (isGiving(rec, shadow)) {
+  if (asksPython(rec, shadow, object)) {
     pyapi::Ref<> limit = pyapi::steal(PyLong_FromLong(n));
     if (!rec.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
@@ -147,7 +142,7 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (torchapi::isTensor(object)) {
     return rec.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
   }
-  if (isGiving(rec, f.top())) {
+  if (asksPython(rec, f.top(), object)) {
     if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     object = act.peek(1);

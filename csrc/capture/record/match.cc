@@ -1,5 +1,6 @@
 // Record handlers: structural pattern matching.
 #include "capture/attributes.h"
+#include "capture/classes.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
@@ -57,7 +58,7 @@ Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   PyObject *names = act.peek(1), *cls = act.peek(2), *subject = act.peek(3);
   Shadow shadow = f.top(3);
   auto count = static_cast<Py_ssize_t>(in.arg);
-  if (!rec.pin(f.top(2), cls)) return rec.execute(act, in);
+  if (!pinClasses(rec, f.top(2), cls)) return rec.execute(act, in);
   rec.guardType(shadow, subject);
   rec.guardTypeVersion(Py_TYPE(subject));
   std::vector<Shadow> values;
@@ -79,7 +80,9 @@ Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
       rec.abort(diag::Code::KTG0106, {"MATCH_CLASS"});
       break;
     }
-    values.push_back(plan.shadow);
+    pyapi::Ref<> value = pyapi::steal(PyObject_GenericGetAttr(subject, name));
+    PyErr_Clear();
+    values.push_back(own(rec, plan.shadow, value.get()));
   }
   Flow flow;
   {

@@ -191,8 +191,13 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return operatorStep(rec, f, act, in, function, 1, true, Recorder::CallKind::kPure);
   if (Recorder::isPlain(x)) return pinAndRun(rec, f, act, in, 1);
   const std::string special = std::string("__") + function + "__";
-  if (PyObject* method = pythonMethod(x, special.c_str()))
-    return methodStep(rec, f, act, in, method, {1}, true);
+  PyObject* method = pythonMethod(x, special.c_str());
+  if (method != nullptr && in.op == UNARY_INVERT && isPlainFlag(Py_TYPE(x))) {
+    Paused paused(rec);  // the member keeps the answer, which is nothing that a program sees
+    pyapi::Ref<> answer = pyapi::steal(PyObject_CallOneArg(method, x));
+    PyErr_Clear();
+  }
+  if (method != nullptr) return methodStep(rec, f, act, in, method, {1}, true);
   return operatorStep(rec, f, act, in, function, 1, true);
 }
 

@@ -14,6 +14,7 @@ RecordHandler recordHandler(uint8_t op) {
     registerCallRecords(t);
     registerExceptionRecords(t);
     registerMatchRecords(t);
+    registerNameRecords(t);
     return t;
   }();
   return table[op];

@@ -24,5 +24,6 @@ void registerIterationRecords(RecordTable& table);
 void registerCallRecords(RecordTable& table);
 void registerExceptionRecords(RecordTable& table);
 void registerMatchRecords(RecordTable& table);
+void registerNameRecords(RecordTable& table);
 
 }  // namespace kintsugi::capture

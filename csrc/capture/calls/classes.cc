@@ -1,0 +1,402 @@
+// Models: class statements, type(name, bases, dict), and the descriptors of a class body.
+//
+// A class statement calls back into Python for its body, for `__set_name__` and for `__init_subclass__`: the
+// model does what C code does, call by call, so that each frame is recorded. What the class is then, the
+// trace knows (classes.h).
+#include "capture/classes.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "capture/calls/model.h"
+#include "capture/enum_member.h"
+#include "capture/paused.h"
+#include "pyapi/classes.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// A class statement under way.
+struct Making {
+  CallContext& ctx;
+  pyapi::Ref<> name;
+  pyapi::Ref<> bases;
+  std::vector<Shadow> baseShadows;
+  pyapi::Ref<> space;    // what the class is made with
+  pyapi::Ref<> entries;  // its shadows
+  pyapi::Ref<> cell;     // `__class__`, or nothing
+  Shadow cellShadow;
+  pyapi::Ref<> body;  // the code of the body, or nothing
+  size_t firstKeyword = 0;
+};
+
+// Instances without anything of C code in them.
+bool isPlainBase(PyObject* base) {
+  if (!PyType_Check(base) || Py_TYPE(base) != &PyType_Type) return false;
+  for (auto* type = reinterpret_cast<PyTypeObject*>(base); type != nullptr; type = type->tp_base) {
+    if (type == &PyBaseObject_Type) return true;
+    PyObject* make = Recorder::specialMethod(type, "__new__");
+    const bool python = make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type;
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ||
+        (!python && type->tp_new != PyBaseObject_Type.tp_new)) {
+      return false;
+    }
+  }
+  return false;
+}
+
+// Which classes the bases are becomes a dependency. False: they are not all known, or the recording has
+// ended.
+bool pinBases(Recorder& rec, PyObject* const* bases, std::vector<Shadow>& shadows) {
+  for (size_t i = 0; i < shadows.size(); ++i) {
+    if (!isPlainBase(bases[i]) || shadows[i].isValue()) return false;
+  }
+  for (size_t i = 0; i < shadows.size(); ++i) {
+    if (shadows[i].isSource() && !rec.pin(shadows[i], bases[i])) return false;
+    shadows[i] = own(rec, shadows[i], bases[i]);
+    rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(bases[i]));
+  }
+  return rec.live();
+}
+
+Flow raised(CallContext& ctx) {
+  ctx.rec.known().executed_ = true;
+  ctx.act.kwnames = nullptr;
+  return Flow::kRaise;
+}
+
+// The body, in a frame whose locals are the namespace. False: it has raised.
+bool runBody(Making& made) {
+  Recorder& rec = made.ctx.rec;
+  PyObject* function = made.ctx.args[0];
+  made.space = pyapi::steal(PyDict_New());
+  made.body = pyapi::newRef(PyFunction_GET_CODE(function));
+  if (!made.space) return false;
+  const Shadow space = rec.newVirtual(VirtualKind::kDict, made.space.get());
+  PendingFrame pending;
+  pending.code = made.body.get();
+  pending.function = pyapi::newRef(function);
+  pending.functionShadow = made.ctx.shadows[0];
+  pending.rebuildable = false;
+  rec.expectFrame(std::move(pending));
+  rec.known().executed_ = true;
+  pyapi::Ref<> result = pyapi::steal(PyEval_EvalCodeEx(made.body.get(), PyFunction_GET_GLOBALS(function),
+                                                       made.space.get(), nullptr, 0, nullptr, 0, nullptr, 0,
+                                                       nullptr, PyFunction_GET_CLOSURE(function)));
+  if (!result) return false;
+  if (rec.live()) {
+    made.cellShadow = rec.returned();
+    made.entries = pyapi::steal(PyDict_Copy(rec.virtualOf(space).entries.get()));
+  }
+  if (PyCell_Check(result.get())) made.cell = std::move(result);
+  made.space = pyapi::steal(PyDict_Copy(made.space.get()));  // the body may have handed its own one out
+  return static_cast<bool>(made.space);
+}
+
+// What look-up hands out as it is in the class (functions and their like) has to be a constant or of the
+// trace. False: which one it is is known only at run time.
+bool pinFunctions(Making& made) {
+  Recorder& rec = made.ctx.rec;
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(made.space.get(), &at, &key, &value)) {
+    PyObject* encoded = PyDict_GetItemWithError(made.entries.get(), key);
+    Shadow shadow = encoded != nullptr ? Recorder::decode(encoded) : Shadow::constant();
+    if (Py_TYPE(value)->tp_descr_get == nullptr || shadow.isConst() || shadow.isVirtual()) continue;
+    if (rec.comesFromStep(shadow) || !rec.pin(shadow, value)) return false;
+    pyapi::Ref<> pinned = pyapi::steal(Recorder::encode(shadow));
+    PyDict_SetItem(made.entries.get(), key, pinned.get());
+  }
+  return true;
+}
+
+// The class as a virtual object. Everything but its own cell is known.
+Shadow describeClass(Making& made, PyObject* cls) {
+  Recorder& rec = made.ctx.rec;
+  const Shadow shadow = rec.newVirtual(VirtualKind::kClass, cls);
+  Virtual& v = rec.virtualOf(shadow);
+  v.parts = made.baseShadows;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made.bases.get()); ++i)
+    v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(made.bases.get(), i)));
+  const bool celled = made.cell && made.cellShadow.isVirtual();
+  v.parts.push_back(celled ? made.cellShadow : Shadow::null());
+  v.partObjects.push_back(made.cell ? made.cell.clone() : pyapi::Ref<>());
+  v.partObjects.push_back(made.space.clone());
+  v.partObjects.push_back(made.body ? made.body.clone() : pyapi::Ref<>());
+  v.entries = made.entries.clone();
+  v.index = PyDict_GET_SIZE(made.space.get());
+  rec.known().classes_.push_back(shadow.id);
+  if ((made.cell && !celled) || !pinFunctions(made))
+    refuseClass(rec, reinterpret_cast<PyTypeObject*>(cls)->tp_name);
+  if (celled) {
+    rec.virtualOf(made.cellShadow).parts[0] = shadow;
+    rec.touched();
+  }
+  return shadow;
+}
+
+// Calls a hook of Python code as a frame, one of C code unseen.
+pyapi::Ref<> callHook(Recorder& rec, PyObject* function, const std::vector<PyObject*>& args,
+                      std::vector<Shadow> shadows, size_t positional, PyObject* kwnames) {
+  if (!PyFunction_Check(function)) {
+    refuseClass(rec, "a hook of C code");
+  } else if (rec.live()) {
+    PendingFrame pending = rec.methodFrame(function, shadows[0], args[0]);
+    pending.args = args;
+    pending.shadows = std::move(shadows);
+    pending.positional = positional;
+    pending.kwnames = kwnames;
+    pending.rebuildable = false;
+    rec.expectFrame(std::move(pending));
+  }
+  return pyapi::steal(PyObject_Vectorcall(function, args.data(), positional, kwnames));
+}
+
+// RuntimeError("Error calling __set_name__ ..."), from what it has raised.
+void raiseForName(PyObject* value, PyObject* key, PyObject* cls) {
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(error, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  PyErr_Format(PyExc_RuntimeError, "Error calling __set_name__ on '%.100s' instance %R in '%.100s'",
+               Py_TYPE(value)->tp_name, key, reinterpret_cast<PyTypeObject*>(cls)->tp_name);
+  PyObject *outerType, *outer, *outerTraceback;
+  PyErr_Fetch(&outerType, &outer, &outerTraceback);
+  PyErr_NormalizeException(&outerType, &outer, &outerTraceback);
+  PyException_SetCause(outer, Py_NewRef(error));
+  PyException_SetContext(outer, error);
+  PyErr_Restore(outerType, outer, outerTraceback);
+}
+
+// `__set_name__` of what is in the namespace. False: an exception.
+bool nameValues(Making& made, PyObject* cls, Shadow shadow) {
+  Recorder& rec = made.ctx.rec;
+  pyapi::Ref<> items = pyapi::steal(PyDict_Items(made.space.get()));
+  for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
+    PyObject* key = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 0);
+    PyObject* value = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 1);
+    PyObject* hook = pyapi::nameHook(value);
+    if (hook == nullptr) continue;
+    auto known = rec.live() ? rec.entryOf(rec.virtualOf(shadow), key) : std::nullopt;
+    pyapi::Ref<> done =
+        callHook(rec, hook, {value, cls, key},
+                 {known.value_or(Shadow::constant()), shadow, Shadow::constant()}, 3, nullptr);
+    if (!done) {
+      raiseForName(value, key, cls);
+      return false;
+    }
+  }
+  return static_cast<bool>(items);
+}
+
+// `__init_subclass__` of the bases, with the keywords of the class statement. False: an exception.
+bool tellBases(Making& made, PyObject* cls, Shadow shadow) {
+  CallContext& ctx = made.ctx;
+  PyObject* hook = pyapi::subclassHook(reinterpret_cast<PyTypeObject*>(cls));
+  const bool keywords = ctx.total() > made.firstKeyword;
+  if (hook == nullptr && !keywords) return true;
+  std::vector<PyObject*> args = {cls};
+  std::vector<Shadow> shadows = {shadow};
+  args.insert(args.end(), ctx.args + made.firstKeyword, ctx.args + ctx.total());
+  shadows.insert(shadows.end(), ctx.shadows + made.firstKeyword, ctx.shadows + ctx.total());
+  PyObject* names = keywords ? ctx.kwnames : nullptr;
+  pyapi::Ref<> function;
+  if (hook != nullptr && Py_TYPE(hook) == &PyClassMethod_Type)
+    function = pyapi::steal(PyObject_GetAttrString(hook, "__func__"));
+  PyErr_Clear();
+  if (function && PyFunction_Check(function.get()))
+    return static_cast<bool>(callHook(ctx.rec, function.get(), args, std::move(shadows), 1, names));
+  refuseClass(ctx.rec, "__init_subclass__");
+  pyapi::Ref<> super = pyapi::steal(
+      PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PySuper_Type), cls, cls, nullptr));
+  pyapi::Ref<> bound =
+      pyapi::steal(super ? PyObject_GetAttrString(super.get(), "__init_subclass__") : nullptr);
+  return bound && pyapi::steal(PyObject_Vectorcall(bound.get(), args.data() + 1, 0, names));
+}
+
+Flow finishClass(Making& made, Shadow& result) {
+  CallContext& ctx = made.ctx;
+  pyapi::Ref<> cls = pyapi::newClass(made.name.get(), made.bases.get(), made.space.get());
+  if (!cls) return raised(ctx);
+  Shadow shadow = Shadow::constant();
+  if (ctx.rec.live()) {
+    // What type.__new__ adds follows from the frame that calls it.
+    static PyObject* module = PyUnicode_InternFromString("__module__");
+    PyObject* added = PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(cls.get())->tp_dict, module);
+    if (added != nullptr && PyDict_Contains(made.space.get(), module) == 0) {
+      pyapi::Ref<> constant = pyapi::steal(Recorder::encode(Shadow::constant()));
+      PyDict_SetItem(made.space.get(), module, added);
+      PyDict_SetItem(made.entries.get(), module, constant.get());
+    }
+    shadow = describeClass(made, cls.get());
+  }
+  if (!nameValues(made, cls.get(), shadow) || !tellBases(made, cls.get(), shadow)) return raised(ctx);
+  result = shadow;
+  return ctx.rec.replaceCall(ctx, std::move(cls));
+}
+
+bool hasKeyword(const CallContext& ctx, std::string_view name) {
+  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
+    PyObject* given = PyTuple_GET_ITEM(ctx.kwnames, static_cast<Py_ssize_t>(i - ctx.positional));
+    if (name == PyUnicode_AsUTF8(given)) return true;
+  }
+  return false;
+}
+
+// __build_class__(function, name, *bases, **keywords)
+Flow buildClassModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  const bool simple = ctx.positional >= 2 && PyFunction_Check(ctx.args[0]) &&
+                      PyUnicode_CheckExact(ctx.args[1]) && ctx.shadows[1].isConst() &&
+                      !hasKeyword(ctx, "metaclass") &&
+                      (ctx.shadows[0].isVirtual() || ctx.shadows[0].isConst()) &&
+                      !rec.isOpaqueCode(PyFunction_GET_CODE(ctx.args[0]));
+  std::vector<Shadow> bases(ctx.shadows + std::min<size_t>(2, ctx.positional), ctx.shadows + ctx.positional);
+  if (!simple || !pinBases(rec, ctx.args + 2, bases)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  Making made{ctx};
+  made.name = pyapi::newRef(ctx.args[1]);
+  made.bases = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(bases.size())));
+  for (size_t i = 0; made.bases && i < bases.size(); ++i)
+    PyTuple_SET_ITEM(made.bases.get(), static_cast<Py_ssize_t>(i), Py_NewRef(ctx.args[2 + i]));
+  made.baseShadows = std::move(bases);
+  made.firstKeyword = ctx.positional;
+  if (!made.bases || !runBody(made)) return raised(ctx);
+  return finishClass(made, result);
+}
+
+// builtins.property and its like, as they stand in a class body: made again of their arguments.
+Flow descriptorModel(CallContext& ctx, Shadow& result) {
+  const bool functions = ctx.kwnames == nullptr && ctx.positional >= 1 &&
+                         std::all_of(ctx.args, ctx.args + ctx.positional,
+                                     [](PyObject* arg) { return PyFunction_Check(arg) || arg == Py_None; });
+  if (!functions) return knownModel(ctx, result);
+  std::vector<pyapi::Ref<>> objects;
+  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
+  std::vector<Shadow> parts(ctx.shadows, ctx.shadows + ctx.positional);
+  objects.push_back(pyapi::steal(PyDict_New()));  // no keywords
+  Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  ctx.rec.virtualOf(result).parts = std::move(parts);
+  ctx.rec.virtualOf(result).partObjects = std::move(objects);
+  return flow;
+}
+
+// property.setter(function) and its like: a property of the same functions but one.
+Flow withAccessor(CallContext& ctx, size_t which, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  const bool ours = ctx.total() == 2 && ctx.kwnames == nullptr && Py_TYPE(ctx.args[0]) == &PyProperty_Type &&
+                    ctx.shadows[0].isVirtual() &&
+                    rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kPartial &&
+                    rec.virtualOf(ctx.shadows[0]).parts.size() <= 3 && PyFunction_Check(ctx.args[1]);
+  if (!ours) return knownModel(ctx, result);
+  const Virtual& old = rec.virtualOf(ctx.shadows[0]);
+  std::vector<Shadow> parts = old.parts;
+  std::vector<pyapi::Ref<>> objects;
+  for (size_t i = 0; i < parts.size(); ++i) objects.push_back(old.partObjects[i].clone());
+  while (parts.size() <= which) {
+    parts.push_back(Shadow::constant());
+    objects.push_back(pyapi::newRef(Py_None));
+  }
+  parts[which] = ctx.shadows[1];
+  objects[which] = pyapi::newRef(ctx.args[1]);
+  objects.push_back(pyapi::steal(PyDict_New()));
+  Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  rec.virtualOf(result).parts = std::move(parts);
+  rec.virtualOf(result).partObjects = std::move(objects);
+  return flow;
+}
+Flow getterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 0, result); }
+Flow setterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 1, result); }
+Flow deleterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 2, result); }
+
+// class.__subclasses__(): those of the trace are among them.
+Flow subclassesModel(CallContext& ctx, Shadow& result) {
+  const std::vector<uint32_t> classes = ctx.rec.known().classes_;
+  for (uint32_t id : classes) {
+    Shadow cls = Shadow::virt(id);
+    if (!ctx.rec.escape(cls, ctx.rec.virtualOf(cls).object.get())) return run(ctx);
+  }
+  return knownModel(ctx, result);
+}
+
+// Flags(value): the class keeps a combination once it has been asked for, which is nothing that a program
+// sees.
+Flow flagModel(CallContext& ctx, Shadow& result) {
+  static PyObject* mapName = PyUnicode_InternFromString("_value2member_map_");
+  Recorder& rec = ctx.rec;
+  const bool simple = ctx.total() == 2 && ctx.kwnames == nullptr && PyType_Check(ctx.args[0]) &&
+                      (ctx.shadows[0].isConst() || ctx.shadows[0].isSource()) &&
+                      PyLong_CheckExact(ctx.args[1]) && !ctx.shadows[1].isValue() &&
+                      isPlainFlag(reinterpret_cast<PyTypeObject*>(ctx.args[0]));
+  if (!simple) return inlineFunction(ctx, result);
+  auto* type = reinterpret_cast<PyTypeObject*>(ctx.args[0]);
+  Shadow cls = ctx.shadows[0], value = ctx.shadows[1];
+  pyapi::Ref<> map = pyapi::newRef(PyDict_GetItemWithError(type->tp_dict, mapName));
+  if (!map || !PyDict_CheckExact(map.get())) return inlineFunction(ctx, result);
+  if (!rec.pin(cls, ctx.args[0]) || !rec.pin(value, ctx.args[1])) return run(ctx);
+  rec.guardTypeVersion(type);
+  pyapi::Ref<> key = pyapi::newRef(ctx.args[1]);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = run(ctx);
+  }
+  result = Shadow::constant();
+  if (flow != Flow::kNext || !rec.live() || Recorder::isPlain(ctx.act.peek(1))) return flow;
+  PyObject* member = PyDict_GetItemWithError(map.get(), key.get());
+  if (member != ctx.act.peek(1)) {
+    rec.abort(diag::Code::KTG0302, {type->tp_name});
+    return flow;
+  }
+  Shadow entry = rec.dictEntry(rec.pinnedRoot(map.get()), map.get(), key.get(), member);
+  if (rec.live()) rec.pin(entry, member);
+  return flow;
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.__build_class__", buildClassModel}, {"builtins.property", descriptorModel},
+    {"builtins.staticmethod", descriptorModel},    {"builtins.classmethod", descriptorModel},
+    {"builtins.property.getter", getterModel},     {"builtins.property.setter", setterModel},
+    {"builtins.property.deleter", deleterModel},   {"builtins.type.__subclasses__", subclassesModel},
+    {"enum.EnumType.__call__", flagModel},
+};
+
+}  // namespace
+
+Flow newTypeModel(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  const bool simple = ctx.total() == 3 && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[0]) &&
+                      PyTuple_CheckExact(ctx.args[1]) && PyDict_CheckExact(ctx.args[2]) &&
+                      !ctx.shadows[0].isValue() && !ctx.shadows[1].isValue() && !ctx.shadows[2].isValue();
+  if (!simple) return opaqueModel(ctx, result);
+  Shadow name = ctx.shadows[0];
+  auto bases = rec.elementsOf(ctx.shadows[1], ctx.args[1]);
+  auto values = rec.live() && bases ? rec.dictParts(ctx.shadows[2], ctx.args[2], 1) : std::nullopt;
+  const bool known = values && rec.pin(name, ctx.args[0]) &&
+                     pinBases(rec, reinterpret_cast<PyTupleObject*>(ctx.args[1])->ob_item, *bases);
+  if (!known) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  Making made{ctx};
+  made.name = pyapi::newRef(ctx.args[0]);
+  made.bases = pyapi::newRef(ctx.args[1]);
+  made.baseShadows = std::move(*bases);
+  made.space = pyapi::steal(PyDict_Copy(ctx.args[2]));
+  made.entries = pyapi::steal(PyDict_New());
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  for (size_t i = 0; made.space && i < values->size() && PyDict_Next(made.space.get(), &at, &key, &value);
+       ++i) {
+    pyapi::Ref<> encoded = pyapi::steal(Recorder::encode((*values)[i]));
+    PyDict_SetItem(made.entries.get(), key, encoded.get());
+  }
+  made.firstKeyword = 3;
+  return finishClass(made, result);
+}
+
+void registerClassModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

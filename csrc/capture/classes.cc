@@ -1,0 +1,153 @@
+#include "capture/classes.h"
+
+#include <string_view>
+
+#include "pyapi/classes.h"
+
+namespace kintsugi::capture {
+
+Virtual* ownClass(Recorder& rec, PyTypeObject* type) {
+  RecorderState& state = rec.known();
+  if (state.classes_.empty()) return nullptr;
+  const auto found = state.virtualIds_.find(reinterpret_cast<PyObject*>(type));
+  if (found == state.virtualIds_.end()) return nullptr;
+  Virtual& v = *state.virtuals_[found->second];
+  return v.kind == VirtualKind::kClass ? &v : nullptr;
+}
+
+Shadow own(Recorder& rec, Shadow shadow, PyObject* object) {
+  RecorderState& state = rec.known();
+  if (!shadow.isConst() || state.classes_.empty() || object == nullptr) return shadow;
+  const auto found = state.virtualIds_.find(object);
+  return found == state.virtualIds_.end() ? shadow : Shadow::virt(found->second);
+}
+
+std::optional<Shadow> ownAttribute(Recorder& rec, PyTypeObject* type, PyObject* name, PyObject* value) {
+  if (rec.known().classes_.empty()) return std::nullopt;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    if (PyDict_Contains(cls->tp_dict, name) != 1) continue;
+    Virtual* v = ownClass(rec, cls);
+    // type.__new__ wraps some functions: then it is not what the namespace says.
+    if (v == nullptr || v->exposed) return std::nullopt;
+    if (PyDict_GetItemWithError(v->partObjects[v->parts.size()].get(), name) != value) return std::nullopt;
+    return rec.entryOf(*v, name);
+  }
+  return std::nullopt;
+}
+
+bool pinClasses(Recorder& rec, Shadow& shadow, PyObject* object) {
+  if (shadow.isVirtual() && PyTuple_Check(object)) {
+    auto parts = rec.elementsOf(shadow, object);
+    for (size_t i = 0; parts && i < parts->size(); ++i) {
+      if (!pinClasses(rec, (*parts)[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i)))) return false;
+    }
+    if (parts) return rec.live();
+  }
+  // One of the trace is this one in every run.
+  const bool ours = PyType_Check(object) && ownClass(rec, reinterpret_cast<PyTypeObject*>(object)) != nullptr;
+  return ours ? guardOwnClass(rec, reinterpret_cast<PyTypeObject*>(object)) && rec.live()
+              : rec.pinDeep(shadow, object);
+}
+
+namespace {
+
+PyObject* versionName() {
+  static PyObject* name = PyUnicode_InternFromString("version");
+  return name;
+}
+
+// The version of a class that was built, as it is here.
+ir::ValueId versionNow(Recorder& rec, Virtual& cls) {
+  const ir::Operand function = ir::Operand::constant(rec.constId(pyapi::classVersion()));
+  const size_t at = rec.emit(ir::Op::kCallKnown, {function, ir::Operand::value(cls.value)},
+                             {{ir::TypeKind::kObject, ir::kNone}}, rec.stateBefore());
+  return rec.trace().code[at].firstResult;
+}
+
+// Unknown code may have changed it: that it has not is guarded. False: the recording has ended.
+bool pinUnchanged(Recorder& rec, Virtual& v, const char* name) {
+  PyObject* encoded = v.attrs ? PyDict_GetItemWithError(v.attrs.get(), versionName()) : nullptr;
+  if (encoded == nullptr || rec.known().executed_) {
+    refuseClass(rec, name);
+    return false;
+  }
+  const ir::Operand before = ir::Operand::value(Recorder::decode(encoded).id);
+  const ir::Operand now = ir::Operand::value(versionNow(rec, v));
+  if (!rec.pinAnswer("eq", {before, now}, Py_True)) return false;
+  v.exposed = false;
+  return true;
+}
+
+}  // namespace
+
+void noteVersion(Recorder& rec, Virtual& cls) {
+  rec.setAttrShadow(cls, versionName(), Shadow::value(versionNow(rec, cls)));
+}
+
+bool guardOwnClass(Recorder& rec, PyTypeObject* type) {
+  Virtual* v = ownClass(rec, type);
+  if (v == nullptr) return false;
+  if (v->exposed && !pinUnchanged(rec, *v, type->tp_name)) return true;
+  for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    rec.guardTypeVersion(base);
+  }
+  return true;
+}
+
+void refuseOwn(Recorder& rec, PyObject* object) {
+  if (!PyType_Check(object) && !PyFunction_Check(object)) return;
+  RecorderState& state = rec.known();
+  const auto found = state.virtualIds_.find(object);
+  if (found == state.virtualIds_.end()) return;
+  const VirtualKind kind = state.virtuals_[found->second]->kind;
+  if (kind == VirtualKind::kClass || kind == VirtualKind::kFunction)
+    refuseClass(rec, Py_TYPE(object)->tp_name);
+}
+
+void refuseClass(Recorder& rec, const char* what) {
+  if (!rec.live()) return;
+  rec.abort(diag::Code::KTG0302, {what});
+  if (PyObject* body = newestClassBody(rec)) rec.known().abortedIn_ = body;
+}
+
+PyObject* newestClassBody(Recorder& rec) {
+  RecorderState& state = rec.known();
+  for (size_t i = state.classes_.size(); i-- > 0;) {
+    const Virtual& v = *state.virtuals_[state.classes_[i]];
+    if (v.partObjects.back()) return v.partObjects.back().get();
+  }
+  return nullptr;
+}
+
+std::optional<bool> storeInClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
+                                 PyObject* real) {
+  if (!PyType_Check(object)) return std::nullopt;
+  Virtual* v = ownClass(rec, reinterpret_cast<PyTypeObject*>(object));
+  if (v == nullptr) return std::nullopt;
+  const std::string_view text = PyUnicode_AsUTF8(name);
+  // Those mean something to C code, which a class that is made with them would do otherwise.
+  PyObject* space = v->partObjects[v->parts.size()].get();
+  if (v->exposed || text.starts_with("__") || (value.isVirtual() && PyDict_Contains(space, name) != 0)) {
+    refuseClass(rec, PyUnicode_AsUTF8(name));
+    return false;
+  }
+  shadow = own(rec, Shadow::constant(), object);
+  if (v->value != ir::kNone) {
+    if (!rec.emitEffect(ir::Op::kSetAttr, {{shadow, object}, {value, real}}, name)) return false;
+    noteVersion(rec, *v);
+  }
+  rec.touched();
+  return PyDict_SetItem(space, name, real) == 0 && rec.setEntry(*v, name, value);
+}
+
+Virtual* classOfCell(Recorder& rec, Shadow cell) {
+  if (rec.known().classes_.empty() || !cell.isVirtual()) return nullptr;
+  Virtual& v = rec.virtualOf(cell);
+  if (v.kind != VirtualKind::kCell || v.parts.empty() || !v.parts[0].isVirtual()) return nullptr;
+  Virtual& content = rec.virtualOf(v.parts[0]);
+  return content.kind == VirtualKind::kClass && content.parts.back() == cell ? &content : nullptr;
+}
+
+}  // namespace kintsugi::capture

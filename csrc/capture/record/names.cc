@@ -1,0 +1,92 @@
+// Record handlers: names in a class body, whose locals are a dict of the trace (calls/classes.cc).
+#include "capture/record/table.h"
+#include "pyapi/code.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// The dict that holds the frame's names. Null: it is none of the trace, and the recording has ended.
+PyObject* namespaceOf(Recorder& rec, Activation& act, Shadow& shadow) {
+  PyObject* names = pyapi::localsDictOf(act.frame);
+  auto known = names != nullptr && PyDict_CheckExact(names) ? rec.knownObject(names) : std::nullopt;
+  const bool ours = known && known->isVirtual() && rec.virtualOf(*known).kind == VirtualKind::kDict;
+  if (!ours) {
+    rec.abort(diag::Code::KTG0303, {"locals()"});
+    return nullptr;
+  }
+  shadow = *known;
+  return names;
+}
+
+std::optional<Shadow> nameIn(Recorder& rec, Shadow space, PyObject* names, PyObject* name) {
+  PyObject* value = PyDict_GetItemWithError(names, name);
+  return value != nullptr ? std::optional(rec.dictEntry(space, names, name, value)) : std::nullopt;
+}
+
+Flow loadName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow space;
+  PyObject* names = namespaceOf(rec, act, space);
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  std::optional<Shadow> found;
+  if (names != nullptr) found = nameIn(rec, space, names, name);
+  if (names != nullptr && !found)
+    found = rec.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.push(found.value_or(Shadow::constant()));
+  return flow;
+}
+
+// The class's namespace comes before the function around it.
+Flow loadClassDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow space;
+  PyObject* names = namespaceOf(rec, act, space);
+  if (names == nullptr) return rec.execute(act, in);
+  auto found = nameIn(rec, space, names, PyTuple_GET_ITEM(f.code->co_localsplusnames, in.arg));
+  if (!found) return recordHandler(LOAD_DEREF)(rec, f, act, in);
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) f.push(*found);
+  return flow;
+}
+
+Flow storeName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow space;
+  PyObject* names = namespaceOf(rec, act, space);
+  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  if (names == nullptr || !rec.storeItem(space, names, name, f.top(), act.peek(1)))
+    return rec.execute(act, in);
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  return flow;
+}
+
+Flow deleteName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow space;
+  PyObject* names = namespaceOf(rec, act, space);
+  if (names != nullptr) rec.deleteItem(space, names, PyTuple_GET_ITEM(f.code->co_names, in.arg));
+  return rec.execute(act, in);
+}
+
+Flow setupAnnotations(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+  static PyObject* name = PyUnicode_InternFromString("__annotations__");
+  Shadow space;
+  PyObject* names = namespaceOf(rec, act, space);
+  const bool fresh = names != nullptr && PyDict_Contains(names, name) == 0;
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !fresh) return flow;
+  const Shadow made = rec.newVirtual(VirtualKind::kDict, PyDict_GetItemWithError(names, name));
+  rec.setEntry(rec.virtualOf(space), name, made);
+  return flow;
+}
+
+}  // namespace
+
+void registerNameRecords(RecordTable& t) {
+  t[LOAD_NAME] = loadName;
+  t[LOAD_CLASSDEREF] = loadClassDeref;
+  t[STORE_NAME] = storeName;
+  t[DELETE_NAME] = deleteName;
+  t[SETUP_ANNOTATIONS] = setupAnnotations;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,45 @@
+#include "capture/stand_ins.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace kintsugi::capture {
+
+namespace {
+
+bool holds(Recorder& rec, Shadow shadow, std::unordered_set<uint32_t>& seen) {
+  if (!shadow.isVirtual() || !seen.insert(shadow.id).second) return false;
+  const Virtual& v = rec.virtualOf(shadow);
+  if (isStandIn(v)) return true;
+  for (Shadow part : v.parts) {
+    if (holds(rec, part, seen)) return true;
+  }
+  for (PyObject* shadows : {v.entries.get(), v.attrs.get()}) {
+    PyObject *key, *encoded;
+    Py_ssize_t at = 0;
+    while (shadows != nullptr && PyDict_Next(shadows, &at, &key, &encoded)) {
+      if (holds(rec, Recorder::decode(encoded), seen)) return true;
+    }
+  }
+  if (!v.frame) return false;
+  const auto inside = [&](Shadow slot) { return holds(rec, slot, seen); };
+  return std::any_of(v.frame->locals.begin(), v.frame->locals.end(), inside) ||
+         std::any_of(v.frame->stack.begin(), v.frame->stack.end(), inside);
+}
+
+}  // namespace
+
+bool isStandIn(const Virtual& v) {
+  static PyObject* mark = PyUnicode_InternFromString("_kintsugi_stand_in");
+  return v.kind == VirtualKind::kInstance && v.object &&
+         _PyType_Lookup(Py_TYPE(v.object.get()), mark) != nullptr;
+}
+
+bool holdsStandIn(Recorder& rec, Shadow shadow) {
+  const auto& all = rec.known().virtuals_;
+  if (!std::any_of(all.begin(), all.end(), [](const auto& v) { return isStandIn(*v); })) return false;
+  std::unordered_set<uint32_t> seen;
+  return holds(rec, shadow, seen);
+}
+
+}  // namespace kintsugi::capture

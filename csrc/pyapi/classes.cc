@@ -1,0 +1,123 @@
+#include "pyapi/classes.h"
+
+#include <utility>
+#include <vector>
+
+namespace kintsugi::pyapi {
+
+namespace {
+
+PyObject* hookName() {
+  static PyObject* name = PyUnicode_InternFromString("__init_subclass__");
+  return name;
+}
+
+PyObject* ofObject() { return _PyType_Lookup(&PyBaseObject_Type, hookName()); }
+
+// --- A class whose bases are to be told nothing. `super(cls, cls).__init_subclass__` is looked up behind the
+// class in its order of resolution: a metaclass of ours puts a class there that answers, and both are gone
+// before anybody sees the class.
+
+PyObject* answer(PyObject*, PyObject*, PyObject*) { Py_RETURN_NONE; }
+
+PyObject* shield() {
+  static PyMethodDef methods[] = {
+      {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(answer)),
+       METH_CLASS | METH_VARARGS | METH_KEYWORDS, nullptr},
+      {nullptr, nullptr, 0, nullptr}};
+  static PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
+  static PyType_Spec spec = {"kintsugi.Shield", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
+  static PyObject* made = PyType_FromSpec(&spec);
+  return made;
+}
+
+PyObject* shieldedOrder(PyObject* cls, PyObject*) {
+  Ref<> order = steal(PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyType_Type), "mro", "O", cls));
+  if (!order || PyList_Insert(order.get(), 1, shield()) < 0) return nullptr;
+  return order.release();
+}
+
+PyTypeObject* shieldedMeta() {
+  static PyMethodDef methods[] = {{"mro", shieldedOrder, METH_NOARGS, nullptr},
+                                  {nullptr, nullptr, 0, nullptr}};
+  static PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
+  static PyType_Spec spec = {"kintsugi.ShieldedMeta", 0, 0, Py_TPFLAGS_DEFAULT, slots};
+  static PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyType_Type));
+  return reinterpret_cast<PyTypeObject*>(made);
+}
+
+// Another number whenever something that look-up sees in the class or its bases has changed.
+PyObject* versionOf(PyObject*, PyObject* cls) {
+  static long long none = 0;
+  auto* type = reinterpret_cast<PyTypeObject*>(cls);
+  _PyType_Lookup(type, hookName());  // gives it a version
+  const bool valid = PyType_Check(cls) && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
+  return PyLong_FromLongLong(valid ? static_cast<long long>(type->tp_version_tag) : --none);
+}
+
+// An ordinary class from now on.
+bool unshield(PyObject* cls, PyObject* bases) {
+  PyTypeObject* meta = Py_TYPE(cls);
+  Py_INCREF(&PyType_Type);
+  Py_SET_TYPE(cls, &PyType_Type);
+  Py_DECREF(meta);
+  return PyObject_SetAttrString(cls, "__bases__", bases) == 0;  // finds its order of resolution again
+}
+
+}  // namespace
+
+PyObject* nameHook(PyObject* value) {
+  static PyObject* name = PyUnicode_InternFromString("__set_name__");
+  if (Py_TYPE(value) == &PyProperty_Type) return nullptr;  // remembers the name, and tells nobody
+  return _PyType_Lookup(Py_TYPE(value), name);
+}
+
+PyObject* classVersion() {
+  static PyMethodDef definition = {"class_version", versionOf, METH_O, nullptr};
+  static PyObject* function = PyCFunction_New(&definition, nullptr);
+  return function;
+}
+
+PyObject* subclassHook(PyTypeObject* type) {
+  PyObject* order = type->tp_mro;
+  for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(order); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(order, i));
+    PyObject* found = PyDict_GetItemWithError(base->tp_dict, hookName());
+    if (found != nullptr) return found == ofObject() ? nullptr : found;
+  }
+  return nullptr;
+}
+
+Ref<> newClass(PyObject* name, PyObject* bases, PyObject* space) {
+  bool told = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i));
+    told = told || _PyType_Lookup(base, hookName()) != ofObject();
+  }
+  // A value with a hook comes in later, in the place that is kept for it.
+  Ref<> quiet;
+  std::vector<std::pair<PyObject*, PyObject*>> later;
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(space, &at, &key, &value)) {
+    if (nameHook(value) != nullptr) later.emplace_back(key, value);
+  }
+  if (!later.empty()) {
+    quiet = steal(PyDict_Copy(space));
+    for (const auto& [hooked, ignored] : later) {
+      if (!quiet || PyDict_SetItem(quiet.get(), hooked, Py_None) < 0) return {};
+    }
+  }
+  Ref<> args = steal(PyTuple_Pack(3, name, bases, quiet ? quiet.get() : space));
+  if (!args) return {};
+  PyTypeObject* meta = told ? shieldedMeta() : &PyType_Type;
+  if (meta == nullptr) return {};
+  Ref<> cls = steal(PyType_Type.tp_new(meta, args.get(), nullptr));
+  if (!cls || (told && !unshield(cls.get(), bases))) return {};
+  for (const auto& [hooked, real] : later) {
+    if (PyObject_SetAttr(cls.get(), hooked, real) < 0) return {};
+  }
+  return cls;
+}
+
+}  // namespace kintsugi::pyapi
