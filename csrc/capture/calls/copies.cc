@@ -11,6 +11,7 @@
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "pyapi/code.h"
+#include "pyapi/object_layout.h"
 
 namespace kintsugi::capture {
 
@@ -74,8 +75,26 @@ bool onlyForwards(PyObject* function) {
   return true;
 }
 
+// What looking remembers in a class changes nothing that a program sees: guards that hold now hold
+// afterwards.
+template <typename Look>
+void keepVersions(Recorder& rec, const Look& look) {
+  RecorderState& known = rec.known();
+  const auto versionOf = [&](const guard::Guard& g) {
+    auto* type = reinterpret_cast<PyTypeObject*>(known.consts_[g.key].get());
+    pyapi::ensureTypeVersion(type);
+    return static_cast<int64_t>(*pyapi::typeVersionWord(type));
+  };
+  std::vector<guard::Guard*> held;
+  for (guard::Guard& g : known.document_.guards.guards) {
+    if (g.kind == guard::GuardKind::kTypeVersion && g.number == versionOf(g)) held.push_back(&g);
+  }
+  look();
+  for (guard::Guard* g : held) g->number = versionOf(*g);
+}
+
 // An instance that `copy` takes apart into its class and its dict, without any code of the class.
-bool isPlainInstance(PyObject* object) {
+bool isPlainInstance(Recorder& rec, PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_new != PyBaseObject_Type.tp_new ||
       !isObjectsOwn(type, "__new__") || type->tp_itemsize != 0) {
@@ -94,7 +113,8 @@ bool isPlainInstance(PyObject* object) {
   pyapi::Ref<> table = pyapi::steal(PyObject_GetAttrString(registry, "dispatch_table"));
   if (!table || PyDict_Contains(table.get(), reinterpret_cast<PyObject*>(type)) != 0) return false;
   // The slots of the class; looking remembers them in the class, as copying itself would.
-  pyapi::Ref<> slots = pyapi::steal(PyObject_CallMethod(registry, "_slotnames", "O", type));
+  pyapi::Ref<> slots;
+  keepVersions(rec, [&] { slots = pyapi::steal(PyObject_CallMethod(registry, "_slotnames", "O", type)); });
   PyErr_Clear();
   if (!slots || !PyList_Check(slots.get()) || PyList_GET_SIZE(slots.get()) != 0) return false;
   PyObject** dict = _PyObject_GetDictPtr(object);
@@ -138,7 +158,7 @@ struct Copier {
       return true;
     }
     if (PyDict_CheckExact(x)) return copyableEntries(x, depth);
-    if (!isPlainInstance(x)) return false;
+    if (!isPlainInstance(rec, x)) return false;
     PyObject** dict = _PyObject_GetDictPtr(x);
     return *dict == nullptr || copyableEntries(*dict, depth);
   }

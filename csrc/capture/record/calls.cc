@@ -15,6 +15,7 @@
 #include "capture/exceptions.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/record/star_arguments.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 
@@ -654,30 +655,6 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow result;
   Flow flow = dispatch(c, ctx, result);
   return finish(rec, f, flow, ctx.popped, result);
-}
-
-// f(*generator): its items are taken before the call, as the call would do. False: that has raised.
-bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int at) {
-  Shadow shadow = f.top(at);
-  const bool ours = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator;
-  const bool open = torchapi::isTensor(act.peek(at)) && !rec.hasStaticMeta(shadow, act.peek(at));
-  const bool asked = !ours && asksPython(rec, shadow, act.peek(at)) &&
-                     pythonMethod(act.peek(at), "__length_hint__") == nullptr;
-  if ((asked || open) && at == 1)
-    return rec.listItems(f, act, in, open ? polyfill("list_") : listFunction(act.peek(at)), nullptr);
-  if (!ours) return true;
-  rec.expectItems(shadow);
-  PyObject* tuple = PySequence_Tuple(act.peek(at));
-  std::vector<Shadow> items = rec.takeItems();
-  if (tuple == nullptr) {
-    PyErr_Clear();
-    rec.abort(diag::Code::KTG0101, {"a generator that raises"});
-    return true;
-  }
-  PyObject* generator = std::exchange(act.peek(at), tuple);
-  Py_DECREF(generator);
-  f.top(at) = rec.tupleOf(tuple, std::move(items));
-  return true;
 }
 
 // f(*args, **kwargs): NULL, callable, tuple-like, [dict]
