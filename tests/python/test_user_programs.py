@@ -6,18 +6,13 @@ import random
 
 import pytest
 import torch
-import user_programs_control
-import user_programs_library
-import user_programs_training
+import user_programs_control  # noqa: F401  each adds its programs
+import user_programs_library  # noqa: F401
+import user_programs_training  # noqa: F401
 from harness import describe
+from user_programs import PROGRAMS
 
 import kintsugi
-
-PROGRAMS = {
-    make.__name__: make
-    for programs in (user_programs_control, user_programs_library, user_programs_training)
-    for make in programs.PROGRAMS
-}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -11,20 +11,11 @@ import heapq
 import itertools
 import random
 import re
-from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-Make = Callable[[], tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
-PROGRAMS: list[Make] = []
-
-
-def prog(make: Make) -> Make:
-    PROGRAMS.append(make)
-    return make
+from user_programs import prog
 
 
 @prog

@@ -26,20 +26,11 @@ import traceback
 import types
 import warnings
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn as nn
-
-Make = Callable[[], tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
-PROGRAMS: list[Make] = []
-
-
-def prog(make: Make) -> Make:
-    PROGRAMS.append(make)
-    return make
+from user_programs import prog
 
 
 @prog

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.utils import parametrizations as P
-
-Make = Callable[[], tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]]
-PROGRAMS: list[Make] = []
-
-
-def prog(make: Make) -> Make:
-    PROGRAMS.append(make)
-    return make
+from user_programs import prog
 
 
 @prog
