@@ -76,6 +76,26 @@ Value* powerOfTwo(Builder& b, Value* n, Type* floats) {
   return b.CreateBitCast(b.CreateShl(biased, ConstantInt::get(ints, 23)), floats);
 }
 
+// exp(r) = 1 + r + r^2 * (these, the highest power first).
+constexpr std::initializer_list<double> kExpTerms = {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
+                                                     4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1};
+
+// x = n * ln 2 + r, n the nearest integer to x / ln 2.
+struct Reduced {
+  Value* magic;
+  Value* shifted;  // magic + n, whose low bits are those of n
+  Value* r;
+};
+Reduced reduceByLn2(Builder& b, Value* x) {
+  // Adding 1.5 * 2^23 rounds to an integer, which then is in the low bits. (A conversion to int has no value
+  // for NaN.)
+  Value* magic = number(x, 12582912.0);
+  Value* shifted = fma(b, x, number(x, 1.44269504088896341), magic);
+  Value* whole = b.CreateFSub(shifted, magic);
+  Value* r = fma(b, whole, number(x, -0.693359375), x);
+  return {magic, shifted, fma(b, whole, number(x, 2.12194440e-4), r)};
+}
+
 }  // namespace
 
 // exp(x) = 2^n * exp(r), n the nearest integer to x / ln 2. The power is applied in two halves, so that the
@@ -83,17 +103,9 @@ Value* powerOfTwo(Builder& b, Value* n, Type* floats) {
 Value* emitExp(Builder& b, Value* x) {
   Type* ints = intTypeOf(b, x);
   Value* bounded = atLeast(b, atMost(b, x, 100.0), -150.0);
-  // Adding 1.5 * 2^23 rounds to an integer, which then is in the low bits. (A conversion to int has no value
-  // for NaN.)
-  Value* magic = number(x, 12582912.0);
-  Value* shifted = fma(b, bounded, number(x, 1.44269504088896341), magic);
+  const auto [magic, shifted, r] = reduceByLn2(b, bounded);
   Value* n = b.CreateSub(b.CreateBitCast(shifted, ints), b.CreateBitCast(magic, ints));
-  Value* whole = b.CreateFSub(shifted, magic);
-  Value* r = fma(b, whole, number(x, -0.693359375), bounded);
-  r = fma(b, whole, number(x, 2.12194440e-4), r);
-  Value* p = pairwise(
-      b, r,
-      {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+  Value* p = pairwise(b, r, kExpTerms);
   Value* y = fma(b, p, b.CreateFMul(r, r), b.CreateFAdd(r, number(x, 1.0)));
   Value* half = b.CreateAShr(n, ConstantInt::get(ints, 1));
   y = b.CreateFMul(y, powerOfTwo(b, half, x->getType()));
@@ -103,14 +115,8 @@ Value* emitExp(Builder& b, Value* x) {
 // As above, with one power, which is added to the exponent.
 Value* emitExpOfNegative(Builder& b, Value* x) {
   Type* ints = intTypeOf(b, x);
-  Value* magic = number(x, 12582912.0);
-  Value* shifted = fma(b, x, number(x, 1.44269504088896341), magic);
-  Value* whole = b.CreateFSub(shifted, magic);
-  Value* r = fma(b, whole, number(x, -0.693359375), x);
-  r = fma(b, whole, number(x, 2.12194440e-4), r);
-  Value* p = polynomial(
-      b, r,
-      {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+  const auto [magic, shifted, r] = reduceByLn2(b, x);
+  Value* p = polynomial(b, r, kExpTerms);
   Value* y = fma(b, p, b.CreateFMul(r, r), b.CreateFAdd(r, number(x, 1.0)));
   Value* power = b.CreateShl(b.CreateBitCast(shifted, ints), ConstantInt::get(ints, 23));
   y = b.CreateBitCast(b.CreateAdd(b.CreateBitCast(y, ints), power), x->getType());

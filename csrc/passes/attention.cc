@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "passes/broadcast_strides.h"
 #include "passes/move_reshapes.h"
 #include "support/check.h"
 
@@ -202,7 +203,7 @@ std::optional<Node> makeAttention(const TensorGraph& graph, const AttentionCall&
   uint32_t scores = maker.point(Core::kMul, Elem::kF32, {maker.score(), maker.constant(scale)});
   if (call.mask != ir::kNone) {
     const Node& mask = graph.nodes[call.mask];
-    const auto strides = broadcastStrides(mask, {of[0], of[1], of[2], keys[2]});
+    const auto strides = broadcastStrides(mask, {of[0], of[1], of[2], keys[2]}, meets);
     if (!strides) {
       return std::nullopt;
     }
@@ -217,21 +218,6 @@ std::optional<Node> makeAttention(const TensorGraph& graph, const AttentionCall&
   }
   return maker.finish({call.query, *q}, {call.key, *k}, {call.value, *v}, scores, settings,
                       std::move(result));
-}
-
-std::optional<std::vector<Size>> broadcastStrides(const Node& node, const std::vector<Size>& shape) {
-  if (node.sizes.size() > shape.size()) {
-    return std::nullopt;
-  }
-  std::vector<Size> strides(shape.size(), Size(0));
-  const size_t shift = shape.size() - node.sizes.size();
-  for (size_t d = 0; d < node.sizes.size(); ++d) {
-    if (node.sizes[d] != 1 && !meets(node.sizes[d], shape[d + shift])) {
-      return std::nullopt;
-    }
-    strides[d + shift] = node.sizes[d] == 1 ? Size(0) : node.strides[d];
-  }
-  return strides;
 }
 
 Kernel attentionKernel(const TensorGraph& graph, NodeId id) {

@@ -72,7 +72,5 @@ std::string attentionText(const KernelAttention& attention);
 
 // Two sizes that have to be the same: from here on they are. False: they were not while recording.
 bool meets(Size a, Size b);
-// Strides within a shape that the node is broadcast to, 0 where it has one element. Nothing: it is not.
-std::optional<std::vector<Size>> broadcastStrides(const Node& node, const std::vector<Size>& shape);
 
 }  // namespace kintsugi::passes

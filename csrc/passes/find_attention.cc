@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "passes/attention.h"
+#include "passes/broadcast_strides.h"
 #include "passes/move_reshapes.h"
 
 namespace kintsugi::passes {
@@ -163,7 +164,7 @@ class Finder {
   // Memory of `id`, which is broadcast to `from`, by the dimensions of `shape`.
   std::optional<std::vector<Size>> stridesBy(NodeId id, const std::vector<Size>& from,
                                              const std::vector<Size>& shape) const {
-    const auto strides = broadcastStrides(node(id), from);
+    const auto strides = broadcastStrides(node(id), from, meets);
     return strides ? stridesInShape(from, *strides, shape) : std::nullopt;
   }
 

@@ -1,30 +1,16 @@
 #include "passes/move_reshapes.h"
 
-#include "passes/rewrite_nodes.h"
-
 #include <algorithm>
+#include <functional>
+
+#include "passes/broadcast_strides.h"
+#include "passes/rewrite_nodes.h"
 
 namespace kintsugi::passes {
 
 namespace {
 
 bool isPlain(const Node& node) { return node.strides == contiguousStrides(node.sizes); }
-
-// In a shape that the node is broadcast to. Nothing: it is not.
-std::optional<std::vector<Size>> broadcastStrides(const Node& node, const std::vector<Size>& shape) {
-  if (node.sizes.size() > shape.size()) {
-    return std::nullopt;
-  }
-  std::vector<Size> strides(shape.size(), Size(0));
-  const size_t shift = shape.size() - node.sizes.size();
-  for (size_t d = 0; d < node.sizes.size(); ++d) {
-    if (node.sizes[d] != 1 && node.sizes[d] != shape[d + shift]) {
-      return std::nullopt;
-    }
-    strides[d + shift] = node.sizes[d] == 1 ? Size(0) : node.strides[d];
-  }
-  return strides;
-}
 
 class Mover {
  public:
@@ -97,14 +83,15 @@ class Mover {
     if (node.kind == NodeKind::kConst) {
       return id;
     }
-    const auto before = broadcastStrides(node, from);
+    const auto before = broadcastStrides(node, from, std::equal_to<>());
     const auto strides = before ? stridesInShape(from, *before, shape) : std::nullopt;
     if (!strides) {
       return ir::kNone;
     }
     const NodeId base = reshaped(id);
     for (const NodeId candidate : {base, id}) {
-      if (candidate != ir::kNone && broadcastStrides(graph_.nodes[candidate], shape) == strides) {
+      if (candidate != ir::kNone &&
+          broadcastStrides(graph_.nodes[candidate], shape, std::equal_to<>()) == strides) {
         return candidate;
       }
     }

@@ -60,6 +60,10 @@ bool asksPython(Recorder& rec, Shadow shadow, PyObject* object) {
          !PyTuple_Check(object) && !PyList_Check(object) && !PyDict_Check(object);
 }
 
+bool hasOpenLength(Recorder& rec, Shadow shadow, PyObject* object) {
+  return torchapi::isTensor(object) && !rec.hasStaticMeta(shadow, object);
+}
+
 PyObject* listFunction(PyObject* iterable) {
   return polyfill(pythonMethod(iterable, "__len__") != nullptr ? "list_of_length" : "list_");
 }

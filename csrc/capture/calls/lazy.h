@@ -15,6 +15,9 @@ bool isKept(Recorder& rec, Shadow shadow);
 // Does code that the trace records make the items of an iterable: a kept object, a generator, a Python
 // __iter__?
 bool asksPython(Recorder& rec, Shadow shadow, PyObject* object);
+// A tensor whose number of rows is only known in each run: what asks for its items has to be frames that an
+// exit can rebuild, and none of C's.
+bool hasOpenLength(Recorder& rec, Shadow shadow, PyObject* object);
 // The polyfill that does what C code does to make a list of such.
 PyObject* listFunction(PyObject* iterable);
 

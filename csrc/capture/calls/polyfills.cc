@@ -461,9 +461,7 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
   if (call->lazy && (!consumedAtOnce(ctx) || (call->all && !onlyKeywords(ctx, {"strict"}))))
     return std::nullopt;
   const auto isDriven = [&](size_t i) {
-    // How many items such a tensor has is only known in each run: then the frames have to be ones that an
-    // exit can rebuild, and none of C's.
-    const bool open = torchapi::isTensor(ctx.args[i]) && !ctx.rec.hasStaticMeta(ctx.shadows[i], ctx.args[i]);
+    const bool open = hasOpenLength(ctx.rec, ctx.shadows[i], ctx.args[i]);
     // Its __iter__ may give any object, whose __next__ may be Python code.
     const bool python = !ctx.shadows[i].isValue() && !torchapi::isTensor(ctx.args[i]) &&
                         pythonMethod(ctx.args[i], "__iter__") != nullptr;
