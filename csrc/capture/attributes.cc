@@ -111,6 +111,7 @@ std::optional<AttributePlan> planGetter(Recorder& rec, PyObject* descriptor, Sha
                                         PyTypeObject* owner) {
   PyObject* getter = pythonMethod(descriptor, "__get__");
   if (getter == nullptr) return std::nullopt;
+  rec.guardTypeVersion(Py_TYPE(descriptor));
   AttributePlan plan = simple(AttributePlan::kFrame);
   plan.pending = rec.methodFrame(getter, classValue(rec, descriptor), descriptor);
   plan.pending.args.insert(plan.pending.args.end(), {object, reinterpret_cast<PyObject*>(owner)});
@@ -148,6 +149,8 @@ Shadow classTuple(Recorder& rec, PyObject* tuple) {
   return known ? *known : rec.tupleOf(tuple, std::move(parts));
 }
 
+AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d);
+
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
@@ -169,7 +172,9 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
       return known(classTuple(rec, n == "__mro__" ? cls->tp_mro : cls->tp_bases));
     if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__class__" || n == "__doc__")
       return known(Shadow::constant());
-    return simple(AttributePlan::kStep);
+    return isProperty(metaValue)
+               ? planDescriptor(rec, own(rec, Shadow::constant(), object), object, name, metaValue)
+               : simple(AttributePlan::kStep);
   }
   if (value == nullptr) {
     if (metaValue != nullptr && isMethodLike(metaValue)) {
@@ -183,7 +188,7 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
                                                                : AttributePlan::kStep);
   }
   if (PyFunction_Check(value)) return known(Shadow::constant());
-  if (Py_TYPE(value) == &PyStaticMethod_Type || Py_TYPE(value) == &PyProperty_Type || isMethodLike(value) ||
+  if (Py_TYPE(value) == &PyStaticMethod_Type || isProperty(value) || isMethodLike(value) ||
       Py_TYPE(value) == &PyGetSetDescr_Type || Py_TYPE(value) == &PyMemberDescr_Type) {
     return known(Shadow::constant());
   }
@@ -312,7 +317,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     if (auto slot = rec.entryOf(rec.virtualOf(shadow), name)) return known(*slot);
     if (auto none = noAnnotations(rec, shadow, object, name)) return known(*none);
   }
-  if (Py_TYPE(d) == &PyProperty_Type) {
+  if (isProperty(d)) {
+    if (Py_TYPE(d) != &PyProperty_Type) rec.guardTypeVersion(Py_TYPE(d));
     PyObject* getter = reinterpret_cast<PyObject**>(d)[2];  // propertyobject: PyObject_HEAD, prop_get
     if (getter == nullptr || !PyFunction_Check(getter)) return simple(AttributePlan::kStep);
     AttributePlan plan = simple(AttributePlan::kFrame);
@@ -467,12 +473,26 @@ AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
 
 AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
 
+PyObject* getattrName() {
+  static PyObject* name = PyUnicode_InternFromString("__getattr__");
+  return name;
+}
+
 AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = type->tp_getattro == PyObject_GenericGetAttr ? nullptr : getattributeOf(type);
-  if (override == nullptr || override == getattributeOf(&PyBaseObject_Type)) {
+  // Modules of a class of their own (torch._VF) look there as other objects do, but for a __getattr__ among
+  // their names.
+  const bool isModule = PyModule_Check(object) != 0 && override == getattributeOf(&PyModule_Type) &&
+                        PyDict_GetItemWithError(PyModule_GetDict(object), getattrName()) == nullptr;
+  if (override == nullptr || override == getattributeOf(&PyBaseObject_Type) || isModule) {
     AttributePlan plan = planGeneric(rec, shadow, object, name);
     if (plan.how != AttributePlan::kRaises) return plan;
+    if (isModule) {
+      PyObject* dict = PyModule_GetDict(object);
+      Shadow names = rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, dict);
+      if (!rec.lacksKey(names, dict, getattrName())) return simple(AttributePlan::kAborted);
+    }
     return planHooked(rec, shadow, object, name);
   }
   if (!PyFunction_Check(override)) return simple(AttributePlan::kStep);
@@ -559,6 +579,12 @@ Shadow classValue(Recorder& rec, PyObject* value) {
   return rec.pinnedRoot(value);
 }
 
+bool isProperty(PyObject* descriptor) {
+  PyTypeObject* type = Py_TYPE(descriptor);
+  return type->tp_descr_get == PyProperty_Type.tp_descr_get &&
+         type->tp_descr_set == PyProperty_Type.tp_descr_set;
+}
+
 bool isFunctionName(PyObject* name) {
   for (const char* known : {"__name__", "__qualname__", "__module__", "__doc__"}) {
     if (PyUnicode_CompareWithASCIIString(name, known) == 0) return true;
@@ -568,16 +594,20 @@ bool isFunctionName(PyObject* name) {
 
 PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObject* object, PyObject* name,
                          Shadow value, PyObject* real) {
-  static PyObject* hookName = PyUnicode_InternFromString("__setattr__");
-  PendingFrame pending = rec.methodFrame(setter, shadow, object);
-  if (real == nullptr || _PyType_Lookup(Py_TYPE(object), hookName) == setter) {
-    pending.args.push_back(name);
-    pending.shadows.push_back(Shadow::constant());
-  }
-  if (real != nullptr) {
-    pending.args.push_back(real);
-    pending.shadows.push_back(value);
-  }
+  static PyObject* setName = PyUnicode_InternFromString("__setattr__");
+  static PyObject* deleteName = PyUnicode_InternFromString("__delattr__");
+  const bool hook = _PyType_Lookup(Py_TYPE(object), real != nullptr ? setName : deleteName) == setter;
+  PyObject* d = hook ? nullptr : _PyType_Lookup(Py_TYPE(object), name);
+  const bool written = d != nullptr && !isProperty(d);  // __set__ or __delete__ of its class
+  PendingFrame pending =
+      written ? rec.methodFrame(setter, classValue(rec, d), d) : rec.methodFrame(setter, shadow, object);
+  auto push = [&](PyObject* argument, Shadow of) {
+    pending.args.push_back(argument);
+    pending.shadows.push_back(of);
+  };
+  if (written) push(object, shadow);
+  if (hook) push(name, Shadow::constant());
+  if (real != nullptr) push(real, value);
   pending.positional = pending.args.size();
   return pending;
 }

@@ -36,10 +36,12 @@ Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow f
                    Shadow selfShadow);
 // Is it the descriptor of an entry of __slots__?
 bool isSlot(PyObject* descriptor);
-// What enters a Python function that sets an attribute (a property's, or __setattr__), or, without a value,
-// __delattr__.
+// What enters a Python function that sets an attribute (a property's, a descriptor's or __setattr__) or,
+// without a value, deletes it.
 PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObject* object, PyObject* name,
                          Shadow value, PyObject* real);
+// A property, or an object of a subclass that gets and sets as properties do (torch's dependent_property).
+bool isProperty(PyObject* descriptor);
 bool isFunctionName(PyObject* name);  // an attribute that says how a function is called: __name__ ...
 // Looks an attribute up in a type and gives what instances see without binding.
 Shadow classValue(Recorder& rec, PyObject* value);

@@ -243,6 +243,14 @@ bool runsWhenDropped(PyObject* object) {
   return pythonMethod(object, "__del__") != nullptr;
 }
 
+bool touchesAttribute(PyObject* callable) {
+  static PyObject* builtins = PyImport_ImportModule("builtins");
+  static PyObject* const functions[] = {PyObject_GetAttrString(builtins, "getattr"),
+                                        PyObject_GetAttrString(builtins, "setattr"),
+                                        PyObject_GetAttrString(builtins, "delattr")};
+  return std::ranges::find(functions, callable) != std::end(functions);
+}
+
 Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
   std::vector<Operand> operands;
   for (size_t i = 0; i < ctx.total(); ++i) {  // asked for its items, it calls its function
@@ -282,8 +290,11 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
       breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == nameOf(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }
+  // A property of a metaclass, say, which may have changed what is known.
+  const bool unforeseen = calledBack_ && kind == CallKind::kKnown && touchesAttribute(ctx.callable);
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(1) : Py_None);
-  if (kind == CallKind::kOpaque) forgetEscaped(ctx);
+  if (unforeseen) stale();
+  if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
   return flow;
 }
 

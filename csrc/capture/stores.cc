@@ -1,5 +1,6 @@
 // Recorder: attribute writes (DESIGN rule 5).
 #include "capture/attributes.h"
+#include "capture/calls/model.h"
 #include "capture/classes.h"
 #include "support/check.h"
 
@@ -73,12 +74,15 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
   }
   if (d != nullptr && !slot && Py_TYPE(d)->tp_descr_set != nullptr) {
     if (storesLink(*this, shadow, object, name, value, real)) return live_;
-    if (Py_TYPE(d) == &PyProperty_Type) {
+    if (isProperty(d)) {
       PyObject* fset = reinterpret_cast<PyObject**>(d)[3];  // prop_set
       setter = fset != nullptr && PyFunction_Check(fset) ? fset : Py_None;
+      if (Py_TYPE(d) != &PyProperty_Type) guardTypeVersion(Py_TYPE(d));
       return live_;
     }
-    setter = Py_None;
+    PyObject* written = pythonMethod(d, "__set__");
+    if (written != nullptr) guardTypeVersion(Py_TYPE(d));
+    setter = written != nullptr ? written : Py_None;
     return live_;
   }
   if (shadow.isVirtual()) {
@@ -148,7 +152,8 @@ bool Recorder::noteWrite(PyObject* dict, PyObject* key, Shadow value) {
   return live_;
 }
 
-// `del object.name`. `deleter`: a Python __delattr__ that will be entered; null: the caller executes it.
+// `del object.name`. `deleter`: a Python function that will be entered (__delattr__, a property's,
+// __delete__); null: the caller executes it.
 bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter) {
   static PyObject* hookName = PyUnicode_InternFromString("__delattr__");
   PyTypeObject* type = Py_TYPE(object);
@@ -166,7 +171,20 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObj
     deleter = hook;
     return live_;
   }
-  return deleteGeneric(shadow, object, name);
+  PyObject* d = _PyType_Lookup(type, name);
+  PyObject* written = nullptr;
+  if (d != nullptr && isProperty(d)) {
+    PyObject* fdel = reinterpret_cast<PyObject**>(d)[4];  // prop_del
+    if (fdel != nullptr && PyFunction_Check(fdel)) written = fdel;
+  } else if (d != nullptr) {
+    written = pythonMethod(d, "__delete__");
+  }
+  if (written == nullptr) return deleteGeneric(shadow, object, name);
+  if (Py_TYPE(d) != &PyProperty_Type) guardTypeVersion(Py_TYPE(d));
+  guardType(shadow, object);
+  guardTypeVersion(type);
+  deleter = written;
+  return live_;
 }
 
 // object.__delattr__

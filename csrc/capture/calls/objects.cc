@@ -83,7 +83,7 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
   if (!ctx.rec.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
     return run(ctx);
   if (setter == nullptr) return run(ctx);
-  return knownModel(ctx, result);
+  return setter == Py_None ? knownModel(ctx, result) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
 }
 
 Flow objectGetattributeModel(CallContext& ctx, Shadow& result) {

@@ -58,7 +58,7 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
     after = after || cls == start;
     owner = cls;
   }
-  if (found != nullptr && Py_TYPE(found) == &PyProperty_Type) {
+  if (found != nullptr && isProperty(found)) {
     PyObject* getter = reinterpret_cast<PyObject**>(found)[2];
     if (getter != nullptr && PyFunction_Check(getter)) {
       PendingFrame pending = rec.methodFrame(getter, selfShadow, self.get());
@@ -72,7 +72,7 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   f.drop(1);
   if (method) f.push(Shadow::null());
   PyObject* result = act.peek(1);
-  if (found != nullptr && Py_TYPE(found) == &PyProperty_Type) {
+  if (found != nullptr && isProperty(found)) {
     f.push(rec.returned());
   } else if (found != nullptr && !PyMethod_Check(result) && !PyFunction_Check(result) &&
              PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
