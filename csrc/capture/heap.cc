@@ -54,6 +54,7 @@ PyObject* Overlay::deletedKeys() {
 }
 
 bool Recorder::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real) {
+  cell = current(cell);
   if (cell.isVirtual()) {
     Virtual& v = virtualOf(cell);
     if (v.kind != VirtualKind::kCell) {

@@ -362,6 +362,18 @@ def move_to_end(self: OrderedDict[Any, Any], key: Any, last: bool = True) -> Non
         self[other] = item
 
 
+def pop_item(self: OrderedDict[Any, Any], last: bool = True) -> tuple[Any, Any]:
+    if not self:
+        raise KeyError("dictionary is empty")
+    key = list(self)[-1 if last else 0]
+    return key, self.pop(key)
+
+
+def clear_dict(self: dict[Any, Any], /) -> None:
+    for key in list(self):
+        del self[key]
+
+
 def deque_(iterable: Iterable[Any], maxlen: int | None = None) -> deque[Any]:
     return deque(list_(iterable), maxlen)
 

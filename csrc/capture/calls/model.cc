@@ -116,6 +116,7 @@ CallModel modelOf(PyObject* callable) {
     registerRegexModels();
     registerLazyModels();
     registerClassModels();
+    registerStandardLibraryModels();
     return true;
   }();
   (void)registered;

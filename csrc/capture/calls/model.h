@@ -43,6 +43,7 @@ void registerGetterModels();
 void registerRegexModels();
 void registerLazyModels();
 void registerClassModels();
+void registerStandardLibraryModels();
 
 // Common models
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result

@@ -168,6 +168,7 @@ constexpr Taker kBuiltinTakers[] = {
     {"list"},
     {"tuple"},
     {"sum"},
+    {"next"},
     {"any"},
     {"all"},
     {"set"},
@@ -356,6 +357,15 @@ Flow moveToEndModel(CallContext& ctx, Shadow& result) {
   return simple ? redirect(ctx, "move_to_end", result) : opaqueModel(ctx, result);
 }
 
+// As deletions, one by one.
+Flow deletingModel(CallContext& ctx, const char* name, Shadow& result) {
+  const bool exact = Py_TYPE(ctx.args[0]) == &PyODict_Type || PyDict_CheckExact(ctx.args[0]);
+  return exact && isDirect(ctx) && !ctx.shadows[0].isValue() ? redirect(ctx, name, result)
+                                                             : opaqueModel(ctx, result);
+}
+Flow clearDictModel(CallContext& ctx, Shadow& result) { return deletingModel(ctx, "clear_dict", result); }
+Flow orderedPopitemModel(CallContext& ctx, Shadow& result) { return deletingModel(ctx, "pop_item", result); }
+
 // Counter.update(): what is known is counted here, one item after the other.
 Flow countModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.kwnames == nullptr && ctx.total() == 2 && PyDict_Check(ctx.args[0]) &&
@@ -402,6 +412,9 @@ constexpr ModelRow kRows[] = {
     {"itertools.compress", itertoolsModel},
     {"itertools.groupby", itertoolsModel},
     {"collections.OrderedDict.move_to_end", moveToEndModel},
+    {"collections.OrderedDict.popitem", orderedPopitemModel},
+    {"collections.OrderedDict.clear", clearDictModel},
+    {"builtins.dict.clear", clearDictModel},
     {"_heapq.heappush", heapModel},
     {"_heapq.heappop", heapModel},
     {"_heapq.heapreplace", heapModel},

@@ -97,12 +97,14 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
   }
   PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr;
   PyErr_Clear();
-  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type || !Recorder::isPlain(self))
-    return false;
+  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type) return false;
+  const bool plain = Recorder::isPlain(self);
+  auto known = plain ? std::nullopt : rec.knownObject(self);
+  if (!plain && (modelOf(descriptor) == nullptr || (known && !known->isSource()))) return false;
   if (!rec.pin(call.shadow, call.callable)) return false;
   call.callable = descriptor;
   call.shadow = Shadow::constant();
-  call.prepend(self, Shadow::constant());
+  call.prepend(self, plain ? Shadow::constant() : known ? *known : rec.pinnedRoot(self));  // random.random
   return true;
 }
 

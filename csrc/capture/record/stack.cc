@@ -80,6 +80,7 @@ Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 
 // The content of a cell: of this trace, written by it, or old.
 std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) {
+  cell = rec.current(cell);
   if (cell.isVirtual()) {
     Virtual& v = rec.virtualOf(cell);
     if (v.kind != VirtualKind::kCell) return std::nullopt;
