@@ -6,12 +6,14 @@
 #include "codegen/kernel_cache.h"
 #include "driver/fx_segments.h"
 #include "driver/native_convolutions.h"
+#include "driver/native_places.h"
 #include "driver/varying_numbers.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
 #include "passes/build_graph.h"
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
+#include "passes/move_reshapes.h"
 #include "passes/products.h"
 #include "passes/simplify_graph.h"
 #include "support/check.h"
@@ -95,7 +97,7 @@ class PlanBuilder {
     }
     putSteadyFirst();
     findDrops();
-    findPlaces(info_.keepMemory);
+    keepPlaces(*plan_, usedBy_, aliases_, info_.keepMemory);
     numbers_.addChecks();
     if (numbers_.lost()) {
       reason = "a size is needed that no tensor of the graph tells";
@@ -130,7 +132,8 @@ class PlanBuilder {
     }
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       const Node& node = graph_.nodes[id];
-      const bool looks = passes::isCore(node) || (node.kind == NodeKind::kCall && node.product);
+      const bool looks = passes::isCore(node) || node.kind == NodeKind::kJoin ||
+                         (node.kind == NodeKind::kCall && node.product);
       const bool alias = node.kind == NodeKind::kView && (!escapes_[id] || node.instruction == ir::kNone);
       for (size_t k = 0; k < node.args.size(); ++k) {
         direct[node.args[k]] = direct[node.args[k]] || !(looks || (alias && k == 0));
@@ -180,17 +183,37 @@ class PlanBuilder {
   void addStep(NativeStepKind kind, size_t index, std::vector<uint32_t> uses, std::vector<uint32_t> makes,
                bool steady = false) {
     plan_->steps.push_back({kind, static_cast<uint32_t>(index)});
-    steady = steady && std::all_of(uses.begin(), uses.end(), [&](uint32_t s) { return isSteady(s); });
     steadySteps_.push_back(steady);
-    for (const uint32_t slot : makes) {
-      steadySlots_.resize(std::max<size_t>(steadySlots_.size(), slot + 1), false);
-      steadySlots_[slot] = steady;
-    }
-    uses.insert(uses.end(), makes.begin(), makes.end());
-    usedBy_.push_back(std::move(uses));
+    std::vector<uint32_t> looks = uses;
+    looks.insert(looks.end(), makes.begin(), makes.end());
+    usedBy_.push_back(std::move(looks));
+    flows_.push_back({std::move(uses), std::move(makes)});
   }
 
-  bool isSteady(uint32_t slot) const { return slot < steadySlots_.size() && steadySlots_[slot]; }
+  // A slot is what all of the steps make of it that write to its memory.
+  void findSteady() {
+    steadySlots_.assign(calls_.values.size(), false);
+    for (const Flow& flow : flows_) {
+      for (const uint32_t slot : flow.makes) {
+        steadySlots_[slot] = true;
+      }
+    }
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t at = 0; at < flows_.size(); ++at) {
+        const auto isSteady = [&](uint32_t slot) { return steadySlots_[slot]; };
+        const bool stays = steadySteps_[at] &&
+                           std::all_of(flows_[at].uses.begin(), flows_[at].uses.end(), isSteady) &&
+                           std::all_of(flows_[at].makes.begin(), flows_[at].makes.end(), isSteady);
+        changed = changed || steadySteps_[at] != stays;
+        steadySteps_[at] = stays;
+        for (const uint32_t slot : flows_[at].makes) {
+          changed = changed || steadySlots_[slot] != (steadySlots_[slot] && stays);
+          steadySlots_[slot] = steadySlots_[slot] && stays;
+        }
+      }
+    }
+  }
 
   // A tensor that may be kept between runs: nobody outside sees it, and it is not large.
   bool mayStay(NodeId id) const {
@@ -202,6 +225,7 @@ class PlanBuilder {
 
   // What is the same in every run is computed in the first one: masks, positions, tables of angles.
   void putSteadyFirst() {
+    findSteady();
     std::vector<runtime::NativePlanStep> steps;
     std::vector<std::vector<uint32_t>> usedBy;
     for (const bool steady : {true, false}) {
@@ -237,8 +261,7 @@ class PlanBuilder {
       out.memory.push_back({slot, access.offset * passes::elemSize(access.elem)});
       if (access.store) {
         steady = steady && mayStay(access.node);
-        const NodeId form = standIn_[access.node] != ir::kNone ? standIn_[access.node] : access.node;
-        out.made.push_back({slot, layoutOf(graph_.nodes[form])});
+        addMade(access.node, out.made);
       }
       (access.store ? makes : uses).push_back(slot);
     }
@@ -270,6 +293,14 @@ class PlanBuilder {
     addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes),
             steady && plan_->kernels.back().patches.empty());
     return true;
+  }
+
+  // Of a concatenation whoever comes first makes the tensor.
+  void addMade(NodeId id, std::vector<runtime::NativeMade>& made) {
+    if (made_.insert(id).second) {
+      const NodeId form = standIn_[id] != ir::kNone ? standIn_[id] : id;
+      made.push_back({slotOf_[id], layoutOf(graph_.nodes[form])});
+    }
   }
 
   static void giveWork(const passes::Kernel& kernel, runtime::NativeKernel& out) {
@@ -520,16 +551,34 @@ class PlanBuilder {
     const auto form =
         passes::productForm(graph_.nodes[node.args[0]], graph_.nodes[node.args[1]], row.byRows).value();
     runtime::NativeProduct product;
-    product.left = slotOf_[node.args[0]];
-    product.right = slotOf_[node.args[1]];
-    product.made = {slotOf_[result], layoutOf(graph_.nodes[result])};
-    product.shape = {form.m.hint, form.n, form.k, form.leftStride, form.rightStride, form.rightByColumns};
+    const passes::MemoryPlace place = passes::tensorOf(graph_, result);
+    product.left = memoryFor(node.args[0]);
+    product.right = memoryFor(node.args[1]);
+    product.result = memoryFor(result);
+    addMade(place.base, product.made);
+    const Node& made = graph_.nodes[result];
+    const passes::Size rows = form.m, columns = form.n;
+    const auto strides = passes::stridesInShape(made.sizes, made.strides, {rows, columns});
+    product.shape = {.m = form.m.hint,
+                     .n = form.n,
+                     .k = form.k,
+                     .leftStride = form.leftStride,
+                     .rightStride = form.rightStride,
+                     .resultStride = rows == 1 || columns == 1 ? form.n
+                                     : strides                 ? (*strides)[0].hint
+                                                               : form.n,
+                     .rightByColumns = form.rightByColumns};
     product.rowsFrom = numbers_.indexOf(form.m);
-    const bool steady = mayStay(result) && product.rowsFrom == ir::kNone;
-    addStep(NativeStepKind::kProduct, plan_->products.size(), {product.left, product.right},
-            {product.made.slot}, steady);
+    const bool steady = mayStay(place.base) && product.rowsFrom == ir::kNone;
+    addStep(NativeStepKind::kProduct, plan_->products.size(), {product.left.slot, product.right.slot},
+            {product.result.slot}, steady);
     plan_->products.push_back(std::move(product));
     return true;
+  }
+
+  runtime::NativeMemory memoryFor(NodeId id) const {
+    const passes::MemoryPlace place = passes::tensorOf(graph_, id);
+    return {slotOf_[place.base], place.offset * passes::elemSize(graph_.nodes[id].elem)};
   }
 
   // A result of the last call tells sizes.
@@ -611,77 +660,6 @@ class PlanBuilder {
     }
   }
 
-  // Which step looks last at the memory that a slot's tensor has, through views or not.
-  std::vector<size_t> lastLooks() const {
-    std::vector<size_t> last(calls_.values.size(), 0);
-    for (size_t at = 0; at < usedBy_.size(); ++at) {
-      for (const uint32_t slot : usedBy_[at]) {
-        last[slot] = at;
-      }
-    }
-    for (const uint32_t slot : plan_->outputs) {
-      if (slot != ir::kNone) {
-        last[slot] = usedBy_.size();  // for ever
-      }
-    }
-    for (size_t k = aliases_.size(); k-- > 0;) {
-      last[aliases_[k].first] = std::max(last[aliases_[k].first], last[aliases_[k].second]);
-    }
-    return last;
-  }
-
-  static int64_t elementsOf(const torchapi::TensorLayout& layout) {
-    return passes::elementCount(passes::fixedSizes(layout.sizes)).hint;
-  }
-
-  std::span<runtime::NativeMade> madeAt(size_t step) const {
-    const runtime::NativePlanStep& at = plan_->steps[step];
-    if (at.kind == NativeStepKind::kKernel) {
-      return plan_->kernels[at.index].made;
-    }
-    return at.kind == NativeStepKind::kProduct ? std::span(&plan_->products[at.index].made, 1)
-                                               : std::span<runtime::NativeMade>();
-  }
-
-  // Memory that does not leave the segment is kept for later runs. Tensors of one layout share a place where
-  // one is looked at last before the other is made; should anybody look longer, the run makes a new one.
-  void findPlaces(bool all) {
-    struct Place {
-      const torchapi::TensorLayout* layout;
-      size_t until;
-    };
-    // To allocate a small tensor takes longer than to compute it. Elements.
-    constexpr int64_t kSmall = 16384, kMostKept = 262144;
-    const std::vector<size_t> last = lastLooks();
-    std::vector<Place> places;
-    int64_t kept = 0;
-    for (size_t at = plan_->steadySteps; at < plan_->steps.size(); ++at) {
-      for (runtime::NativeMade& made : madeAt(at)) {
-        if (last[made.slot] == usedBy_.size() || !made.layout.sizes.empty() || !made.layout.strides.empty()) {
-          continue;
-        }
-        const torchapi::TensorLayout& wanted = made.layout.layout;
-        if (!all && elementsOf(wanted) > kSmall) {
-          continue;
-        }
-        const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) {
-          return p.until < at && p.layout->dtype == wanted.dtype && p.layout->sizes == wanted.sizes &&
-                 p.layout->strides == wanted.strides;
-        });
-        made.place = static_cast<uint32_t>(place - places.begin());
-        if (place == places.end() && !all && kept + elementsOf(wanted) > kMostKept) {
-          made.place = ir::kNone;
-        } else if (place == places.end()) {
-          kept += elementsOf(wanted);
-          places.push_back({&wanted, last[made.slot]});
-        } else {
-          place->until = last[made.slot];
-        }
-      }
-    }
-    plan_->keptCount = places.size();
-  }
-
   const NativeSegmentInfo& info_;
   const unsigned tiles_;
   const GradModes& modes_;
@@ -695,8 +673,13 @@ class PlanBuilder {
   std::vector<uint32_t> slotOf_;               // by node
   std::vector<NodeId> standIn_;                // by node: the view whose form its tensor has
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
-  std::vector<bool> steadySteps_;              // the same in every run
+  struct Flow {
+    std::vector<uint32_t> uses, makes;  // slots
+  };
+  std::vector<Flow> flows_;        // by step
+  std::vector<bool> steadySteps_;  // the same in every run
   std::vector<bool> steadySlots_;
+  std::unordered_set<NodeId> made_;         // tensors that an earlier step makes
   std::unordered_set<uint32_t> madeViews_;  // instructions
   std::vector<std::pair<uint32_t, uint32_t>>
       aliases_;  // slots: the second may look at the first one's memory

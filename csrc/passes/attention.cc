@@ -225,7 +225,7 @@ Kernel attentionKernel(const TensorGraph& graph, NodeId id) {
   Kernel kernel = *node.attention;
   for (size_t a = 0; a < kernel.accesses.size(); ++a) {
     KernelAccess& access = kernel.accesses[a];
-    const MemoryPlace place = a < node.args.size() ? memoryOf(graph, node.args[a]) : MemoryPlace{id, 0};
+    const MemoryPlace place = a < node.args.size() ? tensorOf(graph, node.args[a]) : MemoryPlace{id, 0};
     access.node = place.base;
     access.offset = place.offset;
   }

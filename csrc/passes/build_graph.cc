@@ -184,7 +184,7 @@ class Builder {
     if (isImpure(ins, name)) {
       return addInPlace(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
     }
-    return (!options_.callsOnly && (addDecomposed(ins, name) || addProduct(ins, name) ||
+    return (!options_.callsOnly && (addDecomposed(ins, name) || addJoin(ins, name) || addProduct(ins, name) ||
                                     addAttention(ins, name) || addViews(ins))) ||
            addCall(ins);
   }
@@ -227,6 +227,7 @@ class Builder {
       Node call;
       call.kind = NodeKind::kCall;
       call.product = true;
+      call.byRows = row->byRows;
       call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
       call.args = {left, right};
       result.args = {graph_.add(std::move(call))};
@@ -454,7 +455,11 @@ class Builder {
   }
 
   bool decompose(const Instruction& ins, std::string_view name, const ir::TensorMeta& meta, ValueId value) {
-    const Decomposition* row = findDecomposition(name);
+    return decompose(ins, findDecomposition(name), meta, value);
+  }
+
+  bool decompose(const Instruction& ins, const Decomposition* row, const ir::TensorMeta& meta,
+                 ValueId value) {
     if (row == nullptr || (options_.strict && !row->exact) || !argumentsAreContiguous(ins)) {
       return false;
     }
@@ -478,6 +483,18 @@ class Builder {
     return decompose(ins, name, *metaOf(ins.firstResult), ins.firstResult);
   }
 
+  bool addJoin(const Instruction& ins, std::string_view name) {
+    const auto rows = joinDecompositions();
+    const auto* row =
+        std::find_if(rows.data(), rows.data() + rows.size(), [&](const auto& r) { return r.name == name; });
+    const ir::TensorMeta* meta = ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
+    if (row == rows.data() + rows.size() || meta == nullptr || !decompose(ins, row, *meta, ins.firstResult)) {
+      return false;
+    }
+    graph_.nodes[nodeOf_[ins.firstResult]].instruction = static_cast<uint32_t>(&ins - trace_.code.data());
+    return true;
+  }
+
   // `x.add_(y)` where nobody else sees the memory of x: from here on, x is another value.
   bool addInPlace(const Instruction& ins, std::string_view name) {
     const size_t dot = name.rfind('.');
@@ -492,8 +509,8 @@ class Builder {
       return false;
     }
     const NodeKind kind = graph_.nodes[target].kind;
-    const bool own =
-        isCore(graph_.nodes[target]) || (kind == NodeKind::kResult && graph_.nodes[target].fresh);
+    const bool own = isCore(graph_.nodes[target]) || kind == NodeKind::kJoin ||
+                     (kind == NodeKind::kResult && graph_.nodes[target].fresh);
     aliased_.resize(graph_.nodes.size());
     if (!own || aliased_[target] || !sameElements(operands.subspan(1), graph_.nodes[target].elem)) {
       return false;
@@ -577,6 +594,7 @@ class Builder {
   bool addCall(const Instruction& ins) {
     Node call;
     call.kind = NodeKind::kCall;
+    call.byForm = makesByForm(trace_, ins);
     call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);

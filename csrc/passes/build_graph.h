@@ -71,6 +71,8 @@ class Decomposer {
   NodeId part(NodeId view, NodeId otherwise, std::vector<PartBound> bounds);
   // Of a view that has a stride of 0 where `index` varies; from then on it names the places along `taken`.
   NodeId take(NodeId view, NodeId index, Taken taken);
+  // All of the result's element type. Where they begin has to be the same in every run.
+  NodeId join(std::vector<NodeId> parts, uint32_t dim, bool stacked);
   NodeId reshape(NodeId base, std::vector<Size> sizes);         // of a contiguous one
   NodeId broadcastDim(NodeId vector, size_t dim, size_t rank);  // a vector along one dimension
   NodeId fail() {
@@ -98,6 +100,8 @@ struct Decomposition {
   NodeId (*make)(Decomposer& d);
   bool onlyFused = false;  // worth it only where all that uses the result is computed element by element
 };
+// What has no row there, or one that does not fit.
+std::span<const Decomposition> joinDecompositions();
 // Null: there is none.
 const Decomposition* findDecomposition(std::string_view name);
 std::span<const Decomposition> pointwiseDecompositions();

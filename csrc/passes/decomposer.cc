@@ -290,6 +290,42 @@ NodeId Decomposer::take(NodeId view, NodeId index, Taken taken) {
   return made;
 }
 
+NodeId Decomposer::join(std::vector<NodeId> parts, uint32_t dim, bool stacked) {
+  Node node;
+  node.kind = NodeKind::kJoin;
+  node.elem = elem_;
+  node.dim = dim;
+  node.stacked = stacked;
+  node.sizes = graph_.nodes[parts[0]].sizes;
+  if (stacked) {
+    node.sizes.insert(node.sizes.begin() + dim, Size(1));
+  }
+  Size length = 0;
+  for (const NodeId id : parts) {
+    std::vector<Size> sizes = graph_.nodes[id].sizes;
+    if (stacked) {
+      sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(dim, sizes.size())), Size(1));
+    }
+    failed_ = failed_ || sizes.size() != node.sizes.size() || dim >= sizes.size() || !length.fixed();
+    for (size_t d = 0; !failed_ && d < sizes.size(); ++d) {
+      failed_ =
+          sizes[d] == 0 ||
+          (d != dim && sizes[d] != node.sizes[d] &&
+           (sizes[d].hint != node.sizes[d].hint || !sizeTable().require(sizes[d], node.sizes[d], kZero)));
+    }
+    if (failed_) {
+      return fail();
+    }
+    length = length + sizes[dim];
+  }
+  node.sizes[dim] = length;
+  node.strides = contiguousStrides(node.sizes);
+  node.args = std::move(parts);
+  return allFixed(node.sizes) || node.args.size() == 1 || node.strides[dim].fixed()
+             ? graph_.add(std::move(node))
+             : fail();
+}
+
 NodeId Decomposer::reshape(NodeId base, std::vector<Size> sizes) {
   if (failed_ || graph_.nodes[base].strides != contiguousStrides(graph_.nodes[base].sizes) ||
       elementCount(graph_.nodes[base].sizes) != elementCount(sizes)) {

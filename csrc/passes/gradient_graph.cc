@@ -149,6 +149,11 @@ class Differentiator {
       madeBy_[ins.firstResult + r] = at;
       active = active || isActive(ins.firstResult + r);
     }
+    // Of what nothing is known of, autograd may follow all that is made of something that it follows.
+    const bool off = graph_.gradAfter.has_value() && !*graph_.gradAfter;
+    if (!off && makesUnknown(ins)) {
+      return refuse("training with tensors of sizes or types that are not known to it");
+    }
     if (active && !isKnown(ins)) {
       return refuse("training with tensors of sizes or types that are not known to it");
     }
@@ -201,12 +206,25 @@ class Differentiator {
     return true;
   }
 
+  bool takesActive(const Instruction& ins) {
+    std::vector<ValueId> used;
+    ir::collectValues(trace(), trace().operandsOf(ins), used);
+    return std::any_of(used.begin(), used.end(), [&](ValueId value) { return isActive(value); });
+  }
+
+  bool makesUnknown(const Instruction& ins) {
+    bool unknown = false;
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const ir::Type& type = trace().values[ins.firstResult + r];
+      unknown = unknown || (type.kind == TypeKind::kTensor && type.meta == ir::kNone);
+    }
+    return unknown && takesActive(ins);
+  }
+
   // Something that autograd follows goes in, and a float that it does not follow comes out: the grad mode may
   // be off.
   bool dropsGradient(const Instruction& ins) {
-    std::vector<ValueId> used;
-    ir::collectValues(trace(), trace().operandsOf(ins), used);
-    const bool taken = std::any_of(used.begin(), used.end(), [&](ValueId value) { return isActive(value); });
+    const bool taken = takesActive(ins);
     for (uint32_t r = 0; taken && r < ins.resultCount; ++r) {
       const ir::Type& type = trace().values[ins.firstResult + r];
       if (type.kind == TypeKind::kTensor &&

@@ -1,5 +1,6 @@
 #include "passes/simplify_graph.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -7,6 +8,7 @@
 #include "passes/find_attention.h"
 #include "passes/fold_algebra.h"
 #include "passes/move_reshapes.h"
+#include "passes/place_parts.h"
 
 namespace kintsugi::passes {
 
@@ -95,6 +97,17 @@ std::vector<bool> escapingNodes(const TensorGraph& graph) {
   return escapes;
 }
 
+std::vector<bool> varyingNodes(const TensorGraph& graph) {
+  std::vector<bool> varies(graph.nodes.size(), false);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    varies[id] = node.kind == NodeKind::kInput ||
+                 (!node.byForm &&
+                  std::any_of(node.args.begin(), node.args.end(), [&](NodeId arg) { return varies[arg]; }));
+  }
+  return varies;
+}
+
 void dropCopies(TensorGraph& graph) {
   const std::vector<bool> escapes = escapingNodes(graph);
   std::vector<NodeId> to = everyNode(graph);
@@ -181,6 +194,7 @@ void simplify(TensorGraph& graph, const ir::Trace& trace, bool attention) {
     findAttention(graph, trace);
     dropUnusedNodes(graph);
   }
+  placeParts(graph);
 }
 
 }  // namespace kintsugi::passes

@@ -60,6 +60,8 @@ std::string headOf(const Node& node, const ir::Trace& trace) {
       return "attention";
     case NodeKind::kView:
       return "view";
+    case NodeKind::kJoin:
+      return (node.stacked ? "join.stacked " : "join ") + std::to_string(node.dim);
     case NodeKind::kCall:
       return (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
     case NodeKind::kResult:
@@ -93,6 +95,15 @@ MemoryPlace memoryOf(const TensorGraph& graph, NodeId id) {
   while (graph.nodes[place.base].kind == NodeKind::kView) {
     place.offset += graph.nodes[place.base].offset;
     place.base = graph.nodes[place.base].args[0];
+  }
+  return place;
+}
+
+MemoryPlace tensorOf(const TensorGraph& graph, NodeId id) {
+  MemoryPlace place = memoryOf(graph, id);
+  while (graph.nodes[place.base].home != ir::kNone) {
+    place.offset += graph.nodes[place.base].offset;
+    place.base = graph.nodes[place.base].home;
   }
   return place;
 }
@@ -175,6 +186,9 @@ std::string print(const TensorGraph& graph, const ir::Trace& trace) {
     }
     if (node.kind == NodeKind::kView && node.offset != 0) {
       out += " offset=" + std::to_string(node.offset);
+    }
+    if (node.home != ir::kNone) {
+      out += " in %" + std::to_string(node.home) + " at " + std::to_string(node.offset);
     }
     for (const PartBound& bound : node.bounds) {
       out += " dim" + std::to_string(bound.dim) + "=" + std::to_string(bound.low) + ".." +

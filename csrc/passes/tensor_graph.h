@@ -9,8 +9,9 @@
 //
 // Nodes are in the order of execution, arguments before users. What is not in the core set is a call of the
 // operator, or of scalar arithmetic (`kCall`), with one kResult for each of its results. A kView is other
-// sizes and strides on the memory of its argument. Values are never written to: in-place operators have
-// become new nodes.
+// sizes and strides on the memory of its argument. A kJoin is its arguments one behind the other; those that
+// have a home are computed right where they belong in it. Values are never written to: in-place operators
+// have become new nodes.
 //
 // Plain data without torch, LLVM and Python; no state, no GIL. See docs/internals/native.md.
 #pragma once
@@ -64,6 +65,7 @@ enum class NodeKind : uint8_t {
   kProduct,
   kAttention,
   kView,
+  kJoin,
   kCall,
   kResult
 };
@@ -92,20 +94,24 @@ struct Node {
   Elem elem = Elem::kOther;  // kCall: none
   bool fresh = false;        // kResult: its memory is surely its own
   bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
+  bool byForm = false;       // kCall: takes no more than the type of its argument
   bool product = false;      // kCall: a product without what is added (passes/products.h)
-  bool byRows = false;       // kProduct: the second argument has a row for each column of the result
+  bool byRows = false;       // of products: the second argument has a row for each column of the result
   bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
   std::vector<Size> sizes;
-  std::vector<Size> strides;         // where it is in memory, in elements; empty for kConst, kCall
-  std::vector<NodeId> args;          // kCall: the nodes that its operands name
-  int64_t offset = 0;                // kView: first element, counted from the argument's first
+  std::vector<Size> strides;  // where it is in memory, in elements; empty for kConst, kCall
+  std::vector<NodeId> args;   // kCall: the nodes that its operands name
+  int64_t offset = 0;         // kView: first element, counted from the argument's first; else in `home`
+  NodeId home = ir::kNone;    // the kJoin, later on, in whose memory it lies
+  uint32_t dim = 0;           // kJoin: along which dimension; of `stacked` ones, arguments do not have it
+  bool stacked = false;
   uint32_t reduced = 0;              // kReduce: how many dimensions ...
   uint32_t behind = 0;               // ... and how many stay behind them
   std::vector<PartBound> bounds;     // Core::kPart: of dimensions that are longer than 1
   Taken taken;                       // Core::kTake
   double number = 0;                 // kConst of a float type
   int64_t integer = 0;               // kConst of other types
-  uint32_t instruction = ir::kNone;  // kCall, kView: in the trace
+  uint32_t instruction = ir::kNone;  // kCall, kView, kJoin: in the trace
   uint32_t result = 0;               // kResult, kView: which result of the instruction
   ir::ValueId value = ir::kNone;     // the value of the trace that it is
   // kAttention: its kernel, but for whose memory the accesses are in; those before the last are `args`.
@@ -136,6 +142,8 @@ struct MemoryPlace {
   int64_t offset;
 };
 MemoryPlace memoryOf(const TensorGraph& graph, NodeId id);
+// Likewise with homes: whose tensor has the memory.
+MemoryPlace tensorOf(const TensorGraph& graph, NodeId id);
 
 std::vector<Size> contiguousStrides(const std::vector<Size>& sizes);
 bool isContiguous(const std::vector<Size>& sizes, const std::vector<Size>& strides);

@@ -75,11 +75,14 @@ struct NativeMade {
   uint32_t place = ir::kNone;  // its memory is kept between runs, as this one of NativeFrame::kept
 };
 
+// A place in a tensor's memory.
+struct NativeMemory {
+  uint32_t slot = 0;
+  int64_t offset = 0;  // bytes
+};
+
 struct NativeKernel {
-  struct Memory {
-    uint32_t slot = 0;
-    int64_t offset = 0;  // bytes
-  };
+  using Memory = NativeMemory;
   using Made = NativeMade;
   KernelFunction function = nullptr;
   std::shared_ptr<const void> code;
@@ -99,9 +102,8 @@ struct NativeKernel {
 
 // A matrix product of floats.
 struct NativeProduct {
-  uint32_t left = 0;
-  uint32_t right = 0;
-  NativeMade made;
+  NativeMemory left, right, result;
+  std::vector<NativeMade> made;  // the result's tensor, unless it is there already
   torchapi::ProductShape shape;
   uint32_t rowsFrom = ir::kNone;  // where the number of rows varies
 };

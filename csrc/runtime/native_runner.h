@@ -33,7 +33,9 @@ class NativeRunner : public SegmentRunner {
   // noise. At least two; before the first run with a plan.
   void setPlans(std::vector<std::unique_ptr<const NativePlan>> plans, uint32_t trials);
   // Runs are replayed and run natively by turns, `turns` times each, and what was faster stays. Where the two
-  // are close, noise would decide: then there are more turns, up to four times as many. Before the first run.
+  // are close, or replay seems to be faster, noise could decide, for good: then there are more turns, up to
+  // four times as many. Native code is lost only if its least time is greater and if it was slower in most
+  // turns than the replay right behind it. Before the first run.
   void compare(uint32_t turns) {
     turns_ = turns;
     turnsLeft_.store(2 * turns, std::memory_order_relaxed);
@@ -75,7 +77,9 @@ class NativeRunner : public SegmentRunner {
   std::atomic<uint32_t> rounds_{0};     // of turns that have not decided
   std::atomic<uint64_t> nativeTime_{kUnknownTime};
   std::atomic<uint64_t> replayTime_{kUnknownTime};
-  std::mutex mutex_;  // of idle_
+  std::atomic<uint64_t> lastTime_{kUnknownTime};  // of the latest native turn
+  std::atomic<int32_t> won_{0};                   // turns, less those that were lost
+  std::mutex mutex_;                              // of idle_
   std::vector<std::unique_ptr<NativeFrame>> idle_;
 };
 

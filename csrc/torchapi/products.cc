@@ -39,10 +39,11 @@ bool hasFloatProducts() {
 void multiplyFloats(const ProductShape& shape, const float* left, const float* right, float* result) {
   // By columns, as BLAS has it, the result is right^T * left^T.
   const int n = static_cast<int>(shape.n), m = static_cast<int>(shape.m), k = static_cast<int>(shape.k);
-  const int lda = static_cast<int>(shape.rightStride), ldb = static_cast<int>(shape.leftStride);
+  const int lda = static_cast<int>(shape.rightStride), ldb = static_cast<int>(shape.leftStride),
+            ldc = static_cast<int>(shape.resultStride);
   const float one = 1, zero = 0;
   const char transa = shape.rightByColumns ? 't' : 'n', transb = 'n';
-  sgemm()(&transa, &transb, &n, &m, &k, &one, right, &lda, left, &ldb, &zero, result, &n);
+  sgemm()(&transa, &transb, &n, &m, &k, &one, right, &lda, left, &ldb, &zero, result, &ldc);
 }
 
 }  // namespace kintsugi::torchapi

@@ -11,12 +11,14 @@ struct ProductShape {
   int64_t m = 0, n = 0, k = 0;
   int64_t leftStride = 0;
   int64_t rightStride = 0;
+  int64_t resultStride = 0;
   bool rightByColumns = false;
 };
 
 // Is there one, and would torch compute products of floats with it in full precision?
 bool hasFloatProducts();
-// result[m,n] = left[m,k] * right[k,n], all by rows; `rightByColumns`: the second by columns. No number is 0.
+// result[m,n] = left[m,k] * right[k,n], all by rows; `rightByColumns`: the second by columns. Strides are
+// from row to row, or column to column. No number is 0.
 void multiplyFloats(const ProductShape& shape, const float* left, const float* right, float* result);
 
 }  // namespace kintsugi::torchapi

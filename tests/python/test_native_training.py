@@ -631,3 +631,19 @@ def test_what_is_faster_is_kept() -> None:
     stats = runner._kintsugi_compiled.stats()
     assert stats["native_runs"] >= 4
     assert stats["native_refused"] + stats["native_ready"] == stats["native_segments"]
+
+
+def test_what_nothing_is_known_of_is_followed_too() -> None:
+    """A tensor that is made by a call brings no metadata, and neither does what is computed with it."""
+    fn = lambda x, y: (x.exp() * torch.tensor([1, 2])[0], y.exp())
+    x, y = rand(4, 6), rand(4, 6)
+    runner = native(fn)
+    for _ in range(3):
+        got = runner(x, y)
+        assert all(t.requires_grad for t in got)
+        for mine, theirs in zip(
+            torch.autograd.grad(sum(t.sum() for t in got), (x, y)),
+            torch.autograd.grad(sum(t.sum() for t in fn(x, y)), (x, y)),
+            strict=True,
+        ):
+            _close(mine, theirs)
