@@ -298,6 +298,12 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   return flow;
 }
 
+// A deque that has been handed out, whose items are not followed any longer.
+bool isKeptDeque(const Virtual& v) {
+  return v.kind == VirtualKind::kOpaque && v.object &&
+         std::string_view(Py_TYPE(v.object.get())->tp_name) == "collections.deque";
+}
+
 // What was handed to unknown code is an old object from now on: its parts are read again, under guards.
 void Recorder::forgetEscaped(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -315,7 +321,7 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     }
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||
                        v->kind == VirtualKind::kSet || v->kind == VirtualKind::kInstance ||
-                       v->kind == VirtualKind::kCell;
+                       v->kind == VirtualKind::kCell || isKeptDeque(*v);
     const bool attributed = v->kind == VirtualKind::kFunction || v->kind == VirtualKind::kClass;
     if (v->value != ir::kNone && attributed) v->exposed = true;
     if (v->value == ir::kNone || !mutableKind) continue;

@@ -6,6 +6,7 @@ replaced, and when, is decided in csrc/capture/calls/polyfills.cc. Frames of thi
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
@@ -507,6 +508,36 @@ def compare(
     raise TypeError(
         f"'{symbol}' not supported between instances of '{type(a).__name__}' and '{type(b).__name__}'"
     )
+
+
+def says_true(value: Any, /) -> bool:
+    answer = type(value).__bool__(value)
+    if answer is True:
+        return True
+    if answer is False:
+        return False
+    raise TypeError(f"__bool__ should return bool, returned {type(answer).__name__}")
+
+
+def length_of(value: Any, /) -> int:
+    length = type(value).__len__(value)
+    if type(length) is not int:
+        length = int(operator.index(length))
+    if length < 0:
+        raise ValueError("__len__() should return >= 0")
+    return length
+
+
+def has_length(value: Any, /) -> bool:
+    return True if length_of(value) else False
+
+
+def says_it_has(item: Any, container: Any, /) -> bool:
+    return True if type(container).__contains__(container, item) else False
+
+
+def says_it_lacks(item: Any, container: Any, /) -> bool:
+    return False if type(container).__contains__(container, item) else True
 
 
 def has_item(item: Any, container: Any, /) -> bool:

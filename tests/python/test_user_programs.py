@@ -6,8 +6,12 @@ import random
 
 import pytest
 import torch
-import user_programs_control  # noqa: F401  each adds its programs
+import user_programs_algorithms  # noqa: F401  each adds its programs
+import user_programs_classes  # noqa: F401
+import user_programs_control  # noqa: F401
+import user_programs_language  # noqa: F401
 import user_programs_library  # noqa: F401
+import user_programs_projects  # noqa: F401
 import user_programs_training  # noqa: F401
 from harness import describe
 from user_programs import PROGRAMS

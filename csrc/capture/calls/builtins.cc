@@ -20,6 +20,8 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
   if (torchapi::isTensor(o)) return torchMetaModel(ctx, result);
   if (PyObject* method = pythonMethod(o, "__len__")) {
+    if (auto flow = ctx.shadows[0].isValue() ? std::nullopt : enterPolyfill(ctx, "length_of", result))
+      return *flow;
     PendingFrame pending = ctx.rec.methodFrame(method, ctx.shadows[0], o);
     pending.rebuildable = false;
     pending.pinResult = true;
@@ -189,6 +191,8 @@ Flow numberModel(CallContext& ctx, Shadow& result, ir::TypeKind kind) {
     }
   }
   if (kind == ir::TypeKind::kBool && ctx.kwnames == nullptr) {
+    const char* asked = ctx.shadows[0].isValue() ? nullptr : truthFunction(o);
+    if (auto flow = asked != nullptr ? enterPolyfill(ctx, asked, result) : std::nullopt) return *flow;
     if (!ctx.rec.pinTruth(ctx.shadows[0], o)) return run(ctx);
     result = Shadow::constant();
     return run(ctx);

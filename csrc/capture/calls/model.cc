@@ -90,6 +90,12 @@ PyObject* pythonMethod(PyObject* object, const char* name) {
   return method != nullptr && PyFunction_Check(method) ? method : nullptr;
 }
 
+const char* truthFunction(PyObject* object) {
+  if (Recorder::specialMethod(Py_TYPE(object), "__bool__") != nullptr)
+    return pythonMethod(object, "__bool__") != nullptr ? "says_true" : nullptr;
+  return pythonMethod(object, "__len__") != nullptr ? "has_length" : nullptr;
+}
+
 CallModel modelOf(PyObject* callable) {
   static bool registered = [] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",

@@ -69,6 +69,10 @@ Flow reversedObject(CallContext& ctx, Shadow& result);  // by __len__ and __geti
 Flow reduceModel(CallContext& ctx, Shadow& result);     // all(), any(), sum(), min(), max()
 // The Python function that is the special method of an object's type; null: there is none, or it is C code.
 PyObject* pythonMethod(PyObject* object, const char* name);
+// Runs a function of kintsugi._polyfills in place of the call, where the call is one of the program's own.
+std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result);
+// The polyfill that asks an object for its truth where Python code tells it; null where C code does.
+const char* truthFunction(PyObject* object);
 // A class of lists that are made as a list is; nothing: it is another.
 std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& args,
                              const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result);

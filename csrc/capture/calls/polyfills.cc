@@ -509,6 +509,10 @@ PyObject* polyfill(const char* name) {
   return function;  // borrowed from the module
 }
 
+std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result) {
+  return isDirect(ctx) ? std::optional<Flow>(redirect(ctx, name, result)) : std::nullopt;
+}
+
 void registerPolyfillModels() { addModels(kRows, std::size(kRows)); }
 
 }  // namespace kintsugi::capture

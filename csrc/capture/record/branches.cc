@@ -1,4 +1,5 @@
 // Record handlers: jumps and truth.
+#include "capture/calls/model.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 
@@ -24,7 +25,22 @@ bool readTensorTruth(Recorder& rec, ShadowFrame& f, Activation& act, bool replac
   return true;
 }
 
+// An object whose truth Python code tells: that code runs first, then the instruction on what it said. An
+// exit comes back to the instruction.
+std::optional<Flow> askTruth(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const char* name = f.top().isValue() ? nullptr : truthFunction(act.peek(1));
+  if (name == nullptr) return std::nullopt;
+  Instr again = in;
+  again.next = in.start;
+  Flow flow = rec.callInPlace(f, act, again, polyfill(name), 1);
+  return flow == Flow::kNext ? rec.execute(act, in) : flow;
+}
+
 Flow popJumpIf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (auto flow = askTruth(rec, f, act, in)) {
+    if (*flow != Flow::kRaise) f.drop(1);
+    return *flow;
+  }
   if (torchapi::isTensor(act.peek(1))) {
     if (!readTensorTruth(rec, f, act, true)) return rec.execute(act, in);
   } else if (!decideTruth(rec, f, act)) {
@@ -54,6 +70,10 @@ Flow popJumpIfNone(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
 }
 
 Flow unaryNot(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (auto flow = askTruth(rec, f, act, in)) {
+    if (*flow == Flow::kNext) f.top() = Shadow::constant();
+    return *flow;
+  }
   if (torchapi::isTensor(act.peek(1))) {
     if (!readTensorTruth(rec, f, act, true)) return rec.execute(act, in);
   } else if (!decideTruth(rec, f, act)) {

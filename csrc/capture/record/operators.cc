@@ -337,9 +337,8 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     }
     return finish(Shadow::constant());
   }
-  if (PyObject* method = pythonMethod(container, "__contains__")) {
-    return methodStep(rec, f, act, in, method, {1, 2}, false);
-  }
+  if (pythonMethod(container, "__contains__") != nullptr && !b.isValue())
+    return rec.callInPlace(f, act, in, polyfill(in.arg == 1 ? "says_it_lacks" : "says_it_has"), 2);
   const bool asked =
       Recorder::specialMethod(Py_TYPE(container), "__contains__") == nullptr &&
       (pythonMethod(container, "__iter__") != nullptr || pythonMethod(container, "__getitem__") != nullptr);
