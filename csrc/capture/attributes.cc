@@ -1,6 +1,7 @@
 #include "capture/attributes.h"
 
 #include "capture/calls/model.h"
+#include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
@@ -164,8 +165,9 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
   if (shadow.isSource() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
   rec.guardTypeVersion(cls);
   rec.guardTypeVersion(meta);
-  PyObject* metaValue = _PyType_Lookup(meta, name);
-  PyObject* value = _PyType_Lookup(cls, name);
+  const TypeEntry ofMeta = typeEntry(rec, meta, name), entry = typeEntry(rec, cls, name);
+  if (!rec.live()) return simple(AttributePlan::kAborted);
+  PyObject *metaValue = ofMeta.value, *value = entry.value;
   if (metaValue != nullptr && isDataDescriptor(metaValue)) {
     std::string_view n = text(name);
     if (n == "__mro__" || n == "__bases__")
@@ -176,7 +178,9 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
                ? planDescriptor(rec, own(rec, Shadow::constant(), object), object, name, metaValue)
                : simple(AttributePlan::kStep);
   }
+  if (entry.open) return known(entry.shadow);
   if (value == nullptr) {
+    if (ofMeta.open) return known(ofMeta.shadow);
     if (metaValue != nullptr && isMethodLike(metaValue)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = metaValue;
@@ -549,12 +553,15 @@ AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObje
   rec.guardType(shadow, object);
   rec.guardTypeVersion(type);
   if (!rec.live()) return simple(AttributePlan::kAborted);
-  PyObject* d = _PyType_Lookup(type, name);
+  const TypeEntry ofType = typeEntry(rec, type, name);
+  if (!rec.live()) return simple(AttributePlan::kAborted);
+  PyObject* d = ofType.value;
   if (d != nullptr && isDataDescriptor(d)) return planDescriptor(rec, shadow, object, name, d);
   bool aborted = false;
   auto entry = instanceEntry(rec, shadow, object, name, aborted);
   if (aborted) return simple(AttributePlan::kAborted);
   if (entry) return known(*entry);
+  if (ofType.open) return known(ofType.shadow);
   if (d != nullptr) {
     if (isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "capture/open_attributes.h"
 #include "capture/shadow.h"
 #include "guard/document.h"
 #include "torchapi/global_state.h"
@@ -23,11 +24,12 @@ struct RecorderOptions {
   bool reportCompiling = true;
   int dynamic = -1;  // kintsugi.compile(dynamic=...): -1 what varies, 0 nothing, 1 all sizes and arguments
   bool assumeStatic = true;                                      // config.assume_static_by_default
-  const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers that vary
+  const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers, texts, lengths
   // Path hashes of tensors whose sizes vary, with the dimensions as bits.
   const std::unordered_map<uint64_t, uint64_t>* dynamicSizes = nullptr;
-  bool fullgraph = false;                                      // a break is an error
-  bool (*errorOnBreak)() = nullptr;                            // asked at a break: is it one now?
+  const OpenAttributes* openAttributes = nullptr;  // of classes, that the program sets while it runs
+  bool fullgraph = false;                          // a break is an error
+  bool (*errorOnBreak)() = nullptr;                // asked at a break: is it one now?
   const std::unordered_set<PyObject*>* opaqueCodes = nullptr;  // code objects to be called, not looked into
 };
 
@@ -42,6 +44,7 @@ struct CaptureResult {
   std::vector<torchapi::TensorInfo> tensorInfos;
   std::vector<torchapi::GlobalState> globalStates;
   std::vector<diag::Diagnostic> breaks;
+  OpenAttributes written;  // attributes of classes that the call has set
   std::vector<uint64_t> sourceHashes;
   std::vector<torchapi::MetaLevel> metaLevels;  // by ValueId, from the value's definition on
   guard::BlockId firstBlock = 0;                // of a side trace: the first guard block of its own

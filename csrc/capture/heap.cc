@@ -8,6 +8,7 @@
 #include "capture/classes.h"
 #include "capture/foreign.h"
 #include "capture/lists.h"
+#include "capture/open_values.h"
 #include "capture/stand_ins.h"
 #include "support/check.h"
 
@@ -150,7 +151,8 @@ bool Overlay::added(PyObject* key) { return PyDict_Contains(entries.get(), key) 
 
 bool Recorder::isDirty(PyObject* container) {
   Overlay* overlay = overlayOf(container);
-  return overlay != nullptr && (overlay->dirty || overlay->lengthUnknown());
+  return hasVaryingLength(*this, container) ||
+         (overlay != nullptr && (overlay->dirty || overlay->lengthUnknown()));
 }
 
 // The number of elements that a container had at the beginning, which decides how many it has now.
@@ -220,12 +222,21 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
     }
     return guardTruth(value, PyObject_IsTrue(object) == 1);
   }
+  if (isVaryingText(*this, shadow, object) && !executed_) {
+    guardType(shadow, object);
+    return pinAnswer("truth", {Operand::source(shadow.id)},
+                     PyUnicode_GET_LENGTH(object) != 0 ? Py_True : Py_False);
+  }
   if (isPlain(object)) return pin(shadow, object);
   PyTypeObject* type = Py_TYPE(object);
   if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kDeque) return live_;
   if (PyList_CheckExact(object) || PyTuple_Check(object) || PyDict_CheckExact(object) ||
       PyAnySet_CheckExact(object) || type == &PyODict_Type) {
-    return pinLength(shadow, object);
+    Operand container;
+    if (!hasVaryingLength(*this, object) || !operandOf(shadow, object, container))
+      return pinLength(shadow, object);
+    guardType(shadow, object);
+    return pinAnswer("truth", {container}, PyObject_Size(object) != 0 ? Py_True : Py_False);
   }
   const std::string_view name = type->tp_name;
   if (name == "numpy.bool" || name == "numpy.bool_") return pin(shadow, object);  // there is one of each

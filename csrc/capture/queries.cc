@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "capture/enum_member.h"
+#include "capture/open_values.h"
 #include "capture/recorder.h"
 
 namespace kintsugi::capture {
@@ -20,6 +21,7 @@ bool Recorder::comesFromStep(Shadow shadow) const {
     return v.kind == VirtualKind::kOpaque || v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kDict;
   }
   if (!shadow.isSource()) return false;
+  if (isOpenText(*this, shadow)) return true;
   const guard::SourceNode* node = &document_.sources.nodes[shadow.id];
   while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
   return node->kind == SourceKind::kValue;

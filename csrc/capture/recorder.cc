@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "capture/breaks.h"
+#include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 
@@ -324,6 +325,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
       KINTSUGI_CHECK(!live_, "handler of op ", int(instr.op), " did not execute");
       flow = execute(act, instr);
     }
+    if (!classVersions_.guards.empty()) renewVersions(*this);
     if (!watched_.empty() && flow == Flow::kNext && live_) closeDropped();
     if (instr.op == JUMP_BACKWARD && live_) sweepDropped(*this);
   } catch (const InternalError& error) {
@@ -482,6 +484,7 @@ void sealClasses(guard::Document& document, const std::vector<pyapi::Ref<>>& con
 std::unique_ptr<CaptureResult> Recorder::finish() {
   pyapi::resumeCollection(PyThreadState_Get());
   auto result = std::make_unique<CaptureResult>();
+  result->written = std::move(written_);
   result->refused = std::move(refused_);
   if (live_ && !finished_) abort(diag::Code::KTG0111, {});
   if (live_) checkBlocks();
@@ -492,6 +495,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
     result->breaks = std::move(breaks_);
     return result;
   }
+  describeOpen(*this);
   live_ = false;
   sealClasses(document_, consts_);
   document_.trace.constCount = static_cast<uint32_t>(consts_.size());

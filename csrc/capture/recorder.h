@@ -167,6 +167,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
               ir::StateId snap);
   bool guardTruth(ir::ValueId value, bool truth);
   bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
+  bool pinAnswerOf(PyObject* callable, const std::vector<ir::Operand>& args, PyObject* answer);
   bool guardScalar(ir::ValueId value, PyObject* number);
   bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
   bool enterTransform();  // calls/transforms.cc

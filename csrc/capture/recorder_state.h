@@ -69,6 +69,13 @@ struct Raised {
   bool caught = false;
 };
 
+// What guards on classes rest on, before an instruction that may change classes.
+struct ClassVersions {
+  std::vector<std::pair<size_t, pyapi::Ref<>>> guards;       // those that hold, with the order of look-up
+  std::unordered_map<PyTypeObject*, uint64_t> dicts;         // the versions of the classes' dicts
+  std::unordered_map<PyTypeObject*, pyapi::Ref<>> contents;  // of those with attributes that are open
+};
+
 struct RecorderState {
   RecorderOptions options_;
   guard::Document document_;
@@ -92,6 +99,13 @@ struct RecorderState {
   FlatMap<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
   FlatMap<uint64_t, bool> guardKeys_;            // those that are written
   std::unordered_map<PyObject*, Overlay> overlays_;
+  OpenAttributes opened_;   // by this recording: see class_attributes.h
+  OpenAttributes written_;  // attributes of classes
+  std::unordered_map<PyObject*, std::vector<PyTypeObject*>>
+      closedNames_;  // looked up in classes, and left to the guards on their versions
+  ClassVersions classVersions_;
+  std::unordered_set<ir::SourceId> openSlices_;  // lists that steps have cut out of lists of open length
+  bool readingOpen_ = false;                     // an open attribute of a class: a number in it will vary
   std::unordered_set<ir::ValueId> pinnedScalars_;
   std::unordered_set<ir::SourceId> sameTensors_;          // guarded to be tensors that the trace has made
   std::vector<std::pair<ir::SourceId, Shadow>> aliases_;  // see aliases.h

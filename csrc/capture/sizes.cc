@@ -137,6 +137,7 @@ uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor) {
 bool opensNumbers(const RecorderState& known, ir::SourceId source) {
   const RecorderOptions& options = known.options_;
   if (options.dynamic == 0) return false;
+  if (known.readingOpen_) return true;
   if (options.dynamicSources != nullptr && options.dynamicSources->contains(known.sourceHashes_[source]))
     return true;
   return options.dynamic == 1 && isGiven(known, source);

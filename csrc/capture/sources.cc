@@ -7,6 +7,7 @@
 #include "capture/classes.h"
 #include "capture/foreign.h"
 #include "capture/numbers.h"
+#include "capture/open_values.h"
 #include "capture/sizes.h"
 #include "pyapi/object_layout.h"
 #include "support/check.h"
@@ -149,6 +150,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
 // A source was read for the first time: aliases, tensors and numbers that vary get their shadows.
 Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* object) {
   if (isPlain(object)) {
+    if (isOpenText(*this, Shadow::source(id))) guardType(Shadow::source(id), object);
     bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object);
     if (number && opensNumbers(*this, id)) {
       int overflow = 0;

@@ -5,6 +5,7 @@
 #include "capture/aliases.h"
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
+#include "capture/class_attributes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
 #include "capture/numbers.h"
@@ -22,6 +23,19 @@ using ir::Op;
 using ir::Operand;
 using ir::Type;
 using ir::TypeKind;
+
+namespace {
+
+std::string nameOf(PyObject* callable) {
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
+  if (!name || !PyUnicode_Check(name.get())) {
+    PyErr_Clear();
+    return Py_TYPE(callable)->tp_name;
+  }
+  return PyUnicode_AsUTF8(name.get());
+}
+
+}  // namespace
 
 size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results,
                       ir::StateId snap) {
@@ -82,13 +96,17 @@ bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
 }
 
 bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args, PyObject* answer) {
-  if (executed_) {  // too late for a snapshot
-    abort(diag::Code::KTG0103, {std::string("what ") + function + "() says"});
-    return false;
-  }
   static PyObject* module = PyImport_ImportModule("_operator");
   pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(module, function));
-  std::vector<Operand> operands = {Operand::constant(constId(callable.get()))};
+  return pinAnswerOf(callable.get(), args, answer);
+}
+
+bool Recorder::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
+  if (executed_) {  // too late for a snapshot
+    abort(diag::Code::KTG0103, {"what " + nameOf(callable) + "() says"});
+    return false;
+  }
+  std::vector<Operand> operands = {Operand::constant(constId(callable))};
   operands.insert(operands.end(), args.begin(), args.end());
   size_t at = emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}}, stateBefore());
   ++block_;
@@ -137,15 +155,6 @@ void Recorder::checkBlocks() {
 }
 
 namespace {
-
-std::string nameOf(PyObject* callable) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-  if (!name || !PyUnicode_Check(name.get())) {
-    PyErr_Clear();
-    return Py_TYPE(callable)->tp_name;
-  }
-  return PyUnicode_AsUTF8(name.get());
-}
 
 // How often the tensors among some arguments have been written to.
 std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
@@ -269,6 +278,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
   calledBack_ = false;
+  if (kind == CallKind::kOpaque) expectWrites(*this);
   {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);

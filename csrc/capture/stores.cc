@@ -1,6 +1,7 @@
 // Recorder: attribute writes (DESIGN rule 5).
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
+#include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "support/check.h"
 
@@ -17,6 +18,7 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
   PyTypeObject* type = Py_TYPE(object);
   setter = nullptr;
   if (auto stored = storeInClass(*this, shadow, object, name, value, real)) return *stored;
+  if (auto stored = storeOpen(*this, shadow, object, name, value, real)) return *stored;
   guardType(shadow, object);
   if (PyType_Check(object) || shadow.isValue()) {
     setter = Py_None;
@@ -63,7 +65,8 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
                             PyObject*& setter) {
   if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kFunction)
     return storeFunction(shadow, object, name, value, real, setter);
-  PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+  PyObject* d = typeEntry(*this, Py_TYPE(object), name).value;
+  if (!live_) return false;
   bool slot = d != nullptr && isSlot(d);
   if (slot && !shadow.isVirtual()) {
     ir::SourceId source = sourceOf(shadow, object);
@@ -161,6 +164,7 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObj
   deleter = nullptr;
   const bool generic =
       hook == _PyType_Lookup(&PyBaseObject_Type, hookName) || type->tp_setattro == PyObject_GenericSetAttr;
+  if (auto deleted = storeOpen(*this, shadow, object, name, Shadow::null(), nullptr)) return *deleted;
   if (PyType_Check(object) || shadow.isValue() || (!generic && !PyFunction_Check(hook))) {
     abort(diag::Code::KTG0303, {type->tp_name});
     return false;
@@ -171,7 +175,8 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObj
     deleter = hook;
     return live_;
   }
-  PyObject* d = _PyType_Lookup(type, name);
+  PyObject* d = typeEntry(*this, type, name).value;
+  if (!live_) return false;
   PyObject* written = nullptr;
   if (d != nullptr && isProperty(d)) {
     PyObject* fdel = reinterpret_cast<PyObject**>(d)[4];  // prop_del
@@ -190,7 +195,8 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObj
 // object.__delattr__
 bool Recorder::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
-  PyObject* d = _PyType_Lookup(type, name);
+  PyObject* d = typeEntry(*this, type, name).value;
+  if (!live_) return false;
   if (d != nullptr && Py_TYPE(d)->tp_descr_set != nullptr) {
     abort(diag::Code::KTG0303, {type->tp_name});
     return false;

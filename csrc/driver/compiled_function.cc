@@ -49,6 +49,9 @@ class ArgumentBuffer {
   std::vector<PyObject*> heap_;
 };
 
+// A text, or the length of a container, is a value of the next trace when it was another one so often: it is
+// known in a trace of its own otherwise, which suits the few names and lengths that most programs have.
+constexpr uint32_t kManyValues = 5;
 constexpr size_t kMostRecompiles = 1000;  // reports that are kept
 
 std::string describeTrace(const ir::Trace& trace) {
@@ -176,6 +179,7 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   const uint64_t start = log::enabled(log::Channel::kPerf) ? diag::events::nowNs() : 0;
   const uint64_t evictions = cache_.stats().evictions;
   const size_t opaqueCodes = opaqueCodes_.size();
+  ++recordings_;
   learn(args, nargs, kwnames);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args, nargs, kwnames);
   if (start != 0) {
@@ -186,6 +190,7 @@ PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyOb
   PyObject* result = conclude(
       std::move(recorded),
       [&](capture::CaptureResult& capture) {
+        if (capture.failure->code == diag::Code::KTG0303 && closeLengths()) return;
         noteFailure(*capture.failure, capture.failedIn);
         useless = opaqueCodes_.size() == opaqueCodes && !isFirstTry(*capture.failure);
       },
@@ -202,6 +207,7 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   capture::CaptureResult& capture = *recorded.capture;
+  openAttributes_.addAll(capture.written);
   if (capture.refused) {
     addBreak(*capture.refused);
   } else if (capture.failure) {
@@ -235,6 +241,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   options.assumeStatic = settings().assumeStatic;
   options.dynamicSources = &dynamicSources_;
   options.dynamicSizes = &dynamicSizes_;
+  options.openAttributes = &openAttributes_;
   options.opaqueCodes = &opaqueCodes_;
   return options;
 }
@@ -281,6 +288,14 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
   (void)kwnames;
 }
 
+// A text or a length was another one than a trace takes it for. Has that been so often enough? Counted once
+// for each recording, of however many traces it is said.
+bool CompiledFunction::countOther(uint64_t source) {
+  Others& others = otherLengths_[source];
+  if (std::exchange(others.recording, recordings_) == recordings_) return false;
+  return ++others.times == kManyValues;
+}
+
 // The next recording takes for values what differs only in a size or a number.
 void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
                                       const runtime::GuardFailure& failure) {
@@ -288,6 +303,7 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
   for (const runtime::Variation& variation : failure.variations) {
     const guard::Guard& g = recording.document.guards.guards[variation.guard];
     const uint64_t hash = recording.sourceHashes[g.source];
+    if (variation.patient && !countOther(hash)) continue;
     const bool fresh = variation.dims == 0
                            ? dynamicSources_.insert(hash).second
                            : (variation.dims &
@@ -299,6 +315,17 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
                                           varyingText(variation.dims) + " of " + source +
                                           " varies: a value of the next trace");
   }
+}
+
+// What was left open could not be followed: texts and lengths are known in each trace again, for good. False:
+// nothing was.
+bool CompiledFunction::closeLengths() {
+  size_t closed = 0;
+  for (auto& [hash, others] : otherLengths_) {
+    if (others.times >= kManyValues) closed += dynamicSources_.erase(hash);
+    others.times = kManyValues;  // which it has passed when it is seen again
+  }
+  return closed != 0;
 }
 
 void CompiledFunction::noteEviction(const runtime::CompiledTrace& old) {
@@ -414,6 +441,8 @@ void CompiledFunction::reset() {
   recompiles_.clear();
   dynamicSources_.clear();
   dynamicSizes_.clear();
+  otherLengths_.clear();
+  openAttributes_.clear();
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
   failures_ = 0;

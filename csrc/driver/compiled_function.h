@@ -116,6 +116,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
   void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
+  bool countOther(uint64_t source);
+  bool closeLengths();
   void noteTracing();
   void examine();
   void noteEviction(const runtime::CompiledTrace& old);
@@ -129,8 +131,16 @@ class CompiledFunction final : private runtime::ExitHandler {
   runtime::TraceCache cache_;
   std::vector<diag::Diagnostic> breaks_;
   std::vector<Recompile> recompiles_;
-  std::unordered_set<uint64_t> dynamicSources_;          // path hashes of numbers that vary
+  std::unordered_set<uint64_t> dynamicSources_;  // path hashes of numbers, texts and lengths that vary
   std::unordered_map<uint64_t, uint64_t> dynamicSizes_;  // of tensors: dimensions as bits
+  // Of a text or a length: how often it was another one than a trace takes it for, and when that was last.
+  struct Others {
+    uint32_t times = 0;
+    uint64_t recording = 0;
+  };
+  uint64_t recordings_ = 0;
+  std::unordered_map<uint64_t, Others> otherLengths_;  // path hashes of texts and lists that were different
+  capture::OpenAttributes openAttributes_;             // of classes
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;

@@ -46,6 +46,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   runtime::RecordingScope scope(cache_);
   if (!scope) return runtime::runFrames(std::move(images), false);
   const runtime::Recording& parent = context.trace->recording();
+  ++recordings_;
   noteVariations(*context.trace, context.failure);
   capture::SideStart start{.document = parent.document,
                            .consts = parent.consts,
@@ -69,6 +70,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
                  }),
       [&](capture::CaptureResult& capture) {
         ++context.trace->sides().at(context.guard).failures;
+        if (capture.failure->code == diag::Code::KTG0303 && closeLengths()) return;
         noteFailure(*capture.failure, isInSnapshot(context, capture.failedIn) ? nullptr : capture.failedIn);
       },
       [&](capture::CaptureResult& capture) {

@@ -22,6 +22,7 @@ namespace kintsugi::guard {
 #define KINTSUGI_GUARDS(X)                                                                    \
   X(Type, "type", "sk")            /* Py_TYPE(source) is k */                                 \
   X(TypeVersion, "typeversion", "k") /* nothing that attribute look-up on type k sees has changed */ \
+  X(OpenAttribute, "openattr", "k") /* says nothing, but that typeversion leaves out the entry of a class's dict: k is a pair of class and name */ \
   X(Is, "is", "sk")                /* source is k */                                          \
   X(Equals, "equals", "sk")        /* same type and same value: int, float (bitwise), str, bytes, bool, None ... */ \
   X(Length, "length", "sn")        /* list, tuple, dict, set, str: exactly n elements */      \

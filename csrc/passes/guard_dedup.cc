@@ -70,6 +70,7 @@ bool implies(const Guard& a, const Guard& b) {
     case GuardKind::kTensorRank:
       return a.kind == GuardKind::kTensor && a.number == b.number;
     case GuardKind::kTypeVersion:
+    case GuardKind::kOpenAttribute:
     case GuardKind::kIs:
     case GuardKind::kKeys:
     case GuardKind::kSetEquals:

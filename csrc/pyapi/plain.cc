@@ -1,5 +1,6 @@
 #include "pyapi/plain.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "pyapi/internal.h"
@@ -338,6 +339,24 @@ bool plainSetsEqual(PyObject* a, PyObject* b) {
     }
   }
   return true;
+}
+
+bool holdsPlain(PyObject* sequence) {
+  if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) {
+    return false;
+  }
+  PyObject** items = PySequence_Fast_ITEMS(sequence);
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(sequence),
+                     [](PyObject* o) { return isPlain(o); });
+}
+
+PyObject* holdsPlainFunction() {
+  static PyMethodDef definition = {
+      "holds_plain",
+      [](PyObject*, PyObject* sequence) { return Py_NewRef(holdsPlain(sequence) ? Py_True : Py_False); },
+      METH_O, nullptr};
+  static PyObject* function = PyCFunction_New(&definition, nullptr);
+  return function;
 }
 
 }  // namespace kintsugi::pyapi

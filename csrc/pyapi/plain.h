@@ -34,6 +34,11 @@ Lookup lookUp(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value);
 // Does the dict have exactly the keys of the tuple, in the order in which it is iterated?
 bool keysAre(PyObject* dict, PyObject* tuple);
 
+// Are all items of the list, or tuple, plain constants? The second gives a function of C code that says so;
+// borrowed.
+bool holdsPlain(PyObject* sequence);
+PyObject* holdsPlainFunction();
+
 // Do both sets hold the same plain constants?
 bool plainSetsEqual(PyObject* a, PyObject* b);
 

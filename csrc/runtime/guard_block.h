@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "guard/guard.h"
@@ -94,6 +95,14 @@ struct TypeCheck {
   std::vector<pyapi::Word> dictVersions;  // of the types of `mro`
 };
 
+// The dict of a class with entries that guards on classes leave out, and what the others were.
+struct OpenDict {
+  PyTypeObject* type = nullptr;
+  std::vector<PyObject*> names;  // left out; the recording's constants hold them
+  std::vector<std::pair<pyapi::Ref<>, pyapi::Ref<>>> others;
+  pyapi::Word version = 0;  // in which they were so last
+};
+
 // A root whose subtree has words, or a root alone, which is looked at in every call.
 struct Segment {
   NodeId node;
@@ -124,6 +133,7 @@ struct Block {
   std::vector<NodeId> wordNodes;  // by word
   std::vector<Segment> segments;  // leaves first: arguments fail sooner than what is behind `self`
   std::vector<TypeCheck> types;
+  std::vector<OpenDict> openDicts;
   std::vector<torchapi::TensorCheck> tensors;
   std::vector<SameCheck> sames;
   std::vector<const torchapi::GlobalState*> states;
@@ -159,7 +169,8 @@ PyObject* loadRoot(const Node& root, const Inputs& in);
 PyObject* resolveNode(const Node& node, PyObject* parent, const Inputs& in, pyapi::Ref<>& fresh);
 bool holds(const LocalGuard& guard, PyObject* object);
 bool setTypeBaseline(TypeCheck& check);
-bool typeHolds(TypeCheck& check);
+void setDictBaseline(OpenDict& dict);
+bool typeHolds(Block& block, TypeCheck& check);
 bool globalStateHolds(const Block& block);
 // Resolves and checks the subtree of `id`, whose parent's object is known to be right, and rewrites its
 // words.

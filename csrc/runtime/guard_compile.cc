@@ -133,6 +133,7 @@ class BlockCompiler {
         block_.pinnedEnd = static_cast<NodeId>(block_.nodes.size());
       }
     }
+    openAttributes();
     attachGuards();
     for (NodeId n = 0; n < block_.nodes.size(); ++n) {
       markDynamic(n);
@@ -236,6 +237,27 @@ class BlockCompiler {
     return n;
   }
 
+  // Of all blocks: what is open is so in the whole trace.
+  void openAttributes() {
+    for (const guard::Guard& g : allGuards()) {
+      if (g.kind != GuardKind::kOpenAttribute) continue;
+      PyObject* pair = constant(g.key);
+      KINTSUGI_CHECK(pair != nullptr && PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2 &&
+                         PyType_Check(PyTuple_GET_ITEM(pair, 0)) &&
+                         PyUnicode_CheckExact(PyTuple_GET_ITEM(pair, 1)),
+                     "openattr of #", g.key, ", which is no pair of class and name");
+      auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pair, 0));
+      auto dict = std::find_if(block_.openDicts.begin(), block_.openDicts.end(),
+                               [type](const OpenDict& known) { return known.type == type; });
+      if (dict == block_.openDicts.end()) {
+        dict = block_.openDicts.emplace(dict);
+        dict->type = type;
+      }
+      dict->names.push_back(PyTuple_GET_ITEM(pair, 1));
+    }
+    for (OpenDict& dict : block_.openDicts) setDictBaseline(dict);
+  }
+
   void attachGuards() {
     std::vector<LocalGuard> locals;
     std::vector<NodeId> owners;
@@ -245,6 +267,8 @@ class BlockCompiler {
         case GuardKind::kTypeVersion:
           addTypeCheck(g, index);
           break;
+        case GuardKind::kOpenAttribute:
+          break;  // see openAttributes()
         case GuardKind::kGlobalState:
           block_.states.push_back(&recording_.globalStates.at(static_cast<size_t>(g.number)));
           block_.stateIndices.push_back(index);
@@ -407,6 +431,7 @@ class BlockCompiler {
         case GuardKind::kTensor:
         case GuardKind::kTensorRank:
         case GuardKind::kTypeVersion:
+        case GuardKind::kOpenAttribute:
         case GuardKind::kSame:
         case GuardKind::kNotSame:
         case GuardKind::kGlobalState:

@@ -106,7 +106,8 @@ class Explainer {
       }
     }
     for (TypeCheck& check : block_.types) {
-      if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(check)) {
+      if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) &&
+          !typeHolds(block_, check)) {
         note(check.index, "class " + typeName(check.type) + " unchanged",
              "an attribute of it or of a base was set");
       }
@@ -165,6 +166,10 @@ class Explainer {
     } else if (g.kind == GuardKind::kEquals && Py_TYPE(object) == Py_TYPE(g.key) &&
                (PyLong_CheckExact(object) || PyFloat_CheckExact(object))) {
       variations_.push_back({g.index, 0});
+    } else if (g.kind == GuardKind::kEquals && PyUnicode_CheckExact(object) && PyUnicode_CheckExact(g.key)) {
+      variations_.push_back({g.index, 0, true});
+    } else if (g.kind == GuardKind::kLength && (PyList_CheckExact(object) || PyDict_CheckExact(object))) {
+      variations_.push_back({g.index, 0, true});
     }
   }
 
@@ -205,6 +210,7 @@ class Explainer {
       case GuardKind::kTensorRank:
         return ": " + tensorText(*g.info, g.kind == GuardKind::kTensor);
       case GuardKind::kTypeVersion:
+      case GuardKind::kOpenAttribute:
       case GuardKind::kSame:
       case GuardKind::kNotSame:
       case GuardKind::kGlobalState:

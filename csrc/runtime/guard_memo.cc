@@ -251,7 +251,7 @@ bool checkRest(Block& block, const Inputs& in) {
 
 bool typesHold(Block& block) {
   for (TypeCheck& check : block.types) {
-    if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(check)) {
+    if ((*pyapi::typeVersionWord(check.type) != check.version || check.broken) && !typeHolds(block, check)) {
       return false;
     }
   }

@@ -31,10 +31,11 @@ namespace kintsugi::runtime {
 
 struct Recording;
 
-// A guard that fails for nothing but another size or number.
+// A guard that fails for nothing but another size, number, text or length.
 struct Variation {
   uint32_t guard = 0;
-  uint64_t dims = 0;  // of a tensor, as bits; 0: a number
+  uint64_t dims = 0;     // of a tensor, as bits; 0: another thing
+  bool patient = false;  // a text or a length: of interest when it has varied often
 };
 
 // Which guard failed, for the recompile report. Strings are made only on request.

@@ -1,6 +1,8 @@
 // The structural part of the guards: walks sources from their roots and compares, without running Python
 // code.
 
+#include <algorithm>
+
 #include "pyapi/plain.h"
 #include "runtime/guard_block.h"
 
@@ -156,6 +158,7 @@ bool holds(const LocalGuard& guard, PyObject* object) {
     case GuardKind::kTensorRank:
       return torchapi::matches(object, *guard.info, guard.kind == GuardKind::kTensor);
     case GuardKind::kTypeVersion:
+    case GuardKind::kOpenAttribute:
     case GuardKind::kSame:
     case GuardKind::kNotSame:
     case GuardKind::kGlobalState:
@@ -176,16 +179,57 @@ bool setTypeBaseline(TypeCheck& check) {
   return versioned;
 }
 
+namespace {
+
+bool isLeftOut(const OpenDict& dict, PyObject* key) {
+  return std::any_of(dict.names.begin(), dict.names.end(), [key](PyObject* name) {
+    return name == key || (PyUnicode_CheckExact(key) && PyUnicode_Compare(name, key) == 0);
+  });
+}
+
+// Entry by entry: keys that are not left out keep their order, unless one is deleted and set again.
+bool othersHold(OpenDict& dict) {
+  const pyapi::Word version = *pyapi::dictVersionWord(dict.type->tp_dict);
+  if (version == dict.version) return true;
+  size_t next = 0;
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(dict.type->tp_dict, &at, &key, &value)) {
+    const bool expected = next < dict.others.size() && dict.others[next].first.get() == key;
+    if (expected && dict.others[next].second.get() != value) return false;
+    if (!expected && !isLeftOut(dict, key)) return false;
+    next += expected ? 1 : 0;
+  }
+  if (next != dict.others.size()) return false;
+  dict.version = version;
+  return true;
+}
+
+}  // namespace
+
+void setDictBaseline(OpenDict& dict) {
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  dict.version = *pyapi::dictVersionWord(dict.type->tp_dict);
+  while (PyDict_Next(dict.type->tp_dict, &at, &key, &value)) {
+    if (!isLeftOut(dict, key)) dict.others.emplace_back(pyapi::newRef(key), pyapi::newRef(value));
+  }
+}
+
 // The version is gone after any write to the type or a base, even one that stored what was there before.
-bool typeHolds(TypeCheck& check) {
+bool typeHolds(Block& block, TypeCheck& check) {
   if (check.broken || check.type->tp_mro != check.mro.get() || !check.mro) {
     return false;
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(check.mro.get()); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), i));
-    if (*pyapi::dictVersionWord(base->tp_dict) != check.dictVersions[static_cast<size_t>(i)]) {
-      return false;
-    }
+    const pyapi::Word version = *pyapi::dictVersionWord(base->tp_dict);
+    pyapi::Word& known = check.dictVersions[static_cast<size_t>(i)];
+    if (version == known) continue;
+    const auto open = std::find_if(block.openDicts.begin(), block.openDicts.end(),
+                                   [base](const OpenDict& dict) { return dict.type == base; });
+    if (open == block.openDicts.end() || !othersHold(*open)) return false;
+    known = version;
   }
   if (pyapi::ensureTypeVersion(check.type)) {
     check.version = *pyapi::typeVersionWord(check.type);

@@ -397,7 +397,10 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   switch (ins.op) {
     case Op::kSetAttr:
       // A __setattr__ of the class has been recorded itself: this is what it, or nobody, came to.
-      status = PyObject_GenericSetAttr(target.get(), step.names.get(), second.get());
+      // A class forgets what look-ups in it have found.
+      status = PyType_Check(target.get())
+                   ? PyType_Type.tp_setattro(target.get(), step.names.get(), second.get())
+                   : PyObject_GenericSetAttr(target.get(), step.names.get(), second.get());
       break;
     case Op::kDelAttr:
       status = PyObject_SetAttr(target.get(), step.names.get(), nullptr);

@@ -297,6 +297,19 @@ def make_dict(*items: Any) -> dict[Any, Any]:
     return made
 
 
+# {value!s:spec} and its like, which one instruction does.
+def format_str(value: Any, spec: str) -> str:
+    return format(str(value), spec)
+
+
+def format_repr(value: Any, spec: str) -> str:
+    return format(repr(value), spec)
+
+
+def format_ascii(value: Any, spec: str) -> str:
+    return format(ascii(value), spec)
+
+
 def make_set(*items: Any) -> set[Any]:
     return set(items)
 

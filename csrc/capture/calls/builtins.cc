@@ -5,8 +5,10 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
 #include "capture/classes.h"
 #include "capture/numbers.h"
+#include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
 
@@ -37,7 +39,14 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   }
   Shadow shadow = ctx.shadows[0];
   if (shadow.isConst() && ctx.rec.isFrozen(o)) return constantModel(ctx, result);
-  if (shadow.isValue() || ctx.rec.isDirty(o)) return knownModel(ctx, result);
+  if (shadow.isValue() || ctx.rec.isDirty(o)) {
+    ctx.rec.guardType(shadow, o);
+    return knownModel(ctx, result);
+  }
+  if (isVaryingText(ctx.rec, shadow, o)) {
+    ctx.rec.guardType(shadow, o);
+    return ctx.rec.callStep(ctx, Recorder::CallKind::kPure, nullptr, result);
+  }
   if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDeque) {
     result = Shadow::constant();
     return run(ctx);
@@ -413,6 +422,7 @@ Flow zipModel(CallContext& ctx, Shadow& result) {
 
 // all(), any(), sum(), min(), max() of what C code would iterate over by itself.
 Flow reduceModel(CallContext& ctx, Shadow& result) {
+  if (auto flow = reduceOpenList(ctx, result)) return *flow;
   bool constant = true;
   for (size_t i = 0; i < ctx.total(); ++i)
     constant = constant && ctx.rec.canPinDeep(ctx.shadows[i], ctx.args[i]);
@@ -484,6 +494,7 @@ std::optional<Shadow> extreme(CallContext& ctx, int op) {
 }  // namespace
 
 Flow extremeModel(CallContext& ctx, Shadow& result, int op) {
+  if (auto flow = reduceOpenList(ctx, result)) return *flow;
   auto found = extreme(ctx, op);
   if (!found) return ctx.rec.live() ? reduceModel(ctx, result) : run(ctx);
   result = *found;

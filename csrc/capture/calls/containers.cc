@@ -1,6 +1,8 @@
 // Models: list, tuple, dict and set, their constructors and methods.
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
+#include "capture/open_values.h"
 #include "capture/sizes.h"
 
 namespace kintsugi::capture {
@@ -29,6 +31,9 @@ Flow rowsOfTensor(CallContext& ctx, Shadow& result) {
 // list(x), tuple(x), x.copy()
 Flow sequenceModel(CallContext& ctx, Shadow& result) {
   const bool tuple = ctx.callable == reinterpret_cast<PyObject*>(&PyTuple_Type);
+  if (!tuple) {
+    if (auto flow = copyOpenList(ctx, result)) return *flow;
+  }
   if (ctx.total() == 1 && (tuple || ctx.callable == reinterpret_cast<PyObject*>(&PyList_Type))) {
     if (auto flow = iterateInstead(ctx, tuple ? "tuple_" : "list_", result)) return *flow;
   }
@@ -175,8 +180,32 @@ Flow popitemModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// A dict that is asked in each run: for a text that varies, or because such a text was a key before.
+bool isAskedEachRun(CallContext& ctx) {
+  if (!ctx.shadows[0].isSource() || !PyDict_CheckExact(ctx.args[0]) || ctx.total() < 2) return false;
+  const Overlay* overlay = ctx.rec.overlayOf(ctx.args[0]);
+  const bool text = isVaryingText(ctx.rec, ctx.shadows[1], ctx.args[1]);
+  const bool asked = text || (overlay != nullptr && overlay->dirty && Recorder::isPlainDeep(ctx.args[1]));
+  if (asked) {
+    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+    ctx.rec.guardType(ctx.shadows[1], ctx.args[1]);
+  }
+  return asked;
+}
+
+// A step that changes the dict: what is in it is read again behind it.
+Flow changeEachRun(CallContext& ctx, Shadow& result) {
+  pyapi::Ref<> dict = pyapi::newRef(ctx.args[0]);
+  Shadow value = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
+  if (ctx.total() > 2 && value.isVirtual() && !ctx.rec.escape(value, ctx.args[2])) return run(ctx);
+  Flow flow = knownModel(ctx, result);
+  if (ctx.rec.live()) ctx.rec.makeOverlay(dict.get()).dirty = true;
+  return flow;
+}
+
 Flow dictGetModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
+  if (isAskedEachRun(ctx)) return knownModel(ctx, result);
   Shadow key = ctx.shadows[1];
   if (ctx.shadows[0].isValue() || !ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? knownModel(ctx, result) : run(ctx);
@@ -194,6 +223,7 @@ Flow dictGetModel(CallContext& ctx, Shadow& result) {
 
 Flow dictPopModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
+  if (isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
   if (!ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
@@ -211,6 +241,7 @@ Flow dictPopModel(CallContext& ctx, Shadow& result) {
 
 Flow setdefaultModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
+  if (ctx.total() == 3 && isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
   if (ctx.total() < 3 || !ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);

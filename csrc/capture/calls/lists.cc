@@ -3,6 +3,7 @@
 
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
 #include "capture/lists.h"
 
 namespace kintsugi::capture {
@@ -77,6 +78,7 @@ bool indexOf(CallContext& ctx, size_t argument, Py_ssize_t& index) {
 
 Flow popModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = -1;
+  if (auto flow = changeOpenList(ctx, result)) return *flow;
   std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
   if (parts == nullptr || ctx.total() > 2 || (ctx.total() == 2 && !indexOf(ctx, 1, at))) {
     return unknown(ctx, result);
@@ -93,6 +95,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
 
 Flow insertModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = 0;
+  if (auto flow = changeOpenList(ctx, result)) return *flow;
   std::vector<Shadow>* parts = ctx.total() == 3 && indexOf(ctx, 1, at) ? changed(ctx, "insert") : nullptr;
   if (parts == nullptr) return unknown(ctx, result);
   auto n = static_cast<Py_ssize_t>(parts->size());
@@ -102,6 +105,7 @@ Flow insertModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow reverseModel(CallContext& ctx, Shadow& result) {
+  if (auto flow = changeOpenList(ctx, result)) return *flow;
   std::vector<Shadow>* parts = changed(ctx, "reverse");
   if (parts == nullptr) return unknown(ctx, result);
   std::reverse(parts->begin(), parts->end());

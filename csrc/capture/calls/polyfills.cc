@@ -9,6 +9,7 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
 #include "opcode.h"
 #include "support/check.h"
 
@@ -83,6 +84,9 @@ Flow sortedModel(CallContext& ctx, Shadow& result) {
   const bool fromHere = file.ends_with("/kintsugi/_polyfills.py") && hasKey(ctx);  // its own last resort
   if (ctx.positional != 1 || !onlyKeywords(ctx, {"key", "reverse"}) || fromHere)
     return opaqueModel(ctx, result);
+  if (!hasKey(ctx)) {
+    if (auto flow = sortOpenList(ctx, result)) return *flow;
+  }
   Shadow values = ctx.shadows[0];
   PyObject* reverse = keyword(ctx, "reverse");
   const bool foldable = !hasKey(ctx) && (reverse == nullptr || PyBool_Check(reverse)) &&

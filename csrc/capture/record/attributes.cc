@@ -1,5 +1,6 @@
 // Record handlers: attribute access.
 #include "capture/attributes.h"
+#include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
@@ -48,6 +49,11 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
           ? reinterpret_cast<PyTypeObject*>(self.get())
           : Py_TYPE(self.get());
   rec.guardTypeVersion(type);
+  if (const TypeEntry entry = typeEntry(rec, type, name, start); entry.open) {
+    Shadow pinned = entry.shadow;  // super() is seldom asked for what varies
+    if (!rec.pin(pinned, entry.value)) return rec.execute(act, in);
+  }
+  if (!rec.live()) return rec.execute(act, in);
   PyObject* found = nullptr;
   PyTypeObject* owner = nullptr;
   PyObject* mro = type->tp_mro;

@@ -1,7 +1,9 @@
 // Record handlers: making, reading and changing containers.
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
 #include "capture/lists.h"
+#include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
@@ -214,12 +216,22 @@ Flow finishSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   return flow;
 }
 
+// Of a list that is asked in each run. What is cut out of one of open length has an open length, too.
+Flow dirtySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const bool slice = PySlice_Check(act.peek(1)) && hasVaryingLength(rec, act.peek(2));
+  rec.guardType(f.top(2), act.peek(2));
+  Flow flow = operatorStep(rec, f, act, in, "getitem", 2, true);
+  if (flow == Flow::kNext && rec.live() && slice && f.top().isSource())
+    rec.known().openSlices_.insert(f.top().id);
+  return flow;
+}
+
 Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> sequence = pyapi::newRef(act.peek(2));
   PyObject* index = act.peek(1);
   Shadow shadow = f.top(2);
   Py_ssize_t n = Py_SIZE(sequence.get());
-  if (rec.isDirty(sequence.get())) return operatorStep(rec, f, act, in, "getitem", 2, true);
+  if (rec.isDirty(sequence.get())) return dirtySubscr(rec, f, act, in);
   if (PyLong_Check(index)) {
     if (!rec.pin(f.top(1), index)) return rec.execute(act, in);
     Py_ssize_t at = PyLong_AsSsize_t(index);
@@ -280,8 +292,30 @@ bool storeUnderTensor(Recorder& rec, ShadowFrame& f, Activation& act) {
   return rec.live();
 }
 
+// A dict that is asked in each run: for a text that varies, or because such a text was a key before.
+bool isAskedEachRun(Recorder& rec, Shadow shadow, PyObject* dict, Shadow key, PyObject* text) {
+  if (!shadow.isSource() || !PyDict_CheckExact(dict)) return false;
+  const Overlay* overlay = rec.overlayOf(dict);
+  const bool asked =
+      isVaryingText(rec, key, text) || (overlay != nullptr && overlay->dirty && Recorder::isPlainDeep(text));
+  if (asked) rec.guardType(shadow, dict);
+  return asked;
+}
+
+// dict[text] = value, where the text varies: whatever the dict has is read again.
+bool storeUnderText(Recorder& rec, ShadowFrame& f, Activation& act) {
+  PyObject *key = act.peek(1), *dict = act.peek(2), *value = act.peek(3);
+  rec.guardType(f.top(2), dict);
+  rec.guardType(f.top(1), key);
+  if (!rec.emitEffect(ir::Op::kSetItem, {{f.top(2), dict}, {f.top(1), key}, {f.top(3), value}})) return false;
+  rec.makeOverlay(dict).dirty = true;
+  return rec.live();
+}
+
 Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *dict = act.peek(2), *key = act.peek(1);
+  if (isAskedEachRun(rec, f.top(2), dict, f.top(1), key))
+    return operatorStep(rec, f, act, in, "getitem", 2, true);
   if (torchapi::isTensor(key) && !f.top(1).isVirtual() && !f.top(2).isVirtual()) {
     PyObject* lookUp = tensorLookUp(dict) != nullptr ? polyfill(tensorLookUp(dict)) : nullptr;
     if (lookUp != nullptr) return rec.callInPlace(f, act, in, lookUp, 2);
@@ -396,8 +430,12 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   bool ok = false;
   if (PyDict_Check(container) && torchapi::isTensor(key) && !shadow.isValue()) {
     ok = storeUnderTensor(rec, f, act);
+  } else if (isVaryingText(rec, f.top(1), key) && PyDict_CheckExact(container) && shadow.isSource()) {
+    ok = storeUnderText(rec, f, act);
   } else if (PyDict_Check(container) && !shadow.isValue()) {
     ok = rec.tryPinDeep(f.top(1), key) && rec.storeItem(shadow, container, key, f.top(3), value);
+  } else if (auto stored = storeInOpenList(rec, shadow, container, f.top(1), key, f.top(3), value)) {
+    ok = *stored;
   } else if (PyList_Check(container) && PyLong_CheckExact(key) && rec.pin(f.top(1), key)) {
     ok = storeElement(rec, shadow, container, PyLong_AsSsize_t(key), f.top(3), value);
   } else if (PyList_Check(container) && PySlice_Check(key)) {
@@ -419,7 +457,8 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2);
-  if (deleteElements(rec, f.top(2), container, f.top(1), key)) {
+  auto deleted = storeInOpenList(rec, f.top(2), container, f.top(1), key, Shadow::null(), nullptr);
+  if (deleted ? *deleted : deleteElements(rec, f.top(2), container, f.top(1), key)) {
     Flow flow = rec.execute(act, in);
     if (flow == Flow::kNext) f.drop(2);
     return flow;

@@ -7,6 +7,7 @@
 #include "capture/calls/numpy.h"
 #include "capture/enum_member.h"
 #include "capture/numbers.h"
+#include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/overloads.h"
@@ -250,6 +251,12 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     }
     return rec.live() ? pinAndRun(rec, f, act, in, 2) : rec.execute(act, in);
   }
+  if ((isVaryingText(rec, a, x) && Recorder::isPlain(y)) ||
+      (isVaryingText(rec, b, y) && Recorder::isPlain(x))) {
+    rec.guardType(a, x);
+    rec.guardType(b, y);
+    return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
+  }
   if (auto flow = overloadedComparison(rec, f, act, in)) return *flow;
   for (int i : {2, 1}) {
     if (pythonMethod(act.peek(i), row.method) != nullptr)
@@ -300,6 +307,14 @@ Flow isOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return flow;
 }
 
+// A container that is asked for a text by C code alone: which keys it has does not matter.
+bool holdsPlain(Recorder& rec, Shadow shadow, PyObject* container) {
+  if (shadow.isConst()) return Recorder::isPlainDeep(container);
+  if (!PyUnicode_CheckExact(container) && !PyDict_CheckExact(container)) return false;
+  rec.guardType(shadow, container);
+  return shadow.isSource();
+}
+
 Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *item = act.peek(2), *container = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
@@ -325,6 +340,12 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   }
   if (torchapi::isTensor(container) || torchapi::isTensor(item)) return fallbackContains(rec, f, act, in);
   if (b.isConst() && rec.isFrozen(container) && rec.tryPinDeep(a, item)) return finish(Shadow::constant());
+  const bool texts = PyUnicode_CheckExact(item) && isVaryingText(rec, b, container);
+  if (texts || (isVaryingText(rec, a, item) && holdsPlain(rec, b, container))) {
+    rec.guardType(a, item);
+    rec.guardType(b, container);
+    return fallbackContains(rec, f, act, in);
+  }
   if (PyDict_Check(container) && !b.isValue() && rec.plainDict(container)) {
     if (!Recorder::isPlainDeep(item) && !rec.isIdentityValue(item)) return fallbackContains(rec, f, act, in);
     if (!rec.pin(a, item)) return rec.execute(act, in);
@@ -376,12 +397,11 @@ Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   }
   if (pinnable(rec, shadow, value) && !shadow.isValue()) return pinAndRun(rec, f, act, in, popped);
   uint32_t conversion = in.arg & FVC_MASK;
-  if (conversion != 0 && withSpec) {
-    rec.abort(diag::Code::KTG0106, {"FORMAT_VALUE"});
-    return rec.execute(act, in);
-  }
   static const char* names[] = {"format", "str", "repr", "ascii"};
-  PyObject* callable = PyDict_GetItemString(PyEval_GetBuiltins(), names[conversion]);
+  static const char* both[] = {"", "format_str", "format_repr", "format_ascii"};
+  PyObject* callable = conversion != 0 && withSpec
+                           ? polyfill(both[conversion])
+                           : PyDict_GetItemString(PyEval_GetBuiltins(), names[conversion]);
   PyObject* args[] = {value, withSpec ? act.peek(1) : nullptr};
   Shadow shadows[] = {shadow, Shadow::constant()};
   CallContext ctx{

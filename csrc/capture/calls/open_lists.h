@@ -1,0 +1,27 @@
+// Calls on old lists whose length has varied from call to call (open_values.h): nothing of what is
+// in them is guarded, and they are asked, and changed, by steps.
+//
+// Nothing: not such a call, which is modelled like that on any other list. Functions of the Recorder that is
+// recording; GIL held. Example: `losses.pop(0)`, `max(losses)`, `sorted(losses)`, once `losses` has grown.
+#pragma once
+
+#include <optional>
+
+#include "capture/calls/model.h"
+
+namespace kintsugi::capture {
+
+// list.pop() and the like: what is in the list is read again behind it.
+std::optional<Flow> changeOpenList(CallContext& ctx, Shadow& result);
+// sum(), max() and the like of numbers and texts, which C code needs nobody's help with.
+std::optional<Flow> reduceOpenList(CallContext& ctx, Shadow& result);
+// list(), list.copy(): a list whose length is as open.
+std::optional<Flow> copyOpenList(CallContext& ctx, Shadow& result);
+// sorted(), of numbers and texts.
+std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result);
+// list[index] = value, del list[index], where `real` is null: written as effects. Nothing: not such a list;
+// false: the recording has ended.
+std::optional<bool> storeInOpenList(Recorder& rec, Shadow list, PyObject* object, Shadow& key,
+                                    PyObject* index, Shadow value, PyObject* real);
+
+}  // namespace kintsugi::capture

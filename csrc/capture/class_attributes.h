@@ -1,0 +1,40 @@
+// Reads and writes of class attributes that the program sets while it runs.
+//
+// Guards on classes compare versions, and a class has another one after each write: a trace that counts its
+// calls in a class would never fit again. So such attributes are *open*: guards on classes leave the entry
+// out (guard kind `openattr`), and whoever looks the name up reads it from the dicts of the classes in
+// question, as a source that is guarded like any other. It is decided before the name is first looked up in a
+// recording, from what earlier recordings have written and from what the code at hand stores; a name that was
+// looked up in the other way is opened in the next recording.
+//
+// Functions of the Recorder that is recording; GIL held.
+#pragma once
+
+#include <optional>
+
+#include "capture/recorder.h"
+
+namespace kintsugi::capture {
+
+// What look-up in a class finds.
+struct TypeEntry {
+  PyObject* value = nullptr;  // borrowed; null: nothing
+  bool open = false;          // `shadow` says what it is, and it is no descriptor
+  Shadow shadow;
+};
+
+// _PyType_Lookup() with its guards: the caller has guarded the type's version. What is open and a descriptor
+// is pinned. Behind `after`, a class of the type's order, where one is given.
+TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
+// class.name = value, or `del class.name` where `real` is null. Nothing: not such a write; false: the
+// recording has ended.
+std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
+                              PyObject* real);
+// Around what may write to open attributes: guards on classes that held before, and of which nothing else has
+// changed, go on with the new version.
+void expectWrites(Recorder& rec);
+void renewVersions(Recorder& rec);
+// At the end: the rows that say which attributes are open.
+void describeOpen(Recorder& rec);
+
+}  // namespace kintsugi::capture
