@@ -227,16 +227,18 @@ std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, Py
   PyTypeObject* meta = Py_TYPE(object);
   if (!mayOpen(rec, type, name) || meta->tp_setattro != PyType_Type.tp_setattro) return std::nullopt;
   RecorderState& known = rec.known();
-  known.written_.add(type, name);
   rec.guardTypeVersion(meta);
   const TypeEntry above = typeEntry(rec, meta, name);
-  const bool unusual = (above.value != nullptr && Py_TYPE(above.value)->tp_descr_set != nullptr) ||
-                       (real != nullptr && isDescriptor(real));
+  const bool setter = above.value != nullptr && Py_TYPE(above.value)->tp_descr_set != nullptr;
+  if (setter && isOpen(rec, type, name)) rec.abort(diag::Code::KTG0303, {type->tp_name});
+  if (setter) return std::nullopt;
   if (!isOpen(rec, type, name)) {
-    if (unusual || wasClosed(rec, type, name)) return std::nullopt;
+    if (real != nullptr && isDescriptor(real)) return std::nullopt;  // a method, which stays for a while
+    known.written_.add(type, name);
+    if (wasClosed(rec, type, name)) return std::nullopt;
     known.opened_.add(type, name);
   }
-  if (unusual) rec.abort(diag::Code::KTG0303, {type->tp_name});
+  known.written_.add(type, name);
   if (!rec.live() || (shadow.isSource() && !rec.pin(shadow, object))) return false;
   rec.guardTypeVersion(type);
   const Shadow dict = rec.pinnedRoot(type->tp_dict);

@@ -7,8 +7,7 @@
 //  * guards and snapshots of an instruction are made before it has run; afterwards only results;
 //  * what a handler does not understand is an opaque step or ends the recording; it is never ignored.
 //
-// Ownership: made by the driver for one call. Thread: that call's; GIL held. Nothing throws to the
-// interpreter.
+// Ownership: made by the driver for one call. Thread: that call's; GIL held. Throws nothing outside.
 #pragma once
 
 #include <functional>
