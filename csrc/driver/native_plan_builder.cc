@@ -6,7 +6,9 @@
 #include "codegen/kernel_cache.h"
 #include "driver/fx_segments.h"
 #include "driver/native_convolutions.h"
+#include "driver/native_overwrites.h"
 #include "driver/native_places.h"
+#include "driver/native_row_updates.h"
 #include "driver/varying_numbers.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
@@ -98,6 +100,7 @@ class PlanBuilder {
     putSteadyFirst();
     findDrops();
     keepPlaces(*plan_, usedBy_, aliases_, info_.keepMemory);
+    overwrite(*plan_, overwrites_);
     numbers_.addChecks();
     if (numbers_.lost()) {
       reason = "a size is needed that no tensor of the graph tells";
@@ -288,11 +291,29 @@ class PlanBuilder {
     out.numbers = passes::hintsOf(numbers);
     out.patches = patches(numbers);
     out.checks = kernel.checks();
+    findOverwrites(kernel);
     giveWork(kernel, out);
     plan_->kernels.push_back(std::move(out));
     addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes),
             steady && plan_->kernels.back().patches.empty());
     return true;
+  }
+
+  // What a kernel reads last it may write its results to.
+  void findOverwrites(const passes::Kernel& kernel) {
+    for (const passes::KernelStore& store : kernel.stores) {
+      const NodeId made = kernel.accesses[store.access].node;
+      const Node& to = graph_.nodes[standIn_[made] != ir::kNone ? standIn_[made] : made];
+      for (const uint32_t access : overwritable(kernel, store)) {
+        const NodeId id = kernel.accesses[access].node;
+        const Node& from = graph_.nodes[id];
+        const bool own = passes::isCore(from) || (from.kind == NodeKind::kResult && from.fresh);
+        if (own && standIn_[id] == ir::kNone && dtypeOf(from) == dtypeOf(to) && from.sizes == to.sizes &&
+            from.strides == to.strides) {
+          overwrites_.push_back({static_cast<uint32_t>(plan_->kernels.size()), slotOf_[made], slotOf_[id]});
+        }
+      }
+    }
   }
 
   // Of a concatenation whoever comes first makes the tensor.
@@ -380,6 +401,11 @@ class PlanBuilder {
       return false;
     }
     std::vector<uint32_t> makes;
+    if (call.rows && !used.front()) {
+      call.rows.reset();
+    } else if (call.rows) {
+      call.rows->result = first;
+    }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ir::Type& type = segment_.values[segment_.code[at].firstResult + r];
       if (!used[r]) {
@@ -427,6 +453,11 @@ class PlanBuilder {
       call.inPlace = torchapi::AtenCall::make(calls_, at, liveness, unused);
       call.target = slotOf_[args.front()];
       ins.opName = copying;
+      std::vector<uint32_t> slots;
+      std::transform(args.begin(), args.end(), std::back_inserter(slots),
+                     [&](NodeId id) { return slotOf_[id]; });
+      call.rows =
+          info_.strict ? std::nullopt : rowUpdateOf(name, segment_.operandsOf(segment_.code[at]), slots);
     }
     return call.call != nullptr;
   }
@@ -679,7 +710,8 @@ class PlanBuilder {
   std::vector<Flow> flows_;        // by step
   std::vector<bool> steadySteps_;  // the same in every run
   std::vector<bool> steadySlots_;
-  std::unordered_set<NodeId> made_;         // tensors that an earlier step makes
+  std::unordered_set<NodeId> made_;  // tensors that an earlier step makes
+  std::vector<Overwrite> overwrites_;
   std::unordered_set<uint32_t> madeViews_;  // instructions
   std::vector<std::pair<uint32_t, uint32_t>>
       aliases_;  // slots: the second may look at the first one's memory

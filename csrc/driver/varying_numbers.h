@@ -57,11 +57,17 @@ class VaryingNumbers {
     return it->second;
   }
 
-  // All that has been required of the sizes.
+  // All that has been required of the sizes. What a tensor that is no longer computed had to be does not
+  // matter, but for what it stood for.
   void addChecks() {
     for (const passes::SizeCheck& check : table_.checks()) {
+      const bool lost = namesLost(check.difference);
+      const passes::SizeSum difference = lost ? table_.reduced(check.difference) : check.difference;
+      if (lost && difference.empty()) {
+        continue;
+      }
       uint32_t binding = 0;
-      runtime::NativeBinding::Check made{lower(check.difference, binding), (check.signs & passes::kLess) != 0,
+      runtime::NativeBinding::Check made{lower(difference, binding), (check.signs & passes::kLess) != 0,
                                          (check.signs & passes::kZero) != 0,
                                          (check.signs & passes::kMore) != 0};
       plan_.bindings[binding].checks.push_back(std::move(made));
@@ -85,6 +91,13 @@ class VaryingNumbers {
     load.to = static_cast<uint32_t>(plan_.sizeCount++);
     told_[table_.symbolOf(size)] = {load.to, at};
     return load;
+  }
+
+  bool namesLost(const passes::SizeSum& sum) const {
+    return std::any_of(sum.begin(), sum.end(), [&](const passes::SizeTerm& term) {
+      return std::any_of(term.symbols.begin(), term.symbols.end(),
+                         [&](uint32_t symbol) { return !told_.contains(symbol); });
+    });
   }
 
   Told symbol(uint32_t symbol) {

@@ -59,6 +59,8 @@ class SizeTable {
   bool require(Size a, Size b, uint8_t signs);
 
   const std::vector<SizeCheck>& checks() const { return checks_; }
+  // In terms of the earliest symbols.
+  SizeSum reduced(const SizeSum& sum) const;
   static std::string text(const SizeSum& sum);
 
  private:
@@ -68,7 +70,6 @@ class SizeTable {
     bool replaced = false;
     SizeSum by;  // of earlier symbols
   };
-  SizeSum reduced(const SizeSum& sum) const;
   uint8_t possibleSigns(const SizeSum& difference) const;
   void replace(const SizeSum& zero);
   int64_t hintOf(const SizeSum& sum) const;

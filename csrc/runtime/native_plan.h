@@ -14,6 +14,7 @@
 #include "torchapi/folded_convolution.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/products.h"
+#include "torchapi/row_updates.h"
 #include "torchapi/taped_call.h"
 
 namespace kintsugi::runtime {
@@ -73,6 +74,7 @@ struct NativeMade {
   uint32_t slot = 0;
   NativeLayout layout;
   uint32_t place = ir::kNone;  // its memory is kept between runs, as this one of NativeFrame::kept
+  uint32_t over = ir::kNone;  // a slot whose tensor lies the same, is used last here, and may be written over
 };
 
 // A place in a tensor's memory.
@@ -136,6 +138,12 @@ struct NativeCall {
   std::unique_ptr<torchapi::AtenCall> inPlace;
   uint32_t target = ir::kNone;
   bool lastLook = false;
+  // What that form does to plain tensors.
+  struct Rows {
+    torchapi::RowUpdate update;
+    uint32_t index = 0, source = 0, result = 0;  // slots
+  };
+  std::optional<Rows> rows;
   // Instead: a convolution with what is made of it.
   std::unique_ptr<torchapi::FoldedConvolution> convolution;
   // Instead: an operator that autograd differentiates, or the gradients of such a one.

@@ -137,6 +137,11 @@ void* keptTensor(const NativeMade& made, NativeFrame& frame) {
 
 void make(const NativeMade& made, NativeFrame& frame) {
   Value& value = frame.values[made.slot];
+  if (made.over != ir::kNone && torchapi::isSoleOwner(frame.values[made.over].tensor)) {
+    value = frame.values[made.over];
+    torchapi::retainTensor(value.tensor);
+    return;
+  }
   value.tensor =
       made.place != ir::kNone ? keptTensor(made, frame) : torchapi::newTensor(layoutOf(made.layout, frame));
   value.kind = ValueKind::kTensor;
@@ -247,14 +252,33 @@ bool isAsExpected(const NativeCall& call, const NativeCall::Result& result, Nati
          (call.restride && torchapi::restride(value.tensor, result.layout));
 }
 
+torchapi::AtenCall::Status writeInPlace(const NativeCall& call, NativeFrame& frame) {
+  using Status = torchapi::AtenCall::Status;
+  if (call.rows) {
+    const Value& target = frame.values[call.target];
+    const torchapi::RowUpdateStatus status =
+        torchapi::updateRows(call.rows->update, target.tensor, frame.values[call.rows->index].tensor,
+                             frame.values[call.rows->source].tensor);
+    if (status == torchapi::RowUpdateStatus::kDone) {
+      torchapi::retainTensor(target.tensor);
+      frame.values[call.rows->result] = target;
+      return Status::kOk;
+    }
+    if (status == torchapi::RowUpdateStatus::kFailed) {
+      return Status::kChanged;
+    }
+  }
+  return call.inPlace->run(frame.values.data(), frame.calls);
+}
+
 torchapi::AtenCall::Status runInPlace(const NativeCall& call, NativeFrame& frame) {
   Value& target = frame.values[call.target];
   if (call.lastLook && torchapi::isSoleOwner(target.tensor)) {
-    return call.inPlace->run(frame.values.data(), frame.calls);
+    return writeInPlace(call, frame);
   }
   void* before = target.tensor;
   target.tensor = torchapi::copyTensor(before);
-  const torchapi::AtenCall::Status status = call.inPlace->run(frame.values.data(), frame.calls);
+  const torchapi::AtenCall::Status status = writeInPlace(call, frame);
   torchapi::releaseTensor(std::exchange(target.tensor, before));
   return status;
 }

@@ -248,3 +248,60 @@ def test_writes_to_copies(name: str) -> None:
         with pytest.raises((IndexError, RuntimeError)):
             runner(x, i + 160, y)
         assert_same(runner(x, i, y), fn(x * 2, i, y) + 1)
+
+
+PLACES: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "scatter": lambda x, i, y: x.scatter(1, i, y),
+    "scatter_twice": lambda x, i, y: x.scatter(1, i, y).scatter(-1, i // 2, y * 2),
+    "scatter_rows": lambda x, i, y: x.t().contiguous().scatter(0, i.t().contiguous(), y.t().contiguous()),
+    "scatter_middle": lambda x, i, y: x.view(2, 32, 10, 10).scatter(
+        1, i.view(2, 32, -1, 10) // 4, y.view(2, 32, -1, 10)
+    ),
+    "scatter_value": lambda x, i, y: x.scatter(1, i, -1.5),
+    "scatter_add": lambda x, i, y: x.scatter_add(1, i, y),
+    "scatter_few": lambda x, i, y: x.scatter(1, i[:5], y),
+    "index_add": lambda x, i, y: x.index_add(0, i[:, 0] % 64, y.repeat(1, 2)[:, : x.shape[1]]),
+    "index_add_columns": lambda x, i, y: x.index_add(-1, i[0], y),
+    "index_add_of_halves": lambda x, i, y: x.index_add(
+        0, i[:, 0] % 64, y.repeat(1, 2)[:, : x.shape[1]], alpha=0.5
+    ),
+    "index_copy": lambda x, i, y: x.index_copy(1, torch.arange(y.shape[1]), y),
+    "doubles": lambda x, i, y: x.double().scatter_add(1, i, y.double()),
+    "integers": lambda x, i, y: (x * 9).bool().long().scatter(1, i, i),
+}
+
+
+RAISES = (
+    "scatter",
+    "scatter_rows",
+    "scatter_value",
+    "scatter_add",
+    "index_add_columns",
+    "doubles",
+    "integers",
+)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", PLACES)
+def test_places_of_plain_tensors(name: str, threads: int) -> None:
+    torch.manual_seed(7)
+    fn = PLACES[name]
+    x, y = torch.randn(64, 100), torch.randn(64, 80)
+    unique = torch.stack([torch.randperm(100)[:80] for _ in range(64)])
+    # The order of what falls into one place is eager mode's business where it writes; sums are the same.
+    index = unique if "scatter" in name and "add" not in name else torch.randint(100, (64, 80))
+    before, count = x.clone(), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        check(lambda x, i, y: fn(x * 2, i, y * 2) + 1, x, index, y)
+        runner = native(lambda x, i, y: fn(x * 2, i, y) + 1)
+        with torch.no_grad():
+            runner(x, index, y)
+            for wrong in (index + 10_000, index - 10_000) if name in RAISES else ():
+                with pytest.raises((IndexError, RuntimeError)):
+                    runner(x, wrong, y)
+            assert_same(runner(x, index, y), fn(x * 2, index, y) + 1)
+    finally:
+        torch.set_num_threads(count)
+    assert torch.equal(x, before)

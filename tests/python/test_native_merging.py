@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from native_harness import check
+from native_harness import assert_same, check
 
 import kintsugi
 
@@ -94,3 +94,44 @@ def test_writes_behind_readers() -> None:
         return s + 1, b.sum(0), c, a.amax(-1)
 
     check(fn, torch.randn(50, 300), torch.tensor([1, 4]), torch.randn(2, 300))
+
+
+OVERWRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "behind_a_call": lambda x, y: F.relu(x.sin()) + 1,
+    "two_from_one": lambda x, y: ((a := x.sin()) + y, a * y, a.t().contiguous()),
+    "input_is_not": lambda x, y: (x * 2, F.relu(y)),
+    "view_is_left": lambda x, y: ((a := x.sin()).t(), a * 2),
+    "view_is_used_later": lambda x, y: ((a := x.sin()) * 2, a.t()[1:].cos()),
+    "other_place": lambda x, y: (a := x.sin()) + a.flip(0) + a[:1] + F.pad(a, (1, 0))[:, :-1],
+    "other_layout": lambda x, y: x.sin().t().contiguous() + 1,
+    "softmax": lambda x, y: (x.sin() * 2).softmax(-1),
+    "norm": lambda x, y: F.layer_norm((a := x.sin()) + y, x.shape[1:]) + a,
+    "early_store": lambda x, y: ((a := x.sin()) + 1, (a + y).softmax(-1), (a * y).sum(-1)),
+    "neighbours": lambda x, y: ((a := x.sin()) * 2, (b := y.cos()) * 2, a + b, b - a),
+    "lookup": lambda x, y: (a := x.sin()).gather(1, torch.zeros(a.shape, dtype=torch.long)) + a,
+    "chain_of_calls": lambda x, y: ((((x.sin() + 1).cos() * 2).sin() - 1).cos() / 2) + y,
+    "products": lambda x, y: F.gelu((x.sin() @ y.t()) / 300 + 1).sin() * 2,
+    "writes": lambda x, y: (x * 2).index_add(0, torch.tensor([0]), y[:1]).relu() * 3,
+    "types": lambda x, y: (x.sin().to(torch.float16) * 2, x.cos().double() + 1),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITES)
+def test_memory_that_is_written_over(name: str) -> None:
+    torch.manual_seed(8)
+    for shape in ((200, 300), (3, 7)):
+        x, y = torch.randn(shape), torch.randn(shape)
+        before = x.clone(), y.clone()
+        runner = check(OVERWRITES[name], x, y)
+        kept = [runner(x, y) for _ in range(2)]
+        wanted = OVERWRITES[name](x, y)
+        for got in kept:
+            assert_same(got, wanted)
+        assert torch.equal(x, before[0]) and torch.equal(y, before[1])
+
+
+def test_written_over_with_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    check(lambda x, y: F.gelu(x.sin() + y).cos() * 2 - y, torch.randn(700, 300), torch.randn(700, 300))
+    torch.set_num_threads(before)

@@ -1,0 +1,20 @@
+// Operators that write to places of a copy, as torchapi/row_updates.h computes them.
+//
+// Pure function; any thread, no GIL.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "ir/trace.h"
+#include "runtime/native_plan.h"
+
+namespace kintsugi::driver {
+
+// `slots`: of the operands that are values. Nothing: ATen's is called.
+std::optional<runtime::NativeCall::Rows> rowUpdateOf(std::string_view name,
+                                                     std::span<const ir::Operand> operands,
+                                                     std::span<const uint32_t> slots);
+
+}  // namespace kintsugi::driver
