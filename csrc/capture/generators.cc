@@ -237,6 +237,7 @@ Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& ins
 void Recorder::letGo() {
   letGo_ = true;
   watched_.clear();
+  finalized_.clear();
   virtualIds_.clear();
   sourceIds_.clear();
   std::fill(sourceObjects_.begin(), sourceObjects_.end(), nullptr);

@@ -214,6 +214,8 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool resumeGenerator(Activation& act, Virtual& generator);
   void watch(uint32_t generator);
   void closeDropped();
+  void keepFinalized(PyObject* object);
+  void freeDropped();
   void closeOne(Virtual& generator);
   void letGo();
   void checkWatched();

@@ -100,7 +100,8 @@ BlockPrologue& Lowering::prologueOf(guard::SourceId source) {
 }
 
 void Lowering::holdSource(guard::SourceId source) {
-  if (!heldSource_[source]) {
+  // What a step gave lives until the last instruction or snapshot that names it, and no longer.
+  if (!heldSource_[source] && sources_.nodes[source].kind != guard::SourceKind::kValue) {
     heldSource_[source] = true;
     prologueOf(source).held.push_back(source);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <unordered_set>
 #include <utility>
 
 #include "pyapi/exception_state.h"
@@ -17,13 +18,17 @@ size_t frameSize(const PyCodeObject* code) {
          sizeof(PyObject*) * static_cast<size_t>(std::max(1, code->co_nlocalsplus));
 }
 
-// Can an object be made without running code of the program?
-bool isPlain(const ir::Trace& trace, const ir::Operand& operand) {
+// Can an object be made without running code of the program? `seen`: recipes that were asked already, as a
+// function that calls itself holds itself.
+bool isPlain(const ir::Trace& trace, const ir::Operand& operand, std::unordered_set<ir::RecipeId>& seen) {
   using ir::RecipeKind;
   if (operand.kind == ir::OperandKind::kList) {
     return false;
   }
   if (operand.kind != ir::OperandKind::kRecipe) {
+    return true;
+  }
+  if (!seen.insert(operand.id).second) {
     return true;
   }
   const ir::Recipe& recipe = trace.recipes[operand.id];
@@ -36,10 +41,15 @@ bool isPlain(const ir::Trace& trace, const ir::Operand& operand) {
     case RecipeKind::kMethod:
     case RecipeKind::kFunction:
       return std::all_of(recipe.parts.begin(), recipe.parts.end(),
-                         [&](const ir::Operand& part) { return isPlain(trace, part); });
+                         [&](const ir::Operand& part) { return isPlain(trace, part, seen); });
     default:
       return false;
   }
+}
+
+bool isPlain(const ir::Trace& trace, const ir::Operand& operand) {
+  std::unordered_set<ir::RecipeId> seen;
+  return isPlain(trace, operand, seen);
 }
 
 // What to call to get such a frame, where the state names the generator that it belongs to.

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import collections
+import csv
 import hashlib
 import io
 import itertools
 import os
 import random
 import struct
+import tempfile
 import threading
 import time
+from typing import Any
 
+import pytest
 import torch
-from harness import Case, Suite, check, check_captured
+from harness import Case, Suite, check, check_captured, describe
 from torch import nn
+
+import kintsugi
 
 SUITE = Suite()
 case, factory = SUITE.case, SUITE.factory
 
 OWN = random.Random(3)
 DRAW = OWN.random
+FOLDER = tempfile.mkdtemp()
 
 
 @case()
@@ -139,6 +146,87 @@ def categorical(x):
     return choice.log_prob(choice.sample()), choice.entropy(), choice.support.upper_bound
 
 
+def written(path):
+    with open(path) as file:
+        return file.read()
+
+
+def make_files_that_nobody_closes():
+    """What is written is there when the file object goes, and no sooner."""
+    path = os.path.join(FOLDER, "text")
+
+    def inner(x):
+        file = open(path, "w")
+        file.write(f"inner {tuple(x.shape)}")
+        early = written(path)
+        return early
+
+    def f(x):
+        seen = []
+        open(path, "w").write("at once")
+        seen.append(written(path))
+        file = open(path, "w")
+        file.write("later")
+        seen.append(written(path))
+        write = file.write
+        write("!")
+        seen.append(written(path))
+        del file
+        seen.append(written(path))
+        write = None
+        seen.append(written(path))
+        seen.append(inner(x))
+        seen.append(written(path))
+        rows = csv.writer(open(path, "w"))
+        rows.writerow([1, 2])
+        seen.append(written(path))
+        rows = None
+        seen.append(written(path))
+        return seen, x + 1
+
+    return f
+
+
+def make_files_and_exits():
+    path = os.path.join(FOLDER, "exits")
+
+    def f(x):
+        file = open(path, "w")
+        file.write("a")
+        if x.sum() > 0:
+            file.write("b")
+            early = written(path)
+            del file
+            return early, written(path), x
+        file = None
+        return written(path), x * 2
+
+    return f
+
+
+@case((3,))
+def unpacked_tensors(x):
+    def count(*items):
+        return len(items), sum(items)
+
+    items = [1]
+    items.extend(x)
+    return [*x], [0, *x], (*x, 1), count(*x), count(1, *x, *x), torch.stack([*x[None]]), max(*x), items
+
+
+@factory((2, 3), breaks=None)
+def make_state_of_a_module():
+    torch.manual_seed(0)
+    kept = nn.Linear(3, 3).state_dict()
+
+    def f(x):
+        made = nn.Linear(3, 3)
+        said = made.load_state_dict({name: value * 2 for name, value in kept.items()})
+        return str(said), made(x)
+
+    return f
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)
@@ -147,3 +235,13 @@ def test_equal(case: Case) -> None:
 @SUITE.parametrize()
 def test_captured(case: Case) -> None:
     check_captured(case)
+
+
+@pytest.mark.parametrize("make", [make_files_that_nobody_closes, make_files_and_exits])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_files_go_when_the_program_drops_them(make: Any) -> None:
+    eager, compiled = make(), kintsugi.compile(make(), backend="eager")
+    for turn in range(8):
+        x = torch.full((2,), 1.0 if turn % 2 else -1.0)
+        assert describe(compiled(x)) == describe(eager(x)), f"call {turn}"
+    assert compiled.stats().hits >= 6

@@ -483,6 +483,7 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
     const bool python = !ctx.shadows[i].isValue() && !torchapi::isTensor(ctx.args[i]) &&
                         pythonMethod(ctx.args[i], "__iter__") != nullptr;
     if (call->lazy && (open || python)) return true;
+    if (call->polyfill == "extend" && torchapi::isTensor(ctx.args[i])) return true;
     return ((call->objects && python) || makesFrames(ctx, i)) &&
            !(call->asksLength && asksPythonForLength(ctx.args[i]));
   };

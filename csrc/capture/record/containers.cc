@@ -148,7 +148,7 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   Shadow list = f.top(static_cast<int>(in.arg) + 1);
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
-  const bool open = hasOpenLength(rec, more, act.peek(1));
+  const bool open = torchapi::isTensor(act.peek(1)) || hasOpenLength(rec, more, act.peek(1));
   const bool asked =
       asksPython(rec, more, act.peek(1)) && pythonMethod(act.peek(1), "__length_hint__") == nullptr;
   if (asked || open || isUnknownIterable(more, act.peek(1))) {

@@ -13,7 +13,7 @@ namespace kintsugi::capture {
 bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int at) {
   Shadow shadow = f.top(at);
   const bool ours = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator;
-  const bool open = hasOpenLength(rec, shadow, act.peek(at));
+  const bool open = torchapi::isTensor(act.peek(at)) || hasOpenLength(rec, shadow, act.peek(at));
   const bool asked = !ours && asksPython(rec, shadow, act.peek(at)) &&
                      pythonMethod(act.peek(at), "__length_hint__") == nullptr;
   if ((asked || open) && at == 1)
