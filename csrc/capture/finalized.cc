@@ -1,13 +1,8 @@
-// Recorder: what steps gave and does something when it goes: a file that is written out and closed, a socket.
-//
-// The recorder keeps what a step gave for as long as it records, because objects are told apart by their
-// address. One with a finalizer in C, or that holds such a one, is freed where the program has dropped it:
-// between two instructions, as soon as nobody but the recorder holds it. Its source is forgotten then. A
-// replay needs nothing for it: a value dies behind the last instruction or snapshot that names it.
+#include "capture/finalized.h"
+
 #include <algorithm>
 
 #include "capture/calls/model.h"
-#include "capture/paused.h"
 #include "capture/recorder.h"
 
 namespace kintsugi::capture {
@@ -47,27 +42,28 @@ int visit(PyObject* object, void* data) {
 
 }  // namespace
 
-void Recorder::keepFinalized(PyObject* object) {
-  if (isPlain(object) || torchapi::isTensor(object)) return;
+void Finalized::add(PyObject* object) {
+  if (Recorder::isPlain(object) || torchapi::isTensor(object)) return;
   Search search;
   look(object, search);
-  if (search.found && std::ranges::find(finalized_, object) == finalized_.end()) finalized_.push_back(object);
+  if (search.found && std::ranges::find(objects_, object) == objects_.end()) objects_.push_back(object);
 }
 
-void Recorder::freeDropped() {
-  droppable_.sweep(*this);  // methods that are bound to one
-  for (size_t i = 0; live_ && i < finalized_.size();) {
-    PyObject* object = finalized_[i];
-    const auto own = std::ranges::count_if(kept_, [&](const auto& kept) { return kept.get() == object; });
-    if (Py_REFCNT(object) > own) {
+void Finalized::freeDropped(RecorderState& state) {
+  state.droppable_.sweep(state);  // methods that are bound to one
+  for (size_t i = 0; state.live_ && i < objects_.size();) {
+    PyObject* object = objects_[i];
+    const auto isObject = [object](const pyapi::Ref<>& kept) { return kept.get() == object; };
+    if (Py_REFCNT(object) > std::ranges::count_if(state.kept_, isObject)) {
       ++i;
       continue;
     }
-    finalized_.erase(finalized_.begin() + static_cast<ptrdiff_t>(i));
-    sourceIds_.erase(object);
-    std::ranges::replace(sourceObjects_, object, nullptr);
-    Paused paused(*this);
-    std::erase_if(kept_, [&](const auto& kept) { return kept.get() == object; });
+    objects_.erase(objects_.begin() + static_cast<ptrdiff_t>(i));
+    state.sourceIds_.erase(object);
+    std::ranges::replace(state.sourceObjects_, object, nullptr);
+    ++state.paused_;
+    std::erase_if(state.kept_, isObject);
+    --state.paused_;
     i = 0;
   }
 }

@@ -327,7 +327,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     }
     if (!classVersions_.guards.empty()) renewVersions(*this);
     if (!watched_.empty() && flow == Flow::kNext && live_) closeDropped();
-    if (!finalized_.empty() && live_) freeDropped();
+    if (!finalized_.empty() && live_) finalized_.freeDropped(*this);
     if (instr.op == JUMP_BACKWARD && live_) sweepDropped(*this);
   } catch (const InternalError& error) {
     paused_ = 0;
@@ -352,7 +352,7 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   frame->push(known ? *known : caughtException(exception));
   noteCaught(*this, frame->top(), exception);
   if (!watched_.empty()) closeDropped();
-  if (!finalized_.empty()) freeDropped();
+  if (!finalized_.empty()) finalized_.freeDropped(*this);
 }
 
 void Recorder::expectFrame(PendingFrame pending) {

@@ -214,8 +214,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool resumeGenerator(Activation& act, Virtual& generator);
   void watch(uint32_t generator);
   void closeDropped();
-  void keepFinalized(PyObject* object);
-  void freeDropped();
   void closeOne(Virtual& generator);
   void letGo();
   void checkWatched();

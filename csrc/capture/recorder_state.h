@@ -17,6 +17,7 @@
 #include "capture/call_context.h"
 #include "capture/capture_result.h"
 #include "capture/droppable.h"
+#include "capture/finalized.h"
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {
@@ -131,8 +132,7 @@ struct RecorderState {
   bool letGo_ = false;             // the recording has ended, and its objects are freed
   std::vector<uint32_t> watched_;  // generators that wait where closing them runs code (generators.cc)
   int closing_ = 0;                // generators being closed
-  std::vector<PyObject*>
-      finalized_;  // in kept_: what steps gave and is freed where it is dropped (finalized.cc)
+  Finalized finalized_;            // among kept_
   std::unordered_set<ir::RecipeId> runningRecipes_;  // hold a generator that runs: for snapshots only
   std::vector<torchapi::GlobalState> globalStates_;  // after the first
   std::deque<RestoredFrame> restored_;               // side traces: the snapshot's frames, innermost first

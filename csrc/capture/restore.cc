@@ -497,7 +497,7 @@ void Recorder::restoreFrames(const SideStart& start) {
 Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
   sourceObjects_[id] = object;
   kept_.push_back(pyapi::newRef(object));
-  keepFinalized(object);
+  finalized_.add(object);
   sourceIds_.try_emplace(object, id);
   return Shadow::source(id);
 }

@@ -240,7 +240,7 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
   ++block_;
   blockPending_ = true;
   if (kind == CallKind::kOpaque) stale();
-  keepFinalized(result);
+  finalized_.add(result);
   return readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
 }
 

@@ -1,0 +1,31 @@
+// What steps gave and does something when it goes: a file that is written out and closed, a socket.
+//
+// The recorder keeps what a step gave for as long as it records, because objects are told apart by their
+// address. One with a finalizer in C, or that holds such a one, is freed where the program has dropped it:
+// between two instructions, as soon as nobody but the recorder holds it. Its source is forgotten then. A
+// replay needs nothing for it: a value dies behind the last instruction or snapshot that names it.
+//
+// Ownership: borrows what RecorderState::kept_ holds. Thread: the recording's; GIL held. Invalidation:
+// letting go of kept_. Example: open(path, "w").write(text); open(path).read()
+#pragma once
+
+#include <vector>
+
+#include "pyapi/ref.h"
+
+namespace kintsugi::capture {
+
+struct RecorderState;
+
+class Finalized {
+ public:
+  void add(PyObject* object);  // if it, or what it holds, has such a finalizer
+  void freeDropped(RecorderState& state);
+  bool empty() const { return objects_.empty(); }
+  void clear() { objects_.clear(); }
+
+ private:
+  std::vector<PyObject*> objects_;
+};
+
+}  // namespace kintsugi::capture
