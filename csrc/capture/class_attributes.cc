@@ -34,11 +34,18 @@ bool isTensorClass(PyTypeObject* type) {
   return base == nullptr || PyType_IsSubtype(type, base) != 0;
 }
 
+}  // namespace
+
 // Names with a meaning for C code stay as they are.
+bool mayOpen(PyTypeObject* type, PyObject* name) {
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) &&
+         !text(name).starts_with("__") && !isTensorClass(type);
+}
+
+namespace {
+
 bool mayOpen(Recorder& rec, PyTypeObject* type, PyObject* name) {
-  return ownClass(rec, type) == nullptr && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
-         !PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) && !text(name).starts_with("__") &&
-         !isTensorClass(type);
+  return ownClass(rec, type) == nullptr && capture::mayOpen(type, name);
 }
 
 bool isOpen(Recorder& rec, PyTypeObject* type, PyObject* name) {

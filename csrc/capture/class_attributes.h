@@ -16,6 +16,9 @@
 
 namespace kintsugi::capture {
 
+// Can the attribute be open at all?
+bool mayOpen(PyTypeObject* type, PyObject* name);
+
 // What look-up in a class finds.
 struct TypeEntry {
   PyObject* value = nullptr;  // borrowed; null: nothing

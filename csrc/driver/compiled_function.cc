@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "capture/breaks.h"
+#include "capture/class_attributes.h"
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/const_texts.h"
@@ -300,6 +301,9 @@ bool CompiledFunction::countOther(uint64_t source) {
 void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
                                       const runtime::GuardFailure& failure) {
   const runtime::Recording& recording = trace.recording();
+  for (const auto& [type, name] : failure.classAttributes) {
+    if (capture::mayOpen(type, name.get())) openAttributes_.add(type, name.get());
+  }
   for (const runtime::Variation& variation : failure.variations) {
     const guard::Guard& g = recording.document.guards.guards[variation.guard];
     const uint64_t hash = recording.sourceHashes[g.source];

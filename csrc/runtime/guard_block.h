@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -84,6 +85,10 @@ struct WordCheck {
   pyapi::Word expected;
 };
 
+// The entries of a class's dict at one time, to find out later which have changed: addresses, which may be
+// used again since, so this is no proof of anything.
+using ClassEntries = std::vector<std::pair<const PyObject*, const PyObject*>>;
+
 // Everything that attribute look-up on a type depends on, for the case that its version was invalidated in
 // vain.
 struct TypeCheck {
@@ -92,7 +97,8 @@ struct TypeCheck {
   pyapi::Word version = 0;
   bool broken = false;  // changed before the program was made
   pyapi::Ref<> mro;
-  std::vector<pyapi::Word> dictVersions;  // of the types of `mro`
+  std::vector<pyapi::Word> dictVersions;                     // of the types of `mro`
+  std::vector<std::shared_ptr<const ClassEntries>> entries;  // likewise
 };
 
 // The dict of a class with entries that guards on classes leave out, and what the others were.

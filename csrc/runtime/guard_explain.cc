@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 
 #include "pyapi/plain.h"
 #include "runtime/compiled_trace.h"
@@ -110,6 +112,7 @@ class Explainer {
           !typeHolds(block_, check)) {
         note(check.index, "class " + typeName(check.type) + " unchanged",
              "an attribute of it or of a base was set");
+        noteAttributes(check);
       }
     }
     for (NodeId n = 0; n < block_.nodes.size(); ++n) {
@@ -123,6 +126,7 @@ class Explainer {
     }
     GuardFailure failure = std::move(first_).value_or(GuardFailure{});
     failure.variations = std::move(variations_);
+    failure.classAttributes = std::move(attributes_);
     return failure;
   }
 
@@ -153,6 +157,29 @@ class Explainer {
       if (!holds(g, object)) {
         note(g.index, path(n) + expectedOf(g), seenOf(g, object));
         noteVariation(g, object);
+      }
+    }
+  }
+
+  void noteAttributes(const TypeCheck& check) {
+    for (size_t i = 0; i < check.entries.size(); ++i) {
+      auto* base =
+          reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), static_cast<Py_ssize_t>(i)));
+      const bool same = *pyapi::dictVersionWord(base->tp_dict) == check.dictVersions[i];
+      if (same || check.entries[i] == nullptr) {
+        continue;
+      }
+      const std::unordered_map<const PyObject*, const PyObject*> before(check.entries[i]->begin(),
+                                                                        check.entries[i]->end());
+      PyObject *key, *value;
+      Py_ssize_t at = 0;
+      while (PyDict_Next(base->tp_dict, &at, &key, &value)) {
+        const auto found = before.find(key);
+        const bool changed = found == before.end() || found->second != value;
+        const bool bound = Py_TYPE(value)->tp_descr_get != nullptr || Py_TYPE(value)->tp_descr_set != nullptr;
+        if (changed && !bound && PyUnicode_CheckExact(key)) {
+          attributes_.emplace_back(base, pyapi::newRef(key));
+        }
       }
     }
   }
@@ -256,6 +283,7 @@ class Explainer {
   std::vector<pyapi::Ref<>> fresh_;
   std::optional<GuardFailure> first_;
   std::vector<Variation> variations_;
+  std::vector<std::pair<PyTypeObject*, pyapi::Ref<>>> attributes_;
 };
 
 }  // namespace

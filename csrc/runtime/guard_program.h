@@ -44,6 +44,8 @@ struct GuardFailure {
   std::string expected;
   std::string seen;
   std::vector<Variation> variations;  // of all guards of the block
+  // Attributes of classes that are others now, and are neither functions nor what else is bound.
+  std::vector<std::pair<PyTypeObject*, pyapi::Ref<>>> classAttributes;
 };
 
 // The objects that the sources were resolved to, by SourceId. Borrowed while the guards' owners hold them:

@@ -2,6 +2,7 @@
 // code.
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "pyapi/plain.h"
 #include "runtime/guard_block.h"
@@ -167,14 +168,36 @@ bool holds(const LocalGuard& guard, PyObject* object) {
   return false;
 }
 
+namespace {
+
+// Of the dict in this version, which no other dict ever has: many traces ask for those of the same classes.
+std::shared_ptr<const ClassEntries> entriesOf(PyObject* dict) {
+  static std::unordered_map<pyapi::Word, std::weak_ptr<const ClassEntries>> known;
+  std::weak_ptr<const ClassEntries>& slot = known[*pyapi::dictVersionWord(dict)];
+  if (auto entries = slot.lock()) return entries;
+  auto made = std::make_shared<ClassEntries>();
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(dict, &at, &key, &value)) made->emplace_back(key, value);
+  slot = made;
+  if (known.size() % 1024 == 0)
+    std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+  return made;
+}
+
+}  // namespace
+
 bool setTypeBaseline(TypeCheck& check) {
   const bool versioned = pyapi::ensureTypeVersion(check.type);
   check.version = versioned ? *pyapi::typeVersionWord(check.type) : ~pyapi::Word{0};
   check.mro = pyapi::newRef(check.type->tp_mro);
   check.dictVersions.clear();
+  check.entries.clear();
   for (Py_ssize_t i = 0; check.mro && i < PyTuple_GET_SIZE(check.mro.get()); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), i));
     check.dictVersions.push_back(*pyapi::dictVersionWord(base->tp_dict));
+    check.entries.push_back(PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) ? entriesOf(base->tp_dict)
+                                                                         : nullptr);
   }
   return versioned;
 }

@@ -320,6 +320,64 @@ def meddled() -> Program:
     return run, between
 
 
+@program(3)
+def set_by_others() -> Program:
+    class Schedule:
+        temperature = 1.0
+        epoch = 0
+        name = "warm"
+
+    class Model(nn.Module):
+        seen = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.linear(x) / Schedule.temperature
+            return (y + Schedule.epoch, Schedule.name) if Schedule.epoch < 30 else (y, "")
+
+    def between(turn: int) -> None:
+        Schedule.temperature *= 0.9
+        Schedule.epoch += 1
+        Model.seen += 1  # which the function does not look at
+        Schedule.unused = turn  # type: ignore[attr-defined]
+
+    return Model(), between
+
+
+@program(6)
+def set_by_others_in_a_base() -> Program:
+    class Base:
+        limit = 2
+        extra: Any = None
+
+        def size(self) -> int:
+            return self.limit + 1
+
+    class Derived(Base):
+        pass
+
+    obj = Derived()
+
+    def run(x: torch.Tensor) -> Any:
+        return x * obj.size(), obj.limit, Derived.extra
+
+    def between(turn: int) -> None:
+        Base.limit = turn
+        if turn == 5:
+            Base.size = lambda self: self.limit - 1  # type: ignore[method-assign]
+        if turn == 9:
+            Base.extra = staticmethod(lambda: 5)
+        if turn == 12:
+            Base.extra = torch.ones(1)
+        if turn == 15:
+            Derived.limit = 70
+
+    return run, between
+
+
 @program(8)
 def descriptors() -> Program:
     class Always:
