@@ -31,6 +31,25 @@ def methods_and_functions(x):
 
 
 @case()
+def reversed_tensors(x):
+    class Countdown:
+        def __init__(self, values):
+            self.values = values
+
+        def __reversed__(self):
+            yield from [v * 2 for v in self.values[::-1]]
+
+    class Odd:
+        def __reversed__(self):
+            return 7
+
+    rows = [row.sum() for row in reversed(x)]
+    zero = torch.tensor(3.0)
+    values = list(reversed(Countdown([1, 2, 3])))
+    return rows, torch.stack(list(reversed(x))), reversed(zero) is zero, values, reversed(Odd()), reversed(x)
+
+
+@case()
 def views_share_storage(x):
     y = x + 0
     t = y.t()
@@ -648,7 +667,7 @@ def make_embedding():
     return (lambda ids: (table(ids), bag(ids))), table
 
 
-@factory(breaks=None, traces=None)
+@factory(breaks=1, traces=None)  # backward(); zero_grad() is a step that is none
 def make_training_step():
     torch.manual_seed(1)
     m = nn.Linear(4, 2)

@@ -500,6 +500,12 @@ Flow iterUntilModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow reversedObject(CallContext& ctx, Shadow& result) {
+  PyObject* method = ctx.total() == 1 ? pythonMethod(ctx.args[0], "__reversed__") : nullptr;
+  if (method != nullptr && isDirect(ctx)) {  // whatever that gives is what reversed() gives
+    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+    if (!torchapi::isTensor(ctx.args[0])) ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[0]));
+    return callInstead(ctx, method, result);
+  }
   const bool sequence = ctx.total() == 1 && !ctx.shadows[0].isValue() &&
                         pythonMethod(ctx.args[0], "__len__") != nullptr &&
                         pythonMethod(ctx.args[0], "__getitem__") != nullptr &&

@@ -15,6 +15,7 @@
 #include "capture/exceptions.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/record/marks.h"
 #include "capture/record/star_arguments.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -237,41 +238,6 @@ void unwrap(Recorder& rec, Call& call) {
   }
 }
 
-// What a user may have said of a function, in its dict. The names are interned: every call asks for all of
-// them.
-struct Marks {
-  PyObject* disable = PyUnicode_InternFromString("_kintsugi_disable");
-  PyObject* torchDisable = PyUnicode_InternFromString("_torchdynamo_disable");
-  PyObject* constant = PyUnicode_InternFromString("_kintsugi_assume_constant_result");
-  PyObject* torchConstant = PyUnicode_InternFromString("_dynamo_marked_constant");
-  PyObject* allowed = PyUnicode_InternFromString("_kintsugi_allow_in_graph");
-};
-const Marks& marks() {
-  static const Marks made;
-  return made;
-}
-
-bool hasMark(PyObject* function, PyObject* name) {
-  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
-  if (dict == nullptr || PyDict_GET_SIZE(dict) == 0) return false;
-  PyObject* value = PyDict_GetItemWithError(dict, name);
-  if (value == nullptr) PyErr_Clear();
-  return value != nullptr && value != Py_False && value != Py_None;
-}
-
-bool isDisabled(PyObject* function) {
-  return hasMark(function, marks().disable) || hasMark(function, marks().torchDisable);
-}
-
-// Why the user switched recording off for a function; empty where no reason was given.
-std::string disableReason(PyObject* function) {
-  PyObject* dict =
-      PyFunction_Check(function) ? reinterpret_cast<PyFunctionObject*>(function)->func_dict : nullptr;
-  PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
-  if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
-  return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
-}
-
 Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__qualname__"));
   PyErr_Clear();
@@ -374,17 +340,18 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(call.callable));
   if (rec.answersCompiling(call.callable)) return rec.answerCompiling(ctx, result);
-  if (isDisabled(call.callable)) return opaque(call, ctx, diag::Code::KTG0107, result);
-  if (hasMark(call.callable, marks().constant) || hasMark(call.callable, marks().torchConstant))
-    return constantCall(call, ctx, result);
+  if (isDisabled(call.callable)) {
+    return isBookkeeping(call.callable) ? rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result)
+                                        : opaque(call, ctx, diag::Code::KTG0107, result);
+  }
+  if (isMarkedConstant(call.callable)) return constantCall(call, ctx, result);
   if (isForeignBookkeeping(code)) {
     Paused paused(rec);
     result = Shadow::constant();
     return rec.execute(ctx.act, ctx.instr);
   }
   // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
-  if (hasMark(call.callable, marks().allowed))
-    return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  if (isMarkedAllowed(call.callable)) return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {

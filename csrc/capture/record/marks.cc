@@ -1,0 +1,62 @@
+#include "capture/record/marks.h"
+
+#include <string_view>
+
+namespace kintsugi::capture {
+
+namespace {
+
+// What a user may have said of a function, in its dict. The names are interned: every call asks for all of
+// them.
+struct Marks {
+  PyObject* disable = PyUnicode_InternFromString("_kintsugi_disable");
+  PyObject* torchDisable = PyUnicode_InternFromString("_torchdynamo_disable");
+  PyObject* constant = PyUnicode_InternFromString("_kintsugi_assume_constant_result");
+  PyObject* torchConstant = PyUnicode_InternFromString("_dynamo_marked_constant");
+  PyObject* allowed = PyUnicode_InternFromString("_kintsugi_allow_in_graph");
+};
+const Marks& marks() {
+  static const Marks made;
+  return made;
+}
+
+bool hasMark(PyObject* function, PyObject* name) {
+  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  if (dict == nullptr || PyDict_GET_SIZE(dict) == 0) return false;
+  PyObject* value = PyDict_GetItemWithError(dict, name);
+  if (value == nullptr) PyErr_Clear();
+  return value != nullptr && value != Py_False && value != Py_None;
+}
+
+}  // namespace
+
+bool isMarkedConstant(PyObject* function) {
+  return hasMark(function, marks().constant) || hasMark(function, marks().torchConstant);
+}
+
+bool isMarkedAllowed(PyObject* function) { return hasMark(function, marks().allowed); }
+
+bool isDisabled(PyObject* function) {
+  return hasMark(function, marks().disable) || hasMark(function, marks().torchDisable);
+}
+
+// Why the user switched recording off for a function; empty where no reason was given.
+std::string disableReason(PyObject* function) {
+  PyObject* dict =
+      PyFunction_Check(function) ? reinterpret_cast<PyFunctionObject*>(function)->func_dict : nullptr;
+  PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
+  if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
+  return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
+}
+
+// What torch.optim hides from torch's own compiler (zero_grad(), state_dict()): it keeps books, and computes
+// nothing that a graph would lack. It is a step, but none that anybody has asked for.
+bool isBookkeeping(PyObject* function) {
+  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
+  if (hidden == nullptr || !PyFunction_Check(hidden)) return false;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hidden));
+  return std::string_view(PyUnicode_AsUTF8(code->co_filename)).ends_with("/torch/optim/optimizer.py");
+}
+
+}  // namespace kintsugi::capture
