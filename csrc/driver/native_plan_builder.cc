@@ -16,6 +16,7 @@
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
 #include "passes/move_reshapes.h"
+#include "passes/order_steps.h"
 #include "passes/products.h"
 #include "passes/simplify_graph.h"
 #include "support/check.h"
@@ -748,6 +749,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();
   summary.calls = program.steps.size() - program.kernels.size();
+  summary.peak = passes::memoryUse(*graph, program).peak;
   const auto count = [&](auto&& is) {
     return static_cast<size_t>(std::count_if(graph->nodes.begin(), graph->nodes.end(), is));
   };

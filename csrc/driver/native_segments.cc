@@ -289,7 +289,8 @@ void Compilable::report(const NativeSummary& summary, const std::string& refusal
                            " calls and views";
   if (refusal.empty()) {
     log::emit(log::Channel::kPerf, "[NATIVE " + info_.segment.function + "] " + made + ", in " +
-                                       std::to_string(duration / 1000000) + " ms");
+                                       std::to_string(duration / 1000000) + " ms; at most " +
+                                       std::to_string(summary.peak >> 10) + " KiB at once");
   } else {
     log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0113, {refusal}, place()).format());
   }
