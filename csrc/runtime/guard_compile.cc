@@ -237,10 +237,11 @@ class BlockCompiler {
     return n;
   }
 
-  // Of all blocks: what is open is so in the whole trace.
+  // Of all blocks: what is open is so in the whole trace. In a side trace, only what it has read itself: the
+  // rows of its parent speak of the parent's blocks.
   void openAttributes() {
     for (const guard::Guard& g : allGuards()) {
-      if (g.kind != GuardKind::kOpenAttribute) continue;
+      if (g.kind != GuardKind::kOpenAttribute || g.block < recording_.firstBlock) continue;
       PyObject* pair = constant(g.key);
       KINTSUGI_CHECK(pair != nullptr && PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2 &&
                          PyType_Check(PyTuple_GET_ITEM(pair, 0)) &&

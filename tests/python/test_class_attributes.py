@@ -418,6 +418,42 @@ def descriptors() -> Program:
     return box.run, between
 
 
+@program(1)
+def changed_behind_a_step() -> Program:
+    class Base:
+        n = 0
+
+        @classmethod
+        def other(cls) -> int:
+            return cls.n
+
+    class Derived(Base):
+        pass
+
+    obj = Derived()
+
+    @torch.compiler.disable
+    def outside() -> None:
+        Base.n += 1
+
+    def run(x: torch.Tensor) -> Any:
+        outside()
+        got = obj.n, Derived.n
+        if x.sum() > 0:
+            Base.n += 3
+        return x, got
+
+    def between(turn: int) -> None:
+        if turn == 7:
+            Base.other = classmethod(lambda cls: 2)  # type: ignore[method-assign, assignment]
+        elif turn == 10:
+            Derived.n = 4
+        elif turn == 14:
+            del Derived.n
+
+    return run, between
+
+
 @program(3)
 def late_descriptor_class() -> Program:
     class Value:
