@@ -1,6 +1,7 @@
 #include "capture/finalized.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "capture/calls/model.h"
 #include "capture/recorder.h"
@@ -15,24 +16,30 @@ constexpr int kMost = 64;  // objects that are looked at
 struct Search {
   int depth = 0;
   int left = kMost;
-  bool found = false;
+  bool owned = true;    // nobody else holds what is looked at
+  bool found = false;   // a finalizer in C
+  bool python = false;  // one in Python, which nobody else keeps from running
 };
 
 int visit(PyObject* object, void* data);
 
 void look(PyObject* object, Search& search) {
   PyTypeObject* type = Py_TYPE(object);
-  if (search.found || search.left-- <= 0 || PyType_Check(object) || PyModule_Check(object) ||
+  if (search.python || search.left-- <= 0 || PyType_Check(object) || PyModule_Check(object) ||
       PyFunction_Check(object) || torchapi::isTensor(object))
     return;
   const bool runs = PyGen_Check(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object);
-  if (type->tp_finalize != nullptr && !runs && pythonMethod(object, "__del__") == nullptr) {
+  const bool outer = std::exchange(search.owned, search.owned && Py_REFCNT(object) == 1);
+  const bool python = pythonMethod(object, "__del__") != nullptr;
+  search.python = search.python || (python && search.owned);
+  if (type->tp_finalize != nullptr && !runs && !python) {
     search.found = true;
   } else if (search.depth < kDepth && type->tp_traverse != nullptr && PyObject_IS_GC(object)) {
     ++search.depth;
     type->tp_traverse(object, visit, &search);
     --search.depth;
   }
+  search.owned = outer;
 }
 
 int visit(PyObject* object, void* data) {
@@ -41,6 +48,13 @@ int visit(PyObject* object, void* data) {
 }
 
 }  // namespace
+
+bool Finalized::runsPython(PyObject* object) {
+  if (Recorder::isPlain(object) || torchapi::isTensor(object)) return false;
+  Search search;
+  look(object, search);
+  return search.python;
+}
 
 void Finalized::add(PyObject* object) {
   if (Recorder::isPlain(object) || torchapi::isTensor(object)) return;

@@ -247,6 +247,7 @@ void Recorder::letGo() {
   // before the outer ones'. (Locals live on with the traceback.)
   for (size_t i = virtuals_.size(); i-- > 0;) {  // handlers of outer frames may still look at the rest
     virtuals_[i]->object.reset();
+    for (pyapi::Ref<>& part : virtuals_[i]->partObjects) part.reset();
   }
   kept_.clear();
   PyErr_Restore(type, value, traceback);

@@ -250,7 +250,7 @@ bool runsWhenDropped(PyObject* object) {
   if (PyGen_CheckExact(object)) {
     return PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(object)->gi_code->co_exceptiontable) > 0;
   }
-  return pythonMethod(object, "__del__") != nullptr;
+  return Finalized::runsPython(object);
 }
 
 bool touchesAttribute(PyObject* callable) {
@@ -259,6 +259,20 @@ bool touchesAttribute(PyObject* callable) {
                                         PyObject_GetAttrString(builtins, "setattr"),
                                         PyObject_GetAttrString(builtins, "delattr")};
   return std::ranges::find(functions, callable) != std::end(functions);
+}
+
+// A replay drops an object that was handed out behind this step, the program perhaps later: what a weak
+// reference to it says would differ. False: the recording has ended.
+bool checkWeaklyHeld(Recorder& rec, CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.shadows[i].isVirtual()) continue;
+    const Virtual& v = rec.virtualOf(ctx.shadows[i]);
+    if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args[i]))
+      continue;
+    rec.abort(diag::Code::KTG0302, {std::string(Py_TYPE(ctx.args[i])->tp_name) + " (weakly referenced)"});
+    return false;
+  }
+  return true;
 }
 
 Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
@@ -289,10 +303,11 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     if (kind == CallKind::kOpaque && live_) forgetEscaped(ctx);
     return flow;
   }
-  if (kind == CallKind::kOpaque && ctx.pushes && runsWhenDropped(ctx.act.peek(1))) {
+  if (ctx.pushes && runsWhenDropped(ctx.act.peek(1))) {
     abort(diag::Code::KTG0302, {Py_TYPE(ctx.act.peek(1))->tp_name});
     return flow;
   }
+  if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
   if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
     refuse(
         diagnosticAt(current_, diag::Code::KTG0101, {nameOf(ctx.callable) + ", which writes to a tensor,"}));
