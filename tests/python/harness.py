@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import gc
 import hashlib
 import io
 import os
@@ -426,6 +427,8 @@ def observe(
             result = fn(*args, **kwargs)
         except Exception as caught:
             error = caught
+    if "generator ignored GeneratorExit" in err.getvalue():
+        gc.collect()  # what is left of it is in a cycle with that error, and would go at any time
     seen = describe(result, args, kwargs, state, close=close)
     raised = _describe_error(error)
     random_states = (

@@ -54,7 +54,6 @@ constexpr ModelRow kRows[] = {
     {"posix.cpu_count", functionModel},
     {"posix.fspath", functionModel},
     {"posix.stat", functionModel},
-    {"time.sleep", functionModel},
     {"time.process_time", functionModel},
     {"time.process_time_ns", functionModel},
     {"time.thread_time", functionModel},
