@@ -24,6 +24,9 @@ constexpr uint32_t kKinds =
             VirtualKind::kSlice, VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap,
             VirtualKind::kRange, VirtualKind::kDeque});
 
+// An exception holds the frames that it has passed.
+constexpr uint32_t kMore = maskOf({VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback});
+
 bool hasFinalizer(PyTypeObject* type) { return type->tp_finalize != nullptr || type->tp_del != nullptr; }
 
 bool mayBeDropped(const Virtual& v) {
@@ -52,6 +55,20 @@ void Droppable::sweep(RecorderState& state) {
     left_ = ids_.size();
   } else {
     sweepFrom(state, ids_.size() - std::min(ids_.size(), kNewest));
+  }
+}
+
+void Droppable::sweepInstances(RecorderState& state) {
+  for (size_t i = state.virtuals_.size(); i-- > 0;) {
+    Virtual& v = *state.virtuals_[i];
+    const bool more = (kMore >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
+    if (!more && !mayBeDropped(v)) {
+      continue;
+    }
+    PyObject* object = v.object.get();
+    if (Py_REFCNT(object) == 1 && !hasFinalizer(Py_TYPE(object)) && !isWeaklyReferenced(object)) {
+      drop(state, v);
+    }
   }
 }
 

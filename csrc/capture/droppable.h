@@ -26,6 +26,8 @@ class Droppable {
   // Looks at the newest ones, and at all of them once there are many more than were left by the last such
   // sweep.
   void sweep(RecorderState& state);
+  // All of them, instances of classes without a finalizer, and exceptions: what they hold is waited for.
+  static void sweepInstances(RecorderState& state);
 
  private:
   void sweepFrom(RecorderState& state, size_t first);

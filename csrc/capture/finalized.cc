@@ -64,7 +64,7 @@ void Finalized::add(PyObject* object) {
 }
 
 void Finalized::freeDropped(RecorderState& state) {
-  state.droppable_.sweep(state);  // methods that are bound to one
+  Droppable::sweepInstances(state);  // methods that are bound to one, objects that hold one
   for (size_t i = 0; state.live_ && i < objects_.size();) {
     PyObject* object = objects_[i];
     const auto isObject = [object](const pyapi::Ref<>& kept) { return kept.get() == object; };

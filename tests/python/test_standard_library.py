@@ -204,6 +204,49 @@ def make_files_and_exits():
     return f
 
 
+class Writer:
+    def __init__(self, path):
+        self.file = open(path, "w")
+
+    def put(self, text):
+        self.file.write(text)
+        return self
+
+
+def make_files_that_others_hold():
+    path = os.path.join(FOLDER, "held")
+
+    def generator():
+        file = open(path, "w")
+        try:
+            file.write("g")
+            yield 1
+        finally:
+            file.write("!")
+
+    def f(x):
+        seen = []
+        holder = Writer(path).put("instance")
+        seen.append(written(path))
+        del holder
+        seen.append(written(path))
+        waiting = generator()
+        next(waiting)
+        seen.append(written(path))
+        del waiting
+        seen.append(written(path))
+        files = {"one": open(path, "w")}
+        files["one"].write("dict")
+        seen.append(written(path))
+        files["one"] = None
+        seen.append(written(path))
+        print("printed", x.numel(), file=open(path, "w"))
+        seen.append(written(path))
+        return seen, x + 1
+
+    return f
+
+
 @case((3,))
 def unpacked_tensors(x):
     def count(*items):
@@ -237,7 +280,9 @@ def test_captured(case: Case) -> None:
     check_captured(case)
 
 
-@pytest.mark.parametrize("make", [make_files_that_nobody_closes, make_files_and_exits])
+@pytest.mark.parametrize(
+    "make", [make_files_that_nobody_closes, make_files_that_others_hold, make_files_and_exits]
+)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_files_go_when_the_program_drops_them(make: Any) -> None:
     eager, compiled = make(), kintsugi.compile(make(), backend="eager")
