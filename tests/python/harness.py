@@ -194,7 +194,7 @@ def _node(tensor: torch.Tensor) -> tuple[bool, str | None]:
         return False, str(error)
 
 
-@functools.lru_cache(None)
+@functools.lru_cache(64)  # few: it holds the classes
 def _slots(cls: type) -> tuple[str, ...]:
     """The names that the classes of an object declare as slots."""
     declared = (vars(base).get("__slots__", ()) for base in cls.__mro__)
