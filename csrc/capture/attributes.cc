@@ -121,6 +121,11 @@ std::optional<AttributePlan> planGetter(Recorder& rec, PyObject* descriptor, Sha
   return plan;
 }
 
+PyObject* getattrName() {
+  static PyObject* name = PyUnicode_InternFromString("__getattr__");
+  return name;
+}
+
 PyObject* getattributeOf(PyTypeObject* type) {
   static PyObject* name = PyUnicode_InternFromString("__getattribute__");
   return _PyType_Lookup(type, name);
@@ -155,9 +160,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
-  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
   const bool plain = meta->tp_getattro == PyType_Type.tp_getattro;
-  PyObject* hook = plain ? nullptr : _PyType_Lookup(meta, hookName);  // of classes of members, for one
+  PyObject* hook = plain ? nullptr : _PyType_Lookup(meta, getattrName());  // of classes of members, for one
   if (!plain && (getattributeOf(meta) != getattributeOf(&PyType_Type) ||
                  (hook != nullptr && !PyFunction_Check(hook)))) {
     return simple(AttributePlan::kStep);
@@ -477,11 +481,6 @@ AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
 
 AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
 
-PyObject* getattrName() {
-  static PyObject* name = PyUnicode_InternFromString("__getattr__");
-  return name;
-}
-
 AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = type->tp_getattro == PyObject_GenericGetAttr ? nullptr : getattributeOf(type);
@@ -507,8 +506,7 @@ AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObj
 
 // Nothing was found: __getattr__, if there is one.
 AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
-  PyObject* hook = _PyType_Lookup(Py_TYPE(object), hookName);
+  PyObject* hook = _PyType_Lookup(Py_TYPE(object), getattrName());
   if (hook == nullptr) return simple(AttributePlan::kRaises);
   if (isModuleGetattr(hook) && !shadow.isVirtual()) return planModule(rec, shadow, object, name, hook);
   if (!PyFunction_Check(hook)) return simple(AttributePlan::kStep);
@@ -518,14 +516,13 @@ AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
 // A module without such a name (and without a __getattr__ of its own): it raises, as long as the name is not
 // there.
 AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObject* name) {
-  static PyObject* hookName = PyUnicode_InternFromString("__getattr__");
   PyObject* dict = PyModule_GetDict(module);
   if (_PyType_Lookup(Py_TYPE(module), name) != nullptr) return simple(AttributePlan::kStep);
-  if (PyDict_GetItemWithError(dict, hookName) != nullptr) return simple(AttributePlan::kStep);
+  if (PyDict_GetItemWithError(dict, getattrName()) != nullptr) return simple(AttributePlan::kStep);
   Shadow pinned = shadow;
   if (pinned.isSource() && !rec.pin(pinned, module)) return simple(AttributePlan::kAborted);
   Shadow dictShadow = rec.readSource(SourceKind::kDict, rec.sourceOf(pinned, module), nullptr, 0, dict);
-  if (!rec.lacksKey(dictShadow, dict, name) || !rec.lacksKey(dictShadow, dict, hookName)) {
+  if (!rec.lacksKey(dictShadow, dict, name) || !rec.lacksKey(dictShadow, dict, getattrName())) {
     return simple(AttributePlan::kAborted);
   }
   return simple(AttributePlan::kRaises);

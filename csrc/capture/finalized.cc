@@ -47,20 +47,19 @@ int visit(PyObject* object, void* data) {
   return 0;
 }
 
-}  // namespace
-
-bool Finalized::runsPython(PyObject* object) {
-  if (Recorder::isPlain(object) || torchapi::isTensor(object)) return false;
+Search searchFrom(PyObject* object) {
   Search search;
-  look(object, search);
-  return search.python;
+  if (!Recorder::isPlain(object)) look(object, search);
+  return search;
 }
 
+}  // namespace
+
+bool Finalized::runsPython(PyObject* object) { return searchFrom(object).python; }
+
 void Finalized::add(PyObject* object) {
-  if (Recorder::isPlain(object) || torchapi::isTensor(object)) return;
-  Search search;
-  look(object, search);
-  if (search.found && std::ranges::find(objects_, object) == objects_.end()) objects_.push_back(object);
+  if (searchFrom(object).found && std::ranges::find(objects_, object) == objects_.end())
+    objects_.push_back(object);
 }
 
 void Finalized::freeDropped(RecorderState& state) {
