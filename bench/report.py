@@ -344,6 +344,19 @@ def shapes_table(result: Result) -> Table:
     return table
 
 
+def training_table(result: Result) -> Table:
+    table = Table(title="Steps of training")
+    for column in ("what", "system", "ms", "speed-up", "diff"):
+        table.add_column(column, justify="left" if column in ("what", "system") else "right")
+    for name, part in result["training"].items():
+        for system, row in _rows(part).items():
+            figures = (f"{1e3 * row['seconds']:.3f}", f"{row['speedup']:.2f}", f"{row['difference']:.1g}")
+            table.add_row(name, system, *figures)
+        if _why(part):
+            table.add_row(name, "", _why(part))
+    return table
+
+
 def summary_table(result: Result) -> Table:
     table = Table(title="Against the figures to reach")
     for column in ("figure", "measured", "to reach", "reached", "falls short"):
@@ -369,6 +382,8 @@ def show(result: Result) -> None:
         console.print(shapes_table(result))
     if result.get("kernels"):
         console.print(kernels_table(result))
+    if result.get("training"):
+        console.print(training_table(result))
     if result.get("models"):
         console.print(capture_table(result))
         console.print(models_table(result))

@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
-from bench import breaks, cases, kernels, measure, models, report, shapes, systems
+from bench import breaks, cases, kernels, measure, models, report, shapes, systems, training
 from bench.models.spec import ModelSpec
 
-PARTS = ("tiny", "guards", "breaks", "shapes", "kernels", "models")
+PARTS = ("tiny", "guards", "breaks", "shapes", "kernels", "training", "models")
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
@@ -55,7 +55,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--backend", type=_several(systems.BACKENDS), default=[*systems.BACKENDS], help=backend_help
     )
     parser.add_argument(
-        "--models", help="only models and kernels whose name contains one of these comma-separated parts"
+        "--models",
+        help="only models, kernels and steps whose name contains one of these comma-separated parts",
     )
     parser.add_argument("--only", choices=PARTS, help="only this part")
     parser.add_argument("--size", choices=models.SIZES, help="only this size")
@@ -191,6 +192,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             result["shapes"][case.name] = in_child(work, options)
     if options.only in (None, "kernels"):
         result["kernels"] = kernel_cases(options)
+    if options.only in (None, "training"):
+        result["training"] = {}
+        for case in training.select(options.models):
+            tell(case.name)
+            work = functools.partial(training.measure_case, case, chosen_systems(options), options.rounds)
+            with empty_caches():
+                result["training"][case.name] = in_child(work, options)
     if options.only in (None, "models"):
         result["models"] = {}
         for spec, size in each_model(options):

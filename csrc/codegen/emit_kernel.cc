@@ -543,6 +543,11 @@ class Emitter {
       accumulate(op, sum, value(op.args[0]), mask);
     }
     for (const passes::KernelStore& store : kernel_.stores) {
+      if (kernel_.over && plan_.stage[store.op] == s && !kernel_.accesses[store.access].still) {
+        value(store.op);  // which is kept: nothing is read from here on
+      }
+    }
+    for (const passes::KernelStore& store : kernel_.stores) {
       if (plan_.stage[store.op] == s && !kernel_.accesses[store.access].still) {
         storeVector(store.access, value(store.op));
       }

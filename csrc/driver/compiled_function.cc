@@ -413,7 +413,9 @@ bool CompiledFunction::install(capture::CaptureResult& capture, PyObject* const*
   runtime::Recording recording = takeRecording(capture);
   try {
     describeConstants(recording, function_.get());
-    if (options_.backend || options_.native.enabled) cutForBackend(recording.document, 0);
+    if (options_.backend || options_.native.enabled) {
+      cutForBackend(recording.document, 0, options_.native.enabled);
+    }
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), args)) return false;

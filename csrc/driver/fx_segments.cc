@@ -28,6 +28,8 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
   traits.inGraph = effects.known && !effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
   traits.sizesFromMask = effects.sizesFromMask;
   traits.impure = effects.writes || effects.writesUnseen || effects.random;
+  traits.writes = effects.writes && !effects.writesUnseen && !effects.random;
+  traits.fresh = effects.freshResults;
   return traits;
 }
 
@@ -384,8 +386,8 @@ Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
 
 }  // namespace
 
-void cutForBackend(guard::Document& document, uint32_t start) {
-  passes::cutSegments(document, {operatorTraits, start});
+void cutForBackend(guard::Document& document, uint32_t start, bool native) {
+  passes::cutSegments(document, {operatorTraits, start, native});
 }
 
 bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* const* args) {

@@ -87,6 +87,10 @@ class PlanBuilder {
       }
     }
     for (const passes::NativeStep& step : program_.steps) {
+      if (&step - program_.steps.data() >= static_cast<std::ptrdiff_t>(program_.undoable) &&
+          firstLast_ == ir::kNone) {
+        firstLast_ = static_cast<uint32_t>(plan_->kernels.size());
+      }
       const bool ok = step.kind == passes::StepKind::kKernel
                           ? addKernel(program_.kernels[step.kernel], info_.strict, reason)
                       : step.kind == passes::StepKind::kCall ? addCall(step.node, reason)
@@ -94,6 +98,9 @@ class PlanBuilder {
       if (!ok) {
         return nullptr;
       }
+    }
+    for (const auto& [input, times] : graph_.written) {
+      plan_->written.push_back({input, times});
     }
     for (const NodeId id : graph_.outputs) {
       plan_->outputs.push_back(id == ir::kNone ? ir::kNone : slotOf_[id]);
@@ -161,9 +168,10 @@ class PlanBuilder {
   }
 
   int8_t dtypeOf(const Node& node) const {
+    const bool told = node.value != ir::kNone && segment_.values[node.value].meta != ir::kNone;
     const std::string_view dtype =
-        node.value != ir::kNone ? std::string_view(segment_.metas[segment_.values[node.value].meta].dtype)
-                                : passes::elemName(node.elem);
+        told ? std::string_view(segment_.metas[segment_.values[node.value].meta].dtype)
+             : passes::elemName(node.elem);
     return static_cast<int8_t>(ir::dtypeNumber(dtype).value());
   }
 
@@ -263,9 +271,14 @@ class PlanBuilder {
     for (const passes::KernelAccess& access : kernel.accesses) {
       const uint32_t slot = slotOf_[access.node];
       out.memory.push_back({slot, access.offset * passes::elemSize(access.elem)});
+      const bool toInput = access.store && graph_.nodes[access.node].kind == NodeKind::kInput;
       if (access.store) {
-        steady = steady && mayStay(access.node);
-        addMade(access.node, out.made);
+        steady = steady && !toInput && mayStay(access.node);
+      }
+      // Nothing is allocated any more once a visible store has been made.
+      const bool last = firstLast_ != ir::kNone && firstLast_ < plan_->kernels.size();
+      if (access.store && !toInput) {
+        addMade(access.node, last ? plan_->kernels[firstLast_].made : out.made);
       }
       (access.store ? makes : uses).push_back(slot);
     }
@@ -711,6 +724,7 @@ class PlanBuilder {
   std::vector<Flow> flows_;        // by step
   std::vector<bool> steadySteps_;  // the same in every run
   std::vector<bool> steadySlots_;
+  uint32_t firstLast_ = ir::kNone;   // the first kernel of those that come last, as they write to inputs
   std::unordered_set<NodeId> made_;  // tensors that an earlier step makes
   std::vector<Overwrite> overwrites_;
   std::unordered_set<uint32_t> madeViews_;  // instructions

@@ -13,6 +13,7 @@
 #include "codegen/kernel_cache.h"
 #include "diag/events.h"
 #include "diag/log.h"
+#include "driver/fx_segments.h"
 #include "driver/native_plan_builder.h"
 #include "driver/native_training.h"
 #include "ir/segments.h"
@@ -34,18 +35,27 @@ constexpr uint32_t kTurns = 4;
 constexpr uint32_t kManyTurns = 16;
 constexpr uint32_t kTrials = 8;  // of each way to compile it
 
+// Its memory holds its elements as they are.
+bool isPlain(const torchapi::TensorInfo& info) { return info.plain && !info.isConj && !info.isNeg; }
+
 // What the thread compiles.
 class Compilable {
  public:
   explicit Compilable(NativeSegmentInfo info) : info_(std::move(info)) {}
   virtual ~Compilable() = default;
   void compile();
+  // Is it to be compiled before its first run?
+  virtual bool isKnown() const { return true; }
+  // Whoever runs it first compiles it, instead of the thread.
+  void compileAtRun() { atRun_ = true; }
 
  protected:
   // Makes the plans and hands them to the runner. False, with a reason: replay keeps the segment.
   virtual bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) = 0;
   virtual void giveUp() = 0;
   void enqueue(std::weak_ptr<Compilable> self);
+  NativeSegmentInfo& info() { return info_; }
+  const NativeSegmentInfo& info() const { return info_; }
   void reportLost(uint64_t native, uint64_t replay) const;
   void reportChoice(const std::string& text) const;
 
@@ -56,7 +66,43 @@ class Compilable {
 
   NativeSegmentInfo info_;
   std::atomic<bool> queued_{false};
+  bool atRun_ = false;
 };
+
+// Does a segment write to tensors, and take some that nothing is known of? Both decide where it writes.
+bool writesToUnknown(const NativeSegmentInfo& info) {
+  const ir::Trace& segment = info.segment;
+  const bool writes = std::any_of(segment.code.begin(), segment.code.end(), [&](const ir::Instruction& ins) {
+    return ins.op == ir::Op::kAten && operatorTraits(segment.opNames[ins.opName]).writes;
+  });
+  return writes && std::any_of(info.inputs.begin(), info.inputs.end(), [](const auto& input) {
+           return input.kind == torchapi::ValueKind::kTensor && !input.known;
+         });
+}
+
+// What the inputs of a run are is what is expected of those of later runs.
+void takeOver(std::span<const torchapi::Value> inputs, NativeSegmentInfo& info) {
+  std::vector<ir::ValueId> values;
+  ir::collectValues(info.segment, info.segment.operandsOf(info.segment.code.front()), values);
+  for (size_t k = 0; k < inputs.size() && k < values.size(); ++k) {
+    runtime::NativePlan::Input& input = info.inputs[k];
+    const bool tensor = input.kind == torchapi::ValueKind::kTensor && inputs[k].kind == input.kind;
+    if (!tensor || input.known || !torchapi::isOrdinary(inputs[k].tensor)) {
+      continue;
+    }
+    const torchapi::TensorInfo seen = torchapi::tensorInfo(inputs[k].tensor);
+    if (!isPlain(seen)) {
+      continue;
+    }
+    ir::TensorMeta meta = torchapi::describe(seen);
+    meta.strides = seen.strides;
+    info.segment.values[values[k]].meta = static_cast<ir::MetaId>(info.segment.metas.size());
+    info.segment.metas.push_back(meta);
+    info.seen.push_back(std::move(meta));
+    input.known = true;
+    input.info = seen;
+  }
+}
 
 // A segment below autograd (`Runner` is NativeRunner) or with a backward of its own (TrainingRunner).
 template <typename Runner>
@@ -73,8 +119,16 @@ class Segment : public Runner, public Compilable, public std::enable_shared_from
 class NativeSegment final : public Segment<runtime::NativeRunner> {
  public:
   using Segment::Segment;
+  bool isKnown() const override { return !writesToUnknown(info()); }
 
  protected:
+  void meet(std::span<const torchapi::Value> inputs) override {
+    std::lock_guard lock(meeting_);
+    if (!std::exchange(met_, true) && !isKnown()) {
+      takeOver(inputs, info());
+    }
+  }
+
   bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) override {
     std::unique_ptr<runtime::NativePlan> plan = buildNativePlan(info, summary, reason);
     if (plan == nullptr) return false;
@@ -128,6 +182,8 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
     }
   }
 
+  std::mutex meeting_;
+  bool met_ = false;
   std::string question_;  // what the choice is remembered by
   std::vector<const NativeVariant*> variants_;
 };
@@ -252,7 +308,12 @@ class Compiler {
 };
 
 void Compilable::enqueue(std::weak_ptr<Compilable> self) {
-  if (!queued_.exchange(true, std::memory_order_relaxed)) {
+  if (queued_.exchange(true, std::memory_order_relaxed)) {
+    return;
+  }
+  if (atRun_) {
+    compile();
+  } else {
     Compiler::instance().add(std::move(self));
   }
 }
@@ -333,9 +394,6 @@ void Compilable::reportChoice(const std::string& text) const {
   }
 }
 
-// Its memory holds its elements as they are.
-bool isPlain(const torchapi::TensorInfo& info) { return info.plain && !info.isConj && !info.isNeg; }
-
 // What guards inside a trace say of values whose metadata their instructions do not tell. Taken for granted
 // wherever the value is used: each run of native code checks what it is given and what calls return.
 std::vector<ir::Type> typesWithGuards(const ir::Trace& trace) {
@@ -404,7 +462,7 @@ std::shared_ptr<Made> start(std::shared_ptr<Made> made, bool described, bool alo
   if (!described) {
     made->refuse();
   } else if (options.sync) {
-    made->compile();
+    made->isKnown() ? made->compile() : made->compileAtRun();
   } else if (alone) {
     made->compare(options.autotune ? kManyTurns : kTurns);
   }

@@ -89,7 +89,9 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
   recording.kwNames = parent.kwNames.clone();
   try {
     describeConstants(recording, function_.get());
-    if (options_.backend || options_.native.enabled) cutForBackend(recording.document, recording.start);
+    if (options_.backend || options_.native.enabled) {
+      cutForBackend(recording.document, recording.start, options_.native.enabled);
+    }
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), nullptr)) {

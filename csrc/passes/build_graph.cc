@@ -7,6 +7,7 @@
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
 #include "passes/attention.h"
+#include "passes/in_place.h"
 #include "passes/products.h"
 #include "support/check.h"
 
@@ -69,7 +70,9 @@ class Builder {
         options_(options),
         reason_(reason),
         nodeOf_(trace.values.size(), ir::kNone),
-        decomposer_(trace, graph_, nodeOf_, options.strict) {}
+        memory_(graph_, nodeOf_),
+        decomposer_(trace, graph_, nodeOf_, options.strict),
+        inPlace_({trace, graph_, nodeOf_, memory_, decomposer_, options}) {}
 
   std::optional<TensorGraph> run() {
     for (const Instruction& ins : trace_.code) {
@@ -83,6 +86,7 @@ class Builder {
         return std::nullopt;
       }
     }
+    memory_.finish();
     return std::move(graph_);
   }
 
@@ -94,16 +98,7 @@ class Builder {
 
   bool isOpen(ValueId value) const { return !trace_.hasFixedSizes(trace_.values[value]); }
 
-  // As far as known, with the sizes that were seen. Null: nothing is known.
-  const ir::TensorMeta* metaOf(ValueId value) const {
-    const ir::Type& type = trace_.values[value];
-    if (type.kind != TypeKind::kTensor || type.meta == ir::kNone) {
-      return nullptr;
-    }
-    const ir::TensorMeta& meta = options_.seen.empty() ? trace_.metas[type.meta] : options_.seen[type.meta];
-    const bool known = meta.isFixed() && meta.sizes.size() == trace_.metas[type.meta].sizes.size();
-    return known ? &meta : nullptr;
-  }
+  const ir::TensorMeta* metaOf(ValueId value) const { return passes::metaOf(trace_, options_, value); }
 
   // As it was seen.
   static Node nodeFor(NodeKind kind, const ir::TensorMeta& meta, ValueId value) {
@@ -139,24 +134,26 @@ class Builder {
     return node;
   }
 
-  // A number, or a tensor that nothing is known of: calls take it.
-  static Node opaque(NodeKind kind, ValueId value) {
+  // A number, or a tensor that nothing is known of, which calls take.
+  Node opaque(NodeKind kind, ValueId value) const {
+    const TypeKind type = trace_.values[value].kind;
     Node node;
     node.kind = kind;
+    node.elem = type == TypeKind::kFloat ? Elem::kF64 : type == TypeKind::kInt ? Elem::kI64 : Elem::kOther;
     node.value = value;
     return node;
   }
 
-  NodeId bind(ValueId value, NodeId node) {
-    aliased_.resize(graph_.nodes.size());
-    return nodeOf_[value] = node;
-  }
+  NodeId bind(ValueId value, NodeId node) { return nodeOf_[value] = node; }
 
   bool addInputs(const Instruction& ins) {
     for (const Operand& o : trace_.listOf(trace_.operandsOf(ins)[0])) {
       const ir::TensorMeta* meta = metaOf(o.id);
       Node node = meta != nullptr ? leafFor(NodeKind::kInput, *meta, o.id) : opaque(NodeKind::kInput, o.id);
       graph_.inputs.push_back(bind(o.id, graph_.add(std::move(node))));
+      if (trace_.values[o.id].kind == TypeKind::kTensor) {
+        memory_.setTensor(o.id, nodeOf_[o.id]);
+      }
     }
     return true;
   }
@@ -166,7 +163,8 @@ class Builder {
       if (o.isValue() && nodeOf_[o.id] == ir::kNone && trace_.values[o.id].kind != TypeKind::kNone) {
         return refuse("an output is not computed in it");
       }
-      graph_.outputs.push_back(o.isValue() ? nodeOf_[o.id] : ir::kNone);
+      const NodeId tensor = o.isValue() ? memory_.tensorOf(o.id) : ir::kNone;
+      graph_.outputs.push_back(tensor != ir::kNone ? tensor : o.isValue() ? nodeOf_[o.id] : ir::kNone);
     }
     return true;
   }
@@ -182,11 +180,21 @@ class Builder {
     const std::string& name = trace_.opNames[ins.opName];
     ++graph_.instructions;
     if (isImpure(ins, name)) {
-      return addInPlace(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
+      return inPlace_.add(ins, name) || refuse(name + " writes to a tensor or draws random numbers");
     }
-    return (!options_.callsOnly && (addDecomposed(ins, name) || addJoin(ins, name) || addProduct(ins, name) ||
-                                    addAttention(ins, name) || addViews(ins))) ||
+    if (takesStale(ins)) {
+      return addViews(ins) || refuse(name + " reads memory of which a part has been written");
+    }
+    return (!options_.callsOnly &&
+            (addDecomposed(ins, name) || inPlace_.addForeach(ins, name) || inPlace_.addLike(ins, name) ||
+             addJoin(ins, name) || addProduct(ins, name) || addAttention(ins, name) || addViews(ins))) ||
            addCall(ins);
+  }
+
+  bool takesStale(const Instruction& ins) const {
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+    return std::any_of(used.begin(), used.end(), [&](ValueId value) { return memory_.isStale(value); });
   }
 
   // The product is a node or a call, what is added to it a node of its own.
@@ -317,10 +325,6 @@ class Builder {
       std::swap(result.strides[1], result.strides[2]);
     }
     return hintsOf(result.strides) == seen;
-  }
-
-  static std::vector<int64_t> strideHints(const ir::TensorMeta& meta) {
-    return meta.strides.empty() ? hintsOf(contiguousStrides(fixedSizes(meta.sizes))) : meta.strides;
   }
 
   // The last node of a decomposition, made what the instruction returns.
@@ -454,16 +458,12 @@ class Builder {
     return same || (first && second);
   }
 
-  bool decompose(const Instruction& ins, std::string_view name, const ir::TensorMeta& meta, ValueId value) {
-    return decompose(ins, findDecomposition(name), meta, value);
-  }
-
   bool decompose(const Instruction& ins, const Decomposition* row, const ir::TensorMeta& meta,
                  ValueId value) {
     if (row == nullptr || (options_.strict && !row->exact) || !argumentsAreContiguous(ins)) {
       return false;
     }
-    if (takesNumbers(ins) || (row->onlyFused && !feedsComputations(ins, meta))) {
+    if ((takesNumbers(ins) && !row->numbers) || (row->onlyFused && !feedsComputations(ins, meta))) {
       return false;
     }
     before_ = static_cast<NodeId>(graph_.nodes.size());
@@ -480,7 +480,17 @@ class Builder {
     if (ins.resultCount != 1 || metaOf(ins.firstResult) == nullptr) {
       return false;
     }
-    return decompose(ins, name, *metaOf(ins.firstResult), ins.firstResult);
+    if (!decompose(ins, findDecomposition(name), *metaOf(ins.firstResult), ins.firstResult)) {
+      return false;
+    }
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+    for (const ValueId value : used) {
+      if (nodeOf_[value] == nodeOf_[ins.firstResult]) {
+        memory_.setSame(ins.firstResult, value);
+      }
+    }
+    return true;
   }
 
   bool addJoin(const Instruction& ins, std::string_view name) {
@@ -495,49 +505,16 @@ class Builder {
     return true;
   }
 
-  // `x.add_(y)` where nobody else sees the memory of x: from here on, x is another value.
-  bool addInPlace(const Instruction& ins, std::string_view name) {
-    const size_t dot = name.rfind('.');
-    const auto operands = trace_.operandsOf(ins);
-    if (dot == std::string_view::npos || dot == 0 || name[dot - 1] != '_' || ins.resultCount != 1 ||
-        operands.empty() || !operands[0].isValue()) {
-      return false;
-    }
-    const NodeId target = nodeOf_[operands[0].id];
-    const ir::TensorMeta* meta = metaOf(operands[0].id);
-    if (target == ir::kNone || meta == nullptr) {
-      return false;
-    }
-    const NodeKind kind = graph_.nodes[target].kind;
-    const bool own = isCore(graph_.nodes[target]) || kind == NodeKind::kJoin ||
-                     (kind == NodeKind::kResult && graph_.nodes[target].fresh);
-    aliased_.resize(graph_.nodes.size());
-    if (!own || aliased_[target] || !sameElements(operands.subspan(1), graph_.nodes[target].elem)) {
-      return false;
-    }
-    const std::string base = std::string(name.substr(0, dot - 1)) + std::string(name.substr(dot));
-    if (!decompose(ins, base, *meta, ins.firstResult)) {
-      return false;
-    }
-    const NodeId made = nodeOf_[ins.firstResult];
-    std::replace(nodeOf_.begin(), nodeOf_.end(), target, made);
-    return true;
-  }
-
-  // In place, the type of the result is not that of the computation unless all types are one.
-  bool sameElements(std::span<const Operand> operands, Elem elem) const {
-    return std::all_of(operands.begin(), operands.end(), [&](const Operand& o) {
-      return !o.isValue() || (nodeOf_[o.id] != ir::kNone && graph_.nodes[nodeOf_[o.id]].elem == elem);
-    });
-  }
-
   bool addViews(const Instruction& ins) {
     const auto operands = trace_.operandsOf(ins);
     if (operands.empty() || !operands[0].isValue() || nodeOf_[operands[0].id] == ir::kNone) {
       return false;
     }
-    const NodeId base = nodeOf_[operands[0].id];
-    if (metaOf(operands[0].id) == nullptr || takesNumbers(ins)) {
+    const ValueId viewed = operands[0].id;
+    const NodeId tensor = memory_.tensorOf(viewed);
+    const bool written = memory_.isWritten(viewed);
+    const NodeId base = tensor != ir::kNone ? tensor : nodeOf_[viewed];
+    if (metaOf(viewed) == nullptr || takesNumbers(ins)) {
       return false;  // a call, whose result each run looks at
     }
     std::vector<int64_t> offsets;
@@ -546,7 +523,9 @@ class Builder {
         return false;
       }
     }
-    if (!findViews(trace_, ins, graph_.nodes[base], offsets) || offsets.size() != ins.resultCount) {
+    if (!findViews(trace_, ins, graph_.nodes[base], offsets) || offsets.size() != ins.resultCount ||
+        (written && !memory_.isStale(viewed) &&
+         graph_.nodes[nodeOf_[viewed]].strides != graph_.nodes[tensor].strides)) {
       return false;
     }
     std::vector<ValueId> used;
@@ -556,10 +535,9 @@ class Builder {
       if (nodeOf_[value] == ir::kNone) {
         return false;
       }
-      args.push_back(nodeOf_[value]);
+      args.push_back(args.empty() ? base : nodeOf_[value]);
     }
-    aliased_.resize(graph_.nodes.size());
-    aliased_[base] = true;
+    memory_.look(base);
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
       Node node = nodeFor(NodeKind::kView, *metaOf(value), value);
@@ -567,7 +545,19 @@ class Builder {
       node.offset = offsets[r];
       node.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
       node.result = r;
+      Node content = node;
       bind(value, graph_.add(std::move(node)));
+      if (tensor == ir::kNone) {
+        continue;
+      }
+      memory_.setTensor(value, nodeOf_[value]);
+      if (memory_.isStale(viewed)) {
+        memory_.setStale(value);
+      } else if (written) {
+        content.args = {nodeOf_[viewed]};
+        content.instruction = content.value = ir::kNone;
+        bind(value, graph_.add(std::move(content)));
+      }
     }
     return true;
   }
@@ -605,13 +595,26 @@ class Builder {
       call.args.push_back(nodeOf_[value]);
     }
     const bool fresh = ins.op != Op::kAten || isFresh(trace_.opNames[ins.opName]);
-    aliased_.resize(graph_.nodes.size());
     for (const NodeId arg : call.args) {
-      aliased_[arg] = aliased_[arg] || !fresh;
+      if (!fresh) {
+        memory_.look(arg);
+      }
+    }
+    if (!fresh && !surelyNew(ins)) {
+      for (const ValueId value : used) {
+        if (memory_.isWritten(value)) {
+          return refuse("a call that may return a view takes what has been written");
+        }
+        memory_.share(value);
+      }
     }
     addMask(ins, call.args);
     addResults(ins, graph_.add(std::move(call)), fresh);
     return true;
+  }
+
+  bool surelyNew(const Instruction& ins) const {
+    return options_.traits != nullptr && options_.traits(trace_.opNames[ins.opName]).fresh;
   }
 
   // Attention turns a mask of bools into one of 0 and -infinity. Done here, that is once for all layers.
@@ -643,7 +646,6 @@ class Builder {
     const Node zero = constant(0), never = constant(-std::numeric_limits<double>::infinity());
     select.args = {args[kMask], graph_.add(zero), graph_.add(never)};
     args[kMask] = graph_.add(std::move(select));
-    aliased_.resize(graph_.nodes.size());
   }
 
   void addResults(const Instruction& ins, NodeId call, bool fresh) {
@@ -667,8 +669,9 @@ class Builder {
   std::string& reason_;
   TensorGraph graph_;
   std::vector<NodeId> nodeOf_;  // by value
-  std::vector<bool> aliased_;   // by node: somebody else may see its memory
+  WriteTracker memory_;
   Decomposer decomposer_;
+  InPlaceBuilder inPlace_;
   NodeId before_ = 0;  // nodes from here on belong to the present decomposition
 };
 
@@ -686,6 +689,20 @@ constexpr auto kByForm = std::to_array<std::string_view>({
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {
   return instruction.op == Op::kAten &&
          std::find(kByForm.begin(), kByForm.end(), trace.opNames[instruction.opName]) != kByForm.end();
+}
+
+const ir::TensorMeta* metaOf(const ir::Trace& trace, const GraphOptions& options, ValueId value) {
+  const ir::Type& type = trace.values[value];
+  if (type.kind != TypeKind::kTensor || type.meta == ir::kNone) {
+    return nullptr;
+  }
+  const ir::TensorMeta& meta = options.seen.empty() ? trace.metas[type.meta] : options.seen[type.meta];
+  const bool known = meta.isFixed() && meta.sizes.size() == trace.metas[type.meta].sizes.size();
+  return known ? &meta : nullptr;
+}
+
+std::vector<int64_t> strideHints(const ir::TensorMeta& meta) {
+  return meta.strides.empty() ? hintsOf(contiguousStrides(fixedSizes(meta.sizes))) : meta.strides;
 }
 
 std::optional<TensorGraph> buildGraph(const ir::Trace& trace, const GraphOptions& options,

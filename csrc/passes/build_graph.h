@@ -1,9 +1,9 @@
 // Makes the tensor graph of a segment: tables of decompositions, views, calls for all the rest.
 //
 // A segment is refused, with a reason, where a graph of values can't stand for it: random numbers, writes to
-// anything but a tensor that the segment itself made and nobody else sees. In-place operators on such tensors
-// become new values. Sizes that vary are symbols (passes/size.h): those of inputs and of what calls return;
-// needs a SizeScope. Pure functions, no GIL.
+// tensors that somebody unknown may look at. In-place operators become new values; what the memory of inputs
+// holds in the end is stored there (passes/write_tracker.h). Sizes that vary are symbols (passes/size.h):
+// those of inputs and of what calls return; needs a SizeScope. Pure functions, no GIL.
 #pragma once
 
 #include <initializer_list>
@@ -30,6 +30,10 @@ struct GraphOptions {
 std::optional<TensorGraph> buildGraph(const ir::Trace& trace, const GraphOptions& options,
                                       std::string& reason);
 
+// Of a value of the trace, as far as known, with the sizes that were seen. Null: nothing is known.
+const ir::TensorMeta* metaOf(const ir::Trace& trace, const GraphOptions& options, ir::ValueId value);
+std::vector<int64_t> strideHints(const ir::TensorMeta& meta);
+
 // What a row of the tables works with: one instruction, and the graph so far. Each maker returns kNone, and
 // the instruction becomes a call, once something does not fit.
 class Decomposer {
@@ -39,6 +43,8 @@ class Decomposer {
 
   // Starts with another instruction; `result`: what has to come out.
   void start(const ir::Instruction& instruction, const ir::TensorMeta* result);
+  // ... or with operands, for a result like `like`.
+  void start(std::span<const ir::Operand> operands, const Node& like);
 
   // Operands
   size_t count() const { return operands_.size(); }
@@ -49,11 +55,16 @@ class Decomposer {
   std::pair<size_t, NodeId> onlyTensor(size_t k);  // ... the only one in a list of nones, and where it stands
   std::optional<double> number(size_t k) const;    // ... a number
   double number(size_t k, double otherwise) const;
+  bool isComputed(size_t k) const;  // ... a number that each run computes, which only as() takes
   bool flag(size_t k) const { return !isNone(k) && operands_[k].i != 0; }
   std::string_view text(size_t k) const;
   std::vector<int64_t> ints(size_t k);   // a list of ints, or one
   std::vector<double> floats(size_t k);  // a list of floats
   NodeId as(size_t k, Elem elem);        // a tensor or a number as an element type
+  // ... or, where there is none, this number.
+  NodeId as(size_t k, Elem elem, double otherwise) {
+    return isNone(k) ? constant(otherwise, elem) : as(k, elem);
+  }
 
   // The result to make
   Elem elem() const { return elem_; }  // of the result
@@ -84,6 +95,8 @@ class Decomposer {
   const Node& node(NodeId id) const { return graph_.nodes[id]; }
 
  private:
+  NodeId computed(NodeId number, Elem elem);
+
   const ir::Trace& trace_;
   TensorGraph& graph_;
   const std::vector<NodeId>& nodeOf_;  // by value
@@ -99,6 +112,7 @@ struct Decomposition {
   bool exact;             // bit by bit what ATen computes
   NodeId (*make)(Decomposer& d);
   bool onlyFused = false;  // worth it only where all that uses the result is computed element by element
+  bool numbers = false;    // takes numbers that each run computes, by as() alone
 };
 // What has no row there, or one that does not fit.
 std::span<const Decomposition> joinDecompositions();
@@ -112,6 +126,14 @@ std::span<const Decomposition> lookupDecompositions();
 // Does an operator take no more than the type of its first operand (`x.new_ones(...)`)?
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction);
 
+// The operator that computes a new tensor, of one that writes to its first operand: of `aten.add_.Tensor`,
+// aten.add.Tensor. Empty for others.
+std::string newForm(std::string_view name);
+// Does the one that writes not read what it writes to?
+bool storesOnly(std::string_view name);
+
+// Does an operator only look at the memory of its first operand, where that can be?
+bool isView(std::string_view name);
 // How the results of a view operator lie in the memory of its first operand. False: they may lie elsewhere.
 bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,
                std::vector<int64_t>& offsets);

@@ -29,7 +29,7 @@ NodeId scaled(D& d, Core op, size_t a, size_t b) {
     return d.fail();
   }
   NodeId other = d.as(b, elem);
-  if (d.number(2, 1) != 1) {
+  if (d.isComputed(2) || d.number(2, 1) != 1) {
     if (d.strict()) {
       return d.fail();
     }
@@ -232,8 +232,17 @@ NodeId addcmul(D& d) {
     return d.fail();
   }
   const NodeId product = d.point(Core::kMul, elem, {d.as(1, elem), d.as(2, elem)});
-  const NodeId factor = d.constant(d.number(3, 1), elem);
+  const NodeId factor = d.as(3, elem, 1);
   return d.point(Core::kAdd, elem, {d.as(0, elem), d.point(Core::kMul, elem, {factor, product})});
+}
+
+NodeId addcdiv(D& d) {
+  const Elem elem = d.elem();
+  if (!isFloat(elem)) {
+    return d.fail();
+  }
+  const NodeId above = d.point(Core::kMul, elem, {d.as(3, elem, 1), d.as(1, elem)});
+  return d.point(Core::kAdd, elem, {d.as(0, elem), d.point(Core::kDiv, elem, {above, d.as(2, elem)})});
 }
 
 NodeId lerp(D& d) {
@@ -256,21 +265,24 @@ NodeId convertOrCopy(D& d) {
   return d.flag(3) && !d.failed() ? d.point(Core::kCast, d.elem(), {x}) : x;
 }
 NodeId copy(D& d) { return d.point(Core::kCast, d.elem(), {d.as(0, d.elem())}); }
+// What operators store that do not read what was there: of a shape that fits.
+NodeId source(D& d) { return d.point(Core::kCast, d.elem(), {d.as(1, d.elem())}); }
+NodeId zero(D& d) { return d.point(Core::kCast, d.elem(), {d.constant(0, d.elem())}); }
 // Only where it does nothing.
 NodeId dropout(D& d) { return d.count() > 2 && !d.flag(2) ? d.tensor(0) : d.fail(); }
 
 constexpr Decomposition kRows[] = {
-    {"aten.add.Tensor", true, add},
-    {"aten.add.Scalar", true, add},
-    {"aten.sub.Tensor", true, sub},
-    {"aten.sub.Scalar", true, sub},
-    {"aten.rsub.Scalar", true, rsub},
+    {"aten.add.Tensor", true, add, false, true},
+    {"aten.add.Scalar", true, add, false, true},
+    {"aten.sub.Tensor", true, sub, false, true},
+    {"aten.sub.Scalar", true, sub, false, true},
+    {"aten.rsub.Scalar", true, rsub, false, true},
     {"aten.rsub.Tensor", true, rsub},
-    {"aten.mul.Tensor", true, binary<Core::kMul>},
-    {"aten.mul.Scalar", true, binary<Core::kMul>},
-    {"aten.div.Tensor", true, binary<Core::kDiv>},
-    {"aten.div.Scalar", true, binary<Core::kDiv>},
-    {"aten.true_divide.Tensor", true, binary<Core::kDiv>},
+    {"aten.mul.Tensor", true, binary<Core::kMul>, false, true},
+    {"aten.mul.Scalar", true, binary<Core::kMul>, false, true},
+    {"aten.div.Tensor", true, binary<Core::kDiv>, false, true},
+    {"aten.div.Scalar", true, binary<Core::kDiv>, false, true},
+    {"aten.true_divide.Tensor", true, binary<Core::kDiv>, false, true},
     {"aten.maximum.default", true, binary<Core::kMax>},
     {"aten.minimum.default", true, binary<Core::kMin>},
     {"aten.neg.default", true, unary<Core::kNeg>},
@@ -331,8 +343,13 @@ constexpr Decomposition kRows[] = {
     {"aten.reciprocal.default", true, reciprocal},
     {"aten.square.default", true, square},
     {"aten.pow.Tensor_Scalar", false, power},
-    {"aten.addcmul.default", false, addcmul},
+    {"aten.addcmul.default", false, addcmul, false, true},
+    {"aten.addcdiv.default", false, addcdiv, false, true},
     {"aten.lerp.Scalar", false, lerp},
+    {"aten.copy.default", true, source},
+    {"aten.fill.Scalar", true, source, false, true},
+    {"aten.fill.Tensor", true, source},
+    {"aten.zero.default", true, zero},
     {"aten.to.dtype", true, convertOrCopy},
     {"aten.to.other", true, convertOrCopy},
     {"aten.type_as.default", true, convert},

@@ -45,8 +45,21 @@ void Decomposer::start(const ir::Instruction& instruction, const ir::TensorMeta*
   sizes_ = failed_ ? std::vector<int64_t>() : result->sizes;
 }
 
+void Decomposer::start(std::span<const Operand> operands, const Node& like) {
+  operands_ = operands;
+  elem_ = like.elem;
+  failed_ = elem_ == Elem::kOther;
+  sizes_ = hintsOf(like.sizes);
+}
+
+bool Decomposer::isComputed(size_t k) const {
+  return k < operands_.size() && operands_[k].isValue() &&
+         trace_.values[operands_[k].id].kind != ir::TypeKind::kTensor;
+}
+
 NodeId Decomposer::tensor(size_t k) {
-  if (k >= operands_.size() || !operands_[k].isValue() || nodeOf_[operands_[k].id] == ir::kNone) {
+  if (k >= operands_.size() || !operands_[k].isValue() || isComputed(k) ||
+      nodeOf_[operands_[k].id] == ir::kNone) {
     return fail();
   }
   const NodeId id = nodeOf_[operands_[k].id];
@@ -152,6 +165,9 @@ std::vector<double> Decomposer::floats(size_t k) {
 }
 
 NodeId Decomposer::as(size_t k, Elem elem) {
+  if (isComputed(k)) {
+    return computed(nodeOf_[operands_[k].id], elem);
+  }
   if (k < operands_.size() && operands_[k].isValue()) {
     const NodeId id = tensor(k);
     return failed_ ? id : cast(id, elem);
@@ -167,6 +183,20 @@ NodeId Decomposer::as(size_t k, Elem elem) {
   // A float in an integer's place would have made the result a float.
   return value && (isFloat(elem) || operands_[k].kind == OperandKind::kBool) ? constant(*value, elem)
                                                                              : fail();
+}
+
+// Of as many elements as the first operand, so that it is part of the kernel that uses it.
+NodeId Decomposer::computed(NodeId number, Elem elem) {
+  if (number == ir::kNone || graph_.nodes[number].elem == Elem::kOther) {
+    return fail();
+  }
+  const NodeId made = cast(number, elem);
+  const NodeId first = operands_[0].isValue() ? nodeOf_[operands_[0].id] : ir::kNone;
+  if (!failed_ && made != number && first != ir::kNone) {
+    graph_.nodes[made].sizes = graph_.nodes[first].sizes;
+    graph_.nodes[made].strides = contiguousStrides(graph_.nodes[made].sizes);
+  }
+  return made;
 }
 
 NodeId Decomposer::constant(double value, Elem elem) {

@@ -4,6 +4,7 @@
 #include "passes/make_kernel.h"
 #include "passes/merge_groups.h"
 #include "passes/order_steps.h"
+#include "passes/order_writes.h"
 
 namespace kintsugi::passes {
 
@@ -11,8 +12,10 @@ namespace {
 
 class Scheduler {
  public:
-  Scheduler(const TensorGraph& graph, const Grouping& grouping)
+  // `last`: groups that run behind all else, in this order.
+  Scheduler(const TensorGraph& graph, const Grouping& grouping, const std::vector<uint32_t>& last)
       : graph_(graph),
+        last_(last),
         groupOf_(grouping.groupOf),
         groups_(grouping.groups),
         stored_(storedNodes(graph, grouping)),
@@ -20,6 +23,9 @@ class Scheduler {
         groupDone_(groups_.size()) {}
 
   NativeProgram run() {
+    for (const uint32_t at : last_) {
+      groupDone_[at] = true;
+    }
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       if (graph_.nodes[id].kind == NodeKind::kCall) {
         need(id);
@@ -29,6 +35,13 @@ class Scheduler {
       if (id != ir::kNone) {
         need(id);
       }
+    }
+    for (const uint32_t at : last_) {
+      needArguments(at);
+    }
+    program_.undoable = program_.steps.size();
+    for (const uint32_t at : last_) {
+      addKernel(at);
     }
     return std::move(program_);
   }
@@ -60,8 +73,12 @@ class Scheduler {
       return;
     }
     groupDone_[at] = true;
-    const Group& group = groups_[at];
-    for (const NodeId member : group.members) {
+    needArguments(at);
+    addKernel(at);
+  }
+
+  void needArguments(uint32_t at) {
+    for (const NodeId member : groups_[at].members) {
       for (const NodeId arg : graph_.nodes[member].args) {
         // Views are looked through: their memory is enough.
         const NodeId base = memoryOf(graph_, arg).base;
@@ -70,11 +87,15 @@ class Scheduler {
         }
       }
     }
+  }
+
+  void addKernel(uint32_t at) {
     program_.steps.push_back({StepKind::kKernel, static_cast<uint32_t>(program_.kernels.size()), ir::kNone});
-    program_.kernels.push_back(makeKernel(graph_, group, stored_));
+    program_.kernels.push_back(makeKernel(graph_, groups_[at], stored_));
   }
 
   const TensorGraph& graph_;
+  const std::vector<uint32_t>& last_;
   const std::vector<uint32_t>& groupOf_;
   const std::vector<Group>& groups_;
   const std::vector<bool> stored_;
@@ -88,7 +109,8 @@ class Scheduler {
 NativeProgram fuse(const TensorGraph& graph) {
   Grouping grouping = groupNodes(graph);
   mergeAlike(graph, grouping);
-  NativeProgram program = Scheduler(graph, grouping).run();
+  const std::vector<uint32_t> last = lastGroups(graph, grouping);
+  NativeProgram program = Scheduler(graph, grouping, last).run();
   orderSteps(graph, program);
   return program;
 }

@@ -18,6 +18,7 @@ struct NativeStep {
 struct NativeProgram {
   std::vector<Kernel> kernels;
   std::vector<NativeStep> steps;
+  size_t undoable = 0;  // so many steps come before the first that writes to the memory of an input
 };
 
 NativeProgram fuse(const TensorGraph& graph);

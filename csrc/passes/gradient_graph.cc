@@ -341,11 +341,27 @@ ir::Trace segmentOf(const ir::Trace& from, const std::vector<ValueId>& inputs,
   return extractSegment(trace, {0, static_cast<uint32_t>(trace.code.size() - 1)});
 }
 
+namespace {
+
+// Writes to a tensor that comes from outside. With the grad mode on autograd would have to follow that, which
+// no backend does: the run declines then. Else nothing is followed, whatever the tensor says.
+bool writesToInput(const ir::Trace& segment, const Instruction& ins) {
+  const std::string_view name = segment.opNames[ins.opName];
+  const auto operands = segment.operandsOf(ins);
+  std::vector<ValueId> inputs;
+  ir::collectValues(segment, segment.operandsOf(segment.code.front()), inputs);
+  return name.substr(0, name.rfind('.')).ends_with('_') && !operands.empty() && operands[0].isValue() &&
+         std::find(inputs.begin(), inputs.end(), operands[0].id) != inputs.end();
+}
+
+}  // namespace
+
 bool needsGradients(const ir::Trace& segment) {
   return std::any_of(segment.code.begin(), segment.code.end(), [&](const Instruction& ins) {
     // Views of what requires gradients say so even where nothing is followed.
     const GradientRule* rule = ins.op == Op::kAten ? findGradientRule(segment.opNames[ins.opName]) : nullptr;
-    const bool looks = ins.op != Op::kAten || (rule != nullptr && !rule->fresh);
+    const bool looks =
+        ins.op != Op::kAten || (rule != nullptr && !rule->fresh) || writesToInput(segment, ins);
     for (uint32_t r = 0; !looks && r < ins.resultCount; ++r) {
       const ir::Type& type = segment.values[ins.firstResult + r];
       if (type.kind == TypeKind::kTensor && type.meta != ir::kNone && segment.metas[type.meta].requiresGrad) {

@@ -57,6 +57,7 @@ std::string Kernel::key() const {
                                     : "points";
   out += product && product->rightByColumns ? " by columns" : "";
   out += product && product->batched ? " batched" : "";
+  out += over ? " over" : "";
   out += (longRows ? " long outer=" : " outer=") + std::to_string(outerRank()) + "\n";
   for (const KernelAccess& access : accesses) {
     out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +

@@ -93,6 +93,7 @@ struct Kernel {
   std::optional<KernelAttention> attention;
   bool columns = false;   // vectors run along the last outer dimension
   bool longRows = false;  // too long to keep values of a row, or to add them up one after the other
+  bool over = false;      // stores over what it reads, so that at each place all is read before all is stored
 
   size_t outerRank() const { return sizes.size() - 1; }
   // Is there anything that it may find wrong with what it reads?

@@ -45,10 +45,21 @@ class KernelMaker {
       access.inner = inner == 1 || access.turned ? Inner::kUnit : inner == 0 ? Inner::kZero : Inner::kStrided;
       access.still = access.strides.back() == 0;
     }
+    kernel_.over = readsWhatItStores();
     return std::move(kernel_);
   }
 
  private:
+  // The memory of inputs.
+  bool readsWhatItStores() const {
+    return std::any_of(kernel_.stores.begin(), kernel_.stores.end(), [&](const KernelStore& store) {
+      const NodeId to = kernel_.accesses[store.access].node;
+      return graph_.nodes[to].kind == NodeKind::kInput &&
+             std::any_of(kernel_.accesses.begin(), kernel_.accesses.end(),
+                         [&](const KernelAccess& access) { return !access.store && access.node == to; });
+    });
+  }
+
   uint32_t append(KernelOp op) {
     kernel_.ops.push_back(std::move(op));
     return static_cast<uint32_t>(kernel_.ops.size() - 1);

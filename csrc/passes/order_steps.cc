@@ -253,15 +253,7 @@ std::vector<uint32_t> asItIs(size_t count) {
   return order;
 }
 
-}  // namespace
-
-void orderSteps(const TensorGraph& graph, NativeProgram& program) {
-  const bool open = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    return node.kind == NodeKind::kResult && (node.open || node.elem == Elem::kOther);
-  });
-  if (open || program.steps.empty()) {
-    return;
-  }
+void reorder(const TensorGraph& graph, NativeProgram& program) {
   const Steps steps(graph, program);
   const std::vector<uint32_t> order = Orderer(steps).run();
   const MemoryUse before = measure(steps, asItIs(steps.count())), after = measure(steps, order);
@@ -273,6 +265,23 @@ void orderSteps(const TensorGraph& graph, NativeProgram& program) {
     ordered.push_back(program.steps[at]);
   }
   program.steps = std::move(ordered);
+}
+
+}  // namespace
+
+void orderSteps(const TensorGraph& graph, NativeProgram& program) {
+  const bool open = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
+    return node.kind == NodeKind::kResult && (node.open || node.elem == Elem::kOther);
+  });
+  if (open || program.steps.empty()) {
+    return;
+  }
+  // What writes to inputs comes last.
+  const auto last = program.steps.begin() + static_cast<std::ptrdiff_t>(program.undoable);
+  const std::vector<NativeStep> fixed(last, program.steps.end());
+  program.steps.erase(last, program.steps.end());
+  reorder(graph, program);
+  program.steps.insert(program.steps.end(), fixed.begin(), fixed.end());
 }
 
 MemoryUse memoryUse(const TensorGraph& graph, const NativeProgram& program) {

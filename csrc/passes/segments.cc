@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/segments.h"
+#include "passes/part_writes.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
@@ -31,11 +32,13 @@ OperatorTraits traitsByName(std::string_view name) {
 
 class Cutter {
  public:
-  Cutter(guard::Document& document, OperatorTraitsFn traits, uint32_t start)
+  Cutter(guard::Document& document, OperatorTraitsFn traits, const SegmentOptions& options)
       : document_(document),
         trace_(document.trace),
         traits_(traits),
-        start_(start),
+        start_(options.start),
+        native_(options.native),
+        writes_(document.trace),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
         late_(trace_.values.size()),
         lateBlock_(canFail_.size()) {}
@@ -97,7 +100,8 @@ class Cutter {
       placeInput(ins);
     } else if (isGraph(ins)) {
       const bool impure = isImpure(ins);
-      if (usesLate(ins) || (deferred_ && (impure || ins.op == Op::kSetGrad))) {
+      if (usesLate(ins) || (deferred_ && (impure || ins.op == Op::kSetGrad)) ||
+          (native_ && writes_.needsCut(ins))) {
         close();
       }
       addToGraph(ins, impure);
@@ -137,7 +141,7 @@ class Cutter {
       return ins.op == Op::kSetGrad || feeding_[ins.firstResult];
     }
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
-    if (!traits.inGraph) {
+    if (!traits.inGraph || (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]))) {
       return false;
     }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -177,6 +181,9 @@ class Cutter {
     body_.push_back({ins, true});
     graphEnd_ = body_.size();
     impure_ = impure_ || impure;
+    if (native_) {
+      writes_.add(ins);
+    }
     operators_ += ins.op == Op::kAten ? 1 : 0;
   }
 
@@ -220,6 +227,7 @@ class Cutter {
     body_.clear();
     graphEnd_ = operators_ = 0;
     impure_ = deferred_ = false;
+    writes_.clear();
     std::fill(late_.begin(), late_.end(), false);
     std::fill(lateBlock_.begin(), lateBlock_.end(), false);
   }
@@ -315,6 +323,8 @@ class Cutter {
   ir::Trace& trace_;
   OperatorTraitsFn traits_;
   const uint32_t start_;
+  const bool native_;
+  PartWrites writes_;            // of the open segment
   std::vector<bool> canFail_;    // by block
   std::vector<bool> feeding_;    // by value
   std::vector<bool> late_;       // by value: made by a deferred step of the open segment
@@ -333,7 +343,7 @@ class Cutter {
 
 void cutSegments(guard::Document& document, const SegmentOptions& options) {
   KINTSUGI_CHECK(options.start <= document.trace.code.size(), "the trace ends before its start");
-  Cutter(document, options.traits != nullptr ? options.traits : traitsByName, options.start).run();
+  Cutter(document, options.traits != nullptr ? options.traits : traitsByName, options).run();
 }
 
 void cutSegments(guard::Document& document) { cutSegments(document, SegmentOptions{}); }

@@ -7,6 +7,10 @@
 // what an exception in the graph leads to, would not be the same as never having run it. `input`s move before
 // the segment that they interrupt.
 //
+// For native code, which writes to what the outside sees when all else is done, operators that write in ways
+// that it does not know stay outside, and a segment ends before something reads a tensor of which a part has
+// been written, and before a write to a view that lies elsewhere in each run.
+//
 // What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
 // with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the
 // segments. No GIL.
@@ -23,12 +27,15 @@ struct OperatorTraits {
   bool inGraph = true;         // may be part of a graph
   bool sizesFromMask = false;  // its result's sizes depend on data if an index is a mask
   bool impure = false;         // writes to its arguments or draws random numbers
+  bool writes = false;         // to arguments that its schema names
+  bool fresh = false;          // its results never share memory with its arguments
 };
 using OperatorTraitsFn = OperatorTraits (*)(std::string_view opName);
 
 struct SegmentOptions {
   OperatorTraitsFn traits = nullptr;  // null: guessed from the names of ATen's operators
   uint32_t start = 0;  // a side trace begins here: its parent's instructions are left as they are
+  bool native = false;
 };
 
 void cutSegments(guard::Document& document, const SegmentOptions& options);

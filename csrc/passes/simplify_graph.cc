@@ -8,6 +8,7 @@
 #include "passes/find_attention.h"
 #include "passes/fold_algebra.h"
 #include "passes/move_reshapes.h"
+#include "passes/order_writes.h"
 #include "passes/place_parts.h"
 
 namespace kintsugi::passes {
@@ -84,6 +85,7 @@ std::vector<bool> escapingNodes(const TensorGraph& graph) {
   }
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     const Node& node = graph.nodes[id];
+    escapes[id] = escapes[id] || node.write;
     if (escapes[id] && node.kind == NodeKind::kView) {
       escapes[node.args[0]] = true;
     }
@@ -101,7 +103,7 @@ std::vector<bool> varyingNodes(const TensorGraph& graph) {
   std::vector<bool> varies(graph.nodes.size(), false);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    varies[id] = node.kind == NodeKind::kInput ||
+    varies[id] = node.kind == NodeKind::kInput || node.write ||
                  (!node.byForm &&
                   std::any_of(node.args.begin(), node.args.end(), [&](NodeId arg) { return varies[arg]; }));
   }
@@ -135,9 +137,12 @@ void mergeEqualNodes(TensorGraph& graph) {
     for (NodeId& arg : node.args) {
       arg = to[arg];
     }
-    const bool mergeable = node.kind == NodeKind::kConst || node.kind == NodeKind::kPoint ||
-                           node.kind == NodeKind::kReduce ||
-                           (node.kind == NodeKind::kView && node.instruction == ir::kNone);
+    // A number that is spread over many elements is cheaper to spread twice than to store.
+    const bool number = node.kind == NodeKind::kPoint && node.op == Core::kCast && !node.sizes.empty() &&
+                        graph.nodes[node.args[0]].sizes.empty();
+    const bool mergeable = !number && (node.kind == NodeKind::kConst || node.kind == NodeKind::kPoint ||
+                                       node.kind == NodeKind::kReduce ||
+                                       (node.kind == NodeKind::kView && node.instruction == ir::kNone));
     // A node that the outside sees stays, but may stand for later ones.
     if (mergeable) {
       const NodeId first = seen.try_emplace(keyOf(node), id).first->second;
@@ -195,6 +200,7 @@ void simplify(TensorGraph& graph, const ir::Trace& trace, bool attention) {
     dropUnusedNodes(graph);
   }
   placeParts(graph);
+  placeWrites(graph);
 }
 
 }  // namespace kintsugi::passes

@@ -11,7 +11,8 @@
 // operator, or of scalar arithmetic (`kCall`), with one kResult for each of its results. A kView is other
 // sizes and strides on the memory of its argument. A kJoin is its arguments one behind the other; those that
 // have a home are computed right where they belong in it. Values are never written to: in-place operators
-// have become new nodes.
+// have become new nodes. What the memory of an input holds in the end is a Write, later on a node of its own
+// whose home is the input (passes/order_writes.h).
 //
 // Plain data without torch, LLVM and Python; no state, no GIL. See docs/internals/native.md.
 #pragma once
@@ -21,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ir/trace.h"
@@ -98,6 +100,7 @@ struct Node {
   bool product = false;      // kCall: a product without what is added (passes/products.h)
   bool byRows = false;       // of products: the second argument has a row for each column of the result
   bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
+  bool write = false;        // kPoint: it is stored to the memory of an input, its home
   std::vector<Size> sizes;
   std::vector<Size> strides;  // where it is in memory, in elements; empty for kConst, kCall
   std::vector<NodeId> args;   // kCall: the nodes that its operands name
@@ -124,11 +127,22 @@ inline bool isCore(const Node& node) {
          node.kind == NodeKind::kAttention;
 }
 
+// A place in the memory of an input.
+struct Write {
+  uint32_t input = 0;  // into TensorGraph::inputs
+  int64_t offset = 0;  // elements, from its first
+  Elem elem = Elem::kOther;
+  std::vector<Size> sizes, strides;
+};
+
 struct TensorGraph {
   std::vector<Node> nodes;
-  std::vector<NodeId> inputs;   // as the segment names them; kNone: a number
+  std::vector<NodeId> inputs;   // as the segment names them
   std::vector<NodeId> outputs;  // kNone: an undefined tensor
-  uint32_t instructions = 0;    // of the dispatcher, that it stands for
+  std::vector<Write> writes;    // in order; what is to be stored there are the last of `outputs`
+  // Inputs that are written to, and by how many operators.
+  std::vector<std::pair<uint32_t, uint32_t>> written;
+  uint32_t instructions = 0;  // of the dispatcher, that it stands for
 
   NodeId add(Node node) {
     nodes.push_back(std::move(node));

@@ -169,6 +169,10 @@ constexpr auto kViews = std::to_array<Row>({
 
 }  // namespace
 
+bool isView(std::string_view name) {
+  return std::any_of(kViews.begin(), kViews.end(), [&](const Row& row) { return row.name == name; });
+}
+
 bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,
                std::vector<int64_t>& offsets) {
   const std::string& name = trace.opNames[instruction.opName];

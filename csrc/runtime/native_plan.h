@@ -199,6 +199,13 @@ struct NativePlan {
   size_t steadySteps = 0;             // the first ones: what they make is the same in every run, ...
   std::vector<uint32_t> steadySlots;  // ... and stays with the frame
   std::vector<uint32_t> drops;
+  // Inputs that the last steps write to, and how often the program does. No other input may share memory
+  // with them, which each run checks before it starts.
+  struct Written {
+    uint32_t slot = 0;
+    uint32_t times = 0;
+  };
+  std::vector<Written> written;
   bool inputsRequireGrad = false;
   bool gradOutside = false;  // some operator runs in the caller's grad mode
   bool gradOn = false;       // some operator runs with the grad mode on
@@ -216,6 +223,8 @@ struct NativeFrame {
   std::vector<int64_t> numbers;   // of the present kernel
   uint8_t outside = 0;            // the present kernel has looked for a place that is not there
   torchapi::TensorLayout layout;  // of the present tensor
+  // Memory of the inputs: as it is, and as it was found fit to write to last.
+  std::vector<torchapi::MemoryExtent> extents, fitExtents;
   torchapi::CallState calls;
   NativeFrame() = default;
   NativeFrame(const NativeFrame&) = delete;

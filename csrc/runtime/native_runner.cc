@@ -147,8 +147,12 @@ void make(const NativeMade& made, NativeFrame& frame) {
   value.kind = ValueKind::kTensor;
 }
 
-char* pointerTo(const NativeMemory& memory, const NativeFrame& frame) {
-  return static_cast<char*>(torchapi::dataPointer(frame.values[memory.slot].tensor)) + memory.offset;
+char* pointerTo(const NativeMemory& memory, NativeFrame& frame) {
+  Value& value = frame.values[memory.slot];
+  if (value.kind != ValueKind::kTensor) {
+    return reinterpret_cast<char*>(&value.i);  // a number, an i64 or an f64
+  }
+  return static_cast<char*>(torchapi::dataPointer(value.tensor)) + memory.offset;
 }
 
 void runProduct(const NativeProduct& product, NativeFrame& frame) {
@@ -356,6 +360,61 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   return true;
 }
 
+// Does what is written to share no memory with any other input?
+bool areApart(const NativePlan& plan, const std::vector<torchapi::MemoryExtent>& extents) {
+  struct Place {
+    torchapi::MemoryExtent extent;
+    bool written = false;
+  };
+  std::vector<Place> places;
+  for (const torchapi::MemoryExtent& extent : extents) {
+    places.push_back({extent});
+  }
+  for (const NativePlan::Written& written : plan.written) {
+    places[written.slot].written = true;
+  }
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.extent.begin < b.extent.begin; });
+  const char* end = nullptr;         // of all so far
+  const char* writtenEnd = nullptr;  // of those that are written to
+  for (const Place& place : places) {
+    if (place.extent.begin == place.extent.end) {
+      continue;
+    }
+    if (place.extent.begin < (place.written ? end : writtenEnd)) {
+      return false;
+    }
+    end = std::max(end, place.extent.end);
+    writtenEnd = place.written ? std::max(writtenEnd, place.extent.end) : writtenEnd;
+  }
+  return true;
+}
+
+bool mayWrite(const NativePlan& plan, NativeFrame& frame) {
+  if (plan.written.empty()) {
+    return true;
+  }
+  for (const NativePlan::Written& written : plan.written) {
+    if (!torchapi::prepareWrite(frame.values[written.slot].tensor)) {
+      return false;
+    }
+  }
+  frame.extents.clear();
+  for (size_t k = 0; k < plan.inputs.size(); ++k) {
+    const Value& value = frame.values[k];
+    frame.extents.push_back(value.kind == ValueKind::kTensor ? torchapi::memoryExtent(value.tensor)
+                                                             : torchapi::MemoryExtent());
+  }
+  if (frame.extents == frame.fitExtents) {
+    return true;
+  }
+  if (!areApart(plan, frame.extents)) {
+    return false;
+  }
+  std::swap(frame.extents, frame.fitExtents);
+  return true;
+}
+
 void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
@@ -496,6 +555,7 @@ SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span
     return Status::kDeclined;
   }
   if (plan == nullptr) {
+    meet(inputs);
     wanted();
     return Status::kDeclined;
   }
@@ -564,9 +624,12 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   std::copy(inputs.begin(), inputs.end(), frame->values.begin());  // borrowed
   bool done = false;
   try {
-    done = runSteps(plan, *frame);
+    done = mayWrite(plan, *frame) && runSteps(plan, *frame);
   } catch (...) {
     done = false;  // no memory: replay will say so
+  }
+  for (size_t k = 0; done && k < plan.written.size(); ++k) {
+    torchapi::countWrites(inputs[plan.written[k].slot].tensor, plan.written[k].times);
   }
   for (size_t k = 0; done && k < outputs.size(); ++k) {
     if (plan.outputs[k] == ir::kNone) {

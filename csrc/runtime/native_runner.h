@@ -4,7 +4,8 @@
 // Ownership: a runner owns its plan. Threads: run() on any number of them, without the GIL; setPlan() once,
 // by whoever compiled it, or setPlans(): several ways to compute the same, of which the fastest stays. A run
 // that meets an exception declines too: nothing that native code does can be seen before it is done, so the
-// segment's instructions are run instead, and one of them raises. Invalidation: none.
+// segment's instructions are run instead, and one of them raises. What writes to inputs comes last and can't
+// fail. Invalidation: none.
 #pragma once
 
 #include <atomic>
@@ -44,8 +45,10 @@ class NativeRunner : public SegmentRunner {
   void refuse() { refused_.store(true, std::memory_order_release); }
 
  protected:
-  // The segment has been run without a plan. Any thread, no GIL.
+  // The segment is to be run without a plan. Any thread, no GIL.
   virtual void wanted() = 0;
+  // ... on these inputs, before that.
+  virtual void meet(std::span<const torchapi::Value> /*inputs*/) {}
   // Replay has turned out to be faster. Any thread, no GIL.
   virtual void lost(uint64_t native, uint64_t replay) = 0;
   // Of several plans this is the fastest; the least time of each. Any thread, no GIL.

@@ -89,10 +89,41 @@ bool tensorRequiresGrad(const void* impl) {
   return const_cast<at::TensorImpl*>(static_cast<const at::TensorImpl*>(impl))->requires_grad();
 }
 
+TensorInfo tensorInfo(const void* impl) { return infoOf(*static_cast<const at::TensorImpl*>(impl)); }
+
 void* dataPointer(void* impl) {
   const at::TensorImpl& tensor = *implOf(impl);
   return static_cast<char*>(const_cast<void*>(tensor.storage().data())) +
          static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+}
+
+MemoryExtent memoryExtent(const void* impl) {
+  const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
+  const char* first = static_cast<const char*>(tensor.storage().data()) +
+                      static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  if (tensor.numel() == 0) {
+    return {first, first};
+  }
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return {first, first + static_cast<size_t>(last + 1) * tensor.itemsize()};
+}
+
+bool prepareWrite(void* impl) {
+  at::TensorImpl& tensor = *implOf(impl);
+  if (!tensor.version_counter().enabled()) {
+    return false;
+  }
+  tensor.unsafe_storage().mutable_data();
+  return true;
+}
+
+void countWrites(void* impl, uint32_t times) {
+  for (uint32_t k = 0; k < times; ++k) {
+    implOf(impl)->bump_version();
+  }
 }
 
 void parallelFor(int64_t count, int64_t grain, void (*range)(void*, int64_t, int64_t), void* context) {

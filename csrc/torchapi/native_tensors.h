@@ -38,8 +38,22 @@ bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous);
 // A strided tensor on the CPU without anything lazy, wrapped or of Python's about it.
 bool isOrdinary(const void* impl);
 bool tensorRequiresGrad(const void* impl);
+TensorInfo tensorInfo(const void* impl);
 // The first element.
 void* dataPointer(void* impl);
+
+// The bytes that a tensor's elements are within. Of one without elements both are the same.
+struct MemoryExtent {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+  bool operator==(const MemoryExtent&) const = default;
+};
+MemoryExtent memoryExtent(const void* impl);
+// May the elements be written to without an operator? Makes sure that they are nobody else's copy. Not those
+// of an inference tensor: whether that may be changed depends on the thread's mode.
+bool prepareWrite(void* impl);
+// Counts so many writes to the tensor's memory.
+void countWrites(void* impl, uint32_t times);
 
 // Calls range(context, begin, end) for parts of [0, count) of at least `grain`, on torch's threads.
 void parallelFor(int64_t count, int64_t grain, void (*range)(void* context, int64_t begin, int64_t end),

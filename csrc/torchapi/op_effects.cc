@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "torchapi/op_schema.h"
@@ -16,6 +17,15 @@ bool replacesTensor(const c10::OperatorHandle& op, const std::string& name) {
   static const std::unordered_set<std::string> kNames = {"aten.requires_grad_.default",
                                                          "aten.set_data.default", "aten.retain_grad.default"};
   return op.hasTag(at::Tag::inplace_view) || kNames.contains(name);
+}
+
+// What is made of other operators may return what they do (`contiguous`); of the rest the schema tells.
+bool makesNewTensors(const c10::OperatorHandle& op, const std::string& name) {
+  const auto& results = op.schema().returns();
+  return (name.starts_with("aten.") || name.starts_with("prims.")) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         std::all_of(results.begin(), results.end(),
+                     [](const c10::Argument& result) { return result.alias_info() == nullptr; });
 }
 
 }  // namespace
@@ -38,6 +48,7 @@ OpEffects opEffects(std::string_view name) {
   effects.writes = op.op.schema().is_mutable() || (op.mutates && !effects.random);
   effects.writesUnseen = op.mutates && !op.op.schema().is_mutable() && !effects.random;
   effects.changesMetadata = replacesTensor(op.op, op.name);
+  effects.freshResults = makesNewTensors(op.op, op.name);
   for (const OpSchema::Arg& result : op.results) {
     effects.mixesLists = effects.mixesLists || (result.cls == ArgClass::kTensorList && op.results.size() > 1);
   }

@@ -18,6 +18,7 @@ struct OpEffects {
   bool random = false;           // draws random numbers
   bool changesMetadata = false;  // makes a tensor another one: sizes, strides, storage, requires_grad
   bool mixesLists = false;       // returns a list of tensors among other results
+  bool freshResults = false;     // they share no memory with the arguments
 };
 OpEffects opEffects(std::string_view name);
 

@@ -1,0 +1,80 @@
+#include "passes/part_writes.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ir/segments.h"
+#include "passes/build_graph.h"
+#include "passes/foreach_ops.h"
+
+namespace kintsugi::passes {
+
+using ir::Instruction;
+using ir::Op;
+using ir::ValueId;
+
+bool mayBeWrite(std::string_view name) {
+  if (const auto many = findForeach(name)) {
+    return findDecomposition(many->each) != nullptr;
+  }
+  return findDecomposition(newForm(name)) != nullptr;
+}
+
+PartWrites::Look PartWrites::lookOf(ValueId value) const {
+  const auto found = looks_.find(value);
+  return found != looks_.end() ? found->second : Look{value, value, false};
+}
+
+bool PartWrites::needsCut(const Instruction& ins) const {
+  if (ins.op != Op::kAten) {
+    return false;
+  }
+  const std::string& name = trace_.opNames[ins.opName];
+  const auto operands = trace_.operandsOf(ins);
+  const bool writes = !newForm(name).empty() && !operands.empty() && operands[0].isValue();
+  if (writes && lookOf(operands[0].id).moves) {
+    return true;
+  }
+  if (written_.empty() || isView(name)) {
+    return false;
+  }
+  std::vector<ValueId> used;
+  ir::collectValues(trace_, operands.subspan(writes && storesOnly(newForm(name)) ? 1 : 0), used);
+  return std::any_of(used.begin(), used.end(), [&](ValueId value) {
+    const Look look = lookOf(value);
+    const auto part = written_.find(look.base);
+    return part != written_.end() && part->second != look.tensor;
+  });
+}
+
+void PartWrites::add(const Instruction& ins) {
+  const auto operands = trace_.operandsOf(ins);
+  if (ins.op != Op::kAten || operands.empty() || !operands[0].isValue()) {
+    return;
+  }
+  const std::string& name = trace_.opNames[ins.opName];
+  const Look look = lookOf(operands[0].id);
+  if (isView(name)) {
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, operands, used);
+    const bool numbers = std::any_of(used.begin(), used.end(), [&](ValueId value) {
+      return trace_.values[value].kind != ir::TypeKind::kTensor;
+    });
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      looks_[ins.firstResult + r] = {look.base, ins.firstResult + r, look.moves || numbers};
+    }
+  } else if (!newForm(name).empty() && ins.resultCount == 1) {
+    looks_[ins.firstResult] = look;
+    if (look.tensor != look.base) {
+      const auto [part, first] = written_.try_emplace(look.base, look.tensor);
+      part->second = first || part->second == look.tensor ? look.tensor : ir::kNone;
+    }
+  }
+}
+
+void PartWrites::clear() {
+  looks_.clear();
+  written_.clear();
+}
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,79 @@
+// Writes to memory that the outside sees, while the graph of a segment is built.
+//
+//   %3 = aten.mul_.Tensor %0, 2        %0 stays the tensor that it is; what it holds is another node now
+//   %4 = aten.add.Tensor %0, %1, 1     reads that node
+//   segment.end [%3]                   is the tensor of %0
+//
+// Idea: the memory of inputs stays as it is until the end of a run, so a node that reads it means what was
+// there at the beginning, and a run may decline at any point before. A value has a tensor, which memory it
+// is, and a content, the node that its elements are now. An in-place operator makes another content of all
+// values with the same memory; at the end the last content of each is a Write of the graph. Where a part of a
+// tensor has been written, what else looks at the memory is stale: nothing may read it any more.
+//
+// Owned by who builds the graph; no GIL.
+#pragma once
+
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "passes/tensor_graph.h"
+
+namespace kintsugi::passes {
+
+class WriteTracker {
+ public:
+  // `contentOf`: by value.
+  WriteTracker(TensorGraph& graph, std::vector<NodeId>& contentOf)
+      : graph_(graph),
+        contentOf_(contentOf),
+        tensorOf_(contentOf.size(), ir::kNone),
+        stale_(contentOf.size()) {}
+
+  // The value is an input or a view of one: this node, whose content it has unless there is another.
+  void setTensor(ir::ValueId value, NodeId tensor) { tensorOf_[value] = tensor; }
+  // ... or the same tensor as another value.
+  void setSame(ir::ValueId value, ir::ValueId other);
+  // kNone: the segment made it.
+  NodeId tensorOf(ir::ValueId value) const { return tensorOf_[value]; }
+  // Has it been written to?
+  bool isWritten(ir::ValueId value) const {
+    return tensorOf_[value] != ir::kNone && contentOf_[value] != tensorOf_[value];
+  }
+  // May nothing read it any more?
+  bool isStale(ir::ValueId value) const { return stale_[value]; }
+  void setStale(ir::ValueId value) { stale_[value] = true; }
+  // Somebody unknown may look at the value's memory from here on.
+  void share(ir::ValueId value);
+  // ... or somebody looks at that of a node that the segment made.
+  void look(NodeId node) { looked_.insert(node); }
+  bool isLookedAt(NodeId node) const { return looked_.contains(node); }
+
+  // Can the value's memory be written to at all?
+  bool mayWrite(ir::ValueId value) const;
+  // From here on `content` is what the value's memory holds: it lies like the tensor, or is contiguous.
+  void write(ir::ValueId value, NodeId content);
+  // What is left to store goes into the graph.
+  void finish();
+
+ private:
+  struct Pending {
+    NodeId tensor = ir::kNone;
+    NodeId content = ir::kNone;
+  };
+  static bool sameLayout(const Node& a, const Node& b) {
+    return a.sizes == b.sizes && a.strides == b.strides;
+  }
+  bool isSame(NodeId a, NodeId b) const;
+
+  TensorGraph& graph_;
+  std::vector<NodeId>& contentOf_;
+  std::vector<NodeId> tensorOf_;
+  std::vector<bool> stale_;
+  std::unordered_set<NodeId> shared_;  // inputs
+  std::unordered_set<NodeId> looked_;
+  std::vector<Pending> pending_;                 // in the order of the program
+  std::unordered_map<NodeId, uint32_t> counts_;  // of operators that wrote to an input
+};
+
+}  // namespace kintsugi::passes
