@@ -87,7 +87,10 @@ class Merger {
         }
       }
     }
-    out.key = out.varies ? "varies" : "stays";
+    // A store to an input is made late only by a kernel of which all can come late (passes/order_writes.h).
+    const bool writes = std::any_of(group.members.begin(), group.members.end(),
+                                    [&](NodeId id) { return graph_.nodes[id].write; });
+    out.key = writes ? "writes" : out.varies ? "varies" : "stays";
     for (const Size& size : group.sizes) {
       out.key += " " + textOf(size);
     }

@@ -73,7 +73,7 @@ class WriteOrder {
           needed_[from] = true;
         }
       }
-      if (node.home != ir::kNone && !node.write) {
+      if (node.home != ir::kNone && !node.write && groupOf(id) != kNoGroup) {
         needed_[groupOf(id)] = true;  // a part of a concatenation
       }
     }
