@@ -50,6 +50,35 @@ def tiny_call(systems: Sequence[System], rounds: int) -> Data:
     return measure.summarize(measure.interleaved(thunks, rounds, 2000))
 
 
+SMALL_KERNELS = 100
+
+
+def kernel_cost(systems: Sequence[System], rounds: int) -> Data:
+    """Seconds of one of a hundred small kernels in a row: what the executor takes for each, and 64 elements.
+
+    Each reduces along the other dimension than the one before, so that no two of them are one loop.
+    """
+
+    def make() -> Callable[[torch.Tensor], torch.Tensor]:
+        def alternate(x: torch.Tensor) -> torch.Tensor:
+            for k in range(SMALL_KERNELS):
+                x = (x - x.amax(k % 2, keepdim=True)) * 0.5
+            return x
+
+        return alternate
+
+    x = torch.randn(8, 8)
+    thunks = {}
+    for system in systems:
+        system.reset()
+        call = system.compile(make())
+        system.settle(functools.partial(call, x))
+        thunks[system.name] = _one_argument(call, x)
+    settle_all(systems, {name: functools.partial(thunk, 1) for name, thunk in thunks.items()})
+    times = measure.interleaved(thunks, rounds, 50)
+    return {name: {"us": 1e6 * statistics.median(series) / SMALL_KERNELS} for name, series in times.items()}
+
+
 def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
     """Guards and dispatch of a deep model of tiny widths, in microseconds a call.
 

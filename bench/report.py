@@ -69,6 +69,8 @@ def summary(result: Result) -> Result:
             2,
             True,
         )
+    if NATIVE in _rows(result.get("executor")):
+        add("native, one of 100 small kernels in a row, us", _rows(result["executor"])[NATIVE]["us"], 0.2, True)
     for name, goal in (("bert-12", 20), ("qwen2-24", 30)):
         if "guards" in result:
             value = _rows(result["guards"][name]).get("kintsugi", {}).get("us", math.nan)
@@ -282,10 +284,12 @@ def overhead_table(result: Result) -> Table:
     for name, row in _rows(result.get("tiny")).items():
         what = "x + 1 on four numbers" if name == "eager" else "x + 1, above eager"
         table.add_row(what, name, f"{1e6 * row['seconds'] if name == 'eager' else row['excess_us']:.2f}")
+    for name, row in _rows(result.get("executor")).items():
+        table.add_row("one of 100 small kernels in a row", name, f"{row['us']:.2f}")
     for model, part in result.get("guards", {}).items():
         for name, row in _rows(part).items():
             table.add_row(f"guards and dispatch, {model}", name, row.get("error") or f"{row['us']:.1f}")
-    for part in [result.get("tiny", {}), *result.get("guards", {}).values()]:
+    for part in [result.get("tiny", {}), result.get("executor", {}), *result.get("guards", {}).values()]:
         if _why(part):
             table.add_row("failed", "", _why(part))
     return table

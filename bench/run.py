@@ -170,6 +170,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         result["tiny"] = in_child(
             lambda: cases.tiny_call(chosen_systems(options), 3 * options.rounds), options
         )
+        tell("small kernels")
+        result["executor"] = in_child(
+            lambda: cases.kernel_cost(chosen_systems(options), options.rounds), options
+        )
     if options.only in (None, "guards"):
         result["guards"] = {}
         for name in ("bert-12", "qwen2-24"):

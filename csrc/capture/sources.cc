@@ -164,15 +164,15 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
   if (auto found = virtualIds_.find(object); found != virtualIds_.end()) {
     const uint32_t virt = found->second;
     ir::ValueId built = virtuals_[virt]->value;
-    if ((kind == SourceKind::kValue || kind == SourceKind::kType) && built != ir::kNone) {
-      // A step gives back an object that was handed out, or an instance of such a class: it is to be that
-      // object again.
+    if (built != ir::kNone) {
+      // What a step gives back, or is found in what it has kept, was handed out: it is to be that object again.
       sourceIds_.try_emplace(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.id);
       const Shadow same = Shadow::virt(virt);
       return kind == SourceKind::kValue ? aliasOf(*this, id, same) : same;
     }
+    if (PyTuple_Check(object) && isPlainTuple(object)) return Shadow::source(id);  // another one would do as well
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
     abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
     return Shadow::constant();

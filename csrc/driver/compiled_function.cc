@@ -453,6 +453,7 @@ void CompiledFunction::reset() {
   opaqueCodeRefs_.clear();
   failures_ = 0;
   backoff_.succeeded();
+  sides_ = {kSidePrice, kSidesAtOnce};
   examine();
 }
 

@@ -19,6 +19,7 @@
 #include "pyapi/ref.h"
 #include "runtime/exit_context.h"
 #include "runtime/trace_cache.h"
+#include "support/allowance.h"
 #include "support/backoff.h"
 
 namespace kintsugi::driver {
@@ -110,6 +111,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool install(capture::CaptureResult& capture, PyObject* const* args);
   // Side exits (side_recording.cc)
   bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
+  uint64_t completeRuns();
   PyObject* run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) override;
   void linkSide(runtime::ExitContext& context, capture::CaptureResult& capture);
   void trimSides(const runtime::CompiledTrace& keep);
@@ -123,6 +125,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(diag::Diagnostic diagnostic);
   bool isFirstTry(const diag::Diagnostic& failure) const;
+
+  // A recording costs several times what the call does, and one for each path would cost more than it brings
+  // where paths hardly ever come again (an adaptive solver).
+  static constexpr uint64_t kSidePrice = 8, kSidesAtOnce = 16;
 
   pyapi::Ref<> fn_;        // as the user gave it
   pyapi::Ref<> function_;  // the Python function that runs
@@ -145,6 +151,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
   Backoff backoff_;     // of calls without a trace that are to be recorded
+  Allowance sides_{kSidePrice, kSidesAtOnce};
+  uint64_t hitsAtExit_ = 0;  // calls that had found a trace when one of them last left it
   uint64_t calls_ = 0;  // that might have been audited
   bool eager_ = false;  // can't be recorded at all
   bool quarantined_ = false;

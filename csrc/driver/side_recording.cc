@@ -4,6 +4,8 @@
 // are let pass, so that a number that is always new costs little. A guard keeps a few side traces and a
 // callable keeps `sideTraceLimit`; past that, the one that was used least recently goes. No value ever
 // condemns a call to run unrecorded for good.
+#include <utility>
+
 #include "capture/side_start.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
@@ -35,9 +37,19 @@ bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
 
 }  // namespace
 
+// Calls since the last exit that ran through on what was recorded.
+uint64_t CompiledFunction::completeRuns() {
+  const uint64_t before = std::exchange(hitsAtExit_, cache_.stats().hits);
+  return hitsAtExit_ > before ? hitsAtExit_ - before - 1 : 0;
+}
+
 bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
   runtime::ExitSite& site = trace.sides().at(guard);
-  if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.backoff.passes()) return false;
+  const uint64_t paid = completeRuns();
+  if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.backoff.passes() ||
+      !sides_.allows(paid)) {
+    return false;
+  }
   return !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
          !cache_.isRecording() && torchapi::GlobalState::current().recordable();
 }
@@ -47,6 +59,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   if (!scope) return runtime::runFrames(std::move(images), false);
   const runtime::Recording& parent = context.trace->recording();
   ++recordings_;
+  sides_.spend();
   noteVariations(*context.trace, context.failure);
   capture::SideStart start{.document = parent.document,
                            .consts = parent.consts,

@@ -68,6 +68,7 @@ class Placer {
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       if (graph_.nodes[id].kind == NodeKind::kJoin) {
         decide(id);
+        decided_ = id + 1;
       }
     }
     rewrite();
@@ -76,8 +77,16 @@ class Placer {
  private:
   const Node& node(NodeId id) const { return graph_.nodes[id]; }
 
+  // A call can't read what lies within another concatenation, however little is won by not calling.
+  bool mayBeCall(const Node& join) const {
+    return std::none_of(join.args.begin(), join.args.end(), [&](NodeId arg) {
+      return node(memoryOf(graph_, arg).base).home != ir::kNone;
+    });
+  }
+
   void decide(NodeId join) {
     const Node& all = node(join);
+    const bool mayCall = mayBeCall(all);
     std::vector<bool> placed;  // by argument
     std::vector<Places> moves;
     std::vector<NodeId> bases;
@@ -86,7 +95,7 @@ class Placer {
     for (const NodeId arg : all.args) {
       const Place slice = sliceOf(all, low.hint);
       low = low + (all.stacked ? Size(1) : node(arg).sizes[all.dim]);
-      if (isNarrow(all, arg)) {
+      if (mayCall && isNarrow(all, arg)) {
         return;  // a call
       }
       const NodeId base = memoryOf(graph_, arg).base;
@@ -101,7 +110,8 @@ class Placer {
     }
     constexpr size_t kMostCopies = 4;
     constexpr int64_t kSmall = 16384;
-    if (copies > bases.size() + kMostCopies || (bases.empty() && elementCount(all.sizes).hint > kSmall)) {
+    const bool many = copies > bases.size() + kMostCopies;
+    if (mayCall && (many || (bases.empty() && elementCount(all.sizes).hint > kSmall))) {
       return;
     }
     for (const Places& places : moves) {
@@ -222,7 +232,7 @@ class Placer {
       case NodeKind::kView:
         return user.args[0] == what && std::count(user.args.begin(), user.args.end(), what) == 1;
       case NodeKind::kJoin:
-        return true;
+        return id >= decided_ || placed_.contains(id);  // the others are calls
       case NodeKind::kCall:
         return user.product && form(user.byRows).has_value();
       case NodeKind::kAttention:
@@ -334,6 +344,7 @@ class Placer {
   std::vector<std::vector<NodeId>> users_;
   const std::vector<bool> varies_;                        // from run to run
   std::unordered_map<NodeId, std::vector<bool>> placed_;  // of those that stay: which arguments need no copy
+  NodeId decided_ = 0;                                    // concatenations before this one
 };
 
 }  // namespace

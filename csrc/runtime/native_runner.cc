@@ -549,6 +549,25 @@ void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
   idle_.push_back(std::move(frame));
 }
 
+// A run that declines half way has been in vain. Where one after the other does, ever more are replayed at once.
+bool NativeRunner::isPausing() {
+  uint32_t left = pause_.load(std::memory_order_relaxed);
+  if (left == 0) [[likely]] {
+    return false;
+  }
+  while (left != 0 && !pause_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
+  }
+  return left != 0;
+}
+
+void NativeRunner::noteInVain() {
+  constexpr uint32_t kFree = 4, kMost = 10;
+  const uint32_t times = inVain_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (times > kFree) {
+    pause_.store((1U << std::min(times - kFree, kMost)) - 1, std::memory_order_relaxed);
+  }
+}
+
 SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span<Value> outputs) {
   const NativePlan* plan = plan_.load(std::memory_order_acquire);
   if (refused_.load(std::memory_order_relaxed)) {
@@ -559,7 +578,7 @@ SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span
     wanted();
     return Status::kDeclined;
   }
-  if (!fits(*plan, inputs)) {
+  if (isPausing() || !fits(*plan, inputs)) {
     return Status::kDeclined;
   }
   uint32_t trial = trialsLeft_.load(std::memory_order_relaxed);
@@ -655,7 +674,12 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   }
   frame->steady = done;
   giveBack(std::move(frame));
-  if (done) {
+  if (!done) {
+    noteInVain();
+  } else {
+    if (inVain_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      inVain_.store(0, std::memory_order_relaxed);
+    }
     runs_.fetch_add(1, std::memory_order_relaxed);
     if (plan.gradModeAfter) {
       torchapi::setGradMode(*plan.gradModeAfter);

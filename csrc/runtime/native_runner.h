@@ -62,6 +62,8 @@ class NativeRunner : public SegmentRunner {
                   std::span<torchapi::Value> outputs);
   void choose();
   void judge();
+  bool isPausing();
+  void noteInVain();
   std::unique_ptr<NativeFrame> take(const NativePlan& plan);
   void giveBack(std::unique_ptr<NativeFrame> frame);
 
@@ -75,6 +77,8 @@ class NativeRunner : public SegmentRunner {
   std::atomic<uint32_t> trialsLeft_{0};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> runs_{0};
+  std::atomic<uint32_t> inVain_{0};  // runs in a row that declined half way
+  std::atomic<uint32_t> pause_{0};   // runs that are to be replayed for that
   uint32_t turns_ = 0;
   std::atomic<uint32_t> turnsLeft_{0};  // of the comparison; even: native code's
   std::atomic<uint32_t> rounds_{0};     // of turns that have not decided

@@ -316,7 +316,19 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-Flow rangeModel(CallContext& ctx, Shadow& result) { return foldModel(ctx, result); }
+// Whatever is done with a range needs its numbers, loops over it most of all; and it is another object each time.
+Flow rangeModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!Recorder::isPlain(ctx.args[i]) || !ctx.rec.canPinDeep(shadows[i], ctx.args[i])) {
+      return foldModel(ctx, result);
+    }
+  }
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+  }
+  return constantModel(ctx, result);
+}
 
 // A stand-in for the iterator that C code makes for an argument of enumerate(), zip() or map(); we never see
 // it.
