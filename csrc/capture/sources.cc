@@ -10,6 +10,7 @@
 #include "capture/open_values.h"
 #include "capture/sizes.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/plain.h"
 #include "support/check.h"
 #include "torchapi/transforms.h"
 
@@ -165,14 +166,16 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     const uint32_t virt = found->second;
     ir::ValueId built = virtuals_[virt]->value;
     if (built != ir::kNone) {
-      // What a step gives back, or is found in what it has kept, was handed out: it is to be that object again.
+      // What a step gives back, or is found in what it has kept, was handed out: it is to be that object
+      // again.
       sourceIds_.try_emplace(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.id);
       const Shadow same = Shadow::virt(virt);
       return kind == SourceKind::kValue ? aliasOf(*this, id, same) : same;
     }
-    if (PyTuple_Check(object) && isPlainTuple(object)) return Shadow::source(id);  // another one would do as well
+    if (PyTuple_Check(object) && isPlainTuple(object))
+      return Shadow::source(id);  // another one would do as well
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
     abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
     return Shadow::constant();
@@ -324,7 +327,7 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
     case ShadowKind::kConst:
       return true;
     case ShadowKind::kSource:
-      if (isPlainDeep(object)) {
+      if (isPlainDeep(object) || pyapi::isNumpyNumber(object)) {
         guard(GuardKind::kEquals, shadow.id, constId(object));
       } else {
         guard(GuardKind::kIs, shadow.id, constId(object));

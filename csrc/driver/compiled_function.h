@@ -150,11 +150,11 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
-  Backoff backoff_;     // of calls without a trace that are to be recorded
+  Backoff backoff_;  // of calls without a trace that are to be recorded
   Allowance sides_{kSidePrice, kSidesAtOnce};
   uint64_t hitsAtExit_ = 0;  // calls that had found a trace when one of them last left it
-  uint64_t calls_ = 0;  // that might have been audited
-  bool eager_ = false;  // can't be recorded at all
+  uint64_t calls_ = 0;       // that might have been audited
+  bool eager_ = false;       // can't be recorded at all
   bool quarantined_ = false;
   bool recorded_ = false;  // a recording has begun since recordObserved() asked
 };

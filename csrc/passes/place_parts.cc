@@ -79,9 +79,8 @@ class Placer {
 
   // A call can't read what lies within another concatenation, however little is won by not calling.
   bool mayBeCall(const Node& join) const {
-    return std::none_of(join.args.begin(), join.args.end(), [&](NodeId arg) {
-      return node(memoryOf(graph_, arg).base).home != ir::kNone;
-    });
+    return std::none_of(join.args.begin(), join.args.end(),
+                        [&](NodeId arg) { return node(memoryOf(graph_, arg).base).home != ir::kNone; });
   }
 
   void decide(NodeId join) {

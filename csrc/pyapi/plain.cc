@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "pyapi/internal.h"
 #include "pyapi/object_layout.h"
@@ -34,6 +35,28 @@ bool isValueTuple(PyObject* object) {
   return PyTuple_CheckExact(object) ||
          (PyTuple_Check(object) && (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 &&
           std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0);
+}
+
+// numpy's numbers: immutable, of static types, the number right behind the head.
+struct NumberRow {
+  const char* type;
+  size_t bytes;
+};
+constexpr NumberRow kNumbers[] = {
+    {"numpy.float64", 8}, {"numpy.float32", 4}, {"numpy.float16", 2}, {"numpy.int64", 8},
+    {"numpy.int32", 4},   {"numpy.int16", 2},   {"numpy.int8", 1},    {"numpy.uint64", 8},
+    {"numpy.uint32", 4},  {"numpy.uint16", 2},  {"numpy.uint8", 1},   {"numpy.complex64", 8},
+};
+
+// 0: the type is not in the list.
+size_t numberBytes(PyTypeObject* type) {
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 || std::strncmp(type->tp_name, "numpy.", 6) != 0) {
+    return 0;
+  }
+  const auto* row = std::find_if(std::begin(kNumbers), std::end(kNumbers), [type](const NumberRow& row) {
+    return std::strcmp(type->tp_name, row.type) == 0;
+  });
+  return row == std::end(kNumbers) ? 0 : row->bytes;
 }
 
 bool isPlainScalar(PyObject* o) {
@@ -222,6 +245,8 @@ bool isPlain(PyObject* object) {
   return true;
 }
 
+bool isNumpyNumber(PyObject* object) { return numberBytes(Py_TYPE(object)) != 0; }
+
 bool plainEquals(PyObject* a, PyObject* b) {
   if (a == b) {
     return true;
@@ -257,6 +282,9 @@ bool plainEquals(PyObject* a, PyObject* b) {
       }
     }
     return true;
+  }
+  if (const size_t bytes = numberBytes(Py_TYPE(a)); bytes != 0) {
+    return std::memcmp(a + 1, b + 1, bytes) == 0;
   }
   return isTorchDevice(Py_TYPE(a)) && plainRichEquals(a, b);
 }

@@ -14,8 +14,11 @@ namespace kintsugi::pyapi {
 
 bool isPlain(PyObject* object);
 
+// A number of one of numpy's scalar types: not plain (it has methods of its own), but immutable.
+bool isNumpyNumber(PyObject* object);
+
 // The same type and the same value; floats bitwise (nan equals itself, -0.0 differs from 0.0). Objects that
-// are not plain equal only themselves.
+// are neither plain nor numpy's numbers equal only themselves.
 bool plainEquals(PyObject* a, PyObject* b);
 
 // The hash of a dict key, where computing it runs no Python code: plain constants, and objects hashed by

@@ -549,7 +549,8 @@ void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
   idle_.push_back(std::move(frame));
 }
 
-// A run that declines half way has been in vain. Where one after the other does, ever more are replayed at once.
+// A run that declines half way has been in vain. Where one after the other does, ever more are replayed at
+// once.
 bool NativeRunner::isPausing() {
   uint32_t left = pause_.load(std::memory_order_relaxed);
   if (left == 0) [[likely]] {

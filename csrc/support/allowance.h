@@ -29,7 +29,8 @@ class Allowance {
     return !backoff_.passes();
   }
   void spend() {
-    // What is owed beyond the allowance is as many calls again at most: who begins to pay is soon allowed again.
+    // What is owed beyond the allowance is as many calls again at most: who begins to pay is soon allowed
+    // again.
     debt_ = std::min(debt_ + price_, 2 * most_);
     if (debt_ >= most_) {
       backoff_.failed();

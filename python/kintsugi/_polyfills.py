@@ -719,3 +719,16 @@ def lacks(container: Any, item: Any) -> bool:
 def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:
     for at in range(len(sequence) - 1, -1, -1):
         yield sequence[at]
+
+
+def tensor(data: float, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+    """torch.tensor(number). Through float64, since operators refuse what does not fit and torch.tensor rounds it."""
+    kind = type(data)
+    if dtype is None:
+        dtype = torch.get_default_dtype() if kind is float else torch.int64 if kind is int else torch.bool
+    if dtype is torch.float32 or dtype is torch.float64:
+        wide = torch.scalar_tensor(float(data), dtype=torch.float64, device=device)
+        return wide if dtype is torch.float64 else wide.to(torch.float32)
+    if (kind is int and dtype is torch.int64) or (kind is bool and dtype is torch.bool):
+        return torch.scalar_tensor(data, dtype=dtype, device=device)
+    return torch.tensor(data, dtype=dtype, device=device)

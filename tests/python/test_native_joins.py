@@ -210,3 +210,20 @@ def test_rows_that_vary() -> None:
         for got, wanted in zip(runner(x, y), fn(x, y), strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
     assert runner._kintsugi_compiled.stats()["native_runs"] > 0
+
+
+def test_parts_of_a_stack_that_belong_elsewhere() -> None:
+    """Each state is a part of the next step's input, so the stack of all of them is not worth computing in place."""
+    weight = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+
+    def program(x: torch.Tensor) -> object:
+        h, seen = x[:, 0], []
+        for k in range(x.shape[1]):
+            h = torch.tanh(F.linear(torch.cat([x[:, k], h], -1), weight))
+            seen.append(h)
+        return torch.stack(seen, 1), torch.stack(seen), h
+
+    with torch.no_grad():
+        for length in (2, 5, 12):
+            compiled = check(program, torch.randn(3, length, 8))
+            assert compiled.stats().native_runs > 0

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -254,3 +255,73 @@ def test_numbers_that_do_not_stand_on_the_stack_themselves(name: str) -> None:
         wanted, found = program(x), compiled(x)
         wanted, found = ([t] if isinstance(t, torch.Tensor) else t for t in (wanted, found))
         assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+
+
+RANGES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of_an_array": lambda x: [i * 2 for i in range(1, len(x.numpy()) + 1)],
+    "of_a_list": lambda x: [i for i in range(len(x.tolist()))],
+    "of_a_number": lambda x: [x[i] for i in range(int(x.new_tensor(2).item()))],
+    "itself": lambda x: (range(len(x.numpy())), len(range(0, len(x.numpy()), 2))),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_of_numbers_that_come_again(name: str) -> None:
+    compiled = kintsugi.compile(lambda x: RANGES[name](x), backend="eager")
+    for _ in range(6):
+        x = torch.randn(4)
+        assert repr(compiled(x)) == repr(RANGES[name](x))
+    assert compiled.stats().side_exits == 0
+
+
+NUMBERS = [1.5, 0.1, 1e300, math.nan, math.inf, -0.0, 3, 2**53 + 1, 2**60 + 1, -5, True, 1e-320]
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float64, torch.int64, torch.int16, torch.bool])
+def test_tensors_of_numbers(dtype: torch.dtype | None) -> None:
+    def program(x: torch.Tensor, number: float) -> Any:
+        made = torch.tensor(number, dtype=dtype)
+        return made, made.dtype, made.shape, made * x, made._version, made.is_leaf
+
+    def outcome(function: Callable[..., Any], number: float) -> str:
+        try:
+            return repr(function(torch.ones(2), number))
+        except (RuntimeError, OverflowError, ValueError) as error:
+            return repr(error)
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for number in NUMBERS * 2:
+        assert outcome(compiled, number) == outcome(program, number)
+
+
+def test_metadata_of_a_tensor_of_a_number_are_known() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        scale = torch.sqrt(torch.tensor(x.size(-1) * 3, dtype=x.dtype))
+        y = (x / scale).unsqueeze(0)
+        return y.view(y.shape[0], -1).sum() + len(y)
+
+    compiled = kintsugi.compile(program, backend="native", options={"sync": True})
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert compiled.stats().native_segments == 1
+
+
+NUMPY: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "constant": lambda x, n: x * np.log(2 * np.pi) - np.float32(0.5),
+    "of_the_argument": lambda x, n: np.sqrt(np.float64(n)) * x + np.int64(n),
+    "of_the_tensor": lambda x, n: (x * 2).sum() * np.max(x.numpy()) / np.float64(4),
+    "nan": lambda x, n: torch.clamp(x, max=np.float64("nan")),
+}
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numbers_of_numpy_are_compared_by_value(name: str) -> None:
+    compiled = kintsugi.compile(lambda x, n: NUMPY[name](x, n), backend="eager")
+    for n in (2, 2, 3, 3, 2, 2, 3):
+        x = torch.full((3,), float(n))
+        assert torch.equal(compiled(x, n), NUMPY[name](x, n)) or name == "nan"
+    exits = compiled.stats().side_exits
+    for n in (2, 3, 2):
+        compiled(torch.full((3,), float(n)), n)
+    assert compiled.stats().side_exits == exits

@@ -297,3 +297,32 @@ def test_reset_frees_side_traces() -> None:
     names.clear()
     gc.collect()
     assert ref() is None
+
+
+def test_paths_that_never_come_again_are_recorded_less_and_less() -> None:
+    """As of an adaptive solver: each of many steps goes one way or the other."""
+
+    def f(x: torch.Tensor) -> Any:
+        y, taken = x, 0
+        for k in range(12):
+            if x[k] > 0:
+                taken += 1
+                y = y + 0.25
+            else:
+                y = y * 0.5
+        return y, taken
+
+    torch.manual_seed(0)
+    compiled = kintsugi.compile(f, backend="eager")
+    for _ in range(120):
+        x = torch.randn(12)
+        wanted, found = f(x), compiled(x)
+        assert torch.equal(wanted[0], found[0]) and wanted[1] == found[1]
+    stats = compiled.stats()
+    assert stats.side_exits > 60 and stats.side_traces < 32
+    x = torch.ones(12)
+    for _ in range(400):  # what comes again and again pays, and is recorded
+        compiled(x)
+    exits = compiled.stats().side_exits
+    compiled(x)
+    assert compiled.stats().side_exits == exits

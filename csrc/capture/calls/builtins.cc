@@ -316,7 +316,8 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-// Whatever is done with a range needs its numbers, loops over it most of all; and it is another object each time.
+// Whatever is done with a range needs its numbers, loops over it most of all; and it is another object each
+// time.
 Flow rangeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {

@@ -42,6 +42,11 @@ bool hasKey(const CallContext& ctx) {
   return key != nullptr && key != Py_None;
 }
 
+// The code that is recorded stands in for a C function itself, and this call is its own last resort.
+bool isFromPolyfill(const CallContext& ctx) {
+  return std::string_view(PyUnicode_AsUTF8(ctx.frame.code->co_filename)).ends_with("/kintsugi/_polyfills.py");
+}
+
 // Items that Python code makes.
 bool isDriven(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
@@ -80,8 +85,7 @@ Flow allModel(CallContext& ctx, Shadow& result) { return truthModel(ctx, "all_",
 
 // sorted() of what is known is known: keys are not asked for.
 Flow sortedModel(CallContext& ctx, Shadow& result) {
-  const std::string_view file = PyUnicode_AsUTF8(ctx.frame.code->co_filename);
-  const bool fromHere = file.ends_with("/kintsugi/_polyfills.py") && hasKey(ctx);  // its own last resort
+  const bool fromHere = isFromPolyfill(ctx) && hasKey(ctx);
   if (ctx.positional != 1 || !onlyKeywords(ctx, {"key", "reverse"}) || fromHere)
     return opaqueModel(ctx, result);
   if (!hasKey(ctx)) {
@@ -145,6 +149,16 @@ Flow joinModel(CallContext& ctx, Shadow& result) {
 Flow functionReduceModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.kwnames == nullptr && (ctx.positional == 2 || ctx.positional == 3);
   return simple ? redirect(ctx, "reduce", result) : opaqueModel(ctx, result);
+}
+
+// A tensor of a number is what an operator makes, so it is part of a segment and its metadata are known.
+Flow tensorModel(CallContext& ctx, Shadow& result) {
+  PyObject* data = ctx.positional == 1 ? ctx.args[0] : nullptr;
+  const bool number =
+      data != nullptr && (PyFloat_CheckExact(data) || PyLong_CheckExact(data) || PyBool_Check(data));
+  return number && onlyKeywords(ctx, {"dtype", "device"}) && !isFromPolyfill(ctx)
+             ? redirect(ctx, "tensor", result)
+             : knownModel(ctx, result);
 }
 
 bool isDeque(PyObject* type) {
@@ -387,6 +401,7 @@ Flow bisectModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"builtins.sorted", sortedModel},
     {"builtins.list.sort", listSortModel},
+    {"torch.tensor", tensorModel},
     {"kintsugi._polyfills.order", orderModel},
     {"builtins.min", minModel},
     {"builtins.max", maxModel},

@@ -124,7 +124,6 @@ Flow subclassModel(CallContext& ctx, Shadow& result) {
 
 constexpr ModelRow kRows[] = {
     // memory filled without the dispatcher, or data read without it
-    {"torch.tensor", knownModel},
     {"torch.as_tensor", knownModel},
     {"torch.asarray", knownModel},
     {"torch.from_numpy", knownModel},
