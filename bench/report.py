@@ -70,7 +70,12 @@ def summary(result: Result) -> Result:
             True,
         )
     if NATIVE in _rows(result.get("executor")):
-        add("native, one of 100 small kernels in a row, us", _rows(result["executor"])[NATIVE]["us"], 0.2, True)
+        add(
+            "native, one of 100 small kernels in a row, us",
+            _rows(result["executor"])[NATIVE]["us"],
+            0.2,
+            True,
+        )
     for name, goal in (("bert-12", 20), ("qwen2-24", 30)):
         if "guards" in result:
             value = _rows(result["guards"][name]).get("kintsugi", {}).get("us", math.nan)

@@ -721,7 +721,7 @@ def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:
         yield sequence[at]
 
 
-def tensor(data: float, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+def tensor(data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
     """torch.tensor(number). Through float64, since operators refuse what does not fit and torch.tensor rounds it."""
     kind = type(data)
     if dtype is None:
