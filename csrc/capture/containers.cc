@@ -140,8 +140,15 @@ bool Recorder::prepareNext(Shadow iterator, CallSite site) {
   }
   Virtual& v = virtualOf(iterator);
   switch (v.kind) {
-    case VirtualKind::kIterator:
-      return live_;  // pinned when it was made
+    case VirtualKind::kIterator: {  // how many there are was pinned when it was made
+      PyObject* container = v.partObjects[0].get();
+      const bool items = (PyTuple_Check(container) || PyList_Check(container)) &&
+                         v.index < static_cast<int64_t>(Py_SIZE(container));
+      // Whether a step gives a tensor of the trace is asked before the instruction has run.
+      if (items && torchapi::isTensor(PySequence_Fast_ITEMS(container)[v.index]))
+        elementOf(v.parts[0], container, v.index);
+      return live_;
+    }
     case VirtualKind::kEnumerate:
       return prepareNext(v.parts[0]);
     case VirtualKind::kZip:

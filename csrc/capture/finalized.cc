@@ -57,7 +57,22 @@ Search searchFrom(PyObject* object) {
 
 bool Finalized::runsPython(PyObject* object) { return searchFrom(object).python; }
 
+bool Finalized::holdsPython(PyObject* object) {
+  Search search;
+  const auto visitPart = [](PyObject* part, void* data) {
+    auto& parts = *static_cast<Search*>(data);
+    if (PyGen_CheckExact(part) &&
+        PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(part)->gi_code->co_exceptiontable) > 0)
+      parts.python = true;  // it is closed
+    return visit(part, data);
+  };
+  if (!Recorder::isPlain(object) && Py_TYPE(object)->tp_traverse != nullptr)
+    Py_TYPE(object)->tp_traverse(object, visitPart, &search);
+  return search.python;
+}
+
 void Finalized::add(PyObject* object) {
+  if (pythonMethod(object, "__del__") != nullptr) return;  // see mortals.h
   if (searchFrom(object).found && std::ranges::find(objects_, object) == objects_.end())
     objects_.push_back(object);
 }

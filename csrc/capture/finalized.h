@@ -21,6 +21,8 @@ class Finalized {
  public:
   // Does code of the program's run when nobody holds the object any longer, who now is held once?
   static bool runsPython(PyObject* object);
+  // Does what it holds, and nobody else?
+  static bool holdsPython(PyObject* object);
   void add(PyObject* object);  // if it, or what it holds, has such a finalizer
   void freeDropped(RecorderState& state);
   bool empty() const { return objects_.empty(); }

@@ -156,6 +156,7 @@ bool Recorder::acceptFrame(Activation& act) {
   frame->pinResult = pending.pinResult;
   frame->rebuildable = pending.rebuildable && (current_ == nullptr || canExit(*current_));
   if (!bindArguments(*frame, act, pending)) return false;
+  if (!mortals_.empty() && current_ != nullptr) handOver(*current_, code);
   pending.active = false;
   if (!afterPending_.empty()) pendingOwner_ = frame.get();
   act.observerData = frame.get();
@@ -313,6 +314,9 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
                    ": ", frame->stack.size(), " against ", act.stackDepth());
     if (blockPending_) flushBlock();
     if (!raised_.empty()) settleRaised(*this);
+    if (!mortals_.empty()) dropDead();
+    if (!mortals_.empty() && instr.op == RETURN_VALUE) clearLocals(*frame, act);
+    if (!live_ && !letGo_) letGo();
     if (document_.trace.code.size() > options_.maxInstructions) abort(diag::Code::KTG0104);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
     if (handler == nullptr) {
@@ -351,6 +355,12 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   auto known = knownObject(exception);
   frame->push(known ? *known : caughtException(exception));
   noteCaught(*this, frame->top(), exception);
+  newestFirst_ = !mortals_.empty();
+  if (!mortals_.empty() && watched_.size() > 1) {  // they would go in turns
+    abort(diag::Code::KTG0302, {Py_TYPE(mortals_.front().object)->tp_name});
+    letGo();
+    return;
+  }
   if (!watched_.empty()) closeDropped();
   if (!finalized_.empty()) finalized_.freeDropped(*this);
 }
@@ -435,6 +445,11 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   current_ = frame->caller;
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
+  if (how == Flow::kRaise && mortals_.size() > 1) {  // in the order of the locals, when the traceback goes
+    abort(diag::Code::KTG0302, {Py_TYPE(mortals_.front().object)->tp_name});
+    letGo();
+    return;
+  }
   sweepDropped(*this);
   frameRaised_ = how == Flow::kRaise;
   const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
@@ -491,6 +506,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   if (live_ && !finished_) abort(diag::Code::KTG0111, {});
   if (live_) checkBlocks();
   if (live_) checkWatched();
+  if (live_) checkMortals();
   if (!live_) {
     result->failure = std::move(aborted_);
     result->failedIn = abortedIn_;

@@ -217,6 +217,16 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void closeOne(Virtual& generator);
   void letGo();
   void checkWatched();
+  void follow(PyObject* object, Shadow shadow);  // mortals.cc
+  void dropDead();
+  void dropOne(Mortal mortal);
+  void clearLocals(ShadowFrame& frame, Activation& act);
+  void handOver(ShadowFrame& caller, PyCodeObject* callee);
+  bool releaseMortals();
+  void takeMortalsBack();
+  void endMortals();
+  void checkMortals();
+  void forgetHandedOut();
   Virtual* runningGenerator(Activation& act);
   class Nested;
   bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);

@@ -18,6 +18,7 @@
 #include "capture/capture_result.h"
 #include "capture/droppable.h"
 #include "capture/finalized.h"
+#include "capture/mortals.h"
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {
@@ -133,6 +134,8 @@ struct RecorderState {
   std::vector<uint32_t> watched_;  // generators that wait where closing them runs code (generators.cc)
   int closing_ = 0;                // generators being closed
   Finalized finalized_;            // among kept_
+  std::vector<Mortal> mortals_;    // see mortals.h; in the order in which they came to be
+  bool newestFirst_ = false;       // an exception has emptied a stack
   std::unordered_set<ir::RecipeId> runningRecipes_;  // hold a generator that runs: for snapshots only
   std::vector<torchapi::GlobalState> globalStates_;  // after the first
   std::deque<RestoredFrame> restored_;               // side traces: the snapshot's frames, innermost first

@@ -55,7 +55,14 @@ Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.document.sources.nodes[operand.id];
   if (node.block < rec_.rootBlock_) return rec_.adoptSource(operand.id, object(operand));
   KINTSUGI_CHECK(node.kind == guard::SourceKind::kValue, "$", operand.id, " is not resolved at the exit");
-  return rec_.readSource(node.kind, ir::kNone, nullptr, node.index, object(operand));
+  return fromStep(static_cast<ir::ValueId>(node.index), object(operand));
+}
+
+Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
+  const Shadow shadow = rec_.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, object);
+  rec_.finalized_.add(object);
+  rec_.follow(object, shadow);
+  return shadow;
 }
 
 // A tensor or a number stays the value that it is; the object of an opaque step or one that was built is
@@ -66,7 +73,7 @@ Shadow Restorer::value(const Operand& operand) {
     if (torchapi::isTensor(real)) rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
     return Shadow::value(operand.id);
   }
-  return rec_.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, operand.id, real);
+  return fromStep(operand.id, real);
 }
 
 Shadow Restorer::recipe(ir::RecipeId id) {
@@ -499,6 +506,7 @@ Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
   kept_.push_back(pyapi::newRef(object));
   finalized_.add(object);
   sourceIds_.try_emplace(object, id);
+  follow(object, Shadow::source(id));
   return Shadow::source(id);
 }
 

@@ -27,6 +27,7 @@ class Restorer {
  private:
   Shadow value(const ir::Operand& operand);
   Shadow source(const ir::Operand& operand);
+  Shadow fromStep(ir::ValueId value, PyObject* object);
   Shadow recipe(ir::RecipeId id);
   VirtualKind kindOf(const ir::Recipe& recipe, PyObject* object) const;
   void fill(Shadow made, const ir::Recipe& recipe, PyObject* object);

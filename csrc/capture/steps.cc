@@ -5,9 +5,11 @@
 #include "capture/aliases.h"
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
 #include "capture/class_attributes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
+#include "capture/mortals.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
@@ -241,7 +243,10 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
   blockPending_ = true;
   if (kind == CallKind::kOpaque) stale();
   finalized_.add(result);
-  return readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
+  const bool alone = Py_REFCNT(result) == 1;
+  const Shadow shadow = readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
+  if (alone) follow(result, shadow);
+  return shadow;
 }
 
 // Nobody else holds it, and code runs where the program drops it, which the trace would do at another moment.
@@ -250,7 +255,7 @@ bool runsWhenDropped(PyObject* object) {
   if (PyGen_CheckExact(object)) {
     return PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(object)->gi_code->co_exceptiontable) > 0;
   }
-  return Finalized::runsPython(object);
+  return !isMortal(object) && Finalized::runsPython(object);
 }
 
 bool touchesAttribute(PyObject* callable) {
@@ -294,10 +299,14 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   Flow flow;
   calledBack_ = false;
   if (kind == CallKind::kOpaque) expectWrites(*this);
+  const bool held = kind == CallKind::kOpaque && !mortals_.empty();
+  if (held && !releaseMortals()) return execute(ctx.act, ctx.instr);
   {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
+  if (held) takeMortalsBack();
+  if (held && !live_) return flow;
   if (flow == Flow::kRaise) {
     unsafeException_ = !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap);
     if (kind == CallKind::kOpaque && live_) forgetEscaped(ctx);
@@ -337,6 +346,10 @@ void Recorder::forgetEscaped(CallContext& ctx) {
       if (auto value = ops_.valueOf(ctx.args[i])) forgetMeta(*this, *value);
     }
   }
+  forgetHandedOut();
+}
+
+void Recorder::forgetHandedOut() {
   for (auto& v : virtuals_) {
     const bool dropped = v->kind != VirtualKind::kClass;  // which the collector finds, whenever it runs
     if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
@@ -387,6 +400,7 @@ std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (auto flow = objectStep(ctx, result)) return *flow;
+  if (auto flow = joinOpenList(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool pinnedNow = ctx.metaPure || PyFunction_Check(ctx.callable) || torchapi::transformsActive()

@@ -154,6 +154,7 @@ class Run {
   Outcome executeAten(const Step& step);
   Outcome executeCall(const Step& step, const ir::Instruction& ins);
   Outcome executeBuild(const ir::Instruction& ins);
+  Outcome executeLetGo(const Step& step, const ir::Instruction& ins);
   Outcome executeEffect(const Step& step, const ir::Instruction& ins);
   Outcome executeObserved(const Step& step, const ir::Instruction& ins, bool isCall);
   Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
@@ -379,6 +380,21 @@ Outcome Run::executeBuild(const ir::Instruction& ins) {
   return Outcome::kNext;
 }
 
+// The object's last reference, as far as the trace is concerned, and those to what was read from it.
+Outcome Run::executeLetGo(const Step& step, const ir::Instruction& ins) {
+  VisibleFrames frames(view(), ins.snap, Locals::kShown);
+  storage_.drop(trace_->operandsOf(ins)[1].id);
+  for (const guard::SourceId source : code_->droppedSources.at(step.index)) {
+    const auto held = std::ranges::find(storage_.held, slots_[source]);
+    if (held == storage_.held.end()) continue;
+    PyObject* object = std::exchange(*held, storage_.held.back());
+    storage_.held.pop_back();
+    Py_DECREF(object);
+  }
+  storeResult(ins.firstResult, pyapi::newRef(Py_None));
+  return Outcome::kNext;
+}
+
 Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   const auto operands = trace_->operandsOf(ins);
   Materializer make(view());
@@ -588,7 +604,9 @@ Outcome Run::executeObserved(const Step& step, const ir::Instruction& ins, bool 
   if (torchapi::profilerActive()) {
     range.begin(stepTitle(*owner_, step.index));
   }
-  const Outcome outcome = isCall ? executeCall(step, ins) : executeEffect(step, ins);
+  const Outcome outcome = step.letsGo ? executeLetGo(step, ins)
+                          : isCall    ? executeCall(step, ins)
+                                      : executeEffect(step, ins);
   if (diag::events::on()) {
     emitStep(*owner_, step.index, start);
   }
@@ -603,7 +621,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
       if (isObserved()) [[unlikely]] {
         return executeObserved(step, ins, true);
       }
-      return executeCall(step, ins);
+      return step.letsGo ? executeLetGo(step, ins) : executeCall(step, ins);
     case Op::kBuild:
       return executeBuild(ins);
     case Op::kSetAttr:

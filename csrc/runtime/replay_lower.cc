@@ -4,6 +4,7 @@
 #include "guard/source_roots.h"
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
+#include "pyapi/let_go.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
 #include "support/check.h"
@@ -51,6 +52,8 @@ class Lowering {
   void findGraphInputs();
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
+  void findDroppedSources(const ir::SourceRoots& roots);
+  bool letsGo(const ir::Instruction& ins) const;
 
   const Recording& recording_;
   const ir::Trace& trace_;
@@ -86,6 +89,7 @@ ReplayCode Lowering::run() {
   }
   KINTSUGI_CHECK(!code_.steps.empty() && code_.steps.back().op == Op::kRet,
                  "a trace that does not end in ret");
+  findDroppedSources(roots);
   addDrops();
   findLiveIn();
   addSegments();
@@ -153,6 +157,37 @@ void Lowering::findHeldSources() {
   }
 }
 
+bool Lowering::letsGo(const ir::Instruction& ins) const {
+  if (ins.op != Op::kCall) {
+    return false;
+  }
+  const auto operands = trace_.operandsOf(ins);
+  return operands.size() == 2 && operands[0].kind == OperandKind::kConst && operands[1].isValue() &&
+         recording_.consts[operands[0].id].get() == pyapi::letGoFunction();
+}
+
+// What starts at the object is used by nothing behind the step (the recorder has seen to that).
+void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
+  guard::BlockId block = 0;
+  for (uint32_t index = 0; index < trace_.code.size(); ++index) {
+    const ir::Instruction& ins = trace_.code[index];
+    if (ins.op == Op::kGuardBlock) {
+      block = static_cast<guard::BlockId>(trace_.operandsOf(ins)[0].i);
+    }
+    if (!letsGo(ins)) {
+      continue;
+    }
+    std::vector<guard::SourceId>& dropped = code_.droppedSources[index];
+    for (guard::SourceId source = 0; source < roots.value.size(); ++source) {
+      const bool reached = roots.value[source] == trace_.operandsOf(ins)[1].id &&
+                           sources_.nodes[source].block <= block;
+      if (reached && heldSource_[source]) {
+        dropped.push_back(source);
+      }
+    }
+  }
+}
+
 void Lowering::lowerInput(const ir::Instruction& ins) {
   const guard::SourceId source = trace_.operandsOf(ins)[0].id;
   prologueOf(source).inputs.push_back(
@@ -216,6 +251,7 @@ void Lowering::lowerStep(uint32_t index) {
   step.index = index;
   step.snap = ins.snap;
   step.names = namesOf(ins);
+  step.letsGo = letsGo(ins);
   if (ins.op == Op::kAten) {
     std::string reason;
     auto call = torchapi::AtenCall::make(trace_, index, liveness_, reason);

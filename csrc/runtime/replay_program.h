@@ -29,6 +29,7 @@ struct Step {
   ir::Op op = ir::Op::kRet;
   GilNeed gil = GilNeed::kAny;
   bool forced = false;     // testing: this guard fails
+  bool letsGo = false;     // a call of pyapi::letGoFunction()
   uint32_t index = 0;      // into Trace::code
   uint32_t firstDrop = 0;  // into ReplayCode::drops: values that die here
   uint32_t dropCount = 0;
@@ -62,6 +63,8 @@ struct ReplayCode {
   std::vector<BlockPrologue> prologues;   // by block
   std::vector<std::unique_ptr<torchapi::AtenCall>> calls;
   std::vector<SegmentCode> segments;
+  // By instruction: what was read from the object that the step lets go of, and is held for the run.
+  std::unordered_map<uint32_t, std::vector<guard::SourceId>> droppedSources;
   // Tensor inputs that nothing but the graphs of these segments uses: where their runners take Python
   // objects, the tensor need not be unpacked, nor wrapped again.
   std::unordered_map<ir::ValueId, std::vector<uint32_t>> graphInputs;

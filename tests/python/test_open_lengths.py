@@ -407,7 +407,7 @@ def deque_of_numbers() -> Program:
     return run, alone
 
 
-@program(whole=False)
+@program()
 def walked_over() -> Program:
     values: list[float] = []
 
@@ -417,6 +417,130 @@ def walked_over() -> Program:
         return x + doubled[-1], len(doubled)
 
     return run, alone
+
+
+@program()
+def stacked_tensors() -> Program:
+    losses: list[torch.Tensor] = []
+
+    def run(x: torch.Tensor) -> Any:
+        losses.append(x.sum())
+        kept = torch.stack(losses)
+        return kept.mean() + x, torch.cat([kept, x]), torch.stack(losses[-3:], dim=0)
+
+    return run, alone
+
+
+@program()
+def stacked_with_gradients() -> Program:
+    kept: list[torch.Tensor] = []
+    weight = torch.ones(3, requires_grad=True)
+
+    def run(x: torch.Tensor) -> Any:
+        kept.append((x * weight).sum().detach())
+        loss = (torch.stack(kept, 0).sum() * weight).sum() + (x * weight).sum()
+        return loss, torch.vstack(kept).shape[0]
+
+    return run, alone
+
+
+@program()
+def joined_of_other_sizes() -> Program:
+    parts: list[torch.Tensor] = []
+
+    def run(x: torch.Tensor, n: int) -> Any:
+        parts.append(x.expand(n, 3))
+        if len(parts) > 10:
+            parts.pop(0)
+        whole = torch.cat(parts, dim=0)
+        if whole.shape[0] > 14:
+            whole = whole * 2
+        return whole, whole.shape[0]
+
+    return run, lambda turn: (x(turn), turn % 4 + 1)
+
+
+@program()
+def items_of_tensors() -> Program:
+    losses: list[torch.Tensor] = []
+
+    def run(x: torch.Tensor) -> Any:
+        losses.append(x.abs().mean())
+        mean = sum(l.item() for l in losses) / len(losses)
+        best = min(l.item() for l in losses)
+        names = ", ".join(f"{l:.3f}" for l in losses)
+        low = [i for i, l in enumerate(losses[-4:]) if l.item() < mean]
+        return x - mean, best, names, any(l > 1 for l in losses), sorted(float(l) for l in losses)[:2], low
+
+    return run, alone
+
+
+@program()
+def with_variables_of_the_function() -> Program:
+    values: list[float] = []
+
+    def run(x: torch.Tensor, limit: float) -> Any:
+        values.append(x.sum().item())
+        scale = x.numel() * 2
+        over = [v * scale for v in values if v > limit]
+        limit = limit + 1
+        return x + sum(over), len(over), {round(v, 1) for v in values}, limit
+
+    return run, lambda turn: (x(turn), float(turn % 3))
+
+
+@program()
+def comprehensions_of_dicts() -> Program:
+    history: dict[str, float] = {}
+
+    def run(x: torch.Tensor, name: str) -> Any:
+        history[name] = x.sum().item()
+        best = max(v for v in history.values())
+        turned = {v: k for k, v in history.items()}
+        return x + best, turned[best], len([k for k in history if k.endswith("1")])
+
+    return run, tagged
+
+
+@program(whole=False)
+def raising_comprehensions() -> Program:
+    values: list[float] = []
+
+    def run(x: torch.Tensor) -> Any:
+        values.append(float(len(values) - 9))
+        try:
+            inverse = [1 / v for v in values]
+        except ZeroDivisionError as e:
+            values[-1] = 0.25
+            return x, str(e)
+        return x * inverse[-1], len(inverse)
+
+    return run, alone
+
+
+@program(whole=False)
+def tensors_of_other_classes() -> Program:
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    seen: list[str] = []
+    kept: list[torch.Tensor] = []
+
+    def run(x: torch.Tensor) -> Any:
+        kept.append(x)
+        return torch.stack(kept).sum(), len(seen)
+
+    def arguments(turn: int) -> tuple[Any, ...]:
+        if turn == 14:
+            kept.append(torch.ones(3).as_subclass(Own))
+        elif turn == 16:
+            kept.pop(-3)
+        return alone(turn)
+
+    return run, arguments
 
 
 @program()

@@ -436,6 +436,7 @@ Flow zipModel(CallContext& ctx, Shadow& result) {
 // all(), any(), sum(), min(), max() of what C code would iterate over by itself.
 Flow reduceModel(CallContext& ctx, Shadow& result) {
   if (auto flow = reduceOpenList(ctx, result)) return *flow;
+  if (auto flow = consumeOpen(ctx, result)) return *flow;
   bool constant = true;
   for (size_t i = 0; i < ctx.total(); ++i)
     constant = constant && ctx.rec.canPinDeep(ctx.shadows[i], ctx.args[i]);
@@ -508,6 +509,7 @@ std::optional<Shadow> extreme(CallContext& ctx, int op) {
 
 Flow extremeModel(CallContext& ctx, Shadow& result, int op) {
   if (auto flow = reduceOpenList(ctx, result)) return *flow;
+  if (auto flow = consumeOpen(ctx, result)) return *flow;
   auto found = extreme(ctx, op);
   if (!found) return ctx.rec.live() ? reduceModel(ctx, result) : run(ctx);
   result = *found;

@@ -34,6 +34,7 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   if (!tuple) {
     if (auto flow = copyOpenList(ctx, result)) return *flow;
   }
+  if (auto flow = consumeOpen(ctx, result)) return *flow;
   if (ctx.total() == 1 && (tuple || ctx.callable == reinterpret_cast<PyObject*>(&PyList_Type))) {
     if (auto flow = iterateInstead(ctx, tuple ? "tuple_" : "list_", result)) return *flow;
   }

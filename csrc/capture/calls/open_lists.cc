@@ -1,4 +1,8 @@
 #include "capture/calls/open_lists.h"
+
+#include <algorithm>
+#include <string_view>
+
 #include "capture/open_values.h"
 
 #include "pyapi/plain.h"
@@ -30,6 +34,33 @@ bool pinPlainItems(CallContext& ctx) {
   if (!pyapi::holdsPlain(ctx.args[0])) return false;
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
   return ctx.rec.pinAnswerOf(pyapi::holdsPlainFunction(), {ir::Operand::source(ctx.shadows[0].id)}, Py_True);
+}
+
+// What torch makes one tensor of, without a look at anything but the tensors.
+bool joinsTensors(PyObject* callable) {
+  static constexpr std::string_view kNames[] = {"stack",  "cat",    "concat", "concatenate",  "hstack",
+                                                "vstack", "dstack", "row_stack", "column_stack"};
+  if (!PyCFunction_Check(callable) || PyCFunction_GET_SELF(callable) != nullptr) return false;
+  return std::ranges::find(kNames, reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name) !=
+         std::end(kNames);
+}
+
+// Is there something in the list, and is it tensors whose class is torch's own?
+bool holdsTensors(PyObject* list) {
+  if (!PyList_CheckExact(list) || PyList_GET_SIZE(list) == 0) return false;
+  PyObject** items = PySequence_Fast_ITEMS(list);
+  return std::all_of(items, items + PyList_GET_SIZE(list), [](PyObject* item) {
+    return torchapi::isTensor(item) && torchapi::isExactTensorType(Py_TYPE(item));
+  });
+}
+
+PyObject* holdsTensorsFunction() {
+  static PyMethodDef definition = {
+      "holds_tensors",
+      [](PyObject*, PyObject* list) { return Py_NewRef(holdsTensors(list) ? Py_True : Py_False); }, METH_O,
+      nullptr};
+  static PyObject* function = PyCFunction_New(&definition, nullptr);
+  return function;
 }
 
 Flow openResult(CallContext& ctx, Shadow& result) {
@@ -76,6 +107,59 @@ std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result) {
   }
   if (pinPlainItems(ctx)) return openResult(ctx, result);
   return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
+}
+
+std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result) {
+  if (!joinsTensors(ctx.callable) || !isCalledOnOpen(ctx) || !holdsTensors(ctx.args[0])) return std::nullopt;
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 1; i < ctx.total(); ++i) {  // dim=, but no out=
+    if (!Recorder::isPlain(ctx.args[i]) || !ctx.rec.pin(shadows[i], ctx.args[i]))
+      return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
+  }
+  ctx.rec.guardType(shadows[0], ctx.args[0]);
+  if (!ctx.rec.pinAnswerOf(holdsTensorsFunction(), {ir::Operand::source(shadows[0].id)}, Py_True))
+    return run(ctx);
+  ctx.shadows = shadows.data();
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+}
+
+bool isOpenIterable(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (shadow.isVirtual()) {
+    const Virtual& v = rec.virtualOf(shadow);
+    return v.kind == VirtualKind::kDictView && isOpenIterable(rec, v.parts[0], v.partObjects[0].get());
+  }
+  return shadow.isSource() && hasVaryingLength(rec, object);
+}
+
+bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator) {
+  if (!iterator.isVirtual() || rec.virtualOf(iterator).kind != VirtualKind::kIterator) return false;
+  const Virtual& v = rec.virtualOf(iterator);
+  return isComprehension(function) && v.index == 0 &&
+         isOpenIterable(rec, v.parts[0], v.partObjects[0].get());
+}
+
+bool isComprehension(PyObject* function) {
+  if (!PyFunction_Check(function)) return false;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  const std::string_view name = PyUnicode_AsUTF8(code->co_name);
+  return (name == "<listcomp>" || name == "<setcomp>" || name == "<dictcomp>" || name == "<genexpr>") &&
+         (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0;
+}
+
+void openComprehension(Recorder& rec, Shadow result) {
+  if (rec.live() && result.isSource()) rec.known().openSlices_.insert(result.id);
+}
+
+std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result) {
+  bool open = false;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    open = open || (ctx.shadows[i].isSource() && PyGen_CheckExact(ctx.args[i]) &&
+                    ctx.rec.known().openSlices_.contains(ctx.shadows[i].id));
+  }
+  if (!open) return std::nullopt;
+  Flow flow = opaqueModel(ctx, result);
+  if (flow == Flow::kNext) openComprehension(ctx.rec, result);
+  return flow;
 }
 
 std::optional<bool> storeInOpenList(Recorder& rec, Shadow list, PyObject* object, Shadow& key,

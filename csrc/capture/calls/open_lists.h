@@ -19,6 +19,15 @@ std::optional<Flow> reduceOpenList(CallContext& ctx, Shadow& result);
 std::optional<Flow> copyOpenList(CallContext& ctx, Shadow& result);
 // sorted(), of numbers and texts.
 std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result);
+// torch.stack() and its like, of tensors.
+std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result);
+// A comprehension over a list, a dict or a view of one whose length is open runs as one step, which is not
+// looked into; so does what takes the items of a generator expression: sum(loss.item() for loss in losses).
+bool isComprehension(PyObject* function);
+bool isOpenIterable(Recorder& rec, Shadow shadow, PyObject* object);
+bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator);
+void openComprehension(Recorder& rec, Shadow result);
+std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result);
 // list[index] = value, del list[index], where `real` is null: written as effects. Nothing: not such a list;
 // false: the recording has ended.
 std::optional<bool> storeInOpenList(Recorder& rec, Shadow list, PyObject* object, Shadow& key,

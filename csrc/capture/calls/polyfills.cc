@@ -10,6 +10,7 @@
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/calls/open_lists.h"
 #include "opcode.h"
 #include "support/check.h"
 
@@ -64,6 +65,7 @@ bool isDirect(const CallContext& ctx) {
 }
 
 Flow byKey(CallContext& ctx, const char* name, int op, Shadow& result) {
+  if (auto flow = consumeOpen(ctx, result)) return *flow;
   const bool one = ctx.positional == 1;
   const bool simple = ctx.positional > 0 && onlyKeywords(ctx, {"key", "default"}) &&
                       (one || keyword(ctx, "default") == nullptr);
@@ -77,6 +79,7 @@ Flow maxModel(CallContext& ctx, Shadow& result) { return byKey(ctx, "max_by", Py
 Flow minModel(CallContext& ctx, Shadow& result) { return byKey(ctx, "min_by", Py_LT, result); }
 
 Flow truthModel(CallContext& ctx, const char* name, Shadow& result) {
+  if (auto flow = consumeOpen(ctx, result)) return *flow;
   const bool one = ctx.total() == 1 && ctx.kwnames == nullptr;
   return one && isDriven(ctx, 0) ? redirect(ctx, name, result) : reduceModel(ctx, result);
 }
@@ -490,6 +493,9 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
   const auto* call = std::find_if(std::begin(kIterations), std::end(kIterations),
                                   [name](const Iteration& row) { return row.polyfill == name; });
   KINTSUGI_CHECK(call != std::end(kIterations), "no row for the polyfill ", name);
+  if (!call->lazy) {
+    if (auto flow = consumeOpen(ctx, result)) return flow;
+  }
   if (call->lazy && (!consumedAtOnce(ctx) || (call->all && !onlyKeywords(ctx, {"strict"}))))
     return std::nullopt;
   const auto isDriven = [&](size_t i) {

@@ -105,7 +105,7 @@ Flow call(Activation& act, const Instr& instr) {
       function, args, static_cast<size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
   Py_DECREF(function);
   for (Py_ssize_t i = 0; i < count; i++) {
-    Py_DECREF(args[i]);
+    Py_XDECREF(args[i]);  // an observer may have handed it over to the callee's frame
   }
   act.sp = isMethod ? args - 1 : args - 2;
   if (result == nullptr) {

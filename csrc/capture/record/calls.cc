@@ -10,6 +10,7 @@
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
+#include "capture/calls/open_lists.h"
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
 #include "capture/exceptions.h"
@@ -354,6 +355,11 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   if (isMarkedAllowed(call.callable)) return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
+  if (call.args.size() == 1 && walksOpenList(rec, call.callable, call.shadows[0])) {
+    Flow flow = opaque(call, ctx, diag::Code::KTG0101, result);
+    if (flow == Flow::kNext) openComprehension(rec, result);
+    return flow;
+  }
   if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {
     return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
   }

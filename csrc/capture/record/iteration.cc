@@ -1,6 +1,7 @@
 // Record handlers: iterators, generators, unpacking.
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/calls/open_lists.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -69,7 +70,11 @@ Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   }
   if (Py_TYPE(object.get())->tp_iter == nullptr && !PySequence_Check(object.get()))
     return rec.execute(act, in);  // it raises
-  if (shadow.isValue() || !pinIterable(rec, shadow, object.get()))
+  // The comprehension that it is for runs as a step, for as many items as there are.
+  const bool open = act.stackDepth() > 1 && isComprehension(act.peek(2)) &&
+                    act.code->at(in.next).op == PRECALL && isOpenIterable(rec, shadow, object.get());
+  if (open && shadow.isSource()) rec.guardType(shadow, object.get());
+  if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
     return iterateBy(rec, f, act, in, "iterate_over");
   if (!rec.live()) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
