@@ -236,7 +236,7 @@ Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& ins
 // The recording has ended: what the program drops from now on is freed by itself.
 void Recorder::letGo() {
   letGo_ = true;
-  endMortals();
+  Mortals::end(*this);
   watched_.clear();
   finalized_.clear();
   virtualIds_.clear();

@@ -9,6 +9,7 @@
 #include "capture/paused.h"
 #include "guard/source_roots.h"
 #include "ir/liveness.h"
+#include "ir/reach.h"
 #include "opcode.h"
 #include "pyapi/generator.h"
 #include "pyapi/let_go.h"
@@ -51,11 +52,32 @@ bool waits(const Virtual& v) {
 }
 
 bool generatorHolds(const Virtual& v, PyObject* object) {
-  auto* raw = reinterpret_cast<_PyInterpreterFrame*>(reinterpret_cast<PyGenObject*>(v.object.get())->gi_iframe);
+  auto* raw =
+      reinterpret_cast<_PyInterpreterFrame*>(reinterpret_cast<PyGenObject*>(v.object.get())->gi_iframe);
   PyObject** locals = pyapi::localsPlus(raw);
   const size_t depth = v.frame->act != nullptr ? v.frame->stack.size() : 0;
   return anyHolds(locals, locals + v.frame->locals.size(), object) ||
          anyHolds(pyapi::stackBase(raw), pyapi::stackBase(raw) + depth, object);
+}
+
+// A generator that the program has dropped, and nothing of which runs when it is closed, lets go of what its
+// frame holds.
+void closeDroppedGenerators(Recorder& rec) {
+  RecorderState& state = rec.known();
+  for (size_t i = state.virtuals_.size(); i-- > 0;) {
+    Virtual& v = *state.virtuals_[i];
+    if (!waits(v) || Py_REFCNT(v.object.get()) > 1 ||
+        !pyapi::closesQuietly(reinterpret_cast<PyGenObject*>(v.object.get())))
+      continue;
+    const bool holdsOne =
+        std::ranges::any_of(state.mortals_, [&v](const Mortal& m) { return generatorHolds(v, m.object); });
+    if (!holdsOne) continue;
+    Paused paused(rec);
+    state.virtualIds_.erase(v.object.get());
+    v.kind = VirtualKind::kOpaque;  // nothing names it
+    v.frame.reset();
+    v.object.reset();
+  }
 }
 
 // Does a frame of the program's hold it, or a generator that holds no other?
@@ -116,83 +138,87 @@ void dropParts(RecorderState& state, const Mortal& gone) {
 }  // namespace
 
 // What a step gave.
-void Recorder::follow(PyObject* object, Shadow shadow) {
+void Mortals::follow(Recorder& rec, PyObject* object, Shadow shadow) {
   const auto isIt = [object](const Mortal& m) { return m.object == object; };
-  if (!live_ || !shadow.isSource() || std::ranges::any_of(mortals_, isIt) || !isMortal(object)) return;
-  const guard::SourceNode& node = document_.sources.nodes[shadow.id];
+  if (!rec.live_ || !shadow.isSource() || std::ranges::any_of(rec.mortals_, isIt) || !isMortal(object))
+    return;
+  const guard::SourceNode& node = rec.document_.sources.nodes[shadow.id];
   if (node.kind != SourceKind::kValue) return;
   Mortal made{object, pyapi::steal(PyWeakref_NewRef(object, nullptr)), shadow.id,
               static_cast<ir::ValueId>(node.index)};
   PyErr_Clear();
-  if (made.weak) mortals_.push_back(std::move(made));
+  if (made.weak) rec.mortals_.push_back(std::move(made));
 }
 
 // Before an instruction: those that have ended.
-void Recorder::dropDead() {
-  const bool newestFirst = std::exchange(newestFirst_, false);
-  const auto isDead = [this](const Mortal& m) { return Py_REFCNT(m.object) == ownReferences(*this, m.object); };
-  while (live_ && !mortals_.empty()) {
-    const auto pinned = [this](const Mortal& m) { return constIds_.contains(m.object); };
-    if (const auto found = std::ranges::find_if(mortals_, pinned); found != mortals_.end())
-      return abort(diag::Code::KTG0302, {Py_TYPE(found->object)->tp_name});
-    Droppable::sweepInstances(*this);
-    if (newestFirst) std::ranges::reverse(mortals_);
-    const auto dead = std::ranges::find_if(mortals_, isDead);
-    const bool none = dead == mortals_.end();
+void Mortals::settle(Recorder& rec) {
+  const bool newestFirst = std::exchange(rec.newestFirst_, false);
+  const auto isDead = [&rec](const Mortal& m) { return Py_REFCNT(m.object) == ownReferences(rec, m.object); };
+  while (rec.live_ && !rec.mortals_.empty()) {
+    const auto pinned = [&rec](const Mortal& m) { return rec.constIds_.contains(m.object); };
+    if (const auto found = std::ranges::find_if(rec.mortals_, pinned); found != rec.mortals_.end())
+      return rec.abort(diag::Code::KTG0302, {Py_TYPE(found->object)->tp_name});
+    Droppable::sweepInstances(rec);
+    closeDroppedGenerators(rec);
+    if (newestFirst) std::ranges::reverse(rec.mortals_);
+    const auto dead = std::ranges::find_if(rec.mortals_, isDead);
+    const bool none = dead == rec.mortals_.end();
     Mortal gone;
     if (!none) {
       gone = std::move(*dead);
-      mortals_.erase(dead);
+      rec.mortals_.erase(dead);
     }
-    if (newestFirst) std::ranges::reverse(mortals_);
+    if (newestFirst) std::ranges::reverse(rec.mortals_);
     if (none) break;
-    dropOne(std::move(gone));
+    drop(rec, std::move(gone));
   }
-  const auto held = [this](const Mortal& m) { return isHeld(*this, m.object); };
-  if (live_ && mortals_.size() > 1 && !std::ranges::all_of(mortals_, held))
-    abort(diag::Code::KTG0302, {Py_TYPE(mortals_.front().object)->tp_name});
+  const auto held = [&rec](const Mortal& m) { return isHeld(rec, m.object); };
+  if (rec.live_ && !std::ranges::all_of(rec.mortals_, held))  // but by what the recorder may hold, too
+    rec.abort(diag::Code::KTG0302, {Py_TYPE(rec.mortals_.front().object)->tp_name});
 }
 
-void Recorder::dropOne(Mortal mortal) {
+void Mortals::drop(Recorder& rec, Mortal mortal) {
   PyObject* object = mortal.object;
   const std::string name = std::string(Py_TYPE(object)->tp_name) + ".__del__";
-  mortals_.insert(mortals_.begin(), std::move(mortal));  // while the recording may end
-  if (!escapeHandled(*this)) return;
-  const ir::StateId snap = stateBefore();
-  const ir::ConstId letGo = constId(pyapi::letGoFunction());
-  if (!live_) return;
-  if (!isStrict()) noteBreak(diag::Code::KTG0101, {name});
-  mortal = std::move(mortals_.front());
-  mortals_.erase(mortals_.begin());
-  const bool others = !mortals_.empty() && releaseMortals();
-  expectWrites(*this);
-  std::vector<pyapi::Ref<>> last = takeReferences(*this, object);
-  forgetIdentity(*this, object);
+  rec.mortals_.insert(rec.mortals_.begin(), std::move(mortal));  // while the recording may end
+  if (!escapeHandled(rec)) return;
+  const ir::StateId snap = rec.stateBefore();
+  const ir::ConstId letGo = rec.constId(pyapi::letGoFunction());
+  if (!rec.live_) return;
+  if (!rec.isStrict()) rec.noteBreak(diag::Code::KTG0101, {name});
+  if (!release(rec)) return;
+  mortal = std::move(rec.mortals_.front());
+  rec.mortals_.erase(rec.mortals_.begin());
+  expectWrites(rec);
+  std::vector<pyapi::Ref<>> last = takeReferences(rec, object);
+  forgetIdentity(rec, object);
   bool revived = false;
   {
-    Paused paused(*this);
+    Paused paused(rec);
     PyObject_CallFinalizer(object);
     revived = Py_REFCNT(object) > static_cast<Py_ssize_t>(last.size());
     last.clear();
-    overlays_.clear();  // those of its dict hold it
-    dropParts(*this, mortal);
+    rec.overlays_.clear();  // those of its dict hold it
+    dropParts(rec, mortal);
   }
-  if (others) takeMortalsBack();
-  if (revived) abort(diag::Code::KTG0302, {name});
-  if (!live_) return;
+  takeBack(rec);
+  if (revived) rec.abort(diag::Code::KTG0302, {name});
+  if (!rec.live_) return;
   const Operand operands[] = {Operand::constant(letGo), Operand::value(mortal.value)};
   const ir::Type result[] = {{ir::TypeKind::kObject, ir::kNone}};
-  document_.trace.append(ir::Op::kCall, operands, result, snap);
-  ++block_;
-  stale();
-  forgetHandedOut();
-  if (!classVersions_.guards.empty()) renewVersions(*this);
-  cachedState_ = ir::kNone;
-  if (live_) flushBlock();
+  rec.document_.trace.append(ir::Op::kCall, operands, result, snap);
+  ++rec.block_;
+  rec.stale();
+  CallContext nothing{rec, *rec.current_, *rec.current_->act, *rec.instr_, nullptr, {}, nullptr, nullptr,
+                      0,   nullptr};
+  rec.forgetEscaped(nothing);
+  if (!rec.classVersions_.guards.empty()) renewVersions(rec);
+  rec.cachedState_ = ir::kNone;
+  if (rec.live_) rec.flushBlock();
 }
 
 // A function returns: its variables go in their order, before anything else does.
-void Recorder::clearLocals(ShadowFrame& frame, Activation& act) {
+void Mortals::clearLocals(Recorder& rec, ShadowFrame& frame, Activation& act) {
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
   PyFrameObject* seen = act.frame->frame_obj;
   if ((frame.code->co_flags & kFunction) != kFunction || (seen != nullptr && Py_REFCNT(seen) > 1)) return;
@@ -203,22 +229,23 @@ void Recorder::clearLocals(ShadowFrame& frame, Activation& act) {
     return generator->gi_frame_state == FRAME_SUSPENDED && !pyapi::closesQuietly(generator);
   };
   if (std::any_of(locals, locals + frame.locals.size(), isWatched))
-    return abort(diag::Code::KTG0302, {"generator"});
-  for (size_t i = 0; live_ && !mortals_.empty() && i < frame.locals.size(); ++i) {
+    return rec.abort(diag::Code::KTG0302, {"generator"});
+  for (size_t i = 0; rec.live_ && !rec.mortals_.empty() && i < frame.locals.size(); ++i) {
     pyapi::Ref<> gone = pyapi::steal(std::exchange(locals[i], nullptr));
     if (!gone) continue;
     frame.locals[i] = Shadow::null();
-    cachedState_ = ir::kNone;
+    rec.cachedState_ = ir::kNone;
     gone.reset();
-    dropDead();
+    settle(rec);
   }
 }
 
 // A function that is called from Python code takes its arguments over from the caller's stack.
-void Recorder::handOver(ShadowFrame& caller, PyCodeObject* callee) {
-  if (instr_ == nullptr || instr_->op != CALL || caller.act == nullptr || executed_ == false) return;
+void Mortals::handOver(Recorder& rec, ShadowFrame& caller, PyCodeObject* callee) {
+  if (rec.instr_ == nullptr || rec.instr_->op != CALL || caller.act == nullptr || rec.executed_ == false)
+    return;
   Activation& act = *caller.act;
-  const int count = static_cast<int>(instr_->arg);
+  const int count = static_cast<int>(rec.instr_->arg);
   const bool method = act.peek(count + 2) != nullptr;
   PyObject* function = act.peek(method ? count + 2 : count + 1);
   if (!PyFunction_Check(function) || PyFunction_GET_CODE(function) != reinterpret_cast<PyObject*>(callee))
@@ -226,7 +253,7 @@ void Recorder::handOver(ShadowFrame& caller, PyCodeObject* callee) {
   for (int i = method ? count + 1 : count; i >= 1; --i) {
     PyObject* object = act.peek(i);
     const auto isIt = [object](const Mortal& m) { return m.object == object; };
-    if (object == nullptr || std::ranges::none_of(mortals_, isIt)) continue;
+    if (object == nullptr || std::ranges::none_of(rec.mortals_, isIt)) continue;
     caller.top(i) = Shadow::null();
     Py_DECREF(std::exchange(act.peek(i), nullptr));  // the callee's variable holds it
   }
@@ -234,71 +261,53 @@ void Recorder::handOver(ShadowFrame& caller, PyCodeObject* callee) {
 
 // A step that is not looked into may let go of them. False: the recording has ended, since a replay would
 // hold one longer than the program does.
-bool Recorder::releaseMortals() {
-  const auto ended = [this](const Mortal& m) { return Py_REFCNT(m.object) == ownReferences(*this, m.object); };
-  for (const Mortal& m : mortals_) {
-    if (ended(m) || (isHeld(*this, m.object) && !constIds_.contains(m.object))) continue;
-    abort(diag::Code::KTG0302, {Py_TYPE(m.object)->tp_name});
-    letGo();
+bool Mortals::release(Recorder& rec) {
+  const auto ended = [&rec](const Mortal& m) { return Py_REFCNT(m.object) == ownReferences(rec, m.object); };
+  for (const Mortal& m : rec.mortals_) {
+    if (ended(m) || (isHeld(rec, m.object) && !rec.constIds_.contains(m.object))) continue;
+    rec.abort(diag::Code::KTG0302, {Py_TYPE(m.object)->tp_name});
+    rec.letGo();
     return false;
   }
-  for (const Mortal& m : mortals_) {
-    if (!ended(m)) takeReferences(*this, m.object);  // the others' turn comes
+  for (const Mortal& m : rec.mortals_) {
+    if (!ended(m)) takeReferences(rec, m.object);  // the others' turn comes
   }
   return true;
 }
 
-void Recorder::takeMortalsBack() {
-  for (const Mortal& m : mortals_) {
+void Mortals::takeBack(Recorder& rec) {
+  for (const Mortal& m : rec.mortals_) {
     if (PyObject* object = PyWeakref_GET_OBJECT(m.weak.get()); object != Py_None) {
-      if (ownReferences(*this, object) == 0) kept_.push_back(pyapi::newRef(object));
+      if (ownReferences(rec, object) == 0) rec.kept_.push_back(pyapi::newRef(object));
       continue;
     }
-    forgetIdentity(*this, m.object);
-    abort(diag::Code::KTG0302, {"object that a step has let go of"});
+    forgetIdentity(rec, m.object);
+    rec.abort(diag::Code::KTG0302, {"object that a step has let go of"});
   }
-  std::erase_if(mortals_, [](const Mortal& m) { return PyWeakref_GET_OBJECT(m.weak.get()) == Py_None; });
+  std::erase_if(rec.mortals_, [](const Mortal& m) { return PyWeakref_GET_OBJECT(m.weak.get()) == Py_None; });
 }
 
 // The recording has ended: they are the program's alone.
-void Recorder::endMortals() {
-  for (const Mortal& m : std::exchange(mortals_, {})) {
-    if (const auto found = constIds_.find(m.object); found != constIds_.end())
-      consts_[found->second] = pyapi::newRef(Py_None);
-    forgetIdentity(*this, m.object);
-    takeReferences(*this, m.object);
-    overlays_.clear();  // those of its dict hold what it holds
+void Mortals::end(Recorder& rec) {
+  for (const Mortal& m : std::exchange(rec.mortals_, {})) {
+    if (const auto found = rec.constIds_.find(m.object); found != rec.constIds_.end())
+      rec.consts_[found->second] = pyapi::newRef(Py_None);
+    forgetIdentity(rec, m.object);
+    takeReferences(rec, m.object);
+    rec.overlays_.clear();  // those of its dict hold what it holds
   }
 }
 
-// The call is over. What has not ended is part of the result; what was dropped is needed by nothing behind.
-void Recorder::checkMortals() {
-  const ir::Trace& trace = document_.trace;
-  const ir::SourceRoots roots = guard::sourceRoots(document_.sources);
-  std::vector<ir::ValueId> returned;
-  std::vector<Operand> open(trace.operandsOf(trace.code.back()).begin(),
-                            trace.operandsOf(trace.code.back()).end());
-  std::unordered_set<ir::RecipeId> seen;
-  while (!open.empty()) {
-    const Operand operand = open.back();
-    open.pop_back();
-    if (operand.kind == ir::OperandKind::kSource && roots.value[operand.id] != ir::kNone)
-      returned.push_back(roots.value[operand.id]);
-    if (operand.kind != ir::OperandKind::kRecipe || !seen.insert(operand.id).second) continue;
-    open.insert(open.end(), trace.recipes[operand.id].parts.begin(), trace.recipes[operand.id].parts.end());
-  }
-  for (const Mortal& m : mortals_) {
-    if (std::ranges::find(returned, m.value) == returned.end())
-      return abort(diag::Code::KTG0302, {Py_TYPE(m.object)->tp_name});
-  }
-  const auto letGo = constIds_.find(pyapi::letGoFunction());
-  if (letGo == constIds_.end()) return;
+// Behind the steps that let go of objects: neither the objects themselves, nor guards that start at them.
+bool Mortals::usesEndThere(const Recorder& rec) {
+  const ir::Trace& trace = rec.document_.trace;
+  const auto letGo = rec.constIds_.find(pyapi::letGoFunction());
+  if (letGo == rec.constIds_.end()) return true;
   const auto isDrop = [&](const ir::Instruction& ins) {
     if (ins.op != ir::Op::kCall) return false;
     const Operand& callee = trace.operandsOf(ins)[0];
     return callee.kind == ir::OperandKind::kConst && callee.id == letGo->second;
   };
-  const ir::Liveness liveness = ir::computeLiveness(trace, roots);
   std::unordered_map<ir::ValueId, std::pair<uint32_t, guard::BlockId>> dropped;  // where, before which block
   guard::BlockId block = 0;
   for (uint32_t i = 0; i < trace.code.size(); ++i) {
@@ -306,23 +315,64 @@ void Recorder::checkMortals() {
     if (ins.op == ir::Op::kGuardBlock) block = static_cast<guard::BlockId>(trace.operandsOf(ins)[0].i);
     if (isDrop(ins)) dropped[trace.operandsOf(ins)[1].id] = {i, block};
   }
-  bool late = std::ranges::any_of(dropped, [&](const auto& drop) {
-    return liveness.lastUse[drop.first] != drop.second.first;
-  });
-  for (const guard::Guard& g : document_.guards.guards) {
-    for (const ir::SourceId source : {g.source, g.other}) {
-      if (source == ir::kNone || roots.value[source] == ir::kNone) continue;
-      const auto found = dropped.find(roots.value[source]);
-      late = late || (found != dropped.end() && g.block > found->second.second);
-    }
+  const auto& nodes = rec.document_.sources.nodes;
+  const ir::SourceRoots roots = guard::sourceRoots(rec.document_.sources);
+  bool late = false;
+  std::unordered_set<ir::ValueId> used;
+  ir::ReachWalker walker(trace);
+  for (size_t i = trace.code.size(); i-- > 0;) {
+    if (isDrop(trace.code[i])) late = late || used.contains(trace.operandsOf(trace.code[i])[1].id);
+    walker.instruction(
+        trace.code[i], [&](ir::ValueId value) { used.insert(value); },
+        [&](ir::SourceId source) {
+          if (nodes[source].kind == SourceKind::kValue)
+            used.insert(static_cast<ir::ValueId>(nodes[source].index));
+        });
+  }
+  const auto isLate = [&](ir::ValueId root, guard::BlockId at) {
+    const auto found = root != ir::kNone ? dropped.find(root) : dropped.end();
+    return found != dropped.end() && at > found->second.second;
+  };
+  for (const guard::SourceNode& node : nodes) {
+    if (node.parent != ir::kNone && nodes[node.parent].kind == SourceKind::kValue)
+      late = late || isLate(static_cast<ir::ValueId>(nodes[node.parent].index), node.block);
+  }
+  const ir::Liveness liveness = ir::computeLiveness(trace, roots);
+  for (const guard::Guard& g : rec.document_.guards.guards) {
+    if (g.source != ir::kNone) late = late || isLate(roots.value[g.source], g.block);
+    if (g.other != ir::kNone) late = late || isLate(roots.value[g.other], g.block);
     // The same object under another name: it must be let go of as early.
-    if (g.kind != guard::GuardKind::kSame) continue;
+    if (g.kind != guard::GuardKind::kSame || roots.value[g.other] == ir::kNone) continue;
     const auto found = dropped.find(roots.value[g.other]);
     const ir::ValueId alias = roots.value[g.source];
-    late = late || (found != dropped.end() && alias != ir::kNone && alias != found->first &&
-                    liveness.lastUse[alias] >= found->second.first);
+    late =
+        late || (found != dropped.end() && nodes[g.other].kind == SourceKind::kValue && alias != ir::kNone &&
+                 alias != found->first && liveness.lastUse[alias] >= found->second.first);
   }
-  if (late) abort(diag::Code::KTG0302, {"object that is used behind its end"});
+  return !late;
+}
+
+// The call is over. What has not ended is part of the result; what was dropped is needed by nothing behind.
+void Mortals::check(Recorder& rec) {
+  const ir::Trace& trace = rec.document_.trace;
+  const auto& nodes = rec.document_.sources.nodes;
+  std::vector<ir::ValueId> returned;
+  std::vector<Operand> open(trace.operandsOf(trace.code.back()).begin(),
+                            trace.operandsOf(trace.code.back()).end());
+  std::unordered_set<ir::RecipeId> seen;
+  while (!open.empty()) {
+    const Operand operand = open.back();
+    open.pop_back();
+    if (operand.kind == ir::OperandKind::kSource && nodes[operand.id].kind == SourceKind::kValue)
+      returned.push_back(static_cast<ir::ValueId>(nodes[operand.id].index));
+    if (operand.kind != ir::OperandKind::kRecipe || !seen.insert(operand.id).second) continue;
+    open.insert(open.end(), trace.recipes[operand.id].parts.begin(), trace.recipes[operand.id].parts.end());
+  }
+  for (const Mortal& m : rec.mortals_) {
+    if (std::ranges::find(returned, m.value) == returned.end())
+      return rec.abort(diag::Code::KTG0302, {Py_TYPE(m.object)->tp_name});
+  }
+  if (!usesEndThere(rec)) rec.abort(diag::Code::KTG0302, {"object that is used behind its end"});
 }
 
 }  // namespace kintsugi::capture

@@ -27,8 +27,13 @@ bool Recorder::comesFromStep(Shadow shadow) const {
   return node->kind == SourceKind::kValue;
 }
 
+// ... or an object that is as new in each call, since a step has made it, or what holds it.
 bool Recorder::isArgument(Shadow shadow) const {
-  return shadow.isSource() && document_.sources.nodes[shadow.id].kind == SourceKind::kArg;
+  if (!shadow.isSource()) return false;
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.id];
+  if (node->kind == SourceKind::kArg) return true;
+  while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
+  return node->kind == SourceKind::kValue;
 }
 
 // Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types,

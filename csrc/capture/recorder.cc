@@ -156,7 +156,7 @@ bool Recorder::acceptFrame(Activation& act) {
   frame->pinResult = pending.pinResult;
   frame->rebuildable = pending.rebuildable && (current_ == nullptr || canExit(*current_));
   if (!bindArguments(*frame, act, pending)) return false;
-  if (!mortals_.empty() && current_ != nullptr) handOver(*current_, code);
+  if (!mortals_.empty() && current_ != nullptr) Mortals::handOver(*this, *current_, code);
   pending.active = false;
   if (!afterPending_.empty()) pendingOwner_ = frame.get();
   act.observerData = frame.get();
@@ -314,8 +314,8 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
                    ": ", frame->stack.size(), " against ", act.stackDepth());
     if (blockPending_) flushBlock();
     if (!raised_.empty()) settleRaised(*this);
-    if (!mortals_.empty()) dropDead();
-    if (!mortals_.empty() && instr.op == RETURN_VALUE) clearLocals(*frame, act);
+    if (!mortals_.empty()) Mortals::settle(*this);
+    if (!mortals_.empty() && instr.op == RETURN_VALUE) Mortals::clearLocals(*this, *frame, act);
     if (!live_ && !letGo_) letGo();
     if (document_.trace.code.size() > options_.maxInstructions) abort(diag::Code::KTG0104);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
@@ -506,7 +506,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   if (live_ && !finished_) abort(diag::Code::KTG0111, {});
   if (live_) checkBlocks();
   if (live_) checkWatched();
-  if (live_) checkMortals();
+  if (live_) Mortals::check(*this);
   if (!live_) {
     result->failure = std::move(aborted_);
     result->failedIn = abortedIn_;

@@ -1,8 +1,7 @@
 // The recorder: watches the interpreter run one call for real and writes the trace.
 //
 // Idea: for each instruction a record handler (capture/record/*.cc) looks at the shadows of the operands,
-// adds the guards for what the instruction reads, lets the interpreter execute it, and gives the result a
-// shadow. Invariants:
+// adds the guards for what it reads, lets it be executed, and gives the result a shadow. Invariants:
 //  * a shadow stack has the depth of the real stack before every instruction (checked in debug builds);
 //  * guards and snapshots of an instruction are made before it has run; afterwards only results;
 //  * what a handler does not understand is an opaque step or ends the recording; it is never ignored.
@@ -120,7 +119,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
   // Questions (queries.cc)
   bool comesFromStep(Shadow shadow) const;
-  bool isArgument(Shadow shadow) const;  // of the entry function, as it was given
+  bool isArgument(Shadow shadow) const;  // as new in each call as an argument is
   static bool isIdentityValue(PyObject* object);
   bool canPinDeep(Shadow shadow, PyObject* object);
   bool tryPinDeep(Shadow& shadow, PyObject* object);
@@ -200,6 +199,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
 
  private:
   friend class Restorer;
+  friend class Mortals;
   void beginWithGuard(const SideStart& start);
   void restoreFrames(const SideStart& start);
   Shadow adoptSource(ir::SourceId id, PyObject* object);
@@ -217,16 +217,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void closeOne(Virtual& generator);
   void letGo();
   void checkWatched();
-  void follow(PyObject* object, Shadow shadow);  // mortals.cc
-  void dropDead();
-  void dropOne(Mortal mortal);
-  void clearLocals(ShadowFrame& frame, Activation& act);
-  void handOver(ShadowFrame& caller, PyCodeObject* callee);
-  bool releaseMortals();
-  void takeMortalsBack();
-  void endMortals();
-  void checkMortals();
-  void forgetHandedOut();
   Virtual* runningGenerator(Activation& act);
   class Nested;
   bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);

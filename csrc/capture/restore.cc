@@ -61,7 +61,7 @@ Shadow Restorer::source(const Operand& operand) {
 Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
   const Shadow shadow = rec_.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, object);
   rec_.finalized_.add(object);
-  rec_.follow(object, shadow);
+  Mortals::follow(rec_, object, shadow);
   return shadow;
 }
 
@@ -506,7 +506,7 @@ Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
   kept_.push_back(pyapi::newRef(object));
   finalized_.add(object);
   sourceIds_.try_emplace(object, id);
-  follow(object, Shadow::source(id));
+  Mortals::follow(*this, object, Shadow::source(id));
   return Shadow::source(id);
 }
 

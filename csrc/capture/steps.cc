@@ -245,7 +245,7 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
   finalized_.add(result);
   const bool alone = Py_REFCNT(result) == 1;
   const Shadow shadow = readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
-  if (alone) follow(result, shadow);
+  if (alone) Mortals::follow(*this, result, shadow);
   return shadow;
 }
 
@@ -300,12 +300,12 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   calledBack_ = false;
   if (kind == CallKind::kOpaque) expectWrites(*this);
   const bool held = kind == CallKind::kOpaque && !mortals_.empty();
-  if (held && !releaseMortals()) return execute(ctx.act, ctx.instr);
+  if (held && !Mortals::release(*this)) return execute(ctx.act, ctx.instr);
   {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
-  if (held) takeMortalsBack();
+  if (held) Mortals::takeBack(*this);
   if (held && !live_) return flow;
   if (flow == Flow::kRaise) {
     unsafeException_ = !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap);
@@ -346,10 +346,6 @@ void Recorder::forgetEscaped(CallContext& ctx) {
       if (auto value = ops_.valueOf(ctx.args[i])) forgetMeta(*this, *value);
     }
   }
-  forgetHandedOut();
-}
-
-void Recorder::forgetHandedOut() {
   for (auto& v : virtuals_) {
     const bool dropped = v->kind != VirtualKind::kClass;  // which the collector finds, whenever it runs
     if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&

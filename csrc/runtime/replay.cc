@@ -26,36 +26,6 @@ using torchapi::AtenCall;
 using torchapi::Value;
 using torchapi::ValueKind;
 
-void RunStorage::clear() {
-  for (Value& value : values) {
-    torchapi::clear(value);
-  }
-  for (PyObject*& object : objects) {
-    Py_CLEAR(object);
-  }
-  release();
-}
-
-void RunStorage::clearReturned(const ReplayCode& code) {
-  for (const ir::ValueId value : code.leftAtReturn) {
-    drop(value);
-  }
-  release();
-#ifndef NDEBUG
-  for (size_t value = 0; value < values.size(); ++value) {
-    KINTSUGI_CHECK(values[value].kind == ValueKind::kEmpty && objects[value] == nullptr,
-                   "a value outlives its run");
-  }
-#endif
-}
-
-void RunStorage::release() {
-  for (PyObject* object : held) {
-    Py_DECREF(object);
-  }
-  held.clear();
-}
-
 struct ReplayProgram::Impl {
   ReplayCode code;
   std::vector<std::unique_ptr<RunStorage>> idle;
@@ -380,17 +350,9 @@ Outcome Run::executeBuild(const ir::Instruction& ins) {
   return Outcome::kNext;
 }
 
-// The object's last reference, as far as the trace is concerned, and those to what was read from it.
 Outcome Run::executeLetGo(const Step& step, const ir::Instruction& ins) {
   VisibleFrames frames(view(), ins.snap, Locals::kShown);
-  storage_.drop(trace_->operandsOf(ins)[1].id);
-  for (const guard::SourceId source : code_->droppedSources.at(step.index)) {
-    const auto held = std::ranges::find(storage_.held, slots_[source]);
-    if (held == storage_.held.end()) continue;
-    PyObject* object = std::exchange(*held, storage_.held.back());
-    storage_.held.pop_back();
-    Py_DECREF(object);
-  }
+  storage_.letGo(trace_->operandsOf(ins)[1].id, code_->droppedSources.at(step.index), slots_);
   storeResult(ins.firstResult, pyapi::newRef(Py_None));
   return Outcome::kNext;
 }

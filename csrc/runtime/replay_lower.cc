@@ -3,6 +3,7 @@
 
 #include "guard/source_roots.h"
 #include "ir/quiet_ops.h"
+#include "ir/reach.h"
 #include "ir/segments.h"
 #include "pyapi/let_go.h"
 #include "runtime/compiled_trace.h"
@@ -166,25 +167,38 @@ bool Lowering::letsGo(const ir::Instruction& ins) const {
          recording_.consts[operands[0].id].get() == pyapi::letGoFunction();
 }
 
-// What starts at the object is used by nothing behind the step (the recorder has seen to that).
+// What was read from the object goes with it, but for what is used behind the step.
 void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
-  guard::BlockId block = 0;
-  for (uint32_t index = 0; index < trace_.code.size(); ++index) {
+  const auto isStep = [this](const ir::Instruction& ins) { return letsGo(ins); };
+  if (std::ranges::none_of(trace_.code, isStep)) {
+    return;
+  }
+  guard::BlockId block = recording_.document.guards.blockCount;
+  std::vector<bool> used(sources_.nodes.size(), false);
+  ir::ReachWalker walker(trace_);
+  for (size_t index = trace_.code.size(); index-- > 0;) {
     const ir::Instruction& ins = trace_.code[index];
     if (ins.op == Op::kGuardBlock) {
       block = static_cast<guard::BlockId>(trace_.operandsOf(ins)[0].i);
     }
-    if (!letsGo(ins)) {
-      continue;
-    }
-    std::vector<guard::SourceId>& dropped = code_.droppedSources[index];
-    for (guard::SourceId source = 0; source < roots.value.size(); ++source) {
-      const bool reached = roots.value[source] == trace_.operandsOf(ins)[1].id &&
-                           sources_.nodes[source].block <= block;
-      if (reached && heldSource_[source]) {
-        dropped.push_back(source);
+    if (letsGo(ins)) {
+      std::vector<guard::SourceId>& dropped = code_.droppedSources[static_cast<uint32_t>(index)];
+      for (guard::SourceId source = 0; source < roots.value.size(); ++source) {
+        const guard::SourceNode& node = sources_.nodes[source];
+        if (node.block >= block && node.parent != ir::kNone) {
+          used[node.parent] = true;  // where later guard blocks start from
+        }
+      }
+      for (guard::SourceId source = 0; source < roots.value.size(); ++source) {
+        const bool reached =
+            roots.value[source] == trace_.operandsOf(ins)[1].id && sources_.nodes[source].block < block;
+        if (reached && heldSource_[source] && !used[source]) {
+          dropped.push_back(source);
+        }
       }
     }
+    walker.instruction(
+        ins, [](ir::ValueId) {}, [&used](guard::SourceId source) { used[source] = true; });
   }
 }
 

@@ -94,6 +94,8 @@ struct RunStorage {
     torchapi::clear(values[value]);
     Py_CLEAR(objects[value]);
   }
+  // An object's last reference, as far as the trace is concerned, and those to what was read from it.
+  void letGo(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources);
   void clear();
   // After a run that has returned by `code` alone: the same, without looking at every value.
   void clearReturned(const ReplayCode& code);

@@ -1,7 +1,8 @@
-"""Objects with a `__del__` that a call makes and drops: when it runs, what it finds, how often. Progress bars among them."""
+"""Objects with a `__del__` that a call makes and drops: when it runs, what it finds, how often. Progress bars, too."""
 
 from __future__ import annotations
 
+import functools
 import io
 import tempfile
 from collections.abc import Callable, Iterator
@@ -225,11 +226,28 @@ def held_by_a_list(x):
 
 
 @program
+def held_by_a_partial(x):
+    run = functools.partial(Noted.one, Noted("p"))
+    y = x + run()
+    del run
+    LOG.append("after")
+    return y
+
+
+@program
+def held_by_an_enumeration(x):
+    for i, n in enumerate(Countdown(3)):
+        x = x + i * n
+    LOG.append("after")
+    return x
+
+
+@program
 def held_by_a_closure(x):
     made = Noted("c")
 
     def inner(y):
-        return y + made.one()
+        return y + made.one()  # noqa: F821
 
     y = inner(x)
     del made
@@ -261,6 +279,177 @@ def raises_in_it(x):
     del made
     LOG.append("after")
     return y
+
+
+class Countdown:
+    def __init__(self, start: int) -> None:
+        self.left = start
+
+    def __iter__(self) -> Countdown:
+        return self
+
+    def __next__(self) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return self.left
+
+    def __del__(self) -> None:
+        LOG.append(("countdown", self.left))
+
+
+@program
+def an_iterator(x):
+    for i in Countdown(3):
+        x = x + i
+        if x.sum() > 9:
+            LOG.append("break")
+            break
+    LOG.append("after")
+    return x
+
+
+class Watcher:
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __del__(self) -> None:
+        LOG.append(self.tensor.tolist())
+        self.tensor.mul_(2)
+
+
+@followed
+def tensors_that_it_writes_to(x):
+    y = x + 1
+    watcher = Watcher(y)
+    y.add_(3)
+    z = y * 2
+    del watcher
+    return y + z, y
+
+
+@program
+def given_to_a_disabled_function(x):
+    timer = Timer("d")
+    disabled(timer)
+    LOG.append("between")
+    disabled(Timer("e"))
+    del timer
+    LOG.append("after")
+    return x + 1
+
+
+@kintsugi.disable
+def disabled(timer):
+    LOG.append(("disabled", timer.name))
+
+
+@program
+def kept_by_a_disabled_function(x):
+    timer = Timer("d")
+    keep(timer)
+    LOG.append("kept")
+    del timer
+    LOG.append("deleted")
+    keep(None)
+    LOG.append("after")
+    return x + 1
+
+
+@kintsugi.disable
+def keep(timer):
+    KEPT[:] = [] if timer is None else [timer]
+
+
+@program
+def returned_in_a_tuple(x):
+    first, second = Noted("t"), Noted("u")
+    if x.sum() > 3:
+        return x, (first, 1)
+    LOG.append("not")
+    return x, {"second": second}
+
+
+@program
+def returned_by_a_closure(x):
+    made = Noted("f")
+
+    def inner():
+        return made.name
+
+    return x + 1, inner()
+
+
+@followed
+def exits_while_it_lives(x):
+    made = Noted("s")
+
+    def inner(y):
+        if y.sum() > 4:
+            y = y - 1
+            if y.sum() > 8:
+                y = y - 2
+        return y
+
+    y = inner(x)
+    LOG.append("before")
+    made = None
+    LOG.append(made)
+    if y.sum() > 2:
+        y = y * 2
+    return y
+
+
+@program
+def recursive(x):
+    def down(n, y):
+        made = Noted(n)
+        if n == 0 or y.sum() > 10:
+            return y
+        y = down(n - 1, y + 1)
+        LOG.append(("up", n))
+        return y + made.one()
+
+    return down(3, x)
+
+
+@program
+def in_a_comprehension(x):
+    values = [Noted(i).one() for i in range(3)]
+    LOG.append("after")
+    return x + sum(values)
+
+
+@program
+def in_a_generator(x):
+    def numbers():
+        made = Noted("g")
+        for i in range(3):
+            LOG.append(("give", i))
+            yield made.one() + i
+
+    for n in numbers():
+        x = x + n
+        if x.sum() > 9:
+            break
+    LOG.append("after")
+    return x
+
+
+@program
+def two_in_a_generator(x):
+    def numbers():
+        first = Noted("g")
+        second = Noted("h")
+        for i in range(3):
+            yield first.one() + second.one() + i
+
+    for n in numbers():
+        x = x + n
+        if x.sum() > 9:
+            break
+    LOG.append("after")
+    return x
 
 
 # --- several

@@ -38,7 +38,7 @@ bool pinPlainItems(CallContext& ctx) {
 
 // What torch makes one tensor of, without a look at anything but the tensors.
 bool joinsTensors(PyObject* callable) {
-  static constexpr std::string_view kNames[] = {"stack",  "cat",    "concat", "concatenate",  "hstack",
+  static constexpr std::string_view kNames[] = {"stack",  "cat",    "concat",    "concatenate", "hstack",
                                                 "vstack", "dstack", "row_stack", "column_stack"};
   if (!PyCFunction_Check(callable) || PyCFunction_GET_SELF(callable) != nullptr) return false;
   return std::ranges::find(kNames, reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name) !=
@@ -128,14 +128,13 @@ bool isOpenIterable(Recorder& rec, Shadow shadow, PyObject* object) {
     const Virtual& v = rec.virtualOf(shadow);
     return v.kind == VirtualKind::kDictView && isOpenIterable(rec, v.parts[0], v.partObjects[0].get());
   }
-  return shadow.isSource() && hasVaryingLength(rec, object);
+  return shadow.isSource() && (rec.isDirty(object) || isVaryingText(rec, shadow, object));
 }
 
 bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator) {
   if (!iterator.isVirtual() || rec.virtualOf(iterator).kind != VirtualKind::kIterator) return false;
   const Virtual& v = rec.virtualOf(iterator);
-  return isComprehension(function) && v.index == 0 &&
-         isOpenIterable(rec, v.parts[0], v.partObjects[0].get());
+  return isComprehension(function) && v.index == 0 && isOpenIterable(rec, v.parts[0], v.partObjects[0].get());
 }
 
 bool isComprehension(PyObject* function) {

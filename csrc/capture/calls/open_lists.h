@@ -21,8 +21,9 @@ std::optional<Flow> copyOpenList(CallContext& ctx, Shadow& result);
 std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result);
 // torch.stack() and its like, of tensors.
 std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result);
-// A comprehension over a list, a dict or a view of one whose length is open runs as one step, which is not
-// looked into; so does what takes the items of a generator expression: sum(loss.item() for loss in losses).
+// A comprehension over a list, a dict or a view of one whose length is open, or over a text that varies, runs
+// as one step, which is not looked into; so does what takes the items of a generator expression:
+// sum(loss.item() for loss in losses).
 bool isComprehension(PyObject* function);
 bool isOpenIterable(Recorder& rec, Shadow shadow, PyObject* object);
 bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator);

@@ -10,7 +10,6 @@
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
-#include "capture/calls/open_lists.h"
 #include "opcode.h"
 #include "support/check.h"
 
@@ -92,6 +91,7 @@ Flow sortedModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional != 1 || !onlyKeywords(ctx, {"key", "reverse"}) || fromHere)
     return opaqueModel(ctx, result);
   if (!hasKey(ctx)) {
+    if (auto flow = consumeOpen(ctx, result)) return *flow;
     if (auto flow = sortOpenList(ctx, result)) return *flow;
   }
   Shadow values = ctx.shadows[0];

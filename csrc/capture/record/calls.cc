@@ -83,6 +83,7 @@ bool unwrapMethod(Recorder& rec, Call& call) {
 // A builtin method bound to an object by C code ("abc".join): the descriptor and the object.
 bool unwrapBuiltin(Recorder& rec, Call& call) {
   if (!PyCFunction_Check(call.callable) || call.shadow.isValue()) return false;
+  if (call.shadow.isSource() && rec.comesFromStep(call.shadow)) return false;  // another one in each call
   PyObject* self = PyCFunction_GET_SELF(call.callable);
   if (self == nullptr || PyModule_Check(self)) return false;
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__name__"));
