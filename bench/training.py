@@ -18,7 +18,7 @@ from bench.systems import EAGER, System, settle_all
 
 Data = dict[str, Any]
 Step = Callable[[], Any]
-STEPS = 3  # after which parameters are compared
+STEPS = 8  # after which parameters are compared; some of them by compiled code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,14 +108,18 @@ def measure_case(case: Case, systems: Sequence[System], rounds: int) -> Data:
             system.reset()
             parameters, step = case.make()
             call = step if system is EAGER else system.compile(step)
-            for _ in range(STEPS):
+            for turn in range(STEPS):
                 call()
+                if turn < STEPS // 2:
+                    system.wait()
             after = [parameter.detach().clone() for parameter in parameters]
             expected = expected or after
             gap = max(compare.distance(a, b) for a, b in zip(expected, after, strict=True))
             rows[system.name] = {"difference": gap}
             thunks[system.name] = measure.loop(call, (), {})
-        settle_all(systems, {name: (lambda thunk=thunk: thunk(1)) for name, thunk in thunks.items()})
+        # A step has many segments, and some traces before the last one: each of them is compared for itself.
+        for _ in range(3):
+            settle_all(systems, {name: (lambda thunk=thunk: thunk(1)) for name, thunk in thunks.items()})
         times = measure.interleaved(thunks, rounds, measure.calls_for(thunks["eager"], 2e-2))
     for name, row in measure.summarize(times).items():
         rows[name] |= row
