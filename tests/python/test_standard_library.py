@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import itertools
+import json
 import os
 import random
 import struct
@@ -38,6 +39,91 @@ def random_numbers(x):
     drawn = random.random(), random.getrandbits(3), DRAW(), random.uniform(0, 1), random.randint(0, 5)
     random.setstate(state)
     return x * drawn[0], drawn, random.random() == drawn[0], random.gauss(0, 1), random.choice([1, 2, 3])
+
+
+@case()
+def json_of_plain_data(x):
+    number = x.argmax().item() + 0.25
+    nested = {
+        "b": [1, 2.5, None, (True, "é\n")],
+        "a": {"shape": list(x.shape), "mean": number},
+        3: f"{number:.2f}",
+    }
+    return (
+        x + len(json.dumps(nested)),
+        json.dumps(nested, sort_keys=False, separators=(",", ":")),
+        json.dumps({"k": number, "a": [number, {}]}, sort_keys=True),
+        json.dumps([], ensure_ascii=False) + json.dumps("ü", ensure_ascii=False),
+        json.loads(json.dumps(nested))["a"]["shape"],
+        json.dumps(float("nan")),
+    )
+
+
+class Encoder(json.JSONEncoder):
+    def default(self, o: Any) -> Any:
+        SEEN.append(type(o).__name__)
+        return o.tolist() if isinstance(o, torch.Tensor) else str(o)
+
+
+class Text(str):
+    pass
+
+
+class Float(float):
+    def __repr__(self) -> str:
+        SEEN.append("repr")
+        return "0.5"
+
+
+SEEN: list[str] = []
+
+
+def make_json_of_other_objects():
+    def run(x):
+        SEEN.clear()
+        texts = [
+            json.dumps({"x": x, "n": 1}, cls=Encoder),
+            json.dumps([Text("a"), Float(1.0), {Text("k"): 2}]),
+            json.dumps({"o": x.dtype}, default=str),
+            json.dumps({"a": [1, 2]}, indent=1),
+        ]
+        for bad in (float("inf"), {1, 2}):
+            try:
+                texts.append(json.dumps({"v": [bad, x.sum().item()]}, allow_nan=False))
+            except (TypeError, ValueError) as error:
+                texts.append(f"{type(error).__name__}: {error}")
+        circle: list[Any] = [1]
+        circle.append(circle)
+        try:
+            json.dumps(circle)
+        except ValueError as error:
+            texts.append(str(error))
+        return x * 2, texts, list(SEEN)
+
+    return run
+
+
+def make_json_of_what_varies():
+    table = {"a": [1], "t": "text"}
+
+    def run(x):
+        table["a"].append(len(table["a"]))
+        if x.sum() > 0:
+            table["t"] = str(x.sum().item())
+        if len(table["a"]) == 5:
+            table["o"] = Text("other")
+        level = {"loss": x.mean().item() if x.sum() > 0 else None}
+        return x, json.dumps(table), json.dumps(level), json.dumps([table["t"], x.shape[0]])
+
+    return run
+
+
+@pytest.mark.parametrize("make", [make_json_of_other_objects, make_json_of_what_varies])
+def test_json(make: Any) -> None:
+    eager, compiled = make(), kintsugi.compile(make())
+    for turn in range(10):
+        x = torch.full((turn % 3 + 1,), 1.5 if turn % 2 else -1.0)
+        assert describe(compiled(x)) == describe(eager(x)), f"call {turn}"
 
 
 @case()

@@ -99,7 +99,7 @@ const char* truthFunction(PyObject* object) {
 CallModel modelOf(PyObject* callable) {
   static bool registered = [] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
-                             "collections", "_heapq", "_bisect", "re", "enum"}) {
+                             "collections", "_heapq", "_bisect", "re", "enum", "_json"}) {
       Py_XDECREF(PyImport_ImportModule(name));
     }
     PyErr_Clear();

@@ -1,6 +1,8 @@
 // C functions of the standard library that compute, or change only the object that they belong to: steps
 // behind which all that is known stays so. An argument that could run code of the program's makes the call an
 // opaque step.
+#include <string_view>
+
 #include "capture/calls/model.h"
 
 namespace kintsugi::capture {
@@ -21,7 +23,98 @@ Flow plainStep(CallContext& ctx, size_t first, Shadow& result) {
 Flow functionModel(CallContext& ctx, Shadow& result) { return plainStep(ctx, 0, result); }
 Flow methodModel(CallContext& ctx, Shadow& result) { return plainStep(ctx, 1, result); }
 
+// Exact built-in types all the way down, and the same ones in every run.
+bool hasFixedTypes(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (shadow.isConst()) return Recorder::isPlainDeep(object);
+  if (shadow.isSource()) {
+    if (!Recorder::isPlain(object)) return false;
+    rec.guardType(shadow, object);
+    return rec.live();
+  }
+  if (shadow.isValue()) return PyLong_Check(object) || PyFloat_CheckExact(object);
+  if (!shadow.isVirtual()) return false;
+  Virtual& v = rec.virtualOf(shadow);
+  if (v.kind == VirtualKind::kDict && PyDict_CheckExact(object) && !v.shared) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(object, &at, &key, &value) != 0) {
+      const auto part = rec.entryOf(v, key);
+      if (!part || !Recorder::isPlainDeep(key) || !hasFixedTypes(rec, *part, value)) return false;
+    }
+    return true;
+  }
+  const bool list = v.kind == VirtualKind::kList && PyList_CheckExact(object);
+  const bool tuple = v.kind == VirtualKind::kTuple && PyTuple_CheckExact(object);
+  if ((!list && !tuple) || v.parts.size() != static_cast<size_t>(Py_SIZE(object))) return false;
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  for (size_t i = 0; i < v.parts.size(); ++i) {
+    if (!hasFixedTypes(rec, v.parts[i], items[i])) return false;
+  }
+  return true;
+}
+
+constexpr size_t kEncoderMarkers = 0, kEncoderTexts = 2, kEncoderArguments = 9;
+
+// json's encoder, in C, from its own settings: (markers, default, encoder of texts, indent, ...).
+Flow jsonEncoderModel(CallContext& ctx, Shadow& result) {
+  bool plain = ctx.positional == kEncoderArguments && ctx.kwnames == nullptr &&
+               PyCFunction_Check(ctx.args[kEncoderTexts]) &&
+               (ctx.args[kEncoderMarkers] == Py_None || PyDict_CheckExact(ctx.args[kEncoderMarkers]));
+  for (size_t i = kEncoderTexts + 1; plain && i < kEncoderArguments; ++i)
+    plain = Recorder::isPlain(ctx.args[i]);
+  Shadow texts = plain ? ctx.shadows[kEncoderTexts] : Shadow::null();
+  if (!plain || !ctx.rec.tryPinDeep(texts, ctx.args[kEncoderTexts]))
+    return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  return keepModel(ctx, result);
+}
+
+// encoder(object, level) of one that the trace has made: what is in the object decides whether it calls back.
+Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
+  const bool known = ctx.total() == 3 && ctx.kwnames == nullptr && ctx.rec.comesFromStep(ctx.shadows[0]) &&
+                     Recorder::isPlain(ctx.args[2]);
+  pyapi::Ref<> texts = known ? pyapi::steal(PyObject_GetAttrString(ctx.args[0], "encoder")) : pyapi::Ref<>();
+  PyErr_Clear();
+  const bool plain =
+      texts && PyCFunction_Check(texts.get()) && hasFixedTypes(ctx.rec, ctx.shadows[1], ctx.args[1]);
+  if (!ctx.rec.live()) return run(ctx);
+  return plain ? knownModel(ctx, result) : opaqueModel(ctx, result);
+}
+
+// Does a JSON scanner call nothing but the constructors of numbers, and the table of constants?
+bool scansByItself(PyObject* scanner) {
+  for (const char* name :
+       {"object_hook", "object_pairs_hook", "parse_float", "parse_int", "parse_constant"}) {
+    pyapi::Ref<> setting = pyapi::steal(PyObject_GetAttrString(scanner, name));
+    PyErr_Clear();
+    if (!setting) return false;
+    const bool table =
+        PyCFunction_Check(setting.get()) && PyCFunction_GET_SELF(setting.get()) != nullptr &&
+        PyDict_CheckExact(PyCFunction_GET_SELF(setting.get())) &&
+        std::string_view(reinterpret_cast<PyCFunctionObject*>(setting.get())->m_ml->ml_name) == "__getitem__";
+    if (setting.get() != Py_None && !table && setting.get() != reinterpret_cast<PyObject*>(&PyFloat_Type) &&
+        setting.get() != reinterpret_cast<PyObject*>(&PyLong_Type))
+      return false;
+  }
+  return true;
+}
+
+// scanner(text, index)
+Flow jsonScanModel(CallContext& ctx, Shadow& result) {
+  const bool plain = ctx.total() == 3 && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[1]) &&
+                     !ctx.rec.comesFromStep(ctx.shadows[0]) && scansByItself(ctx.args[0]);
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  if (!plain || !ctx.rec.pin(shadows[0], ctx.args[0]))
+    return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  ctx.shadows = shadows.data();
+  return knownModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
+    {"_json.encode_basestring", foldModel},
+    {"_json.encode_basestring_ascii", foldModel},
+    {"_json.make_scanner.__call__", jsonScanModel},
+    {"_json.make_encoder", jsonEncoderModel},
+    {"_json.make_encoder.__call__", jsonEncodeModel},
     {"_random.Random.random", methodModel},
     {"_random.Random.getrandbits", methodModel},
     {"_random.Random.seed", methodModel},

@@ -564,6 +564,21 @@ std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
   return inlineCall(inner, ctx, result);
 }
 
+// An object of a class of C code's whose __call__ has a model.
+std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& result) {
+  PyObject* method = Recorder::specialMethod(Py_TYPE(call.callable), "__call__");
+  CallModel model = method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type ? modelOf(method) : nullptr;
+  if (model == nullptr || call.shadow.isValue()) return std::nullopt;
+  outer.rec.guardType(call.shadow, call.callable);
+  PyObject* self = call.callable;
+  const Shadow shadow = call.shadow;
+  call.callable = method;
+  call.shadow = Shadow::constant();
+  call.prepend(self, shadow);
+  CallContext ctx = contextOf(call, outer);
+  return model(ctx, result);
+}
+
 // Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
 // `result`.
 Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
@@ -599,6 +614,7 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   }
   if (PyType_Check(call.callable)) return classCall(call, ctx, false, result);
   if (auto flow = typeCall(call, ctx, result)) return *flow;
+  if (auto flow = objectCall(call, outer, result)) return *flow;
   if (std::string_view(Py_TYPE(call.callable)->tp_name) == "functools._lru_cache_wrapper")
     return knownModel(ctx, result);
   if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // what it refers to, or None
