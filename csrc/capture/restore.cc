@@ -1,5 +1,6 @@
 #include "capture/restore.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "capture/classes.h"
@@ -53,7 +54,10 @@ Shadow Restorer::shadow(const Operand& operand) {
 // Where the failing guard block was to resolve the result of its step, the side trace's own block does.
 Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.document.sources.nodes[operand.id];
-  if (node.block < rec_.rootBlock_) return rec_.adoptSource(operand.id, object(operand));
+  if (node.block < rec_.rootBlock_) {
+    stayOne(object(operand), operand.id);
+    return rec_.adoptSource(operand.id, object(operand));
+  }
   KINTSUGI_CHECK(node.kind == guard::SourceKind::kValue, "$", operand.id, " is not resolved at the exit");
   return fromStep(static_cast<ir::ValueId>(node.index), object(operand));
 }
@@ -70,10 +74,32 @@ Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
 Shadow Restorer::value(const Operand& operand) {
   PyObject* real = object(operand);
   if (start_.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
-    if (torchapi::isTensor(real)) rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
+    if (torchapi::isTensor(real)) {
+      stayOne(real, inputSource(operand.id));
+      rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
+    }
     return Shadow::value(operand.id);
   }
   return fromStep(operand.id, real);
+}
+
+// Two sources that were different objects are one now: what the recorder finds out about the object holds as
+// long as that is so again.
+void Restorer::stayOne(PyObject* object, ir::SourceId source) {
+  if (source == ir::kNone || Recorder::isPlain(object)) return;
+  const auto [known, fresh] = sourceOf_.try_emplace(object, source);
+  if (!fresh && known->second != source) {
+    rec_.guard(guard::GuardKind::kSame, source, ir::kNone, 0, known->second);
+  }
+}
+
+// Where a value was read; kNone: it was computed.
+ir::SourceId Restorer::inputSource(ir::ValueId value) const {
+  const ir::Trace& trace = start_.document.trace;
+  const auto input = std::find_if(trace.code.begin(), trace.code.end(), [&](const ir::Instruction& ins) {
+    return ins.op == ir::Op::kInput && ins.firstResult == value;
+  });
+  return input != trace.code.end() ? trace.operandsOf(*input)[0].id : ir::kNone;
 }
 
 Shadow Restorer::recipe(ir::RecipeId id) {

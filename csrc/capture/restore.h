@@ -27,6 +27,8 @@ class Restorer {
  private:
   Shadow value(const ir::Operand& operand);
   Shadow source(const ir::Operand& operand);
+  void stayOne(PyObject* object, ir::SourceId source);
+  ir::SourceId inputSource(ir::ValueId value) const;
   Shadow fromStep(ir::ValueId value, PyObject* object);
   Shadow recipe(ir::RecipeId id);
   VirtualKind kindOf(const ir::Recipe& recipe, PyObject* object) const;
@@ -44,6 +46,7 @@ class Restorer {
   Recorder& rec_;
   const SideStart& start_;
   std::unordered_map<ir::RecipeId, Shadow> made_;
+  std::unordered_map<PyObject*, ir::SourceId> sourceOf_;
 };
 
 }  // namespace kintsugi::capture

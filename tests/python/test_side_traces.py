@@ -326,3 +326,44 @@ def test_paths_that_never_come_again_are_recorded_less_and_less() -> None:
     exits = compiled.stats().side_exits
     compiled(x)
     assert compiled.stats().side_exits == exits
+
+
+def test_two_arguments_that_were_one_when_the_exit_was_recorded() -> None:
+    """What is found out about an object that has two names holds only where both are one again."""
+
+    def program(a: Any, b: Any) -> tuple[Any, ...]:
+        x = b[0] + 1
+        if x.sum() > 1:
+            x = x * 0.9
+        return a[0][1:] + 1, a is b, a, x
+
+    other = [torch.full((4,), 2.0)]
+    below = [torch.full((4,), -5.0)]
+    compiled = kintsugi.compile(program, backend="eager")
+    for a, b in ((other, other[:]), (below, below), (other, below), (below, other), (below, below[:])):
+        for _ in range(3):
+            got, wanted = compiled(a, b), program(a, b)
+            assert torch.equal(got[0], wanted[0]) and got[1] == wanted[1] and torch.equal(got[3], wanted[3])
+            assert got[2] is a
+
+
+def test_two_tensors_that_were_one_when_the_exit_was_recorded() -> None:
+    def program(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...]:
+        y = a * 2
+        x = b + 1
+        if x.sum() > 1:
+            x = x * 0.9
+        return a[1:] + 1, y, x, a
+
+    above, below = torch.ones(4), torch.full((4,), -5.0)
+    compiled = kintsugi.compile(program, backend="eager")
+    for a, b in (
+        (above, above.clone()),
+        (below, below),
+        (above, below),
+        (below, above),
+        (below, below.clone()),
+    ):
+        for _ in range(3):
+            for mine, theirs in zip(compiled(a, b), program(a, b), strict=True):
+                assert torch.equal(mine, theirs)
