@@ -55,6 +55,9 @@ constexpr auto kFresh = std::to_array<std::string_view>({
     "aten.tril.default",         "aten.triu.default",
     "aten.argmax.default",       "aten.outer.default",
     "aten.clone.default",        "aten.conv_transpose2d.input",
+    "aten.index_add.default",    "aten.index_copy.default",
+    "aten.index_put.default",    "aten.scatter_add.default",
+    "aten.scatter.src",          "aten.scatter.value",
 });
 
 // What is run with autograd, and what computes derivatives (passes/gradient_builder.h).
