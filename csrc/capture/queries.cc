@@ -4,6 +4,7 @@
 #include "capture/enum_member.h"
 #include "capture/open_values.h"
 #include "capture/recorder.h"
+#include "pyapi/plain.h"
 
 namespace kintsugi::capture {
 
@@ -87,7 +88,7 @@ bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {
     return true;
   }
   if (shadow.isConst()) return true;
-  if (isPlainDeep(object) || isIdentityValue(object)) return true;
+  if (isPlainDeep(object) || isIdentityValue(object) || pyapi::isNumpyNumber(object)) return true;
   if (PyTuple_Check(object) || PyList_CheckExact(object)) {
     if (shadow.isValue()) return false;
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {

@@ -261,6 +261,7 @@ RANGES: dict[str, Callable[[torch.Tensor], Any]] = {
     "of_an_array": lambda x: [i * 2 for i in range(1, len(x.numpy()) + 1)],
     "of_a_list": lambda x: [i for i in range(len(x.tolist()))],
     "of_a_number": lambda x: [x[i] for i in range(int(x.new_tensor(2).item()))],
+    "of_a_number_of_numpy": lambda x: [i for i in range(np.prod(x.shape))],
     "itself": lambda x: (range(len(x.numpy())), len(range(0, len(x.numpy()), 2))),
 }
 

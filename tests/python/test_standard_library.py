@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import csv
 import hashlib
+import importlib.metadata
+import importlib.util
 import io
 import itertools
 import json
@@ -151,6 +153,17 @@ def of_the_system(x):
     with lock:
         y = x * 2
     return y, time.process_time() >= before, os.getpid() == os.getpid(), len(os.urandom(4)), time.gmtime(0)
+
+
+@case(breaks=1)
+def whether_a_module_is_there(x):
+    found = importlib.util.find_spec("json") is not None
+    return x + 1 if found and importlib.util.find_spec("no_such_module_at_all") is None else x
+
+
+@case(breaks=1)
+def version_of_a_package(x):
+    return x + len(importlib.metadata.version("numpy"))
 
 
 @factory((2, 3))

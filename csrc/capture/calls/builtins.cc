@@ -11,6 +11,7 @@
 #include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "pyapi/plain.h"
 
 namespace kintsugi::capture {
 
@@ -321,7 +322,8 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
 Flow rangeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!Recorder::isPlain(ctx.args[i]) || !ctx.rec.canPinDeep(shadows[i], ctx.args[i])) {
+    const bool number = Recorder::isPlain(ctx.args[i]) || pyapi::isNumpyNumber(ctx.args[i]);
+    if (!number || !ctx.rec.canPinDeep(shadows[i], ctx.args[i])) {
       return foldModel(ctx, result);
     }
   }

@@ -109,7 +109,25 @@ Flow jsonScanModel(CallContext& ctx, Shadow& result) {
   return knownModel(ctx, result);
 }
 
+// A module that has been imported is found without looking for files.
+Flow findSpecModel(CallContext& ctx, Shadow& result) {
+  const bool imported = ctx.total() == 1 && PyUnicode_CheckExact(ctx.args[0]) &&
+                        PyDict_GetItemWithError(PyImport_GetModuleDict(), ctx.args[0]) != nullptr;
+  return imported ? inlineFunction(ctx, result) : opaqueModel(ctx, result);
+}
+
 constexpr ModelRow kRows[] = {
+    // Python code that looks for files: what it decides on (names in folders, thousands of them) would have
+    // to be
+    // compared in each call.
+    {"importlib.util.find_spec", findSpecModel},
+    {"importlib.metadata.version", opaqueModel},
+    {"importlib.metadata.metadata", opaqueModel},
+    {"importlib.metadata.distribution", opaqueModel},
+    {"importlib.metadata.entry_points", opaqueModel},
+    {"importlib.metadata.requires", opaqueModel},
+    {"importlib.metadata.files", opaqueModel},
+    // C functions
     {"_json.encode_basestring", foldModel},
     {"_json.encode_basestring_ascii", foldModel},
     {"_json.make_scanner.__call__", jsonScanModel},
