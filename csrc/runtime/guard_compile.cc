@@ -221,7 +221,8 @@ class BlockCompiler {
     Node& node = block_.nodes.emplace_back();
     links_[id].node = n;
     node.kind = source.kind;
-    node.external = source.block != id_;
+    // What is pinned needs no block that has resolved it: a side trace's parent may not have got there.
+    node.external = source.block != id_ && source.kind != guard::SourceKind::kPinned;
     node.root = parent == kNoNode;
     node.source = id;
     node.parent = parent;
