@@ -5,6 +5,7 @@
 #include "capture/aliases.h"
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
 #include "capture/class_attributes.h"
 #include "capture/exceptions.h"
@@ -378,9 +379,26 @@ void checkDrained(Recorder& rec, const torchapi::DrainResult& drained, ir::State
   }
 }
 
+// Is it an array, or does it hold one (`x[rows, 0]`)? What matters of it is what type it has.
+bool takesArray(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (shadow.isSource() && isArray(object)) {
+    rec.guardType(shadow, object);
+    return true;
+  }
+  if (!shadow.isVirtual() || !PyTuple_CheckExact(object)) return false;
+  const std::vector<Shadow> parts = rec.virtualOf(shadow).parts;
+  bool any = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    any = takesArray(rec, parts[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i))) || any;
+  }
+  return any;
+}
+
 // What gets objects that the trace can't look into is a step.
 std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
+    if (takesArray(ctx.rec, ctx.shadows[i], ctx.args[i]))
+      return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
     if (isForeign(ctx.shadows[i], ctx.args[i]))
       return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
     // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.

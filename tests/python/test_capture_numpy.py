@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from harness import Case, Suite, check, check_captured
@@ -133,3 +135,25 @@ def test_an_array_that_decides_leaves_the_trace_when_it_says_otherwise() -> None
         a = np.array([number, -5])
         assert torch.equal(compiled(x, a), program(x, a))
     assert compiled.stats().misses == 1
+
+
+def test_tensors_are_indexed_by_arrays_that_a_call_makes() -> None:
+    def program(x: torch.Tensor, rows: Any) -> Any:
+        order = np.random.permutation(len(x))
+        y = x.clone()
+        for at in range(0, len(order), 2):
+            batch = order[at : at + 2]
+            y[batch] = y[batch] * 2 + x[batch, 0:1]
+        return y, x[rows], x[rows, :1], x[np.array([True, False] * (len(x) // 2))], (y[order] ** 2).sum()
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for turn in range(8):
+        results = []
+        for function in (program, compiled):
+            np.random.seed(turn)
+            x = torch.arange(18.0).reshape(6, 3).requires_grad_()
+            out = function(x, np.array([turn % 6, 1, 2]))
+            out[-1].backward()
+            results.append([*out, x.grad])
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert compiled.stats().side_exits == 0 and compiled.stats().trace_count == 1

@@ -51,10 +51,14 @@ bool isCompiledUfunc(PyObject* ufunc) {
   return false;
 }
 
+bool isExactArray(const PyTypeObject* type) {
+  return std::string_view(type->tp_name) == "numpy.ndarray" && isStatic(type);
+}
+
 // Calls nothing of the program when numpy looks at it.
 bool isInert(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (std::string_view(type->tp_name) == "numpy.ndarray" && isStatic(type)) {
+  if (isExactArray(type)) {
     pyapi::Ref<> dtype = pyapi::steal(PyObject_GetAttrString(object, "dtype"));
     pyapi::Ref<> objects = pyapi::steal(dtype ? PyObject_GetAttrString(dtype.get(), "hasobject") : nullptr);
     PyErr_Clear();
@@ -85,6 +89,8 @@ bool isNumpyCallable(PyObject* callable) {
   return type.size() >= suffix.size() && type.substr(type.size() - suffix.size()) == suffix &&
          startsWith(moduleOf(callable), "numpy.random");
 }
+
+bool isArray(PyObject* object) { return isExactArray(Py_TYPE(object)) && isInert(object); }
 
 bool isNumpyScalar(PyObject* object) {
   constexpr std::string_view kNumbers[] = {"numpy.float", "numpy.int", "numpy.uint", "numpy.bool",
