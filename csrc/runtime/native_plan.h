@@ -217,6 +217,7 @@ struct NativeFrame {
   const NativePlan* plan = nullptr;     // whose values these are
   std::vector<torchapi::Value> values;  // by slot
   bool steady = false;                  // what is the same in every run has been computed
+  bool begun = false;                   // steps of the present run have been taken
   std::vector<void*> kept;              // owned: tensors whose memory later runs use again
   std::vector<int64_t> sizes;
   std::vector<void*> memory;

@@ -324,6 +324,7 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   if (!bind(plan.bindings.front(), frame)) {
     return false;
   }
+  frame.begun = true;
   for (size_t at = frame.steady ? plan.steadySteps : 0; at < plan.steps.size(); ++at) {
     const NativePlanStep& step = plan.steps[at];
     switch (step.kind) {
@@ -643,6 +644,7 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   std::unique_ptr<NativeFrame> frame = take(plan);
   std::copy(inputs.begin(), inputs.end(), frame->values.begin());  // borrowed
   bool done = false;
+  frame->begun = false;
   try {
     done = mayWrite(plan, *frame) && runSteps(plan, *frame);
   } catch (...) {
@@ -674,10 +676,12 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
     torchapi::clear(frame->values[k]);
   }
   frame->steady = done;
+  const bool inVain = !done && frame->begun;
   giveBack(std::move(frame));
-  if (!done) {
+  if (inVain) {
     noteInVain();
-  } else {
+  }
+  if (done) {
     if (inVain_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
       inVain_.store(0, std::memory_order_relaxed);
     }
