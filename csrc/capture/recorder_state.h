@@ -112,6 +112,8 @@ struct RecorderState {
   std::unordered_set<ir::SourceId> sameTensors_;          // guarded to be tensors that the trace has made
   std::vector<std::pair<ir::SourceId, Shadow>> aliases_;  // see aliases.h
   SizeValues sizeValues_;                                 // of tensors that nothing has resized since
+  std::unordered_set<ir::ValueId>
+      remade_;  // tensors whose sizes a step may have changed since they were made
   std::unordered_map<ir::ValueId, pyapi::Ref<>> symbolicNumbers_;  // in the torch call under way
   std::vector<diag::Diagnostic> breaks_;
   std::optional<diag::Diagnostic> aborted_;

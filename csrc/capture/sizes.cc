@@ -161,6 +161,7 @@ bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
 void forgetMeta(Recorder& rec, ir::ValueId tensor) {
   rec.ops().setLevel(tensor, MetaLevel::kUnknown);
   rec.known().sizeValues_.clear();
+  rec.known().remade_.insert(tensor);
 }
 
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
@@ -179,12 +180,17 @@ bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
 
 namespace {
 
+// Is the size one that the trace has said of the tensor? What is known of the rank alone was said of another
+// one where the tensor was made with sizes that are fixed: a step has changed them since.
+bool isFixedSize(Recorder& rec, ir::ValueId tensor, int64_t dim) {
+  const ir::Type type = rec.trace().values[tensor];
+  return type.meta != ir::kNone && rec.ops().level(tensor) != MetaLevel::kUnknown &&
+         !rec.trace().hasFixedSizes(type) && !rec.known().remade_.contains(tensor) &&
+         rec.trace().metas[type.meta].sizes[static_cast<size_t>(dim)] != ir::kAnySize;
+}
+
 Shadow sizeValue(Recorder& rec, Shadow tensor, Op op, int64_t dim) {
-  const ir::Type type = rec.trace().values[tensor.id];
-  if (op == Op::kSize && type.meta != ir::kNone && rec.ops().level(tensor.id) != MetaLevel::kUnknown &&
-      rec.trace().metas[type.meta].sizes[static_cast<size_t>(dim)] != ir::kAnySize) {
-    return Shadow::constant();
-  }
+  if (op == Op::kSize && isFixedSize(rec, tensor.id, dim)) return Shadow::constant();
   ir::ValueId& value =
       rec.known().sizeValues_[{tensor.id, static_cast<int32_t>(op), static_cast<int32_t>(dim)}];
   if (value == 0) {

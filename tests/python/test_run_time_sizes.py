@@ -137,3 +137,16 @@ def test_an_operation_raises_where_frames_cannot_be_rebuilt() -> None:
         assert text(compiled(x, n)) == expected
         assert log == seen
         log.clear()
+
+
+def test_tensors_that_a_step_has_given_other_memory() -> None:
+    def program(x: torch.Tensor, n: int) -> Any:
+        rows, square = torch.zeros(3), torch.zeros(2)
+        rows.set_(x[:n])
+        square.set_(torch.ones(n, n + 1))
+        return rows.shape[0], rows.size(0) * x, square.shape, square.view(square.shape[0], -1), len(rows)
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for n in (2, 3, 2, 4, 5, 1, 3, 2):
+        x = torch.arange(6.0)
+        assert repr(compiled(x, n)) == repr(program(x, n))
