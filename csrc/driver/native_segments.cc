@@ -23,6 +23,7 @@
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
 #include "support/check.h"
+#include "torchapi/products.h"
 
 namespace kintsugi::driver {
 
@@ -216,6 +217,9 @@ class Compiler {
     }
     queue_.push_back(std::move(segment));
     if (thread_ == nullptr) {
+      // Looks for the BLAS here and now: a child that is forked while the thread does would wait for it for
+      // ever.
+      torchapi::hasFloatProducts();
       thread_ = new std::thread([this] { work(); });
     }
     changed_->notify_all();

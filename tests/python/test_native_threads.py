@@ -5,9 +5,11 @@ By default some swaps and threads; `--thread-calls 1000` makes a thousand swaps 
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -136,3 +138,27 @@ def test_memory_of_many_swaps_does_not_grow(swaps: int) -> None:
 def _resident() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+def test_kernels_are_shared_by_torchs_threads() -> None:
+    """Time of all threads against that of the wall: one thread alone can't have spent more than there was."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one processor")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        compiled = kintsugi.compile(
+            lambda x: (x.exp().sin() + x.tanh()).erf(), backend="native", options={"sync": True}
+        )
+        x = torch.randn(2000, 1000)
+        with torch.no_grad():
+            compiled(x), compiled(x)
+            shares = []
+            for _ in range(20):
+                wall, spent = time.perf_counter(), time.process_time()
+                compiled(x)
+                shares.append((time.process_time() - spent) / (time.perf_counter() - wall))
+        assert compiled.stats().native_runs > 0
+        assert max(shares) > 1.1
+    finally:
+        torch.set_num_threads(before)
