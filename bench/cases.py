@@ -54,7 +54,7 @@ SMALL_KERNELS = 100
 
 
 def kernel_cost(systems: Sequence[System], rounds: int) -> Data:
-    """Seconds of one of a hundred small kernels in a row: what the executor takes for each, and 64 elements.
+    """Microseconds of one of a hundred small kernels in a row: what the executor takes for each, and 64 elements.
 
     Each reduces along the other dimension than the one before, so that no two of them are one loop.
     """

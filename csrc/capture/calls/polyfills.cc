@@ -11,6 +11,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
 #include "opcode.h"
+#include "pyapi/exception_state.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -40,11 +41,6 @@ bool onlyKeywords(const CallContext& ctx, std::initializer_list<std::string_view
 bool hasKey(const CallContext& ctx) {
   PyObject* key = keyword(ctx, "key");
   return key != nullptr && key != Py_None;
-}
-
-// The code that is recorded stands in for a C function itself, and this call is its own last resort.
-bool isFromPolyfill(const CallContext& ctx) {
-  return std::string_view(PyUnicode_AsUTF8(ctx.frame.code->co_filename)).ends_with("/kintsugi/_polyfills.py");
 }
 
 // Items that Python code makes.
@@ -87,7 +83,7 @@ Flow allModel(CallContext& ctx, Shadow& result) { return truthModel(ctx, "all_",
 
 // sorted() of what is known is known: keys are not asked for.
 Flow sortedModel(CallContext& ctx, Shadow& result) {
-  const bool fromHere = isFromPolyfill(ctx) && hasKey(ctx);
+  const bool fromHere = pyapi::isPolyfill(ctx.frame.code) && hasKey(ctx);  // its own last resort
   if (ctx.positional != 1 || !onlyKeywords(ctx, {"key", "reverse"}) || fromHere)
     return opaqueModel(ctx, result);
   if (!hasKey(ctx)) {
@@ -159,7 +155,7 @@ Flow tensorModel(CallContext& ctx, Shadow& result) {
   PyObject* data = ctx.positional == 1 ? ctx.args[0] : nullptr;
   const bool number =
       data != nullptr && (PyFloat_CheckExact(data) || PyLong_CheckExact(data) || PyBool_Check(data));
-  return number && onlyKeywords(ctx, {"dtype", "device"}) && !isFromPolyfill(ctx)
+  return number && onlyKeywords(ctx, {"dtype", "device"}) && !pyapi::isPolyfill(ctx.frame.code)
              ? redirect(ctx, "tensor", result)
              : knownModel(ctx, result);
 }
