@@ -18,6 +18,7 @@
 #include "driver/compiled_function.h"
 #include "driver/recording.h"
 #include "pyapi/type_versions.h"
+#include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
 
@@ -82,6 +83,7 @@ void setConfig(const std::string& name, nb::object value) {
   if (name == "assume_static_by_default") s.assumeStatic = nb::cast<bool>(value);
   if (name == "suppress_errors") s.suppressErrors = nb::cast<bool>(value);
   if (name == "cache_dir" || name == "disk_cache_limit") setDiskCache(name, value);
+  if (name == "memory_pool_limit") torchapi::setRunMemoryLimit(nb::cast<uint64_t>(value));
 }
 
 // fn(*args, **kwargs) with all compiled callables in eager mode on this thread.

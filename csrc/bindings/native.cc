@@ -2,6 +2,7 @@
 
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
+#include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
 
@@ -42,6 +43,14 @@ void clearCache(bool disk) {
   codegen::clearCache(disk);
 }
 
+nb::dict runMemory() {
+  const torchapi::RunMemory memory = torchapi::runMemory();
+  nb::dict out;
+  out["pool_used"] = memory.used;
+  out["pool_idle"] = memory.idle;
+  return out;
+}
+
 }  // namespace
 
 void bindNative(nb::module_& m) {
@@ -50,6 +59,8 @@ void bindNative(nb::module_& m) {
   m.def("stop_native", &stop);
   m.def("cache_info", &cacheInfo);
   m.def("clear_cache", &clearCache, nb::arg("disk"));
+  m.def("run_memory", &runMemory);
+  m.def("trim_run_memory", &torchapi::trimRunMemory);
   driver::installNativeForkHandlers();
 }
 

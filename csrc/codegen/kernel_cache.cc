@@ -11,6 +11,7 @@
 #include "codegen/disk_cache.h"
 #include "codegen/emit_kernel.h"
 #include "codegen/object_code.h"
+#include "codegen/perf_map.h"
 #include "support/check.h"
 
 namespace kintsugi::codegen {
@@ -175,6 +176,7 @@ class Cache {
         ++counters_.loaded;
         entry.bytes = object->size();
         counters_.bytes += entry.bytes;
+        nameForPerf(reinterpret_cast<const void*>(loaded->function), *object, structure);
         return loaded;
       }
       bad = true;
@@ -206,6 +208,7 @@ class Cache {
       entry.bytes = object.size();
       counters_.bytes += entry.bytes;
       disk_.write(key, object);
+      nameForPerf(reinterpret_cast<const void*>(loaded->function), object, structure);
     }
     return loaded;
   }

@@ -16,6 +16,7 @@
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
+#include "torchapi/run_memory.h"
 
 namespace kintsugi::driver {
 
@@ -92,6 +93,7 @@ DisabledScope::~DisabledScope() { --disabledDepth; }
 
 CompiledFunction::CompiledFunction(PyObject* fn, FunctionOptions options)
     : fn_(pyapi::newRef(fn)), options_(std::move(options)) {
+  torchapi::installRunMemory();
   PyObject* callable = fn;
   if (PyMethod_Check(callable)) {
     self_ = pyapi::newRef(PyMethod_GET_SELF(callable));

@@ -6,6 +6,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
 #include "support/check.h"
+#include "torchapi/run_memory.h"
 
 namespace kintsugi::driver {
 
@@ -91,6 +92,7 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   }
   {
     HookScope hook;
+    const torchapi::RunMemoryScope memory;  // what is recorded is a run, too
     capture::Recorder* outer = std::exchange(active, recorder.get());
     call.result = run(recorder.get());
     active = outer;

@@ -7,6 +7,7 @@
 #include "runtime/replay_program.h"
 #include "torchapi/grad_node.h"
 #include "torchapi/op_effects.h"
+#include "torchapi/run_memory.h"
 
 namespace kintsugi::runtime {
 
@@ -641,6 +642,7 @@ void NativeRunner::judge() {
 
 SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<const Value> inputs,
                                             std::span<Value> outputs) {
+  const torchapi::RunMemoryScope memory;  // a backward may run on its own
   std::unique_ptr<NativeFrame> frame = take(plan);
   std::copy(inputs.begin(), inputs.end(), frame->values.begin());  // borrowed
   bool done = false;

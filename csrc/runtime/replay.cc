@@ -17,6 +17,7 @@
 #include "support/check.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/profiler_range.h"
+#include "torchapi/run_memory.h"
 
 namespace kintsugi::runtime {
 
@@ -714,6 +715,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObje
   ScopedEvent left;
   torchapi::ProfilerRange leftRange;
   {
+    const torchapi::RunMemoryScope memory;
     Lease lease(*impl_);
     Run run(impl_->code, owner, args, slots, *lease.storage);
     const Outcome outcome = run.run();

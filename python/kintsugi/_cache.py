@@ -26,6 +26,10 @@ class CacheInfo:
     """Machine code in memory."""
     seconds: float
     """Time spent in making kernels."""
+    pool_used: int
+    """Bytes of large tensors that compiled calls have made and that are still there."""
+    pool_idle: int
+    """Bytes of such tensors that are gone, kept for the next ones: up to config.memory_pool_limit."""
     disk_files: int
     """Kernels on disk, of all processes."""
     disk_bytes: int
@@ -49,9 +53,16 @@ def cache_info() -> CacheInfo:
             sizes.append(file.stat().st_size)
         except FileNotFoundError:  # another process may remove it meanwhile
             continue
-    return CacheInfo(**_C.cache_info(), disk_files=len(sizes), disk_bytes=sum(sizes), directory=directory)
+    return CacheInfo(
+        **_C.cache_info(),
+        **_C.run_memory(),
+        disk_files=len(sizes),
+        disk_bytes=sum(sizes),
+        directory=directory,
+    )
 
 
 def clear_cache(*, disk: bool = True) -> None:
-    """Forgets compiled kernels, also those on disk. What is running keeps its own."""
+    """Forgets compiled kernels, also those on disk, and gives idle memory back. What is running keeps its own."""
     _C.clear_cache(disk)
+    _C.trim_run_memory()

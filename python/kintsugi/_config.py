@@ -187,6 +187,13 @@ class Config:
         "How many bytes of compiled code cache_dir may hold; the least recently used goes. With 0, none is kept.",
         core=True,
     )
+    memory_pool_limit = Option(
+        _NATURAL,
+        512 * 1024 * 1024,
+        "How many bytes of memory that tensors of compiled calls have had may stay with the process for the next ones, "
+        "so that no page is touched for the first time in steady state. With 0, none.",
+        core=True,
+    )
     default_backend = Option(
         _BACKEND,
         "native",

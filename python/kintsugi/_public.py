@@ -148,6 +148,7 @@ def _compile_class(cls: type, options: CompileOptions) -> type:
 def reset() -> None:
     """Drops every trace of every compiled callable; the next call of each records again."""
     _C.reset_all()
+    _C.trim_run_memory()
 
 
 def wait(timeout: float | None = None) -> bool:

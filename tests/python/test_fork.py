@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
-import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from children import DEADLINE_S, in_fork
 from torch import nn
 
 import kintsugi
-
-DEADLINE_S = 60
 
 
 def _double(x: torch.Tensor) -> torch.Tensor:
@@ -33,30 +29,6 @@ class Small(nn.Module):
         return torch.relu(self.fc(x))
 
 
-def _in_fork(work: Callable[[], Any]) -> Any:
-    """The result of `work` in a forked child; fails when the child dies or hangs."""
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            answer = (True, work())
-        except BaseException as error:
-            answer = (False, repr(error))
-        os.write(send, pickle.dumps(answer))
-        os._exit(0)
-    os.close(send)
-    timer = threading.Timer(DEADLINE_S, os.kill, (child, signal.SIGKILL))
-    timer.start()
-    with os.fdopen(receive, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
-    timer.cancel()
-    assert status == 0 and data, f"the child ended with status {status}"
-    fine, value = pickle.loads(data)
-    assert fine, value
-    return value
-
-
 def test_compiled_before_the_fork() -> None:
     compiled = kintsugi.compile(_double, backend="eager")
     x = torch.arange(3.0)
@@ -67,14 +39,14 @@ def test_compiled_before_the_fork() -> None:
         hits = compiled.stats().hits
         return compiled(x).tolist(), compiled.stats().hits - hits
 
-    assert _in_fork(work) == (expected, 1)  # the child replays what the parent recorded
+    assert in_fork(work) == (expected, 1)  # the child replays what the parent recorded
     assert compiled(x).tolist() == expected
 
 
 def test_first_call_in_the_child() -> None:
     compiled = kintsugi.compile(_double, backend="eager")
     x = torch.arange(3.0)
-    assert _in_fork(lambda: [compiled(x).tolist() for _ in range(3)]) == [_double(x).tolist()] * 3
+    assert in_fork(lambda: [compiled(x).tolist() for _ in range(3)]) == [_double(x).tolist()] * 3
     assert compiled.stats().misses == 0
     assert compiled(x).tolist() == _double(x).tolist()
 
@@ -88,7 +60,7 @@ def test_a_new_shape_and_reset_in_the_child() -> None:
         kintsugi.reset()
         return [*seen, compiled(torch.zeros(3)).tolist()]
 
-    assert _in_fork(work) == [[1.0] * 5, [1.0] * 3, [1.0] * 3]
+    assert in_fork(work) == [[1.0] * 5, [1.0] * 3, [1.0] * 3]
 
 
 def test_fork_while_other_threads_call() -> None:
@@ -108,7 +80,7 @@ def test_fork_while_other_threads_call() -> None:
     try:
         for _ in range(10):
             time.sleep(0.005)
-            assert _in_fork(lambda: compiled(torch.zeros(2)).tolist()) == [1.0, 1.0]
+            assert in_fork(lambda: compiled(torch.zeros(2)).tolist()) == [1.0, 1.0]
     finally:
         stop.set()
         for thread in threads:
@@ -135,7 +107,7 @@ def test_training_in_the_child() -> None:
     compiled = kintsugi.compile(module, backend="eager")
     x = torch.ones(2, 3)
     expected = torch.autograd.grad(compiled(x).sum(), module.fc.weight)[0].tolist()
-    assert _in_fork(lambda: torch.autograd.grad(compiled(x).sum(), module.fc.weight)[0].tolist()) == expected
+    assert in_fork(lambda: torch.autograd.grad(compiled(x).sum(), module.fc.weight)[0].tolist()) == expected
 
 
 def _child(queue: Any) -> None:

@@ -486,3 +486,25 @@ def test_forward_mode_derivatives() -> None:
             for _ in range(3):
                 found = forward_ad.unpack_dual(compiled(dual)).tangent
                 assert found is not None and torch.equal(found, expected)
+
+
+def test_kernels_have_names_for_perf(tmp_path: Path) -> None:
+    source = """
+import os, torch, kintsugi
+call = kintsugi.compile(lambda x: torch.tanh(x) * 2 + x.sum(-1, keepdim=True), options={"sync": True})
+for _ in range(3):
+    call(torch.randn(4, 40))
+print(os.getpid())
+"""
+    env = os.environ | {"KINTSUGI_PERF_MAP": "1", "KINTSUGI_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=True)
+    named = Path(f"/tmp/perf-{done.stdout.strip()}.map")
+    lines = named.read_text().splitlines()
+    named.unlink()
+    assert lines
+    for line in lines:
+        address, size, name = line.split(" ", 2)
+        assert int(address, 16) > 0
+        assert int(size, 16) > 0
+        assert name.startswith("kintsugi:")
+    assert any("tanh" in line and "reduce.sum" in line for line in lines)

@@ -1,0 +1,144 @@
+#include "torchapi/run_memory.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "support/block_heap.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+// Smaller ones are not worth a lock, and glibc keeps them.
+constexpr size_t kLeastBytes = size_t{32} << 10;
+// After so many allocations, what has not been needed since the last time goes back to the system.
+constexpr uint32_t kEpoch = 4096;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kPossible = false;  // who reads behind the end of a tensor is to be caught
+#else
+constexpr bool kPossible = true;
+#endif
+
+size_t physicalMemory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Lives as long as the process: tensors may end while it exits.
+class Pool {
+ public:
+  static Pool& instance() {
+    static auto* pool = new Pool();
+    return *pool;
+  }
+
+  void* allocate(size_t bytes) {
+    std::lock_guard lock(mutex_);
+    void* block = heap_.allocate(bytes);
+    most_ = std::max(most_, heap_.usedBytes());
+    if (++allocations_ == kEpoch) {
+      heap_.trim(most_ - heap_.usedBytes());
+      allocations_ = 0;
+      most_ = heap_.usedBytes();
+    }
+    return block;
+  }
+
+  void release(void* block) {
+    std::lock_guard lock(mutex_);
+    heap_.release(block);
+    if (const size_t limit = limit_.load(std::memory_order_relaxed); heap_.idleBytes() > limit) {
+      heap_.trim(limit / 2);  // not again for the next block
+    }
+  }
+
+  bool owns(const void* memory) const { return heap_.owns(memory); }
+  bool isOn() const { return limit_.load(std::memory_order_relaxed) != 0; }
+
+  void setLimit(size_t limit) {
+    std::lock_guard lock(mutex_);
+    limit_.store(limit, std::memory_order_relaxed);
+    heap_.trim(limit);
+  }
+
+  void trim() {
+    std::lock_guard lock(mutex_);
+    heap_.trim(0);
+  }
+
+  RunMemory state() {
+    std::lock_guard lock(mutex_);
+    return {heap_.usedBytes(), heap_.idleBytes()};
+  }
+
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  Pool() : heap_(physicalMemory()) {}
+
+  std::mutex mutex_;
+  BlockHeap heap_;
+  std::atomic<size_t> limit_ = 0;
+  size_t most_ = 0;  // in use at once, since the last time
+  uint32_t allocations_ = 0;
+};
+
+// What was torch's allocator before; null: nothing is installed. Written once, with the GIL, before the first
+// run.
+at::Allocator* fallback = nullptr;
+
+void release(void* memory) {
+  Pool& pool = Pool::instance();
+  if (pool.owns(memory)) {
+    c10::profiledCPUMemoryReporter().Delete(memory);
+    pool.release(memory);
+  } else {
+    fallback->raw_deleter()(memory);
+  }
+}
+
+// All that it gives away has one deleter, as who asks for raw_deleter() expects.
+class RunAllocator final : public at::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (RunMemoryScope::isActive() && bytes >= kLeastBytes && Pool::instance().isOn()) {
+      if (void* block = Pool::instance().allocate(bytes); block != nullptr) {
+        c10::profiledCPUMemoryReporter().New(block, bytes);
+        return {block, block, &release, at::Device(at::DeviceType::CPU)};
+      }
+    }
+    void* memory = fallback->allocate(bytes).release_context();
+    return {memory, memory, &release, at::Device(at::DeviceType::CPU)};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    fallback->copy_data(to, from, bytes);
+  }
+};
+
+}  // namespace
+
+void installRunMemory() {
+  at::Allocator* current = c10::GetCPUAllocator();
+  // An allocator of the user's whose blocks are more than a pointer stays as it is.
+  if (!kPossible || fallback != nullptr || current->raw_deleter() == nullptr) {
+    return;
+  }
+  fallback = current;
+  pthread_atfork([] { Pool::instance().lock(); }, [] { Pool::instance().unlock(); },
+                 [] { Pool::instance().unlock(); });
+  c10::SetCPUAllocator(new RunAllocator());
+}
+
+void setRunMemoryLimit(uint64_t bytes) { Pool::instance().setLimit(bytes); }
+RunMemory runMemory() { return Pool::instance().state(); }
+void trimRunMemory() { Pool::instance().trim(); }
+
+}  // namespace kintsugi::torchapi

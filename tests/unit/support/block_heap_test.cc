@@ -1,0 +1,120 @@
+#include "support/block_heap.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace kintsugi {
+namespace {
+
+constexpr size_t kMega = size_t{1} << 20;
+
+TEST(BlockHeap, WhatIsFreedIsThereForTheNext) {
+  BlockHeap heap(64 * kMega);
+  void* first = heap.allocate(kMega);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % BlockHeap::kAlignment, 0u);
+  EXPECT_TRUE(heap.owns(first));
+  EXPECT_FALSE(heap.owns(&heap));
+  heap.release(first);
+  EXPECT_EQ(heap.allocate(kMega), first);
+  EXPECT_TRUE(heap.isSound());
+}
+
+TEST(BlockHeap, NeighboursAreMerged) {
+  BlockHeap heap(64 * kMega);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(heap.allocate(kMega));
+  void* behind = heap.allocate(kMega);
+  for (const int i : {1, 3, 5, 7, 0, 2, 6, 4}) heap.release(blocks[static_cast<size_t>(i)]);
+  EXPECT_TRUE(heap.isSound());
+  EXPECT_EQ(heap.allocate(8 * kMega), blocks[0]);
+  EXPECT_GT(behind, blocks[7]);
+}
+
+TEST(BlockHeap, TheLastBlockGrows) {
+  BlockHeap heap(64 * kMega);
+  void* first = heap.allocate(kMega);
+  void* second = heap.allocate(kMega);
+  heap.release(second);
+  EXPECT_EQ(heap.allocate(4 * kMega), second);
+  EXPECT_TRUE(heap.isSound());
+  EXPECT_NE(first, second);
+}
+
+TEST(BlockHeap, ThereIsNoMoreThanWasReserved) {
+  BlockHeap heap(4 * kMega);
+  EXPECT_EQ(heap.allocate(5 * kMega), nullptr);
+  EXPECT_EQ(heap.allocate(~size_t{0}), nullptr);
+  void* half = heap.allocate(2 * kMega);
+  EXPECT_NE(half, nullptr);
+  EXPECT_EQ(heap.allocate(2 * kMega), nullptr);
+  EXPECT_NE(heap.allocate(kMega), nullptr);
+  EXPECT_TRUE(heap.isSound());
+}
+
+TEST(BlockHeap, AHeapThatTheSystemRefusesIsEmpty) {
+  BlockHeap heap(size_t{1} << 60);
+  EXPECT_EQ(heap.allocate(64), nullptr);
+  EXPECT_FALSE(heap.owns(nullptr));
+  EXPECT_TRUE(heap.isSound());
+}
+
+TEST(BlockHeap, TrimGivesPagesBackAndKeepsTheBlocks) {
+  BlockHeap heap(64 * kMega);
+  auto* block = static_cast<unsigned char*>(heap.allocate(4 * kMega));
+  void* small = heap.allocate(64);
+  std::memset(block, 7, 4 * kMega);
+  heap.release(block);
+  EXPECT_GE(heap.idleBytes(), 4 * kMega);
+  heap.trim(8 * kMega);
+  EXPECT_GE(heap.idleBytes(), 4 * kMega);
+  heap.trim(0);
+  EXPECT_EQ(heap.idleBytes(), 0u);
+  auto* again = static_cast<unsigned char*>(heap.allocate(4 * kMega));
+  EXPECT_EQ(again, block);
+  EXPECT_EQ(again[2 * kMega], 0);
+  EXPECT_TRUE(heap.isSound());
+  heap.release(small);
+  heap.release(again);
+  EXPECT_EQ(heap.usedBytes(), 0u);
+}
+
+TEST(BlockHeap, BlocksNeverOverlap) {
+  BlockHeap heap(256 * kMega);
+  std::mt19937 random(7);
+  std::map<unsigned char*, std::pair<size_t, unsigned char>> held;
+  auto release = [&](auto it) {
+    const auto [size, mark] = it->second;
+    EXPECT_EQ(it->first[0], mark);
+    EXPECT_EQ(it->first[size / 2], mark);
+    EXPECT_EQ(it->first[size - 1], mark);
+    heap.release(it->first);
+    held.erase(it);
+  };
+  for (int step = 0; step < 20000; ++step) {
+    if (held.size() < 40 && random() % 2 == 0) {
+      const size_t size = 1 + random() % (size_t{1} << (8 + random() % 14));
+      auto* block = static_cast<unsigned char*>(heap.allocate(size));
+      ASSERT_NE(block, nullptr);
+      const auto mark = static_cast<unsigned char>(step);
+      block[0] = block[size / 2] = block[size - 1] = mark;
+      held[block] = {size, mark};
+    } else if (!held.empty()) {
+      release(std::next(held.begin(), static_cast<std::ptrdiff_t>(random() % held.size())));
+    }
+    if (step % 1000 == 0) heap.trim(random() % (8 * kMega));
+    if (step % 100 == 0) {
+      ASSERT_TRUE(heap.isSound()) << "step " << step;
+    }
+  }
+  while (!held.empty()) release(held.begin());
+  EXPECT_TRUE(heap.isSound());
+  EXPECT_EQ(heap.usedBytes(), 0u);
+}
+
+}  // namespace
+}  // namespace kintsugi
