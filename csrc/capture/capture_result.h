@@ -23,13 +23,15 @@ struct RecorderOptions {
   size_t maxInstructions = 200000;
   bool reportCompiling = true;
   int dynamic = -1;  // kintsugi.compile(dynamic=...): -1 what varies, 0 nothing, 1 all sizes and arguments
-  bool assumeStatic = true;                                      // config.assume_static_by_default
-  const std::unordered_set<uint64_t>* dynamicSources = nullptr;  // path hashes of numbers, texts, lengths
+  bool assumeStatic = true;  // config.assume_static_by_default
+  // Hashes of the paths of numbers, texts and lengths that vary, and of operators whose results do.
+  const std::unordered_set<uint64_t>* dynamicSources = nullptr;
   // Path hashes of tensors whose sizes vary, with the dimensions as bits.
   const std::unordered_map<uint64_t, uint64_t>* dynamicSizes = nullptr;
   const OpenAttributes* openAttributes = nullptr;  // of classes, that the program sets while it runs
-  bool fullgraph = false;                          // a break is an error
-  bool (*errorOnBreak)() = nullptr;                // asked at a break: is it one now?
+  bool pinLikely = true;   // results of operators that say nothing of sizes are guarded (capture/sizes.h)
+  bool fullgraph = false;  // a break is an error
+  bool (*errorOnBreak)() = nullptr;                            // asked at a break: is it one now?
   const std::unordered_set<PyObject*>* opaqueCodes = nullptr;  // code objects to be called, not looked into
 };
 

@@ -5,6 +5,7 @@
 
 #include "capture/classes.h"
 #include "capture/exceptions.h"
+#include "capture/sizes.h"
 #include "pyapi/exception_state.h"
 #include "support/check.h"
 
@@ -468,10 +469,13 @@ void Recorder::beginWithGuard(const SideStart& start) {
       break;
     case Op::kGuardMeta: {
       KINTSUGI_CHECK(start.seenMeta != nullptr, "an exit without metadata");
-      // As open as the guard that failed.
-      const torchapi::TensorInfo seen = torchapi::likened(
-          *start.seenMeta,
-          start.tensorInfos.at(static_cast<size_t>(start.document.trace.operandsOf(failed)[1].i)));
+      // As open as the guard that failed, unless that was a guess.
+      const bool varies =
+          options_.dynamic != 0 && likelyOperator(start.document.trace, start.guard).has_value();
+      const auto expected = static_cast<size_t>(start.document.trace.operandsOf(failed)[1].i);
+      const torchapi::TensorInfo seen =
+          varies ? torchapi::atLevel(*start.seenMeta, torchapi::MetaLevel::kRank)
+                 : torchapi::likened(*start.seenMeta, start.tensorInfos.at(expected));
       ir::MetaId meta = ops_.internMeta(document_.trace, seen);
       ops_.setLevel(value.id, seen.isOpen() ? torchapi::MetaLevel::kRank : torchapi::MetaLevel::kFull);
       emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);

@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "capture/paused.h"
+#include "torchapi/op_effects.h"
+#include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
@@ -148,6 +150,37 @@ bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object) {
   if (!guardMeta(rec, tensor, torchapi::tensorInfoOf(object))) return false;
   rec.ops().setLevel(tensor.id, MetaLevel::kFull);
   return true;
+}
+
+bool pinLikely(Recorder& rec, Shadow tensor, PyObject* object) {
+  if (rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
+  const std::string* op = rec.ops().likelyFrom(tensor.id);
+  if (op == nullptr || !torchapi::tensorInfoOf(object).plain || torchapi::transformsActive()) return true;
+  const RecorderOptions& options = rec.known().options_;
+  const bool varies = !options.pinLikely || (options.dynamic != 0 && options.dynamicSources != nullptr &&
+                                             options.dynamicSources->contains(hashOfOperator(*op)));
+  if (varies || !rec.trace().states[rec.stateBefore()].rebuildable) return true;
+  return pinMeta(rec, tensor, object);
+}
+
+uint64_t hashOfOperator(std::string_view name) {
+  return std::hash<std::string_view>()(name) ^ 0x9e3779b97f4a7c15ull;
+}
+
+std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard) {
+  const ir::Instruction& ins = trace.code[guard];
+  if (ins.op != Op::kGuardMeta) return std::nullopt;
+  const ir::ValueId tensor = trace.operandsOf(ins)[0].id;
+  if (!trace.metas[static_cast<size_t>(trace.operandsOf(ins)[1].i)].isFixed()) return std::nullopt;
+  for (uint32_t k = guard; k-- > 0;) {
+    const ir::Instruction& before = trace.code[k];
+    if (before.op == Op::kGuardMeta && trace.operandsOf(before)[0].id == tensor) return std::nullopt;
+    if (tensor - before.firstResult >= before.resultCount) continue;
+    const bool likely =
+        before.op == Op::kAten && torchapi::opEffects(trace.opNames[before.opName]).likelySizes;
+    return likely ? std::optional(trace.opNames[before.opName]) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {

@@ -23,6 +23,13 @@ bool opensNumbers(const RecorderState& known, ir::SourceId source);
 // The tensor keeps the metadata that it has now: all of it, or all but sizes and strides.
 bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object);
 bool pinRank(Recorder& rec, Shadow tensor, PyObject* object);
+// What an operator of a library has made, which says nothing of sizes (a custom kernel): it lies as it did
+// this time, as a rule. That is guarded where the tensor is used first, so that all behind it is known.
+bool pinLikely(Recorder& rec, Shadow tensor, PyObject* object);
+// The operator behind such a guard, if the instruction is one. In recordings after an exit there its results
+// are left open: RecorderOptions::dynamicSources holds its hash.
+std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard);
+uint64_t hashOfOperator(std::string_view name);
 // What the tensor's metadata is is not known any more.
 void forgetMeta(Recorder& rec, ir::ValueId tensor);
 // What a torch call with a tensor whose sizes vary decides on before the dispatcher is called.

@@ -435,8 +435,9 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
       abort(diag::Code::KTG0109, {"sizes under a transform that are known only at run time"});
       return execute(ctx.act, ctx.instr);
     }
-    dynamic = dynamic || (torchapi::isTensor(ctx.args[i]) && pinned[i].isValue() &&
-                          ops_.level(pinned[i].id) != torchapi::MetaLevel::kFull);
+    const bool isValue = torchapi::isTensor(ctx.args[i]) && pinned[i].isValue();
+    if (isValue && !pinLikely(*this, pinned[i], ctx.args[i])) return execute(ctx.act, ctx.instr);
+    dynamic = dynamic || (isValue && ops_.level(pinned[i].id) != torchapi::MetaLevel::kFull);
   }
   if (dynamic && ctx.metaPure) {
     if (auto flow = readSizes(ctx, result)) return *flow;

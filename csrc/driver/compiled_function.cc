@@ -246,6 +246,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   options.dynamicSizes = &dynamicSizes_;
   options.openAttributes = &openAttributes_;
   options.opaqueCodes = &opaqueCodes_;
+  options.pinLikely = !options_.backend;  // whose graphs end at guards
   return options;
 }
 

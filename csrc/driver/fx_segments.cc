@@ -386,8 +386,8 @@ Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
 
 }  // namespace
 
-void cutForBackend(guard::Document& document, uint32_t start, bool native) {
-  passes::cutSegments(document, {operatorTraits, start, native});
+uint32_t cutForBackend(guard::Document& document, uint32_t start, bool native) {
+  return passes::cutSegments(document, {operatorTraits, start, native});
 }
 
 bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* const* args) {

@@ -18,7 +18,7 @@ passes::OperatorTraits operatorTraits(std::string_view name);
 
 // Cuts a recording into segments from instruction `start` on, before it is made a CompiledTrace. `native`:
 // for native code.
-void cutForBackend(guard::Document& document, uint32_t start, bool native);
+uint32_t cutForBackend(guard::Document& document, uint32_t start, bool native);
 
 // Gives each segment of `trace`, which is not shared yet, a runner that uses `backend` (called with a
 // description, returns a callable). `args`: of the call that was recorded; null for a side trace. False: the

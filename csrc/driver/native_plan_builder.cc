@@ -579,6 +579,12 @@ class PlanBuilder {
     if (!makeCall(at, node.args, used, whole, steady && !whole, reason)) {
       return false;
     }
+    const bool checked = std::any_of(results.begin(), results.end(), [this](const auto& result) {
+      return graph_.nodes[result.first].checked;
+    });
+    if (checked) {
+      plan_->calls.back().restride = false;
+    }
     for (const auto& [result, number] : results) {
       if (graph_.nodes[result].open) {
         bindResult(result);

@@ -19,6 +19,7 @@
 #include "ir/segments.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_graph.h"
+#include "passes/own_writes.h"
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
@@ -488,6 +489,7 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     NativeSegmentInfo info{
         passes::extractSegment(whole, range, types), seen, {}, options.strict, options.keepMemory};
     info.segment.metas = metas;
+    passes::gatherOwnWrites(info.segment, info.seen, operatorTraits);
     info.autotune = options.autotune;
     const bool described = describeInputs(recording, info);
     const bool alone = trace.replay().code().segments[runner].others.empty();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "capture/side_start.h"
+#include "capture/sizes.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "driver/const_texts.h"
@@ -61,6 +62,9 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   ++recordings_;
   sides_.spend();
   noteVariations(*context.trace, context.failure);
+  if (const auto name = capture::likelyOperator(parent.document.trace, context.guard)) {
+    dynamicSources_.insert(capture::hashOfOperator(*name));
+  }
   capture::SideStart start{.document = parent.document,
                            .consts = parent.consts,
                            .tensorInfos = parent.tensorInfos,
@@ -103,7 +107,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
   try {
     describeConstants(recording, function_.get());
     if (options_.backend || options_.native.enabled) {
-      cutForBackend(recording.document, recording.start, options_.native.enabled);
+      recording.start = cutForBackend(recording.document, recording.start, options_.native.enabled);
     }
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);

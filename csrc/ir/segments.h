@@ -41,8 +41,10 @@ void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
 // mode.
 bool isGraphOp(Op op);
 // Is an instruction between the marks part of the graph? Scalars that only effects need are not: they are
-// deferrable.
-inline bool isInGraph(const Instruction& ins) { return isGraphOp(ins.op) && !ins.deferrable; }
+// deferrable. A guard of metadata inside a segment is one whose answer whoever computes the graph checks.
+inline bool isInGraph(const Instruction& ins) {
+  return (isGraphOp(ins.op) || ins.op == Op::kGuardMeta) && !ins.deferrable;
+}
 
 // The values among the operands, those in lists included.
 void collectValues(const Trace& trace, std::span<const Operand> operands, std::vector<ValueId>& out);

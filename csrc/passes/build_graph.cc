@@ -60,12 +60,6 @@ constexpr auto kFresh = std::to_array<std::string_view>({
     "aten.scatter.src",          "aten.scatter.value",
 });
 
-// What is run with autograd, and what computes derivatives (passes/gradient_builder.h).
-bool isFresh(std::string_view name) {
-  return std::find(kFresh.begin(), kFresh.end(), name) != kFresh.end() || name.starts_with("taped.") ||
-         name.starts_with("folded.") || name.substr(0, name.rfind('.')).ends_with("_backward");
-}
-
 class Builder {
  public:
   Builder(const ir::Trace& trace, const GraphOptions& options, std::string& reason)
@@ -84,6 +78,7 @@ class Builder {
                       : ins.op == Op::kSetGrad    ? true
                       : ins.op == Op::kAten       ? addOperator(ins)
                       : ins.op == Op::kSize       ? addSize(ins)
+                      : ins.op == Op::kGuardMeta  ? addCheck(ins)
                                                   : addCall(ins);
       if (!ok) {
         return std::nullopt;
@@ -565,6 +560,17 @@ class Builder {
     return true;
   }
 
+  // What is computed here is like its type says. What a call returns is looked at in each run, even if nobody
+  // else does.
+  bool addCheck(const Instruction& ins) {
+    const NodeId id = nodeOf_[trace_.operandsOf(ins)[0].id];
+    if (id == ir::kNone || graph_.nodes[id].elem == Elem::kOther || options_.callsOnly) {
+      return refuse("a guard of something else than a tensor that is computed in it");
+    }
+    graph_.nodes[id].checked = graph_.nodes[id].kind == NodeKind::kResult;
+    return true;
+  }
+
   // A size that follows from those of the inputs needs no tensor.
   bool addSize(const Instruction& ins) {
     const auto operands = trace_.operandsOf(ins);
@@ -597,7 +603,7 @@ class Builder {
       }
       call.args.push_back(nodeOf_[value]);
     }
-    const bool fresh = ins.op != Op::kAten || isFresh(trace_.opNames[ins.opName]);
+    const bool fresh = ins.op != Op::kAten || isFreshOperator(trace_.opNames[ins.opName]);
     for (const NodeId arg : call.args) {
       if (!fresh) {
         memory_.look(arg);
@@ -612,7 +618,11 @@ class Builder {
       }
     }
     addMask(ins, call.args);
-    addResults(ins, graph_.add(std::move(call)), fresh);
+    const NodeId made = graph_.add(std::move(call));
+    addResults(ins, made, fresh);
+    for (NodeId id = made + 1; id < graph_.nodes.size(); ++id) {
+      graph_.nodes[id].own = fresh || (ins.op == Op::kAten && surelyNew(ins));
+    }
     return true;
   }
 
@@ -688,6 +698,12 @@ constexpr auto kByForm = std::to_array<std::string_view>({
 });
 
 }  // namespace
+
+// What is run with autograd, and what computes derivatives (passes/gradient_builder.h).
+bool isFreshOperator(std::string_view name) {
+  return std::find(kFresh.begin(), kFresh.end(), name) != kFresh.end() || name.starts_with("taped.") ||
+         name.starts_with("folded.") || name.substr(0, name.rfind('.')).ends_with("_backward");
+}
 
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {
   return instruction.op == Op::kAten &&

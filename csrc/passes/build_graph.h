@@ -134,6 +134,8 @@ bool storesOnly(std::string_view name);
 
 // Does an operator only look at the memory of its first operand, where that can be?
 bool isView(std::string_view name);
+// ... whose results never share memory with its arguments, and which may be left out if nobody uses them?
+bool isFreshOperator(std::string_view name);
 // How the results of a view operator lie in the memory of its first operand. False: they may lie elsewhere.
 bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,
                std::vector<int64_t>& offsets);

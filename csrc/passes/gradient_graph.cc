@@ -356,19 +356,24 @@ bool writesToInput(const ir::Trace& segment, const Instruction& ins) {
 
 }  // namespace
 
+bool isFollowed(const ir::Trace& trace, const Instruction& ins) {
+  // Views of what requires gradients say so even where nothing is followed.
+  const GradientRule* rule = ins.op == Op::kAten ? findGradientRule(trace.opNames[ins.opName]) : nullptr;
+  if (ins.op != Op::kAten || (rule != nullptr && !rule->fresh)) {
+    return false;
+  }
+  for (uint32_t r = 0; r < ins.resultCount; ++r) {
+    const ir::Type& type = trace.values[ins.firstResult + r];
+    if (type.kind == TypeKind::kTensor && type.meta != ir::kNone && trace.metas[type.meta].requiresGrad) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool needsGradients(const ir::Trace& segment) {
   return std::any_of(segment.code.begin(), segment.code.end(), [&](const Instruction& ins) {
-    // Views of what requires gradients say so even where nothing is followed.
-    const GradientRule* rule = ins.op == Op::kAten ? findGradientRule(segment.opNames[ins.opName]) : nullptr;
-    const bool looks =
-        ins.op != Op::kAten || (rule != nullptr && !rule->fresh) || writesToInput(segment, ins);
-    for (uint32_t r = 0; !looks && r < ins.resultCount; ++r) {
-      const ir::Type& type = segment.values[ins.firstResult + r];
-      if (type.kind == TypeKind::kTensor && type.meta != ir::kNone && segment.metas[type.meta].requiresGrad) {
-        return true;
-      }
-    }
-    return false;
+    return isFollowed(segment, ins) && !writesToInput(segment, ins);
   });
 }
 

@@ -51,7 +51,9 @@ struct GradientOptions {
 ir::Trace segmentOf(const ir::Trace& trace, const std::vector<ir::ValueId>& inputs,
                     const std::vector<uint32_t>& code, const std::vector<ir::ValueId>& outputs);
 
-// Does autograd follow anything that the segment makes?
+// Does autograd follow what an instruction of the trace makes, as far as its types tell?
+bool isFollowed(const ir::Trace& trace, const ir::Instruction& ins);
+// ... anything that the segment makes?
 bool needsGradients(const ir::Trace& segment);
 
 // `segment`: by passes/extract_segment.h. Without a graph, `reason` says why.

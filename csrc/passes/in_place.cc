@@ -13,7 +13,8 @@ namespace {
 
 // Made here, by what surely makes a new tensor.
 bool isOwn(const Node& node) {
-  return isCore(node) || node.kind == NodeKind::kJoin || (node.kind == NodeKind::kResult && node.fresh);
+  return isCore(node) || node.kind == NodeKind::kJoin ||
+         (node.kind == NodeKind::kResult && (node.fresh || node.own));
 }
 
 // The node over so many elements; a cast may make more of them than there are. False: it is of others.

@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "ir/segments.h"
+#include "passes/build_graph.h"
+#include "passes/gradient_graph.h"
+#include "passes/own_writes.h"
 #include "passes/part_writes.h"
 #include "support/check.h"
 
@@ -39,11 +42,14 @@ class Cutter {
         start_(options.start),
         native_(options.native),
         writes_(document.trace),
+        own_(document.trace, traits),
+        madeIn_(trace_.values.size(), kOutside),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
         late_(trace_.values.size()),
         lateBlock_(canFail_.size()) {}
 
-  void run() {
+  // Where the part of the trace that was cut begins.
+  uint32_t run() {
     for (const guard::Guard& guard : document_.guards.guards) {
       canFail_[guard.block] = true;
     }
@@ -51,14 +57,16 @@ class Cutter {
       canFail_[node.block] = canFail_[node.block] || node.kind != guard::SourceKind::kValue;
     }
     findFeeding();
+    const auto own = std::span(trace_.code).subspan(start_);
     keepParent();
-    for (const Instruction& ins : std::span(trace_.code).subspan(start_)) {
+    for (const Instruction& ins : own) {
       place(ins);
     }
     close();
     dropSnapshotOfReturn();
     nameValues();
     trace_.code = std::move(out_);
+    return start_;
   }
 
  private:
@@ -84,9 +92,20 @@ class Cutter {
     }
   }
 
+  // A parent's segment that was left in the middle, at a guard, is none in the side trace.
   void keepParent() {
+    const auto parent = std::span(trace_.code).first(start_);
+    uint32_t left = kOutside;
+    for (uint32_t i = 0; i < parent.size(); ++i) {
+      left = parent[i].op == Op::kSegment ? i : parent[i].op == Op::kSegmentEnd ? kOutside : left;
+    }
+    start_ -= left != kOutside ? 1 : 0;
     bool open = false;
-    for (const Instruction& ins : std::span(trace_.code).first(start_)) {
+    for (uint32_t i = 0; i < parent.size(); ++i) {
+      const Instruction& ins = parent[i];
+      if (i == left) {
+        continue;
+      }
       open = ins.op == Op::kSegment || (open && ins.op != Op::kSegmentEnd);
       emit(ins, open && ir::isInGraph(ins) ? count_ : kOutside);
       count_ += ins.op == Op::kSegmentEnd ? 1 : 0;
@@ -100,11 +119,15 @@ class Cutter {
       placeInput(ins);
     } else if (isGraph(ins)) {
       const bool impure = isImpure(ins);
-      if (usesLate(ins) || (deferred_ && (impure || ins.op == Op::kSetGrad)) ||
-          (native_ && writes_.needsCut(ins))) {
+      if (usesLate(ins) || (deferred_ && (impure || ins.op == Op::kSetGrad)) || (native_ && needsCut(ins))) {
         close();
+        placeOutside(ins);  // what writes to a tensor of the segment before is no part of this one
+      } else {
+        addToGraph(ins, impure);
       }
-      addToGraph(ins, impure);
+    } else if (isCheckedInside(ins)) {
+      addToGraph(ins, false);
+      guarded_ = true;
     } else if (isDeferrable(ins)) {
       defer(ins);
     } else {
@@ -141,7 +164,8 @@ class Cutter {
       return ins.op == Op::kSetGrad || feeding_[ins.firstResult];
     }
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
-    if (!traits.inGraph || (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]))) {
+    if (!traits.inGraph ||
+        (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
       return false;
     }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -152,6 +176,23 @@ class Cutter {
       }
     }
     return true;
+  }
+
+  bool needsCut(const Instruction& ins) const {
+    return own_.needsCut(ins) || (!own_.takes(ins) && writes_.needsCut(ins)) ||
+           (guarded_ && isFollowed(trace_, ins));
+  }
+
+  // Native code looks at what calls return, and knows what it computes: a guard of all metadata of a tensor
+  // that the segment makes ends nothing. Not in training, where segments are run otherwise.
+  bool isCheckedInside(const Instruction& ins) const {
+    if (!native_ || ins.op != Op::kGuardMeta || followed_ || operators_ == 0 || usesLate(ins)) {
+      return false;
+    }
+    const auto operands = trace_.operandsOf(ins);
+    const ir::TensorMeta& meta = trace_.metas[static_cast<size_t>(operands[1].i)];
+    return operands[0].isValue() && madeIn_[operands[0].id] == count_ && meta.isFixed() &&
+           !meta.requiresGrad && meta.device == "cpu" && elemOf(meta.dtype) != Elem::kOther;
   }
 
   bool isImpure(const Instruction& ins) const {
@@ -182,7 +223,14 @@ class Cutter {
     graphEnd_ = body_.size();
     impure_ = impure_ || impure;
     if (native_) {
-      writes_.add(ins);
+      if (!own_.takes(ins)) {
+        writes_.add(ins);
+      }
+      own_.add(ins);
+      followed_ = followed_ || isFollowed(trace_, ins);
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        madeIn_[ins.firstResult + r] = count_;
+      }
     }
     operators_ += ins.op == Op::kAten ? 1 : 0;
   }
@@ -226,8 +274,10 @@ class Cutter {
     count_ += marked ? 1 : 0;
     body_.clear();
     graphEnd_ = operators_ = 0;
-    impure_ = deferred_ = false;
+    impure_ = deferred_ = guarded_ = followed_ = false;
     writes_.clear();
+    own_.clear();
+    std::fill(madeIn_.begin(), madeIn_.end(), kOutside);
     std::fill(late_.begin(), late_.end(), false);
     std::fill(lateBlock_.begin(), lateBlock_.end(), false);
   }
@@ -322,16 +372,20 @@ class Cutter {
   guard::Document& document_;
   ir::Trace& trace_;
   OperatorTraitsFn traits_;
-  const uint32_t start_;
+  uint32_t start_;
   const bool native_;
-  PartWrites writes_;            // of the open segment
-  std::vector<bool> canFail_;    // by block
-  std::vector<bool> feeding_;    // by value
-  std::vector<bool> late_;       // by value: made by a deferred step of the open segment
-  std::vector<bool> lateBlock_;  // by block: runs with the deferred steps of the open segment
-  std::vector<Placed> body_;     // the open segment; empty: none is open
-  size_t graphEnd_ = 0;          // one past the last instruction of its graph
+  PartWrites writes_;             // of the open segment
+  OwnWrites own_;                 // likewise
+  std::vector<uint32_t> madeIn_;  // by value: the number of the open segment
+  std::vector<bool> canFail_;     // by block
+  std::vector<bool> feeding_;     // by value
+  std::vector<bool> late_;        // by value: made by a deferred step of the open segment
+  std::vector<bool> lateBlock_;   // by block: runs with the deferred steps of the open segment
+  std::vector<Placed> body_;      // the open segment; empty: none is open
+  size_t graphEnd_ = 0;           // one past the last instruction of its graph
   size_t operators_ = 0;
+  bool guarded_ = false;   // there is a guard in it
+  bool followed_ = false;  // autograd follows something in it
   bool impure_ = false;
   bool deferred_ = false;
   std::vector<Instruction> out_;
@@ -341,9 +395,9 @@ class Cutter {
 
 }  // namespace
 
-void cutSegments(guard::Document& document, const SegmentOptions& options) {
+uint32_t cutSegments(guard::Document& document, const SegmentOptions& options) {
   KINTSUGI_CHECK(options.start <= document.trace.code.size(), "the trace ends before its start");
-  Cutter(document, options.traits != nullptr ? options.traits : traitsByName, options).run();
+  return Cutter(document, options.traits != nullptr ? options.traits : traitsByName, options).run();
 }
 
 void cutSegments(guard::Document& document) { cutSegments(document, SegmentOptions{}); }

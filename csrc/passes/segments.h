@@ -9,7 +9,9 @@
 //
 // For native code, which writes to what the outside sees when all else is done, operators that write in ways
 // that it does not know stay outside, and a segment ends before something reads a tensor of which a part has
-// been written, and before a write to a view that lies elsewhere in each run.
+// been written, and before a write to a view that lies elsewhere in each run. Writes to tensors that the
+// segment has made stay inside where they can become new values (passes/own_writes.h), and so do guards of
+// metadata that native code checks anyway.
 //
 // What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
 // with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the
@@ -38,7 +40,8 @@ struct SegmentOptions {
   bool native = false;
 };
 
-void cutSegments(guard::Document& document, const SegmentOptions& options);
+// Where the part that it has cut begins: `start`, or one before it if a mark of the parent is gone.
+uint32_t cutSegments(guard::Document& document, const SegmentOptions& options);
 void cutSegments(guard::Document& document);  // the pass's row: without knowledge of the dispatcher
 
 }  // namespace kintsugi::passes

@@ -162,10 +162,12 @@ void dropUnusedNodes(TensorGraph& graph) {
     }
   }
   std::vector<bool> mustRun(graph.nodes.size(), false);  // calls
-  for (const Node& node : graph.nodes) {
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
     if (node.kind == NodeKind::kResult && !node.fresh) {
       mustRun[node.args[0]] = true;
     }
+    used[id] = used[id] || node.checked;
   }
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     used[id] = used[id] || mustRun[id];

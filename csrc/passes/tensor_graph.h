@@ -94,13 +94,15 @@ struct Node {
   NodeKind kind = NodeKind::kInput;
   Core op = Core::kAdd;      // kPoint, kReduce
   Elem elem = Elem::kOther;  // kCall: none
-  bool fresh = false;        // kResult: its memory is surely its own
-  bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
-  bool byForm = false;       // kCall: takes no more than the type of its argument
-  bool product = false;      // kCall: a product without what is added (passes/products.h)
-  bool byRows = false;       // of products: the second argument has a row for each column of the result
-  bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
-  bool write = false;        // kPoint: it is stored to the memory of an input, its home
+  bool fresh = false;  // kResult: its memory is surely its own, and nobody misses the call if it is not used
+  bool own = false;    // kResult: its memory is surely its own
+  bool checked = false;  // kResult: each run looks whether it is as expected
+  bool open = false;     // kInput, kResult: sizes are told by the tensor of each run ...
+  bool byForm = false;   // kCall: takes no more than the type of its argument
+  bool product = false;  // kCall: a product without what is added (passes/products.h)
+  bool byRows = false;   // of products: the second argument has a row for each column of the result
+  bool packed = false;   // ... which has to be contiguous: the strides follow from the sizes
+  bool write = false;    // kPoint: it is stored to the memory of an input, its home
   std::vector<Size> sizes;
   std::vector<Size> strides;  // where it is in memory, in elements; empty for kConst, kCall
   std::vector<NodeId> args;   // kCall: the nodes that its operands name

@@ -270,6 +270,7 @@ void Run::enter(std::shared_ptr<CompiledTrace> side) {
   trace_ = &code.recording->document.trace;
   owner_ = side.get();
   side_ = std::move(side);
+  measured_ = nullptr;  // the segment that it was in is left
 }
 
 Outcome Run::executeAten(const Step& step) {

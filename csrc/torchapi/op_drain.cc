@@ -335,6 +335,18 @@ MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema
   return level;
 }
 
+// Does all metadata of the inputs follow from guards?
+bool OpDrain::inputsAreKnown(const OpLog::Entry& entry) const {
+  bool known = true;
+  for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
+    known = known && !hasTraceNumber(log_.values[k]);
+    forEachTensor(log_.values[k], [&](const at::Tensor& t) {
+      known = known && (!t.defined() || levelOf(t) == MetaLevel::kFull);
+    });
+  }
+  return known;
+}
+
 // A list of tensors of which some have other ranks: cat() leaves out those that are empty.
 bool OpDrain::mixesRanks(const OpLog::Entry& entry) const {
   bool mixed = false;
@@ -544,6 +556,7 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
     operands.push_back(operandOf(log_.values[entry.firstInput + k], schema.args[k]));
   }
   const MetaLevel level = resultLevel(entry, schema);
+  const bool likely = schema.likelyShape && inputsAreKnown(entry);
   types_.clear();
   for (size_t k = entry.firstOutput; k < entry.end; ++k) {
     addResult(log_.values[k], level);
@@ -553,6 +566,9 @@ void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
   ir::ValueId next = trace_.code[index].firstResult;
   for (size_t k = entry.firstOutput; k < entry.end; ++k) {
     bindResult(log_.values[k], next, level);
+  }
+  for (ir::ValueId made = trace_.code[index].firstResult; likely && made < next; ++made) {
+    table_.setLikely(made, schema);
   }
   ++result_.count;
   result_.dynamic = result_.dynamic || level != MetaLevel::kFull;

@@ -44,6 +44,7 @@ OpEffects opEffects(std::string_view name) {
   effects.dynamicSizes = (ours && op.dynamicShape) ||
                          (!op.dynamicIfMask && op.op.hasTag(at::Tag::dynamic_output_shape)) ||
                          op.op.hasTag(at::Tag::data_dependent_output);
+  effects.likelySizes = op.likelyShape;
   effects.random = op.op.hasTag(at::Tag::nondeterministic_seeded);
   effects.writes = op.op.schema().is_mutable() || (op.mutates && !effects.random);
   effects.writesUnseen = op.mutates && !op.op.schema().is_mutable() && !effects.random;

@@ -12,6 +12,7 @@ namespace kintsugi::torchapi {
 struct OpEffects {
   bool known = false;            // there is such an operator
   bool dynamicSizes = false;     // the sizes of its results depend on data
+  bool likelySizes = false;      // nothing says that they do, nor that they do not
   bool sizesFromMask = false;    // ... if an index is a mask
   bool writes = false;           // to its arguments
   bool writesUnseen = false;     // ... in ways that version counters may not show

@@ -72,6 +72,7 @@ void OpRecorder::bind(PyObject* tensor, ir::ValueId value, MetaLevel level) {
 
 MetaLevel OpRecorder::level(ir::ValueId value) const { return impl_->table.level(value); }
 void OpRecorder::setLevel(ir::ValueId value, MetaLevel level) { impl_->table.setLevel(value, level); }
+const std::string* OpRecorder::likelyFrom(ir::ValueId value) const { return impl_->table.likelyFrom(value); }
 bool OpRecorder::inOperator() { return c10::impl::tls_local_dispatch_key_set().excluded_.has(kRecorderKey); }
 
 void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ir/trace.h"
@@ -63,6 +64,9 @@ class OpRecorder {
   void bind(PyObject* tensor, ir::ValueId value, MetaLevel level);
   MetaLevel level(ir::ValueId value) const;
   void setLevel(ir::ValueId value, MetaLevel level);
+  // The operator that made a tensor of which nothing is known but what it was like this time; null: it is
+  // none.
+  const std::string* likelyFrom(ir::ValueId value) const;
   void forget(ir::ValueId value);  // the instruction that made it was taken back
 
   // Interns metadata; the numbers are those of trace.metas.

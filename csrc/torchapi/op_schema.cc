@@ -154,6 +154,8 @@ OpSchema::OpSchema(const c10::OperatorHandle& handle) : op(handle), name(irName(
   dynamicShape = !known || hasUntaggedDynamicShape(name) ||
                  (!dynamicIfMask && (handle.hasTag(at::Tag::dynamic_output_shape) ||
                                      handle.hasTag(at::Tag::data_dependent_output)));
+  likelyShape = !known && !handle.hasTag(at::Tag::dynamic_output_shape) &&
+                !handle.hasTag(at::Tag::data_dependent_output);
   static const std::unordered_set<std::string> kOfSizes = {"aten.squeeze", "aten.squeeze_",
                                                            "aten.squeeze_copy"};
   static const std::unordered_set<std::string> kOfNumbers = {"aten.flatten", "aten.unflatten"};

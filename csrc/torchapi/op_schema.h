@@ -49,6 +49,7 @@ struct OpSchema {
   std::vector<Arg> results;
   bool mutates = false;        // writes to a tensor or draws random numbers
   bool dynamicShape = false;   // the sizes of the results depend on the data
+  bool likelyShape = false;    // ... for all that is known: nothing says so
   bool dynamicIfMask = false;  // ... if an index is a mask
   bool rankOfSizes = false;    // the rank of the results depends on sizes, or on who knows what
   bool rankOfNumbers = false;  // ... on numbers among the arguments

@@ -43,10 +43,12 @@ void TensorTable::bind(const at::TensorImpl* impl, size_t stamp, ir::ValueId val
   }
   setLevel(value, level);
   declared_[value] = level;
+  likely_.erase(value);
 }
 
 void TensorTable::forget(ir::ValueId value) {
   std::erase_if(known_, [value](const auto& entry) { return entry.second.value == value; });
+  likely_.erase(value);
 }
 
 void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {

@@ -35,6 +35,13 @@ class TensorTable {
     return value < levels_.size() ? levels_[value] : MetaLevel::kUnknown;
   }
   void setLevel(ir::ValueId value, MetaLevel level);
+  // A result of an operator that nothing is known of, whose arguments were all known: likely to lie as it
+  // does now in every run.
+  void setLikely(ir::ValueId value, const OpSchema& op) { likely_[value] = &op; }
+  const std::string* likelyFrom(ir::ValueId value) const {
+    const auto it = likely_.find(value);
+    return it == likely_.end() ? nullptr : &it->second->name;
+  }
   // What holds from a value's definition on: guards in the trace have raised level() since.
   std::vector<MetaLevel> takeLevels() { return std::move(declared_); }
   void adoptLevels(const std::vector<MetaLevel>& levels) { levels_ = declared_ = levels; }
@@ -52,6 +59,7 @@ class TensorTable {
   std::unordered_map<const at::TensorImpl*, Known> known_;
   std::vector<MetaLevel> levels_;    // by ValueId
   std::vector<MetaLevel> declared_;  // likewise
+  std::unordered_map<ir::ValueId, const OpSchema*> likely_;
   std::vector<TensorInfo> infos_;
   std::unordered_multimap<size_t, ir::MetaId> infoIndex_;
   std::unordered_map<const OpSchema*, uint32_t> opNames_;

@@ -29,6 +29,7 @@
 #include "passes/extract_segment.h"
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
+#include "passes/own_writes.h"
 #include "passes/pass_manager.h"
 #include "passes/simplify_graph.h"
 #include "passes/split_gradients.h"
@@ -170,11 +171,12 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
   const ir::Trace& trace = document->trace;
   std::string out;
   for (const ir::SegmentRange& range : ir::findSegments(trace)) {
-    const ir::Trace segment = passes::extractSegment(trace, range);
+    ir::Trace segment = passes::extractSegment(trace, range);
     std::string reason;
     passes::SizeTable sizes;
     const passes::SizeScope scope(sizes);
-    const std::vector<ir::TensorMeta> seen = seenMetas(segment);
+    std::vector<ir::TensorMeta> seen = seenMetas(segment);
+    passes::gatherOwnWrites(segment, seen, nullptr);
     auto graph = passes::buildGraph(
         segment, {.strict = argument == "strict", .products = argument == "products", .seen = seen}, reason);
     if (!graph) {

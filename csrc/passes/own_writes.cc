@@ -1,0 +1,337 @@
+#include "passes/own_writes.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "ir/segments.h"
+#include "passes/build_graph.h"
+#include "passes/gradient_graph.h"
+#include "passes/in_place.h"
+
+namespace kintsugi::passes {
+
+using ir::Instruction;
+using ir::Op;
+using ir::Operand;
+using ir::OperandKind;
+using ir::TypeKind;
+using ir::ValueId;
+
+namespace {
+
+// Each copies the tensor, so a loop that reads what it writes is not for this.
+constexpr uint32_t kMostGathers = 4;
+
+// Their other form is a call that writes to a copy, or to the tensor itself if nobody looks at it any more.
+constexpr auto kRows = std::to_array<std::string_view>({
+    "aten.index_put_.default",
+    "aten.index_add_.default",
+    "aten.index_copy_.default",
+    "aten.scatter_add_.default",
+    "aten.scatter_.src",
+    "aten.scatter_.value",
+});
+
+bool isRows(std::string_view name) { return std::find(kRows.begin(), kRows.end(), name) != kRows.end(); }
+
+bool isContiguous(const ir::TensorMeta& meta) {
+  int64_t stride = 1;
+  for (size_t d = meta.strides.empty() ? 0 : meta.sizes.size(); d-- > 0;) {
+    if (meta.sizes[d] != 1 && meta.strides[d] != stride) {
+      return false;
+    }
+    stride *= meta.sizes[d];
+  }
+  return true;
+}
+
+}  // namespace
+
+// What may be a copy is none.
+bool OwnWrites::isDeferredView(std::string_view name) {
+  return isView(name) && name != "aten.reshape.default" && name != "aten.flatten.using_ints";
+}
+
+const ir::TensorMeta* OwnWrites::metaOf(ValueId value) const {
+  const ir::Type& type = trace_.values[value];
+  return type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) ? &trace_.metas[type.meta] : nullptr;
+}
+
+OperatorTraits OwnWrites::traitsOf(std::string_view name) const {
+  if (traits_ != nullptr) {
+    return traits_(name);
+  }
+  OperatorTraits traits;
+  traits.writes = traits.impure = !newForm(name).empty();
+  return traits;
+}
+
+const OwnWrites::Look* OwnWrites::lookOf(ValueId value) const {
+  const auto found = looks_.find(value);
+  return found == looks_.end() ? nullptr : &found->second;
+}
+
+// Of a tensor that nobody unknown looks at, or of a view of one.
+const OwnWrites::Own* OwnWrites::ownOf(ValueId value) const {
+  const Look* look = lookOf(value);
+  if (look == nullptr) {
+    return nullptr;
+  }
+  const Own& own = owns_.at(look->base);
+  return own.escaped ? nullptr : &own;
+}
+
+// Which slice of the tensor a view is.
+std::optional<OwnWrites::Place> OwnWrites::placeOf(ValueId value) const {
+  const Look* look = lookOf(value);
+  if (look == nullptr || look->view == nullptr) {
+    return std::nullopt;
+  }
+  const auto operands = trace_.operandsOf(*look->view);
+  const Look* from = lookOf(operands[0].id);
+  const bool numbers = std::all_of(operands.begin() + 1, operands.end(), [](const Operand& o) {
+    return o.kind == OperandKind::kInt || o.kind == OperandKind::kNone;
+  });
+  const ir::TensorMeta* base = metaOf(look->base);
+  if (from == nullptr || from->view != nullptr || !numbers || base == nullptr) {
+    return std::nullopt;
+  }
+  const auto number = [&](size_t k, int64_t otherwise) {
+    return k < operands.size() && operands[k].kind == OperandKind::kInt ? operands[k].i : otherwise;
+  };
+  const auto rank = static_cast<int64_t>(base->sizes.size());
+  Place place;
+  place.dim = number(1, 0) + (number(1, 0) < 0 ? rank : 0);
+  if (place.dim < 0 || place.dim >= rank) {
+    return std::nullopt;
+  }
+  const int64_t size = base->sizes[static_cast<size_t>(place.dim)];
+  const auto index = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
+  const std::string& name = nameOf(*look->view);
+  if (name == "aten.select.int") {
+    place.low = index(number(2, 0));
+    place.high = place.low + 1;
+    place.stacked = true;
+  } else if (name == "aten.slice.Tensor" && number(4, 1) == 1) {
+    place.low = index(number(2, 0));
+    place.high = index(number(3, size));
+  } else {
+    return std::nullopt;
+  }
+  return place.low < place.high && place.high <= size ? std::optional(place) : std::nullopt;
+}
+
+bool OwnWrites::isFollowed(const Instruction& ins) const {
+  for (uint32_t r = 0; r < ins.resultCount; ++r) {
+    const ir::TensorMeta* meta = metaOf(ins.firstResult + r);
+    if (meta != nullptr && meta->requiresGrad) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Can both be parts of one concatenation?
+bool OwnWrites::fitsBeside(const Own& own, const Place& place) {
+  return own.parts.empty() || (own.dim == place.dim && own.stacked == place.stacked &&
+                               std::all_of(own.parts.begin(), own.parts.end(), [&](const Part& part) {
+                                 const bool same = part.low == place.low && part.high == place.high;
+                                 return same || part.high <= place.low || place.high <= part.low;
+                               }));
+}
+
+bool OwnWrites::takesPart(const Instruction& ins) const {
+  const auto operands = trace_.operandsOf(ins);
+  if (nameOf(ins) != "aten.copy_.default" || operands.size() < 2 || !operands[0].isValue() ||
+      !operands[1].isValue() || ins.resultCount != 1) {
+    return false;
+  }
+  const Own* own = ownOf(operands[0].id);
+  const std::optional<Place> place = own != nullptr ? placeOf(operands[0].id) : std::nullopt;
+  const ir::TensorMeta *target = metaOf(operands[0].id), *source = metaOf(operands[1].id);
+  if (!place || target == nullptr || source == nullptr || isFollowed(ins) || source->requiresGrad ||
+      target->sizes != source->sizes || target->dtype != source->dtype || target->device != source->device) {
+    return false;
+  }
+  // The other operand may be a view of the tensor itself.
+  const Look* look = lookOf(operands[1].id);
+  const bool gathers =
+      (look != nullptr && look->base == lookOf(operands[0].id)->base) || !fitsBeside(*own, *place);
+  return !gathers || own->gathers < kMostGathers;
+}
+
+bool OwnWrites::takesRows(const Instruction& ins) const {
+  const auto operands = trace_.operandsOf(ins);
+  if (!isRows(nameOf(ins)) || operands.empty() || !operands[0].isValue() || ins.resultCount != 1) {
+    return false;
+  }
+  const Own* own = ownOf(operands[0].id);
+  return own != nullptr && lookOf(operands[0].id)->view == nullptr && !isFollowed(ins) &&
+         metaOf(lookOf(operands[0].id)->base) != nullptr && own->gathers < kMostGathers;
+}
+
+bool OwnWrites::takes(const Instruction& ins) const {
+  return ins.op == Op::kAten && (takesPart(ins) || takesRows(ins));
+}
+
+bool OwnWrites::needsCut(const Instruction& ins) const {
+  if (ins.op != Op::kAten || newForm(nameOf(ins)).empty()) {
+    return false;
+  }
+  const auto operands = trace_.operandsOf(ins);
+  const Look* look = !operands.empty() && operands[0].isValue() ? lookOf(operands[0].id) : nullptr;
+  return look != nullptr && look->view != nullptr && ownOf(operands[0].id) != nullptr && !takes(ins);
+}
+
+// Does a write to `target` leave what the part was taken from as it was?
+bool OwnWrites::isSafe(const Part& part, ValueId base, ValueId target) const {
+  const Look *from = lookOf(part.source), *to = lookOf(target);
+  if (from != nullptr && from->base == base) {
+    return false;  // a part of itself
+  }
+  if (from != nullptr && to != nullptr && from->base == to->base) {
+    return false;
+  }
+  return ownOf(part.source) != nullptr || ownOf(target) != nullptr;
+}
+
+void OwnWrites::beforeWrite(ValueId target) {
+  for (const ValueId base : std::vector<ValueId>(pending_)) {
+    const Own& own = owns_.at(base);
+    if (!std::all_of(own.parts.begin(), own.parts.end(),
+                     [&](const Part& part) { return isSafe(part, base, target); })) {
+      gather(base);
+    }
+  }
+}
+
+void OwnWrites::gather(ValueId base) {
+  Own& own = owns_.at(base);
+  if (own.parts.empty()) {
+    return;
+  }
+  if (hooks_.gather) {
+    hooks_.gather(base, own);
+  }
+  own.parts.clear();
+  ++own.gathers;
+  std::erase(pending_, base);
+}
+
+void OwnWrites::gatherAll() {
+  for (const ValueId base : std::vector<ValueId>(pending_)) {
+    gather(base);
+  }
+}
+
+void OwnWrites::read(const Instruction& ins, bool allButFirst) {
+  std::vector<ValueId> used;
+  ir::collectValues(trace_, trace_.operandsOf(ins).subspan(allButFirst ? 1 : 0), used);
+  for (const ValueId value : used) {
+    if (const Look* look = lookOf(value)) {
+      gather(look->base);
+    }
+  }
+}
+
+void OwnWrites::addView(const Instruction& ins) {
+  const ValueId base = lookOf(trace_.operandsOf(ins)[0].id)->base;
+  read(ins, true);
+  for (uint32_t r = 0; r < ins.resultCount; ++r) {
+    looks_[ins.firstResult + r] = {base, &ins, r};
+  }
+}
+
+void OwnWrites::addPart(const Instruction& ins) {
+  const auto operands = trace_.operandsOf(ins);
+  const ValueId target = operands[0].id, source = operands[1].id;
+  const Look look = *lookOf(target);
+  const Place place = placeOf(target).value();
+  read(ins, true);
+  beforeWrite(target);
+  Own& own = owns_.at(look.base);
+  if (!fitsBeside(own, place)) {
+    gather(look.base);
+  }
+  const Part part{place.low, place.high, source, hooks_.capture ? hooks_.capture(source) : source};
+  const auto same =
+      std::find_if(own.parts.begin(), own.parts.end(), [&](const Part& p) { return p.low == place.low; });
+  if (same != own.parts.end()) {
+    *same = part;
+  } else {
+    own.parts.push_back(part);
+  }
+  if (own.parts.size() == 1) {
+    pending_.push_back(look.base);
+  }
+  own.dim = place.dim;
+  own.stacked = place.stacked;
+  looks_[ins.firstResult] = look;
+}
+
+void OwnWrites::addResults(const Instruction& ins) {
+  const std::string& name = nameOf(ins);
+  const OperatorTraits traits = traitsOf(name);
+  const bool fresh = traits.fresh || isFreshOperator(name);
+  if (!fresh) {
+    // The result may be a view of any of them.
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, trace_.operandsOf(ins), used);
+    for (const ValueId value : used) {
+      if (const Look* look = lookOf(value)) {
+        owns_.at(look->base).escaped = true;
+      }
+    }
+    return;
+  }
+  for (uint32_t r = 0; r < ins.resultCount; ++r) {
+    const ValueId value = ins.firstResult + r;
+    const ir::TensorMeta* meta = metaOf(value);
+    if (meta != nullptr && meta->device == "cpu" && elemOf(meta->dtype) != Elem::kOther &&
+        isContiguous(*meta) && !meta->requiresGrad) {
+      owns_[value] = {};
+      looks_[value] = {value, nullptr, 0};
+    }
+  }
+}
+
+void OwnWrites::add(const Instruction& ins) {
+  if (ins.op != Op::kAten) {
+    return;  // sizes and numbers, which no write changes
+  }
+  const std::string name = nameOf(ins);  // hooks may add others
+  const auto operands = trace_.operandsOf(ins);
+  const Look* first = !operands.empty() && operands[0].isValue() ? lookOf(operands[0].id) : nullptr;
+  if (first != nullptr && isDeferredView(name)) {
+    addView(ins);
+  } else if (takesPart(ins)) {
+    addPart(ins);
+  } else if (traitsOf(name).impure) {
+    const Look look = first != nullptr ? *first : Look{};
+    const bool known = !newForm(name).empty() && ins.resultCount == 1;
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, operands, used);
+    read(ins, false);
+    for (const ValueId value : used) {
+      beforeWrite(value);
+    }
+    if (first != nullptr && known) {
+      owns_.at(look.base).gathers += isRows(name) ? 1 : 0;
+      looks_[ins.firstResult] = look;
+    } else {
+      addResults(ins);
+    }
+  } else {
+    read(ins, false);
+    addResults(ins);
+  }
+}
+
+void OwnWrites::clear() {
+  owns_.clear();
+  looks_.clear();
+  pending_.clear();
+}
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,104 @@
+// Writes to tensors that a segment itself has made, by operators that no kernel stands for: to a part of one
+// (`out[:, t] = h`), or to rows (`index_put_`). They become new values.
+//
+//   %3 = aten.zeros_like.default %0               %4 = aten.stack.default [%1, %2], 1
+//   %4 = aten.select.int %3, 1, 0                 %5 = aten.relu.default %4
+//   %5 = aten.copy_.default %4, %1         --->
+//   %6 = aten.select.int %3, 1, 1
+//   %7 = aten.copy_.default %6, %2
+//   %8 = aten.relu.default %3
+//
+// Parts are slices along one dimension. They are gathered, with what is left of the tensor, into a
+// concatenation where somebody reads the tensor first, or before what a part was taken from may change. Views
+// are made again of what the tensor is by then.
+//
+// Only tensors count that nothing unknown may look at: results of operators that surely make new ones, seen
+// through views alone. Who cuts segments (passes/segments.h) and who rewrites one ask the same class, so that
+// what is left inside can be rewritten. Linear in the size of the segment, times the tensors that have parts
+// at once. No GIL.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "passes/segments.h"
+
+namespace kintsugi::passes {
+
+class OwnWrites {
+ public:
+  struct Part {
+    int64_t low = 0, high = 0;
+    ir::ValueId source = ir::kNone;    // as the program names it
+    ir::ValueId captured = ir::kNone;  // what it was at the write, as Hooks::capture() names it
+  };
+  struct Own {
+    std::vector<Part> parts;  // that have been written and not gathered
+    int64_t dim = 0;
+    bool stacked = false;  // parts do not have the dimension
+    bool escaped = false;  // somebody unknown may look at it
+    uint32_t gathers = 0;
+  };
+  // Of a value that is such a tensor, or a view of one.
+  struct Look {
+    ir::ValueId base = ir::kNone;
+    const ir::Instruction* view = nullptr;  // null: the tensor itself
+    uint32_t result = 0;                    // of the view
+  };
+  struct Hooks {
+    std::function<void(ir::ValueId base, const Own&)> gather;  // its parts are to be one with it now
+    std::function<ir::ValueId(ir::ValueId)> capture;
+  };
+
+  // The trace outlives this, and what is added of its code stays where it is.
+  OwnWrites(const ir::Trace& trace, OperatorTraitsFn traits, Hooks hooks = {})
+      : trace_(trace), traits_(traits), hooks_(std::move(hooks)) {}
+
+  // Is it a write that can become a new value?
+  bool takes(const ir::Instruction& ins) const;
+  // ... or one to a part of a tensor that can't, but may be where the tensor is an input?
+  bool needsCut(const ir::Instruction& ins) const;
+  void add(const ir::Instruction& ins);  // to the segment
+  void gatherAll();                      // at its end: what is left
+  void clear();                          // another segment begins
+
+  const Look* lookOf(ir::ValueId value) const;
+  static bool isDeferredView(std::string_view name);
+
+ private:
+  struct Place {
+    int64_t dim = 0, low = 0, high = 0;
+    bool stacked = false;
+  };
+  const std::string& nameOf(const ir::Instruction& ins) const { return trace_.opNames[ins.opName]; }
+  const ir::TensorMeta* metaOf(ir::ValueId value) const;
+  OperatorTraits traitsOf(std::string_view name) const;
+  const Own* ownOf(ir::ValueId value) const;
+  std::optional<Place> placeOf(ir::ValueId value) const;
+  bool takesPart(const ir::Instruction& ins) const;
+  bool takesRows(const ir::Instruction& ins) const;
+  bool isFollowed(const ir::Instruction& ins) const;
+  bool isSafe(const Part& part, ir::ValueId base, ir::ValueId target) const;
+  static bool fitsBeside(const Own& own, const Place& place);
+  void addView(const ir::Instruction& ins);
+  void addPart(const ir::Instruction& ins);
+  void addResults(const ir::Instruction& ins);
+  void beforeWrite(ir::ValueId target);
+  void read(const ir::Instruction& ins, bool allButFirst);
+  void gather(ir::ValueId base);
+
+  const ir::Trace& trace_;
+  OperatorTraitsFn traits_;
+  Hooks hooks_;
+  std::unordered_map<ir::ValueId, Own> owns_;
+  std::unordered_map<ir::ValueId, Look> looks_;
+  std::vector<ir::ValueId> pending_;  // tensors with parts
+};
+
+// Rewrites a segment (passes/extract_segment.h). `seen`: metadata as it was seen, by MetaId like that of the
+// trace; what is new is added to both. False: there is nothing of the kind, and nothing has changed.
+bool gatherOwnWrites(ir::Trace& segment, std::vector<ir::TensorMeta>& seen, OperatorTraitsFn traits);
+
+}  // namespace kintsugi::passes
