@@ -61,7 +61,7 @@ def _registered(name: str) -> tuple[nn.Module, Callable[[nn.Module], torch.Tenso
     args, kwargs = spec.inputs(model)
 
     def loss(m: nn.Module) -> torch.Tensor:
-        return compare.tensors(m(*args, **kwargs))[0].square().mean()
+        return m(*args, **kwargs)[0].square().mean()
 
     return model, loss
 

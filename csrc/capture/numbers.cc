@@ -2,6 +2,7 @@
 #include "capture/numbers.h"
 
 #include "opcode.h"
+#include "support/python_power.h"
 
 namespace kintsugi::capture {
 
@@ -86,11 +87,22 @@ constexpr BinaryRow kBinary[] = {
     {NB_ADD, Op::kIntAdd, Op::kFloatAdd},          {NB_SUBTRACT, Op::kIntSub, Op::kFloatSub},
     {NB_MULTIPLY, Op::kIntMul, Op::kFloatMul},     {NB_TRUE_DIVIDE, Op::kFloatTrueDiv, Op::kFloatTrueDiv},
     {NB_FLOOR_DIVIDE, Op::kIntFloorDiv, Op::kRet}, {NB_REMAINDER, Op::kIntMod, Op::kRet},
+    {NB_POWER, Op::kRet, Op::kFloatPow},
 };
 bool divides(Op op) { return op == Op::kFloatTrueDiv || op == Op::kIntFloorDiv || op == Op::kIntMod; }
 
 // As a divisor it raises, which no instruction does: that it is zero has to be pinned.
 bool isZero(PyObject* o) { return PyFloat_Check(o) ? PyFloat_AS_DOUBLE(o) == 0.0 : PyObject_IsTrue(o) == 0; }
+
+// A power that is a float this time; else each run would leave there.
+bool isFloatPower(PyObject* x, PyObject* y) {
+  const double base = PyFloat_AsDouble(x), exponent = PyFloat_AsDouble(y);
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  return pythonPower(base, exponent).has_value();
+}
 
 constexpr Op kCompare[] = {Op::kNumLt, Op::kNumLe, Op::kNumEq, Op::kNumNe, Op::kNumGt, Op::kNumGe};
 
@@ -106,6 +118,7 @@ std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x,
     bool ints = left->kind == TypeKind::kInt && right->kind == TypeKind::kInt;
     Op op = ints ? row.ints : row.floats;
     if (op == Op::kRet || (divides(op) && isZero(y))) return std::nullopt;
+    if (op == Op::kFloatPow && !isFloatPower(x, y)) return std::nullopt;
     TypeKind result = ints && nb != NB_TRUE_DIVIDE ? TypeKind::kInt : TypeKind::kFloat;
     bool exits = (ir::opInfo(op).flags & ir::kExit) != 0;
     ir::StateId snap = exits ? rec.stateBefore() : ir::kNone;

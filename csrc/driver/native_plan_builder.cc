@@ -8,6 +8,7 @@
 #include "driver/native_convolutions.h"
 #include "driver/native_overwrites.h"
 #include "driver/native_places.h"
+#include "driver/native_reads.h"
 #include "driver/native_row_updates.h"
 #include "driver/varying_numbers.h"
 #include "ir/dtype.h"
@@ -403,6 +404,12 @@ class PlanBuilder {
       addStep(NativeStepKind::kScalar, at, std::move(slots), {first});
       return true;
     }
+    const bool reads = passes::readsNumber(segment_, segment_.code[at]) && !info_.callsOnly;
+    if (const auto type = reads ? readType(graph_.nodes[args[0]].elem) : std::nullopt) {
+      plan_->reads.push_back({memoryFor(args[0]), *type, first});
+      addStep(NativeStepKind::kRead, plan_->reads.size() - 1, std::move(slots), {first});
+      return true;
+    }
     runtime::NativeCall call;
     call.whole = whole || info_.callsOnly;
     call.grad = modes_.of[at];
@@ -474,14 +481,6 @@ class PlanBuilder {
           info_.strict ? std::nullopt : rowUpdateOf(name, segment_.operandsOf(segment_.code[at]), slots);
     }
     return call.call != nullptr;
-  }
-
-  static bool writesToCopy(std::string_view name) {
-    static constexpr std::string_view kNames[] = {
-        "aten.index_add.default",   "aten.index_copy.default", "aten.index_put.default",
-        "aten.scatter_add.default", "aten.scatter.src",        "aten.scatter.value",
-    };
-    return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
   }
 
   // The first operand, a tensor that lies as the result does, and is no other operand.

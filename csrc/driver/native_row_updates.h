@@ -12,6 +12,9 @@
 
 namespace kintsugi::driver {
 
+// An operator that copies its first argument, and then writes to the copy.
+bool writesToCopy(std::string_view name);
+
 // `slots`: of the operands that are values. Nothing: ATen's is called.
 std::optional<runtime::NativeCall::Rows> rowUpdateOf(std::string_view name,
                                                      std::span<const ir::Operand> operands,

@@ -14,6 +14,8 @@ struct Quiet {
 };
 constexpr auto kQuietIfZero = std::to_array<Quiet>({
     {"aten.scaled_dot_product_attention.default", 4},
+    {"aten._scaled_dot_product_flash_attention_for_cpu.default", 3},
+    {"aten._scaled_dot_product_flash_attention_for_cpu_backward.default", 6},
     {"aten.dropout.default", 2},
     {"aten.feature_dropout.default", 2},
     {"aten.batch_norm.default", 5},

@@ -311,6 +311,39 @@ Operand GradientBuilder::list(const std::vector<ValueId>& values) {
   return trace_.listOperand(out);
 }
 
+ValueId GradientBuilder::makeMany(std::string_view name, std::span<const Operand> operands,
+                                  std::span<const TensorMeta> metas) {
+  std::vector<ir::Type> types;
+  for (const TensorMeta& meta : metas) {
+    types.push_back({ir::TypeKind::kTensor, trace_.internMeta(TensorMeta(meta))});
+  }
+  const size_t index = append(name, operands, types);
+  graph_.backward.push_back(static_cast<uint32_t>(index));
+  return trace_.code[index].firstResult;
+}
+
+ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand> operands,
+                                 std::span<const ir::Type> types) {
+  const size_t index = append(name, operands, types);
+  graph_.forward[position_] = static_cast<uint32_t>(index);
+  const ValueId first = trace_.code[index].firstResult;
+  // The results have new numbers: everybody is told.
+  const ValueId before = ins_.firstResult;
+  const auto rename = [&](Operand& o) {
+    if (o.isValue() && o.id >= before && o.id < before + resultCount()) {
+      o.id = first + (o.id - before);
+    }
+  };
+  std::for_each(trace_.operands.begin(), trace_.operands.end(), rename);
+  std::for_each(trace_.lists.begin(), trace_.lists.end(), rename);
+  for (std::vector<ValueId>* values : {&graph_.outputs, &graph_.results}) {
+    for (ValueId& value : *values) {
+      value = value >= before && value < before + resultCount() ? first + (value - before) : value;
+    }
+  }
+  return first;
+}
+
 bool GradientBuilder::tape() {
   std::vector<ValueId> used, active;
   ir::collectValues(trace_, trace_.operandsOf(ins_), used);
@@ -327,25 +360,9 @@ bool GradientBuilder::tape() {
     }
   }
   const auto own = trace_.operandsOf(ins_);
-  const size_t index =
-      append("taped." + std::string(name()), std::vector<Operand>(own.begin(), own.end()), types);
-  graph_.forward[position_] = static_cast<uint32_t>(index);
-  const ValueId first = trace_.code[index].firstResult;
-  // The results have new numbers: everybody is told.
+  const ValueId first =
+      replace("taped." + std::string(name()), std::vector<Operand>(own.begin(), own.end()), types);
   std::vector<ValueId> results, leaves, gradients;
-  const ValueId before = ins_.firstResult;
-  const auto rename = [&](Operand& o) {
-    if (o.isValue() && o.id >= before && o.id < before + resultCount()) {
-      o.id = first + (o.id - before);
-    }
-  };
-  std::for_each(trace_.operands.begin(), trace_.operands.end(), rename);
-  std::for_each(trace_.lists.begin(), trace_.lists.end(), rename);
-  for (std::vector<ValueId>* values : {&graph_.outputs, &graph_.results}) {
-    for (ValueId& value : *values) {
-      value = value >= before && value < before + resultCount() ? first + (value - before) : value;
-    }
-  }
   for (size_t r = 0; r < resultCount(); ++r) {
     if (gradient(r) != ir::kNone) {
       results.push_back(first + static_cast<ValueId>(r));

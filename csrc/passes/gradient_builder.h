@@ -47,6 +47,10 @@ class GradientBuilder {
   V gradient(size_t r = 0) const { return gradientOf(result(r)); }  // kNone: none arrives
   V gradientOf(V value) const { return value < gradientOf_.size() ? gradientOf_[value] : ir::kNone; }
   bool isActive(V value) const;  // autograd follows it
+  const ir::Type& typeOf(V value) const { return trace_.values[value]; }
+  ir::Type typeFor(ir::TensorMeta meta) {
+    return {ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
+  }
   bool wants(size_t k) const { return isActive(tensor(k)); }
   const ir::TensorMeta& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
   // Copies: what is made later moves the metadata.
@@ -106,6 +110,11 @@ class GradientBuilder {
 
   // The operator is run with autograd, which gives its derivative. Where no rule is known, or none fits.
   bool tape();
+  // Another operator takes its place in the forward; the results of the one at hand are its first ones. Gives
+  // the first.
+  V replace(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);
+  // Several results; gives the first.
+  V makeMany(std::string_view name, std::span<const Operand> operands, std::span<const ir::TensorMeta> metas);
 
  private:
   size_t append(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);

@@ -146,6 +146,10 @@ class Differentiator {
     }
     bool active = false;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const TypeKind kind = trace().values[ins.firstResult + r].kind;
+      if (kind != TypeKind::kTensor && kind != TypeKind::kNone) {
+        return refuse("training with numbers that vary");
+      }
       madeBy_[ins.firstResult + r] = at;
       active = active || isActive(ins.firstResult + r);
     }

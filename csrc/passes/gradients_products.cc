@@ -1,4 +1,6 @@
 // Derivatives of matrix products and look-ups.
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "passes/gradient_builder.h"
@@ -120,7 +122,89 @@ bool embedding(B& b) {
   return true;
 }
 
+// Does a mask fit, as ATen's kernel wants it?
+bool fitsMask(const Dims& mask, const Dims& scores) {
+  if (mask.size() != 2 && mask.size() != 4) {
+    return false;
+  }
+  const size_t shift = scores.size() - mask.size();
+  for (size_t d = 0; d < mask.size(); ++d) {
+    if (mask[d] != 1 && mask[d] != scores[d + shift]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// [batch, head, row, ...] where heads lie within rows.
+ir::TensorMeta withinRows(std::string dtype, const Dims& sizes) {
+  ir::TensorMeta meta;
+  meta.dtype = std::move(dtype);
+  meta.device = "cpu";
+  meta.sizes = sizes;
+  const int64_t heads = sizes[1], rows = sizes[2], width = sizes.size() > 3 ? sizes[3] : 1;
+  meta.strides = {rows * heads * width, width, heads * width};
+  if (sizes.size() > 3) {
+    meta.strides.push_back(1);
+  }
+  return meta;
+}
+
+bool endsInARun(const ir::TensorMeta& meta) { return meta.strides.empty() || meta.strides.back() == 1; }
+
+// (query, key, value, mask, dropout, causal, scale, grouped): where ATen would take its one kernel, that one
+// and its derivative are called.
+bool attention(B& b) {
+  const V query = b.tensor(0), key = b.tensor(1), value = b.tensor(2);
+  const bool plain = b.count() == 8 && b.isNumber(4) && b.number(4) == 0 && b.isNumber(5) &&
+                     (b.isNone(6) || b.isNumber(6)) && b.isNumber(7) && b.number(7) == 0;
+  const Dims q = b.sizes(query), k = b.sizes(key);
+  if (!plain || q.size() != 4 || k.size() != 4 || b.sizes(value) != k || q[0] != k[0] || q[1] != k[1] ||
+      q[3] != k[3] || std::find(q.begin(), q.end(), 0) != q.end() ||
+      std::find(k.begin(), k.end(), 0) != k.end()) {
+    return false;
+  }
+  for (const V tensor : {query, key, value}) {
+    if (b.dtype(tensor) != "f32" || !endsInARun(b.meta(tensor))) {
+      return false;
+    }
+  }
+  B::Operand mask = B::Operand::none();
+  if (!b.isNone(3)) {
+    const V given = b.tensor(3);
+    if (given == ir::kNone || b.isActive(given) || b.integer(5) != 0 ||
+        !fitsMask(b.sizes(given), {q[0], q[1], q[2], k[2]})) {
+      return false;
+    }
+    const B::InForward forward(b);
+    if (b.dtype(given) == "bool") {
+      const V zero = b.zeros("f32", {1});
+      constexpr double kNever = -std::numeric_limits<double>::infinity();
+      mask = val(b.point("aten.where.ScalarOther", {val(given), val(zero), B::num(kNever)}, "f32"));
+    } else if (b.dtype(given) == "f32") {
+      mask = val(given);
+    } else {
+      return false;
+    }
+  }
+  const B::Operand causal = b.operand(5), scale = b.isNone(6) ? B::Operand::none() : b.operand(6);
+  const V g = endsInARun(b.meta(b.gradient())) ? b.gradient() : b.contiguous(b.gradient());
+  const ir::Type types[] = {b.typeOf(b.result()), b.typeFor(withinRows("f32", {q[0], q[1], q[2]}))};
+  const B::Operand forward[] = {val(query), val(key), val(value), B::num(0), causal, mask, scale};
+  const V out = b.replace("aten._scaled_dot_product_flash_attention_for_cpu.default", forward, types);
+  const B::Operand backward[] = {val(g),       val(query), val(key), val(value), val(out),
+                                 val(out + 1), B::num(0),  causal,   mask,       scale};
+  const ir::TensorMeta metas[] = {withinRows("f32", q), withinRows("f32", k), withinRows("f32", k)};
+  const V made =
+      b.makeMany("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", backward, metas);
+  for (uint32_t at = 0; at < 3; ++at) {
+    b.give(at, made + at);
+  }
+  return true;
+}
+
 constexpr GradientRule kRows[] = {
+    {"aten.scaled_dot_product_attention.default", true, attention},
     {"aten.linear.default", true, linear},
     {"aten.mm.default", true, mm},
     {"aten.bmm.default", true, mm},
@@ -132,7 +216,6 @@ constexpr GradientRule kRows[] = {
 
 // Run with autograd, which differentiates them.
 constexpr GradientRule kTaped[] = {
-    {"aten.scaled_dot_product_attention.default", true, nullptr},
     {"aten.conv1d.default", true, nullptr},
     {"aten.conv2d.default", true, nullptr},
     {"aten.conv3d.default", true, nullptr},

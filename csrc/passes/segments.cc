@@ -33,6 +33,27 @@ OperatorTraits traitsByName(std::string_view name) {
   return traits;
 }
 
+}  // namespace
+
+bool readsNumber(const ir::Trace& trace, const Instruction& ins) {
+  if (ins.op != Op::kAten || trace.opNames[ins.opName] != "aten.item.default" || ins.resultCount != 1) {
+    return false;
+  }
+  const TypeKind made = trace.values[ins.firstResult].kind;
+  const Operand& from = trace.operandsOf(ins)[0];
+  if ((made != TypeKind::kFloat && made != TypeKind::kInt) || !from.isValue() ||
+      !trace.hasFixedSizes(trace.values[from.id])) {
+    return false;
+  }
+  const ir::TensorMeta& meta = trace.metas[trace.values[from.id].meta];
+  const std::string_view dtype = meta.dtype;
+  return std::all_of(meta.sizes.begin(), meta.sizes.end(), [](int64_t size) { return size == 1; }) &&
+         meta.device == "cpu" && !meta.requiresGrad &&
+         (made == TypeKind::kFloat ? dtype == "f32" || dtype == "f64" : dtype == "i32" || dtype == "i64");
+}
+
+namespace {
+
 class Cutter {
  public:
   Cutter(guard::Document& document, OperatorTraitsFn traits, const SegmentOptions& options)
@@ -163,6 +184,9 @@ class Cutter {
       // A counter that no operator sees would only make the graph another one in each run.
       return ins.op == Op::kSetGrad || feeding_[ins.firstResult];
     }
+    if (isRead(ins)) {
+      return true;
+    }
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
     if (!traits.inGraph ||
         (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
@@ -180,7 +204,24 @@ class Cutter {
 
   bool needsCut(const Instruction& ins) const {
     return own_.needsCut(ins) || (!own_.takes(ins) && writes_.needsCut(ins)) ||
-           (guarded_ && isFollowed(trace_, ins));
+           ((guarded_ || reads_) && follows(ins)) || (followed_ && isRead(ins));
+  }
+
+  // Does autograd follow what it makes? Not of writes to what was there before, which no run takes while the
+  // grad mode is on.
+  bool follows(const Instruction& ins) const {
+    if (!isFollowed(trace_, ins)) {
+      return false;
+    }
+    const std::string_view name = trace_.opNames[ins.opName];
+    const auto operands = trace_.operandsOf(ins);
+    return !name.substr(0, name.rfind('.')).ends_with('_') || operands.empty() || !operands[0].isValue() ||
+           madeIn_[operands[0].id] == count_;
+  }
+
+  // A number that operators compute with. What autograd follows is compiled for numbers that stay the same.
+  bool isRead(const Instruction& ins) const {
+    return native_ && readsNumber(trace_, ins) && feeding_[ins.firstResult];
   }
 
   // Native code looks at what calls return, and knows what it computes: a guard of all metadata of a tensor
@@ -227,12 +268,13 @@ class Cutter {
         writes_.add(ins);
       }
       own_.add(ins);
-      followed_ = followed_ || isFollowed(trace_, ins);
+      followed_ = followed_ || follows(ins);
+      reads_ = reads_ || isRead(ins);
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
         madeIn_[ins.firstResult + r] = count_;
       }
     }
-    operators_ += ins.op == Op::kAten ? 1 : 0;
+    operators_ += ins.op == Op::kAten && !isRead(ins) ? 1 : 0;
   }
 
   void defer(const Instruction& ins) {
@@ -274,7 +316,7 @@ class Cutter {
     count_ += marked ? 1 : 0;
     body_.clear();
     graphEnd_ = operators_ = 0;
-    impure_ = deferred_ = guarded_ = followed_ = false;
+    impure_ = deferred_ = guarded_ = followed_ = reads_ = false;
     writes_.clear();
     own_.clear();
     std::fill(madeIn_.begin(), madeIn_.end(), kOutside);
@@ -388,6 +430,7 @@ class Cutter {
   bool followed_ = false;  // autograd follows something in it
   bool impure_ = false;
   bool deferred_ = false;
+  bool reads_ = false;  // it reads numbers from tensors
   std::vector<Instruction> out_;
   std::vector<uint32_t> graph_;  // of out_: the number of the segment whose graph it is in
   uint32_t count_ = 0;

@@ -11,7 +11,7 @@
 // that it does not know stay outside, and a segment ends before something reads a tensor of which a part has
 // been written, and before a write to a view that lies elsewhere in each run. Writes to tensors that the
 // segment has made stay inside where they can become new values (passes/own_writes.h), and so do guards of
-// metadata that native code checks anyway.
+// metadata that native code checks anyway. An item() that operators compute with may be inside, too.
 //
 // What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
 // with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the
@@ -39,6 +39,10 @@ struct SegmentOptions {
   uint32_t start = 0;  // a side trace begins here: its parent's instructions are left as they are
   bool native = false;
 };
+
+// An item() of a tensor of one number, of a type that native code computes with. Native segments may have it
+// inside, unless autograd follows something there.
+bool readsNumber(const ir::Trace& trace, const ir::Instruction& ins);
 
 // Where the part that it has cut begins: `start`, or one before it if a mark of the parent is gone.
 uint32_t cutSegments(guard::Document& document, const SegmentOptions& options);

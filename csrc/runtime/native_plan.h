@@ -124,6 +124,14 @@ struct NativeNumber {
   uint32_t from = ir::kNone;  // kNone: the value
 };
 
+// A number that is the only element of a tensor.
+struct NativeRead {
+  enum class Type : uint8_t { kF32, kF64, kI32, kI64 };
+  NativeMemory from;
+  Type type = Type::kF32;
+  uint32_t slot = 0;
+};
+
 // The grad mode that an operator runs in: that of the caller, or one that the segment has set.
 enum class GradSetting : uint8_t { kOutside, kOff, kOn };
 
@@ -166,6 +174,7 @@ enum class NativeStepKind : uint8_t {
   kView,
   kProduct,
   kNumber,
+  kRead,
   kScalar,  // scalar arithmetic: an instruction of `trace`
 };
 
@@ -189,6 +198,7 @@ struct NativePlan {
   size_t keptCount = 0;                 // tensors of whose memory a frame keeps hold
   size_t sizeCount = 0;                 // numbers that vary
   std::vector<NativeNumber> values;
+  std::vector<NativeRead> reads;
   ir::Trace trace;                // the segment on slots
   std::vector<uint32_t> outputs;  // slots; kNone: an undefined tensor
   std::vector<NativeKernel> kernels;

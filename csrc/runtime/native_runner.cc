@@ -1,6 +1,7 @@
 #include "runtime/native_runner.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "diag/events.h"
@@ -225,6 +226,32 @@ void runNumber(const NativeNumber& number, NativeFrame& frame) {
   value.kind = ValueKind::kInt;
 }
 
+void runRead(const NativeRead& read, NativeFrame& frame) {
+  const char* from = pointerTo(read.from, frame);
+  Value& value = frame.values[read.slot];
+  const auto load = [from](auto& number) { std::memcpy(&number, from, sizeof(number)); };
+  float single = 0;
+  int32_t small = 0;
+  switch (read.type) {
+    case NativeRead::Type::kF32:
+      load(single);
+      value.f = single;
+      break;
+    case NativeRead::Type::kF64:
+      load(value.f);
+      break;
+    case NativeRead::Type::kI32:
+      load(small);
+      value.i = small;
+      break;
+    case NativeRead::Type::kI64:
+      load(value.i);
+      break;
+  }
+  const bool isFloat = read.type == NativeRead::Type::kF32 || read.type == NativeRead::Type::kF64;
+  value.kind = isFloat ? ValueKind::kFloat : ValueKind::kInt;
+}
+
 bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {
   const auto valuesAt = [&frame](const std::vector<uint32_t>& slots) {
     std::vector<Value> values;
@@ -348,6 +375,9 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
         break;
       case NativeStepKind::kNumber:
         runNumber(plan.values[step.index], frame);
+        break;
+      case NativeStepKind::kRead:
+        runRead(plan.reads[step.index], frame);
         break;
       case NativeStepKind::kScalar:
         if (!runScalar(plan.trace, plan.trace.code[step.index], frame.values.data())) {

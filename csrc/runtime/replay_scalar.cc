@@ -6,6 +6,7 @@
 
 #include "runtime/replay_program.h"
 #include "support/check.h"
+#include "support/python_power.h"
 
 namespace kintsugi::runtime {
 
@@ -136,6 +137,11 @@ bool runFloat(Op op, const Value& a, const Value& b, Value& out) {
       setFloat(out, x / y);
       // Two large integers are divided with more bits than a double has.
       return y != 0 && isExactDouble(a) && isExactDouble(b);
+    case Op::kFloatPow: {
+      const std::optional<double> power = pythonPower(x, y);
+      setFloat(out, power.value_or(0));
+      return power.has_value();
+    }
     default:
       setFloat(out, -x);
       return true;
@@ -246,6 +252,7 @@ bool runScalar(const ir::Trace& trace, const ir::Instruction& ins, Value* values
     case Op::kFloatSub:
     case Op::kFloatMul:
     case Op::kFloatTrueDiv:
+    case Op::kFloatPow:
     case Op::kFloatNeg:
       return runFloat(ins.op, a, b, out);
     case Op::kToFloat:

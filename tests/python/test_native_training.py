@@ -50,6 +50,11 @@ def _close(got: torch.Tensor, wanted: torch.Tensor, scale: float = 1.0) -> None:
     torch.testing.assert_close(got, wanted, rtol=rtol * scale, atol=atol * scale, equal_nan=True)
 
 
+def _strides(t: torch.Tensor) -> list[int]:
+    """Of dimensions of one element, strides mean nothing, and differ between ways to compute the same."""
+    return [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1]
+
+
 def check(fn: Fn, *inputs: Any, compiled: bool = True, calls: int = 3, scale: float = 4.0) -> Any:
     """Both sides several times, forward and backward. `compiled`: native code has to run, or must not."""
     runner = native(fn)
@@ -64,7 +69,7 @@ def check(fn: Fn, *inputs: Any, compiled: bool = True, calls: int = 3, scale: fl
         for x, y in zip(mine, gradients, strict=True):
             assert (x is None) == (y is None)
             if x is not None and y is not None:
-                assert x.stride() == y.stride()
+                assert _strides(x) == _strides(y)
                 _close(x, y, scale)
     stats = runner._kintsugi_compiled.stats()
     assert (stats["native_runs"] > 0) == compiled, stats
@@ -238,6 +243,70 @@ TAPED: dict[str, Fn] = {
 @pytest.mark.parametrize("name", TAPED)
 def test_operators_that_autograd_differentiates(name: str) -> None:
     check(TAPED[name], rand(2, 4, 8, 8), rand(4, 4, 3, 3), scale=10)
+
+
+MASKS: dict[str, Callable[[], torch.Tensor | None]] = {
+    "none": lambda: None,
+    "bools": lambda: torch.rand(2, 1, 6, 5) > 0.3,
+    "rows": lambda: torch.tensor([True, False, True, True, True]).expand(6, 5),
+    "floats": lambda: torch.randn(2, 3, 6, 5),
+    "batch": lambda: torch.randn(2, 1, 1, 5),
+    "followed": lambda: torch.randn(6, 5, requires_grad=True),
+    "three": lambda: torch.randn(3, 6, 5),
+}
+
+
+@pytest.mark.parametrize("layout", ["heads within rows", "rows within heads", "turned"])
+@pytest.mark.parametrize("name", MASKS)
+def test_attention(name: str, layout: str) -> None:
+    mask = MASKS[name]()
+
+    def heads(x: torch.Tensor) -> torch.Tensor:
+        if layout == "turned":
+            return x.reshape(2, 3, 8, -1).transpose(2, 3)
+        return x.view(2, -1, 3, 8).transpose(1, 2) if layout == "heads within rows" else x.view(2, 3, -1, 8)
+
+    def fn(x: torch.Tensor, y: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        q, k, v = heads(x * 2), heads(y + 1), heads(F.gelu(y))
+        seen = F.scaled_dot_product_attention(q, k, v, given[0] if given else None, scale=0.3)
+        return seen.transpose(1, 2).reshape(2, 6, 24) * x
+
+    check(fn, rand(2, 6, 24), rand(2, 5, 24), *([] if mask is None else [mask]))
+
+
+@pytest.mark.parametrize("rows", [(1, 1), (1, 7), (7, 1), (40, 40), (3, 70)])
+def test_attention_without_mask(rows: tuple[int, int]) -> None:
+    def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        causal = q.shape[-2] == k.shape[-2]
+        return torch.tanh(F.scaled_dot_product_attention(q * 2, k * 2, v, is_causal=causal))
+
+    check(fn, rand(2, 3, rows[0], 16), rand(2, 3, rows[1], 16), rand(2, 3, rows[1], 16))
+
+
+@pytest.mark.parametrize("sizes", [(16, 9), (12, 4)])
+def test_attention_of_other_sizes(sizes: tuple[int, int]) -> None:
+    def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(F.gelu(q), k, v * 2) * 3
+
+    values, rows = sizes
+    check(fn, rand(2, 1, rows, 16), rand(2, 4, rows, 16), rand(2, 4, rows, values))
+
+
+def test_attention_gradient_of_the_gradient() -> None:
+    def fn(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q * 2, k, k).square().sum()
+
+    runner = native(fn)
+    results = []
+    for step in (fn, runner, runner):
+        torch.manual_seed(1)
+        q, k = rand(1, 2, 4, 8), rand(1, 2, 4, 8)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            first = torch.autograd.grad(step(q, k), (q, k), create_graph=True)
+            results.append(torch.autograd.grad(sum(g.square().sum() for g in first), (q, k)))
+    for got in results[1:]:
+        for a, b in zip(got, results[0], strict=True):
+            _close(a, b, 32)
 
 
 def test_embedding() -> None:

@@ -385,6 +385,75 @@ def test_guards_between_writes() -> None:
     check(program, lambda: {"a": torch.zeros(3), "b": torch.ones(3)}, calls=20)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16])
+def test_numbers_read_from_what_has_been_written(dtype: torch.dtype) -> None:
+    def program(t: Tensors) -> tuple[float, torch.Tensor]:
+        t["step"].add_(1)
+        step = t["step"].item()
+        size = 0.5 / (1 - 0.9**step)
+        t["a"].addcmul_(t["b"], t["c"], value=size)
+        t["step"].add_(2)
+        return step, t["b"] * (t["step"].item() + size)
+
+    def make() -> Tensors:
+        return _some(5, 7)() | {"step": torch.zeros((), dtype=dtype)}
+
+    def numbers_last(t: Tensors) -> torch.Tensor:
+        step, result = program(t)
+        assert type(step) is (float if dtype.is_floating_point else int)
+        return result
+
+    runner = check(numbers_last, make)
+    if dtype != torch.int16:
+        assert runner._kintsugi_compiled.stats()["native_segments"] == 1
+
+
+def test_numbers_read_that_decide() -> None:
+    def program(t: Tensors) -> torch.Tensor:
+        t["a"].mul_(t["b"][0, :1].item())
+        rate = t["b"][1, 1].item()
+        if rate > 0:
+            t["c"].add_(t["a"], alpha=rate)
+        t["b"].neg_()
+        return t["a"] * rate
+
+    check(program, _some(3, 4))
+
+
+def test_a_power_that_python_has_to_compute_writes_nothing() -> None:
+    def program(t: Tensors) -> torch.Tensor:
+        t["a"].add_(1)
+        base = t["b"].item()
+        power = base**0.5
+        size = power.real + power.imag if isinstance(power, complex) else power
+        t["b"].sub_(0.75)
+        return t["a"].mul_(size)
+
+    check(program, lambda: {"a": torch.ones(4), "b": torch.tensor(3.0)}, calls=10)
+
+
+def test_numbers_read_beside_what_autograd_follows() -> None:
+    weight = torch.randn(4, 4, requires_grad=True)
+    scale = torch.tensor(0.5)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        hidden = (x @ weight).relu()
+        factor = scale.item()
+        return (hidden * factor**2 + x).sum() * scale.item()
+
+    runner = native(program)
+    for turn in range(8):
+        x = torch.randn(3, 4)
+        scale.fill_(0.5 + turn)
+        results = []
+        for step in (runner, program):
+            weight.grad = None
+            loss = step(x)
+            loss.backward()
+            results.append((loss.detach(), weight.grad))
+        torch.testing.assert_close(results[0], results[1])
+
+
 def test_strict_is_bitwise() -> None:
     def program(t: Tensors, factor: float) -> None:
         t["a"].mul_(0.1).add_(t["b"])

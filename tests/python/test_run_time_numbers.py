@@ -196,6 +196,62 @@ def test_numbers_that_vary_behind_a_step() -> None:
     assert stats.trace_count == 1 and stats.side_traces <= 2 and stats.side_exits <= 2
 
 
+POWERS = [
+    (0.9, 3),
+    (2, -1.5),
+    (-2.0, 3),
+    (-2.0, 0.5),
+    (0.0, 2.0),
+    (0.0, -1),
+    (1e200, 2.0),
+    (1e-200, 2.0),
+    (2.0, -1074),
+]
+POWERS += [
+    (math.inf, 2),
+    (math.nan, 0),
+    (1.0, math.nan),
+    (-1.0, math.inf),
+    (0.5, 10**18),
+    (7, 2.0),
+    (-0.0, 3.0),
+]
+
+
+def test_powers_are_those_of_python() -> None:
+    def program(x: torch.Tensor, base: float, exponent: float) -> Any:
+        power = base**exponent
+        return (x * 2, power) if isinstance(power, complex) else (x * power, power)
+
+    x = torch.arange(3.0)
+    compiled = kintsugi.compile(program)
+    for base, exponent in [*POWERS, *reversed(POWERS)]:
+        try:
+            wanted, error = program(x, base, exponent), None
+        except ArithmeticError as raised:
+            wanted, error = None, raised
+        if error is not None:
+            with pytest.raises(type(error)) as seen:
+                compiled(x, base, exponent)
+            assert str(seen.value) == str(error)
+            continue
+        got = compiled(x, base, exponent)
+        assert type(got[1]) is type(wanted[1])
+        assert str(got[1]) == str(wanted[1])
+        assert torch.equal(got[0].nan_to_num(7.5), wanted[0].nan_to_num(7.5))
+
+
+def test_powers_do_not_record_again() -> None:
+    compiled = kintsugi.compile(lambda x, s: x * (1 - 0.9**s) ** 0.5)
+    x = torch.arange(3.0)
+    seen = []
+    for k in range(12):
+        assert torch.equal(compiled(x, 1.0 + k), x * (1 - 0.9 ** (1.0 + k)) ** 0.5)
+        stats = compiled.stats()
+        seen.append((stats.trace_count, stats.side_traces, stats.side_exits))
+    assert len(set(seen[4:])) == 1
+
+
 RAISING: dict[str, Callable[[torch.Tensor], Any]] = {
     "floordiv": lambda x: 6 // int(x.sum()),
     "mod": lambda x: 6 % int(x.sum()),

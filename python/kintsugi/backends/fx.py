@@ -96,6 +96,7 @@ SCALAR_TARGETS: Mapping[str, Callable[..., Any]] = {
     "float.sub": python_operator.sub,
     "float.mul": python_operator.mul,
     "float.truediv": python_operator.truediv,
+    "float.pow": python_operator.pow,
     "float.neg": python_operator.neg,
     "to.float": float,
     "to.int": int,
