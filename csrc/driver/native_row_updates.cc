@@ -7,7 +7,6 @@ namespace kintsugi::driver {
 using ir::Operand;
 using ir::OperandKind;
 
-// (self, dim, index, source or number, alpha)
 bool writesToCopy(std::string_view name) {
   static constexpr std::string_view kNames[] = {
       "aten.index_add.default",   "aten.index_copy.default", "aten.index_put.default",
@@ -16,6 +15,7 @@ bool writesToCopy(std::string_view name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
+// (self, dim, index, source or number, alpha)
 std::optional<runtime::NativeCall::Rows> rowUpdateOf(std::string_view name, std::span<const Operand> operands,
                                                      std::span<const uint32_t> slots) {
   constexpr size_t kKnown = 4;
