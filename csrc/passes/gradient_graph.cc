@@ -5,6 +5,7 @@
 
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
+#include "passes/build_graph.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_builder.h"
 #include "passes/tensor_graph.h"
@@ -32,6 +33,26 @@ const GradientRule* findGradientRule(std::string_view name) {
 namespace {
 
 constexpr auto kFloats = std::to_array<std::string_view>({"f16", "bf16", "f32", "f64"});
+
+// Those of whose backward the result is no part, of whatever type. Behind others eager mode raises where the
+// result has been written to.
+constexpr auto kForgetsResult = std::to_array<std::string_view>({
+    "aten.linear.default",      "aten.addmm.default",      "aten.mm.default",
+    "aten.bmm.default",         "aten.baddbmm.default",    "aten.matmul.default",
+    "aten.conv1d.default",      "aten.conv2d.default",     "aten.conv3d.default",
+    "aten.convolution.default", "aten.layer_norm.default", "aten.group_norm.default",
+    "aten.batch_norm.default",  "aten.embedding.default",  "aten.add.Tensor",
+    "aten.add.Scalar",          "aten.sub.Tensor",         "aten.sub.Scalar",
+    "aten.rsub.Scalar",         "aten.mul.Tensor",         "aten.mul.Scalar",
+    "aten.div.Tensor",          "aten.div.Scalar",         "aten.neg.default",
+    "aten.where.self",          "aten.where.ScalarSelf",   "aten.where.ScalarOther",
+    "aten.masked_fill.Scalar",  "aten.clamp.default",      "aten.gelu.default",
+    "aten.silu.default",        "aten.cat.default",        "aten.stack.default",
+    "aten.clone.default",       "aten.sum.dim_IntList",    "aten.mean.dim",
+    "aten.zeros.default",       "aten.zeros_like.default", "aten.ones.default",
+    "aten.ones_like.default",   "aten.full.default",       "aten.full_like.default",
+    "aten.new_zeros.default",   "aten.new_ones.default",   "aten.new_full.default",
+});
 
 bool isImpureByName(std::string_view name) { return name.substr(0, name.rfind('.')).ends_with('_'); }
 
@@ -142,7 +163,8 @@ class Differentiator {
       if (trace().opNames[ins.opName] == "aten.dropout.default" && isKnown(ins)) {
         return addDropout(ins, started) || refuse("dropout of a tensor that is not contiguous");
       }
-      return refuse(trace().opNames[ins.opName] + " writes to a tensor or draws random numbers");
+      return addInPlace(ins, started) ||
+             refuse(trace().opNames[ins.opName] + " writes to a tensor or draws random numbers");
     }
     bool active = false;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -171,6 +193,82 @@ class Differentiator {
   void addForward(uint32_t at) {
     graph_.forward.push_back(at);
     sequence_.push_back(at);
+    std::vector<ValueId> values;
+    ir::collectValues(trace(), trace().operandsOf(trace().code[at]), values);
+    used_.resize(trace().values.size(), false);
+    for (const ValueId value : values) {
+      used_[value] = true;
+    }
+  }
+
+  // An operator that writes to a tensor that the segment has made, and that nobody has looked at, becomes a
+  // new value.
+  bool addInPlace(const Instruction ins, bool started) {
+    const std::string name = newForm(trace().opNames[ins.opName]);
+    const GradientRule* rule = findGradientRule(name);
+    const auto span = trace().operandsOf(ins);
+    const std::vector<Operand> operands(span.begin(), span.end());
+    const bool off = graph_.gradAfter.has_value() && !*graph_.gradAfter;
+    if (name.empty() || storesOnly(name) || off || ins.resultCount != 1 || operands.empty() ||
+        !operands[0].isValue() || (rule == nullptr && isActive(ins.firstResult)) ||
+        (rule != nullptr && !rule->fresh) || !isKnown(ins)) {
+      return false;
+    }
+    const ValueId target = operands[0].id;
+    if (std::any_of(operands.begin() + 1, operands.end(),
+                    [&](const Operand& o) { return o.isValue() && o.id == target; })) {
+      return false;  // what is overwritten is kept
+    }
+    used_.resize(trace().values.size(), false);
+    const uint32_t maker = madeBy_[target];
+    if (maker == ir::kNone || used_[target] || !computesSameForm(ins, operands) ||
+        std::find(kForgetsResult.begin(), kForgetsResult.end(),
+                  trace().opNames[trace().code[maker].opName]) == kForgetsResult.end()) {
+      return false;
+    }
+    const ir::Type type = trace().values[ins.firstResult];
+    const ValueId made = static_cast<ValueId>(trace().values.size());
+    const auto rename = [&](Operand& o) {
+      if (o.isValue() && (o.id == target || o.id == ins.firstResult)) {
+        o.id = made;
+      }
+    };
+    std::for_each(trace().operands.begin(), trace().operands.end(), rename);
+    std::for_each(trace().lists.begin(), trace().lists.end(), rename);
+    const auto index = static_cast<uint32_t>(trace().append(Op::kAten, operands, {&type, 1}));
+    trace().code[index].opName = trace().internOpName(name);
+    madeBy_.resize(trace().values.size(), ir::kNone);
+    madeBy_[made] = index;
+    if (!started && isActive(made)) {
+      graph_.gradBefore = true;
+    }
+    addForward(index);
+    return true;
+  }
+
+  // Does the operator that makes a new tensor make one of the same type and layout as it is written to?
+  bool computesSameForm(const Instruction& ins, const std::vector<Operand>& operands) {
+    const auto metaOf = [&](ValueId value) -> const ir::TensorMeta& {
+      return trace().metas[trace().values[value].meta];
+    };
+    const ir::TensorMeta& target = metaOf(operands[0].id);
+    const ir::TensorMeta& result = metaOf(ins.firstResult);
+    if (result.sizes != target.sizes || result.dtype != target.dtype) {
+      return false;
+    }
+    return std::all_of(operands.begin(), operands.end(), [&](const Operand& o) {
+      if (o.kind == ir::OperandKind::kList) {
+        return false;
+      }
+      if (!o.isValue()) {
+        return true;
+      }
+      const ir::TensorMeta& meta = metaOf(o.id);
+      const bool packed =
+          meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(fixedSizes(meta.sizes));
+      return packed && (meta.dtype == target.dtype || meta.dtype == "bool") &&
+             meta.sizes.size() <= target.sizes.size();
+    });
   }
 
   // As ATen makes it: the mask's ones are drawn with 1 - p, divided by it, and multiplied with. Where the
@@ -321,6 +419,7 @@ class Differentiator {
   GradientGraph graph_;
   std::vector<uint32_t> madeBy_;    // by value: the instruction
   std::vector<uint32_t> sequence_;  // operators and changes of the grad mode, in order
+  std::vector<bool> used_;          // by value: an operator has taken it
   std::vector<ValueId> masks_;
   std::vector<bool> inEpilogue_;  // by instruction
 };

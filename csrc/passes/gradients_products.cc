@@ -225,6 +225,7 @@ constexpr GradientRule kTaped[] = {
     {"aten.avg_pool2d.default", true, nullptr},
     {"aten.adaptive_avg_pool2d.default", true, nullptr},
     {"aten.group_norm.default", true, nullptr},
+    {"aten.batch_norm.default", true, nullptr},
     {"aten.cross_entropy_loss.default", true, nullptr},
     {"aten.nll_loss.default", true, nullptr},
     {"aten.nll_loss_nd.default", true, nullptr},

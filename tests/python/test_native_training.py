@@ -245,6 +245,88 @@ def test_operators_that_autograd_differentiates(name: str) -> None:
     check(TAPED[name], rand(2, 4, 8, 8), rand(4, 4, 3, 3), scale=10)
 
 
+WRITES: dict[str, Fn] = {
+    "activation": lambda x, w: F.linear(x, w).relu_() * 2,
+    "residual": lambda x, w: F.leaky_relu_(F.linear(x, w).add_(x, alpha=0.5), 0.2).sum(),
+    "scores": lambda x, w: torch.softmax((x @ w).add_(w[0]).mul_(0.5), -1),
+    "by what is followed": lambda x, w: (x * w[1]).mul_(w[0]).add_(1) * x,
+    "mask": lambda x, w: (x - w[0]).masked_fill_(w[1] > 0, -3.0).tanh(),
+    "zeros": lambda x, w: torch.zeros(5, 8).add_(x).mul_(w[0]) * 2,
+    "not followed": lambda x, w: F.gelu(x * w[0]) * torch.ones(8).mul_(0.3),
+    "returned": lambda x, w: (lambda y: (y.relu_(), y * 2))(F.linear(x, w)),
+    "convolution": lambda x, w: F.relu(F.conv1d(x[None], w[:5, :5, None]), inplace=True) * 0.5,
+    "numbers": lambda x, w: F.linear(x, w).clamp_(-0.5, 0.5).sub_(1).div_(3) * x,
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_own_tensors(name: str) -> None:
+    check(WRITES[name], rand(5, 8), rand(8, 8))
+
+
+LEFT: dict[str, Fn] = {
+    "wider": lambda x, w: (x * 2).add_(w.double()[0]) * 3,
+    "turned": lambda x, w: (x.t() * 2).add_(w[:, :5]) * 3,
+    "read before": lambda x, w: (lambda y: (y.sum(), y.add_(1) * 3))(x * 2),
+    "view": lambda x, w: (lambda y: y[0].add_(1) * 3 + y.sum())(x * 2),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_writes_that_are_left_to_replay(name: str) -> None:
+    runner, fn = native(LEFT[name]), LEFT[name]
+    for _ in range(4):
+        x, w = rand(5, 8), rand(8, 8)
+        (wanted, theirs), (got, mine) = _run(fn, (x, w)), _run(runner, (x, w))
+        for a, b in zip([*tensors_in(got), *mine], [*tensors_in(wanted), *theirs], strict=True):
+            if a is not None and b is not None:
+                _close(a.detach(), b.detach(), 4)
+
+
+OVERWRITTEN: dict[str, Fn] = {
+    "own result": lambda x: x.exp().add_(1).sum(),
+    "own result of a write": lambda x: (x * 2).relu_().mul_(2).tanh_().add_(1).sum(),
+    "by itself": lambda x: (lambda y: (y.mul_(y) * x).sum())(x + 1),
+    "kept by another": lambda x: (lambda y: (y * y).sum() + y.add_(1).sum())(x * 2),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_what_the_backward_needs_is_overwritten_in_the_segment(name: str) -> None:
+    runner = native(OVERWRITTEN[name])
+    for step in (OVERWRITTEN[name], runner, runner, runner):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            step(rand(5, 7)).backward()
+
+
+def test_writes_and_the_gradient_of_the_gradient() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh((x @ w).add_(x).mul_(x)).square().sum()
+
+    runner = native(fn)
+    x, w = rand(4, 4), rand(4, 4)
+    results = []
+    for step in (fn, runner, runner):
+        first = torch.autograd.grad(step(x, w), (x, w), create_graph=True)
+        results.append(torch.autograd.grad(sum(g.square().sum() for g in first), (x, w)))
+    for got in results[1:]:
+        for a, b in zip(got, results[0], strict=True):
+            _close(a, b, 32)
+
+
+def test_batch_norm_with_fixed_statistics() -> None:
+    torch.manual_seed(3)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3)
+    ).eval()
+    model[1].running_mean.uniform_()
+
+    def fn(x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return F.gelu(model(x)) * 2
+
+    check(fn, rand(2, 3, 9, 9))
+
+
 MASKS: dict[str, Callable[[], torch.Tensor | None]] = {
     "none": lambda: None,
     "bools": lambda: torch.rand(2, 1, 6, 5) > 0.3,
