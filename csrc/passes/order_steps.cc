@@ -1,6 +1,7 @@
 #include "passes/order_steps.h"
 
 #include <algorithm>
+#include <list>
 
 #include "passes/simplify_graph.h"
 
@@ -12,6 +13,7 @@ namespace {
 struct Effects {
   std::vector<NodeId> reads;
   std::vector<NodeId> makes;
+  std::vector<std::pair<NodeId, NodeId>> over;  // what may be made in the memory of which one, if it goes
   bool call = false;
 };
 
@@ -59,6 +61,23 @@ class Steps {
     }
   }
 
+  // About as the plan does it (driver/native_overwrites.h).
+  void addOver(const Kernel& kernel, Effects& out) const {
+    if (kernel.product || kernel.attention) {
+      return;
+    }
+    for (const KernelAccess& to : kernel.accesses) {
+      for (const KernelAccess& from : kernel.accesses) {
+        const bool same = to.store && !from.store && to.elem == from.elem && to.offset == 0 &&
+                          from.offset == 0 && to.strides == from.strides && !from.turned && from.repeat == 1;
+        const NodeId base = same ? tensorOf(graph_, from.node).base : ir::kNone;
+        if (same && bytes(base) != 0 && bytes(base) == bytes(to.node)) {
+          out.over.emplace_back(to.node, base);
+        }
+      }
+    }
+  }
+
   Effects effectsOf(const NativeStep& step, const NativeProgram& program) const {
     Effects out;
     if (step.kind == StepKind::kKernel) {
@@ -67,6 +86,7 @@ class Steps {
       }
       std::sort(out.makes.begin(), out.makes.end());
       out.makes.erase(std::unique(out.makes.begin(), out.makes.end()), out.makes.end());
+      addOver(program.kernels[step.kernel], out);
       return out;
     }
     const Node& node = graph_.nodes[step.node];
@@ -78,8 +98,13 @@ class Steps {
     if (step.kind == StepKind::kView) {
       out.makes = {step.node};
     } else {
-      out.call = !node.product;
-      for (const NodeId result : results_[step.node]) {
+      // What surely makes new tensors, and no more, has no order.
+      const std::vector<NodeId>& results = results_[step.node];
+      out.call =
+          !node.product && (results.empty() || std::any_of(results.begin(), results.end(), [this](NodeId id) {
+                              return !graph_.nodes[id].fresh && !graph_.nodes[id].own;
+                            }));
+      for (const NodeId result : results) {
         out.makes.push_back(tensorOf(graph_, result).base);
       }
     }
@@ -115,11 +140,21 @@ class Memory {
 
   void run(uint32_t step) {
     const Effects& effects = steps_.at(step);
+    int64_t reused = 0;
+    NodeId from = ir::kNone;
     for (const NodeId id : effects.makes) {
+      const auto over = std::find_if(effects.over.begin(), effects.over.end(), [&](const auto& pair) {
+        return pair.first == id && pair.second != from && uses_[pair.second] == 1 &&
+               !steps_.escapes(pair.second);
+      });
+      if (!there_[id] && over != effects.over.end()) {
+        from = over->second;
+        reused += steps_.bytes(id);
+      }
       taken_ += there_[id] ? 0 : steps_.bytes(id);
       there_[id] = true;
     }
-    peak_ = std::max(peak_, taken_);
+    peak_ = std::max(peak_, taken_ - reused);
     forEach(effects, [&](NodeId id) {
       --uses_[id];
       taken_ -= uses_[id] == 0 && !steps_.escapes(id) ? steps_.bytes(id) : 0;
@@ -169,7 +204,8 @@ MemoryUse measure(const Steps& steps, const std::vector<uint32_t>& order) {
   return use;
 }
 
-// A step waits for those before it that make what it reads, and a call for the one before it.
+// A step waits for those before it that make what it reads, and a call that may do more for the one before
+// it.
 class Orderer {
  public:
   explicit Orderer(const Steps& steps) : steps_(steps), waits_(steps.count(), 0), users_(steps.count()) {
@@ -192,44 +228,66 @@ class Orderer {
     }
   }
 
-  std::vector<uint32_t> run() {
+  // `rank`: who of those that can run comes next; with `eager`, unless another one frees memory.
+  std::vector<uint32_t> run(const std::vector<uint32_t>& rank, bool eager) {
     Memory memory(steps_);
-    std::vector<bool> done(steps_.count(), false);
-    std::vector<uint32_t> order, ready;
+    std::vector<uint32_t> waits = waits_, order, ready;
     for (uint32_t at = 0; at < steps_.count(); ++at) {
-      if (waits_[at] == 0) {
+      if (waits[at] == 0) {
         ready.push_back(at);
       }
     }
     constexpr size_t kMostLooked = 64;
-    uint32_t next = 0;
     while (order.size() < steps_.count()) {
-      next += done[next] ? 1 : 0;
-      if (done[next]) {
-        continue;
-      }
-      // All before the next one is done, so it is ready.
-      uint32_t best = next;
+      uint32_t best = *std::min_element(ready.begin(), ready.end(),
+                                        [&](uint32_t a, uint32_t b) { return rank[a] < rank[b]; });
       int64_t least = 0;
-      for (size_t k = 0; k < std::min(ready.size(), kMostLooked); ++k) {
+      for (size_t k = 0; eager && k < std::min(ready.size(), kMostLooked); ++k) {
         const uint32_t at = ready[k];
         const int64_t change = memory.change(at);
-        if (change < least || (change == least && change < 0 && at < best)) {
+        if (change < least || (change == least && change < 0 && rank[at] < rank[best])) {
           best = at;
           least = change;
         }
       }
       memory.run(best);
-      done[best] = true;
       order.push_back(best);
       ready.erase(std::find(ready.begin(), ready.end(), best));
       for (const uint32_t user : users_[best]) {
-        if (--waits_[user] == 0) {
+        if (--waits[user] == 0) {
           ready.push_back(user);
         }
       }
     }
     return order;
+  }
+
+  // The same order, but for steps that make more than they let go: these run right before the first one that
+  // waits for them.
+  std::vector<uint32_t> sunk(const std::vector<uint32_t>& order) {
+    Memory memory(steps_);
+    std::vector<bool> sinks(steps_.count(), false);
+    for (const uint32_t at : order) {
+      sinks[at] = !steps_.at(at).call && memory.change(at) > 0;
+      memory.run(at);
+    }
+    std::list<uint32_t> out;
+    std::vector<bool> isUser(steps_.count(), false);
+    for (size_t k = order.size(); k-- > 0;) {
+      const uint32_t at = order[k];
+      auto place = out.begin();
+      if (sinks[at] && !users_[at].empty()) {
+        for (const uint32_t user : users_[at]) {
+          isUser[user] = true;
+        }
+        place = std::find_if(out.begin(), out.end(), [&](uint32_t step) { return isUser[step]; });
+        for (const uint32_t user : users_[at]) {
+          isUser[user] = false;
+        }
+      }
+      out.insert(place, at);
+    }
+    return {out.begin(), out.end()};
   }
 
  private:
@@ -253,15 +311,42 @@ std::vector<uint32_t> asItIs(size_t count) {
   return order;
 }
 
+// Where the program itself has what a step makes first.
+std::vector<uint32_t> asInProgram(const Steps& steps) {
+  std::vector<uint32_t> rank(steps.count(), 0);
+  for (uint32_t at = 0; at < steps.count(); ++at) {
+    const std::vector<NodeId>& makes = steps.at(at).makes;
+    rank[at] = makes.empty() ? 0 : *std::min_element(makes.begin(), makes.end());
+  }
+  return rank;
+}
+
 void reorder(const TensorGraph& graph, NativeProgram& program) {
   const Steps steps(graph, program);
-  const std::vector<uint32_t> order = Orderer(steps).run();
-  const MemoryUse before = measure(steps, asItIs(steps.count())), after = measure(steps, order);
-  if (after.peak > before.peak || (after.peak == before.peak && after.distance >= before.distance)) {
+  Orderer orderer(steps);
+  std::vector<uint32_t> best = asItIs(steps.count());
+  MemoryUse least = measure(steps, best);
+  bool changed = false;
+  const auto tryOrder = [&](std::vector<uint32_t> order) {
+    const MemoryUse use = measure(steps, order);
+    if (use.peak < least.peak || (use.peak == least.peak && use.distance < least.distance)) {
+      least = use;
+      best = std::move(order);
+      changed = true;
+    }
+  };
+  for (const std::vector<uint32_t>& rank : {asItIs(steps.count()), asInProgram(steps)}) {
+    for (const bool eager : {false, true}) {
+      const std::vector<uint32_t> order = orderer.run(rank, eager);
+      tryOrder(orderer.sunk(order));
+      tryOrder(order);
+    }
+  }
+  if (!changed) {
     return;
   }
   std::vector<NativeStep> ordered;
-  for (const uint32_t at : order) {
+  for (const uint32_t at : best) {
     ordered.push_back(program.steps[at]);
   }
   program.steps = std::move(ordered);

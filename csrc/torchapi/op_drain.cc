@@ -264,6 +264,14 @@ bool OpDrain::isTemporaryNumber(const at::Tensor& tensor) {
          tensor.use_count() <= mentionsOf(impl);
 }
 
+bool OpDrain::isTemporaryList(const at::Tensor& tensor) {
+  constexpr int64_t kMost = 16;
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return impl->dim() == 1 && impl->device().is_cpu() && !hasPyObject(tensor) &&
+         tensor.scalar_type() == c10::kLong && tensor.is_contiguous() && impl->numel() > 0 &&
+         impl->numel() <= kMost && tensor.use_count() <= mentionsOf(impl);
+}
+
 bool OpDrain::checkTensor(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return true;
@@ -273,7 +281,7 @@ bool OpDrain::checkTensor(const at::Tensor& tensor) {
     return refuse(DrainResult::kUnsupported);
   }
   if (table_.find(impl) != nullptr || isProduced(impl) || isWrappedNumber(tensor) ||
-      isTemporaryNumber(tensor)) {
+      isTemporaryNumber(tensor) || isTemporaryList(tensor)) {
     return true;
   }
   return refuse(DrainResult::kUnknownTensor);
@@ -419,6 +427,59 @@ ir::ValueId OpDrain::appendNumberTensor(const at::Tensor& tensor) {
   return numbers_[impl] = trace_.code[index].firstResult;
 }
 
+ir::ValueId OpDrain::appendFactory(const char* name, std::span<const ir::Operand> operands,
+                                   const at::Tensor& like) {
+  const ir::Type type = tensorType(like, MetaLevel::kFull);
+  const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
+  trace_.code[index].opName = table_.opName(trace_, *findOpSchema(name));
+  ++result_.count;
+  return trace_.code[index].firstResult;
+}
+
+// `x[[2, 0]]`: what the binding has filled by hand, made by operators.
+ir::ValueId OpDrain::appendListTensor(const at::Tensor& tensor) {
+  const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const auto it = numbers_.find(impl);
+  if (it != numbers_.end()) {
+    return it->second;
+  }
+  const int64_t count = tensor.numel();
+  const std::vector<int64_t> list(tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + count);
+  const ir::Operand dtype = ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(c10::kLong));
+  const ir::Operand device = ir::Operand::make(ir::OperandKind::kDevice, trace_.internString("cpu"));
+  const ir::Operand none = ir::Operand::none();
+  const int64_t step = count > 1 ? list[1] - list[0] : 0;
+  bool even = true;
+  for (size_t k = 1; k < list.size(); ++k) {
+    even = even && list[k] - list[k - 1] == step;
+  }
+  if (even && step == 0) {
+    const ir::Operand size[] = {ir::Operand::integer(count)};
+    const ir::Operand operands[] = {
+        trace_.listOperand(size), ir::Operand::integer(list[0]), dtype, none, device, none};
+    return numbers_[impl] = appendFactory("aten.full.default", operands, tensor);
+  }
+  if (even) {
+    const ir::Operand operands[] = {ir::Operand::integer(list[0]),
+                                    ir::Operand::integer(list[0] + step * count),
+                                    ir::Operand::integer(step),
+                                    dtype,
+                                    none,
+                                    device,
+                                    none};
+    return numbers_[impl] = appendFactory("aten.arange.start_step", operands, tensor);
+  }
+  std::vector<ir::Operand> elements;
+  for (int64_t k = 0; k < count; ++k) {
+    const ir::Operand operands[] = {ir::Operand::integer(list[static_cast<size_t>(k)]), dtype, none, device,
+                                    none};
+    elements.push_back(
+        ir::Operand::value(appendFactory("aten.scalar_tensor.default", operands, tensor.select(0, k))));
+  }
+  const ir::Operand operands[] = {trace_.listOperand(elements), ir::Operand::integer(0)};
+  return numbers_[impl] = appendFactory("aten.stack.default", operands, tensor);
+}
+
 ir::Operand OpDrain::tensorOperand(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return ir::Operand::none();
@@ -429,7 +490,10 @@ ir::Operand OpDrain::tensorOperand(const at::Tensor& tensor) {
   if (const auto number = traceValueOf(tensor)) {
     return ir::Operand::value(*number);
   }
-  return isWrappedNumber(tensor) ? numberOperand(tensor) : ir::Operand::value(appendNumberTensor(tensor));
+  if (isWrappedNumber(tensor)) {
+    return numberOperand(tensor);
+  }
+  return ir::Operand::value(tensor.dim() == 1 ? appendListTensor(tensor) : appendNumberTensor(tensor));
 }
 
 ir::Operand OpDrain::listOperand(const c10::IValue& value, ArgClass cls) {

@@ -5,6 +5,7 @@
 // Threads: the recording one. GIL: held (tensors' Python objects are looked at). Invalidation: none.
 #pragma once
 
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -38,6 +39,8 @@ class OpDrain {
   bool refuse(DrainResult::Status status);
   // A tensor that C++ made of a Python number for this call alone: nothing else can reach it any more.
   bool isTemporaryNumber(const at::Tensor& tensor);
+  // ... or of a list of integers.
+  bool isTemporaryList(const at::Tensor& tensor);
 
   // Second pass.
   void append(const OpLog::Entry& entry, const OpSchema& schema);
@@ -51,6 +54,8 @@ class OpDrain {
   ir::Operand tensorOperand(const at::Tensor& tensor);
   ir::Operand numberOperand(const at::Tensor& tensor);
   ir::ValueId appendNumberTensor(const at::Tensor& tensor);
+  ir::ValueId appendListTensor(const at::Tensor& tensor);
+  ir::ValueId appendFactory(const char* name, std::span<const ir::Operand> operands, const at::Tensor& like);
   ir::Type tensorType(const at::Tensor& tensor, MetaLevel level);
   void addResult(const c10::IValue& value, MetaLevel level);
   void bindResult(const c10::IValue& value, ir::ValueId& next, MetaLevel level);
