@@ -91,6 +91,10 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   summary.instructions = graph->forward.size();
   plans.form = formOf(parts);
   plans.results = resultsOf(parts);
+  for (const passes::InputStore& store : graph->stores) {
+    plans.stores.push_back({store.input, store.output, store.times});
+    plans.form.written.push_back(store.input);
+  }
   for (const runtime::TrainingResult& result : plans.results) {
     plans.epilogueCount += result.from == runtime::TrainingResult::From::kEpilogue ? 1 : 0;
   }

@@ -315,7 +315,9 @@ ValueId GradientBuilder::makeMany(std::string_view name, std::span<const Operand
                                   std::span<const TensorMeta> metas) {
   std::vector<ir::Type> types;
   for (const TensorMeta& meta : metas) {
-    types.push_back({ir::TypeKind::kTensor, trace_.internMeta(TensorMeta(meta))});
+    TensorMeta given = meta;
+    given.strides = stridesOf(meta);
+    types.push_back({ir::TypeKind::kTensor, trace_.internMeta(std::move(given))});
   }
   const size_t index = append(name, operands, types);
   graph_.backward.push_back(static_cast<uint32_t>(index));
@@ -342,6 +344,14 @@ ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand>
     }
   }
   return first;
+}
+
+Operand GradientBuilder::flags(std::initializer_list<bool> flags) {
+  std::vector<Operand> out;
+  for (const bool flag : flags) {
+    out.push_back(Operand::boolean(flag));
+  }
+  return trace_.listOperand(out);
 }
 
 bool GradientBuilder::tape() {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <span>
 
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
@@ -37,22 +39,32 @@ constexpr auto kFloats = std::to_array<std::string_view>({"f16", "bf16", "f32", 
 // Those of whose backward the result is no part, of whatever type. Behind others eager mode raises where the
 // result has been written to.
 constexpr auto kForgetsResult = std::to_array<std::string_view>({
-    "aten.linear.default",      "aten.addmm.default",      "aten.mm.default",
-    "aten.bmm.default",         "aten.baddbmm.default",    "aten.matmul.default",
-    "aten.conv1d.default",      "aten.conv2d.default",     "aten.conv3d.default",
-    "aten.convolution.default", "aten.layer_norm.default", "aten.group_norm.default",
-    "aten.batch_norm.default",  "aten.embedding.default",  "aten.add.Tensor",
-    "aten.add.Scalar",          "aten.sub.Tensor",         "aten.sub.Scalar",
-    "aten.rsub.Scalar",         "aten.mul.Tensor",         "aten.mul.Scalar",
-    "aten.div.Tensor",          "aten.div.Scalar",         "aten.neg.default",
-    "aten.where.self",          "aten.where.ScalarSelf",   "aten.where.ScalarOther",
-    "aten.masked_fill.Scalar",  "aten.clamp.default",      "aten.gelu.default",
-    "aten.silu.default",        "aten.cat.default",        "aten.stack.default",
-    "aten.clone.default",       "aten.sum.dim_IntList",    "aten.mean.dim",
-    "aten.zeros.default",       "aten.zeros_like.default", "aten.ones.default",
-    "aten.ones_like.default",   "aten.full.default",       "aten.full_like.default",
-    "aten.new_zeros.default",   "aten.new_ones.default",   "aten.new_full.default",
+    "aten.linear.default",     "aten.addmm.default",
+    "aten.mm.default",         "aten.bmm.default",
+    "aten.baddbmm.default",    "aten.matmul.default",
+    "aten.conv1d.default",     "aten.conv2d.default",
+    "aten.conv3d.default",     "aten.convolution.default",
+    "aten.layer_norm.default", "aten.group_norm.default",
+    "aten.batch_norm.default", "aten.embedding.default",
+    "aten.add.Tensor",         "aten.add.Scalar",
+    "aten.sub.Tensor",         "aten.sub.Scalar",
+    "aten.rsub.Scalar",        "aten.mul.Tensor",
+    "aten.mul.Scalar",         "aten.div.Tensor",
+    "aten.div.Scalar",         "aten.neg.default",
+    "aten.where.self",         "aten.where.ScalarSelf",
+    "aten.where.ScalarOther",  "aten.masked_fill.Scalar",
+    "aten.clamp.default",      "aten.gelu.default",
+    "aten.silu.default",       "aten.cat.default",
+    "aten.stack.default",      "aten.clone.default",
+    "aten.sum.dim_IntList",    "aten.mean.dim",
+    "aten.zeros.default",      "aten.zeros_like.default",
+    "aten.ones.default",       "aten.ones_like.default",
+    "aten.full.default",       "aten.full_like.default",
+    "aten.new_zeros.default",  "aten.new_ones.default",
+    "aten.new_full.default",   "aten._native_batch_norm_legit_functional.default",
 });
+
+constexpr std::string_view kBatchNorm = "aten.batch_norm.default";
 
 bool isImpureByName(std::string_view name) { return name.substr(0, name.rfind('.')).ends_with('_'); }
 
@@ -136,6 +148,7 @@ class Differentiator {
   bool readSegment() {
     bool started = false;
     const auto count = static_cast<uint32_t>(trace().code.size());
+    segmentEnd_ = count - 1;
     for (uint32_t at = 0; at < count; ++at) {
       const Instruction ins = trace().code[at];
       if (ins.op == Op::kSegment) {
@@ -163,7 +176,7 @@ class Differentiator {
       if (trace().opNames[ins.opName] == "aten.dropout.default" && isKnown(ins)) {
         return addDropout(ins, started) || refuse("dropout of a tensor that is not contiguous");
       }
-      return addInPlace(ins, started) ||
+      return addInPlace(ins, started) || addBatchNorm(ins, started) || addInputWrite(ins) ||
              refuse(trace().opNames[ins.opName] + " writes to a tensor or draws random numbers");
     }
     bool active = false;
@@ -243,6 +256,131 @@ class Differentiator {
       graph_.gradBefore = true;
     }
     addForward(index);
+    return true;
+  }
+
+  // Is a value an input that the segment only writes to?
+  bool isOnlyWritten(ValueId input) {
+    if (std::find(graph_.inputs.begin(), graph_.inputs.end(), input) == graph_.inputs.end() ||
+        isActive(input)) {
+      return false;
+    }
+    std::vector<ValueId> values;
+    for (const Instruction& ins : std::span(trace().code).first(segmentEnd_)) {
+      if (ins.op != Op::kAten) {
+        continue;
+      }
+      values.clear();
+      ir::collectValues(trace(), trace().operandsOf(ins), values);
+      const auto times = static_cast<size_t>(std::count(values.begin(), values.end(), input));
+      const auto operands = trace().operandsOf(ins);
+      const auto isAt = [&](size_t k) {
+        return k < operands.size() && operands[k].isValue() && operands[k].id == input;
+      };
+      const std::string& name = trace().opNames[ins.opName];
+      const size_t written = name == kBatchNorm      ? (isAt(3) ? 1U : 0U) + (isAt(4) ? 1U : 0U)
+                             : newForm(name).empty() ? 0
+                                                     : (isAt(0) ? 1U : 0U);
+      if (times > 1 || times != written) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool isUsed(ValueId value) {
+    std::vector<ValueId> values;
+    for (const Instruction& ins : std::span(trace().code).first(segmentEnd_ + 1)) {
+      ir::collectValues(trace(), trace().operandsOf(ins), values);
+    }
+    return std::find(values.begin(), values.end(), value) != values.end();
+  }
+
+  ValueId heldBy(ValueId input) const {
+    const auto found = stores_.find(input);
+    return found != stores_.end() ? found->second.value : input;
+  }
+
+  uint32_t appendForward(std::string_view name, std::span<const Operand> operands,
+                         std::span<const ir::Type> types) {
+    const auto index = static_cast<uint32_t>(trace().append(Op::kAten, operands, types));
+    trace().code[index].opName = trace().internOpName(name);
+    madeBy_.resize(trace().values.size(), ir::kNone);
+    for (uint32_t r = 0; r < types.size(); ++r) {
+      madeBy_[trace().code[index].firstResult + r] = index;
+    }
+    addForward(index);
+    return index;
+  }
+
+  // A counter, an average: the input gets its value when all else is done.
+  bool addInputWrite(const Instruction ins) {
+    const std::string name = newForm(trace().opNames[ins.opName]);
+    const GradientRule* rule = findGradientRule(name);
+    const auto span = trace().operandsOf(ins);
+    std::vector<Operand> operands(span.begin(), span.end());
+    if (rule == nullptr || !rule->fresh || storesOnly(name) || ins.resultCount != 1 || operands.empty() ||
+        !operands[0].isValue() || takesActive(ins) || isActive(ins.firstResult) || !isKnown(ins) ||
+        !isOnlyWritten(operands[0].id) || isUsed(ins.firstResult) || !computesSameForm(ins, operands)) {
+      return false;
+    }
+    const ValueId input = operands[0].id;
+    operands[0] = Operand::value(heldBy(input));
+    const ir::Type type = trace().values[ins.firstResult];
+    const uint32_t index = appendForward(name, operands, {&type, 1});
+    Held& held = stores_[input];
+    held = {trace().code[index].firstResult, held.times + 1};
+    return true;
+  }
+
+  // (input, weight, bias, mean, variance, training, momentum, eps, cudnn): the form that gives the statistics
+  // instead of storing them. Eager mode does not count those stores.
+  bool addBatchNorm(const Instruction ins, bool started) {
+    const auto span = trace().operandsOf(ins);
+    const std::vector<Operand> o(span.begin(), span.end());
+    constexpr size_t kTensors = 5, kCount = 9;
+    if (trace().opNames[ins.opName] != kBatchNorm || o.size() != kCount || !isKnown(ins) ||
+        o[5].kind != ir::OperandKind::kBool || o[6].kind != ir::OperandKind::kFloat ||
+        o[7].kind != ir::OperandKind::kFloat) {
+      return false;
+    }
+    for (size_t k = 0; k < kTensors; ++k) {
+      if (!o[k].isValue()) {
+        return false;
+      }
+      const ir::TensorMeta& meta = trace().metas[trace().values[o[k].id].meta];
+      const std::vector<Size> sizes = fixedSizes(meta.sizes);
+      const bool packed = meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(sizes);
+      if (meta.dtype != "f32" || !packed || elementCount(sizes) == 0 ||
+          meta.sizes.size() != (k == 0 ? std::max<size_t>(2, meta.sizes.size()) : 1)) {
+        return false;
+      }
+    }
+    const ValueId mean = o[3].id, variance = o[4].id;
+    if (mean == variance || !isOnlyWritten(mean) || !isOnlyWritten(variance)) {
+      return false;
+    }
+    ir::TensorMeta channels = trace().metas[trace().values[mean].meta];
+    channels.isParam = false;
+    const ir::Type each{TypeKind::kTensor, trace().internMeta(std::move(channels))};
+    const ir::Type types[] = {trace().values[ins.firstResult], each, each, each, each};
+    const auto made = static_cast<ValueId>(trace().values.size());
+    const auto rename = [&](Operand& operand) {
+      if (operand.isValue() && operand.id == ins.firstResult) {
+        operand.id = made;
+      }
+    };
+    std::for_each(trace().operands.begin(), trace().operands.end(), rename);
+    std::for_each(trace().lists.begin(), trace().lists.end(), rename);
+    const Operand operands[] = {
+        o[0], o[1], o[2], Operand::value(heldBy(mean)), Operand::value(heldBy(variance)), o[5], o[6], o[7]};
+    appendForward("aten._native_batch_norm_legit_functional.default", operands, types);
+    constexpr ValueId kMean = 3, kVariance = 4;
+    stores_[mean] = {made + kMean, stores_[mean].times};
+    stores_[variance] = {made + kVariance, stores_[variance].times};
+    if (!started && isActive(made)) {
+      graph_.gradBefore = true;
+    }
     return true;
   }
 
@@ -343,7 +481,17 @@ class Differentiator {
     for (const ValueId value : graph_.results) {
       need(value);
     }
+    for (const auto& [input, held] : stores_) {
+      graph_.outputs.push_back(held.value);
+    }
     std::sort(graph_.outputs.begin(), graph_.outputs.end());
+    for (const auto& [input, held] : stores_) {
+      const auto indexIn = [](const std::vector<ValueId>& values, ValueId value) {
+        return static_cast<uint32_t>(std::find(values.begin(), values.end(), value) - values.begin());
+      };
+      graph_.stores.push_back(
+          {indexIn(graph_.inputs, input), indexIn(graph_.outputs, held.value), held.times});
+    }
     graph_.inputs.insert(graph_.inputs.end(), masks_.begin(), masks_.end());
     graph_.again = segmentOf(trace(), graph_.inputs, sequence_, graph_.outputs);
     for (const uint32_t at : sequence_) {
@@ -420,6 +568,13 @@ class Differentiator {
   std::vector<uint32_t> madeBy_;    // by value: the instruction
   std::vector<uint32_t> sequence_;  // operators and changes of the grad mode, in order
   std::vector<bool> used_;          // by value: an operator has taken it
+  // Of inputs that are written to: what they hold by now, and how many writes eager mode counts.
+  struct Held {
+    ValueId value = ir::kNone;
+    uint32_t times = 0;
+  };
+  std::map<ValueId, Held> stores_;
+  size_t segmentEnd_ = 0;  // the place of its mark
   std::vector<ValueId> masks_;
   std::vector<bool> inEpilogue_;  // by instruction
 };

@@ -12,6 +12,9 @@
 // runs through: `taped.aten.conv2d.default` returns the operator's results and the leaves that stand for its
 // arguments, `taped.gradients [results], [leaves], [gradients]` the gradients of the leaves.
 //
+// In-place operators become new values where nothing has looked at what they write to. What is written to
+// inputs that autograd does not follow (`stores`) is stored by who runs the graph, at the very end.
+//
 // Dropout is a product with a mask. Masks are drawn before anything else runs, in the order of the operators,
 // and are inputs behind those of the segment.
 //
@@ -26,6 +29,14 @@
 
 namespace kintsugi::passes {
 
+// Running statistics, counters: inputs that autograd does not follow and that the segment only writes to.
+// What they hold in the end is an output of the node, and is stored when all else is done.
+struct InputStore {
+  uint32_t input = 0;
+  uint32_t output = 0;
+  uint32_t times = 0;  // how often eager mode counts a write to it
+};
+
 struct GradientGraph {
   // All instructions in no order, without marks; metadata says all strides.
   ir::Trace trace;
@@ -36,11 +47,12 @@ struct GradientGraph {
   std::vector<ir::ValueId> outputs;    // of the node
   std::vector<ir::ValueId> incoming;   // by output: its gradient; kNone: it has none
   std::vector<ir::ValueId> gradients;  // by input; kNone: it gets none
-  std::vector<uint32_t> epilogue;      // instructions, in order, changes of the grad mode among them
-  std::vector<ir::ValueId> results;    // of the segment: inputs, outputs and what the epilogue makes
-  ir::Trace again;                     // a segment: from the inputs to the outputs, as it was recorded
-  std::optional<bool> gradBefore;      // the grad mode that the segment has to start in ...
-  std::optional<bool> gradAfter;       // ... and leaves, where it sets one
+  std::vector<InputStore> stores;
+  std::vector<uint32_t> epilogue;    // instructions, in order, changes of the grad mode among them
+  std::vector<ir::ValueId> results;  // of the segment: inputs, outputs and what the epilogue makes
+  ir::Trace again;                   // a segment: from the inputs to the outputs, as it was recorded
+  std::optional<bool> gradBefore;    // the grad mode that the segment has to start in ...
+  std::optional<bool> gradAfter;     // ... and leaves, where it sets one
 };
 
 struct GradientOptions {

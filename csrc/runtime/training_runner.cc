@@ -1,6 +1,7 @@
 #include "runtime/training_runner.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "diag/events.h"
 #include "torchapi/native_tensors.h"
@@ -136,7 +137,7 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
     code->epilogue.setPlan(std::move(plans.epilogue));
   }
   code->native = std::make_shared<NativeCode>(plans.form, code);
-  torchapi::GradNodeForm replay{{}, plans.form.follows, plans.form.gets};
+  torchapi::GradNodeForm replay{{}, plans.form.follows, plans.form.gets, plans.form.written};
   const auto followed = static_cast<uint32_t>(std::count(replay.follows.begin(), replay.follows.end(), true));
   for (uint32_t k = 0; k < followed + replay.gets.size(); ++k) {
     replay.kept.push_back({From::kOwn, k});
@@ -245,6 +246,52 @@ bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std
   return true;
 }
 
+// Nobody else may look at what is written to.
+bool TrainingRunner::mayStore(const TrainingPlans& plans, std::span<const Value> inputs) {
+  if (plans.stores.empty()) {
+    return true;
+  }
+  std::vector<torchapi::MemoryExtent> extents;
+  for (const Value& input : inputs) {
+    extents.push_back(input.kind == ValueKind::kTensor ? torchapi::memoryExtent(input.tensor)
+                                                       : torchapi::MemoryExtent());
+  }
+  return std::all_of(plans.stores.begin(), plans.stores.end(), [&](const TrainingPlans::Store& store) {
+    const torchapi::MemoryExtent& to = extents[store.input];
+    for (size_t k = 0; k < extents.size(); ++k) {
+      if (k != store.input && extents[k].begin < to.end && to.begin < extents[k].end) {
+        return false;
+      }
+    }
+    return torchapi::prepareWrite(inputs[store.input].tensor);
+  });
+}
+
+// As large as what they are stored to?
+bool TrainingRunner::fitStores(const TrainingPlans& plans, std::span<const Value> inputs,
+                               std::span<const Value> made) {
+  return std::all_of(plans.stores.begin(), plans.stores.end(), [&](const TrainingPlans::Store& store) {
+    if (made[store.output].kind != ValueKind::kTensor) {
+      return false;
+    }
+    const torchapi::MemoryExtent to = torchapi::memoryExtent(inputs[store.input].tensor);
+    const torchapi::MemoryExtent from = torchapi::memoryExtent(made[store.output].tensor);
+    return to.end - to.begin == from.end - from.begin;
+  });
+}
+
+void TrainingRunner::store(const TrainingPlans& plans, std::span<const Value> inputs,
+                           std::span<const Value> made) {
+  for (const TrainingPlans::Store& store : plans.stores) {
+    const torchapi::MemoryExtent from = torchapi::memoryExtent(made[store.output].tensor);
+    std::memcpy(torchapi::dataPointer(inputs[store.input].tensor), from.begin,
+                static_cast<size_t>(from.end - from.begin));
+    if (store.times != 0) {
+      torchapi::countWrites(inputs[store.input].tensor, store.times);
+    }
+  }
+}
+
 SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::span<Value> outputs) {
   if (refused_.load(std::memory_order_relaxed)) {
     return Status::kDeclined;
@@ -254,7 +301,7 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
     return Status::kDeclined;
   }
   const std::shared_ptr<Code>& code = code_;
-  if (!fits(*code, inputs)) {
+  if (!fits(*code, inputs) || !mayStore(code->plans, inputs)) {
     return Status::kDeclined;
   }
   uint32_t turns = turnsLeft_.load(std::memory_order_relaxed);
@@ -277,7 +324,11 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
       mask.kind = ValueKind::kTensor;
       all.push_back(mask);
     }
-    done = runForward(code, replay, all, made) && finish(*code, all, made, outputs);
+    done = runForward(code, replay, all, made) && fitStores(code->plans, all, made) &&
+           finish(*code, all, made, outputs);
+    if (done) {
+      store(code->plans, all, made);
+    }
   } catch (...) {
     done = false;  // no memory: replay will say so
   }

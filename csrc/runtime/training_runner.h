@@ -40,6 +40,13 @@ struct TrainingPlans {
     double probability = 0;  // of a one
   };
   std::vector<Draw> draws;
+  // Inputs that get what the node's outputs hold, at the very end.
+  struct Store {
+    uint32_t input = 0;
+    uint32_t output = 0;
+    uint32_t times = 0;  // writes that version counters count
+  };
+  std::vector<Store> stores;
   std::unique_ptr<const NativePlan> forward;
   std::unique_ptr<const NativePlan> backward;
   std::unique_ptr<const NativePlan> again;     // inputs to the node's outputs, operator by operator
@@ -82,6 +89,11 @@ class TrainingRunner : public SegmentRunner {
                   std::vector<torchapi::Value>& outputs);
   bool finish(const Code& code, std::span<const torchapi::Value> inputs, std::vector<torchapi::Value>& made,
               std::span<torchapi::Value> outputs);
+  static bool mayStore(const TrainingPlans& plans, std::span<const torchapi::Value> inputs);
+  static bool fitStores(const TrainingPlans& plans, std::span<const torchapi::Value> inputs,
+                        std::span<const torchapi::Value> made);
+  static void store(const TrainingPlans& plans, std::span<const torchapi::Value> inputs,
+                    std::span<const torchapi::Value> made);
   void judge(const Code& code);
 
   std::shared_ptr<Code> code_;  // set before ready_ is

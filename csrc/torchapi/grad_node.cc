@@ -1,5 +1,7 @@
 #include "torchapi/grad_node.h"
 
+#include <algorithm>
+
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -57,10 +59,16 @@ class SegmentBackward final : public autograd::Node {
   std::string name() const override { return "KintsugiSegmentBackward"; }
 
   void keepInputs(std::span<const Value> inputs) {
-    for (const Value& input : inputs) {
-      inputs_.push_back(input.kind == ValueKind::kTensor
-                            ? autograd::SavedVariable(sharedTensor(input.tensor), false)
-                            : autograd::SavedVariable());
+    const std::vector<uint32_t>& written = code_->form().written;
+    for (uint32_t k = 0; k < inputs.size(); ++k) {
+      const Value& input = inputs[k];
+      if (input.kind != ValueKind::kTensor) {
+        inputs_.emplace_back();
+      } else if (std::find(written.begin(), written.end(), k) != written.end()) {
+        inputs_.emplace_back(sharedTensor(input.tensor).variable_data(), false);  // with a counter of its own
+      } else {
+        inputs_.emplace_back(sharedTensor(input.tensor), false);
+      }
       numbers_.push_back(input);
     }
   }

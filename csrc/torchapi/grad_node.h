@@ -25,9 +25,10 @@ struct GradNodeForm {
     From from = From::kOwn;
     uint32_t index = 0;
   };
-  std::vector<Kept> kept;      // what the backward takes
-  std::vector<bool> follows;   // by output: autograd follows it
-  std::vector<uint32_t> gets;  // by result of the backward: which input's gradient it is
+  std::vector<Kept> kept;              // what the backward takes
+  std::vector<bool> follows;           // by output: autograd follows it
+  std::vector<uint32_t> gets;          // by result of the backward: which input's gradient it is
+  std::vector<uint32_t> written = {};  // inputs that the segment writes to, and of which nothing depends
 };
 
 class GradNodeCode {

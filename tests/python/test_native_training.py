@@ -11,74 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness import in_threads
-from native_harness import TOLERANCES, native, tensors_in
+from native_harness import native
 from torch import nn
+from training_harness import Fn, check, close, leaves, rand
 
 import kintsugi
-
-Fn = Callable[..., Any]
-
-
-def _leaves(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tensors of their own, which require gradients where the given ones do."""
-    return tuple(
-        x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
-        for x in inputs
-    )
-
-
-def _seeds(result: object) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The results that autograd follows, and a gradient for each of them."""
-    generator = torch.Generator().manual_seed(7)
-    return [
-        (t, torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype))
-        for t in tensors_in(result)
-        if t.requires_grad
-    ]
-
-
-def _run(fn: Fn, inputs: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor | None]]:
-    mine = _leaves(inputs)
-    result = fn(*mine)
-    seeds = _seeds(result)
-    torch.autograd.backward([t for t, _ in seeds], [g for _, g in seeds])
-    return result, [x.grad for x in mine if isinstance(x, torch.Tensor) and x.requires_grad]
-
-
-def _close(got: torch.Tensor, wanted: torch.Tensor, scale: float = 1.0) -> None:
-    rtol, atol = TOLERANCES.get(wanted.dtype, (0, 0))
-    torch.testing.assert_close(got, wanted, rtol=rtol * scale, atol=atol * scale, equal_nan=True)
-
-
-def _strides(t: torch.Tensor) -> list[int]:
-    """Of dimensions of one element, strides mean nothing, and differ between ways to compute the same."""
-    return [stride for size, stride in zip(t.shape, t.stride(), strict=True) if size != 1]
-
-
-def check(fn: Fn, *inputs: Any, compiled: bool = True, calls: int = 3, scale: float = 4.0) -> Any:
-    """Both sides several times, forward and backward. `compiled`: native code has to run, or must not."""
-    runner = native(fn)
-    wanted, gradients = _run(fn, inputs)
-    for _ in range(calls):
-        got, mine = _run(runner, inputs)
-        for a, b in zip(tensors_in(got), tensors_in(wanted), strict=True):
-            assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
-            assert a.requires_grad == b.requires_grad and (a.grad_fn is None) == (b.grad_fn is None)
-            assert (a._base is None) == (b._base is None) and a.is_leaf == b.is_leaf
-            _close(a.detach(), b.detach(), scale)
-        for x, y in zip(mine, gradients, strict=True):
-            assert (x is None) == (y is None)
-            if x is not None and y is not None:
-                assert _strides(x) == _strides(y)
-                _close(x, y, scale)
-    stats = runner._kintsugi_compiled.stats()
-    assert (stats["native_runs"] > 0) == compiled, stats
-    assert stats["native_backwards"] == stats["native_runs"], stats
-    return runner
-
-
-def rand(*sizes: int, grad: bool = True, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(sizes, dtype=dtype).requires_grad_(grad)
 
 
 @pytest.fixture(autouse=True)
@@ -245,88 +182,6 @@ def test_operators_that_autograd_differentiates(name: str) -> None:
     check(TAPED[name], rand(2, 4, 8, 8), rand(4, 4, 3, 3), scale=10)
 
 
-WRITES: dict[str, Fn] = {
-    "activation": lambda x, w: F.linear(x, w).relu_() * 2,
-    "residual": lambda x, w: F.leaky_relu_(F.linear(x, w).add_(x, alpha=0.5), 0.2).sum(),
-    "scores": lambda x, w: torch.softmax((x @ w).add_(w[0]).mul_(0.5), -1),
-    "by what is followed": lambda x, w: (x * w[1]).mul_(w[0]).add_(1) * x,
-    "mask": lambda x, w: (x - w[0]).masked_fill_(w[1] > 0, -3.0).tanh(),
-    "zeros": lambda x, w: torch.zeros(5, 8).add_(x).mul_(w[0]) * 2,
-    "not followed": lambda x, w: F.gelu(x * w[0]) * torch.ones(8).mul_(0.3),
-    "returned": lambda x, w: (lambda y: (y.relu_(), y * 2))(F.linear(x, w)),
-    "convolution": lambda x, w: F.relu(F.conv1d(x[None], w[:5, :5, None]), inplace=True) * 0.5,
-    "numbers": lambda x, w: F.linear(x, w).clamp_(-0.5, 0.5).sub_(1).div_(3) * x,
-}
-
-
-@pytest.mark.parametrize("name", WRITES)
-def test_writes_to_own_tensors(name: str) -> None:
-    check(WRITES[name], rand(5, 8), rand(8, 8))
-
-
-LEFT: dict[str, Fn] = {
-    "wider": lambda x, w: (x * 2).add_(w.double()[0]) * 3,
-    "turned": lambda x, w: (x.t() * 2).add_(w[:, :5]) * 3,
-    "read before": lambda x, w: (lambda y: (y.sum(), y.add_(1) * 3))(x * 2),
-    "view": lambda x, w: (lambda y: y[0].add_(1) * 3 + y.sum())(x * 2),
-}
-
-
-@pytest.mark.parametrize("name", LEFT)
-def test_writes_that_are_left_to_replay(name: str) -> None:
-    runner, fn = native(LEFT[name]), LEFT[name]
-    for _ in range(4):
-        x, w = rand(5, 8), rand(8, 8)
-        (wanted, theirs), (got, mine) = _run(fn, (x, w)), _run(runner, (x, w))
-        for a, b in zip([*tensors_in(got), *mine], [*tensors_in(wanted), *theirs], strict=True):
-            if a is not None and b is not None:
-                _close(a.detach(), b.detach(), 4)
-
-
-OVERWRITTEN: dict[str, Fn] = {
-    "own result": lambda x: x.exp().add_(1).sum(),
-    "own result of a write": lambda x: (x * 2).relu_().mul_(2).tanh_().add_(1).sum(),
-    "by itself": lambda x: (lambda y: (y.mul_(y) * x).sum())(x + 1),
-    "kept by another": lambda x: (lambda y: (y * y).sum() + y.add_(1).sum())(x * 2),
-}
-
-
-@pytest.mark.parametrize("name", OVERWRITTEN)
-def test_what_the_backward_needs_is_overwritten_in_the_segment(name: str) -> None:
-    runner = native(OVERWRITTEN[name])
-    for step in (OVERWRITTEN[name], runner, runner, runner):
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            step(rand(5, 7)).backward()
-
-
-def test_writes_and_the_gradient_of_the_gradient() -> None:
-    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return torch.tanh((x @ w).add_(x).mul_(x)).square().sum()
-
-    runner = native(fn)
-    x, w = rand(4, 4), rand(4, 4)
-    results = []
-    for step in (fn, runner, runner):
-        first = torch.autograd.grad(step(x, w), (x, w), create_graph=True)
-        results.append(torch.autograd.grad(sum(g.square().sum() for g in first), (x, w)))
-    for got in results[1:]:
-        for a, b in zip(got, results[0], strict=True):
-            _close(a, b, 32)
-
-
-def test_batch_norm_with_fixed_statistics() -> None:
-    torch.manual_seed(3)
-    model = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3)
-    ).eval()
-    model[1].running_mean.uniform_()
-
-    def fn(x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-        return F.gelu(model(x)) * 2
-
-    check(fn, rand(2, 3, 9, 9))
-
-
 MASKS: dict[str, Callable[[], torch.Tensor | None]] = {
     "none": lambda: None,
     "bools": lambda: torch.rand(2, 1, 6, 5) > 0.3,
@@ -388,7 +243,7 @@ def test_attention_gradient_of_the_gradient() -> None:
             results.append(torch.autograd.grad(sum(g.square().sum() for g in first), (q, k)))
     for got in results[1:]:
         for a, b in zip(got, results[0], strict=True):
-            _close(a, b, 32)
+            close(a, b, 32)
 
 
 def test_embedding() -> None:
@@ -468,7 +323,7 @@ def test_which_inputs_require_gradients_may_change() -> None:
         (True, True),
     ]:
         inputs = (rand(3, 4, grad=needs[0]), rand(3, 4, grad=needs[1]))
-        mine, theirs = _leaves(inputs), _leaves(inputs)
+        mine, theirs = leaves(inputs), leaves(inputs)
         got, wanted = runner(*mine), fn(*theirs)
         assert got.requires_grad == wanted.requires_grad
         if got.requires_grad:
@@ -477,7 +332,7 @@ def test_which_inputs_require_gradients_may_change() -> None:
         for a, b in zip(mine, theirs, strict=True):
             assert (a.grad is None) == (b.grad is None)
             if a.grad is not None:
-                _close(a.grad, b.grad, 4)
+                close(a.grad, b.grad, 4)
 
 
 def _ready(fn: Fn, *inputs: torch.Tensor) -> Any:
@@ -495,7 +350,7 @@ def test_backward_twice_is_an_error_unless_the_graph_is_kept() -> None:
     y.backward(retain_graph=True)
     first = x.grad.clone()
     y.backward()
-    _close(x.grad, 2 * first)
+    close(x.grad, 2 * first)
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         y.backward()
 
@@ -526,7 +381,7 @@ def test_what_eager_mode_does_not_keep_may_be_written_to() -> None:
         y.add_(1)
     (mine,) = torch.autograd.grad(y.sum(), x)
     (theirs,) = torch.autograd.grad(wanted.sum(), x)
-    _close(mine, theirs, 4)
+    close(mine, theirs, 4)
 
 
 def test_gradient_of_the_gradient() -> None:
@@ -537,13 +392,13 @@ def test_gradient_of_the_gradient() -> None:
     runner = _ready(fn, x, w)
     results = []
     for f in (runner, fn):
-        a, b = _leaves((x, w))
+        a, b = leaves((x, w))
         h = a * 1.5
         (g,) = torch.autograd.grad(f(h, b).square().sum(), h, create_graph=True)
         g.square().sum().backward()
         results.append((g.detach(), a.grad, b.grad))
     for mine, theirs in zip(*results, strict=True):
-        _close(mine, theirs, 50)
+        close(mine, theirs, 50)
 
 
 def test_one_input_made_of_another() -> None:
@@ -560,7 +415,7 @@ def test_one_input_made_of_another() -> None:
         g.sum().backward()
         results.append((g.detach(), x.grad))
     for mine, theirs in zip(*results, strict=True):
-        _close(mine, theirs, 50)
+        close(mine, theirs, 50)
 
 
 def test_gradients_that_do_not_arrive_or_lie_otherwise() -> None:
@@ -573,7 +428,7 @@ def test_gradients_that_do_not_arrive_or_lie_otherwise() -> None:
     for pick in (lambda a, b: a.sum(), lambda a, b: b.mean(), lambda a, b: (a.t() @ b).sum()):
         (mine,) = torch.autograd.grad(pick(*runner(x)), x)
         (theirs,) = torch.autograd.grad(pick(*fn(x)), x)
-        _close(mine, theirs, 10)
+        close(mine, theirs, 10)
     a, b = runner(x)
     (mine,) = torch.autograd.grad(a, x, torch.randn(6, 4).t())
     assert mine.shape == x.shape
@@ -608,7 +463,7 @@ def test_module_backward_hooks() -> None:
         runner(x).sum().backward()
     model(x).sum().backward()
     assert len(calls) == 4
-    _close(calls[2], calls[3], 4)
+    close(calls[2], calls[3], 4)
 
 
 def test_saved_tensor_hooks_and_anomaly_mode_are_left_to_autograd() -> None:
@@ -632,7 +487,7 @@ def test_autocast_is_left_to_replay() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y, wanted = runner(x), F.gelu(model(x))
         assert y.dtype == wanted.dtype
-        _close(y, wanted)
+        close(y, wanted)
         y.sum().backward()
 
 
@@ -646,7 +501,7 @@ def test_tangents_are_left_to_replay() -> None:
         mine = fwd.unpack_dual(runner(dual)).tangent
         theirs = fwd.unpack_dual(torch.tanh(dual * 2)).tangent
     assert mine is not None
-    _close(mine.detach(), theirs.detach(), 4)
+    close(mine.detach(), theirs.detach(), 4)
 
 
 def test_dropout_draws_the_numbers_of_eager_mode() -> None:
@@ -674,14 +529,14 @@ def test_dropout_and_the_gradient_of_the_gradient() -> None:
     results = []
     for f in (runner, fn):
         torch.manual_seed(5)
-        a, b = _leaves((x, w))
+        a, b = leaves((x, w))
         y = f(a, b)
         after = torch.rand(2)
         (g,) = torch.autograd.grad(y.square().sum(), a, create_graph=True)
         g.square().sum().backward()
         results.append((y.detach(), after, g.detach(), a.grad, b.grad))
     for mine, theirs in zip(*results, strict=True):
-        _close(mine, theirs, 50)
+        close(mine, theirs, 50)
 
 
 def test_dropout_of_what_does_not_lie_in_order_is_left_to_replay() -> None:
@@ -692,20 +547,20 @@ def test_dropout_of_what_does_not_lie_in_order_is_left_to_replay() -> None:
         torch.manual_seed(call)
         got = runner(x)
         torch.manual_seed(call)
-        _close(got.detach(), fn(x).detach())
+        close(got.detach(), fn(x).detach())
 
 
 def test_gradients_do_not_share_memory() -> None:
     fn = lambda x, y, z: torch.cat([x + y.view(2, 6), z], 0) * 1 + torch.tanh(x.sum())
     mine, theirs = (rand(2, 6), rand(12), rand(1, 6)), None
-    theirs = _leaves(mine)
+    theirs = leaves(mine)
     runner = _ready(fn, *mine)
     seed = torch.randn(3, 6)
     for _ in range(3):
         for f, inputs in ((runner, mine), (fn, theirs)):
             f(*inputs).backward(seed)
     for a, b in zip(mine, theirs, strict=True):
-        _close(a.grad, b.grad, 10)
+        close(a.grad, b.grad, 10)
     before = [x.grad.clone() for x in mine]
     mine[0].grad.zero_()
     assert torch.equal(mine[1].grad, before[1]) and torch.equal(mine[2].grad, before[2])
@@ -718,7 +573,7 @@ def test_gradients_do_not_share_memory() -> None:
     for _ in range(2):
         runner(*pair).backward(seed)
     for x in pair:
-        _close(x.grad.view(2, 6), 2 * kept)
+        close(x.grad.view(2, 6), 2 * kept)
     assert torch.equal(seed, kept)
 
 
@@ -750,7 +605,7 @@ def test_a_node_outlives_its_trace() -> None:
     gc.collect()
     (mine,) = torch.autograd.grad(y.sum(), x)
     (theirs,) = torch.autograd.grad(fn(x, w).sum(), x)
-    _close(mine, theirs, 4)
+    close(mine, theirs, 4)
 
 
 def test_threads() -> None:
@@ -763,7 +618,7 @@ def test_threads() -> None:
     def work(k: int) -> None:
         for _ in range(30):
             (got,) = torch.autograd.grad(runner(inputs[k]).square().sum(), inputs[k])
-            _close(got, wanted[k], 10)
+            close(got, wanted[k], 10)
 
     in_threads(4, work)
 
@@ -776,7 +631,7 @@ def test_what_is_faster_is_kept() -> None:
     for call in range(24):
         got = torch.autograd.grad(runner(x, w).sum(), (x, w))
         for a, b in zip(got, wanted, strict=True):
-            _close(a, b, 100)
+            close(a, b, 100)
         if call == 1:
             assert kintsugi.wait(60)
     stats = runner._kintsugi_compiled.stats()
@@ -797,4 +652,4 @@ def test_what_nothing_is_known_of_is_followed_too() -> None:
             torch.autograd.grad(sum(t.sum() for t in fn(x, y)), (x, y)),
             strict=True,
         ):
-            _close(mine, theirs)
+            close(mine, theirs)
