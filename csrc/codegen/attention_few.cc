@@ -22,7 +22,7 @@ class FewQueries : public AttentionParts {
              const EmitOptions& options)
       : AttentionParts(context, kernel, name, options),
         // A register for each key of a group, and one for the query: there are 32 of the full size, or 16.
-        lanes_(options.tileVectors > 1 ? options.lanes : std::min(options.lanes, 8U)),
+        lanes_(options.tile.vectors > 1 ? options.lanes : std::min(options.lanes, 8U)),
         padded_((form_.valueSize + lanes_ - 1) / lanes_ * lanes_) {
     Value* rows = b_.CreateMul(group_, least(queries_, integer(kChunk)));
     sums_ = room(b_.CreateMul(rows, integer(padded_)));

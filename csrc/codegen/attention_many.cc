@@ -23,8 +23,8 @@ class ManyQueries : public AttentionParts {
               const EmitOptions& options)
       : AttentionParts(context, kernel, name, options),
         lanes_(options.lanes),
-        most_(options.tileVectors),
-        rows_(options.tileRows) {
+        most_(options.tile.vectors),
+        rows_(options.tile.rows) {
     const auto columns = static_cast<int64_t>(most_ * lanes_);
     turned_ = room(form_.headSize * columns);
     sums_ = room(form_.valueSize * columns);

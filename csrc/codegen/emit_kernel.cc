@@ -43,7 +43,7 @@ class Emitter {
       : kernel_(kernel),
         plan_(planKernel(kernel)),
         lanes_(lanesFor(kernel, options.lanes)),
-        tile_{options.tileRows, options.tileVectors, lanes_},
+        tile_{options.tile.rows, options.tile.vectors, lanes_, options.square},
         module_(std::make_unique<llvm::Module>(name, context)),
         b_(context) {
     llvm::FastMathFlags flags;

@@ -21,11 +21,16 @@
 
 namespace kintsugi::codegen {
 
+// What is computed in registers, of a product or of scores: rows by vectors of `lanes`.
+struct Tile {
+  unsigned rows = 6;
+  unsigned vectors = 1;
+};
+
 struct EmitOptions {
   unsigned lanes = 16;  // floats handled at once
-  // Of a product: what is computed in registers, rows by vectors of `lanes`.
-  unsigned tileRows = 6;
-  unsigned tileVectors = 1;
+  Tile tile;
+  unsigned square = 8;   // elements that are transposed at once, each way: as many registers hold them
   bool contract = true;  // a * b + c may be rounded once
 };
 

@@ -9,8 +9,7 @@ using llvm::Value;
 
 namespace {
 
-constexpr uint64_t kLine = 64;   // bytes
-constexpr unsigned kSquare = 8;  // elements that are transposed at once, each way
+constexpr uint64_t kLine = 64;  // bytes
 
 }  // namespace
 
@@ -48,9 +47,6 @@ BasicBlock* ProductEmitter::block(const char* name) {
 }
 
 void ProductEmitter::emitPanel(Value* first, Value* count, Value* column) {
-  if (operands_.rightByColumns) {
-    findColumns(column);
-  }
   Value* k = operands_.k;
   // for (from = 0; from < k; from += depth): the step varies.
   BasicBlock* before = b_.GetInsertBlock();
@@ -63,7 +59,7 @@ void ProductEmitter::emitPanel(Value* first, Value* count, Value* column) {
   Value* next = b_.CreateAdd(from, operands_.depth);
   Value* length = b_.CreateSub(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, next, k), from);
   if (operands_.rightByColumns) {
-    packColumns(from, length);
+    packColumns(column, from, length);
   } else {
     packRows(column, from, length);
   }
@@ -84,16 +80,6 @@ void ProductEmitter::emitPanel(Value* first, Value* count, Value* column) {
   from->addIncoming(next, b_.GetInsertBlock());
   b_.CreateCondBr(b_.CreateICmpSLT(next, k), head, after);
   b_.SetInsertPoint(after);
-}
-
-// Columns behind the last one are the last one once more.
-void ProductEmitter::findColumns(Value* column) {
-  columns_.clear();
-  Value* last = b_.CreateSub(operands_.n, integer(1));
-  for (unsigned c = 0; c < tile_.columns(); ++c) {
-    Value* which = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(column, integer(c)), last);
-    columns_.push_back(at(operands_.right, b_.CreateMul(which, operands_.rightStride)));
-  }
 }
 
 void ProductEmitter::packRows(Value* column, Value* from, Value* length) {
@@ -132,29 +118,41 @@ void ProductEmitter::packRows(Value* column, Value* from, Value* length) {
   b_.SetInsertPoint(done);
 }
 
-void ProductEmitter::packColumns(Value* from, Value* length) {
-  Value* squares = b_.CreateAnd(length, integer(-static_cast<int64_t>(kSquare)));
-  emitLoop(b_, function_, integer(0), squares, kSquare, [&](Value* p) {
-    for (unsigned c = 0; c < tile_.columns(); c += kSquare) {
+// A few columns after the other, each read along its memory, line by line. Columns behind the last one are
+// the last one once more; whole groups of those are left as they are, since nobody looks at their sums.
+void ProductEmitter::packColumns(Value* column, Value* from, Value* length) {
+  const unsigned square = tile_.square;
+  Value* squares = b_.CreateAnd(length, integer(-static_cast<int64_t>(square)));
+  Value* width = b_.CreateSub(operands_.n, column);
+  Value* last = b_.CreateSub(width, integer(1));
+  width = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, width, integer(tile_.columns()));
+  Value* source = at(operands_.right, b_.CreateAdd(b_.CreateMul(column, operands_.rightStride), from));
+  emitLoop(b_, function_, integer(0), width, square, [&](Value* group) {
+    std::vector<Value*> columns;
+    for (unsigned i = 0; i < square; ++i) {
+      Value* which = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(group, integer(i)), last);
+      columns.push_back(at(source, b_.CreateMul(which, operands_.rightStride)));
+    }
+    auto placeOf = [&](Value* p) {
+      return at(panel_, b_.CreateAdd(b_.CreateMul(p, integer(tile_.columns())), group));
+    };
+    emitLoop(b_, function_, integer(0), squares, square, [&](Value* p) {
       std::vector<Value*> rows;
-      for (unsigned i = 0; i < kSquare; ++i) {
-        Value* address = at(columns_[c + i], b_.CreateAdd(from, p));
-        rows.push_back(b_.CreateAlignedLoad(vectors(kSquare), address, llvm::Align(4)));
+      for (Value* address : columns) {
+        rows.push_back(b_.CreateAlignedLoad(vectors(square), at(address, p), llvm::Align(4)));
       }
       transposeSquare(b_, rows);
-      for (unsigned i = 0; i < kSquare; ++i) {
-        Value* row = b_.CreateMul(b_.CreateAdd(p, integer(i)), integer(tile_.columns()));
-        b_.CreateAlignedStore(rows[i], at(panel_, b_.CreateAdd(row, integer(c))), llvm::Align(4 * kSquare));
+      for (unsigned i = 0; i < square; ++i) {
+        b_.CreateAlignedStore(rows[i], placeOf(b_.CreateAdd(p, integer(i))), llvm::Align(4 * square));
       }
-    }
-  });
-  emitLoop(b_, function_, squares, length, 1, [&](Value* p) {
-    for (unsigned c = 0; c < tile_.columns(); ++c) {
-      Value* x =
-          b_.CreateAlignedLoad(b_.getFloatTy(), at(columns_[c], b_.CreateAdd(from, p)), llvm::Align(4));
-      Value* place = b_.CreateAdd(b_.CreateMul(p, integer(tile_.columns())), integer(c));
-      b_.CreateAlignedStore(x, at(panel_, place), llvm::Align(4));
-    }
+    });
+    emitLoop(b_, function_, squares, length, 1, [&](Value* p) {
+      Value* place = placeOf(p);
+      for (unsigned i = 0; i < square; ++i) {
+        Value* x = b_.CreateAlignedLoad(b_.getFloatTy(), at(columns[i], p), llvm::Align(4));
+        b_.CreateAlignedStore(x, at(place, integer(i)), llvm::Align(4));
+      }
+    });
   });
 }
 

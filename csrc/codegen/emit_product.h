@@ -23,6 +23,7 @@ struct TileShape {
   unsigned rows = 6;
   unsigned vectors = 1;
   unsigned lanes = 16;
+  unsigned square = 8;  // elements that are transposed at once, each way
   unsigned columns() const { return vectors * lanes; }
 };
 
@@ -62,9 +63,8 @@ class ProductEmitter {
     return b_.CreateGEP(b_.getFloatTy(), base, index);
   }
   llvm::BasicBlock* block(const char* name);
-  void findColumns(llvm::Value* column);
   void packRows(llvm::Value* column, llvm::Value* from, llvm::Value* length);
-  void packColumns(llvm::Value* from, llvm::Value* length);
+  void packColumns(llvm::Value* column, llvm::Value* from, llvm::Value* length);
   void emitTile(unsigned rows, llvm::Value* row, llvm::Value* first, llvm::Value* rest, llvm::Value* from,
                 llvm::Value* length);
   void loadSums(std::vector<llvm::Value*>& sums, llvm::Value* row, unsigned rows, llvm::Value* from);
@@ -76,7 +76,6 @@ class ProductEmitter {
   ProductOperands operands_;
   llvm::Value* panel_ = nullptr;
   llvm::Value* sums_ = nullptr;
-  std::vector<llvm::Value*> columns_;  // of the panel: where each begins
 };
 
 }  // namespace kintsugi::codegen

@@ -32,11 +32,13 @@ class Cache {
 
   std::shared_ptr<const CompiledKernel> get(const passes::Kernel& kernel, bool strict, unsigned tiles,
                                             std::string& reason) {
-    tiles = kernel.product || kernel.attention ? tiles : 0;
-    const std::string structure = (strict ? "strict " : "") +
-                                  (tiles != 0 ? "tiles=" + std::to_string(tiles) + " " : std::string()) +
-                                  kernel.key();
     std::lock_guard lock(mutex_);
+    const Tile tile = compiler().tileOf(kernel, tiles != 0);
+    std::string structure = strict ? "strict " : "";
+    if (kernel.product || kernel.attention) {
+      structure += "tile=" + std::to_string(tile.rows) + "x" + std::to_string(tile.vectors) + " ";
+    }
+    structure += kernel.key();
     const auto found = kernels_.find(structure);
     if (found != kernels_.end()) {
       ++counters_.reused;
@@ -50,7 +52,7 @@ class Cache {
     Entry entry;
     entry.used = ++uses_;
     const auto start = std::chrono::steady_clock::now();
-    entry.kernel = make(kernel, structure, strict, tiles, entry);
+    entry.kernel = make(kernel, structure, strict, tile, entry);
     counters_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     reason = entry.reason;
     return kernels_.emplace(structure, std::move(entry)).first->second.kernel;
@@ -163,7 +165,7 @@ class Cache {
   }
 
   std::shared_ptr<const CompiledKernel> make(const passes::Kernel& kernel, const std::string& structure,
-                                             bool strict, unsigned tiles, Entry& entry) {
+                                             bool strict, Tile tile, Entry& entry) {
     std::string& reason = entry.reason;
     ObjectCompiler& code = compiler();
     if (!code.ready(reason)) {
@@ -185,16 +187,8 @@ class Cache {
     std::string object;
     try {
       llvm::LLVMContext context;
-      EmitOptions options{.lanes = code.lanes(),
-                          .tileRows = code.tileRows(),
-                          .tileVectors = code.tileVectors(),
-                          .contract = !strict};
-      if (tiles != 0) {
-        // As many sums in registers, in another shape.
-        const bool wide = options.tileVectors > 1;
-        options.tileRows = wide ? options.tileRows * 2 : options.tileRows / 2;
-        options.tileVectors = wide ? options.tileVectors / 2 : options.tileVectors * 2;
-      }
+      const EmitOptions options{
+          .lanes = code.lanes(), .tile = tile, .square = code.square(), .contract = !strict};
       object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
     } catch (const InternalError& error) {
       reason = error.what();

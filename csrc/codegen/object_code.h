@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "codegen/emit_kernel.h"
 #include "codegen/kernel_cache.h"
 
 namespace kintsugi::codegen {
@@ -19,9 +20,10 @@ class ObjectCompiler {
 
   bool ready(std::string& reason) const;
   unsigned lanes() const;
-  // Of a product: rows and vectors of `lanes` that the registers hold the sums of.
-  unsigned tileRows() const;
-  unsigned tileVectors() const;
+  // How many elements each way registers hold, when they are transposed.
+  unsigned square() const;
+  // In which tile the kernel is computed: the usual one, or (`other`) one of another shape.
+  Tile tileOf(const passes::Kernel& kernel, bool other) const;
   // CPU, features and versions: code for another one is not ours.
   const std::string& target() const;
   // The bytes of an object file; empty, with a reason, when it failed.

@@ -5,12 +5,12 @@ By default some swaps and threads; `--thread-calls 1000` makes a thousand swaps 
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -140,10 +140,17 @@ def _resident() -> int:
         return int(file.read().split()[1]) * 4096
 
 
+def _time_on_processors() -> dict[str, int]:
+    """Nanoseconds that each thread of the process has run so far, by its number."""
+    times = {}
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # threads end
+            times[task.name] = int((task / "schedstat").read_text().split()[0])
+    return times
+
+
 def test_kernels_are_shared_by_torchs_threads() -> None:
-    """Time of all threads against that of the wall: one thread alone can't have spent more than there was."""
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("there is one processor")
+    """Two threads have computed, however many other programs the processors are shared with."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -153,12 +160,11 @@ def test_kernels_are_shared_by_torchs_threads() -> None:
         x = torch.randn(2000, 1000)
         with torch.no_grad():
             compiled(x), compiled(x)
-            shares = []
+            start = _time_on_processors()
             for _ in range(20):
-                wall, spent = time.perf_counter(), time.process_time()
                 compiled(x)
-                shares.append((time.process_time() - spent) / (time.perf_counter() - wall))
+            spent = sorted(time - start.get(task, 0) for task, time in _time_on_processors().items())
         assert compiled.stats().native_runs > 0
-        assert max(shares) > 1.1
+        assert spent[-2] > sum(spent) / 4
     finally:
         torch.set_num_threads(before)
