@@ -262,13 +262,13 @@ class Orderer {
     return order;
   }
 
-  // The same order, but for steps that make more than they let go: these run right before the first one that
-  // waits for them.
+  // The same order, but for steps that let go of no more than they make: these run right before the first one
+  // that waits for them.
   std::vector<uint32_t> sunk(const std::vector<uint32_t>& order) {
     Memory memory(steps_);
     std::vector<bool> sinks(steps_.count(), false);
     for (const uint32_t at : order) {
-      sinks[at] = !steps_.at(at).call && memory.change(at) > 0;
+      sinks[at] = !steps_.at(at).call && memory.change(at) >= 0;
       memory.run(at);
     }
     std::list<uint32_t> out;
