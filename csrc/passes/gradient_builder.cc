@@ -346,14 +346,6 @@ ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand>
   return first;
 }
 
-Operand GradientBuilder::flags(std::initializer_list<bool> flags) {
-  std::vector<Operand> out;
-  for (const bool flag : flags) {
-    out.push_back(Operand::boolean(flag));
-  }
-  return trace_.listOperand(out);
-}
-
 bool GradientBuilder::tape() {
   std::vector<ValueId> used, active;
   ir::collectValues(trace_, trace_.operandsOf(ins_), used);

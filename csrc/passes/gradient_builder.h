@@ -105,7 +105,6 @@ class GradientBuilder {
 
   Operand list(const std::vector<int64_t>& numbers);
   Operand list(const std::vector<V>& values);
-  Operand flags(std::initializer_list<bool> flags);
   static Operand val(V value) { return Operand::value(value); }
   static Operand num(double value) { return Operand::number(value); }
 

@@ -39,29 +39,21 @@ constexpr auto kFloats = std::to_array<std::string_view>({"f16", "bf16", "f32", 
 // Those of whose backward the result is no part, of whatever type. Behind others eager mode raises where the
 // result has been written to.
 constexpr auto kForgetsResult = std::to_array<std::string_view>({
-    "aten.linear.default",     "aten.addmm.default",
-    "aten.mm.default",         "aten.bmm.default",
-    "aten.baddbmm.default",    "aten.matmul.default",
-    "aten.conv1d.default",     "aten.conv2d.default",
-    "aten.conv3d.default",     "aten.convolution.default",
-    "aten.layer_norm.default", "aten.group_norm.default",
-    "aten.batch_norm.default", "aten.embedding.default",
-    "aten.add.Tensor",         "aten.add.Scalar",
-    "aten.sub.Tensor",         "aten.sub.Scalar",
-    "aten.rsub.Scalar",        "aten.mul.Tensor",
-    "aten.mul.Scalar",         "aten.div.Tensor",
-    "aten.div.Scalar",         "aten.neg.default",
-    "aten.where.self",         "aten.where.ScalarSelf",
-    "aten.where.ScalarOther",  "aten.masked_fill.Scalar",
-    "aten.clamp.default",      "aten.gelu.default",
-    "aten.silu.default",       "aten.cat.default",
-    "aten.stack.default",      "aten.clone.default",
-    "aten.sum.dim_IntList",    "aten.mean.dim",
-    "aten.zeros.default",      "aten.zeros_like.default",
-    "aten.ones.default",       "aten.ones_like.default",
-    "aten.full.default",       "aten.full_like.default",
-    "aten.new_zeros.default",  "aten.new_ones.default",
-    "aten.new_full.default",   "aten._native_batch_norm_legit_functional.default",
+    "aten.linear.default",      "aten.addmm.default",      "aten.mm.default",
+    "aten.bmm.default",         "aten.baddbmm.default",    "aten.matmul.default",
+    "aten.conv1d.default",      "aten.conv2d.default",     "aten.conv3d.default",
+    "aten.convolution.default", "aten.layer_norm.default", "aten.group_norm.default",
+    "aten.batch_norm.default",  "aten.embedding.default",  "aten.add.Tensor",
+    "aten.add.Scalar",          "aten.sub.Tensor",         "aten.sub.Scalar",
+    "aten.rsub.Scalar",         "aten.mul.Tensor",         "aten.mul.Scalar",
+    "aten.div.Tensor",          "aten.div.Scalar",         "aten.neg.default",
+    "aten.where.self",          "aten.where.ScalarSelf",   "aten.where.ScalarOther",
+    "aten.masked_fill.Scalar",  "aten.clamp.default",      "aten.gelu.default",
+    "aten.silu.default",        "aten.cat.default",        "aten.stack.default",
+    "aten.clone.default",       "aten.sum.dim_IntList",    "aten.mean.dim",
+    "aten.zeros.default",       "aten.zeros_like.default", "aten.ones.default",
+    "aten.ones_like.default",   "aten.full.default",       "aten.full_like.default",
+    "aten.new_zeros.default",   "aten.new_ones.default",   "aten.new_full.default",
 });
 
 constexpr std::string_view kBatchNorm = "aten.batch_norm.default";
@@ -333,15 +325,31 @@ class Differentiator {
     return true;
   }
 
-  // (input, weight, bias, mean, variance, training, momentum, eps, cudnn): the form that gives the statistics
-  // instead of storing them. Eager mode does not count those stores.
-  bool addBatchNorm(const Instruction ins, bool started) {
-    const auto span = trace().operandsOf(ins);
-    const std::vector<Operand> o(span.begin(), span.end());
+  // An operator of f32 that makes one contiguous tensor.
+  ValueId compute(std::string_view name, std::initializer_list<Operand> operands, std::vector<int64_t> sizes,
+                  bool active) {
+    ir::TensorMeta meta;
+    meta.dtype = "f32";
+    meta.device = "cpu";
+    meta.strides = hintsOf(contiguousStrides(fixedSizes(sizes)));
+    meta.sizes = std::move(sizes);
+    meta.requiresGrad = active;
+    const ir::Type type{TypeKind::kTensor, trace().internMeta(std::move(meta))};
+    const std::vector<Operand> kept(operands);
+    return trace().code[appendForward(name, kept, {&type, 1})].firstResult;
+  }
+
+  Operand listOf(const std::vector<int64_t>& numbers) {
+    std::vector<Operand> out;
+    std::transform(numbers.begin(), numbers.end(), std::back_inserter(out), Operand::integer);
+    return trace().listOperand(out);
+  }
+
+  // Of (input, weight, bias, mean, variance, ...), in training: such as is computed here?
+  bool isPlainBatchNorm(const Instruction& ins, const std::vector<Operand>& o) {
     constexpr size_t kTensors = 5, kCount = 9;
     if (trace().opNames[ins.opName] != kBatchNorm || o.size() != kCount || !isKnown(ins) ||
-        o[5].kind != ir::OperandKind::kBool || o[6].kind != ir::OperandKind::kFloat ||
-        o[7].kind != ir::OperandKind::kFloat) {
+        o[6].kind != ir::OperandKind::kFloat || o[7].kind != ir::OperandKind::kFloat) {
       return false;
     }
     for (size_t k = 0; k < kTensors; ++k) {
@@ -352,18 +360,54 @@ class Differentiator {
       const std::vector<Size> sizes = fixedSizes(meta.sizes);
       const bool packed = meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(sizes);
       if (meta.dtype != "f32" || !packed || elementCount(sizes) == 0 ||
-          meta.sizes.size() != (k == 0 ? std::max<size_t>(2, meta.sizes.size()) : 1)) {
+          (k == 0 ? meta.sizes.size() < 2 : meta.sizes.size() != 1)) {
         return false;
       }
     }
-    const ValueId mean = o[3].id, variance = o[4].id;
-    if (mean == variance || !isOnlyWritten(mean) || !isOnlyWritten(variance)) {
+    return o[3].id != o[4].id && isOnlyWritten(o[3].id) && isOnlyWritten(o[4].id);
+  }
+
+  // (input, weight, bias, mean, variance, training, momentum, eps, cudnn) in single operators. The statistics
+  // are stored later; eager mode does not count those stores.
+  bool addBatchNorm(const Instruction ins, bool started) {
+    const auto span = trace().operandsOf(ins);
+    const std::vector<Operand> o(span.begin(), span.end());
+    if (!isPlainBatchNorm(ins, o)) {
       return false;
     }
-    ir::TensorMeta channels = trace().metas[trace().values[mean].meta];
-    channels.isParam = false;
-    const ir::Type each{TypeKind::kTensor, trace().internMeta(std::move(channels))};
-    const ir::Type types[] = {trace().values[ins.firstResult], each, each, each, each};
+    const std::vector<int64_t> sizes = trace().metas[trace().values[o[0].id].meta].sizes;
+    const int64_t channels = sizes[1];
+    const int64_t count = elementCount(fixedSizes(sizes)).hint / channels;
+    if (count < 2) {
+      return false;
+    }
+    std::vector<int64_t> each(sizes.size(), 1), dims;
+    each[1] = channels;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (d != 1) {
+        dims.push_back(static_cast<int64_t>(d));
+      }
+    }
+    const auto val = Operand::value;
+    const auto num = Operand::number;
+    const Operand one = Operand::integer(1), over = listOf(dims), wide = listOf(each);
+    const Operand flat = listOf({channels});
+    const bool follows = isActive(o[0].id);
+    const auto meanOf = [&](Operand of) {
+      return compute("aten.mean.dim", {of, over, Operand::boolean(true), Operand::none()}, each, follows);
+    };
+    const auto perChannel = [&](Operand of) {
+      return val(compute("aten.view.default", {of, wide}, each, isActive(of.id)));
+    };
+    const ValueId mean = meanOf(o[0]);
+    const Operand centered = val(compute("aten.sub.Tensor", {o[0], val(mean), one}, sizes, follows));
+    const ValueId variance = meanOf(val(compute("aten.mul.Tensor", {centered, centered}, sizes, follows)));
+    const ValueId sum = compute("aten.add.Tensor", {val(variance), num(o[7].f), one}, each, follows);
+    const ValueId scale = compute("aten.rsqrt.default", {val(sum)}, each, follows);
+    const ValueId unit = compute("aten.mul.Tensor", {centered, val(scale)}, sizes, follows);
+    const bool weighed = follows || isActive(o[1].id);
+    const ValueId product = compute("aten.mul.Tensor", {val(unit), perChannel(o[1])}, sizes, weighed);
+    const Operand last[] = {val(product), perChannel(o[2]), one};
     const auto made = static_cast<ValueId>(trace().values.size());
     const auto rename = [&](Operand& operand) {
       if (operand.isValue() && operand.id == ins.firstResult) {
@@ -372,12 +416,19 @@ class Differentiator {
     };
     std::for_each(trace().operands.begin(), trace().operands.end(), rename);
     std::for_each(trace().lists.begin(), trace().lists.end(), rename);
-    const Operand operands[] = {
-        o[0], o[1], o[2], Operand::value(heldBy(mean)), Operand::value(heldBy(variance)), o[5], o[6], o[7]};
-    appendForward("aten._native_batch_norm_legit_functional.default", operands, types);
-    constexpr ValueId kMean = 3, kVariance = 4;
-    stores_[mean] = {made + kMean, stores_[mean].times};
-    stores_[variance] = {made + kVariance, stores_[variance].times};
+    const ir::Type type = trace().values[ins.firstResult];
+    appendForward("aten.add.Tensor", last, {&type, 1});
+    const double momentum = o[6].f;
+    const auto keep = [&](ValueId input, ValueId seen, double factor) {
+      const std::vector<int64_t> size{channels};
+      const ValueId now = compute("aten.view.default", {val(seen), flat}, size, false);
+      const ValueId old = compute("aten.mul.Tensor", {val(heldBy(input)), num(1 - momentum)}, size, false);
+      const ValueId more = compute("aten.mul.Tensor", {val(now), num(factor)}, size, false);
+      const ValueId held = compute("aten.add.Tensor", {val(old), val(more), one}, size, false);
+      stores_[input] = {held, stores_[input].times};
+    };
+    keep(o[3].id, mean, momentum);
+    keep(o[4].id, variance, momentum * static_cast<double>(count) / static_cast<double>(count - 1));
     if (!started && isActive(made)) {
       graph_.gradBefore = true;
     }

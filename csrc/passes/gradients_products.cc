@@ -203,36 +203,7 @@ bool attention(B& b) {
   return true;
 }
 
-// (input, weight, bias, mean, variance, training, momentum, eps), of the batch's own statistics
-bool batchNorm(B& b) {
-  const V x = b.tensor(0);
-  ir::TensorMeta like;
-  like.dtype = "f32";
-  like.device = "cpu";
-  like.sizes = b.sizes(x);
-  ir::TensorMeta channels = like;
-  channels.sizes = {like.sizes[1]};
-  const ir::TensorMeta metas[] = {like, channels, channels};
-  const B::Operand none = B::Operand::none();
-  const B::Operand operands[] = {val(b.contiguous(b.gradient())),
-                                 val(x),
-                                 b.operand(1),
-                                 none,
-                                 none,
-                                 val(b.result(1)),
-                                 val(b.result(2)),
-                                 b.operand(5),
-                                 b.operand(7),
-                                 b.flags({true, true, true})};
-  const V made = b.makeMany("aten.native_batch_norm_backward.default", operands, metas);
-  for (uint32_t at = 0; at < 3; ++at) {
-    b.give(at, made + at);
-  }
-  return true;
-}
-
 constexpr GradientRule kRows[] = {
-    {"aten._native_batch_norm_legit_functional.default", true, batchNorm},
     {"aten.scaled_dot_product_attention.default", true, attention},
     {"aten.linear.default", true, linear},
     {"aten.mm.default", true, mm},
