@@ -58,6 +58,7 @@ constexpr auto kFresh = std::to_array<std::string_view>({
     "aten.index_add.default",    "aten.index_copy.default",
     "aten.index_put.default",    "aten.scatter_add.default",
     "aten.scatter.src",          "aten.scatter.value",
+    "aten.pad.default",          "aten.constant_pad_nd.default",
     "aten.item.default",         "aten._scaled_dot_product_flash_attention_for_cpu.default",
 });
 

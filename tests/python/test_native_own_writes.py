@@ -96,6 +96,17 @@ def test_what_is_between_the_parts_stays() -> None:
     check(slices, torch.randn(3, 8))
 
 
+def test_a_tensor_that_was_padded() -> None:
+    def program(x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        shifted = torch.nn.functional.pad(x, (0, 0, 1, -1))
+        shifted[:, 0] = state
+        same = torch.nn.functional.pad(x, (0, 0, 0, 0))
+        same[:, 1] = state
+        return x * 0.5 + shifted * 0.5, same
+
+    check(program, torch.randn(3, 5, 8), torch.randn(3, 8))
+
+
 def test_the_last_write_counts() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         out = torch.zeros_like(x)
