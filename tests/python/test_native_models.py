@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import torch
 from native_harness import native, tensors_in
+from torch.utils._pytree import tree_map_only
 
 import kintsugi
 from bench.models import select
 from bench.models.spec import ModelSpec
+
+ILL_CONDITIONED = {"resnet18"}
 
 pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("ignore")]
 
@@ -55,11 +58,15 @@ def _losses(result: object) -> torch.Tensor:
 
 
 def _step(
-    run: Callable[..., object], model: torch.nn.Module, spec: ModelSpec, call: int
+    run: Callable[..., object], model: torch.nn.Module, spec: ModelSpec, call: int, wide: bool = False
 ) -> list[torch.Tensor]:
-    """Results and gradients of one training step."""
+    """Results and gradients of one training step. `wide`: on the same inputs in float64."""
     model.zero_grad()
     args, kwargs = spec.inputs(model, "tiny", call)
+    if wide:
+        args, kwargs = tree_map_only(
+            torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, (args, kwargs)
+        )
     torch.manual_seed(call)
     np.random.seed(call)  # speech models choose what to hide with it
     result = run(*args, **kwargs)
@@ -82,10 +89,21 @@ def test_training(spec: ModelSpec, mode: str) -> None:
         model.load_state_dict(state)
         runner = native(model)
         got = [_step(runner, model, spec, call) for call in range(3)]
-    for mine, theirs in zip(got, wanted, strict=True):
+    # Norms of a batch of two by one pixel magnify every rounding: what eager mode's own distance from float64 is.
+    exact = []
+    if spec.name in ILL_CONDITIONED and mode == "train":
+        wide = spec.build("tiny").train()
+        wide.load_state_dict(state)
+        exact = [_step(wide.double(), wide, spec, call, wide=True) for call in range(3)]
+    for call, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
         assert len(mine) == len(theirs)
+        away = 0.0
+        if exact:
+            pairs = [(b, e) for b, e in zip(theirs, exact[call], strict=True) if b.is_floating_point()]
+            away = max(float((b - e).abs().max() / e.abs().max().clamp(min=1e-6)) for b, e in pairs)
         for a, b in zip(mine, theirs, strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape and _steps(a) == _steps(b)
             # Errors of single operators add up over the layers, and scale with the gradient's largest elements.
-            scale = max(1.0, float(b.abs().max())) if b.is_floating_point() and b.numel() else 1.0
-            torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-5 * scale, equal_nan=True)
+            most = float(b.abs().max()) if b.is_floating_point() and b.numel() else 1.0
+            atol = 2e-5 * max(1.0, most) + 4 * away * most
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=atol, equal_nan=True)
