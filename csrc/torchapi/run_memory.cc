@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <mutex>
 #include <utility>
 
@@ -26,8 +27,15 @@ constexpr bool kPossible = false;  // who reads behind the end of a tensor is to
 constexpr bool kPossible = true;
 #endif
 
-size_t physicalMemory() {
-  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+// Of the machine, or of the container.
+size_t allMemory() {
+  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::ifstream group("/sys/fs/cgroup/memory.max");
+  size_t limit = 0;
+  if (group >> limit) {  // or "max"
+    bytes = std::min(bytes, limit);
+  }
+  return bytes;
 }
 
 // Lives as long as the process: tensors may end while it exits.
@@ -63,6 +71,7 @@ class Pool {
 
   void setLimit(size_t limit) {
     std::lock_guard lock(mutex_);
+    limit = std::min(limit, memory_ / 8);
     limit_.store(limit, std::memory_order_relaxed);
     heap_.trim(limit);
   }
@@ -81,9 +90,10 @@ class Pool {
   void unlock() { mutex_.unlock(); }
 
  private:
-  Pool() : heap_(physicalMemory()) {}
+  Pool() : memory_(allMemory()), heap_(memory_) {}
 
   std::mutex mutex_;
+  const size_t memory_;
   BlockHeap heap_;
   std::atomic<size_t> limit_ = 0;
   size_t most_ = 0;  // in use at once, since the last time

@@ -41,7 +41,8 @@ struct RunMemory {
 
 // Once, before the first run.
 void installRunMemory();
-// How many bytes may stay idle; 0: runs allocate as everything else does.
+// How many bytes may stay idle, but no more than an eighth of the memory that there is; 0: runs allocate as
+// everything else does.
 void setRunMemoryLimit(uint64_t bytes);
 RunMemory runMemory();
 // All that is idle goes back to the system.
