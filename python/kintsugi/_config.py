@@ -191,8 +191,8 @@ class Config:
         _NATURAL,
         512 * 1024 * 1024,
         "How many bytes of memory that tensors of compiled calls have had may stay with the process for the next ones, "
-        "so that no page is touched for the first time in steady state; never more than an eighth of the memory that there "
-        "is. With 0, none.",
+        "so that no page is touched for the first time in steady state; never more than an eighth of the memory that "
+        "there is. With 0, none.",
         core=True,
     )
     default_backend = Option(
