@@ -2,6 +2,7 @@
 #include "capture/numbers.h"
 
 #include "opcode.h"
+#include "pyapi/number.h"
 #include "support/python_power.h"
 
 namespace kintsugi::capture {
@@ -39,6 +40,7 @@ std::optional<Number> numberOf(Recorder& rec, Shadow& shadow, PyObject* object) 
 
 Shadow numberInput(Recorder& rec, ir::SourceId id, PyObject* object) {
   rec.guard(guard::GuardKind::kType, id, rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  if (PyLong_CheckExact(object)) rec.guard(guard::GuardKind::kFits, id);
   const ir::Type type{PyLong_CheckExact(object) ? TypeKind::kInt : TypeKind::kFloat, ir::kNone};
   const size_t at = rec.emit(Op::kInput, {Operand::source(id)}, {type}, ir::kNone);
   return Shadow::value(rec.trace().code[at].firstResult);
@@ -48,9 +50,7 @@ Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object) {
   RecorderState& known = rec.known();
   if (!shadow.isSource() || known.blockPending_) return shadow;
   if (known.document_.sources.nodes[shadow.id].kind != guard::SourceKind::kValue) return shadow;
-  int overflow = 0;
-  if (PyLong_CheckExact(object)) PyLong_AsLongLongAndOverflow(object, &overflow);
-  if (overflow != 0 || (!PyLong_CheckExact(object) && !PyFloat_CheckExact(object))) return shadow;
+  if (!PyFloat_CheckExact(object) && !(PyLong_CheckExact(object) && pyapi::fitsInt64(object))) return shadow;
   if (!known.sourceShadows_[shadow.id].isValue()) {
     const Shadow value = numberInput(rec, shadow.id, object);
     known.sourceShadows_[shadow.id] = value;

@@ -9,6 +9,7 @@
 #include "capture/numbers.h"
 #include "capture/open_values.h"
 #include "capture/sizes.h"
+#include "pyapi/number.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
 #include "support/check.h"
@@ -154,9 +155,7 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     if (isOpenText(*this, Shadow::source(id))) guardType(Shadow::source(id), object);
     bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object);
     if (number && opensNumbers(*this, id)) {
-      int overflow = 0;
-      if (PyLong_CheckExact(object)) PyLong_AsLongLongAndOverflow(object, &overflow);
-      if (overflow == 0) {
+      if (PyFloat_CheckExact(object) || pyapi::fitsInt64(object)) {
         return blockPending_ ? aliasOf(*this, id, Shadow::null()) : numberInput(*this, id, object);
       }
     }

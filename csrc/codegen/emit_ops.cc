@@ -52,15 +52,14 @@ Value* emitCast(Builder& b, Elem to, Elem from, Value* x) {
   }
   if (isFloat(to)) {
     if (!isFloat(from)) {
-      const bool isSigned = from == Elem::kI32 || from == Elem::kI64;
-      x = isSigned ? b.CreateSIToFP(x, type) : b.CreateUIToFP(x, type);
+      x = passes::isSigned(from) ? b.CreateSIToFP(x, type) : b.CreateUIToFP(x, type);
     } else {
       x = b.CreateFPCast(x, type);
     }
     return passes::isSmallFloat(to) ? fromMemory(b, to, toMemory(b, to, x)) : x;
   }
   KINTSUGI_CHECK(!isFloat(from), "a cast from floats to integers");
-  return b.CreateIntCast(x, type, from == Elem::kI32 || from == Elem::kI64);
+  return b.CreateIntCast(x, type, passes::isSigned(from));
 }
 
 Value* emitCompare(Builder& b, Core op, Elem from, Value* x, Value* y) {
@@ -151,7 +150,10 @@ Type* registerType(Builder& b, Elem elem, unsigned lanes) {
     case Elem::kBool:
       return widen(b.getInt1Ty(), lanes);
     case Elem::kU8:
+    case Elem::kI8:
       return widen(b.getInt8Ty(), lanes);
+    case Elem::kI16:
+      return widen(b.getInt16Ty(), lanes);
     case Elem::kI32:
       return widen(b.getInt32Ty(), lanes);
     case Elem::kI64:

@@ -25,6 +25,7 @@ namespace kintsugi::guard {
   X(OpenAttribute, "openattr", "k") /* says nothing, but that typeversion leaves out the entry of a class's dict: k is a pair of class and name */ \
   X(Is, "is", "sk")                /* source is k */                                          \
   X(Equals, "equals", "sk")        /* same type and same value: int, float (bitwise), str, bytes, bool, None ... */ \
+  X(Fits, "fits", "s")             /* an int of at most 64 bits */                            \
   X(Length, "length", "sn")        /* list, tuple, dict, set, str: exactly n elements */      \
   X(LacksKey, "lacks", "sk")       /* dict source has no key k */                             \
   X(Keys, "keys", "sk")            /* dict source has exactly the keys of tuple k, in that order */ \

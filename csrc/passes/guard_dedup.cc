@@ -75,6 +75,7 @@ bool implies(const Guard& a, const Guard& b) {
     case GuardKind::kKeys:
     case GuardKind::kSetEquals:
     case GuardKind::kNoDict:
+    case GuardKind::kFits:
     case GuardKind::kEmptyMember:
     case GuardKind::kEmptyCell:
     case GuardKind::kFunction:

@@ -25,6 +25,8 @@ struct ElemRow {
 constexpr auto kElems = std::to_array<ElemRow>({
     {"bool", 1},
     {"u8", 1},
+    {"i8", 1},
+    {"i16", 2},
     {"i32", 4},
     {"i64", 8},
     {"f16", 2},

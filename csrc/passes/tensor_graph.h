@@ -51,10 +51,11 @@ inline bool findsPlace(Core op) { return op == Core::kReduceArgMax || op == Core
 inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 
 // Types of elements that kernels compute with; tensors of others only pass through calls.
-enum class Elem : uint8_t { kBool, kU8, kI32, kI64, kF16, kBF16, kF32, kF64, kOther };
+enum class Elem : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kOther };
 std::string_view elemName(Elem elem);
 Elem elemOf(std::string_view dtype);
 int64_t elemSize(Elem elem);
+inline bool isSigned(Elem elem) { return elem >= Elem::kI8 && elem <= Elem::kI64; }  // integers
 inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64; }
 // Computed with in f32, rounded where they are stored or cast.
 inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem::kBF16; }

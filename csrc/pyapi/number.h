@@ -20,6 +20,13 @@ inline int64_t smallIntValue(PyObject* object) {
   return static_cast<int64_t>(Py_SIZE(object)) * reinterpret_cast<PyLongObject*>(object)->ob_digit[0];
 }
 
+// May an int be a value of a trace?
+inline bool fitsInt64(PyObject* object) {
+  int overflow = 0;
+  PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow == 0;
+}
+
 inline PyObject* fastIntOp(uint32_t op, PyObject* left, PyObject* right) {
   if (!isSmallInt(left) || !isSmallInt(right)) {
     return nullptr;

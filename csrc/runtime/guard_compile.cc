@@ -425,6 +425,7 @@ class BlockCompiler {
           words |= kTypeWord | kCodeWord;
           break;
         case GuardKind::kSetEquals:
+        case GuardKind::kFits:
           words |= kTypeWord;
           addRecheck(id);
           break;

@@ -219,6 +219,8 @@ class Explainer {
       case GuardKind::kEquals:
       case GuardKind::kSetEquals:
         return " == " + textOf(g.key);
+      case GuardKind::kFits:
+        return " of at most 64 bits";
       case GuardKind::kLength:
         return " with length " + std::to_string(g.number);
       case GuardKind::kLacksKey:
@@ -254,6 +256,8 @@ class Explainer {
         const pyapi::Word* length = pyapi::lengthWord(object);
         return length == nullptr ? "type " + typeName(Py_TYPE(object)) : "length " + std::to_string(*length);
       }
+      case GuardKind::kFits:
+        return "more bits";
       case GuardKind::kLacksKey:
         return "it has the key";
       case GuardKind::kKeys:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "pyapi/number.h"
 #include "pyapi/plain.h"
 #include "runtime/guard_block.h"
 
@@ -137,6 +138,8 @@ bool holds(const LocalGuard& guard, PyObject* object) {
       return object == guard.key;
     case GuardKind::kEquals:
       return pyapi::plainEquals(object, guard.key);
+    case GuardKind::kFits:
+      return PyLong_Check(object) && pyapi::fitsInt64(object);
     case GuardKind::kLength: {
       const pyapi::Word* length = pyapi::lengthWord(object);
       return length != nullptr && *length == static_cast<pyapi::Word>(guard.number);

@@ -223,6 +223,19 @@ def test_sets() -> None:
     assert not passes(program, s)
 
 
+def test_integers_of_64_bits() -> None:
+    holder = [3]
+    program = program_of(lambda g: g.b.guard("fits", g.path(g.arg(), ("list", 0))), holder)
+    for number in (0, -5, 2**63 - 1, -(2**63)):
+        holder[0] = number
+        assert passes(program, holder)
+    for number in (2**63, -(2**63) - 1, 10**400):
+        holder[0] = number
+        assert not passes(program, holder)
+    holder[0] = 1.5
+    assert not passes(program, holder)
+
+
 def test_no_dict_of_lazy_dicts() -> None:
     def f() -> None: ...
 

@@ -27,7 +27,18 @@ with warnings.catch_warnings():
 
 common_utils.extract_test_fn = lambda: None
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+)
 
 SMALL = (torch.bfloat16, torch.float16)
 

@@ -90,7 +90,7 @@ def test_other_floats(name: str, dtype: torch.dtype) -> None:
     check(lambda t: fn(t + t), x, calls=2)
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
 def test_integers_wrap(dtype: torch.dtype) -> None:
     info = torch.iinfo(dtype)
     x = torch.tensor([info.min, info.max, 0, 1, 7, 100], dtype=dtype)

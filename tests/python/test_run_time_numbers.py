@@ -382,3 +382,13 @@ def test_numbers_of_numpy_are_compared_by_value(name: str) -> None:
     for n in (2, 3, 2):
         compiled(torch.full((3,), float(n)), n)
     assert compiled.stats().side_exits == exits
+
+
+def test_integers_beyond_64_bits_are_constants() -> None:
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * (n % 7) + len(str(n))
+
+    compiled = kintsugi.compile(program, backend="eager")
+    x = torch.ones(2)
+    for n in (3, 5, 7, 10**400, 9, -(10**30), 2**63, 2**63 - 1, 2**64, 11, 10**400):
+        assert torch.equal(compiled(x, n), program(x, n))
