@@ -119,6 +119,12 @@ BlockHeap::Block* BlockHeap::findFree(size_t need) const {
 // A block at the end: the last one if it is free, and what lies behind.
 BlockHeap::Block* BlockHeap::grow(size_t need) {
   const bool extend = last_ != nullptr && last_->free;
+  if (extend && last_->size >= need) {  // findFree() has not come that far in its list
+    Block* block = last_;
+    remove(block);
+    split(block, need);
+    return block;
+  }
   const size_t more = extend ? need - last_->size : need;
   if (static_cast<size_t>(end_ - top_) < more) {
     return nullptr;

@@ -45,6 +45,20 @@ TEST(BlockHeap, TheLastBlockGrows) {
   EXPECT_NE(first, second);
 }
 
+TEST(BlockHeap, TheLastBlockIsFoundBehindManyThatAreTooSmall) {
+  BlockHeap heap(kMega);
+  std::vector<void*> small;
+  for (int i = 0; i < 12; ++i) {  // of the class of what is asked for
+    small.push_back(heap.allocate(66000));
+    heap.allocate(64);
+  }
+  void* last = heap.allocate(73000);
+  heap.release(last);
+  for (void* block : small) heap.release(block);
+  EXPECT_EQ(heap.allocate(72500), last);
+  EXPECT_TRUE(heap.isSound());
+}
+
 TEST(BlockHeap, ThereIsNoMoreThanWasReserved) {
   BlockHeap heap(4 * kMega);
   EXPECT_EQ(heap.allocate(5 * kMega), nullptr);
