@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/segments.h"
+#include "passes/build_graph.h"
 #include "passes/in_place.h"
 #include "passes/own_writes.h"
 #include "support/check.h"
@@ -138,28 +139,21 @@ class Rewriter {
     int64_t size;
   };
 
-  Type typeLike(ValueId base, int64_t dim, int64_t size, bool view) {
-    const ir::MetaId id = trace_.values[base].meta;
-    TensorMeta meta = trace_.metas[id];
-    std::vector<int64_t> strides(meta.sizes.size(), 1);
-    const auto contiguous = [&] {
-      for (size_t d = strides.size() - 1; d-- > 0;) {
-        strides[d] = strides[d + 1] * std::max<int64_t>(meta.sizes[d + 1], 1);
-      }
-    };
-    if (view) {
-      contiguous();
-    }
-    meta.sizes[static_cast<size_t>(dim)] = size;
-    if (!view) {
-      contiguous();
-    }
-    meta.strides = strides;
-    trace_.metas.push_back(meta);
+  Type typeOf(TensorMeta meta) {
     if (!seen_.empty()) {
       seen_.push_back(meta);
     }
+    trace_.metas.push_back(std::move(meta));
     return {TypeKind::kTensor, static_cast<ir::MetaId>(trace_.metas.size() - 1)};
+  }
+
+  Type typeLike(ValueId base, int64_t dim, int64_t size, bool view) {
+    const ir::MetaId id = trace_.values[base].meta;
+    TensorMeta meta = trace_.metas[id];
+    const std::vector<int64_t> whole = meta.sizes;
+    meta.sizes[static_cast<size_t>(dim)] = size;
+    meta.strides = hintsOf(contiguousStrides(fixedSizes(view ? whole : meta.sizes)));
+    return typeOf(std::move(meta));
   }
 
   // What is between the parts stays.
@@ -200,23 +194,13 @@ class Rewriter {
 
   Type unsqueezed(ValueId value, int64_t dim) {
     TensorMeta meta = trace_.metas[trace_.values[value].meta];
-    std::vector<int64_t> strides = meta.strides;
-    if (strides.empty()) {
-      strides.assign(meta.sizes.size(), 1);
-      for (size_t d = strides.size(); d-- > 1;) {
-        strides[d - 1] = strides[d] * std::max<int64_t>(meta.sizes[d], 1);
-      }
-    }
+    std::vector<int64_t> strides = strideHints(meta);
     const auto at = static_cast<size_t>(dim);
     const int64_t stride = at < meta.sizes.size() ? meta.sizes[at] * strides[at] : 1;
     meta.sizes.insert(meta.sizes.begin() + dim, 1);
     strides.insert(strides.begin() + dim, stride);
-    meta.strides = strides;
-    trace_.metas.push_back(meta);
-    if (!seen_.empty()) {
-      seen_.push_back(meta);
-    }
-    return {TypeKind::kTensor, static_cast<ir::MetaId>(trace_.metas.size() - 1)};
+    meta.strides = std::move(strides);
+    return typeOf(std::move(meta));
   }
 
   ValueId join(std::string_view name, std::span<const Piece> pieces, int64_t dim, Type type) {

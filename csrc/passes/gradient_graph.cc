@@ -56,6 +56,10 @@ constexpr auto kForgetsResult = std::to_array<std::string_view>({
     "aten.new_zeros.default",   "aten.new_ones.default",   "aten.new_full.default",
 });
 
+bool isPacked(const ir::TensorMeta& meta) {
+  return meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(fixedSizes(meta.sizes));
+}
+
 constexpr std::string_view kBatchNorm = "aten.batch_norm.default";
 
 bool isImpureByName(std::string_view name) { return name.substr(0, name.rfind('.')).ends_with('_'); }
@@ -357,9 +361,7 @@ class Differentiator {
         return false;
       }
       const ir::TensorMeta& meta = trace().metas[trace().values[o[k].id].meta];
-      const std::vector<Size> sizes = fixedSizes(meta.sizes);
-      const bool packed = meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(sizes);
-      if (meta.dtype != "f32" || !packed || elementCount(sizes) == 0 ||
+      if (meta.dtype != "f32" || !isPacked(meta) || elementCount(fixedSizes(meta.sizes)) == 0 ||
           (k == 0 ? meta.sizes.size() < 2 : meta.sizes.size() != 1)) {
         return false;
       }
@@ -453,9 +455,7 @@ class Differentiator {
         return true;
       }
       const ir::TensorMeta& meta = metaOf(o.id);
-      const bool packed =
-          meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(fixedSizes(meta.sizes));
-      return packed && (meta.dtype == target.dtype || meta.dtype == "bool") &&
+      return isPacked(meta) && (meta.dtype == target.dtype || meta.dtype == "bool") &&
              meta.sizes.size() <= target.sizes.size();
     });
   }
@@ -468,8 +468,7 @@ class Differentiator {
     ir::TensorMeta meta = trace().metas[trace().values[self.id].meta];
     const double keep = isFloat ? 1 - probability.f : 0;
     const std::vector<Size> sizes = fixedSizes(meta.sizes);
-    const bool packed = meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(sizes);
-    if (!isFloat || keep <= 0 || keep >= 1 || !packed || elementCount(sizes) == 0) {
+    if (!isFloat || keep <= 0 || keep >= 1 || !isPacked(meta) || elementCount(sizes) == 0) {
       return false;
     }
     meta.requiresGrad = meta.isParam = false;

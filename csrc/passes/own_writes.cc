@@ -35,15 +35,10 @@ constexpr auto kRows = std::to_array<std::string_view>({
 
 bool isRows(std::string_view name) { return std::find(kRows.begin(), kRows.end(), name) != kRows.end(); }
 
-bool isContiguous(const ir::TensorMeta& meta) {
-  int64_t stride = 1;
-  for (size_t d = meta.strides.empty() ? 0 : meta.sizes.size(); d-- > 0;) {
-    if (meta.sizes[d] != 1 && meta.strides[d] != stride) {
-      return false;
-    }
-    stride *= meta.sizes[d];
-  }
-  return true;
+// Contiguous, with at least one element.
+bool isFilled(const ir::TensorMeta& meta) {
+  const std::vector<Size> sizes = fixedSizes(meta.sizes);
+  return elementCount(sizes) != 0 && isContiguous(sizes, fixedSizes(strideHints(meta)));
 }
 
 }  // namespace
@@ -288,8 +283,8 @@ void OwnWrites::addResults(const Instruction& ins) {
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
     const ValueId value = ins.firstResult + r;
     const ir::TensorMeta* meta = metaOf(value);
-    if (meta != nullptr && meta->device == "cpu" && elemOf(meta->dtype) != Elem::kOther &&
-        isContiguous(*meta) && !meta->requiresGrad) {
+    if (meta != nullptr && meta->device == "cpu" && elemOf(meta->dtype) != Elem::kOther && isFilled(*meta) &&
+        !meta->requiresGrad) {
       owns_[value] = {};
       looks_[value] = {value, nullptr, 0};
     }

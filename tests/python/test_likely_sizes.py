@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from native_harness import native
+from training_harness import check_gradient_of_ones
 
 import kintsugi
 
@@ -143,10 +144,4 @@ def test_with_gradients() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return (twice(x.detach()) + x).tanh().sum()
 
-    runner = native(program)
-    for _ in range(4):
-        mine = torch.ones(5, 4, requires_grad=True)
-        theirs = torch.ones(5, 4, requires_grad=True)
-        runner(mine).backward()
-        program(theirs).backward()
-        torch.testing.assert_close(mine.grad, theirs.grad)
+    check_gradient_of_ones(program, 5, 4, calls=4)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from native_harness import native
+from training_harness import check_gradient_of_ones
 
 import kintsugi
 
@@ -108,10 +109,4 @@ def test_gradients() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x[:, [2, 0]] * x[[1, 3]][:, :2].sum()).sum()
 
-    runner = native(program)
-    for _ in range(3):
-        mine = torch.ones(4, 4, requires_grad=True)
-        theirs = torch.ones(4, 4, requires_grad=True)
-        runner(mine).backward()
-        program(theirs).backward()
-        torch.testing.assert_close(mine.grad, theirs.grad)
+    check_gradient_of_ones(program, 4, 4, calls=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 import resource
 import threading
@@ -11,6 +10,7 @@ import threading
 import pytest
 import torch
 from children import in_fork
+from harness import SANITIZER
 
 import kintsugi
 from kintsugi import _C
@@ -41,9 +41,7 @@ def pool() -> dict[str, int]:
     return _C.run_memory()
 
 
-needs_pool = pytest.mark.skipif(
-    "asan" in os.environ.get("KINTSUGI_EXT_DIR", ""), reason="under ASan all memory is the system's"
-)
+needs_pool = pytest.mark.skipif(SANITIZER, reason="under ASan all memory is the system's")
 
 
 @needs_pool

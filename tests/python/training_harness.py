@@ -69,5 +69,15 @@ def check(fn: Fn, *inputs: Any, compiled: bool = True, calls: int = 3, scale: fl
     return runner
 
 
+def check_gradient_of_ones(fn: Fn, *sizes: int, calls: int) -> None:
+    """One input, whose gradient alone is compared; nothing is said of what runs natively."""
+    runner = native(fn)
+    for _ in range(calls):
+        mine, theirs = (torch.ones(sizes, requires_grad=True) for _ in range(2))
+        runner(mine).backward()
+        fn(theirs).backward()
+        torch.testing.assert_close(mine.grad, theirs.grad)
+
+
 def rand(*sizes: int, grad: bool = True, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(sizes, dtype=dtype).requires_grad_(grad)
