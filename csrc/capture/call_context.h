@@ -29,6 +29,7 @@ struct CallContext {
   bool metaPure =
       false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
   bool veilSlices = false;  // see sizes.h
+  bool pinNumbers = false;  // numbers of the run are pinned: the callable is not torch's (see symbolic.cc)
   size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include <cstring>
+#include <string_view>
+#include <unordered_map>
 
 #include "capture/breaks.h"
 #include "capture/class_attributes.h"
@@ -92,8 +94,39 @@ bool isQuietClose(Activation& act) {
          PyBytes_GET_SIZE(table) == 0;
 }
 
+// The globals of a module of torch's own: what its Python code does besides calling the dispatcher (to print
+// a tensor, say) changes nothing that a program knows of. Asked of frames that C code has called.
+bool isTorchGlobals(PyObject* globals) {
+  static auto* answers = new std::unordered_map<PyObject*, bool>();  // keeps the dicts
+  if (auto it = answers->find(globals); it != answers->end()) return it->second;
+  static PyObject* nameKey = PyUnicode_InternFromString("__name__");
+  PyObject* name = PyDict_GetItemWithError(globals, nameKey);
+  PyObject* module = name != nullptr && PyUnicode_Check(name)
+                         ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name)
+                         : nullptr;
+  PyErr_Clear();
+  const std::string_view text = module != nullptr ? PyUnicode_AsUTF8(name) : "";
+  const bool torch = module != nullptr && PyModule_Check(module) && PyModule_GetDict(module) == globals &&
+                     (text == "torch" || text.starts_with("torch."));
+  if (torch) answers->emplace(Py_NewRef(globals), true);
+  return torch;
+}
+
 bool isTorchFile(PyCodeObject* code) {
   return std::strstr(PyUnicode_AsUTF8(code->co_filename), "/torch/") != nullptr;
+}
+
+// HigherOrderOperator.__call__, whatever the operator is.
+bool isHigherOrderCall(PyCodeObject* code) {
+  static PyObject* call = [] {
+    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch._ops"));
+    pyapi::Ref<> type =
+        module ? pyapi::steal(PyObject_GetAttrString(module.get(), "HigherOrderOperator")) : pyapi::Ref<>();
+    pyapi::Ref<> function = type ? pyapi::steal(PyObject_GetAttrString(type.get(), "__call__")) : pyapi::Ref<>();
+    PyErr_Clear();
+    return function && PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get())) : nullptr;
+  }();
+  return reinterpret_cast<PyObject*>(code) == call;
 }
 
 }  // namespace
@@ -101,11 +134,13 @@ bool isTorchFile(PyCodeObject* code) {
 bool Recorder::wants(_PyInterpreterFrame* frame) {
   if (!live_) return false;
   if (paused_ > 0) {
-    calledBack_ = calledBack_ || !isFinalizer(pyapi::codeOf(frame));
+    calledBack_ = calledBack_ || !(isFinalizer(pyapi::codeOf(frame)) || isTorchGlobals(pyapi::globalsOf(frame)));
     return false;
   }
   if (torchDepth_ > 0) {
-    if (!isTorchFile(pyapi::codeOf(frame)) && !ops_.inOperator()) torchTainted_ = true;
+    const bool higherOrder = isHigherOrderCall(pyapi::codeOf(frame));
+    if (higherOrder || (!isTorchFile(pyapi::codeOf(frame)) && !ops_.inOperator())) torchTainted_ = true;
+    if (higherOrder) ops_.pause();  // it dispatches by itself, and knows nothing of our key
     return false;
   }
   PyCodeObject* code = pyapi::codeOf(frame);

@@ -259,14 +259,6 @@ bool runsWhenDropped(PyObject* object) {
   return !isMortal(object) && Finalized::runsPython(object);
 }
 
-bool touchesAttribute(PyObject* callable) {
-  static PyObject* builtins = PyImport_ImportModule("builtins");
-  static PyObject* const functions[] = {PyObject_GetAttrString(builtins, "getattr"),
-                                        PyObject_GetAttrString(builtins, "setattr"),
-                                        PyObject_GetAttrString(builtins, "delattr")};
-  return std::ranges::find(functions, callable) != std::end(functions);
-}
-
 // A replay drops an object that was handed out behind this step, the program perhaps later: what a weak
 // reference to it says would differ. False: the recording has ended.
 bool checkWeaklyHeld(Recorder& rec, CallContext& ctx) {
@@ -326,8 +318,9 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
       breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == nameOf(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }
-  // A property of a metaclass, say, which may have changed what is known.
-  const bool unforeseen = calledBack_ && kind == CallKind::kKnown && touchesAttribute(ctx.callable);
+  // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
+  // comparison): it may have changed what is known.
+  const bool unforeseen = calledBack_ && kind != CallKind::kOpaque;
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(1) : Py_None);
   if (unforeseen) stale();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
@@ -413,11 +406,13 @@ std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
 }  // namespace
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
+  if (torchapi::hasFunctionModes()) [[unlikely]] return callStep(ctx, CallKind::kOpaque, "", result);
   if (auto flow = objectStep(ctx, result)) return *flow;
   if (auto flow = joinOpenList(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool pinnedNow = ctx.metaPure || PyFunction_Check(ctx.callable) || torchapi::transformsActive()
+    const bool concrete = ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable);
+    const bool pinnedNow = concrete || torchapi::transformsActive()
                                ? pinDeep(pinned[i], ctx.args[i])
                                : pinForTorch(pinned[i], ctx.args[i]);
     if (!pinnedNow) return execute(ctx.act, ctx.instr);

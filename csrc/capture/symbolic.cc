@@ -143,6 +143,11 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
   PyObject** sp = act.sp;
   PyObject* kwnames = act.kwnames;
   Flow flow = execute(act, ctx.instr);
+  if (flow == Flow::kNext && ctx.pushes) {  // what a binding gives back must not be one of them
+    PyObject*& pushed = act.peek(1);
+    if (pyapi::Ref<> plain = torchapi::withoutSymNumbers(pushed)) Py_SETREF(pushed, plain.release());
+    PyErr_Clear();
+  }
   symbolicNumbers_.clear();
   if (flow != Flow::kRaise || ops_.pending() || !live_) return flow;
   PyErr_Clear();

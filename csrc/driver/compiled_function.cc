@@ -13,6 +13,7 @@
 #include "driver/recording.h"
 #include "guard/document.h"
 #include "pyapi/frame.h"
+#include "pyapi/object_layout.h"
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
@@ -94,7 +95,15 @@ DisabledScope::~DisabledScope() { --disabledDepth; }
 CompiledFunction::CompiledFunction(PyObject* fn, FunctionOptions options)
     : fn_(pyapi::newRef(fn)), options_(std::move(options)) {
   torchapi::installRunMemory();
-  PyObject* callable = fn;
+  findEntry();
+  examine();
+}
+
+// The Python function that a call of fn runs.
+void CompiledFunction::findEntry() {
+  PyObject* callable = fn_.get();
+  self_ = nullptr;
+  type_ = nullptr;
   if (PyMethod_Check(callable)) {
     self_ = pyapi::newRef(PyMethod_GET_SELF(callable));
     callable = PyMethod_GET_FUNCTION(callable);
@@ -102,11 +111,28 @@ CompiledFunction::CompiledFunction(PyObject* fn, FunctionOptions options)
     PyObject* method = capture::Recorder::specialMethod(Py_TYPE(callable), "__call__");
     if (method != nullptr && PyFunction_Check(method)) {
       self_ = pyapi::newRef(callable);
+      type_ = pyapi::newRef(reinterpret_cast<PyObject*>(Py_TYPE(callable)));
+      typeVersion_ = pyapi::typeVersion(Py_TYPE(callable));
       callable = method;
     }
   }
   function_ = pyapi::newRef(callable);
-  examine();
+  code_ = pyapi::newRef(PyFunction_Check(callable) ? PyFunction_GET_CODE(callable) : nullptr);
+}
+
+// The program may give a function other code, an object another class and a class another __call__.
+bool CompiledFunction::entryIsNew() {
+  if (code_.get() != nullptr && PyFunction_GET_CODE(function_.get()) != code_.get()) return true;
+  if (type_.get() == nullptr) return false;
+  PyTypeObject* type = Py_TYPE(self_.get());
+  const bool same = reinterpret_cast<PyObject*>(type) == type_.get();
+  const uint32_t version = pyapi::typeVersion(type);
+  if (same && version != 0 && version == typeVersion_) return false;
+  PyObject* method = capture::Recorder::specialMethod(type, "__call__");
+  if (method != function_.get()) return true;
+  type_ = pyapi::newRef(reinterpret_cast<PyObject*>(type));
+  typeVersion_ = version;
+  return false;
 }
 
 // Can calls be recorded at all?
@@ -130,6 +156,11 @@ PyObject* CompiledFunction::callEager(PyObject* const* args, size_t nargs, PyObj
 }
 
 PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  if (entryIsNew()) [[unlikely]] {
+    cache_.clear();
+    findEntry();
+    examine();
+  }
   size_t nargs = PyVectorcall_NARGS(nargsf);
   ArgumentBuffer buffer;
   if (self_) {
@@ -464,6 +495,7 @@ int CompiledFunction::traverse(visitproc visit, void* arg) {
   Py_VISIT(fn_.get());
   Py_VISIT(function_.get());
   Py_VISIT(self_.get());
+  Py_VISIT(type_.get());
   Py_VISIT(options_.backend.get());
   return 0;
 }

@@ -122,6 +122,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool closeLengths();
   void noteTracing();
   void examine();
+  bool entryIsNew();  // does a call of fn run other code than it did when it was last examined?
+  void findEntry();
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(diag::Diagnostic diagnostic);
   bool isFirstTry(const diag::Diagnostic& failure) const;
@@ -133,6 +135,9 @@ class CompiledFunction final : private runtime::ExitHandler {
   pyapi::Ref<> fn_;        // as the user gave it
   pyapi::Ref<> function_;  // the Python function that runs
   pyapi::Ref<> self_;      // its first argument, if fn is bound
+  pyapi::Ref<> code_;      // of function_, as traces know it
+  pyapi::Ref<> type_;      // of an object that is called: its __call__ is function_, as long as
+  uint32_t typeVersion_ = 0;  // the type is unchanged
   FunctionOptions options_;
   runtime::TraceCache cache_;
   std::vector<diag::Diagnostic> breaks_;

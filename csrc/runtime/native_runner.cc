@@ -6,6 +6,7 @@
 
 #include "diag/events.h"
 #include "runtime/replay_program.h"
+#include "torchapi/global_state.h"
 #include "torchapi/grad_node.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/run_memory.h"
@@ -470,7 +471,7 @@ bool fitsInput(const NativePlan::Input& wanted, const Value& input, bool grad) {
 
 bool fits(const NativePlan& plan, std::span<const Value> inputs) {
   const bool grad = plan.gradOn || (plan.gradOutside && torchapi::gradMode());
-  if (inputs.size() != plan.inputs.size() || torchapi::autocastEnabled() ||
+  if (inputs.size() != plan.inputs.size() || !torchapi::kernelsAreOwn() ||
       (plan.inputsRequireGrad && grad)) {
     return false;
   }

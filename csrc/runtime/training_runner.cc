@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "diag/events.h"
+#include "torchapi/global_state.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/taped_call.h"
@@ -150,7 +151,7 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
 
 bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const {
   const TrainingPlans& plans = code.plans;
-  if (inputs.size() != plans.inputs.size() || torchapi::autocastEnabled() ||
+  if (inputs.size() != plans.inputs.size() || !torchapi::kernelsAreOwn() ||
       !torchapi::mayStandForSegment() || (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
     return false;
   }

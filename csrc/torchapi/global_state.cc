@@ -21,7 +21,7 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 // What the words mean; describe() prints them under these names.
-enum Word { kIncluded, kExcluded, kFlags, kAutocast, kModes, kDefaultDevice, kWordCount };
+enum Word { kIncluded, kExcluded, kFlags, kAutocast, kModes, kDefaultDevice, kBackends, kWordCount };
 
 enum Flag : uint64_t {
   kGradMode = 1u << 0,
@@ -36,6 +36,15 @@ enum Flag : uint64_t {
 };
 constexpr int kDtypeShift = 16;
 constexpr int kFunctionStateShift = 24;
+
+// Keys of those who want to see each operator themselves: modes, transforms, tracers.
+DispatchKeySet interceptors() {
+  static const DispatchKeySet keys(
+      {DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchVmapMode, DispatchKey::VmapMode,
+       DispatchKey::Tracer, DispatchKey::Functionalize, DispatchKey::PythonDispatcher,
+       DispatchKey::PreDispatch, DispatchKey::DeferredInit, DispatchKey::Python});
+  return keys;
+}
 
 // torch.set_default_device() works through a function mode on the stack. The dispatcher sees the device that
 // it fills in, so such a mode does no harm; which device it is is part of the state. 0: the mode is not of
@@ -84,6 +93,20 @@ uint64_t autocastWord(DispatchKeySet excluded) {
   return word;
 }
 
+// Flags of torch.backends. Kernels ask for them when they run; the getters in Python are constants of a trace
+// (calls/torch.cc).
+uint64_t backendsWord(const at::Context& context) {
+  uint64_t word = 0;
+  for (const bool flag :
+       {context.userEnabledMkldnn(), context.deterministicMkldnn(), context.userEnabledCuDNN(),
+        context.deterministicCuDNN(), context.benchmarkCuDNN(), context.userEnabledNNPACK(),
+        context.userEnabledMathSDP(), context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(),
+        context.userEnabledCuDNNSDP()}) {
+    word = word << 1 | static_cast<uint64_t>(flag);
+  }
+  return word;
+}
+
 // Asking for the nesting depth is only possible by changing it.
 uint64_t autocastNesting() {
   at::autocast::increment_nesting();
@@ -117,6 +140,7 @@ GlobalState GlobalState::current() {
            << kFunctionStateShift;
   state.words[kFlags] = flags;
 
+  state.words[kBackends] = backendsWord(context);
   state.words[kAutocast] = autocastWord(keys.excluded());
   const int64_t functionModes = at::impl::PythonTorchFunctionTLS::stack_len();
   // Any dispatch mode includes this key.
@@ -133,13 +157,24 @@ GlobalState GlobalState::current() {
 }
 
 bool GlobalState::recordable() const {
-  static const DispatchKeySet kRefused(
-      {DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::FuncTorchVmapMode, DispatchKey::VmapMode,
-       DispatchKey::Tracer, DispatchKey::Functionalize, DispatchKey::PythonDispatcher,
-       DispatchKey::PreDispatch, DispatchKey::DeferredInit, DispatchKey::Python});
   const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded]);
   const bool dispatchModes = ((words[kModes] >> 16) & 0xffff) != 0;
-  return !included.has_any(kRefused) && !dispatchModes && (words[kFlags] & kUnsafeModes) == 0;
+  return !included.has_any(interceptors()) && !dispatchModes && (words[kFlags] & kUnsafeModes) == 0;
+}
+
+bool kernelsAreOwn() {
+  return !c10::impl::tls_local_dispatch_key_set().included_.has_any(interceptors()) &&
+         !at::autocast::is_autocast_enabled(at::kCPU);
+}
+
+bool hasFunctionModes() {
+  const int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
+  if (count == 0) [[likely]] {
+    return false;
+  }
+  GlobalState state;
+  readFunctionModes(count, state);
+  return (state.words[kFlags] & kUnsafeModes) != 0;
 }
 
 std::string GlobalState::describe() const {

@@ -22,4 +22,11 @@ struct GlobalState {
   std::string describe() const;
 };
 
+// May code of ours stand for operators in this thread now? Not while somebody wants to see each of them (a
+// dispatch mode, a transform, a tracer), or autocast changes them.
+bool kernelsAreOwn();
+// Is a function mode active, other than that of torch.set_default_device()? Its Python code runs in place of
+// each call of torch's.
+bool hasFunctionModes();
+
 }  // namespace kintsugi::torchapi

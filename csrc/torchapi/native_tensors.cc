@@ -132,8 +132,6 @@ void parallelFor(int64_t count, int64_t grain, void (*range)(void*, int64_t, int
 
 int64_t threadCount() { return at::get_num_threads(); }
 
-bool autocastEnabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
-
 struct BelowAutograd::Impl {
   at::AutoDispatchBelowADInplaceOrView guard;
 };

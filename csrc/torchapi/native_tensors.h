@@ -61,9 +61,6 @@ void parallelFor(int64_t count, int64_t grain, void (*range)(void* context, int6
 
 int64_t threadCount();
 
-// Does this thread cast arguments automatically?
-bool autocastEnabled();
-
 // While one lives, operators are called below autograd: nothing is differentiated, results are no views.
 class BelowAutograd {
  public:

@@ -257,6 +257,88 @@ pyapi::Ref<> makeSymNumber(NumberSink& sink, const TraceNumber& number) {
   }
 }
 
+namespace {
+
+// Null: it is no symbolic number.
+pyapi::Ref<> plainNumber(PyObject* object) {
+  const py::handle handle(object);
+  if (torch::is_symint(handle)) {
+    const c10::SymInt number = handle.cast<c10::SymInt>();
+    const TraceNodePtr node = number.is_heap_allocated() ? oursOf(number.toSymNode()) : TraceNodePtr();
+    return pyapi::steal(PyLong_FromLongLong(node ? node->number().i : number.guard_int(__FILE__, __LINE__)));
+  }
+  if (torch::is_symfloat(handle)) {
+    const c10::SymFloat number = handle.cast<c10::SymFloat>();
+    const TraceNodePtr node = number.is_symbolic() ? oursOf(number.toSymNodeImpl()) : TraceNodePtr();
+    return pyapi::steal(PyFloat_FromDouble(node ? node->number().f : number.guard_float(__FILE__, __LINE__)));
+  }
+  if (torch::is_symbool(handle)) {
+    return pyapi::steal(PyBool_FromLong(handle.cast<c10::SymBool>().guard_bool(__FILE__, __LINE__)));
+  }
+  return {};
+}
+
+pyapi::Ref<> plainTuple(PyObject* tuple) {
+  pyapi::Ref<> made;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    pyapi::Ref<> item = withoutSymNumbers(PyTuple_GET_ITEM(tuple, i));
+    if (!item) {
+      continue;
+    }
+    if (!made) {
+      made = pyapi::steal(PySequence_List(tuple));
+    }
+    if (!made || PyList_SetItem(made.get(), i, item.release()) < 0) {
+      return {};
+    }
+  }
+  if (!made) {
+    return {};
+  }
+  if (PyTuple_CheckExact(tuple)) {
+    return pyapi::steal(PyList_AsTuple(made.get()));
+  }
+  return pyapi::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(Py_TYPE(tuple)), made.get()));
+}
+
+}  // namespace
+
+pyapi::Ref<> withoutSymNumbers(PyObject* object) {
+  try {
+    if (PyTuple_Check(object)) {
+      return plainTuple(object);
+    }
+    if (PyList_CheckExact(object)) {  // nobody else has it yet
+      bool any = false;
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) {
+        pyapi::Ref<> item = withoutSymNumbers(PyList_GET_ITEM(object, i));
+        any = any || item;
+        if (item) {
+          PyList_SetItem(object, i, item.release());
+        }
+      }
+      return any ? pyapi::newRef(object) : pyapi::Ref<>();
+    }
+    if (PyDict_CheckExact(object)) {
+      PyObject *key, *value;
+      Py_ssize_t at = 0;
+      bool any = false;
+      while (PyDict_Next(object, &at, &key, &value) != 0) {
+        pyapi::Ref<> plain = withoutSymNumbers(value);
+        any = any || plain;
+        if (plain && PyDict_SetItem(object, key, plain.get()) < 0) {
+          return {};
+        }
+      }
+      return any ? pyapi::newRef(object) : pyapi::Ref<>();
+    }
+    return plainNumber(object);
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return {};
+  }
+}
+
 std::optional<ir::ValueId> traceValueOf(const c10::IValue& number) {
   const TraceNodePtr node = nodeOf(number);
   return !node || node->number().value == ir::kNone ? std::nullopt : std::optional(node->number().value);

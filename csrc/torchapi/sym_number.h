@@ -34,5 +34,8 @@ struct TraceNumber {
 
 // A torch.SymInt or torch.SymFloat. Null: a Python exception is pending.
 pyapi::Ref<> makeSymNumber(NumberSink& sink, const TraceNumber& number);
+// The object with the numbers that they stand for in place of symbolic ones, in lists, tuples and dicts too.
+// Null: there is none in it, or, with a Python exception pending, it could not be made.
+pyapi::Ref<> withoutSymNumbers(PyObject* object);
 
 }  // namespace kintsugi::torchapi

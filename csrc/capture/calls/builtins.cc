@@ -435,8 +435,35 @@ Flow zipModel(CallContext& ctx, Shadow& result) {
 
 }  // namespace
 
+namespace {
+
+// What a reduction goes over: its arguments, and the elements of those that are lists or tuples.
+struct Operands {
+  bool tensors = false;
+  bool numbers = false;  // numbers of the run
+};
+
+Operands operandsOf(CallContext& ctx) {
+  Operands found;
+  const auto look = [&](Shadow shadow, PyObject* object) {
+    found.tensors = found.tensors || torchapi::isTensor(object);
+    found.numbers = found.numbers || isNumberValue(ctx.rec, promoted(ctx.rec, shadow, object));
+  };
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    PyObject* argument = ctx.args[i];
+    look(ctx.shadows[i], argument);
+    if (!PyTuple_Check(argument) && !PyList_Check(argument)) continue;
+    auto parts = ctx.rec.elementsOf(ctx.shadows[i], argument);
+    PyObject** items = PySequence_Fast_ITEMS(argument);
+    for (size_t k = 0; parts && k < parts->size(); ++k) look((*parts)[k], items[k]);
+  }
+  return found;
+}
+
+}  // namespace
+
 // all(), any(), sum(), min(), max() of what C code would iterate over by itself.
-Flow reduceModel(CallContext& ctx, Shadow& result) {
+Flow reduceModel(CallContext& ctx, Shadow& result, bool adds) {
   if (auto flow = reduceOpenList(ctx, result)) return *flow;
   if (auto flow = consumeOpen(ctx, result)) return *flow;
   bool constant = true;
@@ -454,21 +481,16 @@ Flow reduceModel(CallContext& ctx, Shadow& result) {
     result = Shadow::constant();
     return flow;
   }
-  bool tensors = false;
-  for (size_t i = 0; i < ctx.total(); ++i) {
-    tensors = tensors || torchapi::isTensor(ctx.args[i]);
-    if (PyTuple_Check(ctx.args[i]) || PyList_Check(ctx.args[i])) {
-      auto parts = ctx.rec.elementsOf(ctx.shadows[i], ctx.args[i]);
-      for (size_t k = 0; parts && k < parts->size(); ++k) {
-        PyObject* item = PyTuple_Check(ctx.args[i])
-                             ? PyTuple_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k))
-                             : PyList_GET_ITEM(ctx.args[i], static_cast<Py_ssize_t>(k));
-        tensors = tensors || torchapi::isTensor(item);
-      }
-    }
+  // sum() of tensors adds them. The others decide by what is in them, or by numbers of the run: the call is
+  // made again, on the objects themselves, and gives one of them or a truth.
+  const Operands operands = adds ? operandsOf(ctx) : Operands();
+  if (!ctx.rec.live()) return run(ctx);
+  if (!operands.tensors) return knownModel(ctx, result);
+  if (operands.numbers) {
+    if (auto flow = enterPolyfill(ctx, "sum_", result)) return *flow;
   }
-  // sum() of tensors adds them; the others compare them, which reads data: then it is a step.
-  return tensors ? torchModel(ctx, result) : knownModel(ctx, result);
+  ctx.pinNumbers = true;
+  return torchModel(ctx, result);
 }
 
 namespace {
@@ -600,10 +622,10 @@ constexpr ModelRow kRows[] = {
     {"builtins.enumerate", enumerateModel},
     {"builtins.zip", zipModel},
     {"builtins.sum", sumModel},
-    {"builtins.abs", foldModel},
-    {"builtins.round", foldModel},
-    {"builtins.divmod", foldModel},
-    {"builtins.pow", foldModel},
+    {"builtins.abs", arithmeticModel},
+    {"builtins.round", arithmeticModel},
+    {"builtins.divmod", arithmeticModel},
+    {"builtins.pow", arithmeticModel},
     {"builtins.ord", foldModel},
     {"builtins.chr", foldModel},
     {"builtins.hash", foldModel},
@@ -616,6 +638,44 @@ constexpr ModelRow kRows[] = {
     {"builtins.slice", sliceModel},
     {"math.*", foldModel},
     {"_operator.*", foldModel},
+    {"_operator.abs", arithmeticModel},
+    {"_operator.add", arithmeticModel},
+    {"_operator.and_", arithmeticModel},
+    {"_operator.floordiv", arithmeticModel},
+    {"_operator.getitem", arithmeticModel},
+    {"_operator.iadd", arithmeticModel},
+    {"_operator.iand", arithmeticModel},
+    {"_operator.ifloordiv", arithmeticModel},
+    {"_operator.ilshift", arithmeticModel},
+    {"_operator.imatmul", arithmeticModel},
+    {"_operator.imod", arithmeticModel},
+    {"_operator.imul", arithmeticModel},
+    {"_operator.inv", arithmeticModel},
+    {"_operator.invert", arithmeticModel},
+    {"_operator.ior", arithmeticModel},
+    {"_operator.ipow", arithmeticModel},
+    {"_operator.irshift", arithmeticModel},
+    {"_operator.isub", arithmeticModel},
+    {"_operator.itruediv", arithmeticModel},
+    {"_operator.ixor", arithmeticModel},
+    {"_operator.lshift", arithmeticModel},
+    {"_operator.matmul", arithmeticModel},
+    {"_operator.mod", arithmeticModel},
+    {"_operator.mul", arithmeticModel},
+    {"_operator.neg", arithmeticModel},
+    {"_operator.or_", arithmeticModel},
+    {"_operator.pos", arithmeticModel},
+    {"_operator.pow", arithmeticModel},
+    {"_operator.rshift", arithmeticModel},
+    {"_operator.sub", arithmeticModel},
+    {"_operator.truediv", arithmeticModel},
+    {"_operator.xor", arithmeticModel},
+    {"_operator.lt", arithmeticModel},
+    {"_operator.le", arithmeticModel},
+    {"_operator.eq", arithmeticModel},
+    {"_operator.ne", arithmeticModel},
+    {"_operator.gt", arithmeticModel},
+    {"_operator.ge", arithmeticModel},
     {"builtins.str.*", foldModel},
     {"builtins.int.*", foldModel},
     {"builtins.float.*", foldModel},

@@ -176,14 +176,14 @@ constexpr ModelRow kRows[] = {
     {"_io.StringIO.truncate", knownModel},
     {"_io.TextIOWrapper.write", knownModel},
     {"_io.TextIOWrapper.flush", knownModel},
-    {"_thread.LockType.acquire", knownModel},
+    {"_thread.LockType.acquire", blockingModel},
     {"_thread.LockType.release", knownModel},
     {"_thread.LockType.locked", knownModel},
-    {"_thread.LockType.__enter__", knownModel},
+    {"_thread.LockType.__enter__", blockingModel},
     {"_thread.LockType.__exit__", knownModel},
-    {"_thread.RLock.acquire", knownModel},
+    {"_thread.RLock.acquire", blockingModel},
     {"_thread.RLock.release", knownModel},
-    {"_thread.RLock.__enter__", knownModel},
+    {"_thread.RLock.__enter__", blockingModel},
     {"_thread.RLock.__exit__", knownModel},
 };
 

@@ -55,7 +55,7 @@ Flow sumModel(CallContext& ctx, Shadow& result) {
   Driver driver(ctx, 0);
   Shadow sum = ctx.total() == 2 ? ctx.shadows[1] : Shadow::constant();
   bool number = ctx.total() == 1 || PyLong_CheckExact(ctx.args[1]) || torchapi::isTensor(ctx.args[1]);
-  if (ctx.total() > 2 || !number || !driver.worthwhile()) return reduceModel(ctx, result);
+  if (ctx.total() > 2 || !number || !driver.worthwhile()) return reduceModel(ctx, result, true);
   pyapi::Ref<> total = ctx.total() == 2 ? pyapi::newRef(ctx.args[1]) : pyapi::steal(PyLong_FromLong(0));
   if (torchapi::isTensor(total.get())) sum = rec.tensorShadow(total.get(), sum);
   ir::StateId snap = rec.live() ? rec.stateBefore() : ir::kNone;

@@ -140,7 +140,11 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args[i]) ||
            (ctx.rec.comesFromStep(shadows[i]) && !shadows[i].isValue());
   }
-  if (tensors) return torchModel(ctx, result);
+  if (tensors) {
+    // A function that is not torch's could look at a symbolic number, or give it back.
+    ctx.pinNumbers = true;
+    return torchModel(ctx, result);
+  }
   // Numbers of the run: what comes of them is computed again, and pinned where the program decides on it.
   if (numbers && plain && ctx.rec.live())
     return ctx.rec.callStep(ctx, Recorder::CallKind::kPure, nullptr, result);
@@ -153,9 +157,27 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+Flow arithmeticModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (torchapi::isTensor(ctx.args[i])) return torchModel(ctx, result);
+  }
+  return foldModel(ctx, result);
+}
+
 Flow constantModel(CallContext& ctx, Shadow& result) {
+  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.canPinDeep(shadows[i], ctx.args[i])) return knownModel(ctx, result);
+  }
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+  }
   result = Shadow::constant();
   return run(ctx);
+}
+
+Flow blockingModel(CallContext& ctx, Shadow& result) {
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
 Flow knownModel(CallContext& ctx, Shadow& result) {

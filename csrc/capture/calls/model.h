@@ -47,7 +47,14 @@ void registerStandardLibraryModels();
 
 // Common models
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
-Flow constantModel(CallContext& ctx, Shadow& result);  // reads only guarded global state
+// As foldModel; where a tensor is among the arguments, it is an operator of the tensor's, which takes numbers of
+// the run as they are.
+Flow arithmeticModel(CallContext& ctx, Shadow& result);
+// Reads its arguments, which are pinned, and guarded global state.
+Flow constantModel(CallContext& ctx, Shadow& result);
+// May wait for another thread, which may have changed anything: what was read before is read again behind it.
+// It is no graph break: the program asked for it.
+Flow blockingModel(CallContext& ctx, Shadow& result);
 Flow knownModel(CallContext& ctx,
                 Shadow& result);  // made again on every run; changes nothing that guards read
 Flow opaqueModel(CallContext& ctx, Shadow& result);     // an opaque step
@@ -66,7 +73,8 @@ Flow iterUntilModel(CallContext& ctx, Shadow& result);        // iter(callable, 
 // Keeps its arguments: containers made here must be one object for whoever keeps them and for us.
 Flow keepModel(CallContext& ctx, Shadow& result);
 Flow reversedObject(CallContext& ctx, Shadow& result);  // by __len__ and __getitem__
-Flow reduceModel(CallContext& ctx, Shadow& result);     // all(), any(), sum(), min(), max()
+// all(), any(), sum(), min(), max(); `adds`: it is sum()
+Flow reduceModel(CallContext& ctx, Shadow& result, bool adds = false);
 // The Python function that is the special method of an object's type; null: there is none, or it is C code.
 PyObject* pythonMethod(PyObject* object, const char* name);
 // Runs a function of kintsugi._polyfills in place of the call, where the call is one of the program's own.
