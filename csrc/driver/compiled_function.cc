@@ -268,7 +268,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   capture::RecorderOptions options;
   options.maxInstructions =
       options_.traceLengthLimit != 0 ? options_.traceLengthLimit : settings().traceLengthLimit;
-  options.reportCompiling = settings().reportCompiling;
+  options.reportCompiling = settings().reportCompiling || options_.backend;
   options.fullgraph = options_.fullgraph;
   options.errorOnBreak = errorOnGraphBreak;
   options.dynamic = options_.dynamic;

@@ -28,7 +28,7 @@ namespace kintsugi::driver {
 struct Settings {
   size_t recompileLimit = 8;
   size_t traceLengthLimit = 200000;
-  bool reportCompiling = true;
+  bool reportCompiling = false;
   bool suppressErrors = true;
   bool errorOnGraphBreak = false;
   bool assumeStatic = true;

@@ -60,6 +60,44 @@ ir::Operand functionOf(const ir::Trace& trace, const ir::FrameState& state) {
   return generator ? trace.recipes[owner.id].parts.at(0) : owner;
 }
 
+// A function with code and globals like one that the trace has made, and with empty cells: those of the real one
+// may hold what can't be made without running code, or can't be dropped again without it (a generator that
+// waits in a `with`).
+pyapi::Ref<> standIn(Materializer& make, const ir::Recipe& function) {
+  pyapi::Ref<> code, globals;
+  if (!make.get(function.parts.at(0), code) || !make.get(function.parts.at(1), globals) || !code || !globals ||
+      !PyCode_Check(code.get())) {
+    return {};
+  }
+  pyapi::Ref<> made = pyapi::steal(PyFunction_New(code.get(), globals.get()));
+  const Py_ssize_t count = reinterpret_cast<PyCodeObject*>(code.get())->co_nfreevars;
+  pyapi::Ref<> closure = pyapi::steal(PyTuple_New(count));
+  if (!made || !closure) {
+    return {};
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyTuple_SET_ITEM(closure.get(), i, PyCell_New(nullptr));
+  }
+  if (count > 0 && PyFunction_SetClosure(made.get(), closure.get()) < 0) {
+    return {};
+  }
+  return made;
+}
+
+// The function of a frame that is shown. Null: there is none.
+pyapi::Ref<> shownFunction(Materializer& make, const ir::Trace& trace, const ir::FrameState& state) {
+  const ir::Operand owner = functionOf(trace, state);
+  pyapi::Ref<> function;
+  if (owner.kind == ir::OperandKind::kRecipe && trace.recipes[owner.id].kind == ir::RecipeKind::kFunction &&
+      !isPlain(trace, owner)) {
+    function = standIn(make, trace.recipes[owner.id]);
+  } else if (!make.get(owner, function)) {
+    function = nullptr;
+  }
+  PyErr_Clear();
+  return function && PyFunction_Check(function.get()) ? std::move(function) : pyapi::Ref<>();
+}
+
 void showLocals(Materializer& make, const ir::Trace& trace, const ir::FrameState& state,
                 _PyInterpreterFrame* frame) {
   const std::span<const ir::Operand> locals = trace.localsOf(state);
@@ -123,10 +161,8 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
   std::vector<ir::StateId> chain;
   size_t size = 0;
   for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
-    pyapi::Ref<> function;
-    if (!make.get(functionOf(trace, trace.states[id]), function) || !function ||
-        !PyFunction_Check(function.get())) {
-      PyErr_Clear();
+    pyapi::Ref<> function = shownFunction(make, trace, trace.states[id]);
+    if (!function) {
       return;
     }
     chain.push_back(id);

@@ -44,9 +44,8 @@ constexpr OperatorRow kComparisons[] = {{"lt", "__lt__"}, {"le", "__le__"}, {"eq
 bool isSequence(PyObject* o) { return PyTuple_Check(o) || PyList_CheckExact(o); }
 
 // Tuples and sizes: joined and compared by C code of theirs that does what that of tuples does.
-bool isTupleLike(PyObject* o) {
-  return PyTuple_CheckExact(o) || std::string_view(Py_TYPE(o)->tp_name) == "torch.Size";
-}
+bool isTorchSize(PyObject* o) { return std::string_view(Py_TYPE(o)->tp_name) == "torch.Size"; }
+bool isTupleLike(PyObject* o) { return PyTuple_CheckExact(o) || isTorchSize(o); }
 
 // tuple + tuple, list + list, list * n: the parts keep their shadows.
 std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b,
@@ -73,6 +72,25 @@ std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a,
     return parts;
   }
   return std::nullopt;
+}
+
+// torch.Size turns what it is made of into ints: a truth among the parts is another object then, and has to be
+// known.
+bool pinConverted(Recorder& rec, PyObject* x, PyObject* y, std::vector<Shadow>& parts) {
+  if (!PyTuple_Check(x) || !PyTuple_Check(y)) return true;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto at = static_cast<Py_ssize_t>(i);
+    const Py_ssize_t left = PyTuple_GET_SIZE(x);
+    PyObject* part = at < left ? PyTuple_GET_ITEM(x, at) : PyTuple_GET_ITEM(y, at - left);
+    if (PyLong_CheckExact(part)) {
+      rec.guardType(parts[i], part);
+    } else if (!rec.pin(parts[i], part)) {
+      return false;
+    } else {
+      parts[i] = Shadow::constant();
+    }
+  }
+  return rec.live();
 }
 
 Shadow describeSequence(Recorder& rec, PyObject* result, std::vector<Shadow> parts) {
@@ -152,6 +170,8 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
     }
   } else if (auto parts = concatenated(rec, static_cast<int>(in.arg), a, x, b, y)) {
+    const bool size = isTorchSize(x) || isTorchSize(y);
+    if (size && !pinConverted(rec, x, y, *parts)) return rec.execute(act, in);
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext || !rec.live()) return flow;
     f.drop(2);
