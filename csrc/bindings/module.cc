@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "bindings/call_models.h"
 #include "bindings/compiled_type.h"
 #include "bindings/events.h"
 #include "bindings/guard_testing.h"
@@ -144,6 +145,7 @@ NB_MODULE(_C, m) {
   m.def("_fail_next_recording", &driver::failNextRecording, nb::arg("fail"));
   bindings::bindEvents(m);
   bindings::bindNative(m);
+  bindings::bindCallModels(m);
   bindInterpreter(m);
   bindings::bindReplayTesting(m);
   bindings::bindGuardTesting(m);

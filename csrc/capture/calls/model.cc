@@ -4,6 +4,7 @@
 #include <string>
 
 #include "capture/numbers.h"
+#include "pyapi/plain.h"
 
 namespace kintsugi::capture {
 
@@ -12,6 +13,11 @@ namespace {
 std::unordered_map<PyObject*, CallModel>& table() {
   static auto* models = new std::unordered_map<PyObject*, CallModel>();
   return *models;
+}
+
+std::vector<ModelEntry>& entries() {
+  static auto* all = new std::vector<ModelEntry>();
+  return *all;
 }
 
 // "torch.nn.functional.relu": the longest prefix that is an imported module, then attributes. Nothing is
@@ -54,14 +60,16 @@ PyObject* resolve(const std::string& path) {
   return nullptr;
 }
 
-void addAll(PyObject* owner, CallModel model) {
+void addAll(PyObject* owner, CallModel model, ModelEntry& entry) {
   PyObject* dict =
       PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner)->tp_dict : PyModule_GetDict(owner);
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(dict, &at, &key, &value)) {
     if (PyCFunction_Check(value) || PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
-      if (!PyFunction_Check(value)) table().try_emplace(Py_NewRef(value), model);
+      if (PyFunction_Check(value)) continue;
+      table().try_emplace(Py_NewRef(value), model);
+      entry.objects.push_back(pyapi::newRef(value));
     }
   }
 }
@@ -76,11 +84,13 @@ void addModels(const ModelRow* rows, size_t count) {
     PyObject* object = path.find('.') == std::string::npos
                            ? Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()))
                            : resolve(path);
+    ModelEntry& entry = entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
     if (object == nullptr) continue;  // not in this version
     if (all) {
-      addAll(object, rows[i].model);
+      addAll(object, rows[i].model, entry);
     } else {
       table().insert_or_assign(object, rows[i].model);
+      entry.objects.push_back(pyapi::newRef(object));
     }
   }
 }
@@ -94,6 +104,23 @@ const char* truthFunction(PyObject* object) {
   if (Recorder::specialMethod(Py_TYPE(object), "__bool__") != nullptr)
     return pythonMethod(object, "__bool__") != nullptr ? "says_true" : nullptr;
   return pythonMethod(object, "__len__") != nullptr ? "has_length" : nullptr;
+}
+
+const std::vector<ModelEntry>& modelEntries() {
+  modelOf(Py_None);  // registers them
+  return entries();
+}
+
+const char* kindOf(CallModel model) {
+  static constexpr std::pair<CallModel, const char*> kKinds[] = {
+      {foldModel, "fold"},         {arithmeticModel, "arithmetic"}, {constantModel, "constant"},
+      {knownModel, "known"},       {blockingModel, "blocking"},     {opaqueModel, "opaque"},
+      {torchModel, "torch"},       {torchMetaModel, "metadata"},
+  };
+  for (const auto& [known, name] : kKinds) {
+    if (known == model) return name;
+  }
+  return "own";
 }
 
 CallModel modelOf(PyObject* callable) {
@@ -130,6 +157,29 @@ CallModel modelOf(PyObject* callable) {
   return it == table().end() ? nullptr : it->second;
 }
 
+namespace {
+
+// What a call of pinned arguments has given. A list is made anew in each run; anything else that could be
+// changed, or used up, must not be the same object in all of them.
+Shadow foldedResult(Recorder& rec, PyObject* object) {
+  if (PyList_CheckExact(object)) {
+    bool plain = true;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
+      plain = plain && Recorder::isPlainDeep(PyList_GET_ITEM(object, i));
+    if (plain) {
+      const Shadow list = rec.newVirtual(VirtualKind::kList, object);
+      rec.virtualOf(list).parts.assign(static_cast<size_t>(PyList_GET_SIZE(object)), Shadow::constant());
+      return list;
+    }
+  }
+  const bool fixed = Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object) ||
+                     PyRange_Check(object) || pyapi::isNumpyNumber(object);
+  if (!fixed) rec.abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+  return Shadow::constant();
+}
+
+}  // namespace
+
 Flow foldModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
   bool tensors = false, step = false, numbers = false, plain = true;
@@ -153,7 +203,7 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
   }
   Flow flow = run(ctx);
-  result = Shadow::constant();
+  if (flow == Flow::kNext && ctx.pushes && ctx.rec.live()) result = foldedResult(ctx.rec, ctx.act.peek(1));
   return flow;
 }
 

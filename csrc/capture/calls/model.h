@@ -8,6 +8,11 @@
 // made once and never freed.
 #pragma once
 
+#include <span>
+#include <string>
+#include <vector>
+
+#include "capture/calls/facts.h"
 #include "capture/recorder.h"
 
 namespace kintsugi::capture {
@@ -18,12 +23,27 @@ struct ModelRow {
   const char*
       callable;  // "module.function" or "module.Type.method"; a trailing ".*" covers all C functions in it
   CallModel model;
+  Facts facts = {};
 };
+
+// A row as it was registered: what the tests go through.
+struct ModelEntry {
+  std::string callable;
+  std::vector<pyapi::Ref<>> objects;  // none: it is not in this version
+  CallModel model;
+  Facts facts;
+};
+const std::vector<ModelEntry>& modelEntries();
+// "fold", "constant" ...; of a model that only one file knows "own".
+const char* kindOf(CallModel model);
 
 // The model of a callable or null. `callable` is unbound: a builtin function, a type or a method descriptor.
 CallModel modelOf(PyObject* callable);
 
 void addModels(const ModelRow* rows, size_t count);
+// May the rows be built? Where a result is taken for a constant, the row names the state that it depends on.
+template <size_t N>
+consteval bool statesAreNamed(const ModelRow (&rows)[N]);
 void registerBuiltinModels();
 void registerContainerModels();
 void registerListModels();
@@ -46,6 +66,7 @@ void registerClassModels();
 void registerStandardLibraryModels();
 
 // Common models
+Flow operatorModel(CallContext& ctx, Shadow& result);  // of `operator`: changes its first argument, or calls it
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
 // As foldModel; where a tensor is among the arguments, it is an operator of the tensor's, which takes numbers of
 // the run as they are.
@@ -102,6 +123,14 @@ PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; nul
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result);
 // The Python function that is called, as a frame (what a call without a model is).
 Flow inlineFunction(CallContext& ctx, Shadow& result);
+
+template <size_t N>
+consteval bool statesAreNamed(const ModelRow (&rows)[N]) {
+  for (const ModelRow& row : rows) {
+    if (row.model == constantModel && row.facts.state == StateWord::kUnnamed) return false;
+  }
+  return true;
+}
 
 inline Flow run(CallContext& ctx) { return ctx.rec.execute(ctx.act, ctx.instr); }
 // Executes and, when the call succeeded, makes `result` a virtual of the given kind.

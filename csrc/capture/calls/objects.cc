@@ -252,7 +252,6 @@ constexpr ModelRow kRows[] = {
     {"types.SimpleNamespace", namespaceModel},
     {"types.MethodType", methodTypeModel},
     {"types.FunctionType.__get__", functionGetModel},
-    {"sys.getrecursionlimit", constantModel},
     {"sys.getsizeof", knownModel},
     {"gc.isenabled", knownModel},
     {"time.time", knownModel},

@@ -38,7 +38,7 @@ Flow printModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"builtins.print", printModel},
     // Says whether breaks are errors, to the recording alone: a run has nothing of it to do.
-    {"kintsugi._C.set_error_on_graph_break", constantModel},
+    {"kintsugi._C.set_error_on_graph_break", constantModel, {StateWord::kArguments}},
 };
 
 }  // namespace

@@ -541,6 +541,16 @@ std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& re
   return isDirect(ctx) ? std::optional<Flow>(redirect(ctx, name, result)) : std::nullopt;
 }
 
+// operator.iadd(list, more), operator.setitem(dict, key, value): what the statement does.
+Flow operatorModel(CallContext& ctx, Shadow& result) {
+  const bool tensor = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]);
+  const bool plain = ctx.total() == 2 && Recorder::isPlain(ctx.args[0]) && Recorder::isPlain(ctx.args[1]);
+  const std::string name = nameOfFunction(ctx.callable);
+  if ((tensor || plain) && name != "call") return arithmeticModel(ctx, result);
+  if (auto flow = enterPolyfill(ctx, ("operator_" + name).c_str(), result)) return *flow;
+  return opaqueModel(ctx, result);
+}
+
 void registerPolyfillModels() { addModels(kRows, std::size(kRows)); }
 
 }  // namespace kintsugi::capture

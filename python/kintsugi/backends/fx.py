@@ -294,6 +294,10 @@ def _as_runner(compiled: Callable[..., Any], count: int, name: str) -> Runner:
     return run
 
 
+# While a backend compiles, torch.compiler.is_compiling() is true, as under torch.compile.
+_compile_session = getattr(torch.compiler, "_compile_session_context", contextlib.nullcontext)
+
+
 def _compile(
     segment: Segment,
     backend: Callable[..., Any],
@@ -306,10 +310,11 @@ def _compile(
     _logs.emit("graph_code", f"{segment.get('name', 'graph')} for backend {name}:\n{module.graph}")
 
     def call() -> Any:
-        if symbols is None:
-            return backend(module, tensors(segment["example_inputs"]), **options)
-        with symbols.tracing():
-            return backend(module, symbols.examples, **options)
+        with _compile_session():
+            if symbols is None:
+                return backend(module, tensors(segment["example_inputs"]), **options)
+            with symbols.tracing():
+                return backend(module, symbols.examples, **options)
 
     try:
         # torch's tracers put methods of their own into nn.Module for a while, which would make guards on classes fail.

@@ -1,0 +1,30 @@
+#include "bindings/call_models.h"
+
+#include "capture/calls/model.h"
+
+namespace nb = nanobind;
+
+namespace kintsugi::bindings {
+
+namespace {
+
+nb::list callModels() {
+  nb::list rows;
+  for (const capture::ModelEntry& entry : capture::modelEntries()) {
+    nb::list objects;
+    for (const pyapi::Ref<>& object : entry.objects) objects.append(nb::borrow(object.get()));
+    nb::dict row;
+    row["callable"] = entry.callable.c_str();
+    row["objects"] = objects;
+    row["kind"] = capture::kindOf(entry.model);
+    row["state"] = capture::nameOf(entry.facts.state);
+    rows.append(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+void bindCallModels(nb::module_& m) { m.def("_call_models", &callModels); }
+
+}  // namespace kintsugi::bindings

@@ -1,0 +1,90 @@
+"""What test_call_models.py needs: ways to change each word of the process's state, and arguments for rows that want some."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+@contextlib.contextmanager
+def _set(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
+    before = get()
+    put(value)
+    try:
+        yield
+    finally:
+        put(before)
+
+
+class _PassOn(TorchFunctionMode):
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+def _c(name: str) -> Any:
+    return getattr(torch._C, name)
+
+
+# Each changes one thing that a C function could read, for the length of a block.
+CHANGES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "autocast_uncached": lambda: torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False),
+    "autocast_dtype": lambda: _set(
+        lambda: torch.get_autocast_dtype("cpu"), lambda d: torch.set_autocast_dtype("cpu", d), torch.float16
+    ),
+    "autocast_dtype_of_cuda": lambda: _set(
+        lambda: torch.get_autocast_dtype("cuda"), lambda d: torch.set_autocast_dtype("cuda", d), torch.bfloat16
+    ),
+    "default_dtype": lambda: _set(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
+    "deterministic": lambda: _set(
+        torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
+    ),
+    "mkldnn": lambda: _set(_c("_get_mkldnn_enabled"), _c("_set_mkldnn_enabled"), False),
+    "mkldnn_deterministic": lambda: _set(
+        _c("_get_mkldnn_deterministic"), _c("_set_mkldnn_deterministic"), True
+    ),
+    "cudnn": lambda: _set(_c("_get_cudnn_enabled"), _c("_set_cudnn_enabled"), False),
+    "cudnn_benchmark": lambda: _set(_c("_get_cudnn_benchmark"), _c("_set_cudnn_benchmark"), True),
+    "cudnn_deterministic": lambda: _set(_c("_get_cudnn_deterministic"), _c("_set_cudnn_deterministic"), True),
+    "nnpack": lambda: _set(_c("_get_nnpack_enabled"), _c("_set_nnpack_enabled"), False),
+    "flash_sdp": lambda: _set(_c("_get_flash_sdp_enabled"), _c("_set_sdp_use_flash"), False),
+    "mem_efficient_sdp": lambda: _set(
+        _c("_get_mem_efficient_sdp_enabled"), _c("_set_sdp_use_mem_efficient"), False
+    ),
+    "math_sdp": lambda: _set(_c("_get_math_sdp_enabled"), _c("_set_sdp_use_math"), False),
+    "matmul_precision": lambda: _set(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
+    ),
+    "threads": lambda: _set(torch.get_num_threads, torch.set_num_threads, 3),
+    "warn_always": lambda: _set(torch.is_warn_always_enabled, torch.set_warn_always, True),
+    "default_device": lambda: torch.device("meta"),
+    "function_mode": _PassOn,
+    "function_overrides_off": torch._C.DisableTorchFunctionSubclass,
+    "view_replay": lambda: torch.autograd._force_original_view_tracking(True),
+}
+
+# Arguments of rows that are called with some; several of each, which are tried in turns.
+ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
+    "torch.is_autocast_enabled": [("cpu",), ("cuda",), ()],
+    "torch.get_autocast_dtype": [("cpu",), ("cuda",)],
+    "torch._C._is_autocast_available": [("cpu",), ("cuda",)],
+    "torch.promote_types": [
+        (torch.float16, torch.float32),
+        (torch.int32, torch.bool),
+        (torch.bfloat16, torch.float16),
+        (torch.float64, torch.float32),
+    ],
+    "torch.can_cast": [(torch.float32, torch.int32), (torch.int32, torch.float32), (torch.bool, torch.int8)],
+    "torch.finfo": [(torch.float16,), (torch.float32,), (torch.bfloat16,), ()],
+    "torch.iinfo": [(torch.int8,), (torch.int64,)],
+    "torch._C._log_api_usage_once": [("a test",)],
+}
