@@ -77,6 +77,58 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.numel() == 0 or bool(torch.equal(_bytes(a), _bytes(b)))
 
 
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Floats that can be asked for signs and NaN: the two parts of complex numbers, 8-bit floats as wider ones."""
+    tensor = _dense(tensor)
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.to(torch.complex64) if tensor.itemsize == 4 else tensor)
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+
+
+def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal in every bit of the values, but for the sign and payload of NaN; so 0.0 differs from -0.0."""
+    if a.dtype != b.dtype or a.shape != b.shape or a.is_meta != b.is_meta:
+        return False
+    if same_bits(a, b):
+        return True
+    if not a.is_floating_point() and not a.is_complex():
+        return False
+    a, b = _parts(a), _parts(b)
+    words = _WORDS[a.itemsize]
+    return bool(((a.view(words) == b.view(words)) | (a.isnan() & b.isnan())).all())
+
+
+def special_difference(a: torch.Tensor, b: torch.Tensor) -> str:
+    """Where NaN, infinities or the signs of zeros are not the same ("": nowhere), however close the numbers are."""
+    if a.is_meta or a.shape != b.shape or not (a.is_floating_point() or a.is_complex()):
+        return ""
+    a, b = _parts(a), _parts(b)
+    kinds = {
+        "NaN": a.isnan() != b.isnan(),
+        "inf": (a.isinf() | b.isinf()) & (a != b) & ~(a.isnan() | b.isnan()),
+        "the sign of zero": (a == 0) & (b == 0) & (a.signbit() != b.signbit()),
+    }
+    for name, wrong in kinds.items():
+        if wrong.any():
+            at = tuple(wrong.nonzero()[0].tolist())
+            return f"{name} differs at {int(wrong.sum())} places, first {at}: {b[at].item()}, expected {a[at].item()}"
+    return ""
+
+
+def assert_near(actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float, message: str = "") -> None:
+    """Within the tolerance, with NaN, infinities and signs of zeros at the same places."""
+    text = special_difference(expected, actual)
+    assert not text, f"{message}: {text}"
+    if actual.layout is not torch.strided:
+        actual, expected = _dense(actual), _dense(expected)
+    torch.testing.assert_close(
+        actual, expected, rtol=rtol, atol=atol, equal_nan=True, msg=lambda text: f"{message}: {text}" if message else text
+    )
+
+
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.reshape(-1)
     if flat.stride(0) != 1:  # one element with any stride counts as contiguous, but not for `view(dtype)`
@@ -109,8 +161,11 @@ def _tensor_difference(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> st
         return f"stride is {b.stride()}, expected {a.stride()}"
     if type(a) is not type(b):
         return f"class is {type(b).__name__}, expected {type(a).__name__}"
-    if same_bits(a, b):
+    if same_values(a, b):
         return ""
+    text = special_difference(a, b)
+    if text and not math.isinf(tolerance):  # nothing is compared then
+        return text
     gap = distance(a, b)
     scale = float(_dense(a).to(torch.complex128).abs().nan_to_num(0, 0, 0).max())
     return (
@@ -123,9 +178,16 @@ def _tensor_difference(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> st
 def _atom_difference(a: Any, b: Any, tolerance: float) -> str:
     if type(a) is not type(b):
         return f"is {b!r} ({type(b).__name__}), expected {a!r} ({type(a).__name__})"
-    if isinstance(a, float) and (math.isnan(a) or abs(a - b) <= tolerance * max(1.0, abs(a))):
-        return "" if math.isnan(a) == math.isnan(b) else f"is {b!r}, expected {a!r}"
+    if isinstance(a, float | complex):
+        pairs = [(a.real, b.real), (a.imag, b.imag)]
+        return "" if all(_near(x, y, tolerance) for x, y in pairs) else f"is {b!r}, expected {a!r}"
     return "" if a == b else f"is {b!r}, expected {a!r}"
+
+
+def _near(a: float, b: float, tolerance: float) -> bool:
+    if math.isnan(a) or math.isnan(b) or math.isinf(a) or math.isinf(b) or (a == 0 and b == 0):
+        return repr(a) == repr(b)
+    return abs(a - b) <= tolerance * max(1.0, abs(a))
 
 
 def aliasing(value: Any) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
+#include "passes/accuracy.h"
 #include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
@@ -51,6 +52,17 @@ nb::dict runMemory() {
   return out;
 }
 
+// (operator, argument, ulp, of x, least) of each row of passes/accuracy.def.
+nb::list accuracies() {
+  nb::list out;
+  for (const passes::Accuracy& row : passes::kAccuracies) {
+    out.append(nb::make_tuple(nb::str(row.name.data(), row.name.size()),
+                              nb::str(row.argument.data(), row.argument.size()), row.ulp, row.ofArgument,
+                              row.least));
+  }
+  return out;
+}
+
 }  // namespace
 
 void bindNative(nb::module_& m) {
@@ -59,6 +71,7 @@ void bindNative(nb::module_& m) {
   m.def("stop_native", &stop);
   m.def("cache_info", &cacheInfo);
   m.def("clear_cache", &clearCache, nb::arg("disk"));
+  m.def("native_accuracies", &accuracies);
   m.def("run_memory", &runMemory);
   m.def("trim_run_memory", &torchapi::trimRunMemory);
   driver::installNativeForkHandlers();

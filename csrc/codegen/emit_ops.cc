@@ -82,7 +82,6 @@ Value* emitCompare(Builder& b, Core op, Elem from, Value* x, Value* y) {
 }
 
 Value* emitFloat(Builder& b, Core op, std::span<Value* const> args) {
-  using llvm::Intrinsic::ID;
   Value* x = args[0];
   switch (op) {
     case Core::kAdd:
@@ -96,6 +95,8 @@ Value* emitFloat(Builder& b, Core op, std::span<Value* const> args) {
     case Core::kMax:
     case Core::kMin:
       return propagatingNan(b, op == Core::kMax, x, args[1]);
+    case Core::kFma:
+      return b.CreateIntrinsic(llvm::Intrinsic::fmuladd, {x->getType()}, {x, args[1], args[2]});
     case Core::kNeg:
       return b.CreateFNeg(x);
     case Core::kAbs:

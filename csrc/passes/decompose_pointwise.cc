@@ -1,5 +1,6 @@
 // Operators that work element by element, as core operations. The formulas are ATen's own, so that NaN,
 // infinities and signed zeros come out the same.
+#include <algorithm>
 #include <cmath>
 
 #include "passes/build_graph.h"
@@ -22,7 +23,20 @@ NodeId binary(D& d) {
   return isNumeric(d.elem()) ? d.point(op, d.elem(), {d.as(0, d.elem()), d.as(1, d.elem())}) : d.fail();
 }
 
-// a + alpha * b
+// A number as small floats hold it: to nearest, ties to even.
+double roundedTo(double number, Elem elem) {
+  if (!isSmallFloat(elem) || !std::isfinite(number) || number == 0) {
+    return number;
+  }
+  const bool half = elem == Elem::kF16;
+  int exponent = 0;
+  std::frexp(number, &exponent);
+  const int last = half ? std::max(exponent - 11, -24) : std::max(exponent - 8, -133);  // digit
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(number, -last)), last);
+  return half && std::abs(rounded) > 65504 ? std::copysign(HUGE_VAL, rounded) : rounded;
+}
+
+// a + alpha * b, which ATen rounds once, alpha being of the result's type.
 NodeId scaled(D& d, Core op, size_t a, size_t b) {
   const Elem elem = d.elem();
   if (!isNumeric(elem)) {
@@ -32,6 +46,11 @@ NodeId scaled(D& d, Core op, size_t a, size_t b) {
   if (d.isComputed(2) || d.number(2, 1) != 1) {
     if (d.strict()) {
       return d.fail();
+    }
+    if (isFloat(elem)) {
+      NodeId alpha = d.isComputed(2) ? d.as(2, elem) : d.constant(roundedTo(d.number(2, 1), elem), elem);
+      alpha = op == Core::kSub ? d.point(Core::kNeg, elem, {alpha}) : alpha;
+      return d.point(Core::kFma, elem, {other, alpha, d.as(a, elem)});
     }
     other = d.point(Core::kMul, elem, {other, d.as(2, elem)});
   }
@@ -175,17 +194,19 @@ NodeId gelu(D& d) {
   NodeId inner = ir::kNone;
   if (d.isNone(1) || d.text(1) == "none") {
     inner = d.point(Core::kErf, elem, {d.point(Core::kMul, elem, {x, d.constant(std::sqrt(0.5), elem)})});
-  } else if (d.text(1) == "tanh") {
+    return d.point(Core::kFma, elem, {half, inner, half});
+  }
+  if (d.text(1) == "tanh") {
     const NodeId square = d.point(Core::kMul, elem, {x, x});
     const NodeId cube = d.point(Core::kMul, elem, {square, x});
     const NodeId sum =
         d.point(Core::kAdd, elem, {x, d.point(Core::kMul, elem, {cube, d.constant(0.044715, elem)})});
     const double beta = std::sqrt(2.0) * (2 / std::sqrt(M_PI)) * 0.5;
-    inner = d.point(Core::kTanh, elem, {d.point(Core::kMul, elem, {sum, d.constant(beta, elem)})});
-  } else {
-    return d.fail();
+    // (1 + tanh(y)) / 2 = 1 / (1 + exp(-2y)): no difference of numbers that are close to each other.
+    const NodeId power = d.point(Core::kExp, elem, {d.point(Core::kMul, elem, {sum, d.constant(-2 * beta, elem)})});
+    return d.point(Core::kDiv, elem, {x, d.point(Core::kAdd, elem, {d.constant(1, elem), power})});
   }
-  return d.point(Core::kMul, elem, {half, d.point(Core::kAdd, elem, {d.constant(1, elem), inner})});
+  return d.fail();
 }
 
 NodeId rsqrt(D& d) {
@@ -231,9 +252,8 @@ NodeId addcmul(D& d) {
   if (!isFloat(elem)) {
     return d.fail();
   }
-  const NodeId product = d.point(Core::kMul, elem, {d.as(1, elem), d.as(2, elem)});
-  const NodeId factor = d.as(3, elem, 1);
-  return d.point(Core::kAdd, elem, {d.as(0, elem), d.point(Core::kMul, elem, {factor, product})});
+  const NodeId scaledDown = d.point(Core::kMul, elem, {d.as(3, elem, 1), d.as(1, elem)});
+  return d.point(Core::kFma, elem, {scaledDown, d.as(2, elem), d.as(0, elem)});
 }
 
 NodeId addcdiv(D& d) {
@@ -254,9 +274,9 @@ NodeId lerp(D& d) {
   const NodeId a = d.as(0, elem), b = d.as(1, elem);
   const NodeId way = d.point(Core::kSub, elem, {b, a});
   if (std::abs(weight) < 0.5) {
-    return d.point(Core::kAdd, elem, {a, d.point(Core::kMul, elem, {d.constant(weight, elem), way})});
+    return d.point(Core::kFma, elem, {d.constant(weight, elem), way, a});
   }
-  return d.point(Core::kSub, elem, {b, d.point(Core::kMul, elem, {way, d.constant(1 - weight, elem)})});
+  return d.point(Core::kFma, elem, {d.constant(weight - 1, elem), way, b});
 }
 
 NodeId convert(D& d) { return d.as(0, d.elem()); }

@@ -62,20 +62,27 @@ std::optional<int64_t> rowLength(D& d, NodeId x, Dims dims) {
 
 NodeId reduce(D& d, Core op, NodeId x, Dims dims) { return d.reduce(op, x, dims.count, dims.behind); }
 
+NodeId divided(D& d, NodeId sum, double count) {
+  return d.point(Core::kDiv, Elem::kF32, {sum, d.constant(count, Elem::kF32)});
+}
+
 NodeId mean(D& d, NodeId x, Dims dims) {
   const NodeId sum = reduce(d, Core::kReduceSum, x, dims);
   const std::optional<int64_t> length = d.failed() ? std::nullopt : rowLength(d, x, dims);
-  if (!length) {
-    return d.fail();
-  }
-  return d.point(Core::kMul, Elem::kF32, {sum, d.constant(1.0 / static_cast<double>(*length), Elem::kF32)});
+  return length ? divided(d, sum, static_cast<double>(*length)) : d.fail();
 }
 
 NodeId reduceRuns(D& d, Core op, NodeId x, const std::vector<Dims>& runs, bool divide) {
+  double count = 1;
   for (const Dims& dims : runs) {
-    x = divide ? mean(d, x, dims) : reduce(d, op, x, dims);
+    const std::optional<int64_t> length = divide && !d.failed() ? rowLength(d, x, dims) : std::nullopt;
+    count *= static_cast<double>(length.value_or(0));
+    x = divide && !length ? d.fail() : reduce(d, op, x, dims);
   }
-  return runs.empty() ? d.fail() : x;
+  if (runs.empty()) {
+    return d.fail();
+  }
+  return divide ? divided(d, x, count) : x;
 }
 
 // What reductions compute with: floats that are no wider than f32.

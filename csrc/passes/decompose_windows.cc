@@ -162,7 +162,7 @@ NodeId adaptiveAvgPool(D& d) {
     all = all && wanted == 1;
   }
   const NodeId sum = all ? d.reduce(Core::kReduceSum, x, count) : pool(d, Core::kAdd, windows, 0);
-  return d.failed() ? sum : d.point(Core::kMul, Elem::kF32, {sum, d.constant(1 / area, Elem::kF32)});
+  return d.failed() ? sum : d.point(Core::kDiv, Elem::kF32, {sum, d.constant(area, Elem::kF32)});
 }
 
 NodeId padWith(D& d, double value) {

@@ -280,6 +280,12 @@ def _wait(child: int, allowed: float) -> int | None:
         time.sleep(0.001)
 
 
+def _signs_of_zeros_differ(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.is_complex():
+        a, b = torch.view_as_real(a), torch.view_as_real(b)
+    return bool(((a == 0) & (b == 0) & (a.signbit() != b.signbit())).any())
+
+
 def _same_tensor(a: torch.Tensor | None, b: torch.Tensor | None) -> str:
     if a is None or b is None:
         return "" if a is b else "written to on one side only"
@@ -288,6 +294,8 @@ def _same_tensor(a: torch.Tensor | None, b: torch.Tensor | None) -> str:
     rtol, atol = TOLERANCES.get(a.dtype, (1e-2, 1e-2))
     if a.dtype not in TOLERANCES:  # the 8-bit types have no arithmetic
         a, b = a.float(), b.float()
+    if _signs_of_zeros_differ(a, b):
+        return "values, in the sign of zero"
     if torch.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True):
         return ""
     gap = (a - b).abs().nan_to_num(math.inf, math.inf).max().item()

@@ -162,7 +162,8 @@ std::vector<ir::TensorMeta> seenMetas(const ir::Trace& trace) {
   return metas;
 }
 
-// The tensor graph of each segment, or its kernels; `ARGUMENT` strict: what may give other bits stays a call.
+// The tensor graph of each segment, or its kernels; `ARGUMENT` strict: what may give other bits stays a call;
+// contract: operators may be rounded as one.
 std::string runNative(std::string_view argument, std::string_view input, bool kernels) {
   const diag::Result<guard::Document> document = guard::parse(input);
   if (!document.ok()) {
@@ -183,7 +184,7 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
       out += "refused: " + reason + "\n";
       continue;
     }
-    passes::simplify(*graph, segment);
+    passes::simplify(*graph, segment, {.contract = argument == "contract"});
     out += kernels ? passes::print(passes::fuse(*graph), *graph, segment) : passes::print(*graph, segment);
     for (const passes::SizeCheck& check : sizes.checks()) {
       out += "requires " + sizes.text(check.difference) + ((check.signs & passes::kLess) != 0 ? " <" : " ") +

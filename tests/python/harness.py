@@ -171,6 +171,8 @@ class Near:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Near) or self.values.shape != other.values.shape:
             return False
+        if compare.special_difference(self.values, other.values):
+            return False
         return torch.allclose(self.values, other.values, *self.tolerance, equal_nan=True)
 
     __hash__ = None  # type: ignore[assignment]

@@ -9,6 +9,7 @@ import harness
 import torch
 
 import kintsugi
+from bench import compare
 
 # docs/internals/native.md states them.
 TOLERANCES = {
@@ -40,14 +41,18 @@ def assert_same(got: object, wanted: object, *, exact: bool = False) -> None:
     for a, b in zip(mine, theirs, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
         assert a.requires_grad == b.requires_grad and (a._base is None) == (b._base is None)
-        if exact or a.dtype not in TOLERANCES:
-            assert torch.equal(
-                a.nan_to_num(7.5) if a.is_floating_point() else a,
-                b.nan_to_num(7.5) if b.is_floating_point() else b,
-            )
-            continue
-        rtol, atol = TOLERANCES[a.dtype]
-        torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True)
+        assert_values(a, b, exact=exact)
+
+
+def assert_values(
+    got: torch.Tensor, wanted: torch.Tensor, *, exact: bool = False, scale: float = 1.0, message: str = ""
+) -> None:
+    """Within the tolerance of the type; NaN, infinities and the signs of zeros are those of eager mode."""
+    if exact or wanted.dtype not in TOLERANCES:
+        assert compare.same_values(got, wanted), f"{message}: {got}, expected {wanted}"
+        return
+    rtol, atol = TOLERANCES[wanted.dtype]
+    compare.assert_near(got, wanted, rtol * scale, atol * scale, message)
 
 
 def shared_storages(result: object, inputs: tuple[object, ...]) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from native_harness import native
+from native_harness import assert_values, native
 from training_harness import check_gradient_of_ones
 
 import kintsugi
@@ -41,7 +41,7 @@ def test_one_segment() -> None:
     x = torch.randn(5, 4)
     with torch.no_grad():
         for _ in range(4):
-            torch.testing.assert_close(runner(x), program(x))
+            assert_values(runner(x), program(x))
     stats = runner._kintsugi_compiled.stats()
     assert stats["native_segments"] == 1 and stats["native_runs"] >= 3 and stats["side_traces"] == 0, stats
     assert any("guard.meta" in text for text in _traces(runner))
@@ -64,7 +64,7 @@ def test_sizes_that_vary_after_all(backend: str) -> None:
             theirs: list[Any] = []
             wanted = program(x, torch.tensor(count), theirs)
             got = runner(x, torch.tensor(count), mine)
-            torch.testing.assert_close(got, wanted)
+            assert_values(got, wanted)
             assert mine == theirs
     # The first surprise leaves the sizes open: one side trace does for all of them.
     assert runner._kintsugi_compiled.stats()["side_traces"] <= 2
@@ -81,7 +81,7 @@ def test_nobody_but_python_looks(backend: str) -> None:
     with torch.no_grad():
         for count in (3, 3, 3, 3, 5, 2, 3, 5):
             wanted = program(x, torch.tensor(count))
-            torch.testing.assert_close(runner(x, torch.tensor(count)), wanted)
+            assert_values(runner(x, torch.tensor(count)), wanted)
 
 
 @pytest.mark.parametrize("backend", ["eager", "native"])
@@ -108,8 +108,8 @@ def test_state_at_the_exit(backend: str) -> None:
             their: list[str] = []
             wanted = program(x, torch.tensor(count), theirs, their)
             got = runner(x, torch.tensor(count), mine, my)
-            torch.testing.assert_close(got, wanted)
-            torch.testing.assert_close(mine, theirs)
+            assert_values(got, wanted)
+            assert_values(mine, theirs)
             assert my == their
 
 
@@ -125,7 +125,7 @@ def test_compared_with_replay() -> None:
     with torch.no_grad():
         for turn in range(60):
             count = 5 if turn % 3 == 2 and turn > 3 else 3
-            torch.testing.assert_close(runner(x, torch.tensor(count)), program(x, torch.tensor(count)))
+            assert_values(runner(x, torch.tensor(count)), program(x, torch.tensor(count)))
             if turn == 3:
                 kintsugi.wait()
 
@@ -137,7 +137,7 @@ def test_static_shapes_are_asked_for() -> None:
     runner = kintsugi.compile(program, backend="eager", dynamic=False)
     x = torch.randn(9, 4)
     for count in (3, 3, 5, 5, 3, 2, 5):
-        torch.testing.assert_close(runner(x, torch.tensor(count)), program(x, torch.tensor(count)))
+        assert_values(runner(x, torch.tensor(count)), program(x, torch.tensor(count)))
 
 
 def test_with_gradients() -> None:

@@ -18,6 +18,7 @@ import torch
 from native_harness import TOLERANCES, tensors_in
 
 import kintsugi
+from bench import compare
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -147,7 +148,7 @@ def _check(fn: Callable[[Any, Any, Any], Any], args: tuple[Any, Any, Any], dynam
                 return f"turn {turn}: {_form(a)}, not {_form(b)}"
             rtol, atol = TOLERANCES.get(a.dtype, (1e-6, 1e-6))
             try:
-                torch.testing.assert_close(a, b, rtol=rtol, atol=atol + more, equal_nan=True)
+                compare.assert_near(a, b, rtol, atol + more)
             except AssertionError as error:
                 return f"turn {turn}: {str(error)[:300]}"
     return None

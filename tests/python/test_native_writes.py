@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from native_harness import TOLERANCES, native
+from native_harness import assert_values, native
 from torch import nn, optim
 
 import kintsugi
@@ -27,11 +27,7 @@ def _assert_equal(got: Tensors, wanted: Tensors, *, exact: bool = False) -> None
     assert _describe(got) == _describe(wanted)
     for name, theirs in wanted.items():
         mine = got[name]
-        if exact or theirs.dtype not in TOLERANCES:
-            assert torch.equal(mine.detach().nan_to_num(7.5), theirs.detach().nan_to_num(7.5)), name
-        else:
-            rtol, atol = TOLERANCES[theirs.dtype]
-            torch.testing.assert_close(mine, theirs, rtol=rtol, atol=atol, equal_nan=True, msg=name)
+        assert_values(mine.detach(), theirs.detach(), exact=exact, message=name)
 
 
 def check(
@@ -280,7 +276,7 @@ def test_two_names_of_one_tensor() -> None:
 
     compiled = native(program)
     for mine, theirs in zip(run(compiled), run(program), strict=True):
-        torch.testing.assert_close(mine, theirs)
+        assert_values(mine, theirs)
     assert compiled._kintsugi_compiled.stats()["native_runs"] > 0
 
 
@@ -365,12 +361,12 @@ def test_an_index_that_is_not_there_writes_nothing() -> None:
         for turn in range(10):
             index = torch.tensor([0, turn, 2])
             if turn < 6:
-                torch.testing.assert_close(compiled(state, index), program(twin, index))
+                assert_values(compiled(state, index), program(twin, index))
             else:
                 for step, tensor in ((compiled, state), (program, twin)):
                     with pytest.raises(IndexError):
                         step(tensor, index)
-            torch.testing.assert_close(state, twin)
+            assert_values(state, twin)
             assert state._version == twin._version
 
 
@@ -451,7 +447,7 @@ def test_numbers_read_beside_what_autograd_follows() -> None:
             loss = step(x)
             loss.backward()
             results.append((loss.detach(), weight.grad))
-        torch.testing.assert_close(results[0], results[1])
+        assert_values(results[0], results[1])
 
 
 def test_strict_is_bitwise() -> None:
@@ -559,7 +555,7 @@ def _assert_trained(mine: Any, theirs: Any, *, exact: bool) -> None:
         if exact:
             assert torch.equal(got[name], wanted[name]), name
         else:
-            torch.testing.assert_close(got[name], wanted[name], rtol=1e-4, atol=1e-5, msg=name)
+            assert_values(got[name], wanted[name])
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["fused", "strict"])
@@ -614,12 +610,12 @@ def test_training_step(name: str, each: bool) -> None:
     for turn in range(10):
         torch.manual_seed(turn)
         x = torch.randn(4, 8)
-        torch.testing.assert_close(compiled(x), eager(x), rtol=1e-4, atol=1e-5)
+        assert_values(compiled(x), eager(x))
     assert compiled._kintsugi_compiled.stats()["native_runs"] > 0
     got, wanted = _tensors_of(*made[0]), _tensors_of(*made[1])
     assert _describe(got) == _describe(wanted)
     for key in wanted:
-        torch.testing.assert_close(got[key], wanted[key], rtol=1e-3, atol=1e-3, msg=key)
+        assert_values(got[key], wanted[key])
 
 
 def test_moving_average_of_a_model() -> None:
@@ -657,7 +653,7 @@ def test_the_choice_writes_once() -> None:
             program(theirs)
             kintsugi.wait()
             for name, t in mine.items():
-                torch.testing.assert_close(t, theirs[name])
+                assert_values(t, theirs[name])
                 assert t._version - first[name] == (0 if name == "c" else turn + 1)
 
 
@@ -765,10 +761,10 @@ def test_decoding_with_transformers(family: str, kind: str) -> None:
             tokens = torch.randint(64, (1, count), generator=torch.Generator().manual_seed(turn))
             position = torch.arange(first, first + count)
             got, wanted = compiled(tokens, mine, position), step(tokens, theirs, position)
-            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+            assert_values(got, wanted)
             for a, b in zip(mine.layers, theirs.layers, strict=True):
-                torch.testing.assert_close(a.keys, b.keys, rtol=1e-4, atol=1e-5)
-                torch.testing.assert_close(a.values, b.values, rtol=1e-4, atol=1e-5)
+                assert_values(a.keys, b.keys)
+                assert_values(a.values, b.values)
                 assert kind == "dynamic" or (a.keys._version, a.values._version) == (
                     b.keys._version,
                     b.values._version,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from native_harness import TOLERANCES, native, tensors_in
+from native_harness import assert_values, native, tensors_in
 
 Fn = Callable[..., Any]
 
@@ -38,8 +38,7 @@ def run(fn: Fn, inputs: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor | None]
 
 
 def close(got: torch.Tensor, wanted: torch.Tensor, scale: float = 1.0) -> None:
-    rtol, atol = TOLERANCES.get(wanted.dtype, (0, 0))
-    torch.testing.assert_close(got, wanted, rtol=rtol * scale, atol=atol * scale, equal_nan=True)
+    assert_values(got, wanted, scale=scale)
 
 
 def strides(t: torch.Tensor) -> list[int]:

@@ -1,0 +1,193 @@
+"""How far models of float32 are from float64, in eager mode and natively (`python -m bench.accuracy`).
+
+Results of a model are as good as its arithmetic: eager mode's own distance from the same model in float64 says how good
+that is. Native code may be FACTOR times as far away and UNITS units in the last place of the largest element on top,
+not more; there is no other tolerance for models. A distance is the largest difference of a tensor's elements, by its
+largest element.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+import kintsugi
+from bench import compare
+from bench.models import select
+from bench.models.spec import ModelSpec
+
+FACTOR = 2.0
+UNITS = 8.0
+CALLS = 3
+EPSILON = torch.finfo(torch.float32).eps
+
+Call = Callable[..., Any]
+
+
+@dataclasses.dataclass
+class Found:
+    """What a call gave: results, and gradients of parameters where it was a training step."""
+
+    results: list[torch.Tensor]
+    gradients: list[torch.Tensor]
+
+
+def leaves(result: object) -> list[torch.Tensor]:
+    """Tensors among the results (the library's caches are objects of their own: other tests compare them)."""
+    parts = list(result.values()) if isinstance(result, dict) else result
+    return [part for part in tree_leaves(parts) if isinstance(part, torch.Tensor)]
+
+
+def wider(value: Any) -> Any:
+    """The same in float64."""
+    return tree_map_only(torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, value)
+
+
+def _loss(results: list[torch.Tensor]) -> torch.Tensor:
+    parts = [t.float() if t.dtype != torch.float64 else t for t in results if t.requires_grad]
+    return sum((t.square().mean() for t in parts), torch.zeros(()))
+
+
+def step(run: Call, module: nn.Module, spec: ModelSpec, call: int, *, train: bool, wide: bool = False) -> Found:
+    """One call, with its own inputs; `train`: and its backward. `wide`: the inputs in float64."""
+    inputs = spec.inputs(module, "tiny", call)
+    args, kwargs = wider(inputs) if wide else inputs
+    torch.manual_seed(call)
+    numpy.random.seed(call)  # speech models choose what to hide with it
+    if not train:
+        with torch.no_grad():
+            return Found([t.clone() for t in leaves(run(*args, **kwargs))], [])
+    module.zero_grad()
+    results = leaves(run(*args, **kwargs))
+    _loss(results).backward()
+    gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+    return Found([t.detach() for t in results], gradients)
+
+
+def away(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
+    """The largest distance of a tensor. Where both are not finite there is nothing to measure."""
+    worst = 0.0
+    for a, b in zip(found, exact, strict=True):
+        if not a.is_floating_point() or a.numel() == 0:
+            continue
+        gap = torch.where(a.isfinite() & b.isfinite(), a.double() - b.double(), 0.0).abs().max()
+        most = torch.where(b.isfinite(), b.double(), 0.0).abs().max().clamp(min=1e-6)
+        worst = max(worst, float(gap / most))
+    return worst
+
+
+@dataclasses.dataclass(frozen=True)
+class Distance:
+    """From float64, the largest of several calls."""
+
+    eager: float
+    native: float
+
+    @property
+    def allowed(self) -> float:
+        return FACTOR * self.eager + UNITS * EPSILON
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a model was seen to do, and what was wrong in other ways."""
+
+    results: Distance
+    gradients: Distance | None
+    problems: list[str]
+
+    def failures(self) -> list[str]:
+        found = list(self.problems)
+        for name in ("results", "gradients"):
+            distance = getattr(self, name)
+            if distance is not None and distance.native > distance.allowed:
+                found.append(
+                    f"{name} are {distance.native:.3g} from float64, eager mode's {distance.eager:.3g}: "
+                    f"{distance.allowed:.3g} is allowed"
+                )
+        return found
+
+
+def _problems(mine: list[torch.Tensor], theirs: list[torch.Tensor], what: str) -> list[str]:
+    if len(mine) != len(theirs):
+        return [f"{len(mine)} {what}, expected {len(theirs)}"]
+    found = []
+    for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        form = [(t.dtype, t.shape, [s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1]) for t in (a, b)]
+        if form[0] != form[1]:
+            found.append(f"{what} {k}: {form[0]}, expected {form[1]}")
+        elif a.is_floating_point():
+            text = compare.special_difference(b, a)
+            found += [f"{what} {k}: {text}"] if text else []
+        elif not torch.equal(a, b):
+            found.append(f"{what} {k}: {a}, expected {b}")
+    return found
+
+
+def measure(spec: ModelSpec, *, train: bool, backward: bool) -> Measured:
+    """Three calls each: in eager mode, natively, and in float64. `train`: the mode; `backward`: with gradients."""
+    model = spec.build("tiny").train(train)
+    state = copy.deepcopy(model.state_dict())
+    with kintsugi.config.patch(report_compiling=False):
+        eager = [step(model, model, spec, call, train=backward) for call in range(CALLS)]
+        wide = spec.build("tiny").train(train)
+        wide.load_state_dict(state)
+        wide = wide.double()
+        exact = [step(wide, wide, spec, call, train=backward, wide=True) for call in range(CALLS)]
+        model.load_state_dict(state)
+        runner = kintsugi.compile(model, backend="native", options={"sync": True})
+        native = [step(runner, model, spec, call, train=backward) for call in range(CALLS)]
+    problems = []
+    for mine, theirs in zip(native, eager, strict=True):
+        problems += _problems(mine.results, theirs.results, "results")
+        problems += _problems(mine.gradients, theirs.gradients, "gradients")
+
+    def distance(name: str) -> Distance:
+        pairs = [
+            max(away(getattr(a, name), getattr(b, name)) for a, b in zip(side, exact, strict=True))
+            for side in (eager, native)
+        ]
+        return Distance(*pairs)
+
+    return Measured(distance("results"), distance("gradients") if backward else None, problems)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="only models whose name contains one of these comma-separated parts")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    print("| model | results: eager | native | in training: results: eager | native | gradients: eager | native |")
+    print("|---|---|---|---|---|---|---|")
+    failed = 0
+    for spec in select(arguments.model, quick=False):
+        cells = [spec.name]
+        for train in (False, True):
+            try:
+                measured = measure(spec, train=train, backward=train)
+            except RuntimeError as error:
+                cells += [f"eager mode: {str(error)[:60]}"] + ["-"] * (3 if train else 1)
+                continue
+            for distance in (measured.results, measured.gradients):
+                cells += [f"{distance.eager:.1e}", f"{distance.native:.1e}"] if distance is not None else []
+            for text in measured.failures():
+                failed += 1
+                print(f"{spec.name} {'train' if train else 'eval'}: {text}", file=sys.stderr)
+            kintsugi.reset()
+        print("| " + " | ".join(cells) + " |", flush=True)
+    return failed > 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
