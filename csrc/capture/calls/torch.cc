@@ -232,7 +232,7 @@ constexpr ModelRow kRows[] = {
     {"torch.clear_autocast_cache", stateModel},
     // autograd at run time
     {"torch._C._FunctionBase.apply", autogradModel},
-    {"torch._C._EngineBase.run_backward", autogradModel},
+    {"torch.autograd.variable.Variable._execution_engine.__class__.run_backward", autogradModel},
     {"torch._tensor.Tensor.backward", autogradModel},
     {"torch.autograd.backward", autogradModel},
     {"torch.autograd.grad", autogradModel},
