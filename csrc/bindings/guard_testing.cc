@@ -127,8 +127,8 @@ class TestProgram {
   std::vector<ir::SourceId> pinned() const { return program_.pinnedSources(); }
 
  private:
-  static PyObject* const* argsOf(const nb::tuple& args) {
-    return reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item;
+  static pyapi::Arguments argsOf(const nb::tuple& args) {
+    return {reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item, nb::len(args), nullptr};
   }
 
   std::unique_ptr<Recording> recording_;
@@ -147,15 +147,13 @@ class TestCache {
 
   std::optional<std::string> lookup(nb::tuple args, nb::tuple kwnames) {
     runtime::SlotBuffer slots;
-    const Shape shape(args, kwnames);
-    const auto trace = cache_->lookup(shape.args, shape.positional, shape.kwnames, slots);
+    const auto trace = cache_->lookup(argumentsOf(args, kwnames), slots);
     return trace ? std::optional(trace->trace().function) : std::nullopt;
   }
 
   std::vector<std::tuple<std::string, std::string, std::string>> explain(nb::tuple args, nb::tuple kwnames) {
     std::vector<std::tuple<std::string, std::string, std::string>> out;
-    const Shape shape(args, kwnames);
-    for (const runtime::MissReason& miss : cache_->explainMiss(shape.args, shape.positional, shape.kwnames)) {
+    for (const runtime::MissReason& miss : cache_->explainMiss(argumentsOf(args, kwnames))) {
       out.emplace_back(miss.trace, miss.failure.expected, miss.failure.seen);
     }
     return out;
@@ -190,15 +188,10 @@ class TestCache {
   runtime::TraceCache& cache() { return *cache_; }
 
  private:
-  struct Shape {
-    Shape(const nb::tuple& tuple, const nb::tuple& names)
-        : args(reinterpret_cast<PyTupleObject*>(tuple.ptr())->ob_item),
-          positional(nb::len(tuple) - nb::len(names)),
-          kwnames(nb::len(names) == 0 ? nullptr : names.ptr()) {}
-    PyObject* const* args;
-    size_t positional;
-    PyObject* kwnames;
-  };
+  static pyapi::Arguments argumentsOf(const nb::tuple& tuple, const nb::tuple& names) {
+    return {reinterpret_cast<PyTupleObject*>(tuple.ptr())->ob_item, nb::len(tuple) - nb::len(names),
+            nb::len(names) == 0 ? nullptr : names.ptr()};
+  }
 
   std::unique_ptr<runtime::TraceCache> cache_;
 };

@@ -27,7 +27,8 @@ class TestTrace {
 
   nb::object run(nb::args args) {
     std::vector<PyObject*> slots(slotCount_);
-    PyObject* const* items = reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item;
+    const pyapi::Arguments items(reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item, nb::len(args),
+                                 nullptr);
     if (!trace_->guards().check(0, items, nullptr, slots.data())) {
       throw nb::value_error("the guards fail");
     }
@@ -40,7 +41,8 @@ class TestTrace {
 
   // Nanoseconds a run, guards included.
   double bench(nb::tuple args, int runs) {
-    PyObject* const* items = reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item;
+    const pyapi::Arguments items(reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item, nb::len(args),
+                                 nullptr);
     std::vector<PyObject*> slots(slotCount_);
     const auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < runs; ++k) {

@@ -18,13 +18,12 @@
 
 namespace kintsugi::capture {
 
-Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args,
-                   size_t positional, PyObject* kwnames) {
+Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pyapi::Arguments& args) {
   options_ = options;
   entryState_ = torchapi::GlobalState::current();
   handledOutside_ = pyapi::newRef(pyapi::handledException());
-  argCount_ = positional;
-  kwNames_ = pyapi::newRef(kwnames);
+  argCount_ = args.positional();
+  kwNames_ = pyapi::newRef(args.kwnames());
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   document_.trace.function = PyUnicode_AsUTF8(code->co_qualname);
   document_.trace.file = PyUnicode_AsUTF8(code->co_filename);
@@ -34,13 +33,11 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, PyObject*
   entry.code = PyFunction_GET_CODE(function);
   entry.function = pyapi::newRef(function);
   entry.functionShadow = Shadow::constant();
-  entry.positional = positional;
-  entry.kwnames = kwnames;
-  size_t total = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-  for (size_t i = 0; i < total; ++i) {
-    entry.args.push_back(args[i]);
-    entry.shadows.push_back(
-        readSource(guard::SourceKind::kArg, ir::kNone, nullptr, static_cast<int64_t>(i), args[i]));
+  entry.positional = args.positional();
+  entry.kwnames = args.kwnames();
+  for (int64_t i = 0; i < static_cast<int64_t>(args.total()); ++i) {
+    entry.args.push_back(args.at(i));
+    entry.shadows.push_back(readSource(guard::SourceKind::kArg, ir::kNone, nullptr, i, args.at(i)));
   }
   expectFrame(std::move(entry));
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "capture/recorder_state.h"
+#include "pyapi/arguments.h"
 
 namespace kintsugi::capture {
 
@@ -24,8 +25,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
  public:
   enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
-  Recorder(const RecorderOptions& options, PyObject* function, PyObject* const* args, size_t positional,
-           PyObject* kwnames);
+  Recorder(const RecorderOptions& options, PyObject* function, const pyapi::Arguments& args);
   Recorder(const RecorderOptions& options, const SideStart& start);  // goes on after a side exit (restore.cc)
   ~Recorder() override;
 

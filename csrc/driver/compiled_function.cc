@@ -125,18 +125,12 @@ void CompiledFunction::examine() {
   }
 }
 
-PyObject* CompiledFunction::callEager(PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  return PyObject_Vectorcall(function_.get(), args, nargs, kwnames);
-}
+PyObject* CompiledFunction::callEager(const pyapi::Arguments& args) { return args.call(function_.get()); }
 
-PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  size_t nargs = PyVectorcall_NARGS(nargsf);
+PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject* kwnames) {
+  pyapi::Arguments args(data, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
   ArgumentBuffer buffer;
-  if (self_) {
-    size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-    args = buffer.with(self_.get(), args, total);
-    ++nargs;
-  }
+  if (self_) args = {buffer.with(self_.get(), data, args.total()), args.positional() + 1, kwnames};
   // Inside a recording the frames themselves are wanted.
   if (eager_ || quarantined_ || disabledDepth > 0 || isRecording()) {
     const bool strict = options_.fullgraph || errorOnGraphBreak();
@@ -145,18 +139,18 @@ PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject*
                                options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
       return nullptr;
     }
-    return callEager(args, nargs, kwnames);
+    return callEager(args);
   }
   if (runtime::isObserved()) [[unlikely]]
-    return callObserved(args, nargs, kwnames);
+    return callObserved(args);
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) return runTrace(*trace, args, slots);
+    if (auto trace = cache_.lookup(args, slots)) return runTrace(*trace, args, slots);
   }
-  return recordCall(args, nargs, kwnames);
+  return recordCall(args);
 }
 
-PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, PyObject* const* args,
+PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args,
                                      runtime::SlotBuffer& slots) {
   try {
     return trace.replay().run(trace, args, slots.data(), this);
@@ -168,23 +162,22 @@ PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, PyObject* co
   }
 }
 
-PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   if (pyapi::isTracing(PyThreadState_Get())) noteTracing();
   bool possible = !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
                   torchapi::GlobalState::current().recordable();
-  if (!possible) return eagerBecause("recording is not possible here", args, nargs, kwnames);
+  if (!possible) return eagerBecause("recording is not possible here", args);
   const bool strict = options_.fullgraph || errorOnGraphBreak();
-  if (!strict && backoff_.passes())
-    return eagerBecause("the last recordings came to nothing", args, nargs, kwnames);
+  if (!strict && backoff_.passes()) return eagerBecause("the last recordings came to nothing", args);
   runtime::RecordingScope scope(cache_);
-  if (!scope) return eagerBecause("another call is being recorded", args, nargs, kwnames);
+  if (!scope) return eagerBecause("another call is being recorded", args);
   recorded_ = true;
   const uint64_t start = log::enabled(log::Channel::kPerf) ? diag::events::nowNs() : 0;
   const uint64_t evictions = cache_.stats().evictions;
   const size_t opaqueCodes = opaqueCodes_.size();
   ++recordings_;
-  learn(args, nargs, kwnames);
-  RecordedCall recorded = record(recorderOptions(), function_.get(), args, nargs, kwnames);
+  learn(args);
+  RecordedCall recorded = record(recorderOptions(), function_.get(), args);
   if (start != 0) {
     log::emit(log::Channel::kPerf, entryPlace().format() + " was recorded in " +
                                        std::to_string((diag::events::nowNs() - start) / 1000) + " us");
@@ -268,19 +261,18 @@ void CompiledFunction::noteTracing() {
 }
 
 // Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
-void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+void CompiledFunction::learn(const pyapi::Arguments& args) {
   auto traces = cache_.traces();
   if (traces.empty()) return;
   for (auto& trace : traces) {
     const runtime::Recording& recording = trace->recording();
-    if (recording.argCount != nargs) continue;
-    runtime::GuardFailure failure = trace->guards().explainFailure(0, args, nullptr);
+    runtime::GuardFailure failure = runtime::explainMiss(*trace, args);
     Recompile report;
     report.file = trace->trace().file;
     report.line = trace->trace().line;
     report.expected = failure.expected;
     report.seen = failure.seen;
-    report.guard = runtime::describeGuard(recording, failure.guard);
+    report.guard = failure.guard == ir::kNone ? "the call" : runtime::describeGuard(recording, failure.guard);
     noteVariations(*trace, failure);
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
@@ -289,7 +281,6 @@ void CompiledFunction::learn(PyObject* const* args, size_t nargs, PyObject* kwna
     emitRecompile(*trace, report);
     if (recompiles_.size() < kMostRecompiles) recompiles_.push_back(std::move(report));
   }
-  (void)kwnames;
 }
 
 // A text or a length was another one than a trace takes it for. Has that been so often enough? Counted once
@@ -412,7 +403,7 @@ void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::
 }
 
 // False: the backend's exception is pending.
-bool CompiledFunction::install(capture::CaptureResult& capture, PyObject* const* args) {
+bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arguments& args) {
   runtime::Recording recording = takeRecording(capture);
   try {
     describeConstants(recording, function_.get());
@@ -421,7 +412,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, PyObject* const*
     }
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
-    if (options_.backend && !attachBackend(*trace, options_.backend.get(), args)) return false;
+    if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args)) return false;
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));
     for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);

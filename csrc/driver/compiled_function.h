@@ -92,14 +92,14 @@ class CompiledFunction final : private runtime::ExitHandler {
   int traverse(visitproc visit, void* arg);
 
  private:
-  PyObject* callEager(PyObject* const* args, size_t nargs, PyObject* kwnames);
-  PyObject* runTrace(runtime::CompiledTrace& trace, PyObject* const* args, runtime::SlotBuffer& slots);
+  PyObject* callEager(const pyapi::Arguments& args);
+  PyObject* runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args, runtime::SlotBuffer& slots);
   // While the event stream is on (observed_call.cc)
-  PyObject* callObserved(PyObject* const* args, size_t nargs, PyObject* kwnames);
-  PyObject* recordObserved(PyObject* const* args, size_t nargs, PyObject* kwnames);
-  PyObject* eagerBecause(const char* why, PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* callObserved(const pyapi::Arguments& args);
+  PyObject* recordObserved(const pyapi::Arguments& args);
+  PyObject* eagerBecause(const char* why, const pyapi::Arguments& args);
   diag::SourceLoc entryPlace() const;
-  PyObject* recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  PyObject* recordCall(const pyapi::Arguments& args);
   capture::RecorderOptions recorderOptions() const;
   PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
   // What a recorded call came to: the breaks are listed, and `failed` or `keep` is called (false: an
@@ -108,7 +108,7 @@ class CompiledFunction final : private runtime::ExitHandler {
                      const std::function<bool(capture::CaptureResult&)>& keep);
   runtime::Recording takeRecording(capture::CaptureResult& capture);
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
-  bool install(capture::CaptureResult& capture, PyObject* const* args);
+  bool install(capture::CaptureResult& capture, const pyapi::Arguments& args);
   // Side exits (side_recording.cc)
   bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
   uint64_t completeRuns();
@@ -116,7 +116,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void linkSide(runtime::ExitContext& context, capture::CaptureResult& capture);
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
-  void learn(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  void learn(const pyapi::Arguments& args);
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   bool countOther(uint64_t source);
   bool closeLengths();

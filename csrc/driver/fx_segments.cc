@@ -390,13 +390,13 @@ uint32_t cutForBackend(guard::Document& document, uint32_t start, bool native) {
   return passes::cutSegments(document, {operatorTraits, start, native});
 }
 
-bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* const* args) {
+bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args) {
   const guard::Document& document = trace.recording().document;
   runtime::SlotBuffer slots;
   slots.reserve(document.sources.nodes.size());
   // The call may have changed what its own guards look at.
   const bool known = args != nullptr && trace.recording().globalStates.front().isCurrent() &&
-                     trace.guards().check(0, args, nullptr, slots.data());
+                     trace.guards().check(0, *args, nullptr, slots.data());
   const std::vector<ir::SegmentRange> ranges = ir::findSegments(document.trace);
   size_t runner = 0;
   for (size_t k = 0; k < ranges.size(); ++k) {

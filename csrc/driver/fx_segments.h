@@ -9,6 +9,7 @@
 #pragma once
 
 #include "passes/segments.h"
+#include "pyapi/arguments.h"
 #include "runtime/compiled_trace.h"
 
 namespace kintsugi::driver {
@@ -23,6 +24,6 @@ uint32_t cutForBackend(guard::Document& document, uint32_t start, bool native);
 // Gives each segment of `trace`, which is not shared yet, a runner that uses `backend` (called with a
 // description, returns a callable). `args`: of the call that was recorded; null for a side trace. False: the
 // backend failed, its exception is pending.
-bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, PyObject* const* args);
+bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args);
 
 }  // namespace kintsugi::driver

@@ -13,11 +13,11 @@ diag::SourceLoc CompiledFunction::entryPlace() const {
   return {PyUnicode_AsUTF8(code->co_filename), code->co_firstlineno, PyUnicode_AsUTF8(code->co_name)};
 }
 
-PyObject* CompiledFunction::callObserved(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
   const uint64_t start = events::nowNs();
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) {
+    if (auto trace = cache_.lookup(args, slots)) {
       const uint64_t guarded = events::nowNs();
       torchapi::ProfilerRange range;
       if (torchapi::profilerActive()) range.begin("kintsugi call " + runtime::entryTitle(*trace));
@@ -32,10 +32,10 @@ PyObject* CompiledFunction::callObserved(PyObject* const* args, size_t nargs, Py
       return result;
     }
   }
-  return recordObserved(args, nargs, kwnames);
+  return recordObserved(args);
 }
 
-PyObject* CompiledFunction::recordObserved(PyObject* const* args, size_t nargs, PyObject* kwnames) {
+PyObject* CompiledFunction::recordObserved(const pyapi::Arguments& args) {
   const size_t tracesBefore = cache_.stats().recompiles + (cache_.traces().empty() ? 0 : 1);
   recorded_ = false;
   events::Event event{.startNs = events::nowNs(),
@@ -43,7 +43,7 @@ PyObject* CompiledFunction::recordObserved(PyObject* const* args, size_t nargs, 
                       .kind = events::Kind::kRecord};
   torchapi::ProfilerRange range;
   if (torchapi::profilerActive()) range.begin("kintsugi record " + entryPlace().format());
-  PyObject* result = recordCall(args, nargs, kwnames);
+  PyObject* result = recordCall(args);
   if (!events::on()) return result;
   if (!std::exchange(recorded_, false)) return result;  // ran in eager mode, which has an event of its own
   const auto traces = cache_.traces();
@@ -63,15 +63,14 @@ PyObject* CompiledFunction::recordObserved(PyObject* const* args, size_t nargs, 
   return result;
 }
 
-PyObject* CompiledFunction::eagerBecause(const char* why, PyObject* const* args, size_t nargs,
-                                         PyObject* kwnames) {
+PyObject* CompiledFunction::eagerBecause(const char* why, const pyapi::Arguments& args) {
   runtime::ScopedEvent event;
   if (events::on()) {
     event.begin({.stack = events::intern(events::stackText({entryPlace()})),
                  .name = events::intern(why),
                  .kind = events::Kind::kEager});
   }
-  return callEager(args, nargs, kwnames);
+  return callEager(args);
 }
 
 }  // namespace kintsugi::driver

@@ -112,11 +112,10 @@ RecordedCall recordCall(Make&& make, Run&& run) {
 
 }  // namespace
 
-RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
-                    size_t nargs, PyObject* kwnames) {
-  return recordCall(
-      [&] { return std::make_unique<capture::Recorder>(options, function, args, nargs, kwnames); },
-      [&](capture::Recorder*) { return _PyFunction_Vectorcall(function, args, nargs, kwnames); });
+RecordedCall record(const capture::RecorderOptions& options, PyObject* function,
+                    const pyapi::Arguments& args) {
+  return recordCall([&] { return std::make_unique<capture::Recorder>(options, function, args); },
+                    [&](capture::Recorder*) { return args.callFunction(function); });
 }
 
 RecordedCall recordSide(const capture::RecorderOptions& options, const capture::SideStart& start,

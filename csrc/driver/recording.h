@@ -9,6 +9,7 @@
 
 #include "capture/recorder.h"
 #include "capture/side_start.h"
+#include "pyapi/arguments.h"
 #include "runtime/frame_rebuild.h"
 
 namespace kintsugi::driver {
@@ -18,9 +19,9 @@ struct RecordedCall {
   std::unique_ptr<capture::CaptureResult> capture;  // null: recording was not possible at all
 };
 
-// Calls `function` with the vectorcall arguments, recording it.
-RecordedCall record(const capture::RecorderOptions& options, PyObject* function, PyObject* const* args,
-                    size_t nargs, PyObject* kwnames);
+// Calls `function`, recording it.
+RecordedCall record(const capture::RecorderOptions& options, PyObject* function,
+                    const pyapi::Arguments& args);
 
 // Goes on with the frames of a side exit, recording them. `begun` is called when `start` is no longer needed:
 // whatever else holds objects of the frames has to let them go, as the program may drop them.

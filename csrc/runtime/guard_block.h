@@ -126,7 +126,7 @@ struct SameCheck {
 
 // Where roots take their objects from, for one check.
 struct Inputs {
-  PyObject* const* args;
+  const pyapi::Arguments& args;
   PyObject* const* values;
   SlotArray slots;
 };

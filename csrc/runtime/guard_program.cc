@@ -36,13 +36,13 @@ GuardProgram::GuardProgram(const Recording& recording)
 GuardProgram::~GuardProgram() = default;
 GuardProgram::GuardProgram(GuardProgram&&) noexcept = default;
 
-bool GuardProgram::check(guard::BlockId block, PyObject* const* args, PyObject* const* values,
+bool GuardProgram::check(guard::BlockId block, const pyapi::Arguments& args, PyObject* const* values,
                          SlotArray slots) {
   KINTSUGI_DCHECK(block < impl_->blocks.size(), "guard block ", block);
   return checkBlock(impl_->blocks[block], Inputs{args, values, slots});
 }
 
-GuardFailure GuardProgram::explainFailure(guard::BlockId block, PyObject* const* args,
+GuardFailure GuardProgram::explainFailure(guard::BlockId block, const pyapi::Arguments& args,
                                           PyObject* const* values, SlotArray slots) {
   std::vector<PyObject*> none;
   if (slots == nullptr) {

@@ -19,6 +19,7 @@
 
 #include "diag/diagnostic.h"
 #include "guard/guard.h"
+#include "pyapi/arguments.h"
 #include "pyapi/ref.h"
 #include "torchapi/global_state.h"
 #include "torchapi/tensor_info.h"
@@ -59,14 +60,15 @@ class GuardProgram {
   ~GuardProgram();
   GuardProgram(GuardProgram&&) noexcept;
 
-  // Checks block `block`. `args`: the arguments of the entry call. `slots`: sources.size() entries; those of
+  // Checks block `block`. `args`: of the entry call; a guard on an argument that it
+  // lacks fails. `slots`: sources.size() entries; those of
   // the block that the trace or a later block refers to are written (borrowed; all of them for a trace
   // without instructions). `values`: objects of the opaque steps by ValueId (block > 0). Block k > 0 reads
   // the slots of earlier blocks that it starts from.
-  bool check(guard::BlockId block, PyObject* const* args, PyObject* const* values, SlotArray slots);
+  bool check(guard::BlockId block, const pyapi::Arguments& args, PyObject* const* values, SlotArray slots);
   // The same walk, telling which guard fails first. Never runs Python code; clears any lookup error.
   // `slots`: as for check(), needed for block > 0.
-  GuardFailure explainFailure(guard::BlockId block, PyObject* const* args, PyObject* const* values,
+  GuardFailure explainFailure(guard::BlockId block, const pyapi::Arguments& args, PyObject* const* values,
                               SlotArray slots = nullptr);
 
   // The sources whose slots later blocks start from: whoever runs an opaque step has to hold references to

@@ -68,7 +68,7 @@ PyObject* loadRoot(const Node& root, const Inputs& in) {
   }
   switch (root.kind) {
     case SourceKind::kArg:
-      return in.args == nullptr ? nullptr : in.args[root.index];
+      return in.args.at(root.index);
     case SourceKind::kPinned:
       return root.key;
     case SourceKind::kValue:

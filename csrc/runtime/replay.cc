@@ -90,7 +90,7 @@ enum class Outcome : uint8_t {
 
 class Run {
  public:
-  Run(const ReplayCode& code, CompiledTrace& owner, PyObject* const* args, PyObject** slots,
+  Run(const ReplayCode& code, CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
       RunStorage& storage)
       : code_(&code),
         recording_(code.recording),
@@ -149,7 +149,7 @@ class Run {
   const ir::Trace* trace_;
   CompiledTrace* owner_;
   std::shared_ptr<CompiledTrace> side_;  // holds owner_, when it is not the entry's
-  PyObject* const* args_;
+  const pyapi::Arguments& args_;
   PyObject** slots_;
   RunStorage& storage_;
   Value* values_;
@@ -697,7 +697,7 @@ void describeExit(const RunView& run, const ir::Instruction& ins, ExitContext& c
 
 }  // namespace
 
-PyObject* ReplayProgram::run(CompiledTrace& owner, PyObject* const* args, PyObject** slots,
+PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
                              ExitHandler* handler) {
   // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
   struct Lease {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "guard/guard.h"
+#include "pyapi/arguments.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::runtime {
@@ -32,7 +33,7 @@ class ReplayProgram {
   // Runs the trace; `slots` are the resolved sources of block 0. Returns the result, or null with the user's
   // exception pending. A side exit goes on in a side trace, or, if there is none, runs on to the end of the
   // call, so that the caller need not know of it; `handler` (may be null) decides whether that is recorded.
-  PyObject* run(CompiledTrace& owner, PyObject* const* args, PyObject** slots,
+  PyObject* run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
                 ExitHandler* handler = nullptr);
 
   const ReplayCode& code() const;

@@ -14,31 +14,15 @@ std::vector<TraceCache*>& allCaches() {
   return *caches;
 }
 
-size_t keywordCount(PyObject* kwnames) {
-  return kwnames == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(kwnames));
-}
-
-bool shapeMatches(const Recording& recording, size_t nargs, PyObject* kwnames) {
-  PyObject* expected = recording.kwNames.get();
-  if (recording.argCount != nargs || keywordCount(expected) != keywordCount(kwnames)) {
-    return false;
-  }
-  if (expected == kwnames) {
-    return true;
-  }
-  for (size_t i = 0; i < keywordCount(kwnames); ++i) {
-    const auto at = static_cast<Py_ssize_t>(i);
-    if (!pyapi::plainEquals(PyTuple_GET_ITEM(expected, at), PyTuple_GET_ITEM(kwnames, at))) {
-      return false;
-    }
-  }
-  return true;
+bool shapeMatches(const Recording& recording, const pyapi::Arguments& args) {
+  return args.hasShape(recording.argCount, recording.kwNames.get());
 }
 
 std::string shapeText(size_t nargs, PyObject* kwnames) {
   std::string text = std::to_string(nargs) + " positional arguments";
-  for (size_t i = 0; i < keywordCount(kwnames); ++i) {
-    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)));
+  const Py_ssize_t keywords = kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames);
+  for (Py_ssize_t i = 0; i < keywords; ++i) {
+    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i));
     text += (i == 0 ? " and keywords " : ", ") + std::string(name == nullptr ? "?" : name);
   }
   PyErr_Clear();
@@ -58,8 +42,7 @@ TraceCache::~TraceCache() {
   clear();
 }
 
-std::shared_ptr<CompiledTrace> TraceCache::lookup(PyObject* const* args, size_t nargs, PyObject* kwnames,
-                                                  SlotBuffer& slots) {
+std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, SlotBuffer& slots) {
   bool anyDead = false;
   for (size_t i = 0; i < entries_.size(); ++i) {
     // A copy: a check may drop objects that it computed last time, and their finalizers may clear this cache.
@@ -69,7 +52,7 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(PyObject* const* args, size_t 
       continue;
     }
     const Recording& recording = trace->recording();
-    if (!shapeMatches(recording, nargs, kwnames)) {
+    if (!shapeMatches(recording, args)) {
       continue;
     }
     if (trace->guards().check(0, args, nullptr, slots.reserve(recording.document.sources.nodes.size()))) {
@@ -97,21 +80,22 @@ void TraceCache::noteHit(const CompiledTrace* trace, size_t position) {
   }
 }
 
-const std::vector<MissReason>& TraceCache::explainMiss(PyObject* const* args, size_t nargs,
-                                                       PyObject* kwnames) {
+GuardFailure explainMiss(CompiledTrace& trace, const pyapi::Arguments& args) {
+  const Recording& recording = trace.recording();
+  if (trace.dead.load(std::memory_order_relaxed)) {
+    return {ir::kNone, "the trace's objects alive", "one of them is gone"};
+  }
+  if (!shapeMatches(recording, args)) {
+    return {ir::kNone, shapeText(recording.argCount, recording.kwNames.get()),
+            shapeText(args.positional(), args.kwnames())};
+  }
+  return trace.guards().explainFailure(0, args, nullptr);
+}
+
+const std::vector<MissReason>& TraceCache::explainMiss(const pyapi::Arguments& args) {
   std::vector<MissReason> reasons;
   for (const auto& trace : traces()) {
-    const Recording& recording = trace->recording();
-    GuardFailure failure;
-    if (trace->dead.load(std::memory_order_relaxed)) {
-      failure = {ir::kNone, "the trace's objects alive", "one of them is gone"};
-    } else if (!shapeMatches(recording, nargs, kwnames)) {
-      failure = {ir::kNone, shapeText(recording.argCount, recording.kwNames.get()),
-                 shapeText(nargs, kwnames)};
-    } else {
-      failure = trace->guards().explainFailure(0, args, nullptr);
-    }
-    reasons.push_back({nameOf(trace->trace()), std::move(failure)});
+    reasons.push_back({nameOf(trace->trace()), runtime::explainMiss(*trace, args)});
   }
   lastMiss_ = std::move(reasons);
   return lastMiss_;

@@ -55,6 +55,10 @@ struct MissReason {
   GuardFailure failure;
 };
 
+// Why `trace` does not serve a call with these arguments: an object of it is gone, the call has other
+// arguments than the one that was recorded, or a guard fails. To be asked before the call runs.
+GuardFailure explainMiss(CompiledTrace& trace, const pyapi::Arguments& args);
+
 struct CacheStats {
   uint64_t hits = 0;
   uint64_t misses = 0;
@@ -73,14 +77,13 @@ class TraceCache {
   TraceCache(const TraceCache&) = delete;
   TraceCache& operator=(const TraceCache&) = delete;
 
-  // A trace for a vectorcall with `nargs` positional arguments, the keywords' values behind them. Null: none.
-  // On a hit the trace's sources of block 0 are in `slots`, borrowed from what the arguments hold.
-  std::shared_ptr<CompiledTrace> lookup(PyObject* const* args, size_t nargs, PyObject* kwnames,
-                                        SlotBuffer& slots);
+  // A trace for a call with these arguments. Null: none. On a hit the trace's sources of block 0 are in
+  // `slots`, borrowed from what the arguments hold.
+  std::shared_ptr<CompiledTrace> lookup(const pyapi::Arguments& args, SlotBuffer& slots);
 
   // Why lookup() found nothing, newest trace last; to be asked before the call runs, since it changes the
   // state. Also kept for lastMiss().
-  const std::vector<MissReason>& explainMiss(PyObject* const* args, size_t nargs, PyObject* kwnames);
+  const std::vector<MissReason>& explainMiss(const pyapi::Arguments& args);
   const std::vector<MissReason>& lastMiss() const { return lastMiss_; }
 
   // One recording at a time. False: another call is recording (maybe further up this thread's stack): run
