@@ -95,6 +95,7 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   parsed.native = {.enabled = isSet("native"),
                    .sync = isSet("sync"),
                    .strict = isSet("strict"),
+                   .contract = isSet("fp_contract"),
                    .keepMemory = isSet("keep_memory"),
                    .autotune = isSet("autotune")};
   value = PyDict_GetItemString(options, "recompile_limit");

@@ -31,7 +31,7 @@ struct EmitOptions {
   unsigned lanes = 16;  // floats handled at once
   Tile tile;
   unsigned square = 8;   // elements that are transposed at once, each way: as many registers hold them
-  bool contract = true;  // a * b + c may be rounded once
+  bool contract = false;  // a * b + c may be rounded once, whatever operators they come from
 };
 
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const passes::Kernel& kernel,

@@ -30,11 +30,11 @@ class Cache {
     return *cache;
   }
 
-  std::shared_ptr<const CompiledKernel> get(const passes::Kernel& kernel, bool strict, unsigned tiles,
+  std::shared_ptr<const CompiledKernel> get(const passes::Kernel& kernel, bool contract, unsigned tiles,
                                             std::string& reason) {
     std::lock_guard lock(mutex_);
     const Tile tile = compiler().tileOf(kernel, tiles != 0);
-    std::string structure = strict ? "strict " : "";
+    std::string structure = contract ? "contract " : "";
     if (kernel.product || kernel.attention) {
       structure += "tile=" + std::to_string(tile.rows) + "x" + std::to_string(tile.vectors) + " ";
     }
@@ -52,7 +52,7 @@ class Cache {
     Entry entry;
     entry.used = ++uses_;
     const auto start = std::chrono::steady_clock::now();
-    entry.kernel = make(kernel, structure, strict, tile, entry);
+    entry.kernel = make(kernel, structure, contract, tile, entry);
     counters_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     reason = entry.reason;
     return kernels_.emplace(structure, std::move(entry)).first->second.kernel;
@@ -165,7 +165,7 @@ class Cache {
   }
 
   std::shared_ptr<const CompiledKernel> make(const passes::Kernel& kernel, const std::string& structure,
-                                             bool strict, Tile tile, Entry& entry) {
+                                             bool contract, Tile tile, Entry& entry) {
     std::string& reason = entry.reason;
     ObjectCompiler& code = compiler();
     if (!code.ready(reason)) {
@@ -188,7 +188,7 @@ class Cache {
     try {
       llvm::LLVMContext context;
       const EmitOptions options{
-          .lanes = code.lanes(), .tile = tile, .square = code.square(), .contract = !strict};
+          .lanes = code.lanes(), .tile = tile, .square = code.square(), .contract = contract};
       object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
     } catch (const InternalError& error) {
       reason = error.what();
@@ -221,9 +221,9 @@ class Cache {
 
 }  // namespace
 
-std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool strict,
+std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool contract,
                                                     std::string& reason, unsigned tiles) {
-  return Cache::instance().get(kernel, strict, tiles, reason);
+  return Cache::instance().get(kernel, contract, tiles, reason);
 }
 
 std::optional<std::string> recallChoice(const std::string& question) {

@@ -93,7 +93,7 @@ class PlanBuilder {
         firstLast_ = static_cast<uint32_t>(plan_->kernels.size());
       }
       const bool ok = step.kind == passes::StepKind::kKernel
-                          ? addKernel(program_.kernels[step.kernel], info_.strict, reason)
+                          ? addKernel(program_.kernels[step.kernel], reason)
                       : step.kind == passes::StepKind::kCall ? addCall(step.node, reason)
                                                              : addView(step.node, reason);
       if (!ok) {
@@ -259,9 +259,9 @@ class PlanBuilder {
     }
   }
 
-  bool addKernel(const passes::Kernel& kernel, bool strict, std::string& reason) {
+  bool addKernel(const passes::Kernel& kernel, std::string& reason) {
     runtime::NativeKernel out;
-    const auto code = codegen::compileKernel(kernel, strict, reason, tiles_);
+    const auto code = codegen::compileKernel(kernel, info_.contract && !info_.strict, reason, tiles_);
     if (code == nullptr) {
       return false;
     }
@@ -763,7 +763,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (!graph) {
     return nullptr;
   }
-  passes::simplify(*graph, segment, variant.attention);
+  passes::simplify(*graph, segment, {.attention = variant.attention, .contract = info.contract && !info.strict});
   const passes::NativeProgram program = passes::fuse(*graph);
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();

@@ -29,6 +29,7 @@ struct NativeSegmentInfo {
   std::vector<ir::TensorMeta> seen;                // its metadata with the sizes that were seen
   std::vector<runtime::NativePlan::Input> inputs;  // what each input is
   bool strict = false;
+  bool contract = false;     // operators may be rounded as one (docs/internals/native.md, Numerics)
   bool keepMemory = false;   // of what does not leave the segment, for the next run
   bool callsOnly = false;    // operator by operator, with autograd's part
   bool restride = false;     // what calls return may lie otherwise than described: it is copied

@@ -487,7 +487,7 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
       continue;  // the parent's
     }
     NativeSegmentInfo info{
-        passes::extractSegment(whole, range, types), seen, {}, options.strict, options.keepMemory};
+        passes::extractSegment(whole, range, types), seen, {}, options.strict, options.contract, options.keepMemory};
     info.segment.metas = metas;
     passes::gatherOwnWrites(info.segment, info.seen, operatorTraits);
     info.autotune = options.autotune;

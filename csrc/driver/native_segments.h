@@ -19,6 +19,7 @@ struct NativeOptions {
   bool enabled = false;
   bool sync = false;        // compile before the trace is installed
   bool strict = false;      // bit by bit what eager mode gives
+  bool contract = false;    // operators may be rounded as one
   bool keepMemory = false;  // of what does not leave a segment, for the next run
   bool autotune = false;    // compare longer before the faster way is kept
 };

@@ -25,10 +25,11 @@ std::vector<NativePlan::Input> inputsOf(const ir::Trace& segment) {
   return inputs;
 }
 
-std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, NativeSummary& summary,
-                                  std::string& reason) {
+std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool contract,
+                                  NativeSummary& summary, std::string& reason) {
   NativeSegmentInfo info;
   info.segment = segment;
+  info.contract = contract;
   info.seen = segment.metas;
   info.inputs = inputsOf(segment);
   info.callsOnly = callsOnly;
@@ -85,9 +86,9 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   const TrainingSegments parts = passes::splitGradients(*graph);
   runtime::TrainingPlans plans;
   NativeSummary others;
-  plans.forward = build(parts.forward, false, summary, reason);
-  plans.backward = plans.forward != nullptr ? build(parts.backward, false, summary, reason) : nullptr;
-  plans.again = plans.backward != nullptr ? build(graph->again, true, others, reason) : nullptr;
+  plans.forward = build(parts.forward, false, info.contract, summary, reason);
+  plans.backward = plans.forward != nullptr ? build(parts.backward, false, info.contract, summary, reason) : nullptr;
+  plans.again = plans.backward != nullptr ? build(graph->again, true, false, others, reason) : nullptr;
   summary.instructions = graph->forward.size();
   plans.form = formOf(parts);
   plans.results = resultsOf(parts);
@@ -99,7 +100,7 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
     plans.epilogueCount += result.from == runtime::TrainingResult::From::kEpilogue ? 1 : 0;
   }
   if (plans.again != nullptr && plans.epilogueCount != 0) {
-    plans.epilogue = build(parts.epilogue, true, others, reason);
+    plans.epilogue = build(parts.epilogue, true, false, others, reason);
   }
   if (plans.again == nullptr || (plans.epilogueCount != 0 && plans.epilogue == nullptr)) {
     return std::nullopt;

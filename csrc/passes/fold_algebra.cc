@@ -24,7 +24,7 @@ class Folder {
     }
   }
 
-  void run();
+  void run(bool contract);
 
   // What rules work with: nodes that are there already.
   const Node& node(NodeId id) const { return graph_.nodes[id]; }
@@ -91,18 +91,20 @@ NodeId divideByPower(Folder& f, const Node& node) {
 
 struct Rule {
   Core op;
+  bool exact;                                   // every bit is the same
   NodeId (*make)(Folder& f, const Node& node);  // kNone: it does not match
 };
 constexpr auto kRules = std::to_array<Rule>({
-    {Core::kAdd, onePlusTanh},
-    {Core::kDiv, divideByPower},
+    {Core::kAdd, false, onePlusTanh},
+    {Core::kDiv, true, divideByPower},
 });
 
-void Folder::run() {
-  rewriteNodes(graph_, [this](NodeId old, Node& node) {
+void Folder::run(bool contract) {
+  rewriteNodes(graph_, [this, contract](NodeId old, Node& node) {
     NodeId made = ir::kNone;
     for (const Rule& rule : kRules) {
-      if (made == ir::kNone && node.kind == NodeKind::kPoint && node.op == rule.op) {
+      if (made == ir::kNone && (rule.exact || contract) && node.kind == NodeKind::kPoint &&
+          node.op == rule.op) {
         made = rule.make(*this, node);
       }
     }
@@ -118,6 +120,6 @@ void Folder::run() {
 
 }  // namespace
 
-void foldAlgebra(TensorGraph& graph) { Folder(graph).run(); }
+void foldAlgebra(TensorGraph& graph, bool contract) { Folder(graph).run(contract); }
 
 }  // namespace kintsugi::passes

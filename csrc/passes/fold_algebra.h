@@ -14,6 +14,6 @@
 
 namespace kintsugi::passes {
 
-void foldAlgebra(TensorGraph& graph);
+void foldAlgebra(TensorGraph& graph, bool contract = false);
 
 }  // namespace kintsugi::passes

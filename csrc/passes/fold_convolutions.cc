@@ -44,8 +44,8 @@ std::string_view baseName(std::string_view name) {
 
 class Folder {
  public:
-  explicit Folder(ir::Trace& segment)
-      : trace_(segment), uses_(segment.values.size()), to_(segment.values.size()) {
+  Folder(ir::Trace& segment, bool norms)
+      : trace_(segment), norms_(norms), uses_(segment.values.size()), to_(segment.values.size()) {
     for (ValueId value = 0; value < to_.size(); ++value) {
       to_[value] = value;
     }
@@ -148,7 +148,9 @@ class Folder {
     chain.operands[F::kActivation] = trace_.stringOperand("none");
     chain.operands[F::kSlope] = Operand::number(0);
     extend(chain, at);
-    addNorm(chain);
+    if (norms_) {
+      addNorm(chain);
+    }
     if (!addActivation(chain)) {
       addResidual(chain);
     }
@@ -291,6 +293,7 @@ class Folder {
   }
 
   ir::Trace& trace_;
+  const bool norms_;
   std::vector<std::vector<uint32_t>> uses_;  // by value: instructions
   std::vector<ValueId> to_;                  // by value: what stands for it
   std::vector<ValueId> inputs_;
@@ -299,6 +302,6 @@ class Folder {
 
 }  // namespace
 
-bool foldConvolutions(ir::Trace& segment) { return Folder(segment).run(); }
+bool foldConvolutions(ir::Trace& segment, bool norms) { return Folder(segment, norms).run(); }
 
 }  // namespace kintsugi::passes

@@ -20,7 +20,8 @@
 namespace kintsugi::passes {
 
 // False: there is no convolution of that kind, and nothing has changed.
-bool foldConvolutions(ir::Trace& segment);
+// `norms`: batch norm may be part of weight and bias, which rounds otherwise than two operators do.
+bool foldConvolutions(ir::Trace& segment, bool norms = true);
 
 inline constexpr std::string_view kFoldedConvolution = "folded.convolution.default";
 

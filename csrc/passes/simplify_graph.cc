@@ -190,14 +190,14 @@ void dropUnusedNodes(TensorGraph& graph) {
   }
 }
 
-void simplify(TensorGraph& graph, const ir::Trace& trace, bool attention) {
+void simplify(TensorGraph& graph, const ir::Trace& trace, const SimplifyOptions& options) {
   dropCopies(graph);
   mergeEqualNodes(graph);
-  foldAlgebra(graph);
+  foldAlgebra(graph, options.contract);
   moveReshapes(graph);
   mergeEqualNodes(graph);
   dropUnusedNodes(graph);
-  if (attention) {
+  if (options.attention) {
     findAttention(graph, trace);
     dropUnusedNodes(graph);
   }

@@ -15,7 +15,11 @@ void dropUnusedNodes(TensorGraph& graph);  // and numbers the others anew
 
 // These, reshapes moved (passes/move_reshapes.h), and what passes/place_parts.h does.
 // `trace`: the segment that the graph was built from. `attention`: may be made of what is written out.
-void simplify(TensorGraph& graph, const ir::Trace& trace, bool attention = true);
+struct SimplifyOptions {
+  bool attention = true;  // may be one node
+  bool contract = false;  // algebra that rounds otherwise is welcome
+};
+void simplify(TensorGraph& graph, const ir::Trace& trace, const SimplifyOptions& options = {});
 
 // Nodes whose tensors the outside gets to see: outputs, and what the views among them look at.
 std::vector<bool> escapingNodes(const TensorGraph& graph);

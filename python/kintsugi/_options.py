@@ -13,7 +13,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 # Settings of kintsugi.config that options={...} sets for one callable.
 PER_CALLABLE = ("audit", "recompile_limit", "trace_length_limit")
 # Switches of the native backend.
-NATIVE_SWITCHES = ("sync", "strict", "keep_memory", "autotune")
+NATIVE_SWITCHES = ("sync", "strict", "keep_memory", "autotune", "fp_contract")
 # What the modes mean to it.
 _NATIVE_MODES = {
     "reduce-overhead": {"keep_memory": True},
