@@ -13,8 +13,8 @@ STATE = {
 }
 
 PRELUDE = """
-import bisect, collections, contextlib, copy, dataclasses, functools, heapq, itertools, json, logging, math
-import operator, random, sys, typing, warnings
+import bisect, collections, contextlib, copy, dataclasses, functools, heapq, inspect, io, itertools, json, logging
+import math, operator, random, sys, time, traceback, types, typing, warnings
 import numpy
 import torch
 
@@ -41,6 +41,20 @@ class Box:
         if name.startswith("maybe"):
             return len(name)
         raise AttributeError(name)
+
+BOX_METHODS = {name: vars(Box)[name] for name in ("apply", "scale", "twice", "__getattr__")}
+
+def restore_box(box):
+    box.__class__ = Box
+    for name, value in BOX_METHODS.items():
+        setattr(Box, name, value)
+    box.n = 1
+    for name in set(vars(box)) - {"n", "w", "net"}:
+        delattr(box, name)
+    for module in box.net.modules():
+        module._forward_hooks.clear()
+        module._forward_pre_hooks.clear()
+    box.w.grad = None
 
 @dataclasses.dataclass
 class Pair:

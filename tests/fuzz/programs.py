@@ -1,138 +1,71 @@
 """Generated Python/torch programs, compiled against eager: `programs.py --help`.
 
-A program is a function over two tensors and some state that mixes loops, branches on Python values and on tensor data,
-try/finally, context managers, closures, generators, containers, printing, mutation, views and exceptions
-(program_templates.py says of what). It is called several times on both sides, and everything that can be
-observed is compared (tests/python/harness.py). A failing program is reduced, statement by statement, before it is
-printed with its seed.
+A program is a function over two tensors, optional keywords and some state, made of the templates in grammar/. It is
+called several times on both sides, with changes to the world between the calls, and everything that can be observed is
+compared (tests/python/harness.py). A failing program is reduced (program_reduction.py) before it is printed; what is
+printed is a file that --run takes.
 
-Every second program gets tensors with another number of rows in each call, and every third is differentiated. With
---stress each guard of a program's traces is made to fail in turn, and nothing may change by it. With --backend native
-numbers may differ by rounding. A program whose results in eager mode change by more than that when its inputs change
-by as little decides something by rounding; such ones are counted apart.
+The process is started again under PYTHONMALLOC=debug. `--backend mixed` takes a quarter of the programs by replay, where
+every bit has to be equal, a quarter in the configuration that ships (native code comes in the background, when it comes)
+and half of them in the same with kintsugi.wait() between the calls. Where there is native code, numbers may differ by
+rounding. A program whose results in eager mode change by more than that when its inputs change by as little decides
+something by rounding; such ones are counted apart. With --stress each guard of a program's traces is made to fail in
+turn, and nothing may change by it.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import functools
-import linecache
+import gc
 import os
 import pickle
 import signal
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for `bench`, which the harness takes from
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-
-import harness
-from program_generator import Generator
-from program_prelude import PRELUDE, STATE
+from program_case import Program, as_case, harness
+from program_reduction import Reduction, kind
 
 import kintsugi
 
-
-def varies(seed: int) -> bool:
-    """Do the tensors of this program have another number of rows in each call?"""
-    return seed % 2 == 1
-
-
-def differentiated(seed: int) -> bool:
-    return seed % 3 == 0
+ILL_CONDITIONED = "ill-conditioned"
+BATCH = 20  # programs to a process
+MOST_SHOWN = 2000
+BACKENDS = ("replay", "native", "shipped", "waited")
+CALLS = {"replay": 5, "native": 7, "shipped": 7, "waited": 7}
 
 
-def starts_afresh(seed: int) -> bool:
-    """Is the state as at the start before each call? Else what a call leaves behind is there in the next one."""
-    return seed % 5 != 0
-
-
-def inputs_of(seed: int, nudge: float = 0.0) -> harness.Inputs:
-    def inputs(call: int) -> tuple[Any, ...]:
-        generator = torch.Generator().manual_seed(call)
-        rows = (3, 5, 2, 6, 1, 4)[(call + seed // 2) % 6] if varies(seed) else 3
-        x, y = (torch.randn((rows, 4), generator=generator) * (1 + nudge) for _ in range(2))
-        return x, y, 1 + (call % 2 if seed % 4 == 0 else seed % 2)
-
-    return inputs
-
-
-@dataclasses.dataclass
-class State(harness.Watched):
-    """The globals of one side."""
-
-    space: dict[str, Any]
-
-
-def as_case(source: str, name: str, calls: int, *, grad: bool = True, nudge: float = 0.0) -> harness.Case:
-    """The program as a case of the harness, with fresh state a side."""
-    filename = f"<generated {name}>"
-    text = PRELUDE + source
-    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    code = compile(text, filename, "exec")
-    seed = int(name.rpartition("_")[2])
-    grad = grad and differentiated(seed)
-
-    def start() -> tuple[Any, ...]:
-        space: dict[str, Any] = {"__name__": "generated"}
-        exec(code, space)
-        program, log, box = space["program"], [], space["Box"](1)
-        box.w.requires_grad_(grad)
-        box.net.requires_grad_(grad)
-
-        def state() -> Any:
-            return [*(space[name] for name in STATE), str(space["squared"].cache_info())]
-
-        return (lambda x, y, k: program(x, y, k, log, box)), log, box, State(state, space)
-
-    start.__name__ = name
-    afresh = as_at_the_start if starts_afresh(seed) else lambda state: None
-    return harness.Case(start, inputs_of(seed, nudge), lambda call: {}, True, calls, None, None, grad, afresh)
-
-
-def as_at_the_start(state: tuple[Any, ...]) -> None:
-    """The objects stay the same ones; what is in them is as it was made."""
-    log, box, space = state[0], state[1], state[2].space
-    log.clear()
-    box.n = 1
-    vars(box).pop("last", None)
-    space["squared"].cache_clear()
-    for name, text in STATE.items():
-        value = eval(text, space)
-        if isinstance(value, int):
-            space[name] = value
-        else:
-            space[name].clear()
-            getattr(space[name], "update" if isinstance(value, dict) else "extend")(value)
+def backend_of(seed: int) -> str:
+    """The backend of a program where they are mixed."""
+    return ("replay", "shipped", "waited", "waited")[seed // 30 % 4]
 
 
 def native(fn: Any) -> Any:
     return kintsugi.compile(fn, backend="native", options={"sync": True})
 
 
-def ill_conditioned(source: str, name: str, calls: int) -> bool:
+def wrapper(backend: str) -> Any:
+    wrappers = {"replay": harness.compile_for_test, "native": native}
+    return wrappers.get(backend, kintsugi.compile)
+
+
+def ill_conditioned(program: Program) -> bool:
     """Do the program's results in eager mode change by more than rounding when its inputs change by as little?"""
-    wanted, _ = harness.run(as_case(source, name, calls, grad=False), lambda fn: fn, close=True)
+    wanted, _ = harness.run(as_case(program, grad=False), lambda fn: fn, close=True)
     for nudge in (1e-6, -1e-6):
-        case = as_case(source, name, calls, grad=False, nudge=nudge)
-        found, _ = harness.run(case, lambda fn: fn, close=True)
+        found, _ = harness.run(as_case(program, grad=False, nudge=nudge), lambda fn: fn, close=True)
         if any(list(a.differences(b)) for a, b in zip(wanted, found, strict=True)):
             return True
     return False
-
-
-ILL_CONDITIONED = "ill-conditioned"
-BATCH = 20  # programs to a process
-MOST_SHOWN = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,67 +79,59 @@ class Found:
     exits: int = 0
 
 
-def repeated(case: harness.Case) -> harness.Case:
-    """The same calls again, from the same state, so that they come to the guards that were recorded."""
-    inputs = case.inputs
-    return dataclasses.replace(
-        case, inputs=lambda call: inputs(call % harness.Stressed.FREE), prepare=as_at_the_start
-    )
-
-
-def compare(
-    source: str, name: str, calls: int, stress: bool = False, backend: str = "eager", seconds: int = 0
-) -> Found:
-    """What is different, if anything. `name` ends with the program's seed. The process dies when one comparison takes
-    more than `seconds`, if any are given."""
-    close = backend == "native"
-    wrap = native if close else harness.compile_for_test
+def compare(program: Program, backend: str = "replay", stress: bool = False, seconds: int = 0) -> Found:
+    """What is different, if anything. The process dies when one comparison takes more than `seconds`, if any are given."""
+    close = backend != "replay"
+    wrap = wrapper(backend)
+    settings = {} if backend in ("shipped", "waited") else None
     guard = guards = met = exits = 0
     problem: str | None = None
+    if stress:  # the same calls again, from the same state, so that they come to the guards that were recorded
+        program = dataclasses.replace(program, calls=program.calls[: harness.Stressed.FREE] * 2)
+    afresh = True if stress else None
     try:
-        case = as_case(source, name, calls, grad=not close)
-        if stress:
-            case = repeated(case)
+        eager = as_case(program, grad=not close, afresh=afresh)
+        case = as_case(program, grad=not close, afresh=afresh, inner=wrap, waits=backend == "waited")
         signal.alarm(seconds)
-        expected, _ = harness.run(case, lambda fn: fn, close)
-        harness.check(case, wrap, close, expected)
+        expected, _ = harness.run(eager, lambda fn: fn, close)
+        harness.check(case, wrap, close, expected, settings)
         while stress and guard < max(guards, 1):
             signal.alarm(seconds)
             forced = functools.partial(harness.Stressed, guard=guard, wrap=wrap)
-            stressed = harness.check(case, forced, close, expected)
+            stressed = harness.check(case, forced, close, expected, settings)
             guard, guards = guard + 1, stressed.guards
             met, exits = met + (stressed.exits > 0), exits + stressed.exits
     except SyntaxError:
         pass
     except AssertionError as error:
         problem = f"guard {guard}: {error}" if stress else str(error)
-        if close and ill_conditioned(source, name, calls):
+        if close and ill_conditioned(program):
             problem = ILL_CONDITIONED
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
+    signal.alarm(0)
     return Found(problem, guards, met, exits)
 
 
-def failure(
-    source: str, name: str, calls: int = 4, seconds: int = 20, stress: bool = False, backend: str = "eager"
-) -> Found:
+def failure(program: Program, backend: str, stress: bool = False, seconds: int = 20) -> Found:
     """The same, found out in a child process: a crash or an endless loop is a difference like any other."""
-    how = {"calls": calls, "seconds": seconds, "stress": stress, "backend": backend}
-    return next(failures([(source, name)], **how))
+    return next(failures([(program, backend)], stress, seconds))
 
 
-def failures(programs: list[tuple[str, str]], seconds: int, **how: Any) -> Iterator[Found]:
+def failures(programs: Sequence[tuple[Program, str]], stress: bool, seconds: int) -> Iterator[Found]:
     """The same of several programs, one after another in one child process, or in a new one after each that dies."""
     done = 0
     while done < len(programs):
         receive, send = os.pipe()
+        sys.stdout.flush()
         child = os.fork()
         if child == 0:
             os.close(receive)
             with os.fdopen(send, "wb") as out:
-                for source, name in programs[done:]:
-                    found = compare(source, name, seconds=seconds, **how)
+                for program, backend in programs[done:]:
+                    found = compare(program, backend, stress, seconds)
                     kintsugi.reset()  # what the traces own may be what kills the process
+                    gc.collect()
                     pickle.dump(found, out)
                     out.flush()
             os._exit(0)
@@ -224,82 +149,84 @@ def failures(programs: list[tuple[str, str]], seconds: int, **how: Any) -> Itera
             yield Found(f"the process died: {why}")
 
 
-def without(tree: ast.Module, number: int) -> ast.Module | None:
-    """The program without its `number`-th statement; None past the end."""
-    seen = 0
-
-    class Cut(ast.NodeTransformer):
-        def generic_visit(self, node: ast.AST) -> Any:
-            nonlocal seen
-            super().generic_visit(node)
-            for field in ("body", "orelse", "finalbody"):
-                body = getattr(node, field, None)
-                if not isinstance(body, list) or isinstance(node, ast.Module):
-                    continue
-                kept = []
-                for statement in body:
-                    if seen != number:
-                        kept.append(statement)
-                    seen += 1
-                setattr(node, field, kept or ([ast.Pass()] if field == "body" else []))
-            return node
-
-    cut = Cut().visit(tree)
-    return ast.fix_missing_locations(cut) if seen > number else None
-
-
-def hoisted(tree: ast.Module) -> Iterator[ast.Module]:
-    """The program with one compound statement replaced by its body."""
-    total = sum(isinstance(node, (ast.If, ast.For, ast.While, ast.With, ast.Try)) for node in ast.walk(tree))
-    for wanted in range(total):
-        copy = ast.parse(ast.unparse(tree))
-        found = 0
-        for node in ast.walk(copy):
-            for field in ("body", "orelse", "finalbody"):
-                body = getattr(node, field, None)
-                if not isinstance(body, list):
-                    continue
-                for index, statement in enumerate(body):
-                    if isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Try)):
-                        if found == wanted:
-                            body[index : index + 1] = statement.body
-                            break
-                        found += 1
-        yield ast.fix_missing_locations(copy)
-
-
-def reduce(source: str, name: str, seconds: float = 30, **how: Any) -> str:
-    """The smallest program found in that time that still fails in the same way."""
-    kind = (failure(source, name, **how).problem or "")[:6]
-
-    def fails(text: str) -> bool:
-        return (failure(text, name, seconds=5, **how).problem or "")[:6] == kind
-
-    progress, end = True, time.monotonic() + seconds
-    while progress and time.monotonic() < end:
-        progress = False
-        number = 0
-        while (tree := without(ast.parse(source), number)) is not None and time.monotonic() < end:
-            smaller = ast.unparse(tree) + "\n"
-            if smaller != source and fails(smaller):
-                source, progress = smaller, True
-            else:
-                number += 1
-        for tree in hoisted(ast.parse(source)):
-            smaller = ast.unparse(tree) + "\n"
-            if len(smaller) < len(source) and fails(smaller):
-                source, progress = smaller, True
-                break
-    return source
-
-
-def report(source: str, name: str, problem: str, how: dict[str, Any]) -> None:
+def report(program: Program, backend: str, problem: str, stress: bool, seconds: float, folder: Path | None) -> None:
     """Prints a program that failed among others: reduced, if it fails alone too."""
-    if not failure(source, name, **how).problem:
-        print(f"{name}, only after others: {problem[:MOST_SHOWN]}\n{source}", flush=True)
-        return
-    source = reduce(source, name, **how)
-    print(f"{name}: {(failure(source, name, **how).problem or problem)[:MOST_SHOWN]}\n{source}", flush=True)
+    found = failure(program, backend, stress)
+    if found.problem and found.problem != ILL_CONDITIONED:
+        same = kind(found.problem)
+
+        def fails(smaller: Program) -> bool:
+            again = failure(smaller, backend, stress, seconds=8)
+            return kind(again.problem) == same
+
+        program = Reduction(program, fails, seconds).run()
+        problem = failure(program, backend, stress).problem or found.problem
+    else:
+        problem = f"only after others: {problem}"
+    text = program.text(backend=backend, stress=stress)
+    print(f"# {program.name}, {backend}: {problem[:MOST_SHOWN]}\n{text}", flush=True)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        comment = "".join(f"# {line}\n" for line in problem[:MOST_SHOWN].splitlines())
+        (folder / f"{program.name}_{backend}.py").write_text(comment + text)
+
+
+def rerun(path: Path) -> int:
+    """Runs a program that was printed."""
+    program, settings = Program.read(path.read_text())
+    found = failure(program, settings["backend"], settings["stress"], seconds=60)
+    print(found.problem or "equal to eager")
+    return 1 if found.problem else 0
+
+
+@dataclasses.dataclass
+class Tally:
+    done: int = 0
+    failed: int = 0
+    unstable: int = 0
+    guards: int = 0
+    met: int = 0
+    exits: int = 0
+
+    def add(self, found: Found) -> bool:
+        """Counts a program; does it differ?"""
+        self.done += 1
+        self.guards, self.met = self.guards + found.guards, self.met + found.met
+        self.exits += found.exits
+        self.unstable += found.problem == ILL_CONDITIONED
+        differs = found.problem is not None and found.problem != ILL_CONDITIONED
+        self.failed += differs
+        return differs
+
+
+def settle() -> None:
+    """What is done once in a process: no program shall be the one that does it."""
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        float(torch.ones((), requires_grad=True))  # torch warns of that
+
+
+def run(options: argparse.Namespace) -> Tally:
+    end = time.monotonic() + options.seconds
+    tally = Tally()
+    stop = options.seed + options.count
+    for first in range(options.seed, stop, BATCH):
+        if time.monotonic() > end or (tally.failed and not options.keep_going):
+            break
+        programs = []
+        for seed in range(first, min(first + BATCH, stop)):
+            backend = backend_of(seed) if options.backend == "mixed" else options.backend
+            programs.append((Program.generated(seed, CALLS[backend]), backend))
+        for (program, backend), found in zip(programs, failures(programs, options.stress, 60), strict=True):
+            if options.show:
+                print(f"# {program.name}\n{program.source}", flush=True)
+            if tally.add(found):
+                assert found.problem is not None
+                report(program, backend, found.problem, options.stress, options.reduce, options.save)
+        if tally.done % (100 if options.stress else 500) == 0:
+            print(f"{tally.done} programs so far, {tally.failed} differ", file=sys.stderr, flush=True)
+    return tally
 
 
 def main() -> int:
@@ -309,45 +236,28 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing program")
     parser.add_argument("--stress", action="store_true", help="make each guard fail in turn")
-    parser.add_argument("--backend", choices=("eager", "native"), default="eager")
-    parser.add_argument("--show", action="store_true", help="print each program before it runs")
+    parser.add_argument("--backend", choices=("mixed", *BACKENDS), default="mixed")
+    parser.add_argument("--show", action="store_true", help="print each program when it has run")
+    parser.add_argument("--reduce", type=float, default=60, help="seconds to make a failing program small")
+    parser.add_argument("--save", type=Path, help="a folder for programs that fail")
+    parser.add_argument("--run", type=Path, help="run a program that was printed")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        float(torch.ones((), requires_grad=True))  # torch warns of that once in a process
-    how = {
-        "stress": options.stress,
-        "backend": options.backend,
-        "calls": 6 if options.stress else 4 if options.backend == "eager" else 7,
-    }
-    end = time.monotonic() + options.seconds
-    failed = done = unstable = guards = met = exits = 0
-    stop = options.seed + options.count
-    for first in range(options.seed, stop, BATCH):
-        if time.monotonic() > end:
-            break
-        names = [f"program_{seed}" for seed in range(first, min(first + BATCH, stop))]
-        programs = [(Generator(first + index).generate(), name) for index, name in enumerate(names)]
-        for (source, name), found in zip(programs, failures(programs, 60, **how), strict=True):
-            if options.show:
-                print(f"# {name}\n{source}", flush=True)
-            done, guards, met, exits = (done + 1, guards + found.guards, met + found.met, exits + found.exits)
-            if found.problem == ILL_CONDITIONED:
-                unstable += 1
-            elif found.problem:
-                failed += 1
-                report(source, name, found.problem, how)
-        if done % (100 if options.stress else 500) == 0:
-            print(f"{done} programs so far, {failed} differ", file=sys.stderr, flush=True)
-        if failed and not options.keep_going:
-            break
-    apart = f", {unstable} decide by rounding" if unstable else ""
+    if "PYTHONMALLOC" not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONMALLOC": "debug"})
+    settle()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["GENERATED_FOLDER"] = folder  # for programs that read and write files
+        if options.run:
+            return rerun(options.run)
+        tally = run(options)
+    apart = f", {tally.unstable} decide by rounding" if tally.unstable else ""
     forced = (
-        f", {guards} guards, {met} of them met and forced to fail, {exits} exits" if options.stress else ""
+        f", {tally.guards} guards, {tally.met} of them met and forced to fail, {tally.exits} exits"
+        if options.stress
+        else ""
     )
-    print(f"{done} programs{forced}, {failed} differ from eager{apart}")
-    return 1 if failed else 0
+    print(f"{tally.done} programs{forced}, {tally.failed} differ from eager{apart}")
+    return 1 if tally.failed else 0
 
 
 if __name__ == "__main__":

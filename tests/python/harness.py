@@ -19,14 +19,17 @@ import io
 import os
 import random
 import re
+import struct
 import threading
 import traceback
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import process_flags
 import torch
 
 import kintsugi
@@ -218,6 +221,9 @@ class _Describer:
         self._alive: list[Any] = []
 
     def describe(self, value: Any) -> Any:
+        if type(value) is str:
+            text = ADDRESS.sub("at 0x", value)
+            return ("str", near_text(text) if self._close and DECIMAL.search(text) else text)
         if value is None or isinstance(value, (bool, int, str, bytes, complex, range, slice)):
             return (type(value).__name__, repr(value))
         if isinstance(value, float):
@@ -226,13 +232,13 @@ class _Describer:
                     type(value).__name__,
                     Near(torch.tensor(value, dtype=torch.float64), NEAR[torch.float32]),
                 )
-            return (type(value).__name__, value.hex() if value == value else "nan")
+            return (type(value).__name__, value.hex() if value == value else struct.pack("d", value))
         if isinstance(value, (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)):
             return (type(value).__name__, repr(value))
         if isinstance(value, enum.Enum) or isinstance(value, (type, types.ModuleType)):
             return ("named", str(value).split(" at 0x")[0])
         if type(value) is tuple and _is_plain(value):  # which of two equal ones it is, Python leaves open
-            return ("tuple", tuple(map(self.describe, value)) if self._close else repr(value))
+            return ("tuple", tuple(map(self.describe, value)))
         known = self._numbers.get(id(value))
         if known is not None:
             return ("again", known)
@@ -261,9 +267,20 @@ class _Describer:
         if isinstance(value, types.MethodType):
             return (name, value.__func__.__qualname__, self.describe(value.__self__))
         if isinstance(value, BaseException):
-            return (name, tuple(self.describe(a) for a in value.args))
+            return (name, tuple(self.describe(a) for a in value.args), self._attributes(value))
         if isinstance(value, np.generic):
-            return (name, repr(value))
+            if self._close and isinstance(value, np.floating):
+                return (name, self.describe(float(value)))
+            return (name, value.tobytes())
+        if isinstance(value, functools.partial):
+            return (name, self.describe(value.func), self.describe(value.args), self.describe(value.keywords))
+        if isinstance(value, (bytearray, memoryview)):
+            return (name, bytes(value))
+        if isinstance(value, weakref.ref):
+            return (name, self.describe(value()))
+        if isinstance(value, types.GeneratorType):
+            waits_at = value.gi_frame.f_lineno if value.gi_frame is not None else None
+            return (name, value.__qualname__, waits_at, value.gi_running)
         return (name, self._attributes(value))
 
     def _cell(self, cell: types.CellType) -> Any:
@@ -299,10 +316,11 @@ class _Describer:
         )
         self._alive.append(storage)
         place = (value.stride(), value.storage_offset(), number, value.is_conj(), value.is_neg())
+        attributes = self._attributes(value)
         if self._close and value.is_floating_point():
-            return (*meta, *autograd, grad, *place, Near(value.detach().clone()))
+            return (*meta, *autograd, grad, attributes, *place, Near(value.detach().clone()))
         data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
-        return (*meta, *autograd, grad, *place, data.numpy().tobytes() if value.numel() else b"")
+        return (*meta, *autograd, grad, attributes, *place, data.numpy().tobytes() if value.numel() else b"")
 
 
 def describe(*values: Any, close: bool = False) -> Any:
@@ -361,23 +379,24 @@ def _seed_torch(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
-def _modes() -> tuple[Any, ...]:
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        str(torch.get_default_dtype()),
-        torch.are_deterministic_algorithms_enabled(),
-    )
-
-
-def _describe_error(error: BaseException | None) -> Any:
-    if error is None:
+def _describe_error(error: BaseException | None, close: bool = False, depth: int = 4) -> Any:
+    """The exception with its arguments, attributes, notes and traceback, and those that it came of."""
+    if error is None or not depth:
         return None
     stack = traceback.extract_tb(error.__traceback__)
     frames = tuple((frame.name, frame.lineno) for frame in stack if "/harness" not in frame.filename)
-    chain = tuple(type(e).__name__ if e is not None else None for e in (error.__cause__, error.__context__))
-    return (type(error).__name__, str(error), chain, frames)
+    text = ADDRESS.sub("at 0x", str(error))
+    chain = tuple(_describe_error(e, close, depth - 1) for e in (error.__cause__, error.__context__))
+    inner = tuple(_describe_error(e, close, depth - 1) for e in getattr(error, "exceptions", ()))
+    return (
+        type(error).__name__,
+        near_text(text) if close else text,
+        describe(error.args, vars(error), close=close),
+        error.__suppress_context__,
+        frames,
+        chain,
+        inner,
+    )
 
 
 def _float_tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -427,18 +446,20 @@ def observe(
         warnings.simplefilter("always")
         try:
             result = fn(*args, **kwargs)
-        except Exception as caught:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as caught:
             error = caught
     if "generator ignored GeneratorExit" in err.getvalue():
         gc.collect()  # what is left of it is in a cycle with that error, and would go at any time
     seen = describe(result, args, kwargs, state, close=close)
-    raised = _describe_error(error)
+    raised = _describe_error(error, close)
     random_states = (
         _digest(torch.get_rng_state().numpy().tobytes()),
         _digest(np.array(random.getstate()[1]).tobytes() + repr(random.getstate()[2]).encode()),
         _numpy_state(),
     )
-    modes = _modes()
+    modes = process_flags.read()
     gradients = None
     if backward and error is None:
         gradients = _differentiate(result), describe(args, kwargs, state, close=close)
@@ -508,14 +529,16 @@ def check(
     wrap: Callable[..., Any] = compile_for_test,
     close: bool = False,
     expected: list[Outcome] | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> Any:
     """The compiled program can't be told from the eager one, but for rounding if `close`. Returns what was compiled.
 
-    `expected`: what eager mode gives, where that is known."""
+    `expected`: what eager mode gives, where that is known. `settings`: those that are not what ships; by default
+    `report_compiling` is False."""
     close = close or through_native
     if expected is None:
         expected, _ = run(case, lambda fn: fn, close)
-    with kintsugi.config.patch(report_compiling=False):
+    with kintsugi.config.patch(**({"report_compiling": False} if settings is None else settings)):
         found, compiled = run(case, wrap, close)
     for call, (mine, theirs) in enumerate(zip(expected, found, strict=True)):
         different = list(mine.differences(theirs))

@@ -1,15 +1,11 @@
-"""What generated programs are made of: text with places to be filled in.
-
-In a template `$t` stands for a tensor expression, `$v` for the name of a tensor, `$w` for one that may be assigned,
-`$i` for an integer expression, `$k` for the name of an integer, `$c` for a condition and `$d` for a digit. `$r` and
-`$n` name a new tensor and a new integer; `$1`, `$2` ... are new names of nothing in particular. A line `$block` is
-replaced by statements, `$body` by those of a function's body (over its parameters v and n) with its return, `$yields`
-likewise by those of a generator's. All tensors are of the form (rows, 4), so that any two fit.
-"""
+"""The base of every generated program: tensors and views, loops, branches, handlers, generators, containers, printing."""
 
 from __future__ import annotations
 
-TENSORS = """
+from .family import Family, parts, rows
+from .numbers import NUMBERS
+
+TENSORS = rows("""
 ($t + $t)
 ($t - $t)
 ($t * $t)
@@ -83,9 +79,9 @@ torch.nn.functional.pad($v, (0, 1))[:, :4]
 $v[[i for i in range(len(y))]]
 $v.split(1)[0].expand(x.shape[0], 4)
 $v.float().double().float()
-""".strip().splitlines()
+""")
 
-INTEGERS = """
+INTEGERS = rows("""
 $d
 -$d
 $k
@@ -122,9 +118,9 @@ len(f"{$k:>3}")
 bisect.bisect([0, 2, 4], $k)
 len(json.dumps({"k": $k}))
 round(float($v.mean()))
-""".strip().splitlines()
+""")
 
-CONDITIONS = """
+CONDITIONS = rows("""
 $i > $i
 $i % 2 == 0
 $v.sum() > $d
@@ -148,9 +144,9 @@ torch.is_grad_enabled()
 hasattr(box, "last")
 1 < $k < 4
 torch.equal($v, $v)
-""".strip().splitlines()
+""")
 
-SIMPLE = """
+SIMPLE = parts("""
 $r = $t
 ===
 $r = $t
@@ -453,9 +449,9 @@ try:
     log.append(box.nothing)
 except AttributeError:
     log.append("none")
-""".strip().split("\n===\n")
+""")
 
-NESTED = """
+NESTED = parts("""
 try:
     assert $c, f"{$k}"
     $block
@@ -690,7 +686,7 @@ match {"a": $i, "b": ($k, 2)}:
     case {"b": (1, $1)}:
         log.append($1)
         $block
-""".strip().split("\n===\n")
+""")
 
 ERRORS = ("Exception", "Exception", "Exception", "(KeyError, ValueError)", "(LookupError, RuntimeError)")
 RAISES = (
@@ -715,4 +711,15 @@ SOURCES = (
     "sorted({2, 1})",
     "list(RECENT)",
     "dict(a=1, b=2).values()",
+)
+
+BASE = Family(
+    "base",
+    tensors=TENSORS,
+    integers=INTEGERS,
+    scalars=NUMBERS.scalars,
+    conditions=CONDITIONS,
+    raises=RAISES,
+    simple=SIMPLE,
+    nested=NESTED,
 )
