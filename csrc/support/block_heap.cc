@@ -17,10 +17,37 @@ constexpr size_t kPage = 4096;
 constexpr size_t kLeastRest = 2 * kPage;
 // So much is used page by page; who needs more gets huge pages, which are zeroed and looked up as one.
 constexpr size_t kSmallPages = size_t{8} << 20;
+// No region is smaller, unless the system or the heap's owner has less to give.
+constexpr size_t kLeastRegion = size_t{32} << 20;
 // How many blocks of the class that a size belongs to are looked at: some of them are too small.
 constexpr int kLooks = 8;
 
 size_t roundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+char* mapped(size_t bytes) {
+  void* range =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return range == MAP_FAILED ? nullptr : static_cast<char*>(range);
+}
+
+// `bytes` at a multiple of `unit`; null: the system refuses them.
+char* mapAligned(size_t bytes, size_t unit) {
+  char* range = mapped(bytes);
+  if (range == nullptr || reinterpret_cast<uintptr_t>(range) % unit == 0) {
+    return range;
+  }
+  munmap(range, bytes);
+  range = mapped(bytes + unit);
+  if (range == nullptr) {
+    return nullptr;
+  }
+  const size_t before = roundUp(reinterpret_cast<uintptr_t>(range), unit) - reinterpret_cast<uintptr_t>(range);
+  if (before != 0) {
+    munmap(range, before);
+  }
+  munmap(range + before + bytes, unit - before);
+  return range + before;
+}
 
 }  // namespace
 
@@ -30,29 +57,21 @@ struct alignas(BlockHeap::kAlignment) BlockHeap::Block {
   size_t touched;  // of a free block: how many bytes may have pages
   Block* next;     // of a free block: in its list
   Block* previous;
+  uint32_t region;  // its index
   bool free;
 
   char* bytes() { return reinterpret_cast<char*>(this); }
 };
 
-BlockHeap::BlockHeap(size_t reserve) {
+BlockHeap::BlockHeap(size_t most) : most_(roundUp(std::min(most, kUnit * kRangeMask), kUnit)) {
   static_assert(sizeof(Block) == kAlignment);
-  reserve = roundUp(reserve, kPage);
-  void* range =
-      mmap(nullptr, reserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (range == MAP_FAILED) {
-    return;
-  }
-  begin_ = top_ = static_cast<char*>(range);
-  end_ = begin_ + reserve;
-  if (reserve > kSmallPages) {
-    madvise(begin_ + kSmallPages, reserve - kSmallPages, MADV_HUGEPAGE);  // best effort
-  }
 }
 
 BlockHeap::~BlockHeap() {
-  if (begin_ != nullptr) {
-    munmap(begin_, static_cast<size_t>(end_ - begin_));
+  for (uint32_t index = 0; index < kMostRegions; ++index) {
+    if (regions_[index].begin != nullptr) {
+      dropRegion(index);
+    }
   }
 }
 
@@ -64,7 +83,7 @@ size_t BlockHeap::classOf(size_t size) {
 
 BlockHeap::Block* BlockHeap::above(Block* block) const {
   char* at = block->bytes() + block->size;
-  return at == top_ ? nullptr : reinterpret_cast<Block*>(at);
+  return at == regions_[block->region].top ? nullptr : reinterpret_cast<Block*>(at);
 }
 
 void BlockHeap::insert(Block* block) {
@@ -116,31 +135,87 @@ BlockHeap::Block* BlockHeap::findFree(size_t need) const {
   return nullptr;
 }
 
-// A block at the end: the last one if it is free, and what lies behind.
+// A block at the end of a region: the last one if it is free, and what lies behind.
 BlockHeap::Block* BlockHeap::grow(size_t need) {
-  const bool extend = last_ != nullptr && last_->free;
-  if (extend && last_->size >= need) {  // findFree() has not come that far in its list
-    Block* block = last_;
-    remove(block);
-    split(block, need);
-    return block;
+  const size_t count = regionCount_.load(std::memory_order_relaxed);
+  for (size_t index = 0; index < count; ++index) {
+    Region& region = regions_[index];
+    Block* last = region.last;
+    const size_t there = last != nullptr && last->free ? last->size : 0;
+    if (region.begin == nullptr || static_cast<size_t>(region.end - region.top) + there < need) {
+      continue;
+    }
+    if (there != 0) {
+      remove(last);
+    }
+    if (there < need) {
+      return growIn(region, static_cast<uint32_t>(index), need, there != 0);
+    }
+    split(last, need);  // findFree() has not come that far in its list
+    return last;
   }
-  const size_t more = extend ? need - last_->size : need;
-  if (static_cast<size_t>(end_ - top_) < more) {
+  return addRegion(need);
+}
+
+// `extend`: the last block, which is in no list, becomes so large. Otherwise there is a new one behind it.
+BlockHeap::Block* BlockHeap::growIn(Region& region, uint32_t index, size_t need, bool extend) {
+  if (!extend) {
+    auto* block = reinterpret_cast<Block*>(region.top);
+    block->below = region.last;
+    block->size = 0;
+    block->region = index;
+    block->free = false;
+    region.last = block;
+  }
+  region.top += need - region.last->size;
+  region.last->size = need;
+  return region.last;
+}
+
+BlockHeap::Block* BlockHeap::addRegion(size_t need) {
+  uint32_t index = 0;
+  while (index < kMostRegions && regions_[index].begin != nullptr) {
+    ++index;
+  }
+  const size_t least = roundUp(need, kUnit);
+  if (index == kMostRegions || most_ - mapped_ < least) {
     return nullptr;
   }
-  if (extend) {
-    remove(last_);
-  } else {
-    auto* block = reinterpret_cast<Block*>(top_);
-    block->below = last_;
-    block->size = 0;
-    block->free = false;
-    last_ = block;
+  size_t size = std::min(std::max({least, kLeastRegion, roundUp(mapped_ / 2, kUnit)}), most_ - mapped_);
+  char* begin = mapAligned(size, kUnit);
+  while (begin == nullptr && size > least) {  // address space is short
+    size = std::max(least, size / 2 / kUnit * kUnit);
+    begin = mapAligned(size, kUnit);
   }
-  last_->size += more;
-  top_ += more;
-  return last_;
+  if (begin == nullptr) {
+    return nullptr;
+  }
+  const size_t small = index == 0 ? std::min(kSmallPages, size) : 0;
+  if (size > small) {
+    madvise(begin + small, size - small, MADV_HUGEPAGE);  // best effort
+  }
+  mapped_ += size;
+  regions_[index] = {begin, begin, begin + size, nullptr};
+  ranges_[index].store(reinterpret_cast<uintptr_t>(begin) / kUnit << kRangeBits | size / kUnit,
+                       std::memory_order_relaxed);
+  if (regionCount_.load(std::memory_order_relaxed) <= index) {
+    regionCount_.store(index + 1, std::memory_order_relaxed);
+  }
+  return growIn(regions_[index], index, need, false);
+}
+
+bool BlockHeap::isWholeRegion(Block* block) const {
+  return block->below == nullptr && block == regions_[block->region].last;
+}
+
+void BlockHeap::dropRegion(uint32_t index) {
+  Region& region = regions_[index];
+  const auto size = static_cast<size_t>(region.end - region.begin);
+  ranges_[index].store(0, std::memory_order_relaxed);  // before the addresses can be somebody else's
+  std::atomic_thread_fence(std::memory_order_release);
+  munmap(region.begin, size);
+  mapped_ -= size;
+  region = {};
 }
 
 // What a taken block does not need becomes a free one.
@@ -152,18 +227,19 @@ void BlockHeap::split(Block* block, size_t need) {
   auto* free = reinterpret_cast<Block*>(block->bytes() + need);
   free->below = block;
   free->size = rest;
+  free->region = block->region;
   free->touched = std::min(block->touched, rest);
   block->size = need;
   if (Block* next = above(free); next != nullptr) {
     next->below = free;
   } else {
-    last_ = free;
+    regions_[free->region].last = free;
   }
   insert(free);
 }
 
 void* BlockHeap::allocate(size_t bytes) {
-  if (bytes > static_cast<size_t>(end_ - begin_)) {
+  if (bytes > most_) {
     return nullptr;
   }
   const size_t need = roundUp(bytes + sizeof(Block), kAlignment);
@@ -199,14 +275,21 @@ void BlockHeap::release(void* memory) {
     below->touched += block->touched;
     block = below;
   }
-  (next != nullptr ? next->below : last_) = block;
+  (next != nullptr ? next->below : regions_[block->region].last) = block;
   insert(block);
 }
 
 void BlockHeap::trim(size_t keep) {
   for (size_t index = kClasses; index-- > 0 && idle_ > keep;) {
-    for (Block* block = free_[index]; block != nullptr && idle_ > keep; block = block->next) {
+    Block* next = nullptr;
+    for (Block* block = free_[index]; block != nullptr && idle_ > keep; block = next) {
+      next = block->next;
       if (block->touched == 0) {
+        continue;
+      }
+      if (isWholeRegion(block)) {
+        remove(block);
+        dropRegion(block->region);
         continue;
       }
       const auto begin = roundUp(reinterpret_cast<uintptr_t>(block + 1), kPage);
@@ -221,18 +304,26 @@ void BlockHeap::trim(size_t keep) {
 }
 
 bool BlockHeap::isSound() const {
-  size_t used = 0, idle = 0, freeBlocks = 0, listed = 0;
-  const Block* below = nullptr;
-  for (char* at = begin_; at != top_;) {
-    auto* block = reinterpret_cast<Block*>(at);
-    if (block->below != below || block->size < sizeof(Block) || block->size % kAlignment != 0 ||
-        (block->free && below != nullptr && below->free)) {
+  size_t used = 0, idle = 0, mapped = 0, freeBlocks = 0, listed = 0;
+  for (uint32_t index = 0; index < kMostRegions; ++index) {
+    const Region& region = regions_[index];
+    const Block* below = nullptr;
+    for (char* at = region.begin; at != region.top;) {
+      auto* block = reinterpret_cast<Block*>(at);
+      if (block->below != below || block->size < sizeof(Block) || block->size % kAlignment != 0 ||
+          block->region != index || (block->free && below != nullptr && below->free)) {
+        return false;
+      }
+      (block->free ? idle : used) += block->free ? block->touched : block->size;
+      freeBlocks += block->free ? 1 : 0;
+      below = block;
+      at += block->size;
+    }
+    if (below != region.last || region.top > region.end ||
+        (region.begin != nullptr && (!owns(region.begin) || !owns(region.end - 1)))) {
       return false;
     }
-    (block->free ? idle : used) += block->free ? block->touched : block->size;
-    freeBlocks += block->free ? 1 : 0;
-    below = block;
-    at += block->size;
+    mapped += static_cast<size_t>(region.end - region.begin);
   }
   for (size_t index = 0; index < kClasses; ++index) {
     const bool filled = (filled_[index / 64] >> (index % 64) & 1) != 0;
@@ -245,7 +336,7 @@ bool BlockHeap::isSound() const {
       }
     }
   }
-  return below == last_ && used == used_ && idle == idle_ && freeBlocks == listed;
+  return mapped == mapped_ && used == used_ && idle == idle_ && freeBlocks == listed;
 }
 
 }  // namespace kintsugi

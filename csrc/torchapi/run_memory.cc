@@ -2,15 +2,14 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <mutex>
 #include <utility>
 
 #include "support/block_heap.h"
+#include "support/memory_limits.h"
 
 namespace kintsugi::torchapi {
 
@@ -26,17 +25,6 @@ constexpr bool kPossible = false;  // who reads behind the end of a tensor is to
 #else
 constexpr bool kPossible = true;
 #endif
-
-// Of the machine, or of the container.
-size_t allMemory() {
-  size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  std::ifstream group("/sys/fs/cgroup/memory.max");
-  size_t limit = 0;
-  if (group >> limit) {  // or "max"
-    bytes = std::min(bytes, limit);
-  }
-  return bytes;
-}
 
 // Lives as long as the process: tensors may end while it exits.
 class Pool {
@@ -90,7 +78,7 @@ class Pool {
   void unlock() { mutex_.unlock(); }
 
  private:
-  Pool() : memory_(allMemory()), heap_(memory_) {}
+  Pool() : memory_(availableMemory()), heap_(memory_) {}
 
   std::mutex mutex_;
   const size_t memory_;
@@ -114,6 +102,19 @@ void release(void* memory) {
   }
 }
 
+// Where the system has no more to give, what is idle here goes back to it first.
+void* allocateElsewhere(size_t bytes) {
+  try {
+    return fallback->allocate(bytes).release_context();
+  } catch (const c10::Error&) {
+    if (Pool::instance().state().idle == 0) {
+      throw;
+    }
+  }
+  Pool::instance().trim();
+  return fallback->allocate(bytes).release_context();
+}
+
 // All that it gives away has one deleter, as who asks for raw_deleter() expects.
 class RunAllocator final : public at::Allocator {
  public:
@@ -124,7 +125,7 @@ class RunAllocator final : public at::Allocator {
         return {block, block, &release, at::Device(at::DeviceType::CPU)};
       }
     }
-    void* memory = fallback->allocate(bytes).release_context();
+    void* memory = allocateElsewhere(bytes);
     return {memory, memory, &release, at::Device(at::DeviceType::CPU)};
   }
   at::DeleterFnPtr raw_deleter() const override { return &release; }

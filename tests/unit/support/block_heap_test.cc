@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <random>
 #include <vector>
@@ -70,10 +73,67 @@ TEST(BlockHeap, ThereIsNoMoreThanWasReserved) {
   EXPECT_TRUE(heap.isSound());
 }
 
-TEST(BlockHeap, AHeapThatTheSystemRefusesIsEmpty) {
+TEST(BlockHeap, WhatTheSystemRefusesIsNotThere) {
   BlockHeap heap(size_t{1} << 60);
-  EXPECT_EQ(heap.allocate(64), nullptr);
+  EXPECT_EQ(heap.allocate(size_t{1} << 59), nullptr);
   EXPECT_FALSE(heap.owns(nullptr));
+  EXPECT_EQ(heap.mappedBytes(), 0u);
+  void* small = heap.allocate(64);
+  EXPECT_TRUE(heap.owns(small));
+  EXPECT_TRUE(heap.isSound());
+}
+
+TEST(BlockHeap, AddressesAreTakenWhenTheyAreNeeded) {
+  BlockHeap heap(4096 * kMega);
+  EXPECT_EQ(heap.mappedBytes(), 0u);
+  std::vector<void*> blocks;
+  for (size_t held = 1; held <= 300; ++held) {
+    blocks.push_back(heap.allocate(4 * kMega));
+    ASSERT_NE(blocks.back(), nullptr);
+    // What is needed, half as much again, and the room that is left where a block does not fit any more.
+    EXPECT_LE(heap.mappedBytes(), 4 * held * kMega * 3 / 2 + 64 * kMega);
+  }
+  EXPECT_TRUE(heap.isSound());
+  for (size_t i = 0; i < blocks.size(); i += 2) heap.release(blocks[i]);
+  for (size_t i = 1; i < blocks.size(); i += 2) heap.release(blocks[i]);
+  EXPECT_TRUE(heap.isSound());
+  heap.trim(0);
+  EXPECT_EQ(heap.mappedBytes(), 0u);
+  EXPECT_FALSE(heap.owns(blocks[0]));
+  EXPECT_TRUE(heap.isSound());
+  EXPECT_NE(heap.allocate(4 * kMega), nullptr);
+}
+
+TEST(BlockHeap, ABlockThatIsLargerThanARegionHasOneOfItsOwn) {
+  BlockHeap heap(4096 * kMega);
+  void* small = heap.allocate(kMega);
+  auto* large = static_cast<char*>(heap.allocate(700 * kMega));
+  ASSERT_NE(large, nullptr);
+  EXPECT_TRUE(heap.owns(large) && heap.owns(large + 700 * kMega - 1));
+  large[700 * kMega - 1] = 1;
+  EXPECT_TRUE(heap.isSound());
+  heap.release(large);
+  heap.trim(0);
+  EXPECT_LE(heap.mappedBytes(), 32 * kMega);
+  EXPECT_TRUE(heap.owns(small));
+  EXPECT_TRUE(heap.isSound());
+}
+
+TEST(BlockHeap, LivesWhereAddressSpaceIsShort) {
+  std::ifstream statm("/proc/self/statm");
+  size_t pages = 0;
+  ASSERT_TRUE(statm >> pages);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  BlockHeap heap(4096 * kMega);
+  const rlimit tight{pages * 4096 + 24 * kMega, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
+  void* block = heap.allocate(4 * kMega);  // whose region would be larger than what is left
+  void* none = heap.allocate(64 * kMega);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_NE(block, nullptr);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_LE(heap.mappedBytes(), 24 * kMega);
   EXPECT_TRUE(heap.isSound());
 }
 
@@ -120,7 +180,7 @@ TEST(BlockHeap, BlocksNeverOverlap) {
     } else if (!held.empty()) {
       release(std::next(held.begin(), static_cast<std::ptrdiff_t>(random() % held.size())));
     }
-    if (step % 1000 == 0) heap.trim(random() % (8 * kMega));
+    if (step % 1000 == 0) heap.trim(step % 2000 == 0 ? 0 : random() % (8 * kMega));
     if (step % 100 == 0) {
       ASSERT_TRUE(heap.isSound()) << "step " << step;
     }
