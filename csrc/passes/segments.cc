@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "ir/reach.h"
 #include "ir/segments.h"
 #include "passes/build_graph.h"
 #include "passes/gradient_graph.h"
@@ -18,6 +19,7 @@ namespace {
 using ir::Instruction;
 using ir::Op;
 using ir::Operand;
+using ir::SourceId;
 using ir::TypeKind;
 using ir::ValueId;
 
@@ -78,6 +80,7 @@ class Cutter {
       canFail_[node.block] = canFail_[node.block] || node.kind != guard::SourceKind::kValue;
     }
     findFeeding();
+    findSeen();
     const auto own = std::span(trace_.code).subspan(start_);
     keepParent();
     for (const Instruction& ins : own) {
@@ -111,6 +114,61 @@ class Cutter {
         }
       }
     }
+  }
+
+  // The values that the program gets to see: results, what effects store and calls are given, what frames hold
+  // where a guard fails. A tensor that is written to is one object, before and behind the write.
+  void findSeen() {
+    writtenTo_.resize(trace_.values.size());
+    for (ValueId value = 0; value < writtenTo_.size(); ++value) {
+      writtenTo_[value] = value;
+    }
+    seen_.assign(trace_.values.size(), false);
+    ir::ReachWalker walker(trace_);
+    for (const Instruction& ins : trace_.code) {
+      if (ins.op == Op::kAten && ins.resultCount == 1 && writesToFirst(ins)) {
+        writtenTo_[ins.firstResult] = writtenTo_[trace_.operandsOf(ins)[0].id];
+      }
+    }
+    for (const Instruction& ins : trace_.code) {
+      if (!ir::isGraphOp(ins.op)) {
+        walker.instruction(ins, [this](ValueId value) { seen_[writtenTo_[value]] = true; }, [](SourceId) {});
+      }
+    }
+  }
+
+  bool writesToFirst(const Instruction& ins) const {
+    const std::string_view name = trace_.opNames[ins.opName];
+    const auto operands = trace_.operandsOf(ins);
+    return name.substr(0, name.rfind('.')).ends_with('_') && !operands.empty() && operands[0].isValue();
+  }
+
+  bool requiresGrad(ValueId value) const {
+    const ir::Type& type = trace_.values[value];
+    return type.kind == TypeKind::kTensor && type.meta != ir::kNone && trace_.metas[type.meta].requiresGrad;
+  }
+
+  // Does autograd go from what it makes to a tensor of the segment that the program gets to see? That one has
+  // to be another node's: its hooks and its own gradient concern all that was made of it.
+  bool derivesFromSeen(const Instruction& ins) const {
+    if (ins.op != Op::kAten || ins.resultCount == 0) {
+      return false;
+    }
+    bool made = false;
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      made = made || requiresGrad(ins.firstResult + r);
+    }
+    if (!made) {
+      return false;
+    }
+    const bool write = writesToFirst(ins);
+    const auto operands = trace_.operandsOf(ins);
+    std::vector<ValueId> used;
+    ir::collectValues(trace_, operands.subspan(write ? 1 : 0), used);
+    return std::any_of(used.begin(), used.end(), [&](ValueId value) {
+      return madeIn_[value] == count_ && seen_[writtenTo_[value]] && requiresGrad(value) &&
+             !(write && writtenTo_[value] == writtenTo_[operands[0].id]);
+    });
   }
 
   // A parent's segment that was left in the middle, at a guard, is none in the side trace.
@@ -204,7 +262,7 @@ class Cutter {
 
   bool needsCut(const Instruction& ins) const {
     return own_.needsCut(ins) || (!own_.takes(ins) && writes_.needsCut(ins)) ||
-           ((guarded_ || reads_) && follows(ins)) || (followed_ && isRead(ins));
+           ((guarded_ || reads_) && follows(ins)) || (followed_ && isRead(ins)) || derivesFromSeen(ins);
   }
 
   // Does autograd follow what it makes? Not of writes to what was there before, which no run takes while the
@@ -421,6 +479,8 @@ class Cutter {
   std::vector<uint32_t> madeIn_;  // by value: the number of the open segment
   std::vector<bool> canFail_;     // by block
   std::vector<bool> feeding_;     // by value
+  std::vector<bool> seen_;          // by value: the program gets to see it
+  std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
   std::vector<bool> late_;        // by value: made by a deferred step of the open segment
   std::vector<bool> lateBlock_;   // by block: runs with the deferred steps of the open segment
   std::vector<Placed> body_;      // the open segment; empty: none is open

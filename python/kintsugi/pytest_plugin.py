@@ -1,5 +1,8 @@
-"""pytest plugin: fails tests that compile with too many graph breaks, and sums up in the end.
+"""pytest plugin: runs a test suite compiled, or fails tests that compile with too many graph breaks; sums up in the end.
 
+    pytest --kintsugi-compile                        every outermost call of an nn.Module is compiled
+    pytest --kintsugi-compile=eager                  the same, replayed: bitwise what eager mode gives
+    pytest --kintsugi-compile=fn                     functions given to torch.compile and to torch's decorators too
     pytest --kintsugi-max-breaks=0                   every test
     @pytest.mark.kintsugi(max_breaks=0)              this test, whatever the command line says
     pytest --kintsugi-report=report.json             what was compiled, test by test
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 _RESULTS = pytest.StashKey[list[dict[str, Any]]]()
+_OUTERMOST = pytest.StashKey[Any]()
+_MOST_BREAKS_SHOWN = 20
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,6 +39,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--kintsugi-report", default=None, metavar="FILE", help="write the breaks of each test as JSON"
     )
+    group.addoption(
+        "--kintsugi-compile",
+        nargs="?",
+        choices=("native", "eager", "fn"),
+        const="native",
+        default=None,
+        help="compile every outermost call of an nn.Module: to machine code (native, the default), by replay alone "
+        "(eager), or to machine code with the functions that torch.compile and torch's decorators are given (fn)",
+    )
+    group.addoption(
+        "--kintsugi-captured",
+        default=None,
+        metavar="FILE",
+        help="write what --kintsugi-compile captured as JSON",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +61,18 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "kintsugi(max_breaks=N): fail if compiled callables of this test have more graph breaks"
     )
     config.stash[_RESULTS] = []
+    mode = config.getoption("--kintsugi-compile")
+    if mode is not None:
+        from kintsugi._options import CompileOptions
+        from kintsugi._outermost import OutermostCalls
+
+        backend = "eager" if mode == "eager" else "native"
+        calls = OutermostCalls(
+            CompileOptions(backend=backend), functions=mode == "fn", settle=backend == "native"
+        )
+        calls.start()
+        config.stash[_OUTERMOST] = calls
+        config.add_cleanup(calls.stop)
 
 
 def _limit(item: pytest.Item) -> int | None:
@@ -79,15 +111,38 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return result
 
 
+def _write_json(option: str, path: str, value: object) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2)
+    except OSError as error:
+        print(f"{option}={path}: {error.strerror}", file=sys.stderr)
+
+
+def _sum_up_outermost(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    calls = config.stash.get(_OUTERMOST, None)
+    if calls is None:
+        return
+    captured = calls.captured()
+    path = config.getoption("--kintsugi-captured")
+    if path is not None:
+        _write_json("--kintsugi-captured", path, captured.as_dict())
+    terminalreporter.section("kintsugi: outermost calls")
+    terminalreporter.write_line(
+        f"{captured.modules} modules and {captured.functions} functions compiled, {captured.whole} of them whole, "
+        f"{captured.eager} not at all; {captured.calls} calls, {captured.hits} ran a trace, "
+        f"machine code ran {captured.native_runs} times"
+    )
+    for reason, times in sorted(captured.breaks.items(), key=lambda pair: -pair[1])[:_MOST_BREAKS_SHOWN]:
+        terminalreporter.write_line(f"{times} x {reason}")
+
+
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    _sum_up_outermost(terminalreporter, config)
     results = config.stash.get(_RESULTS, [])
     path = config.getoption("--kintsugi-report")
     if path is not None:
-        try:
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(results, file, indent=2)
-        except OSError as error:
-            print(f"--kintsugi-report={path}: {error.strerror}", file=sys.stderr)
+        _write_json("--kintsugi-report", path, results)
     if not results:
         return
     breaks = sum(len(row["breaks"]) for row in results)

@@ -1,0 +1,46 @@
+"""A pytest plugin for scripts/library_suites.py: seeds each test by its name, and writes down how it ended.
+
+One line of JSON for each test when it begins and when it is done, so that a run that dies or is stopped says which test
+it was in, and what came before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import zlib
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+_OUTCOMES = os.environ["KINTSUGI_SUITE_OUTCOMES"]
+
+
+def _write(row: dict[str, Any]) -> None:
+    with open(_OUTCOMES, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seed = zlib.crc32(item.nodeid.encode())
+    torch.manual_seed(seed)
+    numpy.random.seed(seed)
+    random.seed(seed)
+    _write({"test": item.nodeid, "outcome": "began"})
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        row = {"test": report.nodeid, "outcome": report.outcome, "when": report.when}
+        if report.failed:
+            row["error"] = report.longreprtext[-4000:]
+        _write(row)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _write({"test": report.nodeid, "outcome": "not collected", "error": str(report.longrepr)[-2000:]})
