@@ -67,15 +67,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="native code wherever a test replays (those that compare every bit may fail by rounding)",
     )
     group.addoption(
+        "--shipped",
+        action="store_true",
+        help="the settings of a user who has touched none: where a test replays, native code takes over in the "
+        "background; rounding is allowed for",
+    )
+    group.addoption(
         "--isolate", action="store_true", help="a forked child for each test: a crash fails one test only"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--native"):
+    if config.getoption("--native") or config.getoption("--shipped"):
         import harness
 
-        harness.use_native()
+        harness.use_native(shipped=config.getoption("--shipped"))
+    if config.getoption("--shipped"):
+        os.environ.pop("KINTSUGI_DEFAULT_BACKEND", None)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +91,7 @@ def _fresh_state() -> Iterator[None]:
     """No test sees the traces, the seeds or the modes of another."""
     import kintsugi
 
-    kintsugi.config.default_backend = os.environ["KINTSUGI_DEFAULT_BACKEND"]
+    kintsugi.config.default_backend = os.environ.get("KINTSUGI_DEFAULT_BACKEND", "native")
     torch.manual_seed(0)
     random.seed(0)
     yield

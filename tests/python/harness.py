@@ -501,11 +501,14 @@ replay = kintsugi.compile
 through_native = False
 
 
-def use_native() -> None:
-    """What the tests would replay is compiled, before its first call returns; comparisons allow rounding."""
+def use_native(shipped: bool = False) -> None:
+    """What the tests would replay is compiled, before its first call returns; comparisons allow rounding.
+
+    `shipped`: as it is for a user who has touched no setting, in the background.
+    """
     global through_native
     through_native = True
-    kintsugi.compile = _compiled
+    kintsugi.compile = _shipped if shipped else _compiled
     bits = compare.differences
 
     def near(expected: Any, actual: Any, path: str = "out", tolerance: float = 0.0) -> list[str]:
@@ -518,6 +521,10 @@ def _compiled(model: Any = None, *, backend: Any = None, options: Any = None, **
     if backend in (None, "eager"):
         backend, options = "native", {"sync": True, **(options or {})}
     return replay(model, backend=backend, options=options, **more)
+
+
+def _shipped(model: Any = None, *, backend: Any = None, **more: Any) -> Any:
+    return replay(model, **({} if backend in (None, "eager") else {"backend": backend}), **more)
 
 
 def compile_for_test(fn: Callable[..., Any]) -> Any:

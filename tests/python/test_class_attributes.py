@@ -527,7 +527,7 @@ def test_like_eager(name: str, request: pytest.FixtureRequest) -> None:
     torch.manual_seed(0)
     function, change = PROGRAMS[name]()
     compiled = kintsugi.compile(function)
-    close = bool(request.config.getoption("--native"))
+    close = through_native(request)
     for turn in range(20):
         change_eager(turn)
         change(turn)

@@ -580,7 +580,7 @@ def test_like_eager(name: str, request: pytest.FixtureRequest) -> None:
     eager, eager_arguments = PROGRAMS[name]()
     function, arguments = PROGRAMS[name]()
     compiled = kintsugi.compile(function)
-    close = bool(request.config.getoption("--native"))
+    close = through_native(request)
     for turn in range(CALLS):
         expected = describe(eager(*eager_arguments(turn)), close=close)
         assert describe(compiled(*arguments(turn)), close=close) == expected, f"call {turn}"

@@ -19,6 +19,12 @@ from user_programs import PROGRAMS
 import kintsugi
 
 
+# Not for native code, which rounds in other places.
+DECIDED_BY_ROUNDING = {
+    "ema_model": "the gradient of a bias in front of a batch norm is zero but for rounding, and AdamW makes a step of it",
+}
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sixteen_calls(name: str, request: pytest.FixtureRequest) -> None:
     # Two of each: neither sees the other's state.
@@ -27,7 +33,9 @@ def test_sixteen_calls(name: str, request: pytest.FixtureRequest) -> None:
     torch.manual_seed(0)
     program, arguments = PROGRAMS[name]()
     compiled = kintsugi.compile(program)
-    close = bool(request.config.getoption("--native"))
+    close = through_native(request)
+    if close and name in DECIDED_BY_ROUNDING:
+        pytest.skip(DECIDED_BY_ROUNDING[name])
     with kintsugi.config.patch(report_compiling=False):
         for turn in range(16):
             results = []
