@@ -71,18 +71,23 @@ Flow Recorder::execute(Activation& act, const Instr& instr) {
 
 namespace {
 
-bool endsWith(PyObject* text, const char* suffix) {
-  const char* s = PyUnicode_AsUTF8(text);
-  size_t n = std::strlen(s), m = std::strlen(suffix);
-  return n >= m && std::strcmp(s + n - m, suffix) == 0;
+// The `__del__` of an object that dies: nobody else holds it, unless the collector has found it in a cycle.
+// One that somebody calls is a function like any other.
+bool isDying(_PyInterpreterFrame* frame) {
+  PyCodeObject* code = pyapi::codeOf(frame);
+  PyObject* self = code->co_argcount > 0 ? pyapi::localsPlus(frame)[0] : nullptr;
+  if (self == nullptr) return false;
+  PyObject* method = Recorder::specialMethod(Py_TYPE(self), "__del__");
+  if (method == nullptr || !PyFunction_Check(method) ||
+      PyFunction_GET_CODE(method) != reinterpret_cast<PyObject*>(code)) {
+    return false;
+  }
+  return Py_REFCNT(self) <= 2 || pyapi::isCollecting(PyThreadState_Get());  // the frame and who calls it
 }
 
 // Finalizers and weak-reference callbacks may run inside any instruction; they are nobody's callee.
-bool isFinalizer(PyCodeObject* code) {
-  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ||
-         (PyUnicode_CompareWithASCIIString(code->co_name, "on_remove") == 0 &&
-          endsWith(code->co_filename, "/torch/_dynamo/utils.py")) ||
-         endsWith(code->co_filename, "/weakref.py") || endsWith(code->co_filename, "/_weakrefset.py");
+bool isFinalizer(_PyInterpreterFrame* frame) {
+  return pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kWeakCallback) || isDying(frame);
 }
 
 // A suspended generator is being closed (its last reference went, say), and no code of it will run.
@@ -92,8 +97,8 @@ bool isQuietClose(Activation& act) {
          PyBytes_GET_SIZE(table) == 0;
 }
 
-bool isTorchFile(PyCodeObject* code) {
-  return std::strstr(PyUnicode_AsUTF8(code->co_filename), "/torch/") != nullptr;
+bool isTorchFrame(_PyInterpreterFrame* frame) {
+  return pyapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
 
 }  // namespace
@@ -101,16 +106,16 @@ bool isTorchFile(PyCodeObject* code) {
 bool Recorder::wants(_PyInterpreterFrame* frame) {
   if (!live_) return false;
   if (paused_ > 0) {
-    calledBack_ = calledBack_ || !isFinalizer(pyapi::codeOf(frame));
+    calledBack_ = calledBack_ || !isFinalizer(frame);
     return false;
   }
   if (torchDepth_ > 0) {
-    if (!isTorchFile(pyapi::codeOf(frame)) && !ops_.inOperator()) torchTainted_ = true;
+    if (!isTorchFrame(frame) && !ops_.inOperator()) torchTainted_ = true;
     return false;
   }
   PyCodeObject* code = pyapi::codeOf(frame);
   bool expected = pending_.active && pending_.code == reinterpret_cast<PyObject*>(code);
-  return expected || !isFinalizer(code);
+  return expected || !isFinalizer(frame);
 }
 
 bool Recorder::enterFrame(Activation& act, bool throwing) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "capture/recorder_state.h"
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
 

@@ -85,17 +85,12 @@ bool Recorder::acceptsTorch(Shadow shadow, PyObject* object) {
   }
   if (PySlice_Check(object) || PyRange_Check(object)) return true;
   if (PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return false;
-  return isIdentityValue(object) || std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator";
+  return isIdentityValue(object) || pyapi::isA(object, pyapi::Known::kTorchGenerator);
 }
 
 bool Recorder::answersCompiling(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  std::string_view name = PyUnicode_AsUTF8(code->co_name);
-  if (name != "is_compiling" && name != "is_dynamo_compiling") return false;
-  std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-  return file.find("/torch/compiler/") != std::string_view::npos ||
-         file.find("/torch/_dynamo/") != std::string_view::npos ||
-         file.find("/kintsugi/") != std::string_view::npos;
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kAnswersCompiling);
 }
 
 Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
@@ -106,8 +101,8 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
   }
   // For a compiler, torch.optim leaves out what its own compiler makes up for later: the groups of the
   // parameters by dtype, and numbers instead of tensors for the operators that take lists.
-  const std::string_view caller = PyUnicode_AsUTF8(ctx.frame.code->co_filename);
-  const bool report = options_.reportCompiling && caller.find("/torch/optim/") == std::string_view::npos;
+  const bool optimizer = pyapi::isKnownCode(ctx.frame.code, pyapi::CodeFamily::kOptimizers);
+  const bool report = options_.reportCompiling && !optimizer;
   if (flow == Flow::kNext && report) {
     PyObject*& slot = ctx.act.peek(1);
     PyObject* old = slot;
