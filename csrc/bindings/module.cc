@@ -109,6 +109,14 @@ nb::object withTypesKept(nb::type_object root, nb::callable body) {
   return nb::steal(result);
 }
 
+// [(path, state, always, codes), ...]: see pyapi/known_objects.h.
+nb::list knownObjects() {
+  nb::list out;
+  for (const pyapi::KnownRow& row : pyapi::knownRows())
+    out.append(nb::make_tuple(row.path, row.state, row.always, row.codes));
+  return out;
+}
+
 nb::list codes() {
   nb::list out;
   for (const diag::CodeInfo& info : diag::allCodes()) {
@@ -131,6 +139,7 @@ nb::list codes() {
 NB_MODULE(_C, m) {
   using namespace kintsugi;
   nb::set_leak_warnings(false);
+  pyapi::findKnownObjects();
   bindings::bindCompiled(m);
   capture::setCompiledTarget(bindings::compiledTarget);
   m.def("reset_all", &bindings::resetAllCompiled);
@@ -143,6 +152,7 @@ NB_MODULE(_C, m) {
   m.def("_with_types_kept", &withTypesKept, nb::arg("root"), nb::arg("body"));
   m.def("is_recording", &driver::isRecording);
   m.def("_fail_next_recording", &driver::failNextRecording, nb::arg("fail"));
+  m.def("known_objects", &knownObjects);
   bindings::bindEvents(m);
   bindings::bindNative(m);
   bindings::bindCallModels(m);

@@ -8,6 +8,7 @@
 #include "capture/paused.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/plain.h"
 
 #include <algorithm>
 #include <string_view>
@@ -34,9 +35,8 @@ std::string_view text(PyObject* name) {
 
 // Immutable C objects of torch: what their attributes say never changes.
 bool isTorchValue(PyObject* object) {
-  static constexpr std::string_view kTypes[] = {"torch.dtype",         "torch.device", "torch.layout",
-                                                "torch.memory_format", "torch.finfo",  "torch.iinfo"};
-  return std::find(std::begin(kTypes), std::end(kTypes), Py_TYPE(object)->tp_name) != std::end(kTypes);
+  return pyapi::isTorchConstant(object) || pyapi::isA(object, pyapi::Known::kTorchFinfo) ||
+         pyapi::isA(object, pyapi::Known::kTorchIinfo);
 }
 
 bool isDataDescriptor(PyObject* d) { return Py_TYPE(d)->tp_descr_set != nullptr; }
@@ -297,8 +297,7 @@ std::optional<Shadow> noAnnotations(Recorder& rec, Shadow shadow, PyObject* func
 
 // The position of a named tuple's field, from its descriptor; -1: it is another kind of descriptor.
 Py_ssize_t fieldIndex(PyObject* descriptor, PyObject* object) {
-  if (!PyTuple_Check(object) || std::string_view(Py_TYPE(descriptor)->tp_name) != "_collections._tuplegetter")
-    return -1;
+  if (!PyTuple_Check(object) || !pyapi::isA(descriptor, pyapi::Known::kTupleGetter)) return -1;
   pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(descriptor, "__reduce__", nullptr));
   Py_ssize_t index = -1;
   PyObject* doc = nullptr;

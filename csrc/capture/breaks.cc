@@ -23,21 +23,35 @@ diag::SourceLoc placeOf(const ShadowFrame& frame) {
   return place;
 }
 
-// The directory of the standard library, with a slash.
-const std::string& standardLibrary() {
-  static const std::string* directory = [] {
+// The folder of an imported module's file, with a slash; empty: there is none.
+std::string folderOf(const char* name) {
+  pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule(name));
+  pyapi::Ref<> file =
+      module ? pyapi::steal(PyObject_GetAttrString(module.get(), "__file__")) : pyapi::Ref<>();
+  const char* text = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : nullptr;
+  const std::string path = text != nullptr ? text : "";
+  PyErr_Clear();
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+// Where the libraries are whose frames say nothing to the user. For messages alone.
+struct Folders {
+  std::string standard, torch, own;
+};
+const Folders& folders() {
+  static const auto* found = [] {
     // A break may be noted while the program's exception is on its way.
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("os"));
-    pyapi::Ref<> file =
-        module ? pyapi::steal(PyObject_GetAttrString(module.get(), "__file__")) : pyapi::Ref<>();
-    std::string path = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : "";
-    PyErr_Clear();
+    auto* made = new Folders{folderOf("os"), folderOf("torch"), folderOf("kintsugi")};
     PyErr_Restore(type, value, traceback);
-    return new std::string(path.substr(0, path.rfind('/') + 1));
+    return made;
   }();
-  return *directory;
+  return *found;
+}
+
+bool isIn(const std::string& file, const std::string& folder) {
+  return !folder.empty() && file.starts_with(folder);
 }
 
 bool appendPlace(PyObject* list, const diag::SourceLoc& place) {
@@ -49,10 +63,11 @@ bool appendPlace(PyObject* list, const diag::SourceLoc& place) {
 }  // namespace
 
 bool isLibrary(const std::string& file) {
-  const bool standard = !standardLibrary().empty() && file.starts_with(standardLibrary()) &&
-                        file.find("/site-packages/") == std::string::npos;
-  return standard || file.find("/torch/") != std::string::npos ||
-         file.find("/kintsugi/_") != std::string::npos || file.starts_with('<');
+  const Folders& known = folders();
+  const bool standard = isIn(file, known.standard) &&
+                        file.find("/site-packages/", known.standard.size() - 1) == std::string::npos;
+  // The package's own programs (kb/reproducers) are a user's.
+  return standard || isIn(file, known.torch) || isIn(file, known.own + "_") || file.starts_with('<');
 }
 
 diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args) {

@@ -238,8 +238,7 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
     guardType(shadow, object);
     return pinAnswer("truth", {container}, PyObject_Size(object) != 0 ? Py_True : Py_False);
   }
-  const std::string_view name = type->tp_name;
-  if (name == "numpy.bool" || name == "numpy.bool_") return pin(shadow, object);  // there is one of each
+  if (pyapi::isA(object, pyapi::Known::kNumpyBool)) return pin(shadow, object);  // there is one of each
   bool none = (type->tp_as_number == nullptr || type->tp_as_number->nb_bool == nullptr) &&
               (type->tp_as_mapping == nullptr || type->tp_as_mapping->mp_length == nullptr) &&
               (type->tp_as_sequence == nullptr || type->tp_as_sequence->sq_length == nullptr);

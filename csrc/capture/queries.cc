@@ -40,15 +40,9 @@ bool Recorder::isArgument(Shadow shadow) const {
 // Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types,
 // functions.
 bool Recorder::isIdentityValue(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
   if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object))
     return true;
-  std::string_view name = type->tp_name;
-  if (name == "torch.dtype" || name == "torch.device" || name == "torch.layout" ||
-      name == "torch.memory_format") {
-    return true;
-  }
-  return isEnumMember(object);
+  return pyapi::isTorchConstant(object) || isEnumMember(object);
 }
 
 bool isEnumMember(PyObject* object) {

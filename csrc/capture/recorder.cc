@@ -70,18 +70,23 @@ Flow Recorder::execute(Activation& act, const Instr& instr) {
 
 namespace {
 
-bool endsWith(PyObject* text, const char* suffix) {
-  const char* s = PyUnicode_AsUTF8(text);
-  size_t n = std::strlen(s), m = std::strlen(suffix);
-  return n >= m && std::strcmp(s + n - m, suffix) == 0;
+// The `__del__` of an object that dies: nobody else holds it, unless the collector has found it in a cycle.
+// One that somebody calls is a function like any other.
+bool isDying(_PyInterpreterFrame* frame) {
+  PyCodeObject* code = pyapi::codeOf(frame);
+  PyObject* self = code->co_argcount > 0 ? pyapi::localsPlus(frame)[0] : nullptr;
+  if (self == nullptr) return false;
+  PyObject* method = Recorder::specialMethod(Py_TYPE(self), "__del__");
+  if (method == nullptr || !PyFunction_Check(method) ||
+      PyFunction_GET_CODE(method) != reinterpret_cast<PyObject*>(code)) {
+    return false;
+  }
+  return Py_REFCNT(self) <= 2 || pyapi::isCollecting(PyThreadState_Get());  // the frame and who calls it
 }
 
 // Finalizers and weak-reference callbacks may run inside any instruction; they are nobody's callee.
-bool isFinalizer(PyCodeObject* code) {
-  return PyUnicode_CompareWithASCIIString(code->co_name, "__del__") == 0 ||
-         (PyUnicode_CompareWithASCIIString(code->co_name, "on_remove") == 0 &&
-          endsWith(code->co_filename, "/torch/_dynamo/utils.py")) ||
-         endsWith(code->co_filename, "/weakref.py") || endsWith(code->co_filename, "/_weakrefset.py");
+bool isFinalizer(_PyInterpreterFrame* frame) {
+  return pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kWeakCallback) || isDying(frame);
 }
 
 // A suspended generator is being closed (its last reference went, say), and no code of it will run.
@@ -91,39 +96,8 @@ bool isQuietClose(Activation& act) {
          PyBytes_GET_SIZE(table) == 0;
 }
 
-// The globals of a module of torch's own: what its Python code does besides calling the dispatcher (to print
-// a tensor, say) changes nothing that a program knows of. Asked of frames that C code has called.
-bool isTorchGlobals(PyObject* globals) {
-  static auto* answers = new std::unordered_map<PyObject*, bool>();  // keeps the dicts
-  if (auto it = answers->find(globals); it != answers->end()) return it->second;
-  static PyObject* nameKey = PyUnicode_InternFromString("__name__");
-  PyObject* name = PyDict_GetItemWithError(globals, nameKey);
-  PyObject* module = name != nullptr && PyUnicode_Check(name)
-                         ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name)
-                         : nullptr;
-  PyErr_Clear();
-  const std::string_view text = module != nullptr ? PyUnicode_AsUTF8(name) : "";
-  const bool torch = module != nullptr && PyModule_Check(module) && PyModule_GetDict(module) == globals &&
-                     (text == "torch" || text.starts_with("torch."));
-  if (torch) answers->emplace(Py_NewRef(globals), true);
-  return torch;
-}
-
-bool isTorchFile(PyCodeObject* code) {
-  return std::strstr(PyUnicode_AsUTF8(code->co_filename), "/torch/") != nullptr;
-}
-
-// HigherOrderOperator.__call__, whatever the operator is.
-bool isHigherOrderCall(PyCodeObject* code) {
-  static PyObject* call = [] {
-    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch._ops"));
-    pyapi::Ref<> type =
-        module ? pyapi::steal(PyObject_GetAttrString(module.get(), "HigherOrderOperator")) : pyapi::Ref<>();
-    pyapi::Ref<> function = type ? pyapi::steal(PyObject_GetAttrString(type.get(), "__call__")) : pyapi::Ref<>();
-    PyErr_Clear();
-    return function && PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get())) : nullptr;
-  }();
-  return reinterpret_cast<PyObject*>(code) == call;
+bool isTorchFrame(_PyInterpreterFrame* frame) {
+  return pyapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
 
 }  // namespace
@@ -131,18 +105,21 @@ bool isHigherOrderCall(PyCodeObject* code) {
 bool Recorder::wants(_PyInterpreterFrame* frame) {
   if (!live_) return false;
   if (paused_ > 0) {
-    calledBack_ = calledBack_ || !(isFinalizer(pyapi::codeOf(frame)) || isTorchGlobals(pyapi::globalsOf(frame)));
+    // What torch's own Python code does besides calling the dispatcher (to print a tensor, say) changes nothing
+    // that a program knows of.
+    calledBack_ = calledBack_ || !(isFinalizer(frame) || isTorchFrame(frame));
     return false;
   }
   if (torchDepth_ > 0) {
-    const bool higherOrder = isHigherOrderCall(pyapi::codeOf(frame));
-    if (higherOrder || (!isTorchFile(pyapi::codeOf(frame)) && !ops_.inOperator())) torchTainted_ = true;
-    if (higherOrder) ops_.pause();  // it dispatches by itself, and knows nothing of our key
+    // A higher-order operator dispatches by itself, and knows nothing of our key.
+    const bool higher = pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kHigherOrder);
+    if (higher) ops_.pause();
+    if (higher || (!isTorchFrame(frame) && !ops_.inOperator())) torchTainted_ = true;
     return false;
   }
   PyCodeObject* code = pyapi::codeOf(frame);
   bool expected = pending_.active && pending_.code == reinterpret_cast<PyObject*>(code);
-  return expected || !isFinalizer(code);
+  return expected || !isFinalizer(frame);
 }
 
 bool Recorder::enterFrame(Activation& act, bool throwing) {

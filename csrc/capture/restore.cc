@@ -1,7 +1,6 @@
 #include "capture/restore.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "capture/classes.h"
 #include "capture/exceptions.h"
@@ -15,6 +14,17 @@ using ir::Operand;
 using ir::OperandKind;
 using ir::Recipe;
 using ir::RecipeKind;
+
+namespace {
+
+// Which view of a dict a class is: of keys, values or items. -1: of another kind.
+int64_t viewIndex(const PyTypeObject* type) {
+  if (type == &PyDictKeys_Type || type == &PyODictKeys_Type) return 0;
+  if (type == &PyDictValues_Type || type == &PyODictValues_Type) return 1;
+  return type == &PyDictItems_Type || type == &PyODictItems_Type ? 2 : -1;
+}
+
+}  // namespace
 
 PyObject* Restorer::object(const Operand& operand) {
   switch (operand.kind) {
@@ -143,8 +153,7 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
     case RecipeKind::kGenerator:
       return VirtualKind::kGenerator;
     case RecipeKind::kCallEx:
-      return std::strcmp(Py_TYPE(object)->tp_name, "collections.deque") == 0 ? VirtualKind::kDeque
-                                                                             : VirtualKind::kPartial;
+      return pyapi::isA(object, pyapi::Known::kDeque) ? VirtualKind::kDeque : VirtualKind::kPartial;
     case RecipeKind::kException:
       return VirtualKind::kException;
     case RecipeKind::kTraceback:
@@ -159,10 +168,7 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
   if (type == &PyZip_Type) return VirtualKind::kZip;
   if (type == &PyMap_Type || type == &PyFilter_Type) return VirtualKind::kMap;
   if (type == &PySuper_Type) return VirtualKind::kSuper;
-  if (type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type ||
-      std::strncmp(type->tp_name, "odict_", 6) == 0) {
-    return VirtualKind::kDictView;
-  }
+  if (viewIndex(type) >= 0) return VirtualKind::kDictView;
   if (PyDict_CheckExact(object)) return VirtualKind::kDict;  // vars(instance)
   if (PyList_Check(object)) return VirtualKind::kList;       // of a class of its own
   return VirtualKind::kOpaque;
@@ -219,8 +225,7 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
       return fillParts(made, inner, 1, true);
     }
     case VirtualKind::kDictView: {
-      const char* name = Py_TYPE(object)->tp_name;
-      rec_.virtualOf(made).index = std::strstr(name, "keys") ? 0 : std::strstr(name, "values") ? 1 : 2;
+      rec_.virtualOf(made).index = viewIndex(Py_TYPE(object));
       return fillParts(made, recipe, 1, true);
     }
     case VirtualKind::kZip: {  // a strict one is made by a callable of its own (snapshot.cc)

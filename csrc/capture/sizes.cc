@@ -82,13 +82,19 @@ bool pinContiguity(Recorder& rec, Shadow tensor, PyObject* object) {
   return true;
 }
 
-// The name of the method or attribute that a call reads.
+// The name of the method or attribute of torch's that a call reads; empty: it is Python code, or an operator.
+// What C functions and descriptors are called can't change.
 std::string nameOf(const CallContext& ctx) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(ctx.callable, "__name__"));
-  PyErr_Clear();
-  std::string text(textOf(name.get()));
-  if (text == "getattr" && ctx.positional >= 2) text = textOf(ctx.args[1]);
-  return text;
+  PyObject* callable = ctx.callable;
+  const PyTypeObject* type = Py_TYPE(callable);
+  if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
+      type == &PyMemberDescr_Type) {
+    return std::string(textOf(PyDescr_NAME(callable)));
+  }
+  if (!PyCFunction_Check(callable)) return {};
+  static PyObject* getattr = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  if (callable == getattr && ctx.positional >= 2) return std::string(textOf(ctx.args[1]));
+  return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
 }
 
 template <size_t N>

@@ -298,7 +298,7 @@ namespace {
 
 // torch's own compiler counts its calls in an attribute of this class, and has each new module look at it: of
 // what it does there nothing is seen by a program.
-bool isForeignCounter(PyTypeObject* type) { return std::string_view(type->tp_name) == "GenerationTracker"; }
+bool isForeignCounter(PyTypeObject* type) { return pyapi::isKnown(type, pyapi::Known::kGenerationTracker); }
 
 }  // namespace
 

@@ -16,6 +16,7 @@
 #include "capture/recorder.h"
 #include "capture/sizes.h"
 #include "opcode.h"
+#include "pyapi/plain.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
@@ -329,8 +330,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
 
 // A deque that has been handed out, whose items are not followed any longer.
 bool isKeptDeque(const Virtual& v) {
-  return v.kind == VirtualKind::kOpaque && v.object &&
-         std::string_view(Py_TYPE(v.object.get())->tp_name) == "collections.deque";
+  return v.kind == VirtualKind::kOpaque && v.object && pyapi::isA(v.object.get(), pyapi::Known::kDeque);
 }
 
 // What was handed to unknown code is an old object from now on: its parts are read again, under guards.
@@ -643,12 +643,7 @@ std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::Dr
     return list;
   }
   if (auto known = knownObject(result)) return known;
-  const char* name = Py_TYPE(result)->tp_name;
-  if (PyUnicode_CheckExact(result) || std::string_view(name) == "torch.dtype" ||
-      std::string_view(name) == "torch.device" || std::string_view(name) == "torch.layout" ||
-      std::string_view(name) == "torch.memory_format") {
-    return Shadow::constant();
-  }
+  if (PyUnicode_CheckExact(result) || pyapi::isTorchConstant(result)) return Shadow::constant();
   return std::nullopt;
 }
 

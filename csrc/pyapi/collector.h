@@ -29,4 +29,7 @@ inline void resumeCollection(PyThreadState* tstate) {
   tstate->interp->gc.generations[0].count += std::exchange(postponedAllocations(), 0);
 }
 
+// Does the collector run, in whichever thread? It calls the finalizers of what it has found.
+inline bool isCollecting(PyThreadState* tstate) { return tstate->interp->gc.collecting != 0; }
+
 }  // namespace kintsugi::pyapi

@@ -5,18 +5,16 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "pyapi/internal.h"
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::pyapi {
 
 inline uint64_t dictVersion(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 
 // collections.defaultdict itself, which CPython does not export.
-inline bool isDefaultDict(const PyTypeObject* type) {
-  return std::string_view(type->tp_name) == "collections.defaultdict";
-}
+inline bool isDefaultDict(const PyTypeObject* type) { return isKnown(type, Known::kDefaultDict); }
 
 // The value for an exact-string key, borrowed; null without an exception when there is none.
 inline PyObject* dictGet(PyObject* dict, PyObject* name) {

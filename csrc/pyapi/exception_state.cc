@@ -7,6 +7,7 @@
 
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::pyapi {
 
@@ -47,10 +48,7 @@ Ref<> newTraceback(const TracebackEntry& entry) {
       frame.get(), entry.unit * static_cast<int>(sizeof(_Py_CODEUNIT)), lineAt(code, entry.unit)));
 }
 
-bool isPolyfill(const PyCodeObject* code) {
-  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-  return file.ends_with("/kintsugi/_polyfills.py") || file.ends_with("/kintsugi/_polyfill_iterators.py");
-}
+bool isPolyfill(const PyCodeObject* code) { return isKnownCode(code, CodeFamily::kPolyfills); }
 
 void dropPolyfillEntry(const PyCodeObject* code) {
   if (!isPolyfill(code)) {

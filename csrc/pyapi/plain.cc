@@ -5,57 +5,44 @@
 #include <iterator>
 
 #include "pyapi/internal.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/object_layout.h"
 
 namespace kintsugi::pyapi {
 
 namespace {
 
-// torch.device has value semantics but this layer does not know torch. Its type is static: nobody can
-// subclass or patch it.
-bool isTorchDevice(PyTypeObject* type) {
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 && std::strcmp(type->tp_name, "torch.device") == 0;
-}
+// torch.device has value semantics. Its type is static: nobody can subclass or patch it.
+bool isTorchDevice(PyTypeObject* type) { return isKnown(type, Known::kTorchDevice); }
 
 // Names of torch's, one object each, compared and hashed by identity. Their types are static.
 bool isTorchName(PyTypeObject* type) {
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0) {
-    return false;
-  }
-  for (const char* name : {"torch.dtype", "torch.layout", "torch.memory_format"}) {
-    if (std::strcmp(type->tp_name, name) == 0) {
-      return true;
-    }
-  }
-  return false;
+  return isKnown(type, Known::kTorchDtype) || isKnown(type, Known::kTorchLayout) ||
+         isKnown(type, Known::kTorchMemoryFormat);
 }
 
 // Tuples of values: the built-in and torch's static subclass for shapes.
-bool isValueTuple(PyObject* object) {
-  return PyTuple_CheckExact(object) ||
-         (PyTuple_Check(object) && (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0 &&
-          std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0);
-}
+bool isValueTuple(PyObject* object) { return PyTuple_CheckExact(object) || isA(object, Known::kTorchSize); }
 
 // numpy's numbers: immutable, of static types, the number right behind the head.
 struct NumberRow {
-  const char* type;
+  Known type;
   size_t bytes;
 };
 constexpr NumberRow kNumbers[] = {
-    {"numpy.float64", 8}, {"numpy.float32", 4}, {"numpy.float16", 2}, {"numpy.int64", 8},
-    {"numpy.int32", 4},   {"numpy.int16", 2},   {"numpy.int8", 1},    {"numpy.uint64", 8},
-    {"numpy.uint32", 4},  {"numpy.uint16", 2},  {"numpy.uint8", 1},   {"numpy.complex64", 8},
+    {Known::kNumpyFloat64, 8}, {Known::kNumpyFloat32, 4}, {Known::kNumpyFloat16, 2},
+    {Known::kNumpyInt64, 8},   {Known::kNumpyInt32, 4},   {Known::kNumpyInt16, 2},
+    {Known::kNumpyInt8, 1},    {Known::kNumpyUint64, 8},  {Known::kNumpyUint32, 4},
+    {Known::kNumpyUint16, 2},  {Known::kNumpyUint8, 1},   {Known::kNumpyComplex64, 8},
 };
 
 // 0: the type is not in the list.
 size_t numberBytes(PyTypeObject* type) {
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 || std::strncmp(type->tp_name, "numpy.", 6) != 0) {
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 || known(Known::kNumpyGeneric) == nullptr) {
     return 0;
   }
-  const auto* row = std::find_if(std::begin(kNumbers), std::end(kNumbers), [type](const NumberRow& row) {
-    return std::strcmp(type->tp_name, row.type) == 0;
-  });
+  const auto* row = std::find_if(std::begin(kNumbers), std::end(kNumbers),
+                                 [type](const NumberRow& row) { return isKnown(type, row.type); });
   return row == std::end(kNumbers) ? 0 : row->bytes;
 }
 
@@ -194,11 +181,9 @@ PyObject* enumName(PyObject* object) {
   PyObject* method = names[0] == nullptr ? nullptr : _PyType_Lookup(type, names[0]);
   PyObject* result = nullptr;
   if (method != nullptr && names[1] != nullptr && PyFunction_Check(method) && comparesByIdentity(object)) {
-    PyObject* module = reinterpret_cast<PyFunctionObject*>(method)->func_module;
     PyObject* dict = instanceDict(object);
-    const bool isEnum = module != nullptr && PyUnicode_CheckExact(module) &&
-                        PyUnicode_CompareWithASCIIString(module, "enum") == 0;
-    result = isEnum && dict != nullptr ? PyDict_GetItemWithError(dict, names[1]) : nullptr;
+    result = isKnown(method, Known::kEnumHash) && dict != nullptr ? PyDict_GetItemWithError(dict, names[1])
+                                                                  : nullptr;
   }
   Py_XDECREF(names[0]);
   Py_XDECREF(names[1]);
@@ -243,6 +228,10 @@ bool isPlain(PyObject* object) {
     }
   }
   return true;
+}
+
+bool isTorchConstant(PyObject* object) {
+  return isTorchDevice(Py_TYPE(object)) || isTorchName(Py_TYPE(object));
 }
 
 bool isNumpyNumber(PyObject* object) { return numberBytes(Py_TYPE(object)) != 0; }

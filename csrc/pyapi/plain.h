@@ -8,11 +8,15 @@
 // Ownership: all borrowed. Threads: the GIL is needed. Never leaves an exception pending.
 #pragma once
 
+#include "pyapi/known_objects.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::pyapi {
 
 bool isPlain(PyObject* object);
+
+// A dtype, device, layout or memory format of torch's: immutable, of a static type.
+bool isTorchConstant(PyObject* object);
 
 // A number of one of numpy's scalar types: not plain (it has methods of its own), but immutable.
 bool isNumpyNumber(PyObject* object);

@@ -130,9 +130,18 @@ class _Walk:
 
 
 def _is_ours(value: Any) -> bool:
-    return isinstance(value, _C.Compiled) or type(value).__module__.startswith(
-        ("kintsugi.", "torch._C", "_thread")
-    )
+    return isinstance(value, _C.Compiled) or _is_from(type(value), ("kintsugi", "torch._C", "_thread"))
+
+
+def _is_from(cls: type, packages: tuple[str, ...]) -> bool:
+    """Is this the class that a module of these packages has under its name?"""
+    name = cls.__module__
+    if not any(name == package or name.startswith(package + ".") for package in packages):
+        return False
+    found: Any = sys.modules.get(name)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is cls
 
 
 def _roots(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

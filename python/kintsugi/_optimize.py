@@ -31,7 +31,7 @@ class Optimize:
 
     def __enter__(self) -> Optimize:
         frame = sys._getframe(1)
-        if frame.f_code.co_name != "<module>":
+        if frame.f_locals is not frame.f_globals:
             raise RuntimeError(
                 "kintsugi.optimize(...) as a context manager compiles names of the module's level; inside a function, "
                 "use it as a decorator: fast = kintsugi.optimize(...)(fn)"
@@ -40,7 +40,7 @@ class Optimize:
             self._backend.__enter__()
         names = frame.f_globals
         for name, value in list(names.items()):
-            own = isinstance(value, types.FunctionType) and value.__module__ == names.get("__name__")
+            own = isinstance(value, types.FunctionType) and value.__globals__ is names
             if own or isinstance(value, torch.nn.Module):
                 compiled = self._compile(value)
                 names[name] = compiled

@@ -1,4 +1,4 @@
-"""The checks of `make lint`: scripts/check_layers.py, check_sizes.py and check_docs.py."""
+"""The checks of `make lint`: scripts/check_layers.py, check_identity.py, check_sizes.py and check_docs.py."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def load(name: str) -> ModuleType:
 
 
 check_layers = load("check_layers")
+check_identity = load("check_identity")
 check_sizes = load("check_sizes")
 check_docs = load("check_docs")
 
@@ -28,6 +29,23 @@ def write(root: Path, name: str, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("if (std::string_view(type->tp_name) == name) skip();\n", "tp_name"),
+        ("const char* name = type->tp_name;\n", "tp_name"),
+        ('return file.find("/torch/") != npos;\n', "/torch/"),
+        ("\nreturn code->co_filename;\n", "co_filename"),
+        ('get(object, "__module__");\n', "__module__"),
+    ],
+)
+def test_a_decision_by_name_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    write(tmp_path, "csrc/capture/x.cc", "rec.abort(code, {Py_TYPE(x)->tp_name});  // by tp_name\n" + text)
+    problems = [p for p in check_identity.check_tree(tmp_path) if "x.cc" in p]
+    line = 2 + text.startswith("\n")
+    assert problems == [f"csrc/capture/x.cc:{line}: {expected} outside a message"]
 
 
 LAYERS = """

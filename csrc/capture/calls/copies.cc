@@ -134,8 +134,7 @@ struct Copier {
 
   static bool isOwnCopy(PyObject* x) {
     if (Recorder::isPlain(x) || PyRange_Check(x)) return true;
-    return Recorder::isIdentityValue(x) && !PyModule_Check(x) &&
-           std::string_view(Py_TYPE(x)->tp_name) != "torch.device";
+    return Recorder::isIdentityValue(x) && !PyModule_Check(x) && !pyapi::isA(x, pyapi::Known::kTorchDevice);
   }
 
   bool copyable(PyObject* x, int depth) {

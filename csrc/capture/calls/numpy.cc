@@ -7,35 +7,107 @@
 #include "capture/calls/numpy.h"
 
 #include <algorithm>
-#include <string_view>
+#include <initializer_list>
+#include <unordered_set>
+
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
 
-namespace {
+using pyapi::Known;
 
-bool startsWith(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
+namespace {
 
 bool isStatic(const PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0; }
 
-bool isNumpyType(const PyTypeObject* type) { return isStatic(type) && startsWith(type->tp_name, "numpy."); }
-
-std::string moduleOf(PyObject* callable) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__module__"));
-  PyErr_Clear();
-  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : "";
+bool isOneOf(PyTypeObject* type, std::initializer_list<Known> classes) {
+  return std::any_of(classes.begin(), classes.end(), [type](Known one) { return pyapi::isKnown(type, one); });
 }
 
-// They change what attributes of an array say, which guards may have read.
-constexpr std::string_view kReshaping[] = {"resize", "setflags", "__setstate__"};
+template <typename Visit>
+void forEach(PyObject* dict, Visit visit) {
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(dict, &at, &key, &value)) visit(value);
+}
+
+// numpy's own, found once and kept for good: its classes in C; its functions; and methods that change what
+// attributes of an array say, which guards may have read.
+struct Numpy {
+  std::unordered_set<const PyTypeObject*> types;
+  std::unordered_set<const PyMethodDef*> definitions;
+  std::unordered_set<PyObject*> functions;
+  std::unordered_set<PyObject*> reshaping;
+
+  void addModule(PyObject* module) {
+    forEach(PyModule_GetDict(module), [this](PyObject* value) {
+      auto* type = reinterpret_cast<PyTypeObject*>(value);
+      if (PyType_Check(value) && isStatic(type) && isOwn(type)) types.insert(type);
+      if (PyCFunction_Check(value)) definitions.insert(reinterpret_cast<PyCFunctionObject*>(value)->m_ml);
+    });
+    for (const PyTypeObject* type : types) {
+      for (const char* name : {"resize", "setflags", "__setstate__"}) {
+        PyObject* method = PyDict_GetItemString(type->tp_dict, name);
+        if (method != nullptr) reshaping.insert(Py_NewRef(method));
+      }
+    }
+  }
+
+  // numpy.random, whose functions are objects of Cython's.
+  void addRandom(PyObject* module) {
+    const PyObject* sample = Recorder::specialMethod(pyapi::knownType(Known::kNumpyRandomState), "normal");
+    const auto addFunction = [this, sample](PyObject* value) {
+      if (sample != nullptr && Py_TYPE(value) == Py_TYPE(sample)) functions.insert(Py_NewRef(value));
+    };
+    forEach(PyModule_GetDict(module), [&](PyObject* value) {
+      auto* type = reinterpret_cast<PyTypeObject*>(value);
+      if (PyType_Check(value) && isStatic(type) && isRandom(type)) {
+        types.insert(type);
+        forEach(type->tp_dict, addFunction);
+      }
+      addFunction(value);
+    });
+  }
+
+  static bool isOwn(PyTypeObject* type) {
+    return isOneOf(type, {Known::kNumpyArray, Known::kNumpyDtype, Known::kNumpyUfunc,
+                          Known::kNumpyFlatIterator, Known::kNumpyIterator, Known::kNumpyBroadcast,
+                          Known::kNumpyBusdays, Known::kNumpyDispatcher}) ||
+           PyType_IsSubtype(type, pyapi::knownType(Known::kNumpyGeneric)) != 0;
+  }
+
+  static bool isRandom(PyTypeObject* type) {
+    return isOneOf(type,
+                   {Known::kNumpyRandomGenerator, Known::kNumpyRandomState, Known::kNumpySeedSequence}) ||
+           PyType_IsSubtype(type, pyapi::knownType(Known::kNumpyBitGenerator)) != 0;
+  }
+};
+
+bool areKnown(std::initializer_list<Known> objects) {
+  return std::all_of(objects.begin(), objects.end(), [](Known one) { return pyapi::known(one) != nullptr; });
+}
+
+const Numpy& numpy() {
+  static auto* found = new Numpy();
+  static bool complete = false, random = false;
+  if (!complete && areKnown({Known::kNumpy, Known::kNumpyGeneric, Known::kNumpyDispatcher})) {
+    found->addModule(pyapi::known(Known::kNumpy));
+    complete = true;
+  }
+  if (!random && areKnown({Known::kNumpyRandom, Known::kNumpyRandomGenerator, Known::kNumpyRandomState,
+                           Known::kNumpySeedSequence, Known::kNumpyBitGenerator})) {
+    found->addRandom(pyapi::known(Known::kNumpyRandom));
+    random = true;
+  }
+  return *found;
+}
+
+bool isNumpyType(const PyTypeObject* type) { return numpy().types.contains(type); }
 
 bool isMethod(PyObject* callable) {
   const bool descriptor =
       Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type;
-  if (!descriptor || !isNumpyType(PyDescr_TYPE(callable))) return false;
-  const std::string_view name = PyUnicode_AsUTF8(PyDescr_NAME(callable));
-  return std::find(std::begin(kReshaping), std::end(kReshaping), name) == std::end(kReshaping);
+  return descriptor && isNumpyType(PyDescr_TYPE(callable)) && !numpy().reshaping.contains(callable);
 }
 
 // numpy.frompyfunc() makes ufuncs that call Python: they know objects only.
@@ -51,8 +123,11 @@ bool isCompiledUfunc(PyObject* ufunc) {
   return false;
 }
 
-bool isExactArray(const PyTypeObject* type) {
-  return std::string_view(type->tp_name) == "numpy.ndarray" && isStatic(type);
+bool isExactArray(const PyTypeObject* type) { return pyapi::isKnown(type, Known::kNumpyArray); }
+
+bool isDtype(PyTypeObject* type) {
+  PyTypeObject* base = pyapi::knownType(Known::kNumpyDtype);
+  return base != nullptr && PyType_IsSubtype(type, base) != 0;
 }
 
 // Calls nothing of the program when numpy looks at it.
@@ -64,7 +139,7 @@ bool isInert(PyObject* object) {
     PyErr_Clear();
     return objects && objects.get() == Py_False;
   }
-  const bool sizes = PyTuple_Check(object) && std::string_view(type->tp_name) == "torch.Size";
+  const bool sizes = pyapi::isA(object, Known::kTorchSize);
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || sizes) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
       if (!isInert(PySequence_Fast_GET_ITEM(object, i))) return false;
@@ -73,40 +148,39 @@ bool isInert(PyObject* object) {
   }
   if (PyType_Check(object)) return isStatic(reinterpret_cast<PyTypeObject*>(object));
   return Recorder::isPlain(object) || PyRange_Check(object) || PySlice_Check(object) || isNumpyType(type) ||
-         startsWith(type->tp_name, "numpy.dtype");
+         isDtype(type);
 }
 
 }  // namespace
 
 bool isNumpyCallable(PyObject* callable) {
-  const std::string_view type = Py_TYPE(callable)->tp_name;
-  if (type == "numpy.ufunc") return isCompiledUfunc(callable);
-  if (type == "numpy._ArrayFunctionDispatcher") return true;
+  if (pyapi::isA(callable, Known::kNumpyUfunc)) return isCompiledUfunc(callable);
+  if (pyapi::isA(callable, Known::kNumpyDispatcher)) return true;
   if (isMethod(callable)) return true;
   if (PyType_Check(callable)) return isNumpyType(reinterpret_cast<PyTypeObject*>(callable));
-  if (PyCFunction_Check(callable)) return moduleOf(callable) == "numpy";
-  const std::string_view suffix = "cython_function_or_method";
-  return type.size() >= suffix.size() && type.substr(type.size() - suffix.size()) == suffix &&
-         startsWith(moduleOf(callable), "numpy.random");
+  if (PyCFunction_Check(callable))
+    return numpy().definitions.contains(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml);
+  return numpy().functions.contains(callable);
 }
 
 bool isArray(PyObject* object) { return isExactArray(Py_TYPE(object)) && isInert(object); }
 
 bool isNumpyScalar(PyObject* object) {
-  constexpr std::string_view kNumbers[] = {"numpy.float", "numpy.int", "numpy.uint", "numpy.bool",
-                                           "numpy.complex"};
-  const PyTypeObject* type = Py_TYPE(object);
-  return isStatic(type) &&
+  static constexpr Known kNumbers[] = {Known::kNumpyBool,      Known::kNumpyInt8,      Known::kNumpyInt16,
+                                       Known::kNumpyInt32,     Known::kNumpyInt64,     Known::kNumpyUint8,
+                                       Known::kNumpyUint16,    Known::kNumpyUint32,    Known::kNumpyUint64,
+                                       Known::kNumpyFloat16,   Known::kNumpyFloat32,   Known::kNumpyFloat64,
+                                       Known::kNumpyComplex64, Known::kNumpyComplex128};
+  return pyapi::known(Known::kNumpyGeneric) != nullptr &&
          std::any_of(std::begin(kNumbers), std::end(kNumbers),
-                     [type](std::string_view prefix) { return startsWith(type->tp_name, prefix); });
+                     [object](Known type) { return pyapi::isA(object, type); });
 }
 
 namespace {
 
 // A function of numbers that are known gives a number that is known.
 bool isConstant(CallContext& ctx) {
-  if (std::string_view(Py_TYPE(ctx.callable)->tp_name) != "numpy.ufunc" || ctx.kwnames != nullptr)
-    return false;
+  if (!pyapi::isA(ctx.callable, Known::kNumpyUfunc) || ctx.kwnames != nullptr) return false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool number =
         Recorder::isPlain(ctx.args[i]) || (ctx.shadows[i].isConst() && isNumpyScalar(ctx.args[i]));

@@ -38,11 +38,19 @@ bool pinPlainItems(CallContext& ctx) {
 
 // What torch makes one tensor of, without a look at anything but the tensors.
 bool joinsTensors(PyObject* callable) {
-  static constexpr std::string_view kNames[] = {"stack",  "cat",    "concat",    "concatenate", "hstack",
-                                                "vstack", "dstack", "row_stack", "column_stack"};
-  if (!PyCFunction_Check(callable) || PyCFunction_GET_SELF(callable) != nullptr) return false;
-  return std::ranges::find(kNames, reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name) !=
-         std::end(kNames);
+  static const auto* definitions = [] {
+    auto* found = new std::unordered_set<const PyMethodDef*>();
+    PyObject* owner = pyapi::known(pyapi::Known::kVariableFunctions);
+    for (const char* name : {"stack", "cat", "concat", "concatenate", "hstack", "vstack", "dstack",
+                             "row_stack", "column_stack"}) {
+      pyapi::Ref<> function = pyapi::steal(owner != nullptr ? pyapi::attributeOf(owner, name) : nullptr);
+      if (function && PyCFunction_Check(function.get()))
+        found->insert(reinterpret_cast<PyCFunctionObject*>(function.get())->m_ml);
+    }
+    return found;
+  }();
+  return PyCFunction_Check(callable) &&
+         definitions->contains(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml);
 }
 
 // Is there something in the list, and is it tensors whose class is torch's own?
@@ -140,9 +148,10 @@ bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator) {
 bool isComprehension(PyObject* function) {
   if (!PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  const std::string_view name = PyUnicode_AsUTF8(code->co_name);
-  return (name == "<listcomp>" || name == "<setcomp>" || name == "<dictcomp>" || name == "<genexpr>") &&
-         (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0;
+  if (code->co_argcount != 1 || (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0) return false;
+  // Its one argument has a name that no program can write.
+  PyObject* argument = PyTuple_GET_ITEM(code->co_localsplusnames, 0);
+  return PyUnicode_CompareWithASCIIString(argument, ".0") == 0;
 }
 
 void openComprehension(Recorder& rec, Shadow result) {

@@ -160,10 +160,7 @@ Flow tensorModel(CallContext& ctx, Shadow& result) {
              : knownModel(ctx, result);
 }
 
-bool isDeque(PyObject* type) {
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "_collections");
-  return module != nullptr && type == PyDict_GetItemString(PyModule_GetDict(module), "deque");
-}
+bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque); }
 
 // deque(this, maxlen=0), which only runs an iterator to its end.
 bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
@@ -330,11 +327,42 @@ bool isUnpacked(CallContext& ctx) {
   return CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == LIST_EXTEND;
 }
 
+// The polyfills that are called as the C callables are that they stand for, by these.
+const char* polyfillOf(PyObject* callable) {
+  static const auto* names = [] {
+    struct Module {
+      const char* name;
+      std::vector<const char*> callables;
+    };
+    const Module modules[] = {
+        {"itertools",
+         {"product", "combinations", "combinations_with_replacement", "islice", "zip_longest", "accumulate",
+          "takewhile", "dropwhile", "filterfalse", "starmap", "pairwise", "repeat", "count", "cycle",
+          "permutations", "compress", "groupby"}},
+        {"_heapq",
+         {"heappush", "heappop", "heapreplace", "heappushpop", "heapify", "_heapify_max", "_heappop_max",
+          "_heapreplace_max"}},
+        {"_bisect", {"bisect_left", "bisect_right"}},
+    };
+    auto* found = new std::unordered_map<PyObject*, const char*>();
+    for (const Module& row : modules) {
+      PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.name);
+      for (const char* name : row.callables) {
+        PyObject* object = module != nullptr ? pyapi::attributeOf(module, name) : nullptr;  // for good
+        if (object != nullptr) found->emplace(object, name);
+      }
+    }
+    return found;
+  }();
+  const auto it = names->find(callable);
+  KINTSUGI_CHECK(it != names->end(), "a row without a polyfill");
+  return it->second;
+}
+
 Flow itertoolsModel(CallContext& ctx, Shadow& result) {
-  std::string_view name = reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name;
-  name.remove_prefix(name.rfind('.') + 1);
+  const std::string_view name = polyfillOf(ctx.callable);
   const bool simple = isDirect(ctx) && acceptsBounds(ctx, name) && (isUnpacked(ctx) || consumedAtOnce(ctx));
-  return simple ? redirect(ctx, name.data(), result) : opaqueModel(ctx, result);
+  return simple ? redirect(ctx, polyfillOf(ctx.callable), result) : opaqueModel(ctx, result);
 }
 
 // A class method: its class comes first.
@@ -353,18 +381,16 @@ Flow chainedModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(inner, result);
 }
 
-std::string nameOfFunction(PyObject* callable) {
-  return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-}
-
 // CPython goes over large lists in another order.
 Flow heapModel(CallContext& ctx, Shadow& result) {
   constexpr Py_ssize_t kSameOrder = 2500;
   const bool simple = ctx.kwnames == nullptr && ctx.total() >= 1 && PyList_CheckExact(ctx.args[0]) &&
                       PyList_GET_SIZE(ctx.args[0]) <= kSameOrder && isDirect(ctx);
-  static const std::unordered_set<std::string> ofOne = {"heapify", "heappop", "_heapify_max", "_heappop_max"};
-  const size_t expected = ofOne.contains(nameOfFunction(ctx.callable)) ? 1 : 2;
-  return simple && ctx.total() == expected ? redirect(ctx, nameOfFunction(ctx.callable).c_str(), result)
+  const std::string_view name = polyfillOf(ctx.callable);
+  const bool ofOne =
+      name == "heapify" || name == "heappop" || name == "_heapify_max" || name == "_heappop_max";
+  const size_t expected = ofOne ? 1 : 2;
+  return simple && ctx.total() == expected ? redirect(ctx, polyfillOf(ctx.callable), result)
                                            : opaqueModel(ctx, result);
 }
 
@@ -394,7 +420,7 @@ Flow countModel(CallContext& ctx, Shadow& result) {
 Flow bisectModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.positional == 2 && onlyKeywords(ctx, {"key"}) &&
                       (PyList_CheckExact(ctx.args[0]) || PyTuple_CheckExact(ctx.args[0])) && isDirect(ctx);
-  return simple ? redirect(ctx, nameOfFunction(ctx.callable).c_str(), result) : opaqueModel(ctx, result);
+  return simple ? redirect(ctx, polyfillOf(ctx.callable), result) : opaqueModel(ctx, result);
 }
 
 constexpr ModelRow kRows[] = {

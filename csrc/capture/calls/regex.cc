@@ -4,12 +4,13 @@
 
 #include "capture/calls/model.h"
 #include "capture/paused.h"
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
 
-namespace {
+using pyapi::Known;
 
-bool isNamed(PyObject* object, std::string_view type) { return type == Py_TYPE(object)->tp_name; }
+namespace {
 
 bool isTextCallable(PyObject* object) { return PyCallable_Check(object) == 1; }
 
@@ -19,7 +20,7 @@ bool pinArguments(CallContext& ctx) {
     Shadow shadow = ctx.shadows[i];
     if (shadow.isConst() && ctx.rec.isFrozen(ctx.args[i])) continue;
     if (ctx.rec.comesFromStep(shadow)) return false;
-    const bool pinned = isNamed(ctx.args[i], "re.Pattern") && shadow.isSource()
+    const bool pinned = pyapi::isA(ctx.args[i], Known::kPattern) && shadow.isSource()
                             ? ctx.rec.pin(shadow, ctx.args[i])
                             : !isTextCallable(ctx.args[i]) && ctx.rec.tryPinDeep(shadow, ctx.args[i]);
     if (!pinned) return false;
@@ -43,7 +44,7 @@ Flow textModel(CallContext& ctx, Shadow& result) {
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
   result = Shadow::constant();
-  if (isNamed(made, "re.Pattern") || isNamed(made, "re.Match")) {
+  if (pyapi::isA(made, Known::kPattern) || pyapi::isA(made, Known::kMatch)) {
     rec.freeze(made);
   } else if (PyList_CheckExact(made)) {
     result = rec.newVirtual(VirtualKind::kList, made);
@@ -61,7 +62,7 @@ Flow textModel(CallContext& ctx, Shadow& result) {
 Flow compileModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.total() == 2 && ctx.kwnames == nullptr &&
                       (PyUnicode_CheckExact(ctx.args[0]) || PyBytes_CheckExact(ctx.args[0]) ||
-                       isNamed(ctx.args[0], "re.Pattern"));
+                       pyapi::isA(ctx.args[0], Known::kPattern));
   if (!simple || ctx.rec.comesFromStep(ctx.shadows[0])) return inlineFunction(ctx, result);
   return textModel(ctx, result);
 }

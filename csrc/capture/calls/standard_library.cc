@@ -80,6 +80,14 @@ Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
   return plain ? knownModel(ctx, result) : opaqueModel(ctx, result);
 }
 
+// Is it that method in C of the class, bound to an object?
+bool isMethodOf(PyTypeObject* type, const char* name, PyObject* bound) {
+  PyObject* method = Recorder::specialMethod(type, name);
+  return method != nullptr && Py_TYPE(method) == &PyMethodDescr_Type &&
+         reinterpret_cast<PyMethodDescrObject*>(method)->d_method ==
+             reinterpret_cast<PyCFunctionObject*>(bound)->m_ml;
+}
+
 // Does a JSON scanner call nothing but the constructors of numbers, and the table of constants?
 bool scansByItself(PyObject* scanner) {
   for (const char* name :
@@ -87,10 +95,9 @@ bool scansByItself(PyObject* scanner) {
     pyapi::Ref<> setting = pyapi::steal(PyObject_GetAttrString(scanner, name));
     PyErr_Clear();
     if (!setting) return false;
-    const bool table =
-        PyCFunction_Check(setting.get()) && PyCFunction_GET_SELF(setting.get()) != nullptr &&
-        PyDict_CheckExact(PyCFunction_GET_SELF(setting.get())) &&
-        std::string_view(reinterpret_cast<PyCFunctionObject*>(setting.get())->m_ml->ml_name) == "__getitem__";
+    const bool table = PyCFunction_Check(setting.get()) && PyCFunction_GET_SELF(setting.get()) != nullptr &&
+                       PyDict_CheckExact(PyCFunction_GET_SELF(setting.get())) &&
+                       isMethodOf(&PyDict_Type, "__getitem__", setting.get());
     if (setting.get() != Py_None && !table && setting.get() != reinterpret_cast<PyObject*>(&PyFloat_Type) &&
         setting.get() != reinterpret_cast<PyObject*>(&PyLong_Type))
       return false;

@@ -85,17 +85,12 @@ bool Recorder::acceptsTorch(Shadow shadow, PyObject* object) {
   }
   if (PySlice_Check(object) || PyRange_Check(object)) return true;
   if (PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object)) return false;
-  return isIdentityValue(object) || std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator";
+  return isIdentityValue(object) || pyapi::isA(object, pyapi::Known::kTorchGenerator);
 }
 
 bool Recorder::answersCompiling(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  std::string_view name = PyUnicode_AsUTF8(code->co_name);
-  if (name != "is_compiling" && name != "is_dynamo_compiling") return false;
-  std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-  return file.find("/torch/compiler/") != std::string_view::npos ||
-         file.find("/torch/_dynamo/") != std::string_view::npos ||
-         file.find("/kintsugi/") != std::string_view::npos;
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kAnswersCompiling);
 }
 
 Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
@@ -104,10 +99,12 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
-  // For a compiler, torch.optim leaves out what its own compiler makes up for later: the groups of the
-  // parameters by dtype, and numbers instead of tensors for the operators that take lists.
-  const std::string_view caller = PyUnicode_AsUTF8(ctx.frame.code->co_filename);
-  const bool report = options_.reportCompiling && caller.find("/torch/optim/") == std::string_view::npos;
+  // Torch's own code leaves out, for a compiler, what its own compiler makes up for later (torch.optim the groups
+  // of the parameters by dtype, higher-order operators the call of their function): it goes eager mode's way.
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
+  const bool own = pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
+  const bool torch = pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
+  const bool report = own || (options_.reportCompiling && !torch);
   if (flow == Flow::kNext && report) {
     PyObject*& slot = ctx.act.peek(1);
     PyObject* old = slot;

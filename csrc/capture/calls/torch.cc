@@ -3,12 +3,9 @@
 // By rule, a C function of torch's namespaces is recorded through the dispatcher. The rows below are the
 // exceptions: those that fill memory without it, read metadata or global state, or change state that is
 // guarded.
-#include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "capture/calls/model.h"
-#include "capture/calls/torch_callables.h"
 #include "capture/foreign.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
@@ -248,104 +245,7 @@ constexpr ModelRow kRows[] = {
 
 static_assert(statesAreNamed(kRows));
 
-bool startsWith(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
-std::string_view textOf(PyObject* object) {
-  return object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : std::string_view();
-}
-
-bool classify(PyObject* callable) {
-  if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
-    PyTypeObject* owner = PyDescr_TYPE(callable);
-    return std::string_view(owner->tp_name) == "torch._C.TensorBase" ||
-           startsWith(owner->tp_name, "torch._C._Tensor");
-  }
-  if (PyCFunction_Check(callable)) {
-    PyObject* self = PyCFunction_GET_SELF(callable);
-    if (self == nullptr) {  // torch.relu and its like are static methods of a class without a public name
-      pyapi::Ref<> owner = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-      PyErr_Clear();
-      return startsWith(textOf(owner.get()), "_VariableFunctionsClass.");
-    }
-    pyapi::Ref<> module = pyapi::steal(PyObject_GetAttrString(callable, "__module__"));
-    PyErr_Clear();
-    std::string_view name = textOf(module.get());
-    for (const char* prefix : {"torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special",
-                               "torch._C._nested", "torch._C._sparse", "torch._C._VariableFunctions"}) {
-      if (startsWith(name, prefix)) return true;
-    }
-    return false;
-  }
-  return isTorchOperator(callable);
-}
-
-// Methods that torch defines in Python on Tensor, which only call the dispatcher and look at metadata.
-constexpr std::string_view kTensorMethods[] = {
-    "norm",          "split",        "unflatten",    "stft",
-    "istft",         "lu",           "unique",       "unique_consecutive",
-    "__rsub__",      "__rdiv__",     "__rtruediv__", "__itruediv__",
-    "__pow__",       "__rpow__",     "__ipow__",     "__floordiv__",
-    "__rfloordiv__", "__rlshift__",  "__rrshift__",  "__rmod__",
-    "__rmatmul__",   "__contains__", "__rxor__",     "__ror__",
-    "__rand__",      "wrapped"};
-
 }  // namespace
-
-// torch.ops.namespace.name and its overloads, custom operators among them.
-bool isTorchOperator(PyObject* callable) {
-  std::string_view type = Py_TYPE(callable)->tp_name;
-  return type == "OpOverload" || type == "OpOverloadPacket";
-}
-
-bool isProfilerMark(PyObject* callable) {
-  const std::string_view type = Py_TYPE(callable)->tp_name;
-  const bool packet = type == "OpOverloadPacket";
-  if (!packet && type != "TorchBindOpOverload") return false;
-  pyapi::Ref<> name =
-      pyapi::steal(PyObject_GetAttrString(callable, packet ? "_qualified_op_name" : "__qualname__"));
-  PyErr_Clear();
-  return startsWith(textOf(name.get()), "profiler::_record_function_");
-}
-
-bool isTorchCallable(PyObject* callable) {
-  static auto* known = new std::unordered_map<PyObject*, bool>();
-  // Where torch's C functions are described: in memory that is never freed, so that no other function can
-  // take such an address. (What others describe may be freed: only what is torch's is remembered.)
-  static auto* definitions = new std::unordered_set<const PyMethodDef*>();
-  if (PyCFunction_Check(callable)) {
-    const PyMethodDef* definition = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
-    if (definitions->contains(definition)) return true;
-    const bool result = classify(callable);
-    if (result) definitions->insert(definition);
-    return result;
-  }
-  auto it = known->find(callable);
-  if (it != known->end()) return it->second;
-  bool result = classify(callable);
-  bool lasting = Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type;
-  if (lasting) known->emplace(Py_NewRef(callable), result);
-  return result;
-}
-
-// Python functions of torch.nn.functional and the like: functions of their arguments and the guarded global
-// state.
-bool isTorchFunctional(PyObject* function) {
-  auto* f = reinterpret_cast<PyFunctionObject*>(function);
-  std::string_view file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(f->func_code)->co_filename);
-  auto ends = [&](std::string_view suffix) {
-    return file.size() > suffix.size() && file.substr(file.size() - suffix.size()) == suffix;
-  };
-  if (ends("/torch/nn/functional.py") || ends("/torch/functional.py") || ends("/torch/_jit_internal.py"))
-    return true;
-  if (!ends("/torch/_tensor.py")) return false;
-  std::string_view name = PyUnicode_AsUTF8(f->func_name);
-  for (std::string_view method : kTensorMethods) {
-    if (name == method) return true;
-  }
-  return false;
-}
 
 void registerTorchModels() { addModels(kRows, std::size(kRows)); }
 

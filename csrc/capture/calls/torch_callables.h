@@ -1,4 +1,4 @@
-// Which callables are torch's own, by rule (see calls/torch.cc). GIL held; answers are cached for good.
+// Which callables are torch's own: by identity, found once (pyapi/known_objects.h). GIL held.
 #pragma once
 
 #include "pyapi/ref.h"
@@ -6,9 +6,12 @@
 namespace kintsugi::capture {
 
 bool isTorchOperator(PyObject* callable);  // an object of torch.ops
-bool isProfilerMark(
-    PyObject* callable);  // torch.profiler.record_function's operators: nothing depends on them
-bool isTorchCallable(PyObject* callable);    // C functions whose dispatcher calls are recorded
-bool isTorchFunctional(PyObject* function);  // Python functions that are treated the same way
+// torch.profiler.record_function's operators: nothing depends on them
+bool isProfilerMark(PyObject* callable);
+// C functions whose dispatcher calls are recorded
+bool isTorchCallable(PyObject* callable);
+// Python functions of torch.nn.functional and the like, which are treated the same way: functions of their
+// arguments and the guarded global state. One whose `__code__` has been replaced is another function.
+bool isTorchFunctional(PyObject* function);
 
 }  // namespace kintsugi::capture

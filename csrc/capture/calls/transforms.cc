@@ -5,10 +5,8 @@
 // and only these are in the trace: a replay enters no transform. Wrappers are objects that can't be built
 // again, so there is no exit, and no call that needs one, from where the transform is entered until torch's
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
-#include <algorithm>
-#include <string_view>
-
 #include "capture/calls/model.h"
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
 
@@ -60,34 +58,17 @@ static_assert(statesAreNamed(kRows));
 }  // namespace
 
 bool isWholeTransform(PyCodeObject* code) {
-  static constexpr std::string_view kNames[] = {"grad_impl",
-                                                "grad_and_value_impl",
-                                                "vjp",
-                                                "jvp",
-                                                "_vjp_with_argnums",
-                                                "_jvp_with_argnums",
-                                                "jacrev.<locals>.wrapper_fn",
-                                                "jacfwd.<locals>.wrapper_fn",
-                                                "linearize"};
-  // The name first: a function's file is a long text to search.
-  Py_ssize_t length = 0;
-  const char* name = PyUnicode_AsUTF8AndSize(code->co_qualname, &length);
-  const std::string_view qualname(name, static_cast<size_t>(length));
-  return std::find(std::begin(kNames), std::end(kNames), qualname) != std::end(kNames) &&
-         isTransformCode(code);
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kWholeTransforms);
 }
 
-bool isTransformCode(PyCodeObject* code) {
-  const std::string_view file = PyUnicode_AsUTF8(code->co_filename);
-  return file.find("/torch/_functorch/") != std::string_view::npos;
-}
+bool isTransformCode(PyCodeObject* code) { return pyapi::isKnownCode(code, pyapi::CodeFamily::kTransforms); }
 
 // Torch's code in the current frame enters a transform. False: it is not torch's.
 bool Recorder::enterTransform() {
   if (current_ == nullptr || !isTransformCode(current_->code)) return false;
   for (ShadowFrame* frame = current_; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
-    const std::string_view file = PyUnicode_AsUTF8(frame->code->co_filename);
-    if (!isTransformCode(frame->code) && !file.ends_with("/contextlib.py")) break;
+    const bool manager = pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kContextManagers);
+    if (!isTransformCode(frame->code) && !manager) break;
     frame->transform = isTransformCode(frame->code);
     frame->rebuildable = false;
   }

@@ -101,6 +101,10 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
   PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr;
   PyErr_Clear();
   if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type) return false;
+  // A class may call another method by that name.
+  if (reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method !=
+      reinterpret_cast<PyCFunctionObject*>(call.callable)->m_ml)
+    return false;
   const bool plain = Recorder::isPlain(self);
   auto known = plain ? std::nullopt : rec.knownObject(self);
   if (!plain && (modelOf(descriptor) == nullptr || (known && !known->isSource()))) return false;
@@ -332,9 +336,7 @@ bool pinCallee(Recorder& rec, Call& call) {
 // torch's own compiler, once it was used in the process, counts the modules that are made: nothing that a
 // program sees.
 bool isForeignBookkeeping(PyCodeObject* code) {
-  return std::string_view(PyUnicode_AsUTF8(code->co_filename))
-             .ends_with("/torch/_dynamo/mutation_guard.py") &&
-         std::string_view(PyUnicode_AsUTF8(code->co_name)) == "tag";
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kCountsModules);
 }
 
 // A Python function: its frame is recorded too.
@@ -615,8 +617,7 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   if (PyType_Check(call.callable)) return classCall(call, ctx, false, result);
   if (auto flow = typeCall(call, ctx, result)) return *flow;
   if (auto flow = objectCall(call, outer, result)) return *flow;
-  if (std::string_view(Py_TYPE(call.callable)->tp_name) == "functools._lru_cache_wrapper")
-    return knownModel(ctx, result);
+  if (pyapi::isA(call.callable, pyapi::Known::kLruCacheWrapper)) return knownModel(ctx, result);
   if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // what it refers to, or None
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }

@@ -56,7 +56,7 @@ bool isBookkeeping(PyObject* function) {
   PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
   if (hidden == nullptr || !PyFunction_Check(hidden)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hidden));
-  return std::string_view(PyUnicode_AsUTF8(code->co_filename)).ends_with("/torch/optim/optimizer.py");
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kOptimizers);
 }
 
 }  // namespace kintsugi::capture

@@ -44,7 +44,7 @@ constexpr OperatorRow kComparisons[] = {{"lt", "__lt__"}, {"le", "__le__"}, {"eq
 bool isSequence(PyObject* o) { return PyTuple_Check(o) || PyList_CheckExact(o); }
 
 // Tuples and sizes: joined and compared by C code of theirs that does what that of tuples does.
-bool isTorchSize(PyObject* o) { return std::string_view(Py_TYPE(o)->tp_name) == "torch.Size"; }
+bool isTorchSize(PyObject* o) { return pyapi::isA(o, pyapi::Known::kTorchSize); }
 bool isTupleLike(PyObject* o) { return PyTuple_CheckExact(o) || isTorchSize(o); }
 
 // tuple + tuple, list + list, list * n: the parts keep their shadows.
@@ -107,7 +107,7 @@ bool pinnable(Recorder& rec, Shadow s, PyObject* o) {
 // What annotations are made of: int, list[int], Callable[[int], str], None, and unions of these.
 bool isTypeForm(PyObject* object) {
   return PyType_Check(object) || object == Py_None || PyObject_TypeCheck(object, &Py_GenericAliasType) ||
-         std::string_view(Py_TYPE(object)->tp_name) == "types.UnionType";
+         pyapi::isA(object, pyapi::Known::kUnionType);
 }
 
 // Sets whose elements are known.

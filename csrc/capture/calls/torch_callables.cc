@@ -1,0 +1,111 @@
+// Which callables are torch's own. See torch_callables.h.
+#include "capture/calls/torch_callables.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "pyapi/known_objects.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+using pyapi::Known;
+using pyapi::known;
+
+// The C functions of torch's namespaces, by where they are described: in memory that is never freed, so that
+// no other function can take such an address.
+std::unordered_set<const PyMethodDef*> torchDefinitions() {
+  std::unordered_set<const PyMethodDef*> found;
+  const auto add = [&](PyObject* dict) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(dict, &at, &key, &value)) {
+      pyapi::Ref<> function = pyapi::newRef(value);
+      if (Py_TYPE(value) == &PyStaticMethod_Type) {
+        function = pyapi::steal(PyObject_GetAttrString(value, "__func__"));
+        PyErr_Clear();
+      }
+      if (function && PyCFunction_Check(function.get()))
+        found.insert(reinterpret_cast<PyCFunctionObject*>(function.get())->m_ml);
+    }
+  };
+  // torch.relu and its like are static methods of a class without a public name.
+  if (known(Known::kVariableFunctions) != nullptr) add(pyapi::knownType(Known::kVariableFunctions)->tp_dict);
+  for (const Known module : {Known::kTorchNn, Known::kTorchFft, Known::kTorchLinalg, Known::kTorchSpecial,
+                             Known::kTorchNested, Known::kTorchSparse}) {
+    if (known(module) != nullptr) add(PyModule_GetDict(known(module)));
+  }
+  return found;
+}
+
+// Methods that torch defines in Python on Tensor, which only call the dispatcher and look at metadata.
+constexpr const char* kTensorMethods[] = {
+    "norm",         "split",    "unflatten",          "stft",          "istft",
+    "lu",           "unique",   "unique_consecutive", "__rsub__",      "__rdiv__",
+    "__rtruediv__", "__rpow__", "__floordiv__",       "__rfloordiv__", "__rlshift__",
+    "__rrshift__",  "__rmod__", "__rmatmul__",        "__contains__"};
+
+// Python functions, each with the code that it had.
+using Functions = std::unordered_map<PyObject*, PyObject*>;
+
+Functions torchFunctions() {
+  Functions found;
+  const auto add = [&found](PyObject* function) {
+    if (found.try_emplace(function, PyFunction_GET_CODE(function)).second) {
+      Py_INCREF(function);  // for good
+      Py_INCREF(PyFunction_GET_CODE(function));
+    }
+  };
+  std::unordered_set<PyObject*> spaces;
+  for (const Known module : {Known::kNnFunctional, Known::kTorchFunctional, Known::kJitInternal}) {
+    if (known(module) != nullptr) spaces.insert(PyModule_GetDict(known(module)));
+  }
+  for (PyObject* space : spaces) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(space, &at, &key, &value)) {
+      if (PyFunction_Check(value) && spaces.contains(PyFunction_GET_GLOBALS(value))) add(value);
+    }
+  }
+  PyTypeObject* tensor = pyapi::knownType(Known::kTensor);
+  for (const char* name : kTensorMethods) {
+    PyObject* method = tensor != nullptr ? PyDict_GetItemString(tensor->tp_dict, name) : nullptr;
+    if (method != nullptr && PyFunction_Check(method) &&
+        pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(method)),
+                           PyFunction_GET_GLOBALS(method)))
+      add(method);
+  }
+  return found;
+}
+
+}  // namespace
+
+bool isTorchOperator(PyObject* callable) {
+  return pyapi::isA(callable, Known::kOpOverload) || pyapi::isA(callable, Known::kOpOverloadPacket);
+}
+
+bool isProfilerMark(PyObject* callable) {
+  return pyapi::isKnown(callable, Known::kRecordEnter) ||
+         pyapi::isKnown(callable, Known::kRecordEnterDefault) ||
+         pyapi::isKnown(callable, Known::kRecordExit) || pyapi::isKnown(callable, Known::kRecordExitOverload);
+}
+
+bool isTorchCallable(PyObject* callable) {
+  static const auto* definitions = new std::unordered_set<const PyMethodDef*>(torchDefinitions());
+  if (PyCFunction_Check(callable))
+    return definitions->contains(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml);
+  if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
+    const PyTypeObject* owner = PyDescr_TYPE(callable);
+    return pyapi::isKnown(owner, Known::kTensorBase) || pyapi::isKnown(owner, Known::kTensorMeta);
+  }
+  return isTorchOperator(callable);
+}
+
+bool isTorchFunctional(PyObject* function) {
+  static const auto* functions = new Functions(torchFunctions());
+  const auto it = functions->find(function);
+  return it != functions->end() && it->second == PyFunction_GET_CODE(function);
+}
+
+}  // namespace kintsugi::capture

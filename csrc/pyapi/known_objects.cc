@@ -1,0 +1,327 @@
+#include "pyapi/known_objects.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "pyapi/dict.h"
+#include "pyapi/module_code.h"
+#include "pyapi/ref.h"
+
+namespace kintsugi::pyapi {
+
+namespace detail {
+PyObject* knownObjects[static_cast<size_t>(Known::kCount)] = {};
+}  // namespace detail
+
+namespace {
+
+enum class There : uint8_t { kAlways, kOnImport };
+constexpr There kAlways = There::kAlways, kOnImport = There::kOnImport;
+
+struct ObjectRow {
+  const char* path;
+  There there;
+};
+constexpr ObjectRow kObjects[] = {
+#define KNOWN(member, path, there) {path, there},
+#include "pyapi/known_objects.def"
+#undef KNOWN
+};
+
+struct CodeRow {
+  CodeFamily family;
+  const char* path;
+};
+constexpr CodeRow kCodes[] = {
+#define KNOWN_CODE(family, path) {CodeFamily::family, path},
+#include "pyapi/known_code.def"
+#undef KNOWN_CODE
+};
+
+// The pending exception is put aside: rows are asked for at any time.
+class KeepException {
+ public:
+  KeepException() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  KeepException(const KeepException&) = delete;
+  KeepException& operator=(const KeepException&) = delete;
+  ~KeepException() { PyErr_Restore(type_, value_, traceback_); }
+
+ private:
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+
+uint64_t modulesVersion() { return dictVersion(PyImport_GetModuleDict()); }
+
+PyObject* importedModule(std::string_view name) {
+  Ref<> text = steal(PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
+  PyObject* module = text ? PyDict_GetItemWithError(PyImport_GetModuleDict(), text.get()) : nullptr;
+  PyErr_Clear();
+  return module;
+}
+
+// "a.b:c.d | e:f" to its parts.
+struct Path {
+  std::string module;
+  std::string attributes;
+  std::vector<std::string> inner;
+};
+std::vector<Path> pathsOf(std::string_view text) {
+  std::vector<Path> paths;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(" | "), text.size());
+    std::string_view one = text.substr(0, end);
+    text.remove_prefix(std::min(end + 3, text.size()));
+    Path path;
+    const size_t colon = std::min(one.find(':'), one.size());
+    path.module = one.substr(0, colon);
+    one.remove_prefix(std::min(colon + 1, one.size()));
+    path.attributes = one.substr(0, one.find('/'));
+    for (size_t slash = one.find('/'); slash != std::string_view::npos; slash = one.find('/', slash + 1)) {
+      const size_t next = std::min(one.find('/', slash + 1), one.size());
+      path.inner.emplace_back(one.substr(slash + 1, next - slash - 1));
+    }
+    paths.push_back(std::move(path));
+  }
+  return paths;
+}
+
+enum class Search : uint8_t { kFound, kAbsent, kBusy, kMissing };
+
+Search search(std::string_view text, Ref<>& found, std::vector<std::string>& inner) {
+  bool absent = true, busy = false;
+  for (const Path& path : pathsOf(text)) {
+    PyObject* module = importedModule(path.module);
+    if (module == nullptr) continue;
+    absent = false;
+    found = path.attributes.empty() ? newRef(module) : steal(attributeOf(module, path.attributes.c_str()));
+    inner = path.inner;
+    if (found) return Search::kFound;
+    busy = busy || (PyModule_Check(module) && isInitializing(PyModule_GetDict(module)));
+  }
+  return absent ? Search::kAbsent : busy ? Search::kBusy : Search::kMissing;
+}
+
+// What each row of objects is waiting for.
+struct Waiting {
+  uint64_t version = 0;  // of sys.modules when nothing was found
+  Search state = Search::kAbsent;
+};
+Waiting waiting[std::size(kObjects)];
+
+// The function that a name stands for, without what decorators have put around it.
+Ref<> innermost(Ref<> object) {
+  for (int depth = 0; depth < 16 && object; ++depth) {
+    const bool wrapped = PyFunction_Check(object.get()) || PyMethod_Check(object.get());
+    Ref<> next = wrapped ? steal(PyObject_GetAttrString(object.get(), "__wrapped__")) : Ref<>();
+    PyErr_Clear();
+    if (!next) break;
+    object = std::move(next);
+  }
+  if (object && PyMethod_Check(object.get())) return newRef(PyMethod_GET_FUNCTION(object.get()));
+  return object;
+}
+
+PyObject* innerCode(PyObject* code, const std::string& name) {
+  PyObject* consts = reinterpret_cast<PyCodeObject*>(code)->co_consts;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(consts); ++i) {
+    PyObject* inner = PyTuple_GET_ITEM(consts, i);
+    if (PyCode_Check(inner) &&
+        PyUnicode_CompareWithASCIIString(reinterpret_cast<PyCodeObject*>(inner)->co_name, name.c_str()) == 0)
+      return inner;
+  }
+  return nullptr;
+}
+
+// The code of known_code.def.
+class KnownCode {
+ public:
+  bool contains(const PyCodeObject* code, CodeFamily family) {
+    if (waiting_[index(family)] && modulesVersion() != version_) {
+      KeepException keep;
+      update();
+    }
+    const auto it = families_.find(code);
+    return it != families_.end() && (it->second & bit(family)) != 0;
+  }
+
+  void update() {
+    const uint64_t version = modulesVersion();
+    bool busy = false;
+    std::fill(std::begin(waiting_), std::end(waiting_), false);
+    for (size_t i = 0; i < std::size(kCodes); ++i) {
+      const Search state = found_[i].done ? Search::kFound : find(kCodes[i], found_[i]);
+      found_[i].state = state;
+      found_[i].done = state == Search::kFound && !isPackage(kCodes[i].path);
+      busy = busy || state == Search::kBusy;
+      if (!found_[i].done && state != Search::kMissing) waiting_[index(kCodes[i].family)] = true;
+    }
+    version_ = busy ? 0 : version;  // no version of a dict is 0
+  }
+
+  std::vector<KnownRow> rows() {
+    update();
+    std::vector<KnownRow> result;
+    for (size_t i = 0; i < std::size(kCodes); ++i) {
+      const Search state = found_[i].state;
+      result.push_back({kCodes[i].path,
+                        state == Search::kFound     ? ""
+                        : state == Search::kMissing ? "missing"
+                                                    : "absent",
+                        false, found_[i].count});
+    }
+    return result;
+  }
+
+ private:
+  struct Found {
+    Search state = Search::kAbsent;
+    bool done = false;
+    size_t count = 0;
+  };
+
+  static size_t index(CodeFamily family) { return static_cast<size_t>(family); }
+  static uint32_t bit(CodeFamily family) { return uint32_t{1} << index(family); }
+  static bool isPackage(std::string_view path) { return path.ends_with(".*"); }
+
+  void add(PyObject* code, CodeFamily family, Found& found) {
+    auto [it, fresh] = families_.try_emplace(reinterpret_cast<PyCodeObject*>(code), 0);
+    if (fresh) Py_INCREF(code);
+    if ((it->second & bit(family)) == 0) ++found.count;
+    it->second |= bit(family);
+  }
+
+  Search find(const CodeRow& row, Found& found) {
+    const std::string_view path = row.path;
+    if (isPackage(path)) return findPackage(std::string(path.substr(0, path.size() - 2)), row.family, found);
+    if (path.ends_with(":*")) return findModule(path.substr(0, path.size() - 2), row.family, found);
+    Ref<> object;
+    std::vector<std::string> inner;
+    const Search state = search(path, object, inner);
+    if (state != Search::kFound) return state;
+    object = innermost(std::move(object));
+    if (!object || !PyFunction_Check(object.get())) return Search::kMissing;
+    PyObject* code = PyFunction_GET_CODE(object.get());
+    for (const std::string& name : inner) {
+      code = innerCode(code, name);
+      if (code == nullptr) return Search::kMissing;
+    }
+    add(code, row.family, found);
+    return Search::kFound;
+  }
+
+  Search findModule(std::string_view name, CodeFamily family, Found& found) {
+    PyObject* module = importedModule(name);
+    if (module == nullptr) return Search::kAbsent;
+    if (!PyModule_Check(module)) return Search::kMissing;
+    if (isInitializing(PyModule_GetDict(module))) return Search::kBusy;
+    for (PyObject* code : codeOfModule(PyModule_GetDict(module))) add(code, family, found);
+    return Search::kFound;
+  }
+
+  Search findPackage(const std::string& name, CodeFamily family, Found& found) {
+    PyObject* package = importedModule(name);
+    if (package == nullptr) return Search::kAbsent;
+    PyObject *key, *module;
+    Py_ssize_t at = 0;
+    const std::string prefix = name + ".";
+    bool busy = false;
+    while (PyDict_Next(PyImport_GetModuleDict(), &at, &key, &module)) {
+      const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;
+      PyErr_Clear();
+      const bool inside =
+          module == package || (text != nullptr && std::string_view(text).starts_with(prefix));
+      if (!inside || !PyModule_Check(module) || collected_.contains(module)) continue;
+      if (isInitializing(PyModule_GetDict(module))) {
+        busy = true;
+      } else if (isLoadedBy(PyModule_GetDict(module), package)) {
+        collected_.insert(Py_NewRef(module));
+        for (PyObject* code : codeOfModule(PyModule_GetDict(module))) add(code, family, found);
+      }
+    }
+    return busy ? Search::kBusy : Search::kFound;
+  }
+
+  std::unordered_map<const PyCodeObject*, uint32_t> families_;  // keys are owned, and kept for good
+  std::unordered_set<PyObject*> collected_;                     // modules of packages, owned
+  Found found_[std::size(kCodes)];
+  bool waiting_[static_cast<size_t>(CodeFamily::kCount)] = {true, true, true, true, true, true, true, true};
+  uint64_t version_ = 0;
+};
+
+KnownCode& knownCode() {
+  static auto* code = new KnownCode();
+  return *code;
+}
+
+}  // namespace
+
+PyObject* detail::findKnown(Known which) {
+  const auto i = static_cast<size_t>(which);
+  if (Py_IsInitialized() == 0) return nullptr;
+  const uint64_t version = modulesVersion();
+  if (waiting[i].version == version) return nullptr;
+  KeepException keep;
+  Ref<> found;
+  std::vector<std::string> inner;
+  waiting[i].state = search(kObjects[i].path, found, inner);
+  if (waiting[i].state != Search::kBusy) waiting[i].version = version;
+  if (found) knownObjects[i] = found.release();  // for good
+  return knownObjects[i];
+}
+
+PyObject* attributeOf(PyObject* object, const char* path) {
+  Ref<> found = newRef(object);
+  for (std::string_view rest = path; found && !rest.empty();) {
+    const size_t end = std::min(rest.find('.'), rest.size());
+    const std::string name(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    Ref<> key = steal(PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
+    PyObject* raw = nullptr;
+    if (PyModule_Check(found.get())) {
+      raw = PyDict_GetItemWithError(PyModule_GetDict(found.get()), key.get());
+    } else if (PyType_Check(found.get())) {
+      raw = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(found.get()), key.get());
+      if (raw != nullptr && (Py_TYPE(raw) == &PyStaticMethod_Type || Py_TYPE(raw) == &PyClassMethod_Type)) {
+        found = steal(PyObject_GetAttrString(raw, "__func__"));
+        continue;
+      }
+    }
+    found = raw != nullptr ? newRef(raw) : steal(PyObject_GetAttr(found.get(), key.get()));
+    PyErr_Clear();
+  }
+  return found.release();
+}
+
+bool isKnownCode(const PyCodeObject* code, CodeFamily family) { return knownCode().contains(code, family); }
+
+void findKnownObjects() {
+  KeepException keep;
+  for (size_t i = 0; i < std::size(kObjects); ++i) {
+    if (kObjects[i].there == kAlways) {
+      for (const Path& path : pathsOf(kObjects[i].path))
+        Py_XDECREF(PyImport_ImportModule(path.module.c_str()));
+      PyErr_Clear();
+    }
+    detail::findKnown(static_cast<Known>(i));
+  }
+}
+
+std::vector<KnownRow> knownRows() {
+  KeepException keep;
+  std::vector<KnownRow> rows;
+  for (size_t i = 0; i < std::size(kObjects); ++i) {
+    const bool found = known(static_cast<Known>(i)) != nullptr;
+    rows.push_back({kObjects[i].path,
+                    found                                  ? ""
+                    : waiting[i].state == Search::kMissing ? "missing"
+                                                           : "absent",
+                    kObjects[i].there == kAlways, 0});
+  }
+  for (KnownRow& row : knownCode().rows()) rows.push_back(std::move(row));
+  return rows;
+}
+
+}  // namespace kintsugi::pyapi

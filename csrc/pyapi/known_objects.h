@@ -1,0 +1,82 @@
+// Well-known objects of other libraries, told by identity.
+//
+// Nothing that is guarded, skipped or taken as known may hang on what something is called: a program may call
+// a class `collections.deque`, or keep its code in a folder `torch/`. So every class, function and module
+// that the recorder treats in a way of its own has a row in known_objects.def, and code in known_code.def.
+// Rows are looked up once, at start or when their module has been imported, and compared as pointers ever
+// after.
+//
+// Example: `isA(object, Known::kDeque)`, `isKnownCode(code, CodeFamily::kOptimizers)`.
+//
+// Ownership: what was found is kept for good, so that no other object can take its address; results are
+// borrowed. Threads: the GIL is needed. No pending exception is lost, and none is left.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+enum class Known : uint8_t {
+#define KNOWN(member, path, there) member,
+#include "pyapi/known_objects.def"
+#undef KNOWN
+  kCount,
+};
+
+enum class CodeFamily : uint8_t {
+  kWeakCallback,
+  kAnswersCompiling,
+  kCountsModules,
+  kOptimizers,
+  kSaysRecording,
+  kHigherOrder,
+  kTransforms,
+  kContextManagers,
+  kWholeTransforms,
+  kPolyfills,
+  kCount,
+};
+
+namespace detail {
+extern PyObject* knownObjects[static_cast<size_t>(Known::kCount)];
+PyObject* findKnown(Known which);
+}  // namespace detail
+
+// Null: its module has not been imported (or a row is wrong, which a test tells).
+inline PyObject* known(Known which) {
+  PyObject* found = detail::knownObjects[static_cast<size_t>(which)];
+  return found != nullptr ? found : detail::findKnown(which);
+}
+inline PyTypeObject* knownType(Known which) { return reinterpret_cast<PyTypeObject*>(known(which)); }
+
+inline bool isKnown(const void* object, Known which) { return object == known(which) && object != nullptr; }
+// Of exactly this class.
+inline bool isA(PyObject* object, Known which) { return isKnown(Py_TYPE(object), which); }
+
+bool isKnownCode(const PyCodeObject* code, CodeFamily family);
+
+// Was the code made by a module of torch's own package, and are these the module's globals?
+bool isTorchCode(const PyCodeObject* code, PyObject* globals);
+
+// What the attributes of an object say, without descriptors and without Python code where the object is a
+// class or a module: "attribute.attribute" from `object`. Empty: there is none.
+PyObject* attributeOf(PyObject* object, const char* path);  // owned
+
+// Finds what is to be known at start. Called once, when the extension is loaded.
+void findKnownObjects();
+
+// Each row: its path, and what it says at the moment: "" for an object that was found, "absent" where nobody
+// has imported its module, "missing" where the module lacks it. Code rows with the number of code objects.
+struct KnownRow {
+  std::string path;
+  std::string state;
+  bool always = false;
+  size_t codes = 0;
+};
+std::vector<KnownRow> knownRows();
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,177 @@
+#include "pyapi/module_code.h"
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "pyapi/known_objects.h"
+#include "pyapi/ref.h"
+
+namespace kintsugi::pyapi {
+
+namespace {
+
+class Collector {
+ public:
+  explicit Collector(PyObject* globals) : globals_(globals) {}
+
+  std::vector<PyObject*> run() {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(globals_, &at, &key, &value)) {
+      visit(value);
+      visitItems(value);
+    }
+    while (!waiting_.empty()) {
+      PyObject* object = waiting_.back();
+      waiting_.pop_back();
+      look(object);
+    }
+    return std::move(codes_);
+  }
+
+ private:
+  void visit(PyObject* object) {
+    if (object != nullptr && seen_.insert(object).second) waiting_.push_back(object);
+  }
+
+  // Tables of functions.
+  void visitItems(PyObject* container) {
+    if (PyDict_CheckExact(container) && container != globals_) {
+      PyObject *key, *value;
+      Py_ssize_t at = 0;
+      while (PyDict_Next(container, &at, &key, &value)) visit(value);
+    } else if (PyList_CheckExact(container) || PyTuple_CheckExact(container)) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i)
+        visit(PySequence_Fast_GET_ITEM(container, i));
+    }
+  }
+
+  void look(PyObject* object) {
+    if (PyFunction_Check(object)) return lookAtFunction(reinterpret_cast<PyFunctionObject*>(object));
+    if (PyMethod_Check(object)) return visit(PyMethod_GET_FUNCTION(object));
+    if (PyType_Check(object)) {
+      PyObject *key, *value;
+      Py_ssize_t at = 0;
+      while (PyDict_Next(reinterpret_cast<PyTypeObject*>(object)->tp_dict, &at, &key, &value)) visit(value);
+      return;
+    }
+    if (Py_TYPE(object) == &PyStaticMethod_Type || Py_TYPE(object) == &PyClassMethod_Type) {
+      return visitPart(object, "__func__");
+    }
+    if (Py_TYPE(object) == &PyProperty_Type) {
+      for (const char* name : {"fget", "fset", "fdel"}) visitPart(object, name);
+      return;
+    }
+    if (isA(object, Known::kLruCacheWrapper)) visitPart(object, "__wrapped__");
+  }
+
+  // These attributes give what the object holds, so the borrowed reference lasts.
+  void visitPart(PyObject* object, const char* name) {
+    const Ref<> part = steal(PyObject_GetAttrString(object, name));
+    PyErr_Clear();
+    visit(part.get());
+  }
+
+  void lookAtFunction(PyFunctionObject* function) {
+    if (function->func_globals == globals_) add(function->func_code);
+    static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
+    if (function->func_dict != nullptr) visit(PyDict_GetItemWithError(function->func_dict, wrapped));
+    PyErr_Clear();
+    for (Py_ssize_t i = 0; function->func_closure != nullptr && i < PyTuple_GET_SIZE(function->func_closure);
+         ++i) {
+      PyObject* content = PyCell_GET(PyTuple_GET_ITEM(function->func_closure, i));
+      if (content != nullptr && PyFunction_Check(content)) visit(content);
+    }
+  }
+
+  void add(PyObject* code) {
+    if (!added_.insert(code).second) return;
+    codes_.push_back(code);
+    PyObject* consts = reinterpret_cast<PyCodeObject*>(code)->co_consts;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(consts); ++i) {
+      if (PyCode_Check(PyTuple_GET_ITEM(consts, i))) add(PyTuple_GET_ITEM(consts, i));
+    }
+  }
+
+  PyObject* globals_;
+  std::vector<PyObject*> waiting_, codes_;
+  std::unordered_set<PyObject*> seen_, added_;
+};
+
+std::string textOf(PyObject* object) {
+  const char* text = object != nullptr && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : nullptr;
+  PyErr_Clear();
+  return text != nullptr ? text : "";
+}
+
+// Does a module of a class of its own, which has taken the place of the one with these globals, run their
+// code?
+bool hasMethodsWith(PyObject* module, PyObject* globals) {
+  if (Py_TYPE(module) == &PyModule_Type) return false;
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(Py_TYPE(module)->tp_dict, &at, &key, &value)) {
+    if (PyFunction_Check(value) && PyFunction_GET_GLOBALS(value) == globals) return true;
+  }
+  return false;
+}
+
+// Are these the globals of a module that has been imported?
+bool areImported(PyObject* globals) {
+  PyObject* name = PyDict_GetItemString(globals, "__name__");
+  PyObject* module = name != nullptr && PyUnicode_Check(name)
+                         ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name)
+                         : nullptr;
+  PyErr_Clear();
+  return module != nullptr && PyModule_Check(module) &&
+         (PyModule_GetDict(module) == globals || hasMethodsWith(module, globals));
+}
+
+Ref<> specPart(PyObject* globals, const char* name) {
+  PyObject* spec = PyDict_GetItemString(globals, "__spec__");
+  Ref<> part = spec != nullptr ? steal(PyObject_GetAttrString(spec, name)) : Ref<>();
+  PyErr_Clear();
+  return part;
+}
+
+}  // namespace
+
+std::vector<PyObject*> codeOfModule(PyObject* globals) { return Collector(globals).run(); }
+
+bool isInitializing(PyObject* globals) { return specPart(globals, "_initializing").get() == Py_True; }
+
+bool isLoadedBy(PyObject* globals, PyObject* package) {
+  if (!PyModule_Check(package)) return false;
+  if (PyModule_GetDict(package) == globals) return true;
+  const std::string file = textOf(specPart(globals, "origin").get());
+  PyObject* path = PyDict_GetItemString(PyModule_GetDict(package), "__path__");
+  const Py_ssize_t count = path != nullptr && PyList_Check(path) ? PyList_GET_SIZE(path) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const std::string folder = textOf(PyList_GET_ITEM(path, i));
+    if (!folder.empty() && file.starts_with(folder + "/")) return true;
+  }
+  return false;
+}
+
+bool isTorchCode(const PyCodeObject* code, PyObject* globals) {
+  // Modules of torch's, and their code: never freed, so that no other dict can take such an address.
+  static auto* modules = new std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>>();
+  auto it = modules->find(globals);
+  if (it == modules->end()) {
+    PyObject* torch = known(Known::kTorch);
+    if (torch == nullptr || !PyDict_Check(globals) || !areImported(globals) || isInitializing(globals) ||
+        !isLoadedBy(globals, torch))
+      return false;
+    Py_INCREF(globals);
+    it = modules->try_emplace(globals).first;
+    for (PyObject* made : codeOfModule(globals)) {
+      Py_INCREF(made);
+      it->second.insert(reinterpret_cast<PyCodeObject*>(made));
+    }
+  }
+  return it->second.contains(code);
+}
+
+}  // namespace kintsugi::pyapi
