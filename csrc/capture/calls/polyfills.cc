@@ -343,6 +343,9 @@ const char* polyfillOf(PyObject* callable) {
          {"heappush", "heappop", "heapreplace", "heappushpop", "heapify", "_heapify_max", "_heappop_max",
           "_heapreplace_max"}},
         {"_bisect", {"bisect_left", "bisect_right"}},
+        {"_operator",
+         {"iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
+          "irshift", "isub", "itruediv", "ixor", "setitem", "delitem", "call"}},
     };
     auto* found = new std::unordered_map<PyObject*, const char*>();
     for (const Module& row : modules) {
@@ -571,7 +574,7 @@ std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& re
 Flow operatorModel(CallContext& ctx, Shadow& result) {
   const bool tensor = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]);
   const bool plain = ctx.total() == 2 && Recorder::isPlain(ctx.args[0]) && Recorder::isPlain(ctx.args[1]);
-  const std::string name = nameOfFunction(ctx.callable);
+  const std::string name = polyfillOf(ctx.callable);
   if ((tensor || plain) && name != "call") return arithmeticModel(ctx, result);
   if (auto flow = enterPolyfill(ctx, ("operator_" + name).c_str(), result)) return *flow;
   return opaqueModel(ctx, result);
