@@ -96,7 +96,7 @@ Value* emitFloat(Builder& b, Core op, std::span<Value* const> args) {
     case Core::kMin:
       return propagatingNan(b, op == Core::kMax, x, args[1]);
     case Core::kFma:
-      return b.CreateIntrinsic(llvm::Intrinsic::fmuladd, {x->getType()}, {x, args[1], args[2]});
+      return b.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {x, args[1], args[2]});
     case Core::kNeg:
       return b.CreateFNeg(x);
     case Core::kAbs:

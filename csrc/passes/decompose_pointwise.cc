@@ -36,25 +36,31 @@ double roundedTo(double number, Elem elem) {
   return half && std::abs(rounded) > 65504 ? std::copysign(HUGE_VAL, rounded) : rounded;
 }
 
-// a + alpha * b, which ATen rounds once, alpha being of the result's type.
+// A number that ATen makes a tensor of the result's type of.
+NodeId converted(D& d, size_t k, Elem elem) {
+  const std::optional<double> number = isSmallFloat(elem) ? d.number(k) : std::nullopt;
+  return number ? d.constant(roundedTo(*number, elem), elem) : d.as(k, elem);
+}
+
+// a + alpha * b, which ATen rounds once.
 NodeId scaled(D& d, Core op, size_t a, size_t b) {
   const Elem elem = d.elem();
   if (!isNumeric(elem)) {
     return d.fail();
   }
-  NodeId other = d.as(b, elem);
+  NodeId other = converted(d, b, elem);
   if (d.isComputed(2) || d.number(2, 1) != 1) {
     if (d.strict()) {
       return d.fail();
     }
     if (isFloat(elem)) {
-      NodeId alpha = d.isComputed(2) ? d.as(2, elem) : d.constant(roundedTo(d.number(2, 1), elem), elem);
+      NodeId alpha = converted(d, 2, elem);
       alpha = op == Core::kSub ? d.point(Core::kNeg, elem, {alpha}) : alpha;
-      return d.point(Core::kFma, elem, {other, alpha, d.as(a, elem)});
+      return d.point(Core::kFma, elem, {other, alpha, converted(d, a, elem)});
     }
     other = d.point(Core::kMul, elem, {other, d.as(2, elem)});
   }
-  return d.point(op, elem, {d.as(a, elem), other});
+  return d.point(op, elem, {converted(d, a, elem), other});
 }
 
 NodeId add(D& d) { return scaled(d, Core::kAdd, 0, 1); }
@@ -194,7 +200,10 @@ NodeId gelu(D& d) {
   NodeId inner = ir::kNone;
   if (d.isNone(1) || d.text(1) == "none") {
     inner = d.point(Core::kErf, elem, {d.point(Core::kMul, elem, {x, d.constant(std::sqrt(0.5), elem)})});
-    return d.point(Core::kFma, elem, {half, inner, half});
+    if (!isSmallFloat(elem)) {
+      return d.point(Core::kFma, elem, {half, inner, half});
+    }
+    return d.point(Core::kMul, elem, {half, d.point(Core::kAdd, elem, {d.constant(1, elem), inner})});
   }
   if (d.text(1) == "tanh") {
     const NodeId square = d.point(Core::kMul, elem, {x, x});
@@ -230,8 +239,15 @@ NodeId power(D& d) {
   if (*exponent == 2) {
     return square(d);
   }
+  if (*exponent == 3 && d.elem() == Elem::kBF16) {  // ATen's vectors of it round each product
+    const NodeId two = d.cast(d.point(Core::kMul, d.elem(), {x, x}), Elem::kF32);
+    return d.cast(d.point(Core::kMul, Elem::kF32, {two, d.cast(x, Elem::kF32)}), d.elem());
+  }
   if (*exponent == 3) {
     return d.point(Core::kMul, d.elem(), {d.point(Core::kMul, d.elem(), {x, x}), x});
+  }
+  if (d.elem() == Elem::kF16) {
+    return *exponent == -1 ? reciprocal(d) : d.fail();  // powers in the sense of C: of -inf, too
   }
   if (*exponent == 0.5) {
     return d.point(Core::kSqrt, d.elem(), {x});
@@ -307,7 +323,7 @@ constexpr Decomposition kRows[] = {
     {"aten.minimum.default", true, binary<Core::kMin>},
     {"aten.neg.default", true, unary<Core::kNeg>},
     {"aten.abs.default", true, unary<Core::kAbs>},
-    {"aten.sqrt.default", true, unary<Core::kSqrt>},
+    {"aten.sqrt.default", false, unary<Core::kSqrt>},
     {"aten.floor.default", true, unary<Core::kFloor>},
     {"aten.ceil.default", true, unary<Core::kCeil>},
     {"aten.trunc.default", true, unary<Core::kTrunc>},

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+import torch.nn.functional as F
 from native_harness import native
 
 import kintsugi
@@ -23,8 +24,8 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 PATTERNS = 1 << 32
 SAMPLE = 1 << 19
 CHUNK = 1 << 22
-SMALLEST = {torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}  # exponents of the last digit
-DIGITS = {torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
+SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}  # exponents of the last digit
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
 
 ROWS = _C.native_accuracies()
 NAMES = [f"{name.split('.')[1]}{argument and '-'}{argument}" for name, argument, *_ in ROWS]
@@ -105,29 +106,34 @@ def test_of_small_floats(row: Row, dtype: torch.dtype) -> None:
     with torch.no_grad():
         got = [runner(x) for _ in range(2)][-1]
         eager = function(x)
-        assert runner._kintsugi_compiled.stats()["native_runs"] > 0
-        # The units of float32 are small next to one of these.
+        called = dtype is torch.float16 and row[1] in ("0.5", "-0.5")  # these are powers in the sense of C
+        assert (runner._kintsugi_compiled.stats()["native_runs"] > 0) != called
+        # ATen's cubes are rounded twice. The units of float32 are small next to one of these.
         units = row[2] * 2.0 ** (DIGITS[dtype] - DIGITS[torch.float32])
         exact = (row[0], row[1], units, row[3], row[4])
-        problem = compare.special_difference(eager, got) or wrong(exact, x, got, more=0.5)
+        problem = compare.special_difference(eager, got) or wrong(exact, x, got, more=1.5 if row[1] == "3" else 0.5)
         assert not problem, problem
 
 
 @each_row
-def test_of_float64_is_eagers(row: Row) -> None:
-    """What native code computes of it is exact, one operation after the other; the rest are calls."""
+def test_of_float64(row: Row) -> None:
+    """What native code computes of it is rounded operation by operation; the rest are calls."""
     function = function_of(row)
     runner = native(lambda x: function(x * 2))
-    x = torch.cat([torch.linspace(-30, 30, 1001, dtype=torch.float64), torch.tensor([0.0, -0.0, math.inf, math.nan]).double()])
+    special = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-310, 1e308]
+    x = torch.cat([torch.linspace(-30, 30, 1001).double(), torch.tensor(special, dtype=torch.float64)])
     with torch.no_grad():
-        got = [runner(x) for _ in range(2)][-1]
-        assert compare.same_values(got, function(x * 2))
+        got, eager = [runner(x) for _ in range(2)][-1], function(x * 2)
+    assert not compare.special_difference(eager, got)
+    away = torch.where(eager.isfinite(), (got - eager).abs() / spacing(eager, torch.float64), 0.0)
+    assert away.max() <= 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("number", [-1.0, 0.3, 0.7, 1e-3, 3.0])
 def test_what_one_operator_multiplies_and_adds_is_rounded_once(dtype: torch.dtype, number: float) -> None:
-    a, b, c = (torch.randn(1003, dtype=torch.float64).to(dtype) for _ in range(3))
+    # Behind whole vectors ATen computes of smaller floats in another way.
+    a, b, c = (torch.randn(1024, dtype=torch.float64).to(dtype) for _ in range(3))
     programs: list[Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = [
         lambda a, b, c: torch.add(a, b, alpha=number),
         lambda a, b, c: torch.sub(a, b, alpha=number),
@@ -135,12 +141,44 @@ def test_what_one_operator_multiplies_and_adds_is_rounded_once(dtype: torch.dtyp
         lambda a, b, c: torch.addcmul(a, b, c, value=number),
         lambda a, b, c: torch.addcdiv(a, b, c, value=number),
         lambda a, b, c: torch.lerp(a, b, number),
+        lambda a, b, c: torch.add(a, 0.7, alpha=number),
+        lambda a, b, c: a + number,
+        lambda a, b, c: a - number,
+        lambda a, b, c: number - a,
+        lambda a, b, c: a * number,
+        lambda a, b, c: a / number,
+        lambda a, b, c: a**3,
     ]
     for program in programs:
         runner = native(program)
         with torch.no_grad():
             got = [runner(a, b, c) for _ in range(2)][-1]
             assert compare.same_values(got, program(a, b, c))
+
+
+def test_strict_is_eager_mode_in_every_bit() -> None:
+    programs: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+        lambda a, b: a + b,
+        lambda a, b: a - b * a,
+        lambda a, b: a / b,
+        lambda a, b: (a * b).sqrt(),
+        lambda a, b: a.abs().rsqrt(),
+        lambda a, b: a.reciprocal() - b.square(),
+        lambda a, b: torch.maximum(a, b).floor() + torch.minimum(a, b).ceil() - a.trunc(),
+        lambda a, b: torch.where(a < b, -a, b.clamp(-1, 1)).relu(),
+        lambda a, b: F.leaky_relu(a, 0.1) + F.hardtanh(b),
+        lambda a, b: a.masked_fill(b > 0, 0.3) * 0.7,
+    ]
+    generator = torch.Generator().manual_seed(11)
+    patterns = torch.randint(-(1 << 31), 1 << 31, (2, 1 << 16), generator=generator).to(torch.int32)
+    for dtype in (torch.float32, torch.float64):
+        for a, b in (patterns.view(torch.float32), torch.randn(2, 1 << 12, generator=generator)):
+            a, b = a.to(dtype), b.to(dtype)
+            for program in programs:
+                runner = native(program, strict=True)
+                with torch.no_grad():
+                    got = [runner(a, b) for _ in range(2)][-1]
+                    assert compare.same_values(got, program(a, b))
 
 
 def test_operators_of_the_program_are_rounded_one_by_one() -> None:
