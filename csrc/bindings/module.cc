@@ -1,6 +1,7 @@
 // The extension module `kintsugi._C`: what the Python package needs of the core, and nothing else.
 #define PY_SSIZE_T_CLEAN
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -19,6 +20,7 @@
 #include "driver/compiled_function.h"
 #include "driver/recording.h"
 #include "pyapi/type_versions.h"
+#include "support/verification.h"
 #include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
@@ -72,6 +74,12 @@ void setDiskCache(const std::string& name, nb::object value) {
   codegen::setDiskCache(limit == 0 ? std::string() : *directory, limit);
 }
 
+void setVerification(const std::string& level) {
+  kintsugi::setVerification(level == "abort" ? Verification::kAbort
+                            : level == "on"  ? Verification::kOn
+                                             : Verification::kOff);
+}
+
 // Settings that the core does not need are accepted: the package validates names and types.
 void setConfig(const std::string& name, nb::object value) {
   driver::Settings& s = driver::settings();
@@ -84,6 +92,7 @@ void setConfig(const std::string& name, nb::object value) {
   if (name == "assume_static_by_default") s.assumeStatic = nb::cast<bool>(value);
   if (name == "suppress_errors") s.suppressErrors = nb::cast<bool>(value);
   if (name == "cache_dir" || name == "disk_cache_limit") setDiskCache(name, value);
+  if (name == "verify") setVerification(nb::cast<std::string>(value));
   if (name == "memory_pool_limit") torchapi::setRunMemoryLimit(nb::cast<uint64_t>(value));
 }
 
@@ -151,6 +160,7 @@ NB_MODULE(_C, m) {
   m.def("_call_disabled", &callDisabled);
   m.def("_with_types_kept", &withTypesKept, nb::arg("root"), nb::arg("body"));
   m.def("is_recording", &driver::isRecording);
+  m.def("_failed_checks", [] { return std::make_pair(failedCheckCount(), lastFailedCheck()); });
   m.def("_fail_next_recording", &driver::failNextRecording, nb::arg("fail"));
   m.def("known_objects", &knownObjects);
   bindings::bindEvents(m);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "capture/breaks.h"
+#include "capture/check_shadows.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
@@ -17,6 +18,7 @@
 #include "pyapi/exception_state.h"
 #include "pyapi/object_layout.h"
 #include "support/check.h"
+#include "support/verification.h"
 
 namespace kintsugi::capture {
 
@@ -321,6 +323,11 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     KINTSUGI_CHECK(static_cast<int32_t>(frame->stack.size()) == act.stackDepth(), "shadow stack of ",
                    PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ", int(instr.op),
                    ": ", frame->stack.size(), " against ", act.stackDepth());
+    if (verifying()) {
+      const std::string problem = shadowProblem(*this, *frame, act, instr);
+      KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ",
+                     opcodeName(instr.op), ": ", problem);
+    }
     if (blockPending_) flushBlock();
     if (!raised_.empty()) settleRaised(*this);
     if (!mortals_.empty()) Mortals::settle(*this);

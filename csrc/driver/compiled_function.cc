@@ -7,7 +7,6 @@
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/const_texts.h"
-#include "driver/fx_segments.h"
 #include "driver/interpret_all.h"
 #include "driver/lifecycle_events.h"
 #include "driver/recording.h"
@@ -438,9 +437,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
   runtime::Recording recording = takeRecording(capture);
   try {
     describeConstants(recording, function_.get());
-    if (options_.backend || options_.native.enabled) {
-      cutForBackend(recording.document, 0, options_.native.enabled);
-    }
+    runTracePasses(recording.document, 0, tracePasses());
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args)) return false;

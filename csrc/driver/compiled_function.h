@@ -14,6 +14,7 @@
 
 #include "capture/recorder.h"
 #include "diag/diagnostic.h"
+#include "driver/fx_segments.h"
 #include "driver/native_segments.h"
 #include "driver/recording.h"
 #include "pyapi/ref.h"
@@ -107,6 +108,9 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
                      const std::function<bool(capture::CaptureResult&)>& keep);
   runtime::Recording takeRecording(capture::CaptureResult& capture);
+  TracePasses tracePasses() const {
+    return {options_.backend || options_.native.enabled, options_.native.enabled};
+  }
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   bool install(capture::CaptureResult& capture, const pyapi::Arguments& args);
   // Side exits (side_recording.cc)

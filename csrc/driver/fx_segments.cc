@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "ir/segments.h"
+#include "passes/pass_manager.h"
 #include "runtime/run_events.h"
 #include "runtime/segment_runner.h"
 #include "runtime/trace_cache.h"
@@ -386,8 +387,16 @@ Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
 
 }  // namespace
 
-uint32_t cutForBackend(guard::Document& document, uint32_t start, bool native) {
-  return passes::cutSegments(document, {operatorTraits, start, native});
+uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted) {
+  passes::PassManager manager;
+  manager.setInput(ir::VerifierMode::kRecorded);
+  if (wanted.segments) {
+    manager.add({"segments", [&](guard::Document& recorded) {
+                   start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native});
+                 }});
+  }
+  manager.run(document);
+  return start;
 }
 
 bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args) {

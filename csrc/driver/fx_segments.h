@@ -17,9 +17,14 @@ namespace kintsugi::driver {
 // What the dispatcher knows about an operator.
 passes::OperatorTraits operatorTraits(std::string_view name);
 
-// Cuts a recording into segments from instruction `start` on, before it is made a CompiledTrace. `native`:
-// for native code.
-uint32_t cutForBackend(guard::Document& document, uint32_t start, bool native);
+// What every recording goes through before it is made a CompiledTrace: the passes over traces, by a
+// PassManager, which verifies the document before and behind each where verification is on.
+struct TracePasses {
+  bool segments = false;  // cut into segments, from instruction `start` on
+  bool native = false;    // ... for native code
+};
+// Where the trace's own part begins then, which was instruction `start`.
+uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted);
 
 // Gives each segment of `trace`, which is not shared yet, a runner that uses `backend` (called with a
 // description, returns a callable). `args`: of the call that was recorded; null for a side trace. False: the

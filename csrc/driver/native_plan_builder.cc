@@ -5,6 +5,7 @@
 
 #include "codegen/kernel_cache.h"
 #include "driver/fx_segments.h"
+#include "driver/native_checks.h"
 #include "driver/native_convolutions.h"
 #include "driver/native_overwrites.h"
 #include "driver/native_places.h"
@@ -16,6 +17,7 @@
 #include "passes/build_graph.h"
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
+#include "passes/graph_verifier.h"
 #include "passes/move_reshapes.h"
 #include "passes/order_steps.h"
 #include "passes/products.h"
@@ -116,6 +118,8 @@ class PlanBuilder {
       return nullptr;
     }
     plan_->slotCount = calls_.values.size();
+    checkPlan({*plan_, graph_.inputs.size(), flows_, usedBy_, aliases_},
+              [this] { return passes::print(graph_, segment_); });
     plan_->trace = std::move(calls_);
     return std::move(plan_);
   }
@@ -206,7 +210,7 @@ class PlanBuilder {
   // A slot is what all of the steps make of it that write to its memory.
   void findSteady() {
     steadySlots_.assign(calls_.values.size(), false);
-    for (const Flow& flow : flows_) {
+    for (const StepFlow& flow : flows_) {
       for (const uint32_t slot : flow.makes) {
         steadySlots_[slot] = true;
       }
@@ -241,17 +245,20 @@ class PlanBuilder {
     findSteady();
     std::vector<runtime::NativePlanStep> steps;
     std::vector<std::vector<uint32_t>> usedBy;
+    std::vector<StepFlow> flows;
     for (const bool steady : {true, false}) {
       for (size_t at = 0; at < steadySteps_.size(); ++at) {
         if (steadySteps_[at] == steady) {
           steps.push_back(plan_->steps[at]);
           usedBy.push_back(std::move(usedBy_[at]));
+          flows.push_back(std::move(flows_[at]));
         }
       }
       plan_->steadySteps = steady ? steps.size() : plan_->steadySteps;
     }
     plan_->steps = std::move(steps);
     usedBy_ = std::move(usedBy);
+    flows_ = std::move(flows);
     for (uint32_t slot = 0; slot < steadySlots_.size(); ++slot) {
       if (steadySlots_[slot]) {
         plan_->steadySlots.push_back(slot);
@@ -723,11 +730,8 @@ class PlanBuilder {
   std::vector<uint32_t> slotOf_;               // by node
   std::vector<NodeId> standIn_;                // by node: the view whose form its tensor has
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
-  struct Flow {
-    std::vector<uint32_t> uses, makes;  // slots
-  };
-  std::vector<Flow> flows_;        // by step
-  std::vector<bool> steadySteps_;  // the same in every run
+  std::vector<StepFlow> flows_;                // by step
+  std::vector<bool> steadySteps_;              // the same in every run
   std::vector<bool> steadySlots_;
   uint32_t firstLast_ = ir::kNone;   // the first kernel of those that come last, as they write to inputs
   std::unordered_set<NodeId> made_;  // tensors that an earlier step makes
@@ -743,6 +747,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
                                             std::string& reason, const NativeVariant& variant) {
   const std::optional<NativeSegmentInfo> folded = withFoldedConvolutions(given);
   const NativeSegmentInfo& info = folded ? *folded : given;
+  if (folded) checkSegment(info.segment, "with its convolutions folded");
   const ir::Trace& segment = info.segment;
   const GradModes modes = gradModesOf(segment);
   if (!modes.known) {
@@ -763,6 +768,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (!graph) {
     return nullptr;
   }
+  passes::checkGraph(*graph, segment, "decomposition");
   passes::simplify(*graph, segment, {.attention = variant.attention, .contract = info.contract && !info.strict});
   const passes::NativeProgram program = passes::fuse(*graph);
   summary.instructions = graph->instructions;

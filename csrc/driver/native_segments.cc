@@ -14,6 +14,7 @@
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/fx_segments.h"
+#include "driver/native_checks.h"
 #include "driver/native_plan_builder.h"
 #include "driver/native_training.h"
 #include "ir/segments.h"
@@ -332,6 +333,10 @@ void Compilable::compile() {
   bool made = false;
   try {
     made = make(info_, summary, reason);
+  } catch (const InternalError& error) {
+    reason = error.what();
+    log::emit(log::Channel::kGraphBreaks,
+              diag::Diagnostic(diag::Code::KTG0000, {error.what()}, place()).format());
   } catch (const std::exception& error) {
     reason = error.what();
   }
@@ -489,7 +494,9 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     NativeSegmentInfo info{
         passes::extractSegment(whole, range, types), seen, {}, options.strict, options.contract, options.keepMemory};
     info.segment.metas = metas;
+    checkSegment(info.segment, "as it was extracted");
     passes::gatherOwnWrites(info.segment, info.seen, operatorTraits);
+    checkSegment(info.segment, "with its writes gathered");
     info.autotune = options.autotune;
     const bool described = describeInputs(recording, info);
     const bool alone = trace.replay().code().segments[runner].others.empty();

@@ -1,6 +1,7 @@
 #include "driver/native_training.h"
 
 #include "driver/fx_segments.h"
+#include "driver/native_checks.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
 #include "passes/split_gradients.h"
@@ -27,6 +28,7 @@ std::vector<NativePlan::Input> inputsOf(const ir::Trace& segment) {
 
 std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool contract,
                                   NativeSummary& summary, std::string& reason) {
+  checkSegment(segment, "as differentiating has made it");
   NativeSegmentInfo info;
   info.segment = segment;
   info.contract = contract;

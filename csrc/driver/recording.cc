@@ -83,7 +83,7 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   RecordedCall call;
   std::unique_ptr<capture::Recorder> recorder;
   try {
-    KINTSUGI_CHECK(!std::exchange(failNext, false), "a failure that was asked for");
+    if (std::exchange(failNext, false)) throw InternalError("a failure that was asked for");
     recorder = make();
   } catch (const InternalError& error) {
     call.capture = internalFailure(error);

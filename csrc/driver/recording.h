@@ -29,7 +29,7 @@ RecordedCall recordSide(const capture::RecorderOptions& options, const capture::
                         std::vector<runtime::FrameImage> images, const std::function<void()>& begun);
 
 // The next recording fails an internal check before it begins: so that tests, and the reproducer of KTG0000,
-// see what happens then. A debug build aborts, as it does at every failed check.
+// see what happens then. It is not counted, and no build aborts at it.
 void failNextRecording(bool fail);
 
 // Is a recording under way on this thread?

@@ -106,9 +106,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
   recording.kwNames = parent.kwNames.clone();
   try {
     describeConstants(recording, function_.get());
-    if (options_.backend || options_.native.enabled) {
-      recording.start = cutForBackend(recording.document, recording.start, options_.native.enabled);
-    }
+    recording.start = runTracePasses(recording.document, recording.start, tracePasses());
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), nullptr)) {

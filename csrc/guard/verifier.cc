@@ -149,6 +149,12 @@ class Verifier {
       const auto onSource = [&](SourceId source) {
         if (source >= nodes_.size()) {
           problem(ir::printInstruction(trace_, i), "there is no source " + named(source));
+        } else if (nodes_[source].kind == SourceKind::kValue) {
+          // Taken from where the step has put it, whether its block has run or not.
+          const uint32_t defined = definedAt_[static_cast<size_t>(nodes_[source].index)];
+          if (defined == ir::kNone || defined >= i) {
+            problem(ir::printInstruction(trace_, i), "uses " + named(source) + " before its step has run");
+          }
         } else if (nodes_[source].block > ran) {
           problem(ir::printInstruction(trace_, i),
                   "uses " + named(source) + ", which a later guard block resolves");

@@ -44,7 +44,7 @@ class Verifier {
       for (size_t i = 0; i < trace_.code.size(); ++i) {
         checkInstruction(i);
       }
-      checkEnd();
+      mode_ == VerifierMode::kSegment ? checkSegmentAlone() : checkEnd();
     }
     if (problems_.empty() && trace_.countOf(Op::kSegment) + trace_.countOf(Op::kSegmentEnd) != 0) {
       for (auto& [index, message] : checkSegments(trace_)) {
@@ -223,6 +223,13 @@ class Verifier {
   void checkDefinitions() {
     definedAt_.assign(trace_.values.size(), kNone);
     ValueId next = 0;
+    if (mode_ == VerifierMode::kSegment && problems_.empty() && !trace_.code.empty()) {
+      std::vector<ValueId> inputs;
+      collectValues(trace_, trace_.operandsOf(trace_.code.front()), inputs);
+      for (const ValueId value : inputs) {
+        definedAt_[value] = 0;
+      }
+    }
     for (size_t i = 0; i < trace_.code.size(); ++i) {
       const Instruction& ins = trace_.code[i];
       for (uint32_t r = 0; r < ins.resultCount && size_t{ins.firstResult} + r < definedAt_.size(); ++r) {
@@ -322,7 +329,8 @@ class Verifier {
     if (const std::string wrong = checkSignature(trace_, ins.op, operands, results); !wrong.empty()) {
       problem(printInstruction(trace_, i), wrong);
     }
-    if (const Latest latest = latestOf(operands); latest.index > i) {
+    const bool takesInputs = mode_ == VerifierMode::kSegment && i == 0;
+    if (const Latest latest = latestOf(operands); latest.index > i && !takesInputs) {
       problem(printInstruction(trace_, i), "uses %" + std::to_string(latest.value) + " before it is defined");
     }
     if (ins.op == Op::kGuardMeta && operands.size() == 2 && operands[1].kind == OperandKind::kInt &&
@@ -334,7 +342,10 @@ class Verifier {
 
   void checkSnapshot(size_t i) {
     const Instruction& ins = trace_.code[i];
-    if (!mayLeave(ins.op)) {
+    if (mode_ == VerifierMode::kSegment && ins.snap != kNone) {
+      problem(printInstruction(trace_, i), "a segment alone has no snapshots");
+    }
+    if (!mayLeave(ins.op) || mode_ == VerifierMode::kSegment) {
       return;
     }
     if (ins.snap == kNone && ins.op == Op::kRet) {
@@ -362,6 +373,18 @@ class Verifier {
     for (size_t i = 0; i + 1 < trace_.code.size(); ++i) {
       if (trace_.code[i].op == Op::kRet) {
         problem(printInstruction(trace_, i), "ret before the end");
+      }
+    }
+  }
+
+  void checkSegmentAlone() {
+    if (trace_.code.size() < 2 || trace_.code.front().op != Op::kSegment ||
+        trace_.code.back().op != Op::kSegmentEnd) {
+      problem("segment", "does not go from its mark to its end");
+    }
+    for (size_t i = 1; i + 1 < trace_.code.size(); ++i) {
+      if (!isInGraph(trace_.code[i])) {
+        problem(printInstruction(trace_, i), "is no part of a segment's graph");
       }
     }
   }

@@ -8,6 +8,8 @@
 //                the end
 //   kRecorded    what the recorder wrote: values are numbered in the order of their definitions
 //   kOptimized   what passes may leave: any numbering, unused rows
+//   kSegment     a segment alone (passes/extract_segment.h): a `segment` whose operands are its inputs, what
+//                is part of its graph, `segment.end`; no snapshots
 //   kLowered     what is about to be run or compiled: no value, recipe or frame state that nothing needs
 //
 // guard/verifier.h checks a whole document, sources and guards included. Linear in the size of the trace.
@@ -22,7 +24,7 @@
 
 namespace kintsugi::ir {
 
-enum class VerifierMode : uint8_t { kRecorded, kOptimized, kLowered };
+enum class VerifierMode : uint8_t { kRecorded, kOptimized, kLowered, kSegment };
 
 // What is wrong, and in which row: `%2 = aten.relu.default %9 : tensor`, `snap !3`.
 struct Problem {

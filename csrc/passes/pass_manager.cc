@@ -14,23 +14,23 @@ namespace kintsugi::passes {
 namespace {
 
 // compact-snapshots before dead-code: states that go take the last needs of recipes and values with them.
-constexpr Pass kPasses[] = {
+const Pass kPasses[] = {
     {"guard-dedup", deduplicateGuards},
     {"compact-snapshots", compactSnapshots},
     {"dead-code", eliminateDeadCode},
 };
 
 // Run where somebody asks for them.
-constexpr Pass kOnRequest[] = {
-    {"segments", cutSegments},
+const Pass kOnRequest[] = {
+    {"segments", [](guard::Document& document) { cutSegments(document); }},
 };
 
 void dumpDocument(const void* object, std::string& out) {
   out += guard::print(*static_cast<const guard::Document*>(object));
 }
 
-void check(const guard::Document& document, std::string_view when) {
-  const std::vector<ir::Problem> problems = guard::verify(document, ir::VerifierMode::kOptimized);
+void check(const guard::Document& document, ir::VerifierMode mode, std::string_view when) {
+  const std::vector<ir::Problem> problems = guard::verify(document, mode);
   KINTSUGI_CHECK(problems.empty(), "the trace is not valid ", when, ":\n", ir::formatProblems(problems));
 }
 
@@ -55,8 +55,8 @@ const Pass* findPass(std::string_view name) {
   return nullptr;
 }
 
-PassManager& PassManager::add(const Pass& pass) {
-  passes_.push_back(&pass);
+PassManager& PassManager::add(Pass pass) {
+  passes_.push_back(std::move(pass));
   return *this;
 }
 
@@ -77,24 +77,29 @@ PassManager& PassManager::setVerify(bool verify) {
   return *this;
 }
 
+PassManager& PassManager::setInput(ir::VerifierMode mode) {
+  input_ = mode;
+  return *this;
+}
+
 void PassManager::run(guard::Document& document) {
   const CheckContext context(&document, dumpDocument);
   timings_.clear();
   if (verify_) {
-    check(document, "before the first pass");
+    check(document, input_, "before the first pass");
   }
-  for (const Pass* pass : passes_) {
+  for (const Pass& pass : passes_) {
     if (dump_) {
-      dump_(*pass, When::kBefore, document);
+      dump_(pass, When::kBefore, document);
     }
     const uint64_t start = nowNs();
-    pass->run(document);
-    timings_.push_back({pass->name, nowNs() - start});
+    pass.run(document);
+    timings_.push_back({pass.name, nowNs() - start});
     if (dump_) {
-      dump_(*pass, When::kAfter, document);
+      dump_(pass, When::kAfter, document);
     }
     if (verify_) {
-      check(document, "after pass " + std::string(pass->name));
+      check(document, ir::VerifierMode::kOptimized, "after pass " + std::string(pass.name));
     }
   }
 }

@@ -1,9 +1,9 @@
 // Runs passes over a document: dump, time, run, dump, verify.
 //
-// A pass is a function on a document with a name that file tests use (`; test: pass=guard-dedup`); its row is
-// in pass_manager.cc. In debug builds, and where asked for, the document is verified before the first pass
-// and after each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK), reported with its name and the
-// text of the document.
+// A pass is a function on a document with a name; those that file tests use (`; test: pass=guard-dedup`) have
+// rows in pass_manager.cc. Where verification is on (support/verification.h), the document is verified before
+// the first pass and after each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK), reported with
+// its name and the text of the document.
 //
 // Ownership: passes are constant rows; a PassManager owns nothing but its list and timings, and is used by
 // one thread. No GIL.
@@ -16,12 +16,14 @@
 #include <vector>
 
 #include "guard/document.h"
+#include "ir/verifier.h"
+#include "support/verification.h"
 
 namespace kintsugi::passes {
 
 struct Pass {
   std::string_view name;
-  void (*run)(guard::Document& document);
+  std::function<void(guard::Document& document)> run;
 };
 
 // In the order in which the default pipeline runs them.
@@ -39,10 +41,12 @@ class PassManager {
     uint64_t nanoseconds = 0;
   };
 
-  PassManager& add(const Pass& pass);
+  PassManager& add(Pass pass);
   PassManager& addAll();
   PassManager& setDump(Dump dump);
   PassManager& setVerify(bool verify);
+  // How strict the verifier is before the first pass; behind a pass it is kOptimized.
+  PassManager& setInput(ir::VerifierMode mode);
 
   void run(guard::Document& document);
 
@@ -50,14 +54,11 @@ class PassManager {
   std::span<const Timing> timings() const { return timings_; }
 
  private:
-  std::vector<const Pass*> passes_;
+  std::vector<Pass> passes_;
   std::vector<Timing> timings_;
   Dump dump_;
-#ifdef KINTSUGI_DEBUG
-  bool verify_ = true;
-#else
-  bool verify_ = false;
-#endif
+  bool verify_ = verifying();
+  ir::VerifierMode input_ = ir::VerifierMode::kOptimized;
 };
 
 }  // namespace kintsugi::passes

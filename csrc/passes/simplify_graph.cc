@@ -7,6 +7,7 @@
 
 #include "passes/find_attention.h"
 #include "passes/fold_algebra.h"
+#include "passes/graph_verifier.h"
 #include "passes/move_reshapes.h"
 #include "passes/order_writes.h"
 #include "passes/place_parts.h"
@@ -191,18 +192,22 @@ void dropUnusedNodes(TensorGraph& graph) {
 }
 
 void simplify(TensorGraph& graph, const ir::Trace& trace, const SimplifyOptions& options) {
-  dropCopies(graph);
-  mergeEqualNodes(graph);
-  foldAlgebra(graph, options.contract);
-  moveReshapes(graph);
-  mergeEqualNodes(graph);
-  dropUnusedNodes(graph);
+  const auto run = [&](std::string_view name, auto&& pass) {
+    pass();
+    checkGraph(graph, trace, name);
+  };
+  run("drop-copies", [&] { dropCopies(graph); });
+  run("merge-equal", [&] { mergeEqualNodes(graph); });
+  run("fold-algebra", [&] { foldAlgebra(graph, options.contract); });
+  run("move-reshapes", [&] { moveReshapes(graph); });
+  run("merge-equal", [&] { mergeEqualNodes(graph); });
+  run("drop-unused", [&] { dropUnusedNodes(graph); });
   if (options.attention) {
-    findAttention(graph, trace);
-    dropUnusedNodes(graph);
+    run("find-attention", [&] { findAttention(graph, trace); });
+    run("drop-unused", [&] { dropUnusedNodes(graph); });
   }
-  placeParts(graph);
-  placeWrites(graph);
+  run("place-parts", [&] { placeParts(graph); });
+  run("place-writes", [&] { placeWrites(graph); });
 }
 
 }  // namespace kintsugi::passes

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "support/verification.h"
+
 namespace kintsugi {
 
 namespace {
@@ -48,13 +50,13 @@ void checkFailed(const char* file, int line, const char* condition, const std::s
   if (!context.empty()) {
     text += "\n" + context;
   }
-#ifdef KINTSUGI_DEBUG
-  std::fprintf(stderr, "kintsugi: %s\n", text.c_str());
-  std::fflush(stderr);
-  std::abort();
-#else
+  noteFailedCheck(text);
+  if (abortsOnFailedCheck()) {
+    std::fprintf(stderr, "kintsugi: %s\n", text.c_str());
+    std::fflush(stderr);
+    std::abort();
+  }
   throw InternalError(text);
-#endif
 }
 
 }  // namespace kintsugi

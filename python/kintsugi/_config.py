@@ -53,6 +53,18 @@ def _path(value: object) -> Path:
     raise TypeError("expected a path")
 
 
+def _verification(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value in ("off", "on", "abort"):
+        return str(value)
+    raise ValueError("expected 'off', 'on' or 'abort'")
+
+
+def _verification_text(text: str) -> str:
+    return "abort" if text.lower() == "abort" else _verification(_boolean_text(text))
+
+
 def _boolean_text(text: str) -> bool:
     value = {
         "1": True,
@@ -81,6 +93,7 @@ _BOOL = _Kind(_boolean, _boolean_text)
 _COUNT = _Kind(_positive, lambda text: _positive(int(text)))
 _NATURAL = _Kind(_natural, lambda text: _natural(int(text)))
 _PATH = _Kind(_path, _path)
+_VERIFICATION = _Kind(_verification, _verification_text)
 _BACKEND = _Kind(_own_backend, _own_backend)
 
 
@@ -148,6 +161,15 @@ class Config:
         0,
         "With N > 0, one call in N of each compiled callable runs in eager mode too, on a copy of the process, and all "
         "that can be observed is compared; a trace that differs is taken out of use. KINTSUGI_AUDIT sets it.",
+        core=True,
+    )
+    verify = Option(
+        _VERIFICATION,
+        "off",
+        "Whether the core verifies what its parts hand to each other: traces, segments, tensor graphs and plans after "
+        "each pass, and what the recorder believes about every slot before each instruction. 'on': what fails is "
+        "KTG0000, and the call runs in eager mode; 'abort': the process ends with the IR, as debug builds do, which "
+        "always verify. KINTSUGI_VERIFY sets it: 1, 0 or abort.",
         core=True,
     )
     report_compiling = Option(

@@ -20,6 +20,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Most tests compare bits with eager mode, so the backend that they get unasked is replay; so do processes that they
 # start. (This process may have read its settings already: pytest's plug-ins are loaded first.)
 os.environ.setdefault("KINTSUGI_DEFAULT_BACKEND", "eager")
+# All that is made is verified, and a failed check of ours fails the test: it would pass in eager mode otherwise.
+# Processes that tests start abort at one.
+os.environ.setdefault("KINTSUGI_VERIFY", "abort")
 sys.path.insert(
     0, str(pathlib.Path(__file__).resolve().parents[2])
 )  # for `bench`, whose models the tests share
@@ -92,10 +95,14 @@ def _fresh_state() -> Iterator[None]:
     import kintsugi
 
     kintsugi.config.default_backend = os.environ.get("KINTSUGI_DEFAULT_BACKEND", "native")
+    kintsugi.config.verify = "off" if os.environ["KINTSUGI_VERIFY"] == "0" else "on"
+    before, _ = kintsugi._C._failed_checks()
     torch.manual_seed(0)
     random.seed(0)
     yield
     kintsugi.reset()
+    count, text = kintsugi._C._failed_checks()
+    assert count == before, f"{count - before} checks of the core have failed, at last {text}"
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ TEST(PassManager, DumpsAndTimesEachPass) {
 void breakTrace(guard::Document& document) { document.trace.code.pop_back(); }
 
 TEST(PassManagerDeathTest, ReportsThePassThatBreaksADocument) {
-  static constexpr Pass kBroken = {"broken", breakTrace};
+  static const Pass kBroken = {"broken", breakTrace};
   guard::Document document = fuzz::DocumentGenerator(3).valid();
   PassManager manager;
   manager.add(kBroken).setVerify(true);

@@ -1,0 +1,172 @@
+#include "capture/check_shadows.h"
+
+#include <opcode.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "pyapi/plain.h"
+#include "support/check.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// A number that is known only at run time, or what an opaque step has returned: `object` of the value's type.
+bool hasType(PyObject* object, ir::TypeKind kind) {
+  switch (kind) {
+    case ir::TypeKind::kInt:
+      return PyLong_Check(object) != 0;
+    case ir::TypeKind::kFloat:
+      return PyFloat_Check(object) != 0;
+    case ir::TypeKind::kBool:
+      return PyBool_Check(object) != 0;
+    case ir::TypeKind::kObject:
+    case ir::TypeKind::kTensor:
+    case ir::TypeKind::kNone:
+      break;
+  }
+  return false;
+}
+
+// Of `int | str`; looked up once.
+PyTypeObject* unionType() {
+  static PyObject* type = [] {
+    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("types"));
+    return module ? PyObject_GetAttrString(module.get(), "UnionType") : nullptr;
+  }();
+  KINTSUGI_CHECK(type != nullptr, "there is no types.UnionType");
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+// Objects of C types that nothing can change. (What a class's dict holds under a name is guarded by its
+// version.)
+bool isImmutableInC(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return type == &PyCode_Type || type == &PyRange_Type || type == &PyMethodDescr_Type ||
+         type == &PyClassMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
+         type == &PyMemberDescr_Type || PyObject_TypeCheck(object, &Py_GenericAliasType) != 0 ||
+         type == unionType();
+}
+
+class ShadowCheck {
+ public:
+  explicit ShadowCheck(Recorder& recorder) : recorder_(recorder), state_(recorder.known()) {}
+
+  // Empty: `object` is what `shadow` says.
+  std::string slot(Shadow shadow, PyObject* object) {
+    if (shadow.kind == ShadowKind::kNull || object == nullptr) {
+      return shadow.kind == ShadowKind::kNull && object == nullptr ? "" : "a shadow or an object is missing";
+    }
+    switch (shadow.kind) {
+      case ShadowKind::kNull:
+        break;
+      case ShadowKind::kConst:
+        return isConstant(object) ? "" : "a constant that is neither immutable nor pinned";
+      case ShadowKind::kSource:
+        return isSource(shadow.id, object) ? "" : "another object than source $" + std::to_string(shadow.id);
+      case ShadowKind::kValue:
+        return isValue(shadow.id, object) ? "" : "something else than value %" + std::to_string(shadow.id);
+      case ShadowKind::kVirtual:
+        return isVirtual(shadow.id, object) ? "" : "another object than virtual " + std::to_string(shadow.id);
+    }
+    return "";
+  }
+
+ private:
+  bool isConstant(PyObject* object) {
+    if (PyTuple_Check(object) && !state_.constIds_.contains(object)) {
+      auto** items = reinterpret_cast<PyTupleObject*>(object)->ob_item;
+      return std::all_of(items, items + PyTuple_GET_SIZE(object),
+                         [this](PyObject* o) { return isConstant(o); });
+    }
+    return Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object) || isImmutableInC(object) ||
+           state_.constIds_.contains(object) || state_.frozen_.contains(object);
+  }
+  bool isSource(ir::SourceId id, PyObject* object) {
+    if (id >= state_.sourceObjects_.size()) {
+      return false;
+    }
+    // What is plain is guarded by value: a descriptor makes a number anew in each read.
+    PyObject* read = state_.sourceObjects_[id];
+    return read == object || (read != nullptr && Recorder::isPlain(read) && pyapi::plainEquals(read, object));
+  }
+  bool isValue(ir::ValueId id, PyObject* object) {
+    const ir::Trace& trace = recorder_.trace();
+    if (id >= trace.values.size()) {
+      return false;
+    }
+    const ir::TypeKind kind = trace.values[id].kind;
+    if (kind != ir::TypeKind::kTensor) {
+      return hasType(object, kind);
+    }
+    return torchapi::isTensor(object) && (isKnownAs(id, object) || isInput(id, object));
+  }
+  // A tensor whose metadata an operator in place has changed goes by the name of that operator's result, and
+  // is what its earlier names say, too.
+  bool isKnownAs(ir::ValueId id, PyObject* tensor) {
+    const ir::Trace& trace = recorder_.trace();
+    std::optional<ir::ValueId> name = recorder_.ops().valueOf(tensor);
+    for (size_t at = trace.code.size(); name && *name != id && at-- > 0;) {
+      const ir::Instruction& ins = trace.code[at];
+      const bool makes = *name >= ins.firstResult && *name < ins.firstResult + ins.resultCount;
+      if (!makes) {
+        continue;
+      }
+      const auto operands = trace.operandsOf(ins);
+      const bool follows = ins.op == ir::Op::kAten && !operands.empty() && operands[0].isValue();
+      name = follows ? std::optional(operands[0].id) : std::nullopt;
+    }
+    return name == id;
+  }
+  // Read from a source that led to this tensor. Another input may be the same one: a guard says so
+  // (restore.cc).
+  bool isInput(ir::ValueId id, PyObject* object) {
+    const ir::Trace& trace = recorder_.trace();
+    return std::any_of(trace.code.begin(), trace.code.end(), [&](const ir::Instruction& ins) {
+      return ins.op == ir::Op::kInput && ins.firstResult == id &&
+             isSource(trace.operandsOf(ins)[0].id, object);
+    });
+  }
+  bool isVirtual(uint32_t id, PyObject* object) {
+    return id < state_.virtuals_.size() && state_.virtuals_[id]->object.get() == object;
+  }
+
+  Recorder& recorder_;
+  RecorderState& state_;
+};
+
+bool isHandled(PyObject* object) {
+  return object == Py_None || (object && PyExceptionInstance_Check(object));
+}
+
+std::string place(const char* what, size_t index, PyObject* object, const std::string& problem) {
+  const char* type = object == nullptr ? "nothing" : Py_TYPE(object)->tp_name;
+  return std::string(what) + " " + std::to_string(index) + " holds " + type + ": " + problem;
+}
+
+}  // namespace
+
+std::string shadowProblem(Recorder& recorder, const ShadowFrame& frame, const Activation& act,
+                          const Instr& instr) {
+  ShadowCheck check(recorder);
+  PyObject** locals = pyapi::localsPlus(act.frame);
+  for (size_t i = 0; i < frame.locals.size(); ++i) {
+    if (std::string problem = check.slot(frame.locals[i], locals[i]); !problem.empty()) {
+      return place("local", i, locals[i], problem);
+    }
+  }
+  PyObject** stack = pyapi::stackBase(act.frame);
+  for (size_t i = 0; i < frame.stack.size(); ++i) {
+    const bool handles = frame.handled.kind != ShadowKind::kNull || instr.op == RERAISE;
+    if (handles && frame.stack[i].kind == ShadowKind::kNull && isHandled(stack[i])) {
+      continue;
+    }
+    if (std::string problem = check.slot(frame.stack[i], stack[i]); !problem.empty()) {
+      return place("stack slot", i, stack[i], problem);
+    }
+  }
+  return "";
+}
+
+}  // namespace kintsugi::capture

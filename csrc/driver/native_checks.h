@@ -1,0 +1,34 @@
+// What the native backend's parts hand to each other, verified where verification is on
+// (support/verification.h). Plain functions; no GIL.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/trace.h"
+#include "runtime/native_plan.h"
+
+namespace kintsugi::driver {
+
+// What a step of a plan does with slots.
+struct StepFlow {
+  std::vector<uint32_t> uses;
+  std::vector<uint32_t> makes;  // or writes to
+};
+
+struct PlanDescription {
+  const runtime::NativePlan& plan;
+  size_t inputCount = 0;
+  const std::vector<StepFlow>& flows;                // by step
+  const std::vector<std::vector<uint32_t>>& usedBy;  // by step: all slots that it needs to be there
+  const std::vector<std::pair<uint32_t, uint32_t>>& aliases;
+};
+
+// A segment that a pass has made is valid; so is a plan (passes/plan_verifier.h). Else a check has failed.
+void checkSegment(const ir::Trace& segment, std::string_view when);
+void checkPlan(const PlanDescription& described, const std::function<std::string()>& graph);
+
+}  // namespace kintsugi::driver
