@@ -75,7 +75,11 @@ def observe(
 
 
 def check(
-    call: Callable[..., Any], inputs: tuple[Any, ...], tolerance: float, backend: str = "eager", turns: int = 2
+    call: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    tolerance: float,
+    backend: str = "eager",
+    turns: int = 2,
 ) -> list[str]:
     """How `turns` calls of the compiled function differ from eager mode. Native code is there from the first one on."""
     expected = observe(call, inputs)

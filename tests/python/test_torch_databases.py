@@ -99,7 +99,9 @@ def _with_state(module: torch.nn.Module, call: Any, inputs: tuple[Any, ...]) -> 
     return seen | {"state": {name: value.clone() for name, value in module.state_dict().items()}}
 
 
-def _module_problems(info: Any, dtype: torch.dtype, train: bool, backend: str, most: int | None) -> Iterator[str]:
+def _module_problems(
+    info: Any, dtype: torch.dtype, train: bool, backend: str, most: int | None
+) -> Iterator[str]:
     torch.manual_seed(seed_of(info.formatted_name))
     made = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=train)
     for number, sample in pick(info.formatted_name, made, most):
@@ -120,7 +122,9 @@ def _module_problems(info: Any, dtype: torch.dtype, train: bool, backend: str, m
 @pytest.mark.parametrize("info", _numbered(module_db, lambda info: info.formatted_name))
 def test_modules(info: Any, backend: str, request: pytest.FixtureRequest) -> None:
     everything = request.config.getoption("--all-ops")
-    supported = [dtype for dtype in (torch.float32, torch.float64) if dtype in info.dtypes] or list(info.dtypes)
+    supported = [dtype for dtype in (torch.float32, torch.float64) if dtype in info.dtypes] or list(
+        info.dtypes
+    )
     trains = (False, True) if everything else (seed_of(info.formatted_name) % 2 == 0,)
 
     def problems() -> Iterator[str]:
@@ -193,7 +197,9 @@ def test_optimizers(info: Any, backend: str, whole: bool, request: pytest.Fixtur
                 chosen = copy.copy(given)
                 if implementation:
                     chosen.kwargs = {**given.kwargs, implementation: True}
-                yield from _optimizer_problems(info, chosen, backend, whole, f"{number} {chosen.desc} {implementation}")
+                yield from _optimizer_problems(
+                    info, chosen, backend, whole, f"{number} {chosen.desc} {implementation}"
+                )
 
     report(problems())
 
