@@ -65,6 +65,10 @@ test-python: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests (ARGS="-k nam
 models: build $(TEST_STAMP) $(DEMO_STAMP) $(MODELS_STAMP) ## the sample of transformers' architectures, diffusers and monai, against eager
 	$(PY) -m pytest -q --isolate --libraries tests/python/test_models.py $(ARGS)
 
+.PHONY: libraries
+libraries: build $(TEST_STAMP) $(DEMO_STAMP) ## other libraries' own tests, in eager mode and compiled (ARGS="run einops", "table", "lost")
+	$(PY) scripts/library_suites.py $(or $(ARGS),run)
+
 # Where CPython came without its tests, they lie beside the build.
 TESTSUITE = $(shell test ! -e $(VENV)/testsuite/test || echo PYTHONPATH=$(CURDIR)/$(VENV)/testsuite)
 

@@ -132,7 +132,9 @@ def test_groups(suite: Suite, source: pathlib.Path) -> Iterator[list[str]]:
         yield files[start : start + suite.together]
 
 
-def run_files(env: Environment, suite: Suite, source: pathlib.Path, files: list[str], mode: str, seconds: float) -> Row:
+def run_files(
+    env: Environment, suite: Suite, source: pathlib.Path, files: list[str], mode: str, seconds: float
+) -> Row:
     """How the tests of some files end in one mode. A test in which the process dies is left out of the next attempt."""
     done: dict[str, Row] = {}
     captured: Row = {}
@@ -144,7 +146,17 @@ def run_files(env: Environment, suite: Suite, source: pathlib.Path, files: list[
         notes.unlink(missing_ok=True)
         summary.unlink(missing_ok=True)
         options = [] if mode == "none" else [f"--kintsugi-compile={mode}", f"--kintsugi-captured={summary}"]
-        command = [env.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "suite_outcomes", *options]
+        command = [
+            env.python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "suite_outcomes",
+            *options,
+        ]
         command += [*suite.arguments, *deselected, *files]
         variables = {
             **os.environ,
@@ -172,7 +184,12 @@ def run_files(env: Environment, suite: Suite, source: pathlib.Path, files: list[
 
 def _run(command: list[Any], folder: pathlib.Path, variables: dict[str, str], seconds: float) -> str:
     process = subprocess.Popen(
-        command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         code = process.wait(seconds)
@@ -214,7 +231,12 @@ def run(options: argparse.Namespace) -> None:
                 if not files:
                     continue
                 key = (name, files[0])
-                row = {"suite": name, "file": key[1], "files": len(files), **({} if options.again else done.get(key, {}))}
+                row = {
+                    "suite": name,
+                    "file": key[1],
+                    "files": len(files),
+                    **({} if options.again else done.get(key, {})),
+                }
                 missing = [mode for mode in ("none", *modes) if mode not in row]
                 if not missing or left <= 0:
                     continue
@@ -234,14 +256,20 @@ def _tell(row: Row) -> None:
     for mode in ("none", "native", "eager", "fn"):
         if mode in row:
             passed = sum(test["outcome"] == "passed" for test in row[mode]["tests"])
-            parts.append(f"{mode} {passed}/{len(row[mode]['tests'])} in {row[mode]['seconds']} s ({row[mode]['status']})")
-    parts += [f"\n    LOST {mode}: {test['test']}" for mode in ("native", "eager", "fn") for test in lost(row, mode)]
+            parts.append(
+                f"{mode} {passed}/{len(row[mode]['tests'])} in {row[mode]['seconds']} s ({row[mode]['status']})"
+            )
+    parts += [
+        f"\n    LOST {mode}: {test['test']}" for mode in ("native", "eager", "fn") for test in lost(row, mode)
+    ]
     print(*parts, flush=True)
 
 
 def table(options: argparse.Namespace) -> None:
     rows = read(options.results)
-    print("| library | files | tests | passed in eager | mode | lost | not reached | modules | whole | calls that ran a trace |")
+    print(
+        "| library | files | tests | passed in eager | mode | lost | not reached | modules | whole | calls that ran a trace |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in dict.fromkeys(suite for suite, _ in rows):
         here = [row for (suite, _), row in rows.items() if suite == name]
@@ -254,7 +282,16 @@ def table(options: argparse.Namespace) -> None:
             gone = sum(len(lost(row, mode)) for row in ran)
             total = _totals(row[mode]["captured"] for row in ran)
             units = total["modules"] + total["functions"]
-            cells = [name, sum(row["files"] for row in here), len(tests), passed, mode, gone, _unreached(ran, mode), units]
+            cells = [
+                name,
+                sum(row["files"] for row in here),
+                len(tests),
+                passed,
+                mode,
+                gone,
+                _unreached(ran, mode),
+                units,
+            ]
             cells += [total["whole"], f"{total['hits']} of {total['calls']}"]
             print("|", " | ".join(map(str, cells)), "|")
 

@@ -169,13 +169,18 @@ class OutermostCalls:
     def _core(self, module: torch.nn.Module, original: Call) -> _C.Compiled:
         key = (id(module), original)
         found = self._cores.get(key)
-        if found is None:
-            with self._lock:
-                found = self._cores[key] = _C.Compiled(original, self._options.to_core())
-                self._captured.modules += 1
-            end = weakref.finalize(module, self._forget, key)
-            end.atexit = False
-        return found
+        return self._new_core(key, module) if found is None else found
+
+    def _new_core(self, key: tuple[int, Call], module: torch.nn.Module) -> _C.Compiled:
+        with self._lock:
+            found = self._cores.get(key)
+            if found is not None:
+                return found
+            made = self._cores[key] = _C.Compiled(key[1], self._options.to_core())
+            self._captured.modules += 1
+        end = weakref.finalize(module, self._forget, key)
+        end.atexit = False
+        return made
 
     def _forget(self, key: tuple[int, Call]) -> None:
         core = self._cores.pop(key, None)

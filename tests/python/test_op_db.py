@@ -107,7 +107,9 @@ def test_wrong_inputs(op: Any, request: pytest.FixtureRequest) -> None:
     tolerance = float("inf") if op.name in RESIZED else None
     report(
         f"wrong input {number}: {text}"
-        for number, sample in pick(op.formatted_name, samples, None if request.config.getoption("--all-ops") else 1)
+        for number, sample in pick(
+            op.formatted_name, samples, None if request.config.getoption("--all-ops") else 1
+        )
         for text in _check(op, (sample.input, tuple(sample.args), dict(sample.kwargs)), tolerance)
     )
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from db_harness import check, detached, observe, pick, report, seed_of
+from db_harness import check, differences, observe, pick, report, seed_of
 from native_harness import TOLERANCES
 
 import kintsugi
-from bench import compare
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -100,7 +99,9 @@ def _with_state(module: torch.nn.Module, call: Any, inputs: tuple[Any, ...]) -> 
     return seen | {"state": {name: value.clone() for name, value in module.state_dict().items()}}
 
 
-def _module_problems(info: Any, dtype: torch.dtype, train: bool, backend: str, most: int | None) -> Iterator[str]:
+def _module_problems(
+    info: Any, dtype: torch.dtype, train: bool, backend: str, most: int | None
+) -> Iterator[str]:
     torch.manual_seed(seed_of(info.formatted_name))
     made = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=train)
     for number, sample in pick(info.formatted_name, made, most):
@@ -113,7 +114,7 @@ def _module_problems(info: Any, dtype: torch.dtype, train: bool, backend: str, m
         for turn in range(TURNS):
             expected = _with_state(reference, reference, inputs)
             actual = _with_state(module, compiled, inputs)
-            for text in compare.differences(expected, actual, "call", _tolerance(backend, dtype)):
+            for text in differences(expected, actual, "call", _tolerance(backend, dtype), backend):
                 yield f"{dtype} train={train} sample {number} ({sample.desc}) call {turn + 1}: {text}"
         kintsugi.reset()
 
@@ -121,7 +122,9 @@ def _module_problems(info: Any, dtype: torch.dtype, train: bool, backend: str, m
 @pytest.mark.parametrize("info", _numbered(module_db, lambda info: info.formatted_name))
 def test_modules(info: Any, backend: str, request: pytest.FixtureRequest) -> None:
     everything = request.config.getoption("--all-ops")
-    supported = [dtype for dtype in (torch.float32, torch.float64) if dtype in info.dtypes] or list(info.dtypes)
+    supported = [dtype for dtype in (torch.float32, torch.float64) if dtype in info.dtypes] or list(
+        info.dtypes
+    )
     trains = (False, True) if everything else (seed_of(info.formatted_name) % 2 == 0,)
 
     def problems() -> Iterator[str]:
@@ -135,19 +138,16 @@ def test_modules(info: Any, backend: str, request: pytest.FixtureRequest) -> Non
 # --- optimizers ---
 
 
-def _parameters(info: Any, given: Any) -> Any:
+def _parameters(info: Any) -> list[torch.nn.Parameter]:
     torch.manual_seed(5)
-    shapes = [(4, 3), (3,), (2, 4)] if info.optim_cls is not torch.optim.Muon else [(4, 3), (3, 4)]
-    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
-    if given.params is None or not isinstance(given.params, (list, tuple)) or not given.params:
-        return parameters, parameters
-    return parameters, parameters
+    shapes = [(4, 3), (3, 4)] if info.optim_cls is torch.optim.Muon else [(4, 3), (3,), (2, 4)]
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
 
 
 def _training(info: Any, given: Any, wrap: Callable[[Any], Any], whole: bool) -> Iterator[dict[str, Any]]:
     """Parameters and the optimizer's state after each step. `whole`: loss, backward and step in one function."""
-    parameters, groups = _parameters(info, given)
-    optimizer = info.optim_cls(groups, **copy.deepcopy(given.kwargs))
+    parameters = _parameters(info)
+    optimizer = info.optim_cls(parameters, **copy.deepcopy(given.kwargs))
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
@@ -188,18 +188,18 @@ def test_optimizers(info: Any, backend: str, whole: bool, request: pytest.Fixtur
 
     def problems() -> Iterator[str]:
         made = list(info.optim_inputs_func(device="cpu", dtype=torch.float32))
-        for implementation in ("", "foreach", "fused", "capturable", "differentiable"):
+        for implementation in ("", "foreach", "fused"):
             if implementation == "fused" and "cpu" not in info.supports_fused_on:
                 continue
-            if implementation in ("foreach",) and implementation not in info.supported_impls:
+            if implementation == "foreach" and implementation not in info.supported_impls:
                 continue
-            if implementation in ("capturable", "differentiable"):
-                continue  # they ask for an accelerator, or for parameters that are no leaves
             for number, given in pick(name + implementation, made, None if everything else 1):
                 chosen = copy.copy(given)
                 if implementation:
                     chosen.kwargs = {**given.kwargs, implementation: True}
-                yield from _optimizer_problems(info, chosen, backend, whole, f"{number} {chosen.desc} {implementation}")
+                yield from _optimizer_problems(
+                    info, chosen, backend, whole, f"{number} {chosen.desc} {implementation}"
+                )
 
     report(problems())
 
@@ -214,7 +214,7 @@ def _optimizer_problems(info: Any, given: Any, backend: str, whole: bool, label:
     except Exception as error:
         actual = [{"exception": (type(error).__name__, str(error))}]
     for turn, (mine, theirs) in enumerate(zip(expected, actual, strict=False)):
-        for text in compare.differences(mine, theirs, "step", _tolerance(backend)):
+        for text in differences(mine, theirs, "step", _tolerance(backend), backend):
             yield f"{label} step {turn + 1}: {text}"
     if len(expected) != len(actual):
         yield f"{label}: {expected[-1].get('exception')} / {actual[-1].get('exception')}"
