@@ -7,6 +7,7 @@ import json
 import linecache
 import random
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,7 +202,7 @@ def as_case(
     filename = f"<generated {program.name}>"
     text = program.prelude + "\n" + program.source
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    code = compile(text, filename, "exec")
+    code = compile(text, filename, "exec", dont_inherit=True)
     seed = program.seed
     grad = grad and differentiated(seed)
     fresh = starts_afresh(seed) if afresh is None else afresh
@@ -209,7 +210,9 @@ def as_case(
 
     def start() -> tuple[Any, ...]:
         process_flags.restore(AT_THE_START)
-        space: dict[str, Any] = {"__name__": "generated", "INNER": inner}
+        module = sys.modules["generated"] = types.ModuleType("generated")
+        space = vars(module)
+        space["INNER"] = inner
         exec(code, space)
         log: list[Any] = []
         box = space["Box"](1) if "Box" in space else None

@@ -29,7 +29,6 @@ ENTRIES = (
     """
     def call(x, y, k, s=1, mask=None, extra=None, scale=None):
         return program(x, y, k, log, box, s=s, mask=mask)
-    call.takes = ("s", "mask", "extra", "scale")
     return call
     """,
     """
