@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import harness
 import process_flags
+from grammar import templates
 from program_generator import Generator
 from program_prelude import PRELUDE, STATE
 
@@ -48,6 +49,17 @@ class Program:
         generator = Generator(seed)
         source = generator.generate()
         return Program(seed, source, PRELUDE + generator.prelude(), tuple(range(calls)))
+
+    @staticmethod
+    def singles(seed: int, calls: int) -> list[Program]:
+        """One program for each template of the grammar. Its seed is the first one plus its number."""
+        found = []
+        for family, table, text in templates():
+            at = seed + len(found)
+            generator = Generator(at, [family])
+            source = generator.single(table, text)
+            found.append(Program(at, source, PRELUDE + generator.prelude(), tuple(range(calls))))
+        return found
 
     @property
     def name(self) -> str:
