@@ -7,6 +7,7 @@ import json
 import linecache
 import random
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import harness
 import process_flags
+from grammar import templates
 from program_generator import Generator
 from program_prelude import PRELUDE, STATE
 
@@ -47,6 +49,17 @@ class Program:
         generator = Generator(seed)
         source = generator.generate()
         return Program(seed, source, PRELUDE + generator.prelude(), tuple(range(calls)))
+
+    @staticmethod
+    def singles(seed: int, calls: int) -> list[Program]:
+        """One program for each template of the grammar. Its seed is the first one plus its number."""
+        found = []
+        for family, table, text in templates():
+            at = seed + len(found)
+            generator = Generator(at, [family])
+            source = generator.single(table, text)
+            found.append(Program(at, source, PRELUDE + generator.prelude(), tuple(range(calls))))
+        return found
 
     @property
     def name(self) -> str:
@@ -201,7 +214,7 @@ def as_case(
     filename = f"<generated {program.name}>"
     text = program.prelude + "\n" + program.source
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    code = compile(text, filename, "exec")
+    code = compile(text, filename, "exec", dont_inherit=True)
     seed = program.seed
     grad = grad and differentiated(seed)
     fresh = starts_afresh(seed) if afresh is None else afresh
@@ -209,7 +222,9 @@ def as_case(
 
     def start() -> tuple[Any, ...]:
         process_flags.restore(AT_THE_START)
-        space: dict[str, Any] = {"__name__": "generated", "INNER": inner}
+        module = sys.modules["generated"] = types.ModuleType("generated")
+        space = vars(module)
+        space["INNER"] = inner
         exec(code, space)
         log: list[Any] = []
         box = space["Box"](1) if "Box" in space else None

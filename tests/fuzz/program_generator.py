@@ -29,7 +29,6 @@ ENTRIES = (
     """
     def call(x, y, k, s=1, mask=None, extra=None, scale=None):
         return program(x, y, k, log, box, s=s, mask=mask)
-    call.takes = ("s", "mask", "extra", "scale")
     return call
     """,
     """
@@ -68,39 +67,64 @@ class Scope:
 class Generator:
     """Writes one program."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, families: list[Family] | None = None) -> None:
         self.random = random.Random(seed)
         self.lines: list[str] = []
         self.scope = Scope(["x", "y"], ["k"], ["s"], "program")
         self.fresh = 0
         self.loops = 0
-        self.families = self.random.sample(FAMILIES, self.random.choice((0, 1, 1, 2, 2, 3)))
+        drawn = self.random.sample(FAMILIES, self.random.choice((0, 1, 1, 2, 2, 3)))
+        self.families = drawn if families is None else families
 
     def prelude(self) -> str:
         """What the program's families need."""
         return "\n".join(family.prelude for family in self.families)
 
     def generate(self) -> str:
+        self.begin()
+        self.block(1, depth=0, most=8)
+        changes = [text for family in self.families for text in family.between]
+        count = self.random.choice((0, 1, 1, 2, 3)) if changes else 0
+        return self.end([self.random.choice(changes) for _ in range(count)])
+
+    def single(self, table: str, text: str) -> str:
+        """A program about one template: alone, or among expressions of its family where it is a change between calls."""
+        self.begin()
+        family = self.families[0]
+        if table == "between":
+            for name in ("integers", "conditions", "tensors"):
+                for row in getattr(family, name)[:30]:
+                    value = self.expression(row, 2)
+                    self.line(1, "try:")
+                    self.line(2, f"log.append({value})")
+                    self.line(1, "except Exception as e:")
+                    self.line(2, "log.append(repr(e))")
+        elif table in ("simple", "nested"):
+            self.template(1, 1, text)
+        elif table == "raises":
+            self.template(1, 1, f"if $c:\n    {text}")
+        else:
+            self.line(1, f"log.append({self.expression(text, 1)})")
+        return self.end([text] if table == "between" else [])
+
+    def begin(self) -> None:
         self.line(0, "def program(x, y, k, log, box, *rest, s=1, mask=None, **kw):")
         self.line(1, "global COUNT")
-        self.block(1, depth=0, most=8)
+
+    def end(self, changes: list[str]) -> str:
+        """The rest of the program: how it is entered, and changes between calls. They last until the state is made anew."""
         self.line(1, self.result())
         self.line(0, "def entry(log, box):")
         for row in self.random.choice(ENTRIES).strip().splitlines():
             self.lines.append("    " + row.removeprefix("    ").format(passed=PASSED))
-        self.between()
-        return "\n".join(self.lines) + "\n"
-
-    def between(self) -> None:
-        """Some changes between calls. They last until the state is made anew."""
-        changes = [text for family in self.families for text in family.between]
         self.line(0, "def between(call, log, box):")
         self.line(1, "global COUNT")
         self.scope = Scope(["box.w"], ["call"], ["call"], "program")
-        for _ in range(self.random.choice((0, 1, 1, 2, 3)) if changes else 0):
+        for text in changes:
             after = self.random.randint(1, 3)
             self.line(1, f"if call {self.random.choice(('==', '>=', '>='))} {after}:")
-            self.template(2, 1, self.random.choice(changes))
+            self.template(2, 1, text)
+        return "\n".join(self.lines) + "\n"
 
     def line(self, level: int, text: str) -> None:
         self.lines.append("    " * level + text)

@@ -13,8 +13,8 @@ STATE = {
 }
 
 PRELUDE = """
-import bisect, collections, contextlib, copy, dataclasses, functools, heapq, inspect, io, itertools, json, logging
-import math, operator, random, sys, time, traceback, types, typing, warnings
+import bisect, collections, contextlib, copy, dataclasses, decimal, fractions, functools, heapq, inspect, io, itertools
+import json, logging, math, operator, random, statistics, sys, time, traceback, types, typing, warnings
 import numpy
 import torch
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from program_generator import Generator
-from programs import as_case, harness, ill_conditioned, native
+from program_case import Program, as_case, harness
+from programs import ill_conditioned, native, settle
 
 import kintsugi
 
@@ -52,23 +52,22 @@ def resident() -> int:
 
 
 @functools.cache
-def source(seed: int) -> str:
-    return Generator(seed).generate()
+def program(seed: int) -> Program:
+    return Program.generated(seed, CALLS)
 
 
 def one_program(seed: int, wrap: Callable[..., Any]) -> str | None:
     """What differs from eager mode."""
-    name = f"soak_{seed}"
     close = wrap is not harness.compile_for_test
     try:
-        harness.check(as_case(source(seed), name, CALLS, grad=not close), wrap, close=close)
+        harness.check(as_case(program(seed), grad=not close), wrap, close=close)
     except SyntaxError:
         pass
     except AssertionError as error:
-        if not close or not ill_conditioned(source(seed), name, CALLS):
+        if not close or not ill_conditioned(program(seed)):
             return f"program {seed}: {error}"
     finally:
-        linecache.cache.pop(f"<generated {name}>", None)
+        linecache.cache.pop(f"<generated {program(seed).name}>", None)
     return None
 
 
@@ -125,7 +124,7 @@ def main() -> int:
         "--most", type=float, default=8, help="MiB by which memory may grow after the first third"
     )
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    settle()
     warnings.simplefilter("ignore")
     readings, problems = soak(options.seconds, options.programs, options.seed)
     settled = readings[len(readings) // 3 :]

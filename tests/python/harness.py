@@ -251,7 +251,8 @@ class _Describer:
         if isinstance(value, Watched):
             return (name, self.describe(value.look()))
         if isinstance(value, torch.Tensor):
-            return self._tensor(value)
+            with torch._C.DisableTorchFunctionSubclass():
+                return self._tensor(value)
         if isinstance(value, np.ndarray):
             return (name, str(value.dtype), value.shape, value.strides, value.tobytes())
         if isinstance(value, Mapping):
@@ -318,7 +319,7 @@ class _Describer:
         place = (value.stride(), value.storage_offset(), number, value.is_conj(), value.is_neg())
         attributes = self._attributes(value)
         if self._close and value.is_floating_point():
-            return (*meta, *autograd, grad, attributes, *place, Near(value.detach().clone()))
+            return (*meta, *autograd, grad, attributes, *place, Near(value.detach().clone().as_subclass(torch.Tensor)))
         data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
         return (*meta, *autograd, grad, attributes, *place, data.numpy().tobytes() if value.numel() else b"")
 
@@ -463,13 +464,18 @@ def observe(
     gradients = None
     if backward and error is None:
         gradients = _differentiate(result), describe(args, kwargs, state, close=close)
-    noted = tuple((w.category.__name__, str(w.message), w.lineno) for w in warned)
+    noted = tuple((w.category.__name__, str(w.message), _line(w)) for w in warned)
     shown = _show(error, result)
     if error is not None:
         error.__traceback__ = None  # it holds this frame, which holds it: the frames would go at any time
     text = [DROPPED.sub(r"\1", ADDRESS.sub("at 0x", stream.getvalue())) for stream in (out, err)]
     text = [near_text(part) for part in text] if close else text
     return Outcome(seen, raised, text[0], text[1], noted, random_states, modes, gradients, shown)
+
+
+def _line(warning: warnings.WarningMessage) -> int:
+    """Where it is said to come from. That of a file that nobody has closed is where its last reference went, by chance."""
+    return 0 if warning.category is ResourceWarning else warning.lineno
 
 
 def _differentiate(result: Any) -> Any:

@@ -54,7 +54,7 @@ def restore(flags: tuple[Any, ...]) -> None:
     torch.set_grad_enabled(flags[0])
     torch.set_default_dtype(flags[4])
     enabled, warn_only = flags[5]
-    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    torch._C._set_deterministic_algorithms(enabled, warn_only=warn_only)
     torch.set_float32_matmul_precision(flags[6])
     torch._C._set_mkldnn_enabled(flags[7])
     values = iter(flags[8])

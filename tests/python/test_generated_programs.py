@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,22 +10,49 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "fuzz"))
 
+import program_reduction
 import programs
 
 BATCH = 20
 
 
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs that read and write files."""
+    monkeypatch.setenv("GENERATED_FOLDER", str(tmp_path))
+    programs.settle()
+
+
 @pytest.mark.parametrize("batch", range(15))
 def test_programs_equal_eager(batch: int) -> None:
+    """By replay, and in the configuration that ships: see programs.backend_of."""
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
-        source = programs.Generator(seed).generate()
-        difference = programs.compare(source, f"program_{seed}", calls=4).problem
-        assert difference is None, f"seed {seed}: {difference}\n{source}"
+        backend = programs.backend_of(seed)
+        program = programs.Program.generated(seed, programs.CALLS[backend])
+        problem = programs.compare(program, backend).problem
+        different = problem not in (None, programs.ILL_CONDITIONED)
+        assert not different, f"seed {seed}, {backend}: {problem}\n{program.source}"
 
 
 @pytest.mark.parametrize("seed", range(5000, 5012))
 def test_every_guard_may_fail(seed: int) -> None:
-    source = programs.Generator(seed).generate()
-    found = programs.compare(source, f"program_{seed}", calls=6, stress=True)
-    assert found.problem is None, f"seed {seed}: {found.problem}\n{source}"
+    program = programs.Program.generated(seed, programs.CALLS["replay"])
+    found = programs.compare(program, stress=True)
+    assert found.problem is None, f"seed {seed}: {found.problem}\n{program.source}"
     assert found.met or not found.guards, "no guard was asked when it was forced to fail"
+
+
+def test_programs_are_reduced_and_read_again() -> None:
+    """A program that fails is cut down to the statement, the call and the part of the prelude that it takes."""
+    program = programs.Program.generated(31, 4)
+    wrong = program.source.replace("    global COUNT\n", "    global COUNT\n    log.append(Countdown(3))\n", 1)
+
+    def fails(smaller: programs.Program) -> bool:
+        return "Countdown(3)" in smaller.source and "class Countdown" in smaller.prelude
+
+    started = dataclasses.replace(program, source=wrong)
+    small = program_reduction.Reduction(started, fails, seconds=60).run()
+    assert small.calls == () and len(small.source.splitlines()) == 2 and "Box" not in small.prelude
+    again, settings = programs.Program.read(small.text(backend="replay"))
+    assert (again.seed, again.source, again.calls) == (31, small.source, ()) and settings == {"backend": "replay"}
+    assert "class Countdown" in again.prelude

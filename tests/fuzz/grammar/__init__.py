@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .base import BASE, ERRORS, SOURCES
 from .calls import CALLS
 from .concurrency import CONCURRENCY
@@ -15,4 +17,14 @@ from .replaced import REPLACED
 
 FAMILIES = (NUMBERS, CALLS, FLOW, OBJECTS, MODES, FLAGS, FILES, CONCURRENCY, REPLACED)
 
-__all__ = ["BASE", "ERRORS", "FAMILIES", "SOURCES", "Family"]
+TABLES = ("simple", "nested", "between", "scalars", "integers", "conditions", "tensors", "raises")
+
+__all__ = ["BASE", "ERRORS", "FAMILIES", "SOURCES", "Family", "templates"]
+
+
+def templates() -> Iterator[tuple[Family, str, str]]:
+    """Every template there is, with its family and the table that it stands in."""
+    for family in (*FAMILIES, BASE):
+        for table in TABLES:
+            for text in getattr(family, table):
+                yield family, table, text

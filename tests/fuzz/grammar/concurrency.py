@@ -56,6 +56,11 @@ def holding(lock, n):
     held.wait(WAIT)
     return thread, go
 
+def done(future):
+    """The result, asked for when it is there: by then the line that gives it is always the same one."""
+    concurrent.futures.wait([future])
+    return future.result()
+
 def started(function, *args):
     thread = threading.Thread(target=function, args=args)
     thread.start()
@@ -235,19 +240,19 @@ $2.join()
 ===
 with concurrent.futures.ThreadPoolExecutor(1) as $1:
     log.append(SHARED["n"])
-    $1.submit(change, $i).result()
+    done($1.submit(change, $i))
     $n = SHARED["n"]
 ===
 with concurrent.futures.ThreadPoolExecutor(1) as $1:
     log.append(list($1.map(lambda j: j * 2, [$i, $i])))
 ===
 with concurrent.futures.ThreadPoolExecutor(1) as $1:
-    $r = $1.submit(torch.add, $v, $v).result()
+    $r = done($1.submit(torch.add, $v, $v))
 ===
 with concurrent.futures.ThreadPoolExecutor(1) as $1:
     $2 = $1.submit(lambda: 1 // 0)
     try:
-        $2.result()
+        done($2)
     except ZeroDivisionError as e:
         log.append((e.args, $2.done()))
 ===
@@ -306,7 +311,7 @@ $1.join()
 def $1(v, n=1):
     $body
 with concurrent.futures.ThreadPoolExecutor(1) as $2:
-    $r = $2.submit($1, $v).result()
+    $r = done($2.submit($1, $v))
 ===
 $1 = queue.Queue()
 $2 = started(lambda: [$1.put(j) for j in (1, 2, None)])

@@ -359,7 +359,6 @@ except (ArithmeticError, ValueError, TypeError, RuntimeError) as e:
 
 NUMBERS = Family(
     "numbers",
-    prelude="import decimal, fractions, statistics\n",
     scalars=SCALARS,
     conditions=CONDITIONS,
     simple=SIMPLE,
