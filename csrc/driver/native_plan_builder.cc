@@ -434,14 +434,14 @@ class PlanBuilder {
     } else if (call.rows) {
       call.rows->result = first;
     }
-    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+    for (uint32_t r = 0; r < segment_.code[at].resultCount; ++r) {
       const ir::Type& type = segment_.values[segment_.code[at].firstResult + r];
       if (!used[r]) {
         continue;
       }
       makes.push_back(first + r);
-      if (!segment_.hasFixedSizes(type) || info_.callsOnly) {
-        continue;  // unknown, or bound by who called, or of no interest
+      if (r >= ins.resultCount || !segment_.hasFixedSizes(type) || info_.callsOnly) {
+        continue;  // a leaf of a tape, or unknown, or bound by who called, or of no interest
       }
       const ir::TensorMeta& meta = segment_.metas[type.meta];
       if (passes::elemOf(meta.dtype) != passes::Elem::kOther && meta.device == "cpu") {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import harness
 from harness import describe
 from torch import nn
 
@@ -527,7 +528,7 @@ def test_like_eager(name: str, request: pytest.FixtureRequest) -> None:
     torch.manual_seed(0)
     function, change = PROGRAMS[name]()
     compiled = kintsugi.compile(function)
-    close = through_native(request)
+    close = harness.through_native
     for turn in range(20):
         change_eager(turn)
         change(turn)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import harness
 from harness import describe
 
 import kintsugi
@@ -580,7 +581,7 @@ def test_like_eager(name: str, request: pytest.FixtureRequest) -> None:
     eager, eager_arguments = PROGRAMS[name]()
     function, arguments = PROGRAMS[name]()
     compiled = kintsugi.compile(function)
-    close = through_native(request)
+    close = harness.through_native
     for turn in range(CALLS):
         expected = describe(eager(*eager_arguments(turn)), close=close)
         assert describe(compiled(*arguments(turn)), close=close) == expected, f"call {turn}"

@@ -13,6 +13,7 @@ import user_programs_language  # noqa: F401
 import user_programs_library  # noqa: F401
 import user_programs_projects  # noqa: F401
 import user_programs_training  # noqa: F401
+import harness
 from harness import describe
 from user_programs import PROGRAMS
 
@@ -33,7 +34,7 @@ def test_sixteen_calls(name: str, request: pytest.FixtureRequest) -> None:
     torch.manual_seed(0)
     program, arguments = PROGRAMS[name]()
     compiled = kintsugi.compile(program)
-    close = through_native(request)
+    close = harness.through_native
     if close and name in DECIDED_BY_ROUNDING:
         pytest.skip(DECIDED_BY_ROUNDING[name])
     with kintsugi.config.patch(report_compiling=False):
