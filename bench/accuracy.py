@@ -2,8 +2,8 @@
 
 Results of a model are as good as its arithmetic: eager mode's own distance from the same model in float64 says how good
 that is. Native code may be so many times as far away as RESULTS and GRADIENTS say and UNITS units in the last place of
-the largest element on top, not more; there is no other tolerance for models. A distance is the largest difference of a
-tensor's elements, by its largest element; of tensors that are next to nothing, by a thousandth of the largest one of all.
+the largest element on top, not more; there is no other tolerance for models. A distance is the largest difference of
+a tensor's elements, by its largest element; of tensors that are next to nothing, by a thousandth of the largest of all.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Call = Callable[..., Any]
 
 
 class SameNumbers(TorchDispatchMode):
-    """In float64: random numbers are those of float32, and products of groups, which ATen has no code for, are loops."""
+    """In float64: random numbers are those of float32; products of groups, which ATen has no code for, are loops."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -54,7 +54,9 @@ class SameNumbers(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _grouped_product(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+def _grouped_product(
+    left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor, *_: Any, **__: Any
+) -> torch.Tensor:
     """Rows of one group times its own matrix; or the products of groups of columns and rows."""
     starts = [0, *ends.tolist()]
     ranges = [slice(a, b) for a, b in itertools.pairwise(starts)]
@@ -98,7 +100,9 @@ def _loss(results: list[torch.Tensor]) -> torch.Tensor:
     return sum((t.square().mean() for t in parts), torch.zeros(()))
 
 
-def step(run: Call, module: nn.Module, spec: ModelSpec, call: int, *, train: bool, wide: bool = False) -> Found:
+def step(
+    run: Call, module: nn.Module, spec: ModelSpec, call: int, *, train: bool, wide: bool = False
+) -> Found:
     """One call, with its own inputs; `train`: and its backward. `wide`: the inputs in float64."""
     inputs = spec.inputs(module, "tiny", call)
     args, kwargs = wider(inputs) if wide else inputs
@@ -117,7 +121,9 @@ def step(run: Call, module: nn.Module, spec: ModelSpec, call: int, *, train: boo
 def away(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
     """The largest distance of a tensor. What is not finite is none: special_difference() compares that."""
     pairs = [(a, b) for a, b in zip(found, exact, strict=True) if a.is_floating_point() and a.numel()]
-    gaps = [torch.where(a.isfinite() & b.isfinite(), a.double() - b.double(), 0.0).abs().max() for a, b in pairs]
+    gaps = [
+        torch.where(a.isfinite() & b.isfinite(), a.double() - b.double(), 0.0).abs().max() for a, b in pairs
+    ]
     sizes = [float(torch.where(b.isfinite(), b.double(), 0.0).abs().max()) for _, b in pairs]
     least = max(1e-3 * max(sizes, default=0.0), 1e-30)
     return max((float(gap) / max(size, least) for gap, size in zip(gaps, sizes, strict=True)), default=0.0)
@@ -161,7 +167,10 @@ def _problems(mine: list[torch.Tensor], theirs: list[torch.Tensor], what: str) -
         return [f"{len(mine)} {what}, expected {len(theirs)}"]
     found = []
     for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-        form = [(t.dtype, t.shape, [s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1]) for t in (a, b)]
+        form = [
+            (t.dtype, t.shape, [s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1])
+            for t in (a, b)
+        ]
         if form[0] != form[1]:
             found.append(f"{what} {k}: {form[0]}, expected {form[1]}")
         elif a.is_floating_point():
@@ -212,7 +221,9 @@ def main() -> int:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    print("| model | results: eager | native | in training: results: eager | native | gradients: eager | native |")
+    print(
+        "| model | results: eager | native | in training: results: eager | native | gradients: eager | native |"
+    )
     print("|---|---|---|---|---|---|---|")
     failed = 0
     for spec in select(arguments.model, quick=False):

@@ -118,14 +118,21 @@ def special_difference(a: torch.Tensor, b: torch.Tensor) -> str:
     return ""
 
 
-def assert_near(actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float, message: str = "") -> None:
+def assert_near(
+    actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float, message: str = ""
+) -> None:
     """Within the tolerance, with NaN, infinities and signs of zeros at the same places."""
     text = special_difference(expected, actual)
     assert not text, f"{message}: {text}"
     if actual.layout is not torch.strided:
         actual, expected = _dense(actual), _dense(expected)
     torch.testing.assert_close(
-        actual, expected, rtol=rtol, atol=atol, equal_nan=True, msg=lambda text: f"{message}: {text}" if message else text
+        actual,
+        expected,
+        rtol=rtol,
+        atol=atol,
+        equal_nan=True,
+        msg=lambda text: f"{message}: {text}" if message else text,
     )
 
 

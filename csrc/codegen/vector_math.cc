@@ -171,19 +171,17 @@ Value* emitTanh(Builder& b, Value* x) {
   return withSignOf(b, b.CreateFDiv(m, b.CreateFAdd(m, number(x, 2.0))), x);
 }
 
-// Near 0 an odd polynomial; beyond, 1 - exp(a polynomial of |x|) with the sign of x.
+// A rational function of x^2 times x; beyond the bound, erf is 1 in floats.
 Value* emitErf(Builder& b, Value* x) {
-  Value* a = atMost(b, absolute(b, x), 4.0);  // from where on the result is 1
-  Value* square = b.CreateFMul(x, x);
+  Value* bounded = atLeast(b, atMost(b, x, 3.832506856900711), -3.832506856900711);
+  Value* square = b.CreateFMul(bounded, bounded);
   Value* p = pairwise(b, square,
-                      {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1,
-                       1.28379166e-1});
-  Value* near = fma(b, p, x, x);
-  Value* e = pairwise(b, a,
-                      {-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1,
-                       -6.34846687e-1, -1.28717512e-1});
-  Value* far = b.CreateFSub(number(x, 1.0), emitExpOfNegative(b, fma(b, e, a, b.CreateFNeg(a))));
-  return select(b, b.CreateFCmpOLT(a, number(x, 0.927734375)), near, withSignOf(b, far, x));
+                      {0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
+                       0.18520832239976145, 1.128379143519084});
+  Value* q = pairwise(b, square,
+                      {-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
+                       0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0});
+  return atLeast(b, atMost(b, b.CreateFDiv(b.CreateFMul(bounded, p), q), 1.0), -1.0);
 }
 
 }  // namespace kintsugi::codegen

@@ -68,8 +68,9 @@ def compile(
         try several ways of compiling each segment on the program's own calls, to keep and remember the fastest, and
         to compare it with replay for longer. Which way is chosen may change results by rounding.
     options: settings for this callable alone (recompile_limit, trace_length_limit; for "native" also sync, which
-        compiles before the first call returns, strict, which gives bitwise the results of eager mode, fp_contract, which
-        allows to round several operators as one, and keep_memory and autotune, of which the modes are made), or the backend's own options.
+        compiles before the first call returns, strict, which gives bitwise the results of eager mode, fp_contract,
+        which allows to round several operators as one, and keep_memory and autotune, of which the modes are made), or
+        the backend's own options.
     disable: True returns `model` as it is.
 
     The result is called like the original. It has `stats()`; a compiled module also has everything of the original.

@@ -53,7 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="instead, the sample of transformers' architectures, diffusers and monai",
     )
-    group.addoption("--all-floats", action="store_true", help="every float32 in the tests of accuracy, not a sample")
+    group.addoption(
+        "--all-floats", action="store_true", help="every float32 in the tests of accuracy, not a sample"
+    )
     group.addoption("--float-seed", type=int, default=0, help="which sample of them")
     group.addoption("--all-ops", action="store_true", help="all operators of op_db with all their samples")
     group.addoption("--model", help="only models whose name contains one of these comma-separated parts")

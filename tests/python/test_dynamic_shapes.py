@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from native_harness import assert_values
 import torch.nn.functional as F
 from harness import describe
+from native_harness import assert_values
 from torch import nn
 
 import kintsugi

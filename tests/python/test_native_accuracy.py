@@ -24,7 +24,12 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 PATTERNS = 1 << 32
 SAMPLE = 1 << 19
 CHUNK = 1 << 22
-SMALLEST = {torch.float64: -1074, torch.float32: -149, torch.bfloat16: -133, torch.float16: -24}  # exponents of the last digit
+SMALLEST = {
+    torch.float64: -1074,
+    torch.float32: -149,
+    torch.bfloat16: -133,
+    torch.float16: -24,
+}  # exponents of the last digit
 DIGITS = {torch.float64: 53, torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
 
 ROWS = _C.native_accuracies()
@@ -51,7 +56,9 @@ def spacing(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def bits(patterns: torch.Tensor) -> torch.Tensor:
-    return torch.where(patterns >= 1 << 31, patterns - (1 << 32), patterns).to(torch.int32).view(torch.float32)
+    return (
+        torch.where(patterns >= 1 << 31, patterns - (1 << 32), patterns).to(torch.int32).view(torch.float32)
+    )
 
 
 def floats(request: pytest.FixtureRequest) -> Iterator[torch.Tensor]:
@@ -111,7 +118,9 @@ def test_of_small_floats(row: Row, dtype: torch.dtype) -> None:
         # ATen's cubes are rounded twice. The units of float32 are small next to one of these.
         units = row[2] * 2.0 ** (DIGITS[dtype] - DIGITS[torch.float32])
         exact = (row[0], row[1], units, row[3], row[4])
-        problem = compare.special_difference(eager, got) or wrong(exact, x, got, more=1.5 if row[1] == "3" else 0.5)
+        problem = compare.special_difference(eager, got) or wrong(
+            exact, x, got, more=1.5 if row[1] == "3" else 0.5
+        )
         assert not problem, problem
 
 
@@ -216,7 +225,10 @@ def test_contraction_is_there_for_who_asks() -> None:
     with torch.no_grad():
         got = [runner(a, a.clone()) for _ in range(2)][-1]
     assert got.abs().max() < 1e-6
-    if "fma" in torch.__config__.show().lower() or torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+    if "fma" in torch.__config__.show().lower() or torch.backends.cpu.get_cpu_capability() in (
+        "AVX2",
+        "AVX512",
+    ):
         assert got.abs().max() > 0
     with pytest.raises(TypeError, match="fp_contract"):
         kintsugi.compile(lambda x: x, backend="native", options={"fp_contract": 1})
