@@ -7,6 +7,7 @@
 #include "opcode.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::capture {
 
@@ -14,8 +15,8 @@ namespace {
 
 diag::SourceLoc placeOf(const ShadowFrame& frame) {
   diag::SourceLoc place;
-  place.file = PyUnicode_AsUTF8(frame.code->co_filename);
-  place.function = PyUnicode_AsUTF8(frame.code->co_name);
+  place.file = pyapi::utf8(frame.code->co_filename);
+  place.function = pyapi::utf8(frame.code->co_name);
   // A suspended generator's frame has no activation: it is not on the stack.
   const int32_t unit =
       frame.act != nullptr && frame.act->frame != nullptr ? pyapi::prevInstrIndex(frame.act->frame) : 0;
@@ -32,7 +33,7 @@ const std::string& standardLibrary() {
     pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("os"));
     pyapi::Ref<> file =
         module ? pyapi::steal(PyObject_GetAttrString(module.get(), "__file__")) : pyapi::Ref<>();
-    std::string path = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : "";
+    std::string path = file && PyUnicode_Check(file.get()) ? pyapi::utf8(file.get()) : "";
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
     return new std::string(path.substr(0, path.rfind('/') + 1));

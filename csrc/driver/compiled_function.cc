@@ -13,6 +13,7 @@
 #include "driver/recording.h"
 #include "guard/document.h"
 #include "pyapi/frame.h"
+#include "pyapi/stack_limit.h"
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
@@ -130,6 +131,8 @@ PyObject* CompiledFunction::callEager(PyObject* const* args, size_t nargs, PyObj
 }
 
 PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  PyThreadState* tstate = PyThreadState_Get();
+  if (!pyapi::checkStackLimit()) return nullptr;
   size_t nargs = PyVectorcall_NARGS(nargsf);
   ArgumentBuffer buffer;
   if (self_) {
@@ -147,11 +150,17 @@ PyObject* CompiledFunction::call(PyObject* const* args, size_t nargsf, PyObject*
     }
     return callEager(args, nargs, kwnames);
   }
+  if (pyapi::isTracing(tstate)) [[unlikely]]
+    return callTraced(args, nargs, kwnames);
   if (runtime::isObserved()) [[unlikely]]
     return callObserved(args, nargs, kwnames);
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) return runTrace(*trace, args, slots);
+    if (auto trace = cache_.lookup(args, nargs, kwnames, slots)) {
+      if (tstate->recursion_remaining >= trace->recording().recursion) [[likely]]
+        return runTrace(*trace, args, slots);
+      return eagerBecause("the recursion limit is near", args, nargs, kwnames);
+    }
   }
   return recordCall(args, nargs, kwnames);
 }
@@ -169,9 +178,7 @@ PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, PyObject* co
 }
 
 PyObject* CompiledFunction::recordCall(PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  if (pyapi::isTracing(PyThreadState_Get())) noteTracing();
-  bool possible = !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
-                  torchapi::GlobalState::current().recordable();
+  bool possible = !isRecording() && !interpretAll() && torchapi::GlobalState::current().recordable();
   if (!possible) return eagerBecause("recording is not possible here", args, nargs, kwnames);
   const bool strict = options_.fullgraph || errorOnGraphBreak();
   if (!strict && backoff_.passes())
@@ -258,13 +265,14 @@ PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refuse
   return nullptr;
 }
 
-// Frames of a traced or profiled program belong to its tracer.
-void CompiledFunction::noteTracing() {
+// Frames of a traced or profiled program belong to its tracer, those that a trace stands for, too.
+PyObject* CompiledFunction::callTraced(PyObject* const* args, size_t nargs, PyObject* kwnames) {
   if (log::enabled(log::Channel::kGraphBreaks)) {
     log::emit(
         log::Channel::kGraphBreaks,
         diag::Diagnostic(diag::Code::KTG0105, {"sys.settrace or sys.setprofile"}, entryPlace()).format());
   }
+  return eagerBecause("sys.settrace or sys.setprofile is on", args, nargs, kwnames);
 }
 
 // Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
@@ -382,6 +390,7 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
   recording.tensorInfos = std::move(capture.tensorInfos);
   recording.globalStates = std::move(capture.globalStates);
   recording.argCount = capture.argCount;
+  recording.recursion = capture.recursion;
   recording.kwNames = std::move(capture.kwNames);
   for (const diag::Diagnostic& d : capture.breaks) {
     addBreak(d);
@@ -432,7 +441,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, PyObject* const*
 }
 
 bool CompiledFunction::auditDue() {
-  const size_t every = options_.audit != 0 ? options_.audit : settings().audit;
+  const size_t every = auditInterval();
   if (every == 0 || eager_ || quarantined_ || disabledDepth > 0 || isRecording()) return false;
   return ++calls_ % every == 0;
 }

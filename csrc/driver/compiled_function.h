@@ -86,6 +86,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void reset();
   // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
   bool auditDue();
+  size_t auditInterval() const { return options_.audit != 0 ? options_.audit : settings().audit; }
   // A trace was found to be wrong: all calls are eager until reset().
   void quarantine(const std::string& difference);
   // For the cycle collector.
@@ -120,7 +121,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   bool countOther(uint64_t source);
   bool closeLengths();
-  void noteTracing();
+  PyObject* callTraced(PyObject* const* args, size_t nargs, PyObject* kwnames);
   void examine();
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(diag::Diagnostic diagnostic);
