@@ -4,10 +4,10 @@ The process forks. The *child* runs the compiled call and writes down all that c
 the original, so that the program gets eager's result and effects whatever the trace does, and compares. Forking clones
 everything that a call can reach - tensors, modules, globals, generators' states - at the cost of a page table.
 
-What a child records is lost with it. So while a callable has something to learn - it has no trace yet, the last audited
-call was recorded in the child, or (where every call is audited) its native code is not there yet - the two change
-places: the parent runs the compiled call, the child the original. If they differ then, the program has got the compiled
-call's result, once.
+What a child records is lost with it. So where every call is audited and the callable has something to learn - it has no
+trace yet, the last call was recorded in the child, or its native code is not there yet - the two change places: the
+parent runs the compiled call, the child the original. If they differ then, the program has got the compiled call's
+result, once.
 
 A difference is a wrong trace: the callable is left to eager mode (its traces are in quarantine), a warning says so
 (KTG0401), and a bundle with what is needed to look into it is written.
@@ -267,11 +267,13 @@ _turns: weakref.WeakKeyDictionary[_C.Compiled, int] = weakref.WeakKeyDictionary(
 
 
 def _parent_learns(compiled: _C.Compiled, every: int) -> bool:
+    if every != 1:
+        return False  # the calls between teach it
     stats = compiled.stats()
     if not stats["trace_count"] or _turns.get(compiled, 0) > 0:
         return True
     warm = stats["native_ready"] + stats["native_refused"] >= stats["native_segments"]
-    return every == 1 and not warm
+    return not warm
 
 
 def _child(

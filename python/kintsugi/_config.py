@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from . import _C
+from . import _C, _logs
 
 T = TypeVar("T")
 
@@ -30,13 +30,17 @@ MOST = 2**63 - 1
 """The largest number that a setting may have: the core keeps them in 64 bits."""
 
 
+class _TooLarge(ValueError):
+    """A number beyond MOST."""
+
+
 def _at_least(least: int, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError("expected an int")
     if value < least:
         raise ValueError(f"expected a number of at least {least}")
     if value > MOST:
-        raise ValueError(f"expected a number of at most {MOST}")
+        raise _TooLarge(f"expected a number of at most {MOST}")
     return value
 
 
@@ -52,6 +56,8 @@ def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:  # Python's own sentence speaks of bases and digits
+        if text.strip().isdecimal():  # too many of them for Python
+            raise _TooLarge(f"expected a number of at most {MOST}") from None
         raise ValueError("expected a number") from None
 
 
@@ -322,6 +328,9 @@ class Config:
                 continue
             try:
                 value = option.kind.parse(text)
+            except _TooLarge as error:
+                _logs.warn(f"{variable}={text[:60]} in the environment: {error}, which is taken")
+                value = MOST
             except (TypeError, ValueError) as error:
                 given = text if len(text) <= 80 else text[:60] + "..."
                 raise ValueError(f"{variable}={given} in the environment: {error}") from None

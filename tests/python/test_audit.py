@@ -166,7 +166,7 @@ def test_every_call_is_recorded_and_audited(backend: str, monkeypatch: Any) -> N
     log: list[int] = []
 
     def f(x: torch.Tensor) -> torch.Tensor:
-        log.append(len(log))
+        log.append(1)
         if x.sum() > 0:
             return x * 2
         return x - 1

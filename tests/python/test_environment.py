@@ -84,7 +84,18 @@ def test_numbers_beyond_64_bits_are_one_sentence(name: str, value: int) -> None:
             kintsugi.compile(torch.sin, options={name: value})
 
 
-@pytest.mark.parametrize("text", ["9" * 23, "9" * 5000, "1e3", "0x10", "", " 3"])
+@pytest.mark.parametrize("text", ["9" * 23, "9" * 5000])
+def test_numbers_of_the_environment_beyond_64_bits(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program starts all the same, with the largest number that there is, and a line says so."""
+    settings = type(kintsugi.config)()
+    settings.load_environment({"KINTSUGI_AUDIT": text})
+    assert settings.audit == 2**63 - 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[kintsugi] KINTSUGI_AUDIT=999") and "at most 9223372036854775807" in line
+    assert len(line) < 250
+
+
+@pytest.mark.parametrize("text", ["1e3", "0x10", "-1", "", " 3"])
 def test_numbers_of_the_environment(text: str) -> None:
     settings = type(kintsugi.config)()
     if text in ("", " 3"):

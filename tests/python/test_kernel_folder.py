@@ -35,10 +35,10 @@ def compiles(k: int = 1) -> tuple[int, int, int]:
     kintsugi.clear_cache(disk=False)
     before = kintsugi.cache_info()
 
-    # A folded chain whose length is part of the kernel.
+    # Another chain of operations for each `k`, and so another kernel.
     def f(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(k):
-            x = (x.exp() + 0.5).sin()
+        for bit in range(4):
+            x = (x.exp() - 0.5 if k >> bit & 1 else x.sin() * 2).tanh()
         return x
 
     compiled = kintsugi.compile(f, backend="native", options={"sync": True})
@@ -137,7 +137,7 @@ def writable_by_all(path: Path) -> None:
 
 def enormous(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(1 << 44)
+        file.truncate(1 << 36)
 
 
 @pytest.mark.parametrize("put", [fifo, directory, link, unreadable, writable_by_all, enormous])
