@@ -5,6 +5,7 @@
 #include <new>
 #include <unordered_set>
 
+#include "bindings/call_holder.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "guard/document.h"
@@ -49,7 +50,10 @@ PyObject* auditedCall(PyObject* self, PyObject* const* args, size_t nargsf, PyOb
     if (PyDict_SetItem(named.get(), PyTuple_GET_ITEM(kwnames, i), args[count + i]) < 0) return nullptr;
   }
   auditing = true;
-  PyObject* result = PyObject_CallFunctionObjArgs(run.get(), self, positional.get(), named.get(), nullptr);
+  pyapi::Ref<> every = pyapi::steal(PyLong_FromSize_t(implOf(self).auditInterval()));
+  PyObject* result =
+      every ? PyObject_CallFunctionObjArgs(run.get(), self, positional.get(), named.get(), every.get(), nullptr)
+            : nullptr;
   auditing = false;
   return result;
 }
@@ -335,15 +339,8 @@ PyType_Spec spec = {"kintsugi._C.Compiled", sizeof(CompiledObject), 0,
 
 PyObject* compiledTarget(PyObject* object) {
   if (Py_TYPE(object) == compiledType) return implOf(object).fn();
-  // What kintsugi.compile() returns holds a Compiled in the slot `__call__`.
-  static PyObject* name = PyUnicode_InternFromString("__call__");
-  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
-  if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMemberDescr_Type) return nullptr;
-  PyObject* held = Py_TYPE(descriptor)->tp_descr_get(descriptor, object, nullptr);
-  PyErr_Clear();
-  PyObject* target = held != nullptr && Py_TYPE(held) == compiledType ? implOf(held).fn() : nullptr;
-  Py_XDECREF(held);  // the object still holds it
-  return target;
+  PyObject* held = heldCall(object);
+  return held != nullptr && Py_TYPE(held) == compiledType ? implOf(held).fn() : nullptr;
 }
 
 void resetAllCompiled() {

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "bindings/call_holder.h"
 #include "bindings/call_models.h"
 #include "bindings/compiled_type.h"
 #include "bindings/events.h"
@@ -66,7 +67,10 @@ void setDiskCache(const std::string& name, nb::object value) {
   static auto* directory = new std::string();
   static uint64_t limit = 0;
   if (name == "cache_dir") {
-    *directory = nb::cast<std::string>(nb::str(value)) + "/kernels";
+    PyObject* bytes = nullptr;  // a path need not be text
+    if (PyUnicode_FSConverter(value.ptr(), &bytes) == 0) throw nb::python_error();
+    *directory = std::string(PyBytes_AS_STRING(bytes)) + "/kernels";
+    Py_DECREF(bytes);
   } else {
     limit = nb::cast<uint64_t>(value);
   }
@@ -149,6 +153,7 @@ NB_MODULE(_C, m) {
   using namespace kintsugi;
   nb::set_leak_warnings(false);
   pyapi::findKnownObjects();
+  bindings::bindCallHolder(m);
   bindings::bindCompiled(m);
   capture::setCompiledTarget(bindings::compiledTarget);
   m.def("reset_all", &bindings::resetAllCompiled);

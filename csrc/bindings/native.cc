@@ -1,5 +1,8 @@
 #include "bindings/native.h"
 
+#include <memory>
+#include <string>
+
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
 #include "passes/accuracy.h"
@@ -63,6 +66,25 @@ nb::list accuracies() {
   return out;
 }
 
+// Of the cache on disk, told while its locks are held, without the GIL: said when the interpreter gets to it.
+int sayWarning(void* text) {
+  const std::unique_ptr<std::string> owned(static_cast<std::string*>(text));
+  PyObject* module = PyImport_ImportModule("kintsugi._logs");
+  PyObject* line = PyUnicode_DecodeFSDefault(owned->c_str());  // folders have any name
+  PyObject* done =
+      module != nullptr && line != nullptr ? PyObject_CallMethod(module, "warn", "O", line) : nullptr;
+  Py_XDECREF(module);
+  Py_XDECREF(line);
+  Py_XDECREF(done);
+  PyErr_Clear();
+  return 0;
+}
+
+void noteWarning(const std::string& text) {
+  auto* kept = new std::string(text);
+  if (Py_AddPendingCall(sayWarning, kept) != 0) delete kept;
+}
+
 }  // namespace
 
 void bindNative(nb::module_& m) {
@@ -74,6 +96,7 @@ void bindNative(nb::module_& m) {
   m.def("native_accuracies", &accuracies);
   m.def("run_memory", &runMemory);
   m.def("trim_run_memory", &torchapi::trimRunMemory);
+  codegen::setDiskWarning(noteWarning);
   driver::installNativeForkHandlers();
 }
 

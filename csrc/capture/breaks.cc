@@ -7,6 +7,7 @@
 #include "opcode.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
+#include "pyapi/text.h"
 
 namespace kintsugi::capture {
 
@@ -14,8 +15,8 @@ namespace {
 
 diag::SourceLoc placeOf(const ShadowFrame& frame) {
   diag::SourceLoc place;
-  place.file = PyUnicode_AsUTF8(frame.code->co_filename);
-  place.function = PyUnicode_AsUTF8(frame.code->co_name);
+  place.file = pyapi::utf8(frame.code->co_filename);
+  place.function = pyapi::utf8(frame.code->co_name);
   // A suspended generator's frame has no activation: it is not on the stack.
   const int32_t unit =
       frame.act != nullptr && frame.act->frame != nullptr ? pyapi::prevInstrIndex(frame.act->frame) : 0;
@@ -28,8 +29,7 @@ std::string folderOf(const char* name) {
   pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule(name));
   pyapi::Ref<> file =
       module ? pyapi::steal(PyObject_GetAttrString(module.get(), "__file__")) : pyapi::Ref<>();
-  const char* text = file && PyUnicode_Check(file.get()) ? PyUnicode_AsUTF8(file.get()) : nullptr;
-  const std::string path = text != nullptr ? text : "";
+  const std::string path = file && PyUnicode_Check(file.get()) ? pyapi::utf8(file.get()) : "";
   PyErr_Clear();
   return path.substr(0, path.rfind('/') + 1);
 }

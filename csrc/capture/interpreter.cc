@@ -162,7 +162,11 @@ PyObject* interpretFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, bool
   PyObject* result = nullptr;
   {
     RunningFrame running(tstate, frame, code);
-    if (!pyapi::enterRecursion(tstate, "") || !pyapi::checkStackLimit(tstate)) {
+    if (!pyapi::enterRecursion(tstate, "")) {
+      return nullptr;
+    }
+    if (!pyapi::checkStackLimit()) {
+      pyapi::leaveRecursion(tstate);
       return nullptr;
     }
     Activation& act = running.activation();

@@ -17,6 +17,7 @@
 #include "pyapi/collector.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/text.h"
 #include "support/check.h"
 #include "support/verification.h"
 
@@ -30,7 +31,7 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pya
   kwNames_ = pyapi::newRef(args.kwnames());
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   document_.trace.function = PyUnicode_AsUTF8(code->co_qualname);
-  document_.trace.file = PyUnicode_AsUTF8(code->co_filename);
+  document_.trace.file = pyapi::utf8(code->co_filename);
   document_.trace.line = code->co_firstlineno;
   document_.guards.guards.push_back({guard::GuardKind::kGlobalState, 0, ir::kNone, ir::kNone, ir::kNone, 0});
   PendingFrame entry;
@@ -127,6 +128,8 @@ bool Recorder::wants(_PyInterpreterFrame* frame) {
 bool Recorder::enterFrame(Activation& act, bool throwing) {
   act.observerData = nullptr;
   if (!wants(act.frame)) return false;
+  if (recursionAtStart_ == 0) recursionAtStart_ = act.tstate->recursion_remaining + 1;
+  recursion_ = std::max(recursion_, recursionAtStart_ - act.tstate->recursion_remaining);
   bool accepted = false;
   try {
     accepted = resuming_ ? resumeRestored(act, throwing) : (!throwing || throwsInto(act)) && acceptFrame(act);
@@ -333,7 +336,8 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     if (!mortals_.empty()) Mortals::settle(*this);
     if (!mortals_.empty() && instr.op == RETURN_VALUE) Mortals::clearLocals(*this, *frame, act);
     if (!live_ && !letGo_) letGo();
-    if (document_.trace.code.size() > options_.maxInstructions) abort(diag::Code::KTG0104);
+    if (document_.trace.code.size() > options_.maxInstructions)
+      abort(diag::Code::KTG0104, {std::to_string(options_.maxInstructions) + " instructions"});
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
     if (handler == nullptr) {
       abort(diag::Code::KTG0106, {opcodeName(instr.op)});
@@ -544,6 +548,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->metaLevels = ops_.takeLevels();
   result->firstBlock = rootBlock_;
   result->argCount = argCount_;
+  result->recursion = recursion_;
   result->kwNames = std::move(kwNames_);
   return result;
 }

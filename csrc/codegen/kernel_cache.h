@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,8 @@ void rememberChoice(const std::string& question, const std::string& choice);
 
 // Where object files are kept; empty: nowhere. `limit`: bytes, beyond which the least recently used ones go.
 void setDiskCache(const std::string& directory, uint64_t limit);
+// Told once why that folder is not used; by any thread, with locks held.
+void setDiskWarning(std::function<void(const std::string&)> function);
 // How many kernels stay in memory; beyond that those go that nobody holds, the least recently used ones
 // first.
 void setMostKernels(size_t limit);

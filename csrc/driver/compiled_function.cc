@@ -13,6 +13,7 @@
 #include "guard/document.h"
 #include "pyapi/frame.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/stack_limit.h"
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
@@ -153,6 +154,8 @@ void CompiledFunction::examine() {
 PyObject* CompiledFunction::callEager(const pyapi::Arguments& args) { return args.call(function_.get()); }
 
 PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject* kwnames) {
+  PyThreadState* tstate = PyThreadState_Get();
+  if (!pyapi::checkStackLimit()) return nullptr;
   if (entryIsNew()) [[unlikely]] {
     cache_.clear();
     findEntry();
@@ -171,11 +174,17 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
     }
     return callEager(args);
   }
+  if (pyapi::isTracing(tstate)) [[unlikely]]
+    return callTraced(args);
   if (runtime::isObserved()) [[unlikely]]
     return callObserved(args);
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, slots)) return runTrace(*trace, args, slots);
+    if (auto trace = cache_.lookup(args, slots)) {
+      if (tstate->recursion_remaining >= trace->recording().recursion) [[likely]]
+        return runTrace(*trace, args, slots);
+      return eagerBecause("the recursion limit is near", args);
+    }
   }
   return recordCall(args);
 }
@@ -193,9 +202,7 @@ PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi:
 }
 
 PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
-  if (pyapi::isTracing(PyThreadState_Get())) noteTracing();
-  bool possible = !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
-                  torchapi::GlobalState::current().recordable();
+  bool possible = !isRecording() && !interpretAll() && torchapi::GlobalState::current().recordable();
   if (!possible) return eagerBecause("recording is not possible here", args);
   const bool strict = options_.fullgraph || errorOnGraphBreak();
   if (!strict && backoff_.passes()) return eagerBecause("the last recordings came to nothing", args);
@@ -281,13 +288,14 @@ PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refuse
   return nullptr;
 }
 
-// Frames of a traced or profiled program belong to its tracer.
-void CompiledFunction::noteTracing() {
+// Frames of a traced or profiled program belong to its tracer, those that a trace stands for, too.
+PyObject* CompiledFunction::callTraced(const pyapi::Arguments& args) {
   if (log::enabled(log::Channel::kGraphBreaks)) {
     log::emit(
         log::Channel::kGraphBreaks,
         diag::Diagnostic(diag::Code::KTG0105, {"sys.settrace or sys.setprofile"}, entryPlace()).format());
   }
+  return eagerBecause("sys.settrace or sys.setprofile is on", args);
 }
 
 // Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
@@ -403,6 +411,7 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
   recording.tensorInfos = std::move(capture.tensorInfos);
   recording.globalStates = std::move(capture.globalStates);
   recording.argCount = capture.argCount;
+  recording.recursion = capture.recursion;
   recording.kwNames = std::move(capture.kwNames);
   for (const diag::Diagnostic& d : capture.breaks) {
     addBreak(d);
@@ -451,7 +460,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
 }
 
 bool CompiledFunction::auditDue() {
-  const size_t every = options_.audit != 0 ? options_.audit : settings().audit;
+  const size_t every = auditInterval();
   if (every == 0 || eager_ || quarantined_ || disabledDepth > 0 || isRecording()) return false;
   return ++calls_ % every == 0;
 }

@@ -87,6 +87,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void reset();
   // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
   bool auditDue();
+  size_t auditInterval() const { return options_.audit != 0 ? options_.audit : settings().audit; }
   // A trace was found to be wrong: all calls are eager until reset().
   void quarantine(const std::string& difference);
   // For the cycle collector.
@@ -124,7 +125,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   bool countOther(uint64_t source);
   bool closeLengths();
-  void noteTracing();
+  PyObject* callTraced(const pyapi::Arguments& args);
   void examine();
   bool entryIsNew();  // does a call of fn run other code than it did when it was last examined?
   void findEntry();

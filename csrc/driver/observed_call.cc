@@ -2,6 +2,7 @@
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
+#include "pyapi/text.h"
 #include "runtime/run_events.h"
 
 namespace kintsugi::driver {
@@ -10,7 +11,7 @@ namespace events = diag::events;
 
 diag::SourceLoc CompiledFunction::entryPlace() const {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function_.get()));
-  return {PyUnicode_AsUTF8(code->co_filename), code->co_firstlineno, PyUnicode_AsUTF8(code->co_name)};
+  return {pyapi::utf8(code->co_filename), code->co_firstlineno, pyapi::utf8(code->co_name)};
 }
 
 PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
@@ -18,6 +19,8 @@ PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
   {
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, slots)) {
+      if (PyThreadState_Get()->recursion_remaining < trace->recording().recursion)
+        return eagerBecause("the recursion limit is near", args);
       const uint64_t guarded = events::nowNs();
       torchapi::ProfilerRange range;
       if (torchapi::profilerActive()) range.begin("kintsugi call " + runtime::entryTitle(*trace));

@@ -5,6 +5,7 @@
 #include "capture/interpreter.h"
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
+#include "pyapi/stack_limit.h"
 #include "support/check.h"
 #include "torchapi/run_memory.h"
 
@@ -26,6 +27,10 @@ PyObject* evalHook(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwi
   if (recorder == nullptr || !recorder->wants(frame)) return pyapi::evalFrameBelow(tstate, frame, throwing);
   if (pyapi::isTracing(tstate)) {
     recorder->abort(diag::Code::KTG0105);
+    return pyapi::evalFrameBelow(tstate, frame, throwing);
+  }
+  if (pyapi::stackIsScarce()) {  // CPython's evaluator comes deeper
+    recorder->abort(diag::Code::KTG0104, {"what the C stack has room for"});
     return pyapi::evalFrameBelow(tstate, frame, throwing);
   }
   if (isGeneratorStart(frame)) {

@@ -12,6 +12,8 @@ namespace {
 // kernels.
 constexpr uintptr_t kReserve = 256 * 1024;
 
+thread_local uintptr_t stackMiddle = 1;
+
 uintptr_t findStackLimit() {
   pthread_attr_t attributes;
   void* lowest = nullptr;
@@ -24,22 +26,29 @@ uintptr_t findStackLimit() {
   if (!known) {
     return 1;
   }
+  stackMiddle = reinterpret_cast<uintptr_t>(lowest) + size / 2;
   const uintptr_t reserve = size > 4 * kReserve ? kReserve : size / 4;
   return reinterpret_cast<uintptr_t>(lowest) + reserve;
 }
 
 }  // namespace
 
-bool stackLimitReached(PyThreadState* tstate, uintptr_t here) {
+bool stackLimitReached(uintptr_t here) {
   if (stackLimit == 0) {
     stackLimit = findStackLimit();
   }
   if (here > stackLimit) {
     return false;
   }
-  tstate->recursion_remaining++;
   PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
   return true;
+}
+
+bool stackIsScarce() {
+  if (stackLimit == 0) {
+    stackLimit = findStackLimit();
+  }
+  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < stackMiddle;
 }
 
 }  // namespace kintsugi::pyapi

@@ -16,12 +16,15 @@ namespace kintsugi::pyapi {
 extern thread_local uintptr_t stackLimit [[gnu::tls_model("initial-exec")]];
 
 // Slow path of checkStackLimit(): finds the limit of a new thread, or raises.
-bool stackLimitReached(PyThreadState* tstate, uintptr_t here);
+bool stackLimitReached(uintptr_t here);
 
-// False: the C stack is nearly used up; RecursionError is pending and the recursion count is given back.
-inline bool checkStackLimit(PyThreadState* tstate) {
+// False: the C stack is nearly used up, RecursionError is pending.
+inline bool checkStackLimit() {
   const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
-  return (stackLimit != 0 && here > stackLimit) || !stackLimitReached(tstate, here);
+  return (stackLimit != 0 && here > stackLimit) || !stackLimitReached(here);
 }
+
+// Less than half of the C stack is left: what takes more of it than CPython does had better end.
+bool stackIsScarce();
 
 }  // namespace kintsugi::pyapi

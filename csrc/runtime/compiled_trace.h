@@ -42,6 +42,7 @@ struct Recording {
   uint32_t start = 0;
   guard::BlockId firstBlock = 0;
   size_t argCount = 0;   // positional arguments of the entry call
+  int recursion = 0;     // so many levels of recursion does CPython need for what the trace stands for
   pyapi::Ref<> kwNames;  // tuple of keyword names or null
 };
 

@@ -80,6 +80,15 @@ bool isGuard(Op op) {
          op == Op::kGuardBlock;
 }
 
+bool isRebuildable(const ir::Trace& trace, ir::StateId state) {
+  for (; state != ir::kNone; state = trace.states[state].parent) {
+    if (!trace.states[state].rebuildable) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // What a step came to.
 enum class Outcome : uint8_t {
   kNext,
@@ -157,6 +166,7 @@ class Run {
   SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
   uint64_t measuredSince_ = 0;
   bool exitSoon_ = false;  // a value is not of the recorded kind: leave at the next snapshot
+  bool traced_ = false;    // leave at the next snapshot whose frames can be rebuilt
 };
 
 // The sources of a block are known: keeps those alive that are named later, and reads the inputs.
@@ -197,6 +207,9 @@ Outcome Run::run() {
       gil_.hold();
     }
     Outcome outcome = Outcome::kExit;
+    if (traced_ && step.snap != ir::kNone && isRebuildable(*trace_, step.snap)) [[unlikely]] {
+      exitSoon_ = true;
+    }
     if (!exitSoon_ || step.snap == ir::kNone) [[likely]] {
       outcome = step.op == Op::kAten      ? executeAten(step)
                 : step.op == Op::kSegment ? executeSegment(position)
@@ -233,6 +246,9 @@ bool Run::cross(const Step& step) {
     // A guard block needs the side trace's own slots: it is tried by going there. Only one is ever linked.
     if (code.steps.front().op != Op::kGuardBlock && !guardHolds(code, code.steps.front(), 0)) {
       continue;
+    }
+    if (PyThreadState_Get()->recursion_remaining < link.trace->recording().recursion) {
+      return false;
     }
     owner_->sides().used(link);
     enter(link.trace);
@@ -335,6 +351,9 @@ Outcome Run::executeCall(const Step& step, const ir::Instruction& ins) {
       PyObject_Vectorcall(args[0], args + 1, positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step.names.get()));
   if (!made) {
     return Outcome::kRaise;
+  }
+  if (pyapi::isTracing(PyThreadState_Get())) [[unlikely]] {
+    traced_ = true;  // the step has set a trace or profile function, which is to see what follows
   }
   if (ins.resultCount > 0) {
     storeResult(ins.firstResult, std::move(made));

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "pyapi/frame.h"
+#include "pyapi/text.h"
 #include "runtime/compiled_trace.h"
 
 namespace kintsugi::runtime {
@@ -22,7 +23,7 @@ constexpr size_t kMostSteps = 1 << 16;  // kept; then they are looked up anew
 
 std::string qualifiedName(PyObject* callable) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  const char* text = name && PyUnicode_Check(name.get()) ? pyapi::utf8(name.get()) : nullptr;
   if (text == nullptr) PyErr_Clear();
   return text != nullptr ? text : Py_TYPE(callable)->tp_name;
 }
@@ -79,8 +80,8 @@ std::vector<diag::SourceLoc> framesOf(const CompiledTrace& trace, ir::StateId st
   for (; state != ir::kNone; state = recorded.states[state].parent) {
     const ir::FrameState& frame = recorded.states[state];
     auto* code = reinterpret_cast<PyCodeObject*>(trace.recording().consts[frame.code].get());
-    frames.push_back({PyUnicode_AsUTF8(code->co_filename), pyapi::lineAt(code, std::max(frame.pc, 0)),
-                      PyUnicode_AsUTF8(code->co_name)});
+    frames.push_back({pyapi::utf8(code->co_filename), pyapi::lineAt(code, std::max(frame.pc, 0)),
+                      pyapi::utf8(code->co_name)});
   }
   std::reverse(frames.begin(), frames.end());
   return frames;

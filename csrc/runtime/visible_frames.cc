@@ -170,6 +170,8 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
     size += frameSize(reinterpret_cast<PyCodeObject*>(recording.consts[trace.states[id].code].get()));
   }
   memory_ = std::make_unique<char[]>(size);
+  levels_ = static_cast<int>(chain.size());
+  tstate_->recursion_remaining -= levels_;
   char* next = memory_.get();
   for (size_t k = chain.size(); k-- > 0;) {
     const ir::FrameState& state = trace.states[chain[k]];
@@ -218,6 +220,7 @@ void VisibleFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
 }
 
 VisibleFrames::~VisibleFrames() {
+  tstate_->recursion_remaining += levels_;
   if (handles_) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);  // the exception may die, with all that it holds

@@ -6,7 +6,7 @@
 // locals, these are there too, but for those that can't be made without running code; what the trace has made
 // is shown as a copy. For such steps the exception that the innermost of the frames handles is the one that
 // the thread handles. Frame objects that somebody made of them and kept live on, as those of returned
-// functions do.
+// functions do. They count towards the recursion limit, as in CPython.
 //
 // Ownership: borrows code and functions from the run for as long as it lives; frame objects that survive get
 // references of their own. Threads: GIL; lives on the stack of the thread that runs the trace. Invalidation:
@@ -40,6 +40,7 @@ class VisibleFrames {
   std::unique_ptr<char[]> memory_;
   std::vector<_PyInterpreterFrame*> frames_;  // outermost first
   std::vector<pyapi::Ref<>> functions_;
+  int levels_ = 0;  // that the frames take of the recursion limit
   bool handles_ = false;
   pyapi::Ref<> handledBefore_;
 };

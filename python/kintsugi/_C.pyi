@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+class CallHolder:
+    _kintsugi_call: Callable[..., Any]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 class Compiled:
     """A callable that records, guards and replays `fn`.
 

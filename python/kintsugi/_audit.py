@@ -4,6 +4,11 @@ The process forks. The *child* runs the compiled call and writes down all that c
 the original, so that the program gets eager's result and effects whatever the trace does, and compares. Forking clones
 everything that a call can reach - tensors, modules, globals, generators' states - at the cost of a page table.
 
+What a child records is lost with it. So where every call is audited and the callable has something to learn - it has no
+trace yet, the last call was recorded in the child, or its native code is not there yet - the two change places: the
+parent runs the compiled call, the child the original. If they differ then, the program has got the compiled call's
+result, once.
+
 A difference is a wrong trace: the callable is left to eager mode (its traces are in quarantine), a warning says so
 (KTG0401), and a bundle with what is needed to look into it is written.
 
@@ -27,6 +32,7 @@ import sys
 import tempfile
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, cast
@@ -258,8 +264,34 @@ def _mute_files() -> None:
                 os.close(null)
 
 
+def _learned(compiled: _C.Compiled) -> int:
+    """Grows with each trace that is recorded."""
+    stats = compiled.stats()
+    return stats["misses"] + stats["side_traces"]
+
+
+_MOST_TURNS = 16
+_turns: weakref.WeakKeyDictionary[_C.Compiled, int] = weakref.WeakKeyDictionary()
+"""Callables that have something to learn: in how many of their next audited calls the parent runs the compiled one."""
+
+
+def _parent_learns(compiled: _C.Compiled, every: int) -> bool:
+    if every != 1:
+        return False  # the calls between teach it
+    stats = compiled.stats()
+    if not stats["trace_count"] or _turns.get(compiled, 0) > 0:
+        return True
+    warm = stats["native_ready"] + stats["native_refused"] >= stats["native_segments"]
+    return not warm
+
+
 def _child(
-    path: str, state: Any, run: Callable[[], Any], roots: Mapping[str, Any], before: _Versions
+    path: str,
+    state: Any,
+    compiled: _C.Compiled,
+    run: Callable[[], Any],
+    roots: Mapping[str, Any],
+    before: _Versions,
 ) -> None:
     status = 1
     try:
@@ -267,9 +299,11 @@ def _child(
         random.setstate(state)  # which forking has changed
         torch.set_num_threads(1)
         _mute_files()
+        known = _learned(compiled)
         leaves, _, _ = _observe(run, roots, before)
         with open(path, "wb") as file:
-            torch.save(leaves, file, pickle_protocol=pickle.HIGHEST_PROTOCOL)
+            answer = (_learned(compiled) > known, leaves)
+            torch.save(answer, file, pickle_protocol=pickle.HIGHEST_PROTOCOL)
         status = 0
     finally:
         os._exit(status)
@@ -327,25 +361,33 @@ def differences(expected: Leaves, seen: Leaves) -> Iterator[str]:
         yield f"{len(seen)} observations instead of {len(expected)}"
 
 
-def run(compiled: _C.Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The audited call: eager's result. Called by the core, which audits no call inside."""
+def run(compiled: _C.Compiled, args: tuple[Any, ...], kwargs: dict[str, Any], every: int) -> Any:
+    """The audited call, one of `every`. Called by the core, which audits no call inside."""
     fn = compiled.fn
     roots = _roots(fn, args, kwargs)
     before = _Versions(roots)
+    learns = _parent_learns(compiled, every)
+    here, there = (compiled, fn) if learns else (fn, compiled)
     with tempfile.NamedTemporaryFile(prefix="kintsugi-audit-") as file:
         state = random.getstate()
         child = os.fork()
         if child == 0:
-            _child(file.name, state, lambda: compiled(*args, **kwargs), roots, before)
+            _child(file.name, state, compiled, lambda: there(*args, **kwargs), roots, before)
         start = time.monotonic()
-        leaves, result, error = _observe(lambda: fn(*args, **kwargs), roots, before)
+        known = _learned(compiled)
+        leaves, result, error = _observe(lambda: here(*args, **kwargs), roots, before)
+        if learns:
+            _turns[compiled] = 0 if _learned(compiled) > known else _turns.get(compiled, 0) - 1
         status = _wait(child, max(PATIENCE_S, 20 * (time.monotonic() - start)))
         found: list[str] = []
         if status is None:
             _logs.warn("KTG0402 an audited call did not end in time and was not compared")
         elif status == 0:
-            found = list(differences(leaves, torch.load(file.name, weights_only=False)))
-        elif status < 0:
+            recorded, seen = torch.load(file.name, weights_only=False)
+            found = list(differences(seen, leaves) if learns else differences(leaves, seen))
+            if recorded:
+                _turns[compiled] = _MOST_TURNS
+        elif status < 0 and not learns:
             found = [f"the compiled call died of {signal.Signals(-status).name}"]
         else:
             _logs.warn("KTG0402 the result of an audited call could not be written down and was not compared")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import stat
 from pathlib import Path
 
 from . import _C, _config
@@ -50,9 +51,11 @@ def cache_info() -> CacheInfo:
     sizes = []
     for file in directory.glob("*.kernel"):
         try:
-            sizes.append(file.stat().st_size)
-        except FileNotFoundError:  # another process may remove it meanwhile
+            found = file.lstat()
+        except OSError:  # another process may remove it meanwhile
             continue
+        if stat.S_ISREG(found.st_mode):
+            sizes.append(found.st_size)
     return CacheInfo(
         **_C.cache_info(),
         **_C.run_memory(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -17,28 +18,46 @@ def _rebuild(fn: Callable[..., Any], options: CompileOptions) -> CompiledFunctio
     return CompiledFunction(fn, options)
 
 
-class CompiledFunction:
-    """A compiled callable. It is called like the original, and binds to an instance as a function does.
+class Signature:
+    """The attribute `__signature__` of what is compiled: that of the original, read when it is asked for.
 
-    `__call__` is a slot that holds the core's callable, not a method: a call reaches the core with no Python frame of
-    ours in between, so stack depths, tracebacks and `warnings.warn(stacklevel=2)` are those of the original.
+    The classes themselves have none, and callables without a signature have none when compiled.
     """
 
-    __slots__ = ("__call__", "__dict__", "__weakref__", "_options")
+    def __init__(self, original: str) -> None:
+        self._original = original
 
-    __call__: Callable[..., Any]
+    def __get__(self, instance: object | None, owner: type) -> inspect.Signature:
+        if instance is None:
+            raise AttributeError("__signature__")
+        try:
+            return inspect.signature(getattr(instance, self._original))
+        except (TypeError, ValueError):
+            raise AttributeError("__signature__") from None
+
+
+class CompiledFunction(_C.CallHolder):
+    """A compiled callable. It is called like the original, and binds to an instance as a function does.
+
+    Calls are the base's, which holds the core's callable: a call reaches the core with no Python frame of ours in
+    between, so stack depths, tracebacks and `warnings.warn(stacklevel=2)` are those of the original.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_options")
+
+    __signature__ = Signature("__wrapped__")
     __wrapped__: Callable[..., Any]
     _options: CompileOptions
 
     def __init__(self, fn: Callable[..., Any], options: CompileOptions) -> None:
         compiled = _C.Compiled(fn, options.to_core())
-        object.__setattr__(self, "__call__", compiled)
-        object.__setattr__(self, "_options", options)
+        self._kintsugi_call = compiled
+        self._options = options
         functools.update_wrapper(self, fn)
 
     @property
     def _kintsugi_compiled(self) -> _C.Compiled:
-        return cast(_C.Compiled, self.__call__)
+        return cast(_C.Compiled, self._kintsugi_call)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from . import _C
+from . import _C, _logs
 
 T = TypeVar("T")
 
@@ -25,20 +26,48 @@ def _boolean(value: object) -> bool:
     raise TypeError("expected True or False")
 
 
-def _positive(value: object) -> int:
+MOST = 2**63 - 1
+"""The largest number that a setting may have: the core keeps them in 64 bits."""
+
+
+class _TooLarge(ValueError):
+    """A number beyond MOST."""
+
+
+def _at_least(least: int, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError("expected an int")
-    if value < 1:
-        raise ValueError("expected a number of at least 1")
+    if value < least:
+        raise ValueError(f"expected a number of at least {least}")
+    if value > MOST:
+        raise _TooLarge(f"expected a number of at most {MOST}")
     return value
+
+
+def _positive(value: object) -> int:
+    return _at_least(1, value)
 
 
 def _natural(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("expected an int")
-    if value < 0:
-        raise ValueError("expected a number of at least 0")
-    return value
+    return _at_least(0, value)
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:  # Python's own sentence speaks of bases and digits
+        if text.strip().isdecimal():  # too many of them for Python
+            raise _TooLarge(f"expected a number of at most {MOST}") from None
+        raise ValueError("expected a number") from None
+
+
+def shown(value: object) -> str:
+    """For a message: a value of any size in a line."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else text[:60] + "..."
 
 
 def _own_backend(value: object) -> str:
@@ -48,9 +77,25 @@ def _own_backend(value: object) -> str:
 
 
 def _path(value: object) -> Path:
-    if isinstance(value, (str, Path)):
+    if not isinstance(value, (str, Path)):
+        raise TypeError("expected a path")
+    if "\0" in str(value):
+        raise ValueError("expected a path, which has no null characters")
+    try:
         return Path(value).expanduser()
-    raise TypeError("expected a path")
+    except RuntimeError:
+        raise ValueError("there is no home directory that ~ could stand for") from None
+
+
+def _default_cache_dir() -> Path:
+    """In the user's home; without one (containers run under any number) in the folder for temporary files.
+
+    The cache itself looks whether the folder is the user's alone.
+    """
+    try:
+        return Path("~/.cache/kintsugi").expanduser()
+    except RuntimeError:
+        return Path(os.environ.get("TMPDIR") or "/tmp") / f"kintsugi-{os.getuid()}"
 
 
 def _verification(value: object) -> str:
@@ -90,8 +135,8 @@ class _Kind(Generic[T]):
 
 
 _BOOL = _Kind(_boolean, _boolean_text)
-_COUNT = _Kind(_positive, lambda text: _positive(int(text)))
-_NATURAL = _Kind(_natural, lambda text: _natural(int(text)))
+_COUNT = _Kind(_positive, lambda text: _positive(_integer(text)))
+_NATURAL = _Kind(_natural, lambda text: _natural(_integer(text)))
 _PATH = _Kind(_path, _path)
 _VERIFICATION = _Kind(_verification, _verification_text)
 _BACKEND = _Kind(_own_backend, _own_backend)
@@ -126,7 +171,7 @@ class Option(Generic[T]):
         try:
             checked = self.kind.check(value)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"kintsugi.config.{self.name}: {error}, got {value!r}") from None
+            raise type(error)(f"kintsugi.config.{self.name}: {error}, got {shown(value)}") from None
         config._store(self.alias or self.name, checked)  # type: ignore[attr-defined]
 
 
@@ -160,7 +205,8 @@ class Config:
         _NATURAL,
         0,
         "With N > 0, one call in N of each compiled callable runs in eager mode too, on a copy of the process, and all "
-        "that can be observed is compared; a trace that differs is taken out of use. KINTSUGI_AUDIT sets it.",
+        "that can be observed is compared; a trace that differs is taken out of use. With 1, every call is recorded or "
+        "replayed, and compared. KINTSUGI_AUDIT sets it.",
         core=True,
     )
     verify = Option(
@@ -200,7 +246,7 @@ class Config:
     )
     cache_dir = Option(
         _PATH,
-        Path("~/.cache/kintsugi").expanduser(),
+        _default_cache_dir(),
         "Where compiled code is kept between processes. Nothing is written there until a backend has code to keep.",
         core=True,
     )
@@ -305,8 +351,12 @@ class Config:
                 continue
             try:
                 value = option.kind.parse(text)
+            except _TooLarge as error:
+                _logs.warn(f"{variable}={text[:60]} in the environment: {error}, which is taken")
+                value = MOST
             except (TypeError, ValueError) as error:
-                raise ValueError(f"{variable}={text} in the environment: {error}") from None
+                given = text if len(text) <= 80 else text[:60] + "..."
+                raise ValueError(f"{variable}={given} in the environment: {error}") from None
             setattr(self, name, value)
 
     def push_all(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from . import _C
-from ._callable import CompiledFunction
+from ._callable import CompiledFunction, Signature
 from ._options import CompileOptions
 from ._stats import Stats
 
@@ -20,15 +20,17 @@ def _rebuild(module: torch.nn.Module, options: CompileOptions) -> CompiledModule
     return compile_module(module, options)
 
 
-class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A compiled view of a module, which stays the only owner of parameters, buffers, hooks and attributes.
 
     Everything but calling is the original's: state_dict() has the original's keys, train() changes the original,
     attributes are read, set and deleted there, and a hook that is registered here fires once. `_orig_mod` is the
-    original, as in torch. `__call__` is a slot that holds the core's callable: see CompiledFunction.
+    original, as in torch. Calls are the base's: see CompiledFunction.
     """
 
-    __slots__ = ("__call__",)
+    __slots__ = ()
+
+    __signature__ = Signature("_orig_mod")
 
     _orig_mod: torch.nn.Module
     _kintsugi_compiled: _C.Compiled
@@ -42,7 +44,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         own["_kintsugi_options"] = options
         own["_kintsugi_forward"] = None
         own["_kintsugi_compiled"] = call
-        object.__setattr__(self, "__call__", call)
+        object.__setattr__(self, "_kintsugi_call", call)
 
     def stats(self) -> Stats:
         """How much was recorded, and how often it ran. The original's own `stats` is at `_orig_mod.stats`."""
@@ -144,6 +146,7 @@ _types: weakref.WeakKeyDictionary[type, type[CompiledModule]] = weakref.WeakKeyD
 _NOT_FORWARDED = {
     "__new__",
     "__init__",
+    "__call__",
     "__init_subclass__",
     "__class_getitem__",
     "__del__",

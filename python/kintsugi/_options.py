@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import backends
+from ._config import MOST, shown
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -61,9 +62,9 @@ class CompileOptions:
             if name not in PER_CALLABLE:
                 known = ", ".join((*PER_CALLABLE, *switches))
                 raise ValueError(f"kintsugi.compile: unknown option {name!r}. Known: {known}.")
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
                 raise ValueError(
-                    f"kintsugi.compile: option {name!r} must be an int of at least 1, got {value!r}."
+                    f"kintsugi.compile: option {name!r} must be an int from 1 to {MOST}, got {shown(value)}."
                 )
 
     def to_core(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from . import _C, _config, _logs
+from . import _C, _config, _environment, _logs
 
 
 def start() -> _config.Config:
@@ -17,6 +17,7 @@ def start() -> _config.Config:
     settings.push_all()
     _config.install(settings)
     _logs.load_environment(os.environ)
+    _environment.check(os.environ)
     if os.environ.get("KINTSUGI_INTERPRET_ALL") == "1":
         _C._set_interpret_all(True)
     # Its thread must not outlive the interpreter.

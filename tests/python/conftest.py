@@ -67,6 +67,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     calls = int(os.environ.get("KINTSUGI_THREAD_CALLS", "100"))
     group.addoption("--thread-calls", type=int, default=calls, help="calls a thread (full check: 1000)")
     group.addoption(
+        "--world",
+        action="store_true",
+        default=os.environ.get("KINTSUGI_WORLD") == "1",
+        help="signals, forks and interrupts while something compiles or runs in their full counts",
+    )
+    group.addoption(
         "--native",
         action="store_true",
         help="native code wherever a test replays (those that compare every bit may fail by rounding)",

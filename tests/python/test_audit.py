@@ -154,3 +154,54 @@ def test_options_of_one_callable() -> None:
     assert torch.equal(short(torch.zeros(2)), torch.full((2,), 20.0))
     assert [b["code"] for b in short.breaks()] == ["KTG0104"]
     assert kintsugi.compile(f, options={"trace_length_limit": 1000})(torch.zeros(2)).sum() == 40
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_every_call_is_recorded_and_audited(backend: str, monkeypatch: Any) -> None:
+    audited: list[int] = []
+    from kintsugi import _audit
+
+    original = _audit.run
+    monkeypatch.setattr(_audit, "run", lambda *a: audited.append(1) or original(*a))
+    log: list[int] = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        log.append(1)
+        if x.sum() > 0:
+            return x * 2
+        return x - 1
+
+    with kintsugi.config.patch(audit=1):
+        compiled = kintsugi.compile(f, backend=backend)
+        for sign in (1, 1, 1, -1, -1, 1, -1, 1, -1, 1):
+            x = torch.full((3,), float(sign))
+            assert torch.equal(compiled(x), x * 2 if sign > 0 else x - 1)
+            kintsugi.wait()
+        assert len(audited) == len(log) == 10
+        stats = compiled.stats()
+        assert (
+            stats.trace_count == 1 and stats.side_traces == 1
+        )  # paths that only a child has seen are recorded too
+        if backend == "native":
+            assert stats.native_ready == stats.native_segments > 0
+        assert compiled.breaks() == [] or backend == "eager"
+
+
+def test_alternating_calls_are_all_recorded() -> None:
+    """One that is always in the parent's turn, and one that never is."""
+    with kintsugi.config.patch(audit=1):
+        compiled = kintsugi.compile(lambda x, flag: x + 1 if flag else x - 1, backend="eager")
+        for turn in range(24):
+            compiled(torch.ones(2), bool(turn % 2))
+        assert compiled.stats().trace_count == 2
+
+
+def test_a_difference_in_the_parents_turn_is_found(capsys: Any, monkeypatch: Any) -> None:
+    with kintsugi.config.patch(audit=1):
+        compiled = kintsugi.compile(scaled, backend="eager")
+        for _ in range(3):
+            compiled(torch.ones(3))
+        assert compiled.stats().trace_count == 1
+        monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3.0)
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 3.0))
+    assert "KTG0401" in capsys.readouterr().err

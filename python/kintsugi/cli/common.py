@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any, Literal, NoReturn
 
 import typer
+
+from .._text import printable
 
 OK = 0
 FAILED = 1
@@ -21,7 +24,7 @@ INCOMPLETE = 4
 
 def say(text: str) -> None:
     """To stderr: stdout is for results."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 def stop(text: str, code: int = USAGE) -> NoReturn:
@@ -40,4 +43,6 @@ def language(text: str) -> Literal["en", "zh"]:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """For programs: as it is, in the escapes of JSON where a terminal would obey."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    print(re.sub("[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found.group()):04x}", text))

@@ -57,6 +57,13 @@ def _tracers() -> Check:
 
 def _cache_dir() -> Check:
     path = Path(kintsugi.config.cache_dir)
+    kernels = path / "kernels"
+    if kernels.exists() and (kernels.stat().st_uid != os.geteuid() or kernels.stat().st_mode & 0o022):
+        return Check(
+            "cache directory",
+            False,
+            f"{kernels} is not used: others own it or may write it; set KINTSUGI_CACHE_DIR",
+        )
     parent = next(p for p in (path, *path.parents) if p.exists())
     try:
         with tempfile.TemporaryFile(dir=parent):

@@ -21,6 +21,7 @@ from .._callable import core_of
 from .._events import EventLog
 from .._explain import ExplainOutput, explain_compiled
 from .._profiler import life, profile
+from .._text import printable
 from ..report.collect import name_of
 from .common import FAILED, USAGE, say, stop
 
@@ -139,7 +140,7 @@ def write_outputs(report: dict[str, Any], outputs: Outputs, traces: Sequence[Seq
         if path is None:
             continue
         try:
-            path.write_text(make(), encoding="utf-8")
+            path.write_text(make(), encoding="utf-8", errors="backslashreplace")
             say(f"kintsugi: wrote {path}")
         except OSError as error:
             say(f"kintsugi: {path} can't be written: {error.strerror}")
@@ -198,8 +199,9 @@ def run(
         if not reports:
             print("kintsugi explain: the script compiled nothing (no kintsugi.compile call was reached).")
         for name, output in reports:
-            print(f"\n== {name}\n{output}\ncalls: {output.stats.hits} hits, {output.stats.misses} misses")
-        print("\n".join(life(profile(log.events, log.dropped))))
+            text = f"\n== {name}\n{output}\ncalls: {output.stats.hits} hits, {output.stats.misses} misses"
+            print(printable(text))
+        print(printable("\n".join(life(profile(log.events, log.dropped)))))
         codes = [reason.code for _, output in reports for reason in output.break_reasons]
         codes += ["KTG0201" for _, output in reports if output.recompiles]
         if codes:
@@ -244,7 +246,7 @@ def run_under_torch(script: Path, arguments: Sequence[str], *, as_json: bool, la
         return status
     print(f"\ntorch.compile broke the graph for {len(rows)} reasons.")
     for number, row in enumerate(rows, 1):
-        print(f"\n{number}. {row['reason'].splitlines()[0]} ({row['count']} times)")
+        print(printable(f"\n{number}. {row['reason'].splitlines()[0]} ({row['count']} times)"))
         if row["entry"] is not None:
             print(f"   {row['entry'].id}: {cause(row['entry'], language)}")
             for action, share in remedies(row["entry"], language)[0]:

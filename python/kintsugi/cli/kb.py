@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .._text import printable
 from .common import FAILED, INCOMPLETE, NOTHING, OK, print_json, say, stop
 from .common import language as check_language
 
@@ -128,7 +129,7 @@ def _print_matches(found: list[Any], language: Any) -> None:
             else f"line {item.line}, {item.count} times"
         )
         console.rule(where)
-        console.print(item.text, markup=False, highlight=False, style="dim")
+        console.print(printable(item.text), markup=False, highlight=False, style="dim")
         console.print(to_rich(item.entry, language))
 
 

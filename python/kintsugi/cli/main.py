@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -177,4 +179,7 @@ app.add_typer(kb)
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):  # a file's name may be no text that can be encoded
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()

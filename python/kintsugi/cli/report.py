@@ -16,7 +16,7 @@ def read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         stop(f"{path} can't be read: {error.strerror}")
-    except (UnicodeDecodeError, json.JSONDecodeError):
+    except (ValueError, RecursionError):  # no text, no JSON, or nested without end
         stop(f"{path} is no saved run: make one with kintsugi explain SCRIPT --save {path}")
     if not isinstance(found, dict) or found.get("format") != FORMAT or "profile" not in found:
         stop(

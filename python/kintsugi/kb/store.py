@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from .._text import printable_parts
 from .model import Entry
 
 ENTRIES = Path(__file__).parent / "entries"
@@ -56,9 +57,13 @@ class KnowledgeBase:
 def read_entry(path: Path) -> Entry:
     """Raises ValueError with one sentence about what is wrong."""
     try:
-        return Entry.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        if not path.is_file():  # a pipe would never end
+            raise ValueError(f"{path}: not a file")
+        return Entry.model_validate(printable_parts(json.loads(path.read_text(encoding="utf-8"))))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deep") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not UTF-8 text") from None
     except json.JSONDecodeError as error:
@@ -67,6 +72,10 @@ def read_entry(path: Path) -> Entry:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the entry"
         raise ValueError(f"{path}: {where}: {first['msg']}") from None
+    except ValueError as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise ValueError(f"{path}: {error}") from None  # a number of thousands of digits
 
 
 def load(folders: Iterable[Path] = ()) -> KnowledgeBase:

@@ -40,7 +40,7 @@ TEST_F(Log, EventsGoToTheSinkInOrder) {
   setEnabled(Channel::kTrace, true);
   setSink([](const Event& event) { seen().push_back(event.text); });
   emit(Channel::kTrace, "one");
-  emit(Channel::kTrace, Diagnostic(Code::KTG0104, {"9"}));
+  emit(Channel::kTrace, Diagnostic(Code::KTG0104, {"9 instructions"}));
   EXPECT_EQ(seen(),
             (std::vector<std::string>{"one", "KTG0104 trace-too-long: the trace grew past 9 instructions"}));
   EXPECT_EQ(recent().back().diagnostic->code, Code::KTG0104);

@@ -1,0 +1,195 @@
+"""Where the package is imported and run: homes, paths, variables, limits of memory; and numbers of any size."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from harness import SANITIZER
+
+import kintsugi
+from kintsugi import _environment
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_PASSWD = """
+import os, pwd
+def nobody(uid):
+    raise KeyError(uid)
+pwd.getpwuid = nobody
+os.environ.pop("HOME", None)
+"""
+
+
+def run(code: str, environment: dict[bytes, bytes] | None = None) -> subprocess.CompletedProcess[str]:
+    env = dict(os.environb)
+    env.update(environment or {})
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, errors="replace", env=env, timeout=300
+    )
+
+
+def test_without_a_home_or_a_passwd_entry() -> None:
+    code = NO_PASSWD + "import kintsugi; print(kintsugi.config.cache_dir)"
+    done = run(code, {b"TMPDIR": b"/tmp"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"/tmp/kintsugi-{os.getuid()}"
+
+
+def test_a_tilde_without_a_home_is_one_sentence() -> None:
+    done = run(NO_PASSWD + "import kintsugi", {b"KINTSUGI_CACHE_DIR": b"~/cache"})
+    assert done.returncode != 0
+    assert done.stderr.strip().splitlines()[-1] == (
+        "ValueError: KINTSUGI_CACHE_DIR=~/cache in the environment: there is no home directory that ~ could stand for"
+    )
+
+
+COMPILES = """
+import kintsugi, torch
+compiled = kintsugi.compile(lambda x: (x.exp() + 1).sin(), backend="native", options={"sync": True})
+with torch.no_grad():
+    for _ in range(3):
+        compiled(torch.ones(64))
+info = kintsugi.cache_info()
+print(info.disk_files, info.compiled, info.loaded)
+"""
+
+
+@pytest.mark.parametrize("variable", [b"HOME", b"KINTSUGI_CACHE_DIR", b"TMPDIR"])
+def test_paths_that_are_not_utf8(variable: bytes, tmp_path: Path) -> None:
+    folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(folder)
+    environment = {b"HOME": os.fsencode(tmp_path), variable: folder}
+    first = run(COMPILES, environment)
+    assert first.returncode == 0, first.stderr
+    files, compiled, loaded = map(int, first.stdout.split())
+    assert files >= compiled > 0 and loaded == 0
+    assert run(COMPILES, environment).stdout.split()[1:] == ["0", str(compiled)]
+
+
+@pytest.mark.parametrize("name", ["audit", "recompile_limit", "disk_cache_limit", "memory_pool_limit"])
+@pytest.mark.parametrize("value", [2**63, 10**23, 10**6000])
+def test_numbers_beyond_64_bits_are_one_sentence(name: str, value: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"kintsugi.config.{name}: expected a number of at most 9223372036854775807, got"
+    ) as raised:
+        setattr(kintsugi.config, name, value)
+    assert len(str(raised.value)) < 200
+    if name in ("audit", "recompile_limit"):
+        with pytest.raises(ValueError, match=f"option '{name}' must be an int from 1 to 9223372036854775807"):
+            kintsugi.compile(torch.sin, options={name: value})
+
+
+@pytest.mark.parametrize("text", ["9" * 23, "9" * 5000])
+def test_numbers_of_the_environment_beyond_64_bits(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program starts all the same, with the largest number that there is, and a line says so."""
+    settings = type(kintsugi.config)()
+    settings.load_environment({"KINTSUGI_AUDIT": text})
+    assert settings.audit == 2**63 - 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[kintsugi] KINTSUGI_AUDIT=999") and "at most 9223372036854775807" in line
+    assert len(line) < 250
+
+
+@pytest.mark.parametrize("text", ["1e3", "0x10", "-1", "", " 3"])
+def test_numbers_of_the_environment(text: str) -> None:
+    settings = type(kintsugi.config)()
+    if text in ("", " 3"):
+        settings.load_environment({"KINTSUGI_AUDIT": text})
+        assert settings.audit == (3 if text else 0)
+        return
+    with pytest.raises(
+        ValueError, match="^KINTSUGI_AUDIT=.* in the environment: expected a number"
+    ) as raised:
+        settings.load_environment({"KINTSUGI_AUDIT": text})
+    assert len(str(raised.value)) < 200
+
+
+def test_the_largest_numbers_are_taken() -> None:
+    with kintsugi.config.patch(
+        recompile_limit=2**63 - 1, memory_pool_limit=2**63 - 1, disk_cache_limit=2**63 - 1
+    ):
+        compiled = kintsugi.compile(lambda x: x + 1, backend="eager")
+        assert compiled(torch.ones(1)).item() == compiled(torch.ones(1)).item() == 2
+
+
+def test_misspelt_variables_are_named_once() -> None:
+    names = {b"KINTSUGI_AUDTI": b"1", b"KINTSUGI_RECOMPILE_LIMITS": b"3", b"KINTSUGI_\xff\x1b": b"x"}
+    done = run("import kintsugi", {**names, b"KINTSUGI_LOGS": b""})
+    assert done.returncode == 0
+    (line,) = [line for line in done.stderr.splitlines() if "KINTSUGI_" in line]
+    assert "KINTSUGI_AUDTI (did you mean KINTSUGI_AUDIT?)" in line
+    assert "KINTSUGI_RECOMPILE_LIMITS (did you mean KINTSUGI_RECOMPILE_LIMIT?)" in line
+    assert "\x1b" not in line
+
+
+def test_known_variables_are_not_complained_of() -> None:
+    assert _environment.complaint(dict.fromkeys(_environment.known(), "1")) is None
+    assert _environment.complaint({"KINTSUGIX": "1", "PATH": ""}) is None
+
+
+def test_whatever_is_read_is_known() -> None:
+    """Each name in a string of a program here, where it is no name of a macro or a package."""
+    before = r"""(?:environ(?:\.get|\.pop|\.setdefault)?[(\[]|getenv\(|\|\s*\{|env=\{.*?)"""
+    read = re.compile(before + r"""\s*["'](KINTSUGI_\w+)["']""")
+    found = set()
+    for folder in ("python", "csrc", "tests", "scripts", "bench"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".cc", ".h", ".sh"):
+                found |= set(read.findall(path.read_text(encoding="utf-8")))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    found |= set(re.findall(r"^\s+(KINTSUGI_\w+)=", makefile, re.MULTILINE))
+    assert {"KINTSUGI_LOGS", "KINTSUGI_EXT_DIR", "KINTSUGI_PERF_MAP", "KINTSUGI_BLESS"} <= found
+    assert found <= _environment.known()
+    # And nothing is known that nobody reads.
+    assert set(_environment.OTHERS) <= found
+
+
+def address_space(module: str) -> int:
+    code = f"import {module}; print(int(open('/proc/self/statm').read().split()[0]) * 4096)"
+    return int(run(code).stdout)
+
+
+@pytest.mark.skipif(SANITIZER, reason="shadow memory")
+def test_the_import_takes_little_address_space() -> None:
+    assert address_space("kintsugi") - address_space("torch") < 64 << 20
+
+
+@pytest.mark.skipif(SANITIZER, reason="shadow memory")
+def test_life_under_ulimit_v(tmp_path: Path) -> None:
+    """With a quarter of a gigabyte beyond torch, models run natively, and what can't be had is eager's error."""
+    limit = address_space("torch") + (400 << 20)
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit}))
+import torch
+torch.set_num_threads(1)
+import kintsugi
+def f(x):
+    return torch.sort((x.exp() + 1).sin(), dim=0).values * 2
+compiled = kintsugi.compile(f, backend="native", options={{"sync": True}})
+with torch.no_grad():
+    x = torch.randn(512, 512)
+    for _ in range(30):
+        kept = [compiled(x) for _ in range(4)]
+    torch.testing.assert_close(kept[0], f(x))
+    assert kintsugi.cache_info().pool_used > 0
+    del kept
+    # Idle memory of runs is given back before anything else fails.
+    free = {limit} - int(open("/proc/self/statm").read().split()[0]) * 4096
+    large = compiled(torch.randn(2, (free + (8 << 20)) // 48))
+    try:
+        compiled(torch.randn(1 << 28))
+    except RuntimeError as error:
+        assert "allocate" in str(error), error
+    else:
+        raise SystemExit("more than there is")
+    torch.testing.assert_close(compiled(x), f(x))
+print("lived")
+"""
+    done = run(code, {b"KINTSUGI_CACHE_DIR": os.fsencode(tmp_path)})
+    assert done.stdout == "lived\n", done.stderr[-2000:]
