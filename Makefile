@@ -133,6 +133,17 @@ tidy: $(SYSTEM_LINT_STAMP) extension ## clang-tidy (skipped, saying so, where it
 asan: $(PACKAGE_STAMP) $(TEST_STAMP) $(DEMO_STAMP) $(SYSTEM_TEST_STAMP) ## AddressSanitizer and UBSan: units, file tests, Python tests
 	scripts/sanitize.sh address,undefined build/asan units python $(ARGS)
 
+# The files where memory is handed from one owner to another; ARGS="files" for others.
+MEMORY_TESTS := test_call_shapes test_side_exits test_side_traces test_threads test_user_programs test_native_training
+.PHONY: debug-malloc
+debug-malloc: build $(TEST_STAMP) ## Python tests with CPython's debugging allocator, freed memory overwritten
+	PYTHONMALLOC=debug MALLOC_PERTURB_=165 $(PY) -m pytest -q --isolate $(or $(ARGS),$(MEMORY_TESTS:%=tests/python/%.py))
+
+.PHONY: valgrind
+valgrind: build $(TEST_STAMP) ## look-ups, explanations, learning and side exits under valgrind
+	@command -v valgrind >/dev/null || { echo "valgrind is not installed: install the package valgrind"; exit 1; }
+	PYTHONMALLOC=malloc valgrind --error-exitcode=9 --leak-check=no --quiet $(PY) tests/valgrind_paths.py
+
 .PHONY: ubsan
 ubsan: $(BUILD_STAMP) $(SYSTEM_TEST_STAMP) ## UBSan alone on units and file tests
 	scripts/sanitize.sh undefined build/ubsan units

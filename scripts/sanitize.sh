@@ -37,6 +37,6 @@ if $python; then
   # frees everything. PYTHONMALLOC=malloc lets ASan see each Python object.
   preload="$($compiler -print-file-name=libasan.so) $($compiler -print-file-name=libstdc++.so.6)"
   env LD_PRELOAD="$preload" PYTHONMALLOC=malloc KINTSUGI_EXT_DIR="$PWD/$build/ext" \
-    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_odr_violation=0 \
+    ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:allocator_may_return_null=1:detect_odr_violation=0 \
     "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/python "$@"
 fi

@@ -17,7 +17,6 @@
 #include "passes/build_graph.h"
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
-#include "passes/graph_verifier.h"
 #include "passes/move_reshapes.h"
 #include "passes/order_steps.h"
 #include "passes/products.h"
@@ -768,7 +767,6 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (!graph) {
     return nullptr;
   }
-  passes::checkGraph(*graph, segment, "decomposition");
   passes::simplify(*graph, segment, {.attention = variant.attention, .contract = info.contract && !info.strict});
   const passes::NativeProgram program = passes::fuse(*graph);
   summary.instructions = graph->instructions;

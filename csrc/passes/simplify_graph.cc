@@ -196,6 +196,7 @@ void simplify(TensorGraph& graph, const ir::Trace& trace, const SimplifyOptions&
     pass();
     checkGraph(graph, trace, name);
   };
+  checkGraph(graph, trace, "decomposition");
   run("drop-copies", [&] { dropCopies(graph); });
   run("merge-equal", [&] { mergeEqualNodes(graph); });
   run("fold-algebra", [&] { foldAlgebra(graph, options.contract); });
