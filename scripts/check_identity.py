@@ -38,7 +38,7 @@ ALLOWED = {
     "driver/const_texts.cc": (4, "the text of a trace"),
     "driver/observed_call.cc": (2, "places in messages"),
     "pyapi/known_objects.cc": (1, "the look-up by path"),
-    "pyapi/module_code.cc": (1, "where sys.modules has the module of some globals"),
+    "pyapi/module_code.cc": (2, "where sys.modules has the module of some globals"),
     "runtime/exit_report.cc": (2, "places in messages"),
     "runtime/guard_explain.cc": (1, "names in messages"),
     "runtime/materialize.cc": (2, "names that an object is made again with"),
