@@ -24,6 +24,7 @@ MESSAGES = re.compile(
 ALLOWED = {
     "capture/attributes.cc": (9, "the attribute that the program asks for has that name"),
     "capture/breaks.cc": (2, "places in messages"),
+    "capture/check_shadows.cc": (1, "a name in a message"),
     "capture/calls/classes.cc": (1, "the attribute that type.__new__ adds"),
     "capture/calls/inner_code.cc": (1, "the look-up by path"),
     "capture/calls/torch.cc": (2, "names in messages"),
@@ -38,7 +39,7 @@ ALLOWED = {
     "driver/const_texts.cc": (4, "the text of a trace"),
     "driver/observed_call.cc": (2, "places in messages"),
     "pyapi/known_objects.cc": (1, "the look-up by path"),
-    "pyapi/module_code.cc": (1, "where sys.modules has the module of some globals"),
+    "pyapi/module_code.cc": (2, "where sys.modules has the module of some globals"),
     "runtime/exit_report.cc": (2, "places in messages"),
     "runtime/guard_explain.cc": (1, "names in messages"),
     "runtime/materialize.cc": (2, "names that an object is made again with"),

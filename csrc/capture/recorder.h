@@ -17,7 +17,6 @@
 
 #include "capture/recorder_state.h"
 #include "pyapi/arguments.h"
-#include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
 

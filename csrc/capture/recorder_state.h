@@ -19,6 +19,7 @@
 #include "capture/droppable.h"
 #include "capture/finalized.h"
 #include "capture/mortals.h"
+#include "pyapi/known_objects.h"
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {

@@ -1,6 +1,7 @@
 #include "pyapi/known_objects.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 #include <unordered_map>
@@ -138,31 +139,36 @@ PyObject* innerCode(PyObject* code, const std::string& name) {
 // The code of known_code.def.
 class KnownCode {
  public:
+  KnownCode() { waiting_.fill(true); }
+
   bool contains(const PyCodeObject* code, CodeFamily family) {
-    if (waiting_[index(family)] && modulesVersion() != version_) {
+    const size_t i = index(family);
+    if (waiting_[i] && modulesVersion() != versions_[i]) {
       KeepException keep;
-      update();
+      update(family);
     }
     const auto it = families_.find(code);
     return it != families_.end() && (it->second & bit(family)) != 0;
   }
 
-  void update() {
+  // Looks for what of the family has not been found. The others stay as they are: a package has much code.
+  void update(CodeFamily family) {
     const uint64_t version = modulesVersion();
     bool busy = false;
-    std::fill(std::begin(waiting_), std::end(waiting_), false);
+    waiting_[index(family)] = false;
     for (size_t i = 0; i < std::size(kCodes); ++i) {
+      if (kCodes[i].family != family) continue;
       const Search state = found_[i].done ? Search::kFound : find(kCodes[i], found_[i]);
       found_[i].state = state;
       found_[i].done = state == Search::kFound && !isPackage(kCodes[i].path);
       busy = busy || state == Search::kBusy;
-      if (!found_[i].done && state != Search::kMissing) waiting_[index(kCodes[i].family)] = true;
+      if (!found_[i].done && state != Search::kMissing) waiting_[index(family)] = true;
     }
-    version_ = busy ? 0 : version;  // no version of a dict is 0
+    versions_[index(family)] = busy ? 0 : version;  // no version of a dict is 0
   }
 
   std::vector<KnownRow> rows() {
-    update();
+    for (size_t i = 0; i < kFamilies; ++i) update(static_cast<CodeFamily>(i));
     std::vector<KnownRow> result;
     for (size_t i = 0; i < std::size(kCodes); ++i) {
       const Search state = found_[i].state;
@@ -176,6 +182,7 @@ class KnownCode {
   }
 
  private:
+  static constexpr size_t kFamilies = static_cast<size_t>(CodeFamily::kCount);
   struct Found {
     Search state = Search::kAbsent;
     bool done = false;
@@ -203,6 +210,9 @@ class KnownCode {
     if (state != Search::kFound) return state;
     object = innermost(std::move(object));
     if (!object || !PyFunction_Check(object.get())) return Search::kMissing;
+    // The program may have put a function of its own there.
+    if (!areOfPackage(PyFunction_GET_GLOBALS(object.get()), path.substr(0, path.find_first_of(".:"))))
+      return Search::kMissing;
     PyObject* code = PyFunction_GET_CODE(object.get());
     for (const std::string& name : inner) {
       code = innerCode(code, name);
@@ -247,8 +257,8 @@ class KnownCode {
   std::unordered_map<const PyCodeObject*, uint32_t> families_;  // keys are owned, and kept for good
   std::unordered_set<PyObject*> collected_;                     // modules of packages, owned
   Found found_[std::size(kCodes)];
-  bool waiting_[static_cast<size_t>(CodeFamily::kCount)] = {true, true, true, true, true, true, true, true};
-  uint64_t version_ = 0;
+  std::array<bool, kFamilies> waiting_;
+  uint64_t versions_[kFamilies] = {};
 };
 
 KnownCode& knownCode() {

@@ -155,6 +155,11 @@ bool isLoadedBy(PyObject* globals, PyObject* package) {
   return false;
 }
 
+bool areOfPackage(PyObject* globals, std::string_view package) {
+  const std::string name = textOf(PyDict_GetItemString(globals, "__name__"));
+  return std::string_view(name).substr(0, name.find('.')) == package && areImported(globals);
+}
+
 bool isTorchCode(const PyCodeObject* code, PyObject* globals) {
   // Modules of torch's, and their code: never freed, so that no other dict can take such an address.
   static auto* modules = new std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>>();

@@ -5,6 +5,7 @@
 // module. Threads: the GIL is needed. Never leaves an exception pending.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "pyapi/internal.h"
@@ -18,5 +19,8 @@ bool isInitializing(PyObject* globals);
 
 // Was the module with these globals loaded from a folder of the package (a module with a `__path__`)?
 bool isLoadedBy(PyObject* globals, PyObject* package);
+
+// Are these the globals of a module that has been imported under a name of the package ("torch")?
+bool areOfPackage(PyObject* globals, std::string_view package);
 
 }  // namespace kintsugi::pyapi

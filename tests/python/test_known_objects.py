@@ -57,6 +57,7 @@ class Attack:
 
 
 ATTACKS: list[Callable[..., Attack]] = []
+SOFTSIGN = torch.nn.functional.softsign.__code__
 
 
 def attack(make: Callable[..., Attack]) -> Callable[..., Attack]:
@@ -277,18 +278,6 @@ def list_called_deque() -> Attack:
         return x * len(kept)
 
     return Attack(program, lambda: state.__setitem__(0, 3), lambda: list(kept))
-
-
-@attack
-def size_of_a_class_of_its_own() -> Attack:
-    state = [2]
-
-    class MySize(torch.Size):
-        def numel(self) -> int:
-            return state[0]
-
-    sizes = MySize((3, 4))
-    return Attack(lambda x: x * sizes.numel() + len(sizes + (1,)), lambda: state.__setitem__(0, 5))
 
 
 @attack
@@ -540,15 +529,13 @@ def code_of_a_function_of_torch_is_replaced() -> Attack:
     def softsign(input: torch.Tensor) -> torch.Tensor:
         return input * 3
 
-    original = torch.nn.functional.softsign.__code__
-
     def change() -> None:
         torch.nn.functional.softsign.__code__ = softsign.__code__
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.softsign(x)
 
-    torch.nn.functional.softsign.__code__ = original
+    torch.nn.functional.softsign.__code__ = SOFTSIGN
     return Attack(program, change)
 
 
