@@ -267,10 +267,9 @@ def _tell(row: Row) -> None:
 
 def table(options: argparse.Namespace) -> None:
     rows = read(options.results)
-    print(
-        "| library | files | tests | passed in eager | mode | lost | not reached | modules | whole | calls that ran a trace |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    titles = "library, files, tests, passed in eager, mode, lost, not reached, modules, whole, calls that ran a trace"
+    print("|", titles.replace(", ", " | "), "|")
+    print("|---" * (titles.count(",") + 1) + "|")
     for name in dict.fromkeys(suite for suite, _ in rows):
         here = [row for (suite, _), row in rows.items() if suite == name]
         tests = [test for row in here for test in row["none"]["tests"] if test["outcome"] != "not collected"]

@@ -130,10 +130,14 @@ class Cutter {
         writtenTo_[ins.firstResult] = writtenTo_[trace_.operandsOf(ins)[0].id];
       }
     }
-    for (const Instruction& ins : trace_.code) {
-      if (!ir::isGraphOp(ins.op)) {
-        walker.instruction(ins, [this](ValueId value) { seen_[writtenTo_[value]] = true; }, [](SourceId) {});
+    for (Instruction ins : trace_.code) {
+      if (ir::isGraphOp(ins.op)) {
+        continue;
       }
+      if (ins.op == Op::kRet || ins.op == Op::kBuild) {
+        ins.snap = ir::kNone;  // frames are left there if memory runs out, or the like
+      }
+      walker.instruction(ins, [this](ValueId value) { seen_[writtenTo_[value]] = true; }, [](SourceId) {});
     }
   }
 

@@ -94,9 +94,8 @@ class OutermostCalls:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        module_class = torch.nn.Module
-        self._replace_calls(module_class)
-        self._watch_new_classes(module_class)
+        self._replace_calls(torch.nn.Module)
+        self._watch_new_classes()
         if self._functions:
             self._replace(torch, "compile", self._compile)
             self._replace(_CONTEXT_DECORATOR, "__call__", self._decorator(_CONTEXT_DECORATOR.__call__))
@@ -126,20 +125,20 @@ class OutermostCalls:
                 self._replace(cls, "__call__", self._compiling(own))
             pending += type.__subclasses__(cls)
 
-    def _watch_new_classes(self, root: type) -> None:
+    def _watch_new_classes(self) -> None:
         """Classes that are made later may have a __call__ of their own too."""
-        before = vars(root).get("__init_subclass__")
+        before = vars(torch.nn.Module).get("__init_subclass__")
 
         def init_subclass(cls: type, /, **kwargs: Any) -> None:
             if before is None:
-                super(root, cls).__init_subclass__(**kwargs)
+                super(torch.nn.Module, cls).__init_subclass__(**kwargs)  # type: ignore[misc]
             else:
                 before.__get__(None, cls)(**kwargs)
             own = vars(cls).get("__call__")
             if isinstance(own, types.FunctionType):
                 self._replace(cls, "__call__", self._compiling(own))
 
-        self._replace(root, "__init_subclass__", classmethod(init_subclass))
+        self._replace(torch.nn.Module, "__init_subclass__", classmethod(init_subclass))
 
     def _compiling(self, original: Call) -> Call:
         """What stands in place of `original`, a class's __call__."""

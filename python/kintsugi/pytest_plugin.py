@@ -1,4 +1,4 @@
-"""pytest plugin: runs a test suite compiled, or fails tests that compile with too many graph breaks; sums up in the end.
+"""pytest plugin: runs a test suite compiled, or fails tests with too many graph breaks; sums up in the end.
 
     pytest --kintsugi-compile                        every outermost call of an nn.Module is compiled
     pytest --kintsugi-compile=eager                  the same, replayed: bitwise what eager mode gives
