@@ -212,20 +212,34 @@ def settle() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         float(torch.ones((), requires_grad=True))  # torch warns of that
-        torch.use_deterministic_algorithms(False)  # torch imports its compiler for that
+        torch.use_deterministic_algorithms(False)  # torch imports its compiler for that, and others for these
+        torch.func.jvp(torch.vmap(torch.sin), (torch.ones(2),), (torch.ones(2),))
+        torch.func.functionalize(torch.func.jacrev(torch.sin))(torch.ones(2))
+
+
+def batches(options: argparse.Namespace) -> Iterator[list[tuple[Program, str]]]:
+    """The programs, each with its backend."""
+    if options.singles:
+        backend = "replay" if options.backend == "mixed" else options.backend
+        every = [(program, backend) for program in Program.singles(options.seed, CALLS[backend])]
+        for first in range(0, len(every), BATCH):
+            yield every[first : first + BATCH]
+        return
+    stop = options.seed + options.count
+    for first in range(options.seed, stop, BATCH):
+        programs = []
+        for seed in range(first, min(first + BATCH, stop)):
+            backend = backend_of(seed) if options.backend == "mixed" else options.backend
+            programs.append((Program.generated(seed, CALLS[backend]), backend))
+        yield programs
 
 
 def run(options: argparse.Namespace) -> Tally:
     end = time.monotonic() + options.seconds
     tally = Tally()
-    stop = options.seed + options.count
-    for first in range(options.seed, stop, BATCH):
+    for programs in batches(options):
         if time.monotonic() > end or (tally.failed and not options.keep_going):
             break
-        programs = []
-        for seed in range(first, min(first + BATCH, stop)):
-            backend = backend_of(seed) if options.backend == "mixed" else options.backend
-            programs.append((Program.generated(seed, CALLS[backend]), backend))
         for (program, backend), found in zip(programs, failures(programs, options.stress, 60), strict=True):
             if options.show:
                 print(f"# {program.name}\n{program.source}", flush=True)
@@ -245,6 +259,9 @@ def main() -> int:
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing program")
     parser.add_argument("--stress", action="store_true", help="make each guard fail in turn")
     parser.add_argument("--backend", choices=("mixed", *BACKENDS), default="mixed")
+    parser.add_argument(
+        "--singles", action="store_true", help="one small program for each template of the grammar, instead"
+    )
     parser.add_argument("--show", action="store_true", help="print each program when it has run")
     parser.add_argument("--reduce", type=float, default=60, help="seconds to make a failing program small")
     parser.add_argument("--save", type=Path, help="a folder for programs that fail")
