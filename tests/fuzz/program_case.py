@@ -33,7 +33,12 @@ SCALARS: tuple[Any, ...] = (
     *(1, 2, 0, 3, -2, True, False, 0.0, -0.0, 0.5, 2.5, float("inf"), float("nan"), 2**70),
     *(numpy.float64(1.5), numpy.int64(2), numpy.bool_(True), torch.tensor(2.0), torch.tensor(3)),
 )
-ALIKE: tuple[tuple[Any, ...], ...] = ((1, 2, 3, 5, 0, -2), (1, 2, 3, 4, 5), (0.5, 2.5, -1.5, 3.0, 0.0), (True, False))
+ALIKE: tuple[tuple[Any, ...], ...] = (
+    (1, 2, 3, 5, 0, -2),
+    (1, 2, 3, 4, 5),
+    (0.5, 2.5, -1.5, 3.0, 0.0),
+    (True, False),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +104,8 @@ def starts_afresh(seed: int) -> bool:
 
 
 def tensors_of(seed: int, call: int, nudge: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every eighth program gets infinities, NaN and zeros, every eighth strided tensors, every eighth sometimes float64,
-    every sixteenth one tensor twice or two that share memory."""
+    """Every eighth program gets infinities, NaN and zeros, every eighth strided tensors, every eighth sometimes
+    float64, every sixteenth one tensor twice or two that share memory."""
     generator = torch.Generator().manual_seed(call)
     rows = (3, 5, 2, 6, 1, 4)[(call + seed // 2) % 6] if varies(seed) else 3
     x, y = (torch.randn((rows, 4), generator=generator) * (1 + nudge) for _ in range(2))
@@ -130,8 +135,8 @@ def inputs_of(seed: int, nudge: float = 0.0) -> Callable[[int], tuple[Any, ...]]
 
 
 def keywords_of(seed: int) -> Callable[[int], dict[str, Any]]:
-    """Which come and go from call to call; every third program has none. In every second one the number `s` is mostly of
-    one type, so that traces leave it open."""
+    """Which come and go from call to call; every third program has none. In every second one the number `s` is mostly
+    of one type, so that traces leave it open."""
     alike = seed // 12 % 2 == 1
     pool = random.Random(seed).choice(ALIKE)
 

@@ -5,10 +5,10 @@ called several times on both sides, with changes to the world between the calls,
 compared (tests/python/harness.py). A failing program is reduced (program_reduction.py) before it is printed; what is
 printed is a file that --run takes.
 
-The process is started again under PYTHONMALLOC=debug. `--backend mixed` takes a quarter of the programs by replay, where
-every bit has to be equal, a quarter in the configuration that ships (native code comes in the background, when it comes)
-and half of them in the same with kintsugi.wait() between the calls. Where there is native code, numbers may differ by
-rounding. A program whose results in eager mode change by more than that when its inputs change by as little decides
+The process is started again under PYTHONMALLOC=debug. `--backend mixed` takes a quarter of the programs by replay,
+where every bit has to be equal, a quarter in the configuration that ships (native code comes in the background, when it
+comes) and half of them in the same with kintsugi.wait() between the calls. Where there is native code, numbers may
+differ by rounding. A program whose results in eager mode change by more than that when its inputs change by as little decides
 something by rounding; such ones are counted apart. With --stress each guard of a program's traces is made to fail in
 turn, and nothing may change by it.
 """
@@ -81,7 +81,7 @@ class Found:
 
 
 def limit_time(seconds: int) -> None:
-    """The process dies after so many seconds of its own work (none: without limit), or 20 times as many on the clock."""
+    """The process dies after so many seconds of its own work, or 20 times as many on the clock (0: no limit)."""
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     signal.alarm(20 * seconds)
 
@@ -93,7 +93,9 @@ def compare(program: Program, backend: str = "replay", stress: bool = False, sec
     settings = {} if backend in ("shipped", "waited") else None
     guard = guards = met = exits = 0
     problem: str | None = None
-    if stress:  # the same calls again, from the same state, so that they come to the guards that were recorded
+    if (
+        stress
+    ):  # the same calls again, from the same state, so that they come to the guards that were recorded
         program = dataclasses.replace(program, calls=program.calls[: harness.Stressed.FREE] * 2)
     afresh = True if stress else None
     try:
@@ -156,7 +158,9 @@ def failures(programs: Sequence[tuple[Program, str]], stress: bool, seconds: int
             yield Found(f"the process died: {why}")
 
 
-def report(program: Program, backend: str, problem: str, stress: bool, seconds: float, folder: Path | None) -> None:
+def report(
+    program: Program, backend: str, problem: str, stress: bool, seconds: float, folder: Path | None
+) -> None:
     """Prints a program that failed among others: reduced, if it fails alone too."""
     found = failure(program, backend, stress)
     if found.problem and found.problem != ILL_CONDITIONED:
