@@ -8,9 +8,9 @@ printed is a file that --run takes.
 The process is started again under PYTHONMALLOC=debug. `--backend mixed` takes a quarter of the programs by replay,
 where every bit has to be equal, a quarter in the configuration that ships (native code comes in the background, when it
 comes) and half of them in the same with kintsugi.wait() between the calls. Where there is native code, numbers may
-differ by rounding. A program whose results in eager mode change by more than that when its inputs change by as little decides
-something by rounding; such ones are counted apart. With --stress each guard of a program's traces is made to fail in
-turn, and nothing may change by it.
+differ by rounding. A program whose results in eager mode change by more than that when its inputs change by as little
+decides something by rounding; such ones are counted apart. With --stress each guard of a program's traces is made to
+fail in turn, and nothing may change by it.
 """
 
 from __future__ import annotations
