@@ -33,6 +33,12 @@ SCALARS: tuple[Any, ...] = (
     *(1, 2, 0, 3, -2, True, False, 0.0, -0.0, 0.5, 2.5, float("inf"), float("nan"), 2**70),
     *(numpy.float64(1.5), numpy.int64(2), numpy.bool_(True), torch.tensor(2.0), torch.tensor(3)),
 )
+ALIKE: tuple[tuple[Any, ...], ...] = (
+    (1, 2, 3, 5, 0, -2),
+    (1, 2, 3, 4, 5),
+    (0.5, 2.5, -1.5, 3.0, 0.0),
+    (True, False),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +104,8 @@ def starts_afresh(seed: int) -> bool:
 
 
 def tensors_of(seed: int, call: int, nudge: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every eighth program gets infinities, NaN and zeros, every eighth strided tensors, every eighth sometimes float64,
-    every sixteenth one tensor twice or two that share memory."""
+    """Every eighth program gets infinities, NaN and zeros, every eighth strided tensors, every eighth sometimes
+    float64, every sixteenth one tensor twice or two that share memory."""
     generator = torch.Generator().manual_seed(call)
     rows = (3, 5, 2, 6, 1, 4)[(call + seed // 2) % 6] if varies(seed) else 3
     x, y = (torch.randn((rows, 4), generator=generator) * (1 + nudge) for _ in range(2))
@@ -122,21 +128,25 @@ def inputs_of(seed: int, nudge: float = 0.0) -> Callable[[int], tuple[Any, ...]]
     def inputs(call: int) -> tuple[Any, ...]:
         x, y = tensors_of(seed, call, nudge)
         rest = (call, 2)[: 1 + call % 2] if seed // 4 % 6 == 0 and call % 3 else ()
-        return (x, y, 1 + (call % 2 if seed % 4 == 0 else seed % 2), *rest)
+        k = 1 + (call if seed % 16 == 0 else call % 2 if seed % 4 == 0 else seed % 2)
+        return (x, y, k, *rest)
 
     return inputs
 
 
 def keywords_of(seed: int) -> Callable[[int], dict[str, Any]]:
-    """Which come and go from call to call; every third program has none."""
+    """Which come and go from call to call; every third program has none. In every second one the number `s` is mostly
+    of one type, so that traces leave it open."""
+    alike = seed // 12 % 2 == 1
+    pool = random.Random(seed).choice(ALIKE)
 
     def keywords(call: int) -> dict[str, Any]:
         drawn = random.Random(seed * 31 + call)
         if seed // 4 % 3 == 0:
             return {}
         found: dict[str, Any] = {}
-        if drawn.random() < 0.6:
-            found["s"] = drawn.choice(SCALARS)
+        if drawn.random() < (0.9 if alike else 0.6):
+            found["s"] = drawn.choice(pool if alike and drawn.random() < 0.75 else SCALARS)
         if drawn.random() < 0.4:
             x, _ = tensors_of(seed, call, 0.0)
             found["mask"] = (x > 0).float()
@@ -222,6 +232,7 @@ def as_case(
 
     def start() -> tuple[Any, ...]:
         process_flags.restore(AT_THE_START)
+        torch.utils.hooks.RemovableHandle.next_id = 0
         module = sys.modules["generated"] = types.ModuleType("generated")
         space = vars(module)
         space["INNER"] = inner

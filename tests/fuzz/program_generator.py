@@ -88,7 +88,7 @@ class Generator:
         return self.end([self.random.choice(changes) for _ in range(count)])
 
     def single(self, table: str, text: str) -> str:
-        """A program about one template: alone, or among expressions of its family where it is a change between calls."""
+        """A program about one template: alone, or among expressions of its family if it is a change between calls."""
         self.begin()
         family = self.families[0]
         if table == "between":
@@ -112,7 +112,7 @@ class Generator:
         self.line(1, "global COUNT")
 
     def end(self, changes: list[str]) -> str:
-        """The rest of the program: how it is entered, and changes between calls. They last until the state is made anew."""
+        """The rest: how the program is entered, and changes between calls, which last until the state is made anew."""
         self.line(1, self.result())
         self.line(0, "def entry(log, box):")
         for row in self.random.choice(ENTRIES).strip().splitlines():

@@ -68,7 +68,9 @@ def simplified(source: str) -> Iterator[str]:
     total = sum(isinstance(node, ast.expr) for node in ast.walk(ast.parse(source)))
     for wanted in range(total):
         target = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.expr)][wanted]
-        parts: list[ast.expr] = [child for child in ast.iter_child_nodes(target) if isinstance(child, ast.expr)]
+        parts: list[ast.expr] = [
+            child for child in ast.iter_child_nodes(target) if isinstance(child, ast.expr)
+        ]
         if not isinstance(target, (ast.Constant, ast.Name)):
             parts.append(ast.Constant(1))
         for part in parts:

@@ -5,12 +5,12 @@ called several times on both sides, with changes to the world between the calls,
 compared (tests/python/harness.py). A failing program is reduced (program_reduction.py) before it is printed; what is
 printed is a file that --run takes.
 
-The process is started again under PYTHONMALLOC=debug. `--backend mixed` takes a quarter of the programs by replay, where
-every bit has to be equal, a quarter in the configuration that ships (native code comes in the background, when it comes)
-and half of them in the same with kintsugi.wait() between the calls. Where there is native code, numbers may differ by
-rounding. A program whose results in eager mode change by more than that when its inputs change by as little decides
-something by rounding; such ones are counted apart. With --stress each guard of a program's traces is made to fail in
-turn, and nothing may change by it.
+The process is started again under PYTHONMALLOC=debug. `--backend mixed` takes a quarter of the programs by replay,
+where every bit has to be equal, a quarter in the configuration that ships (native code comes in the background, when it
+comes) and half of them in the same with kintsugi.wait() between the calls. Where there is native code, numbers may
+differ by rounding. A program whose results in eager mode change by more than that when its inputs change by as little
+decides something by rounding; such ones are counted apart. With --stress each guard of a program's traces is made to
+fail in turn, and nothing may change by it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Found:
 
 
 def limit_time(seconds: int) -> None:
-    """The process dies after so many seconds of its own work (none: without limit), or 20 times as many on the clock."""
+    """The process dies after so many seconds of its own work, or 20 times as many on the clock (0: no limit)."""
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     signal.alarm(20 * seconds)
 
@@ -93,7 +93,9 @@ def compare(program: Program, backend: str = "replay", stress: bool = False, sec
     settings = {} if backend in ("shipped", "waited") else None
     guard = guards = met = exits = 0
     problem: str | None = None
-    if stress:  # the same calls again, from the same state, so that they come to the guards that were recorded
+    if (
+        stress
+    ):  # the same calls again, from the same state, so that they come to the guards that were recorded
         program = dataclasses.replace(program, calls=program.calls[: harness.Stressed.FREE] * 2)
     afresh = True if stress else None
     try:
@@ -156,7 +158,9 @@ def failures(programs: Sequence[tuple[Program, str]], stress: bool, seconds: int
             yield Found(f"the process died: {why}")
 
 
-def report(program: Program, backend: str, problem: str, stress: bool, seconds: float, folder: Path | None) -> None:
+def report(
+    program: Program, backend: str, problem: str, stress: bool, seconds: float, folder: Path | None
+) -> None:
     """Prints a program that failed among others: reduced, if it fails alone too."""
     found = failure(program, backend, stress)
     if found.problem and found.problem != ILL_CONDITIONED:
@@ -212,20 +216,34 @@ def settle() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         float(torch.ones((), requires_grad=True))  # torch warns of that
-        torch.use_deterministic_algorithms(False)  # torch imports its compiler for that
+        torch.use_deterministic_algorithms(False)  # torch imports its compiler for that, and others for these
+        torch.func.jvp(torch.vmap(torch.sin), (torch.ones(2),), (torch.ones(2),))
+        torch.func.functionalize(torch.func.jacrev(torch.sin))(torch.ones(2))
+
+
+def batches(options: argparse.Namespace) -> Iterator[list[tuple[Program, str]]]:
+    """The programs, each with its backend."""
+    if options.singles:
+        backend = "replay" if options.backend == "mixed" else options.backend
+        every = [(program, backend) for program in Program.singles(options.seed, CALLS[backend])]
+        for first in range(0, len(every), BATCH):
+            yield every[first : first + BATCH]
+        return
+    stop = options.seed + options.count
+    for first in range(options.seed, stop, BATCH):
+        programs = []
+        for seed in range(first, min(first + BATCH, stop)):
+            backend = backend_of(seed) if options.backend == "mixed" else options.backend
+            programs.append((Program.generated(seed, CALLS[backend]), backend))
+        yield programs
 
 
 def run(options: argparse.Namespace) -> Tally:
     end = time.monotonic() + options.seconds
     tally = Tally()
-    stop = options.seed + options.count
-    for first in range(options.seed, stop, BATCH):
+    for programs in batches(options):
         if time.monotonic() > end or (tally.failed and not options.keep_going):
             break
-        programs = []
-        for seed in range(first, min(first + BATCH, stop)):
-            backend = backend_of(seed) if options.backend == "mixed" else options.backend
-            programs.append((Program.generated(seed, CALLS[backend]), backend))
         for (program, backend), found in zip(programs, failures(programs, options.stress, 60), strict=True):
             if options.show:
                 print(f"# {program.name}\n{program.source}", flush=True)
@@ -245,6 +263,9 @@ def main() -> int:
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first failing program")
     parser.add_argument("--stress", action="store_true", help="make each guard fail in turn")
     parser.add_argument("--backend", choices=("mixed", *BACKENDS), default="mixed")
+    parser.add_argument(
+        "--singles", action="store_true", help="one small program for each template of the grammar, instead"
+    )
     parser.add_argument("--show", action="store_true", help="print each program when it has run")
     parser.add_argument("--reduce", type=float, default=60, help="seconds to make a failing program small")
     parser.add_argument("--save", type=Path, help="a folder for programs that fail")

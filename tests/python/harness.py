@@ -319,7 +319,14 @@ class _Describer:
         place = (value.stride(), value.storage_offset(), number, value.is_conj(), value.is_neg())
         attributes = self._attributes(value)
         if self._close and value.is_floating_point():
-            return (*meta, *autograd, grad, attributes, *place, Near(value.detach().clone().as_subclass(torch.Tensor)))
+            return (
+                *meta,
+                *autograd,
+                grad,
+                attributes,
+                *place,
+                Near(value.detach().clone().as_subclass(torch.Tensor)),
+            )
         data = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).clone().view(torch.uint8)
         return (*meta, *autograd, grad, attributes, *place, data.numpy().tobytes() if value.numel() else b"")
 
@@ -474,7 +481,7 @@ def observe(
 
 
 def _line(warning: warnings.WarningMessage) -> int:
-    """Where it is said to come from. That of a file that nobody has closed is where its last reference went, by chance."""
+    """Where it is said to come from. A file that nobody has closed says so wherever its last reference goes."""
     return 0 if warning.category is ResourceWarning else warning.lineno
 
 

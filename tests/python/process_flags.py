@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.backends import cudnn, mkldnn, opt_einsum
 from torch.backends import cuda as cuda_backend
+from torch.backends import cudnn, mkldnn, opt_einsum
 
 _ATTRIBUTES = (
     (cudnn, ("enabled", "benchmark", "deterministic", "allow_tf32")),

@@ -45,7 +45,9 @@ def test_every_guard_may_fail(seed: int) -> None:
 def test_programs_are_reduced_and_read_again() -> None:
     """A program that fails is cut down to the statement, the call and the part of the prelude that it takes."""
     program = programs.Program.generated(31, 4)
-    wrong = program.source.replace("    global COUNT\n", "    global COUNT\n    log.append(Countdown(3))\n", 1)
+    wrong = program.source.replace(
+        "    global COUNT\n", "    global COUNT\n    log.append(Countdown(3))\n", 1
+    )
 
     def fails(smaller: programs.Program) -> bool:
         return "Countdown(3)" in smaller.source and "class Countdown" in smaller.prelude
@@ -54,5 +56,7 @@ def test_programs_are_reduced_and_read_again() -> None:
     small = program_reduction.Reduction(started, fails, seconds=60).run()
     assert small.calls == () and len(small.source.splitlines()) == 2 and "Box" not in small.prelude
     again, settings = programs.Program.read(small.text(backend="replay"))
-    assert (again.seed, again.source, again.calls) == (31, small.source, ()) and settings == {"backend": "replay"}
+    assert (again.seed, again.source, again.calls) == (31, small.source, ()) and settings == {
+        "backend": "replay"
+    }
     assert "class Countdown" in again.prelude

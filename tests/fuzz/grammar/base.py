@@ -1,4 +1,4 @@
-"""The base of every generated program: tensors and views, loops, branches, handlers, generators, containers, printing."""
+"""The base of every generated program: tensors, views, loops, branches, handlers, generators, containers, printing."""
 
 from __future__ import annotations
 

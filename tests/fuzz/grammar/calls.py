@@ -1,11 +1,11 @@
-"""Calls: keywords that come and go, star-arguments, defaults, partial objects, nested compiled functions, exceptions that
-leave the compiled function."""
+"""Calls: keywords that come and go, star-arguments, defaults, partial objects, nested compiled functions, exceptions
+that leave the compiled function."""
 
 from __future__ import annotations
 
 from .family import Family, parts, rows
 
-PRELUDE = '''
+PRELUDE = """
 class Problem(Exception):
     def __init__(self, text, *, code=0):
         super().__init__(text, code)
@@ -45,7 +45,7 @@ class Masked(torch.nn.Module):
 
 MASKED = Masked()
 half = INNER(lambda v, *, by=0.5: v * by)
-'''
+"""
 
 TENSORS = rows("""
 spread($v)[0]

@@ -1,4 +1,4 @@
-"""Threads that change what a program reads while it waits: locks, conditions, events, queues, semaphores, barriers, pools.
+"""Threads that change what a program reads while it waits: locks, conditions, events, queues, semaphores, pools.
 
 Who may run when is settled by what they wait for, so that every run gives the same.
 """

@@ -3,9 +3,9 @@
 In a template `$t` stands for a tensor expression, `$v` for the name of a tensor, `$w` for one that may be assigned,
 `$i` for an integer expression, `$k` for the name of an integer, `$s` for a number of any kind (bool, int, float, NaN,
 a tensor of rank 0, numpy's, one that is known at run time only), `$c` for a condition and `$d` for a digit. `$r`, `$n`
-and `$z` name a new tensor, a new integer and a new number; `$1`, `$2` ... are new names of nothing in particular. A line
-`$block` is replaced by statements, `$body` by those of a function's body (over its parameters v and n) with its return,
-`$yields` likewise by those of a generator's. All tensors are of the form (rows, 4), so that any two fit.
+and `$z` name a new tensor, a new integer and a new number; `$1`, `$2` ... are new names of nothing in particular. A
+line `$block` is replaced by statements, `$body` by those of a function's body (over its parameters v and n) with its
+return, `$yields` likewise by those of a generator's. All tensors are of the form (rows, 4), so that any two fit.
 
 A template of `between` is done between two calls, outside of the compiled function; it may name `call`, `log` and `box`
 and the globals, and has no tensors or numbers but `$d`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from .family import Family, parts, rows
 
-PRELUDE = '''
+PRELUDE = """
 EVENTS = []
 
 def restore_flow():
@@ -88,7 +88,7 @@ def transaction(table):
         table.clear()
         table.update(saved)
         raise
-'''
+"""
 
 INTEGERS = rows("""
 len(EVENTS)

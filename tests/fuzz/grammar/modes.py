@@ -1,11 +1,11 @@
-"""Modes and transforms of torch: function and dispatch modes, vmap, grad and the like, autograd functions, hooks, tensor
-subclasses, inference mode, autocast."""
+"""Modes and transforms of torch: function and dispatch modes, vmap, grad and the like, autograd functions, hooks,
+tensor subclasses, inference mode, autocast."""
 
 from __future__ import annotations
 
 from .family import Family, parts, rows
 
-PRELUDE = '''
+PRELUDE = """
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -66,7 +66,7 @@ def restore_modes():
         module._forward_hooks.clear()
         module._forward_pre_hooks.clear()
     torch.set_grad_enabled(True)
-'''
+"""
 
 TENSORS = rows("""
 torch.vmap(lambda u: u * 2 + $d)($v)
@@ -312,7 +312,7 @@ torch.set_grad_enabled(False)
 ===
 MODES_NET[0].bias = None
 ===
-Logged.__torch_function__ = classmethod(lambda cls, f, t, a=(), k=None: torch.Tensor.__torch_function__(f, t, a, k or {}))
+Logged.__torch_function__ = classmethod(lambda cls, f, t, a=(), k=None: torch.Tensor(4).fill_(1))
 ===
 Twice.forward = staticmethod(lambda ctx, v, n: v * 10)
 """)

@@ -1,4 +1,4 @@
-"""Objects of programs: descriptors, properties, slots, enums, dataclasses, weak references, special methods, metaclasses."""
+"""Objects of programs: descriptors, properties, slots, enums, dataclasses, weak references, special methods."""
 
 from __future__ import annotations
 

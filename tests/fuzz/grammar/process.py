@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from .family import Family, parts, rows
 
-FLAGS_PRELUDE = '''
+FLAGS_PRELUDE = """
 import contextvars, gc, os
 
 SETTING = contextvars.ContextVar("setting", default=1)
@@ -19,7 +19,7 @@ def restore_flags():
     SETTING.set(1)
     logger.setLevel(logging.NOTSET)
     gc.enable()
-'''
+"""
 
 FLAG_INTEGERS = rows("""
 int(torch.backends.mkldnn.enabled)
@@ -297,7 +297,7 @@ FLAGS = Family(
     between=FLAG_BETWEEN,
 )
 
-FILES_PRELUDE = '''
+FILES_PRELUDE = """
 import csv, os, pathlib, pickle, tempfile
 
 FOLDER = os.environ.get("GENERATED_FOLDER", tempfile.gettempdir())
@@ -307,7 +307,7 @@ WRITTEN = os.path.join(FOLDER, "written.txt")
 def restore_files():
     pathlib.Path(PATH).write_text("1,22,333\\n4,5\\n\\n678\\n")
     pathlib.Path(WRITTEN).write_text("")
-'''
+"""
 
 FILE_INTEGERS = rows("""
 sum(len(line) for line in open(PATH))

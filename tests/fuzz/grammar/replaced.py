@@ -1,11 +1,11 @@
-"""Code that is replaced while the program runs: functions' code and defaults, methods, classes of objects, globals, names
-of builtins, closures' cells, modules' attributes."""
+"""Code that is replaced while the program runs: functions' code and defaults, methods, classes of objects, globals,
+names of builtins, closures' cells, modules' attributes."""
 
 from __future__ import annotations
 
 from .family import Family, parts, rows
 
-PRELUDE = '''
+PRELUDE = """
 class Base:
     factor = 2
     def grow(self, v):
@@ -74,7 +74,7 @@ def restore_replaced():
     HANDLERS.update(a=plain, b=other)
     vars(settings).pop("scale", None)
     settings.rate = 2
-'''
+"""
 
 TENSORS = rows("""
 GROWN.grow($v)
