@@ -58,8 +58,8 @@ void dealloc(PyObject* self) {
   Py_DECREF(type);
 }
 
-// CPython 3.11 hands the flag down to types that can't be changed only. A class that has a __call__ of its own
-// is called through that.
+// CPython 3.11 hands the flag down to types that can't be changed only. A class that has a __call__ of its
+// own is called through that.
 PyObject* initSubclass(PyObject* cls, PyObject*, PyObject*) {
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
   if (type->tp_call == holderType->tp_call) type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;

@@ -51,9 +51,9 @@ PyObject* auditedCall(PyObject* self, PyObject* const* args, size_t nargsf, PyOb
   }
   auditing = true;
   pyapi::Ref<> every = pyapi::steal(PyLong_FromSize_t(implOf(self).auditInterval()));
-  PyObject* result =
-      every ? PyObject_CallFunctionObjArgs(run.get(), self, positional.get(), named.get(), every.get(), nullptr)
-            : nullptr;
+  PyObject* result = every ? PyObject_CallFunctionObjArgs(run.get(), self, positional.get(), named.get(),
+                                                          every.get(), nullptr)
+                           : nullptr;
   auditing = false;
   return result;
 }

@@ -108,8 +108,8 @@ bool isTorchFrame(_PyInterpreterFrame* frame) {
 bool Recorder::wants(_PyInterpreterFrame* frame) {
   if (!live_) return false;
   if (paused_ > 0) {
-    // What torch's own Python code does besides calling the dispatcher (to print a tensor, say) changes nothing
-    // that a program knows of.
+    // What torch's own Python code does besides calling the dispatcher (to print a tensor, say) changes
+    // nothing that a program knows of.
     calledBack_ = calledBack_ || !(isFinalizer(frame) || isTorchFrame(frame));
     return false;
   }

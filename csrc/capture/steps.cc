@@ -406,20 +406,19 @@ std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
 }  // namespace
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
-  if (torchapi::hasFunctionModes()) [[unlikely]] return callStep(ctx, CallKind::kOpaque, "", result);
+  if (torchapi::hasFunctionModes()) [[unlikely]]
+    return callStep(ctx, CallKind::kOpaque, "", result);
   if (auto flow = objectStep(ctx, result)) return *flow;
   if (auto flow = joinOpenList(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
+  const bool concrete =
+      ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive();
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool concrete = ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable);
-    const bool pinnedNow = concrete || torchapi::transformsActive()
-                               ? pinDeep(pinned[i], ctx.args[i])
-                               : pinForTorch(pinned[i], ctx.args[i]);
-    if (!pinnedNow) return execute(ctx.act, ctx.instr);
+    if (!(concrete ? pinDeep(pinned[i], ctx.args[i]) : pinForTorch(pinned[i], ctx.args[i])))
+      return execute(ctx.act, ctx.instr);
   }
   if (!pinHiddenNumbers(ctx, pinned)) return execute(ctx.act, ctx.instr);
   ctx.shadows = pinned.data();
-  std::vector<Operand> operands;
   Shadow callable = ctx.callableShadow;
   if (callable.isSource() && !pin(callable, ctx.callable)) return execute(ctx.act, ctx.instr);
   constNumbers_ = ctx.metaPure;
@@ -446,24 +445,23 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   // The operands of the fallback must be taken before the call: it may consume the arguments.
   CallContext fallback = ctx;
   fallback.callableShadow = callable;
-  bool haveOperands = quietOperands(fallback, operands);
+  std::vector<Operand> operands;
+  const bool haveOperands = quietOperands(fallback, operands);
   torchTainted_ = false;
   ++torchDepth_;
   ops_.resume();
   Flow flow = executeSymbolic(ctx);
   ops_.pause();
   --torchDepth_;
+  const CallKind kind = torchTainted_ ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
   if (flow == Flow::kRaise) {
     ops_.discard();
-    unsafeException_ =
-        !haveOperands ||
-        !recordRaised(fallback, torchTainted_ ? CallKind::kOpaque : CallKind::kKnown, operands, snap);
+    unsafeException_ = !haveOperands || !recordRaised(fallback, kind, operands, snap);
     return flow;
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;
-  torchapi::DrainResult drained;
   if (!torchTainted_) {
-    drained = ops_.drain(document_.trace, snap);
+    const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
     checkDrained(*this, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       // Python code may have decided on sizes that no guard covers, for the operations after the first.
@@ -484,7 +482,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     abort(diag::Code::KTG0301, {nameOf(ctx.callable)});
     return flow;
   }
-  result = appendCall(fallback, torchTainted_ ? CallKind::kOpaque : CallKind::kKnown, operands, snap, object);
+  result = appendCall(fallback, kind, operands, snap, object);
   return flow;
 }
 

@@ -162,8 +162,8 @@ std::vector<Entry> entriesOf(int folder) {
         !S_ISREG(info.st_mode)) {
       continue;
     }
-    entries.push_back({info.st_mtim, static_cast<uint64_t>(info.st_size), std::string(name),
-                       endsWith(name, kDraftSuffix)});
+    entries.push_back(
+        {info.st_mtim, static_cast<uint64_t>(info.st_size), std::string(name), endsWith(name, kDraftSuffix)});
   }
   closedir(list);
   return entries;
@@ -251,16 +251,15 @@ void DiskCache::write(const std::string& key, const std::string& object) const {
   // Processes in different containers may have one number.
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  const std::string draft = name + "." + std::to_string(getpid()) + "." + std::to_string(now.tv_nsec) +
-                            std::string(kDraftSuffix);
+  const std::string draft =
+      name + "." + std::to_string(getpid()) + "." + std::to_string(now.tv_nsec) + std::string(kDraftSuffix);
   Descriptor file(
       openat(folder.get(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) {
     return;  // read-only or full: the kernel is in memory
   }
   const bool written = writeAll(file.get(), head) && writeAll(file.get(), body);
-  if (!file.close() || !written ||
-      renameat(folder.get(), draft.c_str(), folder.get(), name.c_str()) != 0) {
+  if (!file.close() || !written || renameat(folder.get(), draft.c_str(), folder.get(), name.c_str()) != 0) {
     unlinkat(folder.get(), draft.c_str(), 0);
   }
   trim(folder.get());

@@ -30,7 +30,7 @@ struct Tile {
 struct EmitOptions {
   unsigned lanes = 16;  // floats handled at once
   Tile tile;
-  unsigned square = 8;   // elements that are transposed at once, each way: as many registers hold them
+  unsigned square = 8;    // elements that are transposed at once, each way: as many registers hold them
   bool contract = false;  // a * b + c may be rounded once, whatever operators they come from
 };
 

@@ -38,9 +38,9 @@ struct CacheCounters {
   double seconds = 0;     // spent in compiling
 };
 
-// Null with a reason when the kernel can't be compiled. `contract`: a product and the sum that takes it may be
-// rounded as one, whatever operators of the program they are.
-// `tiles`: which shape of tiles products and attention are computed in, 0 the usual one.
+// Null with a reason when the kernel can't be compiled. `contract`: a product and the sum that takes it may
+// be rounded as one, whatever operators of the program they are. `tiles`: which shape of tiles products and
+// attention are computed in, 0 the usual one.
 std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool contract,
                                                     std::string& reason, unsigned tiles = 0);
 

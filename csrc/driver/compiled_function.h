@@ -137,11 +137,11 @@ class CompiledFunction final : private runtime::ExitHandler {
   // where paths hardly ever come again (an adaptive solver).
   static constexpr uint64_t kSidePrice = 8, kSidesAtOnce = 16;
 
-  pyapi::Ref<> fn_;        // as the user gave it
-  pyapi::Ref<> function_;  // the Python function that runs
-  pyapi::Ref<> self_;      // its first argument, if fn is bound
-  pyapi::Ref<> code_;      // of function_, as traces know it
-  pyapi::Ref<> type_;      // of an object that is called: its __call__ is function_, as long as
+  pyapi::Ref<> fn_;           // as the user gave it
+  pyapi::Ref<> function_;     // the Python function that runs
+  pyapi::Ref<> self_;         // its first argument, if fn is bound
+  pyapi::Ref<> code_;         // of function_, as traces know it
+  pyapi::Ref<> type_;         // of an object that is called: its __call__ is function_, as long as
   uint32_t typeVersion_ = 0;  // the type is unchanged
   FunctionOptions options_;
   runtime::TraceCache cache_;

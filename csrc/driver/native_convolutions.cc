@@ -11,8 +11,8 @@ std::optional<NativeSegmentInfo> withFoldedConvolutions(const NativeSegmentInfo&
   }
   NativeSegmentInfo changed = info;
   changed.restride = true;
-  const bool pays =
-      passes::foldConvolutions(changed.segment, info.contract) && passes::putChannelsLast(changed.segment, changed.seen);
+  const bool pays = passes::foldConvolutions(changed.segment, info.contract) &&
+                    passes::putChannelsLast(changed.segment, changed.seen);
   return pays ? std::optional(std::move(changed)) : std::nullopt;
 }
 

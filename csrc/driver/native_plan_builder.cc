@@ -435,9 +435,7 @@ class PlanBuilder {
     }
     for (uint32_t r = 0; r < segment_.code[at].resultCount; ++r) {
       const ir::Type& type = segment_.values[segment_.code[at].firstResult + r];
-      if (!used[r]) {
-        continue;
-      }
+      if (!used[r]) continue;
       makes.push_back(first + r);
       if (r >= ins.resultCount || !segment_.hasFixedSizes(type) || info_.callsOnly) {
         continue;  // a leaf of a tape, or unknown, or bound by who called, or of no interest
@@ -767,7 +765,8 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
   if (!graph) {
     return nullptr;
   }
-  passes::simplify(*graph, segment, {.attention = variant.attention, .contract = info.contract && !info.strict});
+  passes::simplify(*graph, segment,
+                   {.attention = variant.attention, .contract = info.contract && !info.strict});
   const passes::NativeProgram program = passes::fuse(*graph);
   summary.instructions = graph->instructions;
   summary.kernels = program.kernels.size();

@@ -491,8 +491,12 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     if (range.begin < recording.start) {
       continue;  // the parent's
     }
-    NativeSegmentInfo info{
-        passes::extractSegment(whole, range, types), seen, {}, options.strict, options.contract, options.keepMemory};
+    NativeSegmentInfo info{passes::extractSegment(whole, range, types),
+                           seen,
+                           {},
+                           options.strict,
+                           options.contract,
+                           options.keepMemory};
     info.segment.metas = metas;
     checkSegment(info.segment, "as it was extracted");
     passes::gatherOwnWrites(info.segment, info.seen, operatorTraits);

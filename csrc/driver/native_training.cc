@@ -89,7 +89,8 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   runtime::TrainingPlans plans;
   NativeSummary others;
   plans.forward = build(parts.forward, false, info.contract, summary, reason);
-  plans.backward = plans.forward != nullptr ? build(parts.backward, false, info.contract, summary, reason) : nullptr;
+  plans.backward =
+      plans.forward != nullptr ? build(parts.backward, false, info.contract, summary, reason) : nullptr;
   plans.again = plans.backward != nullptr ? build(graph->again, true, false, others, reason) : nullptr;
   summary.instructions = graph->forward.size();
   plans.form = formOf(parts);

@@ -212,7 +212,8 @@ NodeId gelu(D& d) {
         d.point(Core::kAdd, elem, {x, d.point(Core::kMul, elem, {cube, d.constant(0.044715, elem)})});
     const double beta = std::sqrt(2.0) * (2 / std::sqrt(M_PI)) * 0.5;
     // (1 + tanh(y)) / 2 = 1 / (1 + exp(-2y)): no difference of numbers that are close to each other.
-    const NodeId power = d.point(Core::kExp, elem, {d.point(Core::kMul, elem, {sum, d.constant(-2 * beta, elem)})});
+    const NodeId power =
+        d.point(Core::kExp, elem, {d.point(Core::kMul, elem, {sum, d.constant(-2 * beta, elem)})});
     return d.point(Core::kDiv, elem, {x, d.point(Core::kAdd, elem, {d.constant(1, elem), power})});
   }
   return d.fail();

@@ -28,8 +28,9 @@ bool broadcast(std::vector<Size>& sizes, const std::vector<Size>& other) {
 }
 
 bool needsFloat(Core op) {
-  return op == Core::kDiv || op == Core::kFma || op == Core::kSqrt || op == Core::kExp || op == Core::kLog || op == Core::kTanh ||
-         op == Core::kErf || op == Core::kFloor || op == Core::kCeil || op == Core::kTrunc;
+  return op == Core::kDiv || op == Core::kFma || op == Core::kSqrt || op == Core::kExp || op == Core::kLog ||
+         op == Core::kTanh || op == Core::kErf || op == Core::kFloor || op == Core::kCeil ||
+         op == Core::kTrunc;
 }
 
 bool isTranscendental(Core op) {

@@ -7,10 +7,10 @@
 //                                %3 = add(1, %2)
 //                                %4 = div(2, %3)
 //
-// A rule says what it matches and makes the value anew. Most give the same bits; the others, like the second one
-// here, are applied with `contract` alone and must be as exact as ATen's own way, NaN, infinities and signed zeros
-// included. A rule may only look at arguments that nobody else uses where it computes them again in another way.
-// Pure function, linear in the size of the graph, no GIL.
+// A rule says what it matches and makes the value anew. Most give the same bits; the others, like the second
+// one here, are applied with `contract` alone and must be as exact as ATen's own way, NaN, infinities and
+// signed zeros included. A rule may only look at arguments that nobody else uses where it computes them again
+// in another way. Pure function, linear in the size of the graph, no GIL.
 #pragma once
 
 #include "passes/tensor_graph.h"

@@ -116,8 +116,8 @@ class Cutter {
     }
   }
 
-  // The values that the program gets to see: results, what effects store and calls are given, what frames hold
-  // where a guard fails. A tensor that is written to is one object, before and behind the write.
+  // The values that the program gets to see: results, what effects store and calls are given, what frames
+  // hold where a guard fails. A tensor that is written to is one object, before and behind the write.
   void findSeen() {
     writtenTo_.resize(trace_.values.size());
     for (ValueId value = 0; value < writtenTo_.size(); ++value) {
@@ -137,7 +137,8 @@ class Cutter {
       if (ins.op == Op::kRet || ins.op == Op::kBuild) {
         ins.snap = ir::kNone;  // frames are left there if memory runs out, or the like
       }
-      walker.instruction(ins, [this](ValueId value) { seen_[writtenTo_[value]] = true; }, [](SourceId) {});
+      walker.instruction(
+          ins, [this](ValueId value) { seen_[writtenTo_[value]] = true; }, [](SourceId) {});
     }
   }
 
@@ -478,17 +479,17 @@ class Cutter {
   OperatorTraitsFn traits_;
   uint32_t start_;
   const bool native_;
-  PartWrites writes_;             // of the open segment
-  OwnWrites own_;                 // likewise
-  std::vector<uint32_t> madeIn_;  // by value: the number of the open segment
-  std::vector<bool> canFail_;     // by block
-  std::vector<bool> feeding_;     // by value
+  PartWrites writes_;               // of the open segment
+  OwnWrites own_;                   // likewise
+  std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
+  std::vector<bool> canFail_;       // by block
+  std::vector<bool> feeding_;       // by value
   std::vector<bool> seen_;          // by value: the program gets to see it
   std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
-  std::vector<bool> late_;        // by value: made by a deferred step of the open segment
-  std::vector<bool> lateBlock_;   // by block: runs with the deferred steps of the open segment
-  std::vector<Placed> body_;      // the open segment; empty: none is open
-  size_t graphEnd_ = 0;           // one past the last instruction of its graph
+  std::vector<bool> late_;          // by value: made by a deferred step of the open segment
+  std::vector<bool> lateBlock_;     // by block: runs with the deferred steps of the open segment
+  std::vector<Placed> body_;        // the open segment; empty: none is open
+  size_t graphEnd_ = 0;             // one past the last instruction of its graph
   size_t operators_ = 0;
   bool guarded_ = false;   // there is a guard in it
   bool followed_ = false;  // autograd follows something in it

@@ -12,7 +12,8 @@
 // been written, and before a write to a view that lies elsewhere in each run. Writes to tensors that the
 // segment has made stay inside where they can become new values (passes/own_writes.h), and so do guards of
 // metadata that native code checks anyway. An item() that operators compute with may be inside, too. Where
-// autograd follows, a segment ends behind a tensor that the program gets to see and before what is made of it.
+// autograd follows, a segment ends behind a tensor that the program gets to see and before what is made of
+// it.
 //
 // What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
 // with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the

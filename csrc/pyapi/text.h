@@ -1,5 +1,5 @@
-// Texts of the program for messages and records. Names of files need not be UTF-8: Python keeps the bytes that
-// are none as lone surrogates, which can't be encoded.
+// Texts of the program for messages and records. Names of files need not be UTF-8: Python keeps the bytes
+// that are none as lone surrogates, which can't be encoded.
 //
 // Threads: the GIL is needed. Never fails, and leaves a pending exception as it is.
 #pragma once

@@ -471,8 +471,7 @@ bool fitsInput(const NativePlan::Input& wanted, const Value& input, bool grad) {
 
 bool fits(const NativePlan& plan, std::span<const Value> inputs) {
   const bool grad = plan.gradOn || (plan.gradOutside && torchapi::gradMode());
-  if (inputs.size() != plan.inputs.size() || !torchapi::kernelsAreOwn() ||
-      (plan.inputsRequireGrad && grad)) {
+  if (inputs.size() != plan.inputs.size() || !torchapi::kernelsAreOwn() || (plan.inputsRequireGrad && grad)) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {

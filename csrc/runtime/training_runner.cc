@@ -151,8 +151,8 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
 
 bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const {
   const TrainingPlans& plans = code.plans;
-  if (inputs.size() != plans.inputs.size() || !torchapi::kernelsAreOwn() ||
-      !torchapi::mayStandForSegment() || (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
+  if (inputs.size() != plans.inputs.size() || !torchapi::kernelsAreOwn() || !torchapi::mayStandForSegment() ||
+      (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {

@@ -60,13 +60,13 @@ ir::Operand functionOf(const ir::Trace& trace, const ir::FrameState& state) {
   return generator ? trace.recipes[owner.id].parts.at(0) : owner;
 }
 
-// A function with code and globals like one that the trace has made, and with empty cells: those of the real one
-// may hold what can't be made without running code, or can't be dropped again without it (a generator that
-// waits in a `with`).
+// A function with code and globals like one that the trace has made, and with empty cells: those of the real
+// one may hold what can't be made without running code, or can't be dropped again without it (a generator
+// that waits in a `with`).
 pyapi::Ref<> standIn(Materializer& make, const ir::Recipe& function) {
   pyapi::Ref<> code, globals;
-  if (!make.get(function.parts.at(0), code) || !make.get(function.parts.at(1), globals) || !code || !globals ||
-      !PyCode_Check(code.get())) {
+  if (!make.get(function.parts.at(0), code) || !make.get(function.parts.at(1), globals) || !code ||
+      !globals || !PyCode_Check(code.get())) {
     return {};
   }
   pyapi::Ref<> made = pyapi::steal(PyFunction_New(code.get(), globals.get()));

@@ -41,7 +41,8 @@ char* mapAligned(size_t bytes, size_t unit) {
   if (range == nullptr) {
     return nullptr;
   }
-  const size_t before = roundUp(reinterpret_cast<uintptr_t>(range), unit) - reinterpret_cast<uintptr_t>(range);
+  const size_t before =
+      roundUp(reinterpret_cast<uintptr_t>(range), unit) - reinterpret_cast<uintptr_t>(range);
   if (before != 0) {
     munmap(range, before);
   }

@@ -61,8 +61,8 @@ uint64_t controlGroupLimit(const std::string& membership, const std::string& roo
       path.clear();
     }
     if (controllers.empty()) {
-      least = std::min({least, leastAlong(root, path, "memory.max"),
-                        leastAlong(root + "/unified", path, "memory.max")});
+      least = std::min(
+          {least, leastAlong(root, path, "memory.max"), leastAlong(root + "/unified", path, "memory.max")});
     } else if (hasController(controllers, "memory")) {
       least = std::min(least, leastAlong(root + "/memory", path, "memory.limit_in_bytes"));
     }

@@ -221,8 +221,8 @@ class Config:
     report_compiling = Option(
         _BOOL,
         False,
-        "What torch.compiler.is_compiling() answers to the program while a call is recorded. With False, libraries take "
-        "the branch that they take in eager mode. Where a backend of somebody else's gets the graphs, and in "
+        "What torch.compiler.is_compiling() answers to the program while a call is recorded. With False, libraries "
+        "take the branch that they take in eager mode. Where a backend of somebody else's gets the graphs, and in "
         "kintsugi.is_compiling(), the answer is always True.",
         core=True,
     )

@@ -41,6 +41,25 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
     zip_,
     zip_longest,
 )
+from kintsugi._polyfill_operators import (  # noqa: F401
+    operator_call,
+    operator_delitem,
+    operator_iadd,
+    operator_iand,
+    operator_iconcat,
+    operator_ifloordiv,
+    operator_ilshift,
+    operator_imatmul,
+    operator_imod,
+    operator_imul,
+    operator_ior,
+    operator_ipow,
+    operator_irshift,
+    operator_isub,
+    operator_itruediv,
+    operator_ixor,
+    operator_setitem,
+)
 
 _MISSING: Any = object()
 _ONE_RUN = 64  # CPython sorts shorter lists by insertion
@@ -231,91 +250,6 @@ def sum_(iterable: Iterable[Any], /, start: Any = 0) -> Any:
     for value in iterable:
         total = total + value
     return total
-
-
-# operator.iadd() and its like: the statements that they stand for.
-def operator_iadd(a: Any, b: Any, /) -> Any:
-    a += b
-    return a
-
-
-def operator_iand(a: Any, b: Any, /) -> Any:
-    a &= b
-    return a
-
-
-def operator_iconcat(a: Any, b: Any, /) -> Any:
-    if not hasattr(a, "__getitem__"):
-        raise TypeError(f"'{type(a).__name__}' object can't be concatenated")
-    a += b
-    return a
-
-
-def operator_ifloordiv(a: Any, b: Any, /) -> Any:
-    a //= b
-    return a
-
-
-def operator_ilshift(a: Any, b: Any, /) -> Any:
-    a <<= b
-    return a
-
-
-def operator_imatmul(a: Any, b: Any, /) -> Any:
-    a @= b
-    return a
-
-
-def operator_imod(a: Any, b: Any, /) -> Any:
-    a %= b
-    return a
-
-
-def operator_imul(a: Any, b: Any, /) -> Any:
-    a *= b
-    return a
-
-
-def operator_ior(a: Any, b: Any, /) -> Any:
-    a |= b
-    return a
-
-
-def operator_ipow(a: Any, b: Any, /) -> Any:
-    a **= b
-    return a
-
-
-def operator_irshift(a: Any, b: Any, /) -> Any:
-    a >>= b
-    return a
-
-
-def operator_isub(a: Any, b: Any, /) -> Any:
-    a -= b
-    return a
-
-
-def operator_itruediv(a: Any, b: Any, /) -> Any:
-    a /= b
-    return a
-
-
-def operator_ixor(a: Any, b: Any, /) -> Any:
-    a ^= b
-    return a
-
-
-def operator_setitem(a: Any, b: Any, c: Any, /) -> None:
-    a[b] = c
-
-
-def operator_delitem(a: Any, b: Any, /) -> None:
-    del a[b]
-
-
-def operator_call(function: Any, /, *args: Any, **keywords: Any) -> Any:
-    return function(*args, **keywords)
 
 
 def join(self: str, iterable: Iterable[str], /) -> str:

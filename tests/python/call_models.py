@@ -1,4 +1,4 @@
-"""What test_call_models.py needs: ways to change each word of the process's state, and arguments for rows that want some."""
+"""For test_call_models.py: ways to change each word of the process's state, and arguments for rows that want some."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ CHANGES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         lambda: torch.get_autocast_dtype("cpu"), lambda d: torch.set_autocast_dtype("cpu", d), torch.float16
     ),
     "autocast_dtype_of_cuda": lambda: _set(
-        lambda: torch.get_autocast_dtype("cuda"), lambda d: torch.set_autocast_dtype("cuda", d), torch.bfloat16
+        lambda: torch.get_autocast_dtype("cuda"),
+        lambda d: torch.set_autocast_dtype("cuda", d),
+        torch.bfloat16,
     ),
     "default_dtype": lambda: _set(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
     "deterministic": lambda: _set(

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from typing import Any
 
 import call_models
-import kintsugi
 import pytest
 import torch
+
+import kintsugi
 from kintsugi import _C
 
 # Rows of what may be missing: of libraries that are imported late, and of other versions.
@@ -57,7 +58,11 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
+        return (
+            a.dtype == b.dtype
+            and torch.equal(a.isnan(), b.isnan())
+            and torch.equal(a.nan_to_num(), b.nan_to_num())
+        )
     if isinstance(a, (torch.finfo, torch.iinfo)):
         return repr(a) == repr(b)
     return bool(a == b) or (a != a and b != b)
@@ -80,14 +85,14 @@ def test_constants_change_with_the_state(row: dict[str, Any]) -> None:
         def program(x: torch.Tensor, args: tuple[Any, ...] = args) -> Any:
             return x + 1, function(*args)
 
-        if _outcome(lambda: program(x))[0] == "raises":  # noqa: B023
+        if _outcome(lambda: program(x))[0] == "raises":
             continue
         compiled = kintsugi.compile(program, backend="eager")
         for _ in range(3):
             assert _same(compiled(x), program(x))
         for name, change in call_models.CHANGES.items():
             with change():
-                assert _same(_outcome(lambda: compiled(x)), _outcome(lambda: program(x))), name  # noqa: B023
+                assert _same(_outcome(lambda: compiled(x)), _outcome(lambda: program(x))), name
             assert _same(compiled(x), program(x)), f"after {name}"
 
 
@@ -117,7 +122,7 @@ def _accepted(function: Any, count: int) -> list[tuple[Any, ...]]:
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if _outcome(lambda: function(*args))[0] == "gives":  # noqa: B023
+            if _outcome(lambda: function(*args))[0] == "gives":
                 found.setdefault(types, []).append(args)
     lists = list(found.values())[:CALLS]
     return [args for several in lists for args in several]
@@ -151,7 +156,9 @@ def test_values_and_types(name: str, function: Any) -> None:
     assert tested or count == 3
 
 
-@pytest.mark.parametrize("function", [min, max, sum, any, all, sorted, divmod, pow, round, abs], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [min, max, sum, any, all, sorted, divmod, pow, round, abs], ids=lambda f: f.__name__
+)
 def test_builtins_over_mixed_values(function: Any) -> None:
     """Numbers, truths, tensors and numbers of the run in one list: the very types of eager mode."""
     several = function in (min, max, sum, any, all, sorted)
@@ -179,7 +186,7 @@ def test_builtins_over_mixed_values(function: Any) -> None:
         compiled = kintsugi.compile(make, backend="eager")
         for t in (1, 2, 3, 2.5, True, -4, False, 0.25, 0, 7, -0.5):
             for x in (torch.tensor([1.0, 2.0]), torch.tensor([-5.0, 1.0])):
-                want, got = _outcome(lambda: make(x, t)), _outcome(lambda: compiled(x, t))  # noqa: B023
+                want, got = _outcome(lambda: make(x, t)), _outcome(lambda: compiled(x, t))
                 assert _same(want, got), (t, want, got)
 
 
@@ -267,7 +274,9 @@ def test_no_update_under_a_lock_is_lost(kind: str, backend: str) -> None:
     assert state["n"] == 1200
 
 
-def _hand_over(program: Callable[[torch.Tensor], Any], signal: Callable[[], Any], box: dict[str, Any]) -> None:
+def _hand_over(
+    program: Callable[[torch.Tensor], Any], signal: Callable[[], Any], box: dict[str, Any]
+) -> None:
     compiled = kintsugi.compile(program, backend="eager")
     x = torch.ones(2)
     for value in (1.0, 2.0, 3.0, 4.0, 5.0):

@@ -8,9 +8,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import harness
 import pytest
 import torch
-import harness
 from harness import describe
 from torch import nn
 

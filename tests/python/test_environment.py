@@ -72,7 +72,7 @@ def test_paths_that_are_not_utf8(variable: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["audit", "recompile_limit", "disk_cache_limit", "memory_pool_limit"])
-@pytest.mark.parametrize("value", [2**63, 10**23, 10**6000])
+@pytest.mark.parametrize("value", [2**63, 10**23, 10**6000], ids=["64 bits", "23 digits", "6000 digits"])
 def test_numbers_beyond_64_bits_are_one_sentence(name: str, value: int) -> None:
     with pytest.raises(
         ValueError, match=f"kintsugi.config.{name}: expected a number of at most 9223372036854775807, got"
@@ -84,7 +84,7 @@ def test_numbers_beyond_64_bits_are_one_sentence(name: str, value: int) -> None:
             kintsugi.compile(torch.sin, options={name: value})
 
 
-@pytest.mark.parametrize("text", ["9" * 23, "9" * 5000])
+@pytest.mark.parametrize("text", ["9" * 23, "9" * 5000], ids=["23 digits", "5000 digits"])
 def test_numbers_of_the_environment_beyond_64_bits(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A program starts all the same, with the largest number that there is, and a line says so."""
     settings = type(kintsugi.config)()

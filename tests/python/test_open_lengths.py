@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import harness
 import pytest
 import torch
-import harness
 from harness import describe
 
 import kintsugi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import harness
 import pytest
 import torch
 import user_programs_algorithms  # noqa: F401  each adds its programs
@@ -13,16 +14,14 @@ import user_programs_language  # noqa: F401
 import user_programs_library  # noqa: F401
 import user_programs_projects  # noqa: F401
 import user_programs_training  # noqa: F401
-import harness
 from harness import describe
 from user_programs import PROGRAMS
 
 import kintsugi
 
-
 # Not for native code, which rounds in other places.
 DECIDED_BY_ROUNDING = {
-    "ema_model": "the gradient of a bias in front of a batch norm is zero but for rounding, and AdamW makes a step of it",
+    "ema_model": "the gradient of a bias before a batch norm is zero but for rounding, and AdamW makes a step of it",
 }
 
 

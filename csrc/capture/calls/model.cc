@@ -84,7 +84,8 @@ void addModels(const ModelRow* rows, size_t count) {
     PyObject* object = path.find('.') == std::string::npos
                            ? Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()))
                            : resolve(path);
-    ModelEntry& entry = entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
+    ModelEntry& entry =
+        entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
     if (object == nullptr) continue;  // not in this version
     if (all) {
       addAll(object, rows[i].model, entry);
@@ -113,9 +114,9 @@ const std::vector<ModelEntry>& modelEntries() {
 
 const char* kindOf(CallModel model) {
   static constexpr std::pair<CallModel, const char*> kKinds[] = {
-      {foldModel, "fold"},         {arithmeticModel, "arithmetic"}, {constantModel, "constant"},
-      {knownModel, "known"},       {blockingModel, "blocking"},     {opaqueModel, "opaque"},
-      {torchModel, "torch"},       {torchMetaModel, "metadata"},
+      {foldModel, "fold"},   {arithmeticModel, "arithmetic"}, {constantModel, "constant"},
+      {knownModel, "known"}, {blockingModel, "blocking"},     {opaqueModel, "opaque"},
+      {torchModel, "torch"}, {torchMetaModel, "metadata"},
   };
   for (const auto& [known, name] : kKinds) {
     if (known == model) return name;

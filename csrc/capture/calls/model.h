@@ -66,10 +66,11 @@ void registerClassModels();
 void registerStandardLibraryModels();
 
 // Common models
-Flow operatorModel(CallContext& ctx, Shadow& result);  // of `operator`: changes its first argument, or calls it
+Flow operatorModel(CallContext& ctx,
+                   Shadow& result);                // of `operator`: changes its first argument, or calls it
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
-// As foldModel; where a tensor is among the arguments, it is an operator of the tensor's, which takes numbers of
-// the run as they are.
+// As foldModel; where a tensor is among the arguments, it is an operator of the tensor's, which takes numbers
+// of the run as they are.
 Flow arithmeticModel(CallContext& ctx, Shadow& result);
 // Reads its arguments, which are pinned, and guarded global state.
 Flow constantModel(CallContext& ctx, Shadow& result);

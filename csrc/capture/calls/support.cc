@@ -99,8 +99,9 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
-  // Torch's own code leaves out, for a compiler, what its own compiler makes up for later (torch.optim the groups
-  // of the parameters by dtype, higher-order operators the call of their function): it goes eager mode's way.
+  // Torch's own code leaves out, for a compiler, what its own compiler makes up for later (torch.optim the
+  // groups of the parameters by dtype, higher-order operators the call of their function): it goes eager
+  // mode's way.
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
   const bool own = pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
   const bool torch = pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));

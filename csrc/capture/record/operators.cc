@@ -74,8 +74,8 @@ std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a,
   return std::nullopt;
 }
 
-// torch.Size turns what it is made of into ints: a truth among the parts is another object then, and has to be
-// known.
+// torch.Size turns what it is made of into ints: a truth among the parts is another object then, and has to
+// be known.
 bool pinConverted(Recorder& rec, PyObject* x, PyObject* y, std::vector<Shadow>& parts) {
   if (!PyTuple_Check(x) || !PyTuple_Check(y)) return true;
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -14,7 +14,8 @@ namespace {
 
 TEST(Accuracy, NamesAllFunctions) {
   // Of several tensors: multiply-adds, which are ATen's in every bit.
-  const std::set<std::string_view> sums = {"aten.addcmul.default", "aten.addcdiv.default", "aten.lerp.Scalar"};
+  const std::set<std::string_view> sums = {"aten.addcmul.default", "aten.addcdiv.default",
+                                           "aten.lerp.Scalar"};
   for (const Decomposition& row : pointwiseDecompositions()) {
     const bool bounded = std::any_of(kAccuracies.begin(), kAccuracies.end(),
                                      [&](const Accuracy& bound) { return bound.name == row.name; });
