@@ -29,26 +29,6 @@ bool hasType(PyObject* object, ir::TypeKind kind) {
   return false;
 }
 
-// Of `int | str`; looked up once.
-PyTypeObject* unionType() {
-  static PyObject* type = [] {
-    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("types"));
-    return module ? PyObject_GetAttrString(module.get(), "UnionType") : nullptr;
-  }();
-  KINTSUGI_CHECK(type != nullptr, "there is no types.UnionType");
-  return reinterpret_cast<PyTypeObject*>(type);
-}
-
-// Objects of C types that nothing can change. (What a class's dict holds under a name is guarded by its
-// version.)
-bool isImmutableInC(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  return type == &PyCode_Type || type == &PyRange_Type || type == &PyMethodDescr_Type ||
-         type == &PyClassMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
-         type == &PyMemberDescr_Type || PyObject_TypeCheck(object, &Py_GenericAliasType) != 0 ||
-         type == unionType();
-}
-
 class ShadowCheck {
  public:
   explicit ShadowCheck(Recorder& recorder) : recorder_(recorder), state_(recorder.known()) {}
@@ -62,7 +42,7 @@ class ShadowCheck {
       case ShadowKind::kNull:
         break;
       case ShadowKind::kConst:
-        return isConstant(object) ? "" : "a constant that is neither immutable nor pinned";
+        return isConstant(object) ? "" : "a constant that can change and is not pinned";
       case ShadowKind::kSource:
         return isSource(shadow.id, object) ? "" : "another object than source $" + std::to_string(shadow.id);
       case ShadowKind::kValue:
@@ -74,14 +54,10 @@ class ShadowCheck {
   }
 
  private:
+  // What changes under the program's hands is no constant, unless it is pinned: tensors, lists, dicts.
   bool isConstant(PyObject* object) {
-    if (PyTuple_Check(object) && !state_.constIds_.contains(object)) {
-      auto** items = reinterpret_cast<PyTupleObject*>(object)->ob_item;
-      return std::all_of(items, items + PyTuple_GET_SIZE(object),
-                         [this](PyObject* o) { return isConstant(o); });
-    }
-    return Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object) || isImmutableInC(object) ||
-           state_.constIds_.contains(object) || state_.frozen_.contains(object);
+    const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
+    return !changes || state_.constIds_.contains(object) || state_.frozen_.contains(object);
   }
   bool isSource(ir::SourceId id, PyObject* object) {
     if (id >= state_.sourceObjects_.size()) {
@@ -119,14 +95,17 @@ class ShadowCheck {
     }
     return name == id;
   }
-  // Read from a source that led to this tensor. Another input may be the same one: a guard says so
-  // (restore.cc).
+  // Read from a source that led to this tensor. Two inputs may be one tensor: a guard says so (restore.cc), and
+  // it goes by the name of either.
   bool isInput(ir::ValueId id, PyObject* object) {
+    bool input = false, read = false;
     const ir::Trace& trace = recorder_.trace();
-    return std::any_of(trace.code.begin(), trace.code.end(), [&](const ir::Instruction& ins) {
-      return ins.op == ir::Op::kInput && ins.firstResult == id &&
-             isSource(trace.operandsOf(ins)[0].id, object);
-    });
+    for (const ir::Instruction& ins : trace.code) {
+      if (ins.op != ir::Op::kInput) continue;
+      input = input || ins.firstResult == id;
+      read = read || isSource(trace.operandsOf(ins)[0].id, object);
+    }
+    return input && read;
   }
   bool isVirtual(uint32_t id, PyObject* object) {
     return id < state_.virtuals_.size() && state_.virtuals_[id]->object.get() == object;

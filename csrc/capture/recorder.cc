@@ -99,18 +99,39 @@ bool isQuietClose(Activation& act) {
          PyBytes_GET_SIZE(table) == 0;
 }
 
+// A frame may begin with an exception pending (a generator that is closed), which questions would lose.
+class PendingKept {
+ public:
+  PendingKept() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~PendingKept() { PyErr_Restore(type_, value_, traceback_); }
+  PendingKept(const PendingKept&) = delete;
+  PendingKept& operator=(const PendingKept&) = delete;
+
+ private:
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+
 bool isTorchFrame(_PyInterpreterFrame* frame) {
   return pyapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
+}
+
+// Does torch's own Python code run the frame, at once or through the standard library? What it does besides
+// calling the dispatcher (to print a tensor, say) changes nothing that a program knows of.
+bool isForTorch(_PyInterpreterFrame* frame, const ShadowFrame* recorded) {
+  const _PyInterpreterFrame* end = recorded != nullptr ? recorded->act->frame : nullptr;
+  for (; frame != nullptr && frame != end; frame = pyapi::callerOf(frame)) {
+    if (isTorchFrame(frame)) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 bool Recorder::wants(_PyInterpreterFrame* frame) {
   if (!live_) return false;
+  const PendingKept kept;
   if (paused_ > 0) {
-    // What torch's own Python code does besides calling the dispatcher (to print a tensor, say) changes
-    // nothing that a program knows of.
-    calledBack_ = calledBack_ || !(isFinalizer(frame) || isTorchFrame(frame));
+    calledBack_ = calledBack_ || !(isFinalizer(frame) || isForTorch(frame, current_));
     return false;
   }
   if (torchDepth_ > 0) {

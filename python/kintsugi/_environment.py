@@ -18,6 +18,7 @@ OTHERS: dict[str, str] = {
     "KINTSUGI_BLESS": "file tests write what they got into their expectations",
     "KINTSUGI_CONFORMANCE_EXTENSION": "the extension module that CPython's tests run with",
     "KINTSUGI_LEAK_ROUNDS": "rounds of the leak tests",
+    "KINTSUGI_SUITE_OUTCOMES": "where scripts/library_suites.py has the outcomes of tests written",
     "KINTSUGI_THREAD_CALLS": "calls of each thread in the thread tests",
     "KINTSUGI_WORLD": "1: the tests with signals, forks and interrupts in their full counts",
 }
