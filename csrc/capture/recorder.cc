@@ -117,10 +117,13 @@ bool isTorchFrame(_PyInterpreterFrame* frame) {
 
 // Does torch's own Python code run the frame, at once or through the standard library? What it does besides
 // calling the dispatcher (to print a tensor, say) changes nothing that a program knows of.
+// (The frame is about to begin: it is not linked with its caller yet.)
 bool isForTorch(_PyInterpreterFrame* frame, const ShadowFrame* recorded) {
+  if (isTorchFrame(frame)) return true;
   const _PyInterpreterFrame* end = recorded != nullptr ? recorded->act->frame : nullptr;
-  for (; frame != nullptr && frame != end; frame = pyapi::callerOf(frame)) {
-    if (isTorchFrame(frame)) return true;
+  _PyInterpreterFrame* caller = pyapi::currentFrame(PyThreadState_Get());
+  for (; caller != nullptr && caller != end; caller = pyapi::previousOf(caller)) {
+    if (isTorchFrame(caller)) return true;
   }
   return false;
 }

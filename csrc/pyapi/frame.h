@@ -15,7 +15,6 @@ namespace kintsugi::pyapi {
 
 inline PyCodeObject* codeOf(const _PyInterpreterFrame* frame) { return frame->f_code; }
 inline PyFunctionObject* functionOf(const _PyInterpreterFrame* frame) { return frame->f_func; }
-inline _PyInterpreterFrame* callerOf(const _PyInterpreterFrame* frame) { return frame->previous; }
 inline PyObject* globalsOf(const _PyInterpreterFrame* frame) { return frame->f_globals; }
 inline PyObject* builtinsOf(const _PyInterpreterFrame* frame) { return frame->f_builtins; }
 // The namespace of a class body or module; null in functions (until somebody asked for locals()).

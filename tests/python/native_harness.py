@@ -45,9 +45,17 @@ def assert_same(got: object, wanted: object, *, exact: bool = False) -> None:
 
 
 def assert_values(
-    got: torch.Tensor, wanted: torch.Tensor, *, exact: bool = False, scale: float = 1.0, message: str = ""
+    got: Any, wanted: Any, *, exact: bool = False, scale: float = 1.0, message: str = ""
 ) -> None:
     """Within the tolerance of the type; NaN, infinities and the signs of zeros are those of eager mode."""
+    if isinstance(wanted, (tuple, list)):
+        assert type(got) is type(wanted) and len(got) == len(wanted), message
+        for mine, theirs in zip(got, wanted, strict=True):
+            assert_values(mine, theirs, exact=exact, scale=scale, message=message)
+        return
+    if not isinstance(wanted, torch.Tensor):
+        assert type(got) is type(wanted) and got == wanted, message
+        return
     if exact or wanted.dtype not in TOLERANCES:
         assert compare.same_values(got, wanted), f"{message}: {got}, expected {wanted}"
         return

@@ -90,7 +90,8 @@ bool Recorder::acceptsTorch(Shadow shadow, PyObject* object) {
 
 bool Recorder::answersCompiling(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  return pyapi::isKnownCode(code, pyapi::CodeFamily::kAnswersCompiling);
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kAnswersCompiling) ||
+         pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
 }
 
 Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
