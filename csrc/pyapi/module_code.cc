@@ -106,14 +106,22 @@ std::string textOf(PyObject* object) {
   return text != nullptr ? text : "";
 }
 
-// Does a module of a class of its own, which has taken the place of the one with these globals, run their
-// code?
-bool hasMethodsWith(PyObject* module, PyObject* globals) {
+// Does a module of a class of its own, which has taken the place of the one with these globals, hold that one,
+// or run their code (also by a base class)?
+bool standsFor(PyObject* module, PyObject* globals) {
   if (Py_TYPE(module) == &PyModule_Type) return false;
   PyObject *key, *value;
   Py_ssize_t at = 0;
-  while (PyDict_Next(Py_TYPE(module)->tp_dict, &at, &key, &value)) {
-    if (PyFunction_Check(value) && PyFunction_GET_GLOBALS(value) == globals) return true;
+  while (PyDict_Next(PyModule_GetDict(module), &at, &key, &value)) {
+    if (PyModule_Check(value) && PyModule_GetDict(value) == globals) return true;
+  }
+  PyObject* bases = Py_TYPE(module)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
+    PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i))->tp_dict;
+    at = 0;
+    while (PyDict_Next(dict, &at, &key, &value)) {
+      if (PyFunction_Check(value) && PyFunction_GET_GLOBALS(value) == globals) return true;
+    }
   }
   return false;
 }
@@ -126,7 +134,7 @@ bool areImported(PyObject* globals) {
                          : nullptr;
   PyErr_Clear();
   return module != nullptr && PyModule_Check(module) &&
-         (PyModule_GetDict(module) == globals || hasMethodsWith(module, globals));
+         (PyModule_GetDict(module) == globals || standsFor(module, globals));
 }
 
 Ref<> specPart(PyObject* globals, const char* name) {
