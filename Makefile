@@ -69,6 +69,14 @@ models: build $(TEST_STAMP) $(DEMO_STAMP) $(MODELS_STAMP) ## the sample of trans
 libraries: build $(TEST_STAMP) $(DEMO_STAMP) ## other libraries' own tests, in eager mode and compiled (ARGS="run einops", "table", "lost")
 	$(PY) scripts/library_suites.py $(or $(ARGS),run)
 
+.PHONY: test-long
+test-long: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests that take minutes too, before a release
+	@tests/run_python.sh $(PY) --long $(ARGS)
+
+.PHONY: test-shipped
+test-shipped: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests with the settings of a user who has touched none
+	@tests/run_python.sh $(PY) --shipped $(ARGS)
+
 # Where CPython came without its tests, they lie beside the build.
 TESTSUITE = $(shell test ! -e $(VENV)/testsuite/test || echo PYTHONPATH=$(CURDIR)/$(VENV)/testsuite)
 

@@ -20,8 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Most tests compare bits with eager mode, so the backend that they get unasked is replay; so do processes that they
 # start. (This process may have read its settings already: pytest's plug-ins are loaded first.)
 os.environ.setdefault("KINTSUGI_DEFAULT_BACKEND", "eager")
-# All that is made is verified, and a failed check of ours fails the test: it would pass in eager mode otherwise.
-# Processes that tests start abort at one.
+# With "abort" all that is made is verified, and a failed check of ours fails the test, which would pass in eager mode
+# otherwise; processes that tests start abort at one.
 os.environ.setdefault("KINTSUGI_VERIFY", "0")
 sys.path.insert(
     0, str(pathlib.Path(__file__).resolve().parents[2])
@@ -29,6 +29,24 @@ sys.path.insert(
 
 # One thread: the kernels here are tiny, and threads that spin for work cost more than they do on a busy machine.
 torch.set_num_threads(1)
+
+
+# Files that take minutes, need a quiet machine, or have not yet been right in a whole run: `make test-long` runs them
+# before a release, `make test` does not.
+LONG = {
+    "test_interrupts.py",
+    "test_kernel_folder.py",
+    "test_cli_texts.py",
+    "test_environment.py",
+    "test_generated_programs.py",
+    "test_model_ways.py",
+    "test_native_seen_tensors.py",
+    "test_torch_databases.py",
+}
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    return True if collection_path.name in LONG and not config.getoption("--long") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -77,6 +95,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="native code wherever a test replays (those that compare every bit may fail by rounding)",
     )
+    group.addoption("--long", action="store_true", help="the files of tests that take minutes as well")
     group.addoption(
         "--shipped",
         action="store_true",
