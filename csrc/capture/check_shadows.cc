@@ -95,8 +95,8 @@ class ShadowCheck {
     }
     return name == id;
   }
-  // Read from a source that led to this tensor. Two inputs may be one tensor: a guard says so (restore.cc), and
-  // it goes by the name of either.
+  // Read from a source that led to this tensor. Two inputs may be one tensor: a guard says so (restore.cc),
+  // and it goes by the name of either.
   bool isInput(ir::ValueId id, PyObject* object) {
     bool input = false, read = false;
     const ir::Trace& trace = recorder_.trace();

@@ -106,8 +106,8 @@ std::string textOf(PyObject* object) {
   return text != nullptr ? text : "";
 }
 
-// Does a module of a class of its own, which has taken the place of the one with these globals, hold that one,
-// or run their code (also by a base class)?
+// Does a module of a class of its own, which has taken the place of the one with these globals, hold that
+// one, or run their code (also by a base class)?
 bool standsFor(PyObject* module, PyObject* globals) {
   if (Py_TYPE(module) == &PyModule_Type) return false;
   PyObject *key, *value;
