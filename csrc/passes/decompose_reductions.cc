@@ -239,21 +239,23 @@ NodeId groupNorm(D& d) {
   return d.point(Core::kAdd, Elem::kF32, {d.point(Core::kMul, Elem::kF32, {grouped, factor}), summand});
 }
 
-// (input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn), the statistics given.
+// (input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn), the statistics given. As in ATen, a
+// factor and a summand for each channel: where the variance is 0, it is their infinities that meet.
 NodeId batchNorm(D& d) {
   if (d.flag(5) || d.isNone(3) || d.isNone(4) || d.elem() != Elem::kF32 || d.sizes().size() < 2 ||
       d.strict()) {
     return d.fail();
   }
+  auto point = [&](Core op, std::initializer_list<NodeId> inputs) { return d.point(op, Elem::kF32, inputs); };
   const size_t rank = d.sizes().size();
   auto channel = [&](size_t k) { return d.broadcastDim(d.as(k, Elem::kF32), 1, rank); };
-  const NodeId x = d.as(0, Elem::kF32);
-  const NodeId centred = d.point(Core::kSub, Elem::kF32, {x, channel(3)});
-  NodeId y = d.point(Core::kMul, Elem::kF32, {centred, oneOverRoot(d, channel(4), d.number(7, 1e-5))});
+  NodeId factor = oneOverRoot(d, channel(4), d.number(7, 1e-5));
   if (!d.isNone(1)) {
-    y = d.point(Core::kMul, Elem::kF32, {y, channel(1)});
+    factor = point(Core::kMul, {factor, channel(1)});
   }
-  return d.isNone(2) ? y : d.point(Core::kAdd, Elem::kF32, {y, channel(2)});
+  const NodeId shift = point(Core::kNeg, {point(Core::kMul, {channel(3), factor})});
+  const NodeId summand = d.isNone(2) ? shift : point(Core::kAdd, {channel(2), shift});
+  return point(Core::kFma, {d.as(0, Elem::kF32), factor, summand});
 }
 
 constexpr Decomposition kRows[] = {
