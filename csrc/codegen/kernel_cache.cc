@@ -121,8 +121,10 @@ class Cache {
   void lock() {
     mutex_.lock();
     choiceMutex_.lock();
+    ObjectCompiler::prepareFork();
   }
   void unlock() {
+    ObjectCompiler::afterFork();
     choiceMutex_.unlock();
     mutex_.unlock();
   }

@@ -12,7 +12,7 @@
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 
-#include <atomic>
+#include <mutex>
 
 namespace kintsugi::codegen {
 
@@ -23,11 +23,19 @@ constexpr std::string_view kFormat = "kintsugi-kernel " KINTSUGI_EMITTER_VERSION
 
 std::string textOf(llvm::Error error) { return llvm::toString(std::move(error)); }
 
+// Of LLVM's session, which has locks of its own: a thread drops code while another one forks, and the child must not
+// find them taken.
+std::mutex& sessionMutex() {
+  static auto* mutex = new std::mutex();
+  return *mutex;
+}
+
 struct LoadedCode final : CompiledKernel {
   std::shared_ptr<llvm::orc::LLJIT> jit;
   llvm::orc::JITDylib* library = nullptr;
   ~LoadedCode() override {
     if (library != nullptr) {
+      const std::lock_guard lock(sessionMutex());
       llvm::consumeError(jit->getExecutionSession().removeJITDylib(*library));
     }
   }
@@ -132,6 +140,8 @@ Tile ObjectCompiler::tileOf(const passes::Kernel& kernel, bool other) const {
   return wide != other ? impl_->wide : impl_->tall;
 }
 const std::string& ObjectCompiler::target() const { return impl_->target; }
+void ObjectCompiler::prepareFork() { sessionMutex().lock(); }
+void ObjectCompiler::afterFork() { sessionMutex().unlock(); }
 
 std::string ObjectCompiler::compile(llvm::Module& module, std::string& reason) {
   module.setDataLayout(impl_->machine->createDataLayout());
@@ -161,6 +171,7 @@ std::string ObjectCompiler::compile(llvm::Module& module, std::string& reason) {
 std::shared_ptr<CompiledKernel> ObjectCompiler::load(const std::string& object, const std::string& symbol,
                                                      std::string& reason) {
   auto code = std::make_shared<LoadedCode>();
+  const std::lock_guard lock(sessionMutex());  // given back before `code` goes, which takes it
   code->jit = impl_->jit;
   // A library of its own for each: names never clash, and what it needs is looked up in the process.
   auto library = impl_->jit->createJITDylib("kernel" + std::to_string(impl_->libraries++));

@@ -1,6 +1,7 @@
 // Inside codegen only: LLVM modules to object files, and object files to functions.
 //
-// Ownership: LoadedCode owns what it maps. Threads: callers take turns (kernel_cache.cc). No GIL.
+// Ownership: LoadedCode owns what it maps. Threads: callers take turns (kernel_cache.cc); loaded code may be dropped by
+// any thread at any time. No GIL.
 #pragma once
 
 #include <llvm/IR/Module.h>
@@ -30,6 +31,9 @@ class ObjectCompiler {
   std::string compile(llvm::Module& module, std::string& reason);
   std::shared_ptr<CompiledKernel> load(const std::string& object, const std::string& symbol,
                                        std::string& reason);
+  // Around fork(), by the kernel cache.
+  static void prepareFork();
+  static void afterFork();
 
  private:
   struct Impl;

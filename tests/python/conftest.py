@@ -33,16 +33,7 @@ torch.set_num_threads(1)
 
 # Files that take minutes, need a quiet machine, or have not yet been right in a whole run: `make test-long` runs them
 # before a release, `make test` does not.
-LONG = {
-    "test_interrupts.py",
-    "test_kernel_folder.py",
-    "test_cli_texts.py",
-    "test_environment.py",
-    "test_generated_programs.py",
-    "test_model_ways.py",
-    "test_native_seen_tensors.py",
-    "test_torch_databases.py",
-}
+LONG = {"test_generated_programs.py"}
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:

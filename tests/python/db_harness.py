@@ -105,9 +105,30 @@ def by_value(value: Any) -> Any:
     return value
 
 
+def is_window(tensor: torch.Tensor) -> bool:
+    """Does it leave out elements of the memory that it lies in?"""
+    dense = torch.empty_like(tensor, memory_format=torch.preserve_format)
+    pairs = zip(tensor.shape, tensor.stride(), dense.stride(), strict=True)
+    return tensor.layout is torch.strided and any(size > 1 and a != b for size, a, b in pairs)
+
+
+def without_windows(expected: Any, actual: Any) -> tuple[Any, Any]:
+    """Gradients: those that eager mode gives as windows on larger tensors are tensors of their own natively."""
+    pairs = [
+        (a, b) if a is None or b is None or not is_window(a) else (a.contiguous(), b.contiguous())
+        for a, b in zip(expected, actual, strict=True)
+    ]
+    return [a for a, _ in pairs], [b for _, b in pairs]
+
+
 def differences(expected: Any, actual: Any, path: str, tolerance: float, backend: str) -> list[str]:
     if backend == "native":
         expected, actual = by_value(expected), by_value(actual)
+        if "gradients" in expected and "gradients" in actual:
+            plain = [
+                [None if part is None else part[0] for part in seen["gradients"]] for seen in (expected, actual)
+            ]
+            expected["gradients"], actual["gradients"] = without_windows(*plain)
     return compare.differences(expected, actual, path, tolerance)
 
 

@@ -18,7 +18,7 @@ SAMPLE = (
     ("GPT-2", "static cache", "native"),
     ("Qwen2", "greedy, padded", "native"),
     ("T5", "cache", "eager"),
-    ("T5", "generate() beam", "native"),
+    ("T5", "beam", "native"),
     ("Whisper", "sampling, padded", "eager"),
     ("Mixtral", "padded", "native"),
     ("Longformer", "padded", "eager"),
