@@ -18,6 +18,8 @@ nb::list callModels() {
     row["objects"] = objects;
     row["kind"] = capture::kindOf(entry.model);
     row["state"] = capture::nameOf(entry.facts.state);
+    row["reads_world"] = entry.facts.reads == capture::Reads::kWorld;
+    row["writes_process"] = entry.facts.writes == capture::Writes::kProcess;
     rows.append(row);
   }
   return rows;

@@ -5,7 +5,8 @@
 
 namespace kintsugi::bindings {
 
-// Adds `_call_models()`: a list of dicts with `callable` (the row's text), `objects`, `kind` and `state`.
+// Adds `_call_models()`: a list of dicts with `callable` (the row's text), `objects`, `kind` and the row's
+// facts.
 void bindCallModels(nanobind::module_& m);
 
 }  // namespace kintsugi::bindings

@@ -76,7 +76,13 @@ class ShadowCheck {
     if (kind != ir::TypeKind::kTensor) {
       return hasType(object, kind);
     }
-    return torchapi::isTensor(object) && (isKnownAs(id, object) || isInput(id, object));
+    return torchapi::isTensor(object) &&
+           (isKnownAs(id, object) || isInput(id, object) || isRestored(id, object));
+  }
+  // Two values may be one tensor where a side trace begins: it goes by the name of the last.
+  bool isRestored(ir::ValueId id, PyObject* tensor) {
+    const auto found = state_.restoredTensors_.find(id);
+    return found != state_.restoredTensors_.end() && found->second == tensor;
   }
   // A tensor whose metadata an operator in place has changed goes by the name of that operator's result, and
   // is what its earlier names say, too.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "capture/nested.h"
 #include "capture/recorder.h"
 #include "pyapi/generator.h"
 
@@ -127,38 +128,12 @@ void Recorder::closeDropped() {
   }
 }
 
-// The instruction under way goes on after other frames have run inside it.
-class Recorder::Nested {
- public:
-  explicit Nested(Recorder& rec)
-      : rec_(rec),
-        frame_(rec.current_),
-        instr_(rec.instr_),
-        depth_(rec.depthBefore_),
-        executed_(rec.executed_) {}
-  ~Nested() {
-    rec_.current_ = frame_;
-    rec_.instr_ = instr_;
-    rec_.depthBefore_ = depth_;
-    rec_.executed_ = executed_;
-    rec_.cachedState_ = ir::kNone;
-  }
-  Nested(const Nested&) = delete;
-
- private:
-  Recorder& rec_;
-  ShadowFrame* frame_;
-  const Instr* instr_;
-  size_t depth_;
-  bool executed_;
-};
-
 void Recorder::closeOne(Virtual& generator) {
   PendingFrame pending;
   pending.generator = &generator;
   pending.rebuildable = false;
   expectFrame(std::move(pending));
-  Nested nested(*this);
+  const Nested nested(*this);
   ++closing_;
   const pyapi::Ref<> object = pyapi::newRef(generator.object.get());  // an end of the recording drops it
   pyapi::Ref<> done = pyapi::steal(PyObject_CallMethod(object.get(), "close", nullptr));
@@ -184,7 +159,7 @@ bool Recorder::listItems(ShadowFrame& frame, Activation& act, const Instr& instr
   expectFrame(std::move(pending));
   pyapi::Ref<> list;
   {
-    Nested nested(*this);
+    const Nested nested(*this);
     list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(1), limit, nullptr));
   }
   if (!list) {
@@ -215,7 +190,7 @@ Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& ins
   expectFrame(std::move(pending));
   pyapi::Ref<> result;
   {
-    Nested nested(*this);
+    const Nested nested(*this);
     result = pyapi::steal(PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
   }
   executed_ = true;

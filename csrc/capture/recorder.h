@@ -218,7 +218,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void letGo();
   void checkWatched();
   Virtual* runningGenerator(Activation& act);
-  class Nested;
   bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
   void flushBlock();
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }

@@ -110,6 +110,8 @@ struct RecorderState {
   std::unordered_set<ir::SourceId> openSlices_;  // lists that steps have cut out of lists of open length
   bool readingOpen_ = false;                     // an open attribute of a class: a number in it will vary
   std::unordered_set<ir::ValueId> pinnedScalars_;
+  std::unordered_map<ir::ValueId, PyObject*>
+      restoredTensors_;                                   // tensors that a side trace begins with; borrowed
   std::unordered_set<ir::SourceId> sameTensors_;          // guarded to be tensors that the trace has made
   std::vector<std::pair<ir::SourceId, Shadow>> aliases_;  // see aliases.h
   SizeValues sizeValues_;                                 // of tensors that nothing has resized since

@@ -88,6 +88,7 @@ Shadow Restorer::value(const Operand& operand) {
     if (torchapi::isTensor(real)) {
       stayOne(real, inputSource(operand.id));
       rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
+      rec_.known().restoredTensors_.emplace(operand.id, real);
     }
     return Shadow::value(operand.id);
   }

@@ -7,6 +7,7 @@
 
 #include "capture/attributes.h"
 #include "capture/calls/getters.h"
+#include "capture/calls/model.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/stand_ins.h"
@@ -116,6 +117,15 @@ struct PartList {
     }
   }
 };
+
+// The callable that makes an iterator of the same type from its container, borrowed; null: iter(), of a tuple
+// or list. The container of what reversed() gave is a tuple of its items in the iterator's order.
+PyObject* iteratorMaker(PyObject* iterator, PyObject* container) {
+  if (Py_TYPE(iterator) == &PyReversed_Type) return polyfill("turned_tuple");
+  if (Py_TYPE(iterator) == &PyListRevIter_Type) return polyfill("turned_list");
+  if (PyTuple_CheckExact(container) || PyList_CheckExact(container)) return nullptr;
+  return PyDict_GetItemString(PyEval_GetBuiltins(), "iter");
+}
 
 // functools.partial(zip, strict=True); borrowed, null where it can't be made.
 PyObject* strictZip() {
@@ -374,15 +384,13 @@ bool iteratorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
     }
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();
-      bool sequence = PyTuple_CheckExact(container) || PyList_CheckExact(container);
-      recipe.kind = sequence ? RecipeKind::kSequenceIterator : RecipeKind::kIterator;
-      if (sequence) {
+      PyObject* maker = iteratorMaker(object, container);
+      recipe.kind = maker == nullptr ? RecipeKind::kSequenceIterator : RecipeKind::kIterator;
+      if (maker == nullptr) {
         list.add(v.parts[0], container);
         recipe.parts.push_back(Operand::integer(v.index));
       } else {
-        pyapi::Ref<> iter = pyapi::steal(PyDict_GetItemString(PyEval_GetBuiltins(), "iter"));
-        list.constant(iter.get());
-        (void)iter.release();  // PyDict_GetItemString lends
+        list.constant(maker);
         recipe.parts.push_back(Operand::integer(v.index));
         list.add(v.parts[0], container);
       }

@@ -405,6 +405,19 @@ std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
 
 }  // namespace
 
+namespace {
+
+// Does the result follow from more than the operations and the arguments?
+bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained) {
+  const bool python = PyFunction_Check(ctx.callable);
+  // Python code may have decided on sizes that no guard covers, for the operations after the first.
+  if (python && drained.dynamic && drained.count > 1) return true;
+  // A number that it, or C code that is not torch's, makes of one of a tensor's is another one.
+  return (python || ctx.pinNumbers) && !drained.scalars.empty();
+}
+
+}  // namespace
+
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (torchapi::hasFunctionModes()) [[unlikely]]
     return callStep(ctx, CallKind::kOpaque, "", result);
@@ -464,10 +477,9 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
     checkDrained(*this, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
-      // Python code may have decided on sizes that no guard covers, for the operations after the first.
-      const bool decided = drained.dynamic && drained.count > 1 && PyFunction_Check(ctx.callable);
       std::optional<Shadow> shadow;
-      if (!decided) shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
+      if (!decidesItself(ctx, drained))
+        shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
       if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !torchapi::isWrapper(object))
         shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {

@@ -23,8 +23,8 @@ constexpr std::string_view kFormat = "kintsugi-kernel " KINTSUGI_EMITTER_VERSION
 
 std::string textOf(llvm::Error error) { return llvm::toString(std::move(error)); }
 
-// Of LLVM's session, which has locks of its own: a thread drops code while another one forks, and the child must not
-// find them taken.
+// Of LLVM's session, which has locks of its own: a thread drops code while another one forks, and the child
+// must not find them taken.
 std::mutex& sessionMutex() {
   static auto* mutex = new std::mutex();
   return *mutex;

@@ -1,7 +1,7 @@
 // Inside codegen only: LLVM modules to object files, and object files to functions.
 //
-// Ownership: LoadedCode owns what it maps. Threads: callers take turns (kernel_cache.cc); loaded code may be dropped by
-// any thread at any time. No GIL.
+// Ownership: LoadedCode owns what it maps. Threads: callers take turns (kernel_cache.cc); loaded code may be
+// dropped by any thread at any time. No GIL.
 #pragma once
 
 #include <llvm/IR/Module.h>

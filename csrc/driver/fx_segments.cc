@@ -389,7 +389,7 @@ Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
 
 uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted) {
   passes::PassManager manager;
-  manager.setInput(ir::VerifierMode::kRecorded);
+  manager.setInput(start == 0 ? ir::VerifierMode::kRecorded : ir::VerifierMode::kContinued);
   if (wanted.segments) {
     manager.add({"segments", [&](guard::Document& recorded) {
                    start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native});

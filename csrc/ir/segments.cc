@@ -10,7 +10,8 @@ constexpr uint32_t kOutside = kNone;
 
 class Checker {
  public:
-  explicit Checker(const Trace& trace) : trace_(trace), graphOf_(trace.values.size(), kOutside) {}
+  Checker(const Trace& trace, bool alone)
+      : trace_(trace), alone_(alone), graphOf_(trace.values.size(), kOutside) {}
 
   std::vector<std::pair<size_t, std::string>> run() {
     for (size_t i = 0; i < trace_.code.size() && problems_.empty(); ++i) {
@@ -61,8 +62,10 @@ class Checker {
     std::vector<bool>& named = begins ? inputs_ : outputs_.emplace_back();
     named.assign(trace_.values.size(), false);
     for (const Operand& o : trace_.listOf(list)) {
+      // A segment for training also keeps inputs for the backward.
+      const bool given = alone_ && !begins && o.id < inputs_.size() && inputs_[o.id];
       named[o.id] = true;
-      if (!begins && graphOf_[o.id] != number_) {
+      if (!begins && !given && graphOf_[o.id] != number_) {
         problem(i, "%" + std::to_string(o.id) + " is not made in the segment");
       }
     }
@@ -95,6 +98,7 @@ class Checker {
   }
 
   const Trace& trace_;
+  const bool alone_;
   std::vector<uint32_t> graphOf_;  // by value: the segment whose graph makes it
   std::vector<bool> inputs_;       // of the open segment
   std::vector<std::vector<bool>> outputs_;
@@ -159,6 +163,8 @@ void collectValues(const Trace& trace, std::span<const Operand> operands, std::v
   }
 }
 
-std::vector<std::pair<size_t, std::string>> checkSegments(const Trace& trace) { return Checker(trace).run(); }
+std::vector<std::pair<size_t, std::string>> checkSegments(const Trace& trace, bool alone) {
+  return Checker(trace, alone).run();
+}
 
 }  // namespace kintsugi::ir

@@ -50,7 +50,7 @@ inline bool isInGraph(const Instruction& ins) {
 void collectValues(const Trace& trace, std::span<const Operand> operands, std::vector<ValueId>& out);
 
 // What is wrong with the segments of a trace whose tables and definitions are valid, as (index of the
-// instruction, message) pairs.
-std::vector<std::pair<size_t, std::string>> checkSegments(const Trace& trace);
+// instruction, message) pairs. `alone`: a segment by itself, which may give some of its inputs.
+std::vector<std::pair<size_t, std::string>> checkSegments(const Trace& trace, bool alone = false);
 
 }  // namespace kintsugi::ir

@@ -46,8 +46,9 @@ class Verifier {
       }
       mode_ == VerifierMode::kSegment ? checkSegmentAlone() : checkEnd();
     }
-    if (problems_.empty() && trace_.countOf(Op::kSegment) + trace_.countOf(Op::kSegmentEnd) != 0) {
-      for (auto& [index, message] : checkSegments(trace_)) {
+    if (problems_.empty() && mode_ != VerifierMode::kContinued &&
+        trace_.countOf(Op::kSegment) + trace_.countOf(Op::kSegmentEnd) != 0) {
+      for (auto& [index, message] : checkSegments(trace_, mode_ == VerifierMode::kSegment)) {
         problem(printInstruction(trace_, index), std::move(message));
       }
     }

@@ -239,8 +239,9 @@ NodeId groupNorm(D& d) {
   return d.point(Core::kAdd, Elem::kF32, {d.point(Core::kMul, Elem::kF32, {grouped, factor}), summand});
 }
 
-// (input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn), the statistics given. As in ATen, a
-// factor and a summand for each channel: where the variance is 0, it is their infinities that meet.
+// (input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn), the statistics given. As
+// in ATen, a factor and a summand for each channel: where the variance is 0, it is their infinities that
+// meet.
 NodeId batchNorm(D& d) {
   if (d.flag(5) || d.isNone(3) || d.isNone(4) || d.elem() != Elem::kF32 || d.sizes().size() < 2 ||
       d.strict()) {

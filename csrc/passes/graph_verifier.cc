@@ -56,6 +56,9 @@ class Verifier {
       checkArity(id);
     }
     const bool complete = ok_;
+    if (complete) {
+      findReads();
+    }
     for (NodeId id = 0; complete && id < nodes_.size(); ++id) {
       checkTypes(id);
       checkMemory(id);
@@ -123,7 +126,10 @@ class Verifier {
         problem(ir::kNone, "the input " + std::to_string(input) + " is not written to");
       }
     }
-    if (graph_.writes.size() > graph_.outputs.size()) {
+    // Until they are placed, what is written are the last outputs.
+    const bool placed =
+        std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.write; });
+    if (!placed && graph_.writes.size() > graph_.outputs.size()) {
       problem(ir::kNone, "more writes than outputs that say what is written");
     }
   }
@@ -307,8 +313,11 @@ class Verifier {
                       " strides");
       return;
     }
-    if (node.kind == NodeKind::kView) {
+    if (node.kind == NodeKind::kView && read_[id]) {
       checkWithin(id, memoryOf(graph_, id), "views");
+    }
+    if (node.kind == NodeKind::kPoint && node.op == Core::kPart) {
+      checkPart(id);
     }
     if (node.home == ir::kNone) {
       return;
@@ -326,6 +335,53 @@ class Verifier {
       problem(id, "its home is of another type");
     } else {
       checkWithin(id, {node.home, node.offset}, "lies in");
+    }
+  }
+
+  // A part reads its view where the bounds say; beyond them that may lie outside of the memory.
+  void checkPart(NodeId id) {
+    const Node& node = nodes_[id];
+    const Node& view = arg(node, 0);
+    if (view.kind != NodeKind::kView || view.sizes.size() != view.strides.size()) {
+      return;
+    }
+    const MemoryPlace place = memoryOf(graph_, node.args[0]);
+    const Node& base = nodes_[place.base];
+    int64_t first = place.offset, last = place.offset;
+    for (size_t d = 0; d < view.sizes.size(); ++d) {
+      int64_t low = 0, high = view.sizes[d].hint;
+      for (const PartBound& bound : node.bounds) {
+        if (bound.dim == d) {
+          low = std::max(low, bound.low);
+          high = std::min(high, bound.high);
+        }
+      }
+      if (high <= low) {
+        return;  // nothing is read
+      }
+      const int64_t step = view.strides[d].hint;
+      first += (step < 0 ? high - 1 : low) * step;
+      last += (step < 0 ? low : high - 1) * step;
+    }
+    const bool ours = isCore(base) || base.kind == NodeKind::kJoin;
+    if (ours && (first < 0 || last >= spanOf(base.sizes, base.strides))) {
+      problem(id, "reads " + named(place.base) + " beyond its end");
+    }
+  }
+
+  // Nodes that are read, but for views by parts, within bounds.
+  void findReads() {
+    read_.assign(nodes_.size(), false);
+    for (const Node& node : nodes_) {
+      const bool part = node.kind == NodeKind::kPoint && node.op == Core::kPart;
+      for (size_t k = part ? 1 : 0; k < node.args.size(); ++k) {
+        read_[node.args[k]] = true;
+      }
+    }
+    for (const NodeId id : graph_.outputs) {
+      if (id != ir::kNone) {
+        read_[id] = true;
+      }
     }
   }
 
@@ -369,6 +425,7 @@ class Verifier {
   const std::vector<Node>& nodes_;
   const ir::Trace& trace_;
   bool ok_ = true;
+  std::vector<bool> read_;
   bool inOrder_ = true;  // arguments and homes can be looked at
   std::vector<Problem> problems_;
 };

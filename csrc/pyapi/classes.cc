@@ -120,4 +120,38 @@ Ref<> newClass(PyObject* name, PyObject* bases, PyObject* space) {
   return cls;
 }
 
+namespace {
+
+bool isWrapper(PyObject* object) { return Py_TYPE(object) == &PyWrapperDescr_Type; }
+
+// Are they one slot function under two names (object.__getattribute__, dict.__getattribute__)?
+bool wrapsTheSame(PyObject* a, PyObject* b) {
+  auto wrapped = [](PyObject* o) { return reinterpret_cast<PyWrapperDescrObject*>(o)->d_wrapped; };
+  return isWrapper(a) && isWrapper(b) && wrapped(a) == wrapped(b);
+}
+
+}  // namespace
+
+bool isOverriddenInC(PyObject* method, PyTypeObject* type) {
+  if (Py_TYPE(method) != &PyMethodDescr_Type && !isWrapper(method)) {
+    return false;
+  }
+  PyTypeObject* owner = PyDescr_TYPE(method);
+  if (type == owner || !PyType_IsSubtype(type, owner)) {
+    return false;
+  }
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(type->tp_mro); ++k) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, k));
+    if (base == owner) {
+      return false;
+    }
+    const bool inC = !PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE);
+    PyObject* own = inC ? PyDict_GetItemWithError(base->tp_dict, PyDescr_NAME(method)) : nullptr;
+    if (own != nullptr && !wrapsTheSame(own, method)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace kintsugi::pyapi

@@ -21,4 +21,8 @@ PyObject* classVersion();
 // which does nothing.
 PyObject* subclassHook(PyTypeObject* type);
 
+// dict.keys of an OrderedDict: a method of a base that a class in C between it and `type` has another one
+// for.
+bool isOverriddenInC(PyObject* method, PyTypeObject* type);
+
 }  // namespace kintsugi::pyapi

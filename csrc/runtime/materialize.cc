@@ -262,12 +262,20 @@ bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_
 
 namespace {
 
+// What classes with a `__new__` in Python have for tp_new.
+newfunc newInPython() {
+  static const newfunc found = [] {
+    Ref<> cls = pyapi::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){sO}",
+                                                   "Maker", "__new__", Py_None));
+    KINTSUGI_CHECK(cls, "a class can't be made");
+    return reinterpret_cast<PyTypeObject*>(cls.get())->tp_new;
+  }();
+  return found;
+}
+
 // The `__new__` that makes an instance, around those in Python, which were recorded themselves.
 newfunc makerOf(PyTypeObject* type) {
-  static PyObject* name = PyUnicode_InternFromString("__new__");
-  while (type->tp_base != nullptr) {
-    PyObject* make = _PyType_Lookup(type, name);
-    if (make == nullptr || Py_TYPE(make) != &PyStaticMethod_Type) break;
+  while (type->tp_new == newInPython() && type->tp_base != nullptr) {
     type = type->tp_base;
   }
   return type->tp_new;

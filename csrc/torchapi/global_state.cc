@@ -150,9 +150,7 @@ GlobalState GlobalState::current() {
   if (functionModes != 0) [[unlikely]] {
     readFunctionModes(functionModes, state);
   }
-  if ((state.words[kAutocast] & 0x10001) != 0) {
-    state.words[kModes] |= autocastNesting() << 32;
-  }
+  state.words[kModes] |= autocastNesting() << 32;
   return state;
 }
 

@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "torchapi/global_state.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
 
@@ -49,6 +50,13 @@ class OwnValues {
 
  private:
   std::vector<Value> values_;
+};
+
+// Nobody but autograd sees the operators of this thread while one lives: not modes, transforms, autocast.
+class AutogradAlone {
+  // detach() asks for modes unless the key is excluded.
+  c10::impl::ForceDispatchKeyGuard keys_{c10::default_included_set,
+                                         c10::default_excluded_set.add(c10::DispatchKey::Python)};
 };
 
 class SegmentBackward final : public autograd::Node {
@@ -117,6 +125,8 @@ class SegmentBackward final : public autograd::Node {
     TORCH_CHECK(!released_ || form.kept.empty(), autograd::ERR_BACKWARD_TWICE);
     const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
     autograd::variable_list made;
+    // Who wants to see the operators of the backward (a mode, a transform) sees those of eager mode.
+    ordinary = ordinary && kernelsAreOwn();
     if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, made)) {
       made = runAgain(gradients);
     }
@@ -178,12 +188,8 @@ class SegmentBackward final : public autograd::Node {
     return true;
   }
 
-  // The segment is run with autograd from aliases of its inputs, so that paths from one input to another are
-  // no part of what is differentiated here.
-  autograd::variable_list runAgain(const autograd::variable_list& gradients) {
-    const bool create = c10::GradMode::is_enabled();
-    const c10::AutoGradMode on(true);
-    autograd::variable_list aliases(inputs_.size());
+  void forwardAgain(autograd::variable_list& aliases, OwnValues& outputs, bool create) {
+    const AutogradAlone scope;
     std::vector<Value> values = numbers_;
     for (size_t k = 0; k < inputs_.size(); ++k) {
       if (numbers_[k].kind == ValueKind::kTensor) {
@@ -194,10 +200,19 @@ class SegmentBackward final : public autograd::Node {
         values[k] = borrowed(aliases[k]);
       }
     }
-    const GradNodeForm& form = code_->form();
-    OwnValues outputs(form.follows.size());
     TORCH_CHECK(code_->again(values, outputs.all()),
                 "kintsugi: a segment could not be run again for the gradient of its gradient");
+  }
+
+  // The segment is run with autograd from aliases of its inputs, so that paths from one input to another are
+  // no part of what is differentiated here.
+  autograd::variable_list runAgain(const autograd::variable_list& gradients) {
+    const bool create = c10::GradMode::is_enabled();
+    const c10::AutoGradMode on(true);
+    autograd::variable_list aliases(inputs_.size());
+    const GradNodeForm& form = code_->form();
+    OwnValues outputs(form.follows.size());
+    forwardAgain(aliases, outputs, create);
     autograd::variable_list followed, arriving, targets;
     size_t next = 0;
     for (size_t k = 0; k < form.follows.size(); ++k) {

@@ -15,13 +15,6 @@ def operator_iand(a: Any, b: Any, /) -> Any:
     return a
 
 
-def operator_iconcat(a: Any, b: Any, /) -> Any:
-    if not hasattr(a, "__getitem__"):
-        raise TypeError(f"'{type(a).__name__}' object can't be concatenated")
-    a += b
-    return a
-
-
 def operator_ifloordiv(a: Any, b: Any, /) -> Any:
     a //= b
     return a

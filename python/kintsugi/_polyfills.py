@@ -46,7 +46,6 @@ from kintsugi._polyfill_operators import (  # noqa: F401
     operator_delitem,
     operator_iadd,
     operator_iand,
-    operator_iconcat,
     operator_ifloordiv,
     operator_ilshift,
     operator_imatmul,
@@ -733,6 +732,17 @@ def settle(outcome: Any) -> Any:
 
 def lacks(container: Any, item: Any) -> bool:
     return item not in container
+
+
+# What reversed() gave, made anew from its items as they come.
+
+
+def turned_tuple(items: tuple[Any, ...], /) -> Iterator[Any]:
+    return reversed(items[::-1])
+
+
+def turned_list(items: tuple[Any, ...], /) -> Iterator[Any]:
+    return reversed(list(items[::-1]))
 
 
 def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
+import random
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -73,6 +79,30 @@ CHANGES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "function_overrides_off": torch._C.DisableTorchFunctionSubclass,
     "view_replay": lambda: torch.autograd._force_original_view_tracking(True),
 }
+
+
+def process_state() -> dict[str, Any]:
+    """What a call that says nothing of it leaves as it is."""
+    return {
+        "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "autocast": [
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
+        ],
+        "autocast's cache": torch.is_autocast_cache_enabled(),
+        "defaults": (torch.get_default_dtype(), torch.get_default_device()),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "backends": [
+            _c(f"_get_{name}")()
+            for name in ("mkldnn_enabled", "cudnn_enabled", "cudnn_benchmark", "flash_sdp_enabled")
+        ],
+        "precision": torch.get_float32_matmul_precision(),
+        "threads": torch.get_num_threads(),
+        "random": (torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()[1].tolist()),
+        "warnings": list(warnings.filters),
+        "interpreter": (sys.getrecursionlimit(), gc.isenabled(), os.getcwd(), sys.getswitchinterval()),
+        "modes": (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
+    }
+
 
 # Arguments of rows that are called with some; several of each, which are tried in turns.
 ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {

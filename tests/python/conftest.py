@@ -20,9 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Most tests compare bits with eager mode, so the backend that they get unasked is replay; so do processes that they
 # start. (This process may have read its settings already: pytest's plug-ins are loaded first.)
 os.environ.setdefault("KINTSUGI_DEFAULT_BACKEND", "eager")
-# With "abort" all that is made is verified, and a failed check of ours fails the test, which would pass in eager mode
-# otherwise; processes that tests start abort at one.
-os.environ.setdefault("KINTSUGI_VERIFY", "0")
+# All that is made is verified, and a failed check of ours fails the test, which would pass in eager mode otherwise.
+os.environ.setdefault("KINTSUGI_VERIFY", "1")
 sys.path.insert(
     0, str(pathlib.Path(__file__).resolve().parents[2])
 )  # for `bench`, whose models the tests share
@@ -31,8 +30,7 @@ sys.path.insert(
 torch.set_num_threads(1)
 
 
-# Files that take minutes, need a quiet machine, or have not yet been right in a whole run: `make test-long` runs them
-# before a release, `make test` does not.
+# Files that take minutes: `make test-long` runs them before a release, `make test` does not.
 LONG = {"test_generated_programs.py"}
 
 

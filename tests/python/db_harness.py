@@ -126,7 +126,8 @@ def differences(expected: Any, actual: Any, path: str, tolerance: float, backend
         expected, actual = by_value(expected), by_value(actual)
         if "gradients" in expected and "gradients" in actual:
             plain = [
-                [None if part is None else part[0] for part in seen["gradients"]] for seen in (expected, actual)
+                [None if part is None else part[0] for part in seen["gradients"]]
+                for seen in (expected, actual)
             ]
             expected["gradients"], actual["gradients"] = without_windows(*plain)
     return compare.differences(expected, actual, path, tolerance)

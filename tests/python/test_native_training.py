@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from harness import in_threads
 from native_harness import assert_values, native
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 from training_harness import Fn, check, close, leaves, rand
 
 import kintsugi
@@ -653,3 +655,52 @@ def test_what_nothing_is_known_of_is_followed_too() -> None:
             strict=True,
         ):
             close(mine, theirs)
+
+
+class _Seen(TorchDispatchMode):
+    """The names of the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("create", [False, True], ids=["first", "create_graph"])
+def test_a_mode_around_the_backward_sees_the_operators_of_eager_mode(create: bool) -> None:
+    w = rand(3, 3).detach()
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2).sin() @ w) * x
+
+    runner = _ready(fn, rand(3, 3))
+    seen = []
+    for f in (runner, fn):
+        x = torch.linspace(-1, 1, 9).reshape(3, 3).requires_grad_()
+        y = f(x).sum()
+        with _Seen() as mode:
+            (g,) = torch.autograd.grad(y, x, create_graph=create)
+        y = f(x).sum()
+        with FlopCounterMode(display=False) as counter:
+            torch.autograd.grad(y, x, create_graph=create)
+        seen.append((mode.names, counter.get_total_flops(), g.detach().tolist()))
+    mine, theirs = seen
+    assert mine[:2] == theirs[:2]
+    close(torch.tensor(mine[2]), torch.tensor(theirs[2]), 4)
+
+
+def test_batched_gradients() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).sin() * x
+
+    runner = _ready(fn, rand(3))
+    x = rand(3)
+    for make in (
+        lambda f: torch.autograd.grad(f(x), x, torch.eye(3), is_grads_batched=True)[0],
+        lambda f: torch.autograd.functional.jacobian(f, x, vectorize=True),
+        lambda f: torch.autograd.functional.hessian(lambda v: f(v).sum(), x, vectorize=True),
+    ):
+        close(make(runner), make(fn), 4)

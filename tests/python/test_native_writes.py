@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from bench import compare
 from native_harness import assert_values, native
 from torch import nn, optim
 
 import kintsugi
+from bench import compare
 
 Tensors = dict[str, torch.Tensor]
 

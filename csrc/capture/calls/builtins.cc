@@ -546,7 +546,14 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
   auto parts = PyTuple_Check(o) || PyList_Check(o) ? ctx.rec.elementsOf(ctx.shadows[0], o) : std::nullopt;
   if (!parts && PyRange_Check(o) && ctx.shadows[0].isConst()) {
-    parts = std::vector<Shadow>(PyObject_Size(o), Shadow::constant());
+    pyapi::Ref<> step = pyapi::steal(PyLong_FromLong(-1));
+    pyapi::Ref<> whole = pyapi::steal(PySlice_New(nullptr, nullptr, step.get()));
+    pyapi::Ref<> turned = whole ? pyapi::steal(PyObject_GetItem(o, whole.get())) : pyapi::Ref<>();
+    if (!turned) PyErr_Clear();
+    Flow flow = run(ctx);
+    if (flow == Flow::kNext && turned && ctx.rec.live())
+      result = ctx.rec.newIterator(ctx.act.peek(1), Shadow::constant(), turned.get());
+    return flow;
   }
   if (!parts) return reversedObject(ctx, result);
   // Iterate over a reversed copy: the same items in the same order.
@@ -675,7 +682,6 @@ constexpr ModelRow kRows[] = {
     {"_operator.xor", arithmeticModel},
     {"_operator.iadd", operatorModel},
     {"_operator.iand", operatorModel},
-    {"_operator.iconcat", operatorModel},
     {"_operator.ifloordiv", operatorModel},
     {"_operator.ilshift", operatorModel},
     {"_operator.imatmul", operatorModel},

@@ -19,10 +19,27 @@ enum class StateWord : uint8_t {
   kUnnamed,  // the row does not say: it does not build where its result is taken for a constant
 };
 
+// What its result depends on beside its arguments and the state word.
+enum class Reads : uint8_t {
+  kArguments,  // nothing
+  kWorld,      // a clock, random bits, the place of an object: no two calls give the same
+};
+
+// What it may leave changed.
+enum class Writes : uint8_t {
+  kArguments,  // nothing else
+  kProcess,    // modes and flags, random state, caches, what was printed
+};
+
 // Facts of one callable.
 struct Facts {
   StateWord state = StateWord::kUnnamed;
+  Reads reads = Reads::kArguments;
+  Writes writes = Writes::kArguments;
 };
+inline constexpr Facts kReadsWorld{StateWord::kUnnamed, Reads::kWorld};
+inline constexpr Facts kWritesProcess{StateWord::kUnnamed, Reads::kArguments, Writes::kProcess};
+inline constexpr Facts kWorldAndProcess{StateWord::kUnnamed, Reads::kWorld, Writes::kProcess};
 
 const char* nameOf(StateWord word);
 

@@ -36,9 +36,11 @@ Flow printModel(CallContext& ctx, Shadow& result) {
 }
 
 constexpr ModelRow kRows[] = {
-    {"builtins.print", printModel},
+    {"builtins.print", printModel, kWritesProcess},
     // Says whether breaks are errors, to the recording alone: a run has nothing of it to do.
-    {"kintsugi._C.set_error_on_graph_break", constantModel, {StateWord::kArguments}},
+    {"kintsugi._C.set_error_on_graph_break",
+     constantModel,
+     {StateWord::kArguments, Reads::kArguments, Writes::kProcess}},
 };
 
 }  // namespace

@@ -344,8 +344,8 @@ const char* polyfillOf(PyObject* callable) {
           "_heapreplace_max"}},
         {"_bisect", {"bisect_left", "bisect_right"}},
         {"_operator",
-         {"iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
-          "irshift", "isub", "itruediv", "ixor", "setitem", "delitem", "call"}},
+         {"iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub",
+          "itruediv", "ixor", "setitem", "delitem", "call"}},
     };
     auto* found = new std::unordered_map<PyObject*, const char*>();
     for (const Module& row : modules) {
@@ -398,8 +398,10 @@ Flow heapModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow moveToEndModel(CallContext& ctx, Shadow& result) {
-  const bool simple = ctx.positional >= 1 && ctx.total() >= 2 && Py_TYPE(ctx.args[0]) == &PyODict_Type &&
-                      isDirect(ctx) && !ctx.shadows[0].isValue();
+  // Asked first whether it goes to the end: a truth that can't raise.
+  const bool asked = ctx.total() < 3 || PyBool_Check(ctx.args[2]) || PyLong_CheckExact(ctx.args[2]);
+  const bool simple = ctx.positional >= 1 && ctx.total() >= 2 && ctx.total() <= 3 && asked &&
+                      Py_TYPE(ctx.args[0]) == &PyODict_Type && isDirect(ctx) && !ctx.shadows[0].isValue();
   return simple ? redirect(ctx, "move_to_end", result) : opaqueModel(ctx, result);
 }
 

@@ -47,7 +47,7 @@ Flow untieModel(CallContext& ctx, Shadow& result) {
 
 constexpr ModelRow kRows[] = {
     {"torch.nn.utils.stateless._untie_named_tensors_map", untieModel},
-    {"torch._C._functorch._vmap_increment_nesting", enterModel},
+    {"torch._C._functorch._vmap_increment_nesting", enterModel, kWritesProcess},
     {"torch._C._functorch._vmap_decrement_nesting", constantModel, {StateWord::kDispatchModes}},
     {"torch._C._functorch._add_batch_dim", torchModel},
     {"torch._C._functorch._remove_batch_dim", torchModel},

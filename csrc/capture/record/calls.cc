@@ -19,6 +19,7 @@
 #include "capture/record/marks.h"
 #include "capture/record/star_arguments.h"
 #include "capture/record/table.h"
+#include "pyapi/classes.h"
 #include "pyapi/code.h"
 
 namespace kintsugi::capture {
@@ -595,6 +596,8 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
     return model != nullptr ? model(ctx, result) : inlineCall(call, ctx, result);
   }
   if (!call.shadow.isValue()) {
+    if (call.positional > 0 && pyapi::isOverriddenInC(call.callable, Py_TYPE(call.args[0])))
+      return opaque(call, ctx, diag::Code::KTG0101, result);
     if (CallModel model = modelOf(call.callable)) {
       if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
         return rec.execute(ctx.act, ctx.instr);

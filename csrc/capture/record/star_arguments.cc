@@ -5,6 +5,7 @@
 
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
+#include "capture/nested.h"
 #include "pyapi/code.h"
 #include "torchapi/tensor_info.h"
 
@@ -20,12 +21,16 @@ bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
     return rec.listItems(f, act, in, open ? polyfill("list_") : listFunction(act.peek(at)), nullptr);
   if (!ours) return true;
   rec.expectItems(shadow);
-  PyObject* tuple = PySequence_Tuple(act.peek(at));
+  PyObject* tuple = nullptr;
+  {
+    const Nested nested(rec);
+    tuple = PySequence_Tuple(act.peek(at));
+  }
   std::vector<Shadow> items = rec.takeItems();
   if (tuple == nullptr) {
-    PyErr_Clear();
     rec.abort(diag::Code::KTG0101, {"a generator that raises"});
-    return true;
+    rec.known().executed_ = true;  // it has been asked for its items, as the instruction would have
+    return false;
   }
   PyObject* generator = std::exchange(act.peek(at), tuple);
   Py_DECREF(generator);
