@@ -62,7 +62,7 @@ class CompiledFunction(_C.CallHolder):
     @property
     def __code__(self) -> types.CodeType:
         """The original's: torch.export reads a forward's argument names from it."""
-        return cast(types.CodeType, self.__wrapped__.__code__)
+        return self.__wrapped__.__code__
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
