@@ -28,6 +28,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SUITES = ROOT / "bench" / "models" / "suites.toml"
 COMMON = ("pytest==9.2.0", "hypothesis==6.170.15", "parameterized", "expecttest", "scipy")
+BUILDERS = ("setuptools", "setuptools-scm", "wheel", "hatchling", "hatch-vcs", "poetry-core", "flit_core")
 PATIENCE = 4  # compiled runs may take this many times as long as eager ones, and a minute more
 LONGEST_INSTALL = 1200.0
 
@@ -43,10 +44,14 @@ class Suite:
     tests: tuple[str, ...]
     requires: tuple[str, ...] = ()
     dependencies: bool = True
+    alone: tuple[str, ...] = ()
+    declares: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
     pattern: tuple[str, ...] = ("test_*.py", "*_test.py")
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     together: int = 40
+    every: int = 1
     seconds: float = 300.0
     files: dict[str, str] = dataclasses.field(default_factory=dict)
     excluded: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -80,13 +85,15 @@ class Environment:
         ours = pathlib.Path(sys.prefix) / "lib" / "python3.11" / "site-packages"
         pointer = venv / "lib" / "python3.11" / "site-packages" / "project.pth"
         pointer.write_text(f"import site; site.addsitedir({str(ours)!r})\n")
-        self._pip("install", "setuptools", "wheel", *COMMON)
+        self._pip("install", *BUILDERS, *COMMON)
 
     def source(self, suite: Suite) -> pathlib.Path:
         """The unpacked source package; the first time, the library is installed too."""
         folder = self.folder / "sources" / suite.name
         if not folder.exists():
             self._pip("install", "--no-build-isolation", *self._wanted(suite), *suite.requires)
+            if suite.alone:
+                self._pip("install", "--no-deps", "--target", str(self.own_packages(suite)), *suite.alone)
             archives = self.folder / "archives" / suite.name
             build = ("--no-binary", ":all:", "--no-deps", "--no-build-isolation")
             self._pip("download", *build, "-d", str(archives), suite.package)
@@ -96,7 +103,13 @@ class Environment:
                     tar.extractall(unpacked, filter="data")
             unpacked.rename(folder)
         (inner,) = folder.iterdir()
+        for part in suite.packages:
+            (inner / part / "__init__.py").touch()
         return inner
+
+    def own_packages(self, suite: Suite) -> pathlib.Path:
+        """Packages that no other suite is to see."""
+        return self.folder / "alone" / suite.name
 
     @staticmethod
     def _wanted(suite: Suite) -> tuple[str, ...]:
@@ -133,15 +146,26 @@ def test_groups(suite: Suite, source: pathlib.Path) -> Iterator[list[str]]:
 
 
 def run_files(
-    env: Environment, suite: Suite, source: pathlib.Path, files: list[str], mode: str, seconds: float
+    env: Environment,
+    suite: Suite,
+    source: pathlib.Path,
+    files: list[str],
+    mode: str,
+    seconds: float,
+    only: list[str] | None,
 ) -> Row:
-    """How the tests of some files end in one mode. A test in which the process dies is left out of the next attempt."""
+    """How the tests of some files end in one mode, or those in `only`.
+
+    A test in which the process dies is left out of the next attempt.
+    """
     done: dict[str, Row] = {}
     captured: Row = {}
     deselected = [f"--deselect={name}" for name in suite.excluded]
     began, status = time.monotonic(), "done"
     notes = env.folder / f"outcomes-{os.getpid()}.jsonl"
     summary = env.folder / f"captured-{os.getpid()}.json"
+    selected = env.folder / f"selected-{os.getpid()}.json"
+    selected.write_text(json.dumps(only))
     for _ in range(4):
         notes.unlink(missing_ok=True)
         summary.unlink(missing_ok=True)
@@ -151,6 +175,9 @@ def run_files(
             "-m",
             "pytest",
             "-q",
+            "--continue-on-collection-errors",
+            "-o",
+            "addopts=",
             "-p",
             "no:cacheprovider",
             "-p",
@@ -161,7 +188,10 @@ def run_files(
         variables = {
             **os.environ,
             **suite.environment,
-            "PYTHONPATH": f"{ROOT / 'scripts'}:{source}",
+            "PYTHONPATH": f"{ROOT / 'scripts'}:{source}:{env.own_packages(suite)}",
+            "KINTSUGI_SUITE_SELECTED": str(selected),
+            "KINTSUGI_SUITE_EVERY": str(suite.every),
+            "KINTSUGI_SUITE_DECLARES": "\n".join(suite.declares),
             "KINTSUGI_SUITE_OUTCOMES": str(notes),
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
@@ -172,12 +202,13 @@ def run_files(
         done.update(new)
         captured = json.loads(summary.read_text()) if summary.exists() else captured
         inside = [name for name, row in new.items() if row["outcome"] == "began"]
-        if status in ("done", "too long") or not inside:
+        if status in ("done", "too long", "pytest could not run") or not inside:
             break
         done[inside[-1]] = {"test": inside[-1], "outcome": "failed", "error": f"the process died: {status}"}
         deselected += [f"--deselect={name}" for name in new]
     notes.unlink(missing_ok=True)
     summary.unlink(missing_ok=True)
+    selected.unlink(missing_ok=True)
     seconds = round(time.monotonic() - began, 1)
     return {"status": status, "seconds": seconds, "tests": list(done.values()), "captured": captured}
 
@@ -197,7 +228,9 @@ def _run(command: list[Any], folder: pathlib.Path, variables: dict[str, str], se
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return "too long"
-    return "done" if code >= 0 else signal.Signals(-code).name
+    if code < 0:
+        return signal.Signals(-code).name
+    return "pytest could not run" if code in (3, 4) else "done"
 
 
 def read(path: pathlib.Path) -> dict[tuple[str, str], Row]:
@@ -211,6 +244,13 @@ def lost(row: Row, mode: str) -> list[Row]:
         return []
     passed = {test["test"] for test in row["none"]["tests"] if test["outcome"] == "passed"}
     return [t for t in row[mode]["tests"] if t["test"] in passed and t["outcome"] not in ("passed", "began")]
+
+
+def _reached(row: Row) -> list[str] | None:
+    """The tests that the eager run had time for; None: all of them."""
+    if row.get("none", {}).get("status") != "too long":
+        return None
+    return [test["test"] for test in row["none"]["tests"] if test["outcome"] != "began"]
 
 
 def run(options: argparse.Namespace) -> None:
@@ -242,7 +282,7 @@ def run(options: argparse.Namespace) -> None:
                     continue
                 for mode in missing:
                     most = left if mode == "none" else PATIENCE * row["none"]["seconds"] + 60
-                    row[mode] = run_files(env, suite, source, files, mode, most)
+                    row[mode] = run_files(env, suite, source, files, mode, most, _reached(row))
                     if not any(test["outcome"] == "passed" for test in row["none"]["tests"]):
                         break  # nothing to hold the others against
                 left -= row["none"]["seconds"]

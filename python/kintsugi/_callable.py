@@ -59,6 +59,11 @@ class CompiledFunction(_C.CallHolder):
     def _kintsugi_compiled(self) -> _C.Compiled:
         return cast(_C.Compiled, self._kintsugi_call)
 
+    @property
+    def __code__(self) -> types.CodeType:
+        """The original's: torch.export reads a forward's argument names from it."""
+        return self.__wrapped__.__code__
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self

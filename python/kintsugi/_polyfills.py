@@ -738,11 +738,15 @@ def lacks(container: Any, item: Any) -> bool:
 
 
 def turned_tuple(items: tuple[Any, ...], /) -> Iterator[Any]:
-    return reversed(items[::-1])
+    backwards = items[::-1]
+    made: Iterator[Any] = reversed(backwards)
+    return made
 
 
 def turned_list(items: tuple[Any, ...], /) -> Iterator[Any]:
-    return reversed(list(items[::-1]))
+    backwards = [*items[::-1]]
+    made: Iterator[Any] = reversed(backwards)
+    return made
 
 
 def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:

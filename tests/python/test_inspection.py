@@ -178,3 +178,18 @@ def test_a_subclass_with_a_call_of_its_own() -> None:
     for _ in range(3):
         assert torch.equal(counted(torch.ones(2), k=4), torch.full((2,), 4.0))
     assert Counts.calls == 3
+
+
+def test_code_is_the_originals() -> None:
+    assert of_ours(plain).__code__ is plain.__code__
+    assert of_ours(Holder().method).__code__ is Holder.method.__code__
+    with pytest.raises(AttributeError):
+        _ = of_ours(functools.partial(plain, k=3)).__code__
+
+
+def test_modules_are_exported() -> None:
+    module, x = Net(), torch.ones(2, 2)
+    exported = torch.export.export(of_ours(module), (x,), {"flag": True})
+    got, expected = exported.module()(x, flag=True), module(x, flag=True)
+    assert torch.equal(got, expected)
+    assert list(exported.state_dict) == list(module.state_dict())
