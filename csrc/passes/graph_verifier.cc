@@ -127,9 +127,9 @@ class Verifier {
       }
     }
     // Until they are placed, what is written are the last outputs.
-    const bool placed =
-        std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.write; });
-    if (!placed && graph_.writes.size() > graph_.outputs.size()) {
+    const auto placed =
+        std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.write; });
+    if (graph_.writes.size() > graph_.outputs.size() + static_cast<size_t>(placed)) {
       problem(ir::kNone, "more writes than outputs that say what is written");
     }
   }

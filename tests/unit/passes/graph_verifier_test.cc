@@ -95,8 +95,20 @@ std::string problemsAfter(const std::function<void(TensorGraph&)>& change) {
   return ir::formatProblems(verify(graph, segment()));
 }
 
+// Rows 1 to `high` of a view that begins one row before its memory of four rows.
+void addPart(TensorGraph& graph, int64_t high) {
+  Node view = node(NodeKind::kView, Elem::kF32, {6, 8}, {kMul});
+  view.strides = {8, 1};
+  view.offset = -8;
+  const NodeId id = graph.add(view);
+  Node part = point(Core::kPart, Elem::kF32, {6, 8}, {id, kTwo});
+  part.bounds = {{0, 1, high}};
+  graph.add(part);
+}
+
 TEST(GraphVerifier, AcceptsTheBase) {
   EXPECT_EQ(problemsAfter([](TensorGraph&) {}), "");
+  EXPECT_EQ(problemsAfter([](TensorGraph& g) { addPart(g, 5); }), "");
 }
 
 struct Broken {
@@ -116,7 +128,7 @@ TEST(GraphVerifier, RejectsWhatBreaksARule) {
       {"the output %99 is no node", [](TensorGraph& g) { g.outputs[0] = 99; }},
       {"%10: a call is no output", [](TensorGraph& g) { g.outputs[0] = kCall; }},
       {"a write to input 9", [](TensorGraph& g) { g.writes.push_back({.input = 9}); }},
-      {"more writes than outputs", [](TensorGraph& g) { g.writes.resize(4); }},
+      {"more writes than outputs", [](TensorGraph& g) { g.writes.resize(5); }},
       {"the input 1 is not written to", [](TensorGraph& g) { g.written[0].second = 0; }},
       {"%3: takes 2 arguments, has 1", [](TensorGraph& g) { g.nodes[kMul].args.pop_back(); }},
       {"%2: takes 0 arguments, has 1", [](TensorGraph& g) { g.nodes[kTwo].args = {kX}; }},
@@ -150,6 +162,7 @@ TEST(GraphVerifier, RejectsWhatBreaksARule) {
       {"%3: 2 sizes and 1 strides", [](TensorGraph& g) { g.nodes[kMul].strides.pop_back(); }},
       {"%7: views %3 beyond its end", [](TensorGraph& g) { g.nodes[kView].offset = 17; }},
       {"%7: views %3 beyond its end", [](TensorGraph& g) { g.nodes[kView].offset = -1; }},
+      {"%16: reads %3 beyond its end", [](TensorGraph& g) { addPart(g, 6); }},
       {"%8: lies in %9 beyond its end", [](TensorGraph& g) { g.nodes[kCopy].offset = 2; }},
       {"%8: its home %6 is no concatenation behind it", [](TensorGraph& g) { g.nodes[kCopy].home = kSum; }},
       {"%5: its home %9 does not join it", [](TensorGraph& g) { g.nodes[kSelect].home = kJoin; }},
