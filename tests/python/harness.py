@@ -311,6 +311,8 @@ class _Describer:
         grad = self.describe(value.grad) if is_leaf else None
         if value.layout != torch.strided:
             return (*meta, *autograd, repr(value.detach().to_dense().tolist()))
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            return (*meta, *autograd, "of a transform that is over")  # nobody may look into it
         storage = value.untyped_storage()
         number = (
             self._storages.setdefault(storage.data_ptr(), len(self._storages)) if storage.nbytes() else -1
