@@ -11,6 +11,7 @@
 #include "capture/open_values.h"
 #include "capture/stand_ins.h"
 #include "support/check.h"
+#include "torchapi/global_state.h"
 
 namespace kintsugi::capture {
 
@@ -302,6 +303,10 @@ void Recorder::pinFunction(PyObject* function) {
 std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
   shadow = tensorShadow(tensor, shadow);
   if (!live_) return std::nullopt;
+  if (torchapi::hasFunctionModes() || torchapi::hasDispatchModes()) {  // they see the question once
+    abort(diag::Code::KTG0301, {"the truth of a tensor under a mode"});
+    return std::nullopt;
+  }
   ir::StateId snap = stateBefore();
   ops_.resume();
   int truth = PyObject_IsTrue(tensor);

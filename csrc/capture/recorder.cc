@@ -332,6 +332,15 @@ void sweepDropped(RecorderState& state) {
 
 }  // namespace
 
+namespace {
+
+bool hasOtherThreads(PyThreadState* own) {
+  PyThreadState* first = PyInterpreterState_ThreadHead(PyThreadState_GetInterpreter(own));
+  return first != own || PyThreadState_Next(first) != nullptr;
+}
+
+}  // namespace
+
 Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
   if (refusing_ && paused_ == 0) return raiseRefused();
@@ -351,7 +360,11 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
                    PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ", int(instr.op),
                    ": ", frame->stack.size(), " against ", act.stackDepth());
     if (verifying()) {
-      const std::string problem = shadowProblem(*this, *frame, act, instr);
+      std::string problem = shadowProblem(*this, *frame, act, instr);
+      if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
+        abort(diag::Code::KTG0303, {"by another thread"});
+        problem.clear();
+      }
       KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ",
                      opcodeName(instr.op), ": ", problem);
     }

@@ -281,7 +281,6 @@ bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
     if (!cells.ok) return false;
     recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(closure))));
   }
-  // Annotations that the function was made with are not rebuilt, those that were set are.
   PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
   if (annotations != nullptr && function->func_annotations != nullptr) {
     list.add(Recorder::decode(annotations), function->func_annotations);

@@ -541,14 +541,16 @@ Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed, in
   frame.top() = tensorShadow(object, frame.top());
   if (!live_ || !pinMeta(*this, frame.top(), object)) return execute(act, instr);
   ir::StateId snap = stateBefore();
+  torchTainted_ = false;
   ++torchDepth_;
   ops_.resume();
   Flow flow = execute(act, instr);
   ops_.pause();
   --torchDepth_;
-  if (flow != Flow::kNext) {
+  if (flow != Flow::kNext || torchTainted_) {
     ops_.discard();
     unsafeException_ = true;
+    if (flow == Flow::kNext) abort(diag::Code::KTG0301, {"unpacking under a mode"});
     return flow;
   }
   torchapi::DrainResult drained = ops_.drain(document_.trace, snap);

@@ -2,12 +2,15 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "codegen/kernel_cache.h"
@@ -324,6 +327,20 @@ void Compilable::enqueue(std::weak_ptr<Compilable> self) {
   }
 }
 
+// Derivatives of forward mode go along with tensors, where only autograd sees them.
+bool mayBeCode(const ir::Trace& segment, std::string& reason) {
+  constexpr std::array<std::string_view, 3> kDuals = {"aten._make_dual", "aten._unpack_dual",
+                                                      "aten._fw_primal"};
+  const bool dual = std::any_of(segment.code.begin(), segment.code.end(), [&](const ir::Instruction& ins) {
+    const std::string_view name = ins.op == ir::Op::kAten ? segment.opNames[ins.opName] : std::string_view();
+    return std::find(kDuals.begin(), kDuals.end(), name.substr(0, name.rfind('.'))) != kDuals.end();
+  });
+  if (dual) {
+    reason = "it computes derivatives in forward mode";
+  }
+  return !dual;
+}
+
 void Compilable::compile() {
   const uint64_t start = diag::events::nowNs();
   const codegen::CacheCounters before =
@@ -332,7 +349,7 @@ void Compilable::compile() {
   std::string reason;
   bool made = false;
   try {
-    made = make(info_, summary, reason);
+    made = mayBeCode(info_.segment, reason) && make(info_, summary, reason);
   } catch (const InternalError& error) {
     reason = error.what();
     log::emit(log::Channel::kGraphBreaks,

@@ -165,6 +165,8 @@ bool kernelsAreOwn() {
          !at::autocast::is_autocast_enabled(at::kCPU);
 }
 
+bool hasDispatchModes() { return c10::impl::TorchDispatchModeTLS::any_modes_set(); }
+
 bool hasFunctionModes() {
   const int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
   if (count == 0) [[likely]] {

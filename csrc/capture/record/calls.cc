@@ -698,16 +698,16 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return finish(rec, f, flow, ctx.popped, result);
 }
 
-// The annotations of a function made here, where they are constants: a dict of this trace.
-void addAnnotations(Recorder& rec, Shadow function, PyObject* object) {
+// The annotations of a function made here, names and `values` in turns: a dict of this trace.
+void addAnnotations(Recorder& rec, Shadow function, PyObject* object, const std::vector<Shadow>& values) {
   static PyObject* name = PyUnicode_InternFromString("__annotations__");
   PyObject* dict = PyFunction_GetAnnotations(object);  // makes it of the tuple
   if (dict == nullptr || !PyDict_CheckExact(dict)) return PyErr_Clear();
   Shadow annotations = rec.newVirtual(VirtualKind::kDict, dict);
   PyObject *key, *value;
   Py_ssize_t at = 0;
-  while (PyDict_Next(dict, &at, &key, &value)) {
-    rec.setEntry(rec.virtualOf(annotations), key, Shadow::constant());
+  for (size_t k = 1; PyDict_Next(dict, &at, &key, &value) && k < values.size(); k += 2) {
+    rec.setEntry(rec.virtualOf(annotations), key, values[k]);
   }
   rec.setEntry(rec.virtualOf(function), name, annotations);
 }
@@ -718,15 +718,14 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   std::vector<Shadow> parts(2, Shadow::constant());
   std::vector<pyapi::Ref<>> objects(2);
   std::vector<Shadow> cells;
-  bool annotated = false;
+  std::optional<std::vector<Shadow>> annotations;
   if (in.arg & 8) {
     PyObject* closure = act.peek(at);
     if (auto known = rec.elementsOf(f.top(at), closure)) cells = std::move(*known);
     ++at;
   }
   if (in.arg & 4) {
-    auto values = rec.elementsOf(f.top(at), act.peek(at));
-    annotated = values && std::all_of(values->begin(), values->end(), [](Shadow s) { return s.isConst(); });
+    annotations = rec.elementsOf(f.top(at), act.peek(at));
     ++at;
   }
   if (in.arg & 2) {
@@ -747,7 +746,8 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   v.parts = std::move(parts);
   v.partObjects = std::move(objects);
   v.parts.insert(v.parts.end(), cells.begin(), cells.end());
-  if (annotated) addAnnotations(rec, function, act.peek(1));
+  if (annotations) addAnnotations(rec, function, act.peek(1), *annotations);
+  v.exposed = (in.arg & 4) != 0 && !annotations;
   f.push(function);
   return flow;
 }

@@ -1,0 +1,138 @@
+"""What a function that is made inside of a compiled one says of itself, there and outside."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from call_arguments import without_places
+
+import kintsugi
+
+LIMIT = 3
+
+
+class Kind:
+    pass
+
+
+def said(function: Callable[..., Any]) -> Any:
+    """All that a function says of itself, but where it lies."""
+    closure = function.__closure__ or ()
+    return (
+        function.__name__,
+        function.__qualname__,
+        function.__module__,
+        function.__doc__,
+        function.__defaults__,
+        function.__kwdefaults__,
+        function.__annotations__,
+        dict(vars(function)),
+        function.__code__.co_name,
+        [cell.cell_contents for cell in closure if not callable(cell.cell_contents)],
+        str(inspect.signature(function)),
+    )
+
+
+# Built by exec: with `from __future__ import annotations` annotations would be texts.
+SOURCE = '''
+def annotated(x, n):
+    def inner(a: int, *b: Kind, c: list[int] = None, **d: "text") -> typing.Optional[Kind]:
+        """What it does."""
+        return a
+    return x + 1, inner
+
+def local_annotation(x, n):
+    kind = type(n)
+    def inner(a: kind, b: n = n, *, c: (n, kind) = LIMIT) -> x: return a
+    return x + 1, inner
+
+def annotated_lambda(x, n):
+    inner = lambda a, b=n, *, c=LIMIT: (a, b, c, x)
+    inner.__annotations__["a"] = int
+    return x, inner
+
+def read_inside(x, n):
+    def inner(a: int) -> Kind: return a
+    return x + len(inner.__annotations__), inner.__annotations__["a"], list(inner.__annotations__), inner
+
+def signature_inside(x, n):
+    def inner(a: int, b: Kind = n): return a
+    return x, str(inspect.signature(inner)), typing.get_type_hints(inner), inner
+
+def wrapped(x, n):
+    def inner(a: int) -> Kind:
+        "inner's"
+        return a
+    inner.extra = n
+    @functools.wraps(inner)
+    def outer(*args): return inner(*args)
+    return x, outer
+
+def changed(x, n):
+    def inner(a: int): return a
+    inner.__annotations__["b"] = n
+    inner.__name__ = "renamed"
+    inner.__doc__ = str(n)
+    inner.__defaults__ = (n,)
+    del inner.__annotations__["a"]
+    return x, inner
+
+def replaced(x, n):
+    def inner(a: int): return a
+    inner.__annotations__ = {"z": n}
+    return x, inner
+
+def behind_a_branch(x, n):
+    def inner(a: int, b: Kind = n): return a
+    if x.sum() > 0:
+        return x - 1, inner
+    return x * 2, inner
+
+def in_a_list(x, n):
+    made = []
+    for k in range(3):
+        def inner(a: int, k: Kind = k): return a + k + n
+        made.append(inner)
+    return x, made[n % 3]
+
+def method_of_a_class(x, n):
+    class Local:
+        level: int = n
+        def method(self, a: Kind = n) -> "Local": return self
+    return x, Local.method, Local.__annotations__
+'''
+GIVEN = {"Kind": Kind, "LIMIT": LIMIT, "typing": typing, "inspect": inspect, "functools": functools}
+PROGRAMS: dict[str, Any] = dict(GIVEN)
+exec(SOURCE, PROGRAMS)
+NAMES = [name for name in PROGRAMS if name not in GIVEN and not name.startswith("__")]
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("name", NAMES)
+def test_says_the_same(name: str, backend: str) -> None:
+    program = PROGRAMS[name]
+    options = {"sync": True} if backend == "native" else None
+    compiled = kintsugi.compile(program, backend=backend, options=options)
+
+    def outcome(function: Callable[..., Any], call: int) -> Any:
+        x = torch.ones(2) * (1 if call % 3 else -1)
+        parts = function(x, call % 4)
+        return [
+            part.tolist()
+            if isinstance(part, torch.Tensor)
+            else said(part)
+            if inspect.isfunction(part)
+            else part
+            for part in parts
+        ]
+
+    for call in range(7):
+        assert without_places(repr(outcome(compiled, call))) == without_places(
+            repr(outcome(program, call))
+        ), call
