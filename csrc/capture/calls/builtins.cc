@@ -232,6 +232,7 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   Shadow shadow = ctx.shadows[0];
   if (ctx.total() == 2 && ctx.kwnames == nullptr) return iterUntilModel(ctx, result);
   if (ctx.total() != 1) return opaqueModel(ctx, result);
+  if (shadow.isSource()) ctx.rec.guardType(shadow, o);  // which says how it is iterated over
   if (PyObject* method = pythonMethod(o, "__iter__")) {
     PendingFrame pending = ctx.rec.methodFrame(method, shadow, o);
     ctx.rec.guardType(shadow, o);

@@ -106,6 +106,9 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   std::vector<std::pair<pyapi::Ref<>, Shadow>> entries;
   const bool exact = ctx.callable == reinterpret_cast<PyObject*>(&PyDict_Type) ||
                      ctx.callable == reinterpret_cast<PyObject*>(&PyODict_Type);
+  // A mapping or pairs: its type tells.
+  if (ctx.positional == 1 && ctx.shadows[0].isSource() && !torchapi::isTensor(ctx.args[0]))
+    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
   if (ctx.total() == 1 && exact) {
     if (auto flow = dictOfPairs(ctx, result)) return *flow;
   }

@@ -192,7 +192,7 @@ struct Copier {
 
   // The shadow of `y`, which is the copy of `x`.
   Shadow mirror(Shadow shadow, PyObject* x, PyObject* y) {
-    if (x == y || isOwnCopy(x)) return shadow;
+    if (x == y || isOwnCopy(x)) return itself(shadow, x);
     auto [it, fresh] = made.try_emplace(y, Shadow::null());
     if (!fresh) return it->second;
     original(shadow, x);
@@ -202,6 +202,19 @@ struct Copier {
                                                         : instance(shadow, x, y);
     made[y] = result;
     return result;
+  }
+
+  // What is its own copy is so by its type; a tuple, for deepcopy(), by the types of what it holds.
+  Shadow itself(Shadow shadow, PyObject* x) {
+    if (shadow.isSource()) rec.guardType(shadow, x);
+    if (!deep || !PyTuple_CheckExact(x) || !rec.live()) return shadow;
+    const auto parts = rec.elementsOf(shadow, x);
+    if (!parts) return failed(x);
+    for (size_t i = 0; i < parts->size() && rec.live(); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(x, static_cast<Py_ssize_t>(i));
+      part((*parts)[i], item, item);
+    }
+    return shadow;
   }
 
   Shadow sequence(Shadow shadow, PyObject* x, PyObject* y) {

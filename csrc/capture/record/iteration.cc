@@ -53,7 +53,10 @@ bool hasPythonItems(PyObject* object) {
 Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
-  if (torchapi::isTensor(object.get())) f.top() = shadow = rec.tensorShadow(object.get(), shadow);
+  if (torchapi::isTensor(object.get())) {
+    f.top() = shadow = rec.tensorShadow(object.get(), shadow);
+  }
+  if (shadow.isSource()) rec.guardType(shadow, object.get());  // how it is iterated over
   PyObject* method = pythonMethod(object.get(), "__iter__");
   if (method != nullptr) return methodStep(rec, f, act, in, method, {1}, true);
   if (hasPythonItems(object.get())) {
