@@ -83,3 +83,29 @@ def test_types_that_vary(name: str) -> None:
             want = call_arguments.outcome(program, (make(k % 5),))
             got = call_arguments.outcome(compiled, (make(k % 5),))
             assert got == want, (some, maker, k)
+
+
+class Base:
+    x = "base"
+
+
+class First(Base):
+    x = "first"
+
+
+class Second(First):
+    x = "second"
+
+
+class Third(Second, First):
+    pass
+
+
+@pytest.mark.parametrize("orders", [(Second, Third, First), (Third, int, Second), (First, Second, str)])
+def test_super_of_other_types(orders: tuple[type, ...]) -> None:
+    def program(v: object) -> object:
+        return super(First, v).x, super(Second, v).x  # type: ignore[misc]
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for cls in orders * 2:
+        assert call_arguments.outcome(compiled, (cls(),))[:3] == call_arguments.outcome(program, (cls(),))[:3]

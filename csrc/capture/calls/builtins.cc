@@ -580,6 +580,7 @@ Flow superModel(CallContext& ctx, Shadow& result) {
     selfShadow = ctx.shadows[1];
     Shadow t = ctx.shadows[0];
     if (!pinClasses(ctx.rec, t, type)) return run(ctx);
+    if (selfShadow.isSource()) ctx.rec.guardType(selfShadow, self);  // whose classes are searched
   } else if (ctx.total() == 0) {
     // super(): __class__ is a free variable of the frame, the object its first local.
     ctx.rec.superArguments(ctx.frame, type, self, selfShadow);
