@@ -4,33 +4,103 @@
 // value stack. Thread: the recording one, with the GIL. Example: Flow len(CallContext& ctx, Shadow& result).
 #pragma once
 
+#include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "capture/shadow.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
 class Recorder;
 
+// A model asked for an argument that the call does not have: the call then runs as it is written, and is a step
+// that nothing is known of (record/calls.cc).
+struct MissingArgument : InternalError {
+  MissingArgument() : InternalError("a model reads an argument that the call does not have") {}
+};
+
+// The values of a call: the positional ones (self first), then those of the keywords. Borrowed from the stack.
+template <typename T>
+class ArgumentList {
+ public:
+  ArgumentList() = default;
+  ArgumentList(const T* values, size_t positional, size_t total)
+      : values_(values), positional_(positional), total_(total) {}
+
+  // A positional one; throws MissingArgument.
+  const T& operator[](size_t i) const { return checked(i, positional_); }
+  // Of all, for loops over both kinds.
+  const T& any(size_t i) const { return checked(i, total_); }
+  const T* begin() const { return values_; }
+  const T* end() const { return values_ + total_; }
+  std::span<const T> slice(size_t first, size_t last) const {
+    if (first > last || last > total_) throw MissingArgument();
+    return {values_ + first, last - first};
+  }
+  // Others in the place of these, as many.
+  void replace(const T* values) { values_ = values; }
+
+ private:
+  const T& checked(size_t i, size_t end) const {
+    if (i >= end) throw MissingArgument();
+    return values_[i];
+  }
+
+  const T* values_ = nullptr;
+  size_t positional_ = 0;
+  size_t total_ = 0;
+};
+
 // How a C callable is modelled; see capture/calls/.
 struct CallContext {
+  CallContext(Recorder& recorder, ShadowFrame& shadowFrame, Activation& activation, const Instr& instruction)
+      : rec(recorder), frame(shadowFrame), act(activation), instr(instruction) {}
+
+  // What is called. The arrays are borrowed: the positional arguments, then the values of `names` (a tuple, or null).
+  CallContext& of(PyObject* function, Shadow shadow, PyObject* const* values, const Shadow* shadowsOfValues,
+                  size_t count, PyObject* names = nullptr) {
+    callable = function;
+    callableShadow = shadow;
+    positional = count;
+    kwnames = names;
+    args = {values, count, total()};
+    shadows = {shadowsOfValues, count, total()};
+    return *this;
+  }
+
+  // The name of a keyword: `i` counts like `args`.
+  PyObject* nameOf(size_t i) const {
+    return PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - positional));
+  }
+  // Where the keyword's value lies.
+  std::optional<size_t> keyword(std::string_view name) const {
+    for (size_t i = positional; i < total(); ++i) {
+      if (name == PyUnicode_AsUTF8(nameOf(i))) return i;
+    }
+    return std::nullopt;
+  }
+
+  size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
+
   Recorder& rec;
   ShadowFrame& frame;
   Activation& act;
   const Instr& instr;
-  PyObject* callable;  // the function without a bound self
+  PyObject* callable = nullptr;  // the function without a bound self
   Shadow callableShadow;
-  PyObject* const* args;  // positional (self first), then keyword values; borrowed from the real stack
-  const Shadow* shadows;  // of args
-  size_t positional;
-  PyObject* kwnames;   // tuple or null
-  size_t popped = 0;   // by the call instruction
-  bool pushes = true;  // the instruction leaves one result on the stack
+  ArgumentList<PyObject*> args;
+  ArgumentList<Shadow> shadows;  // of args
+  size_t positional = 0;
+  PyObject* kwnames = nullptr;  // tuple or null
+  size_t popped = 0;            // by the call instruction
+  bool pushes = true;           // the instruction leaves one result on the stack
   bool metaPure =
       false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
   bool veilSlices = false;  // see sizes.h
   bool pinNumbers = false;  // numbers of the run are pinned: the callable is not torch's (see symbolic.cc)
-  size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
 };
 
 // What a frame that is about to be entered was announced as.

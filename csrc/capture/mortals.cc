@@ -209,8 +209,7 @@ void Mortals::drop(Recorder& rec, Mortal mortal) {
   rec.document_.trace.append(ir::Op::kCall, operands, result, snap);
   ++rec.block_;
   rec.stale();
-  CallContext nothing{rec, *rec.current_, *rec.current_->act, *rec.instr_, nullptr, {}, nullptr, nullptr,
-                      0,   nullptr};
+  CallContext nothing(rec, *rec.current_, *rec.current_->act, *rec.instr_);
   rec.forgetEscaped(nothing);
   if (!rec.classVersions_.guards.empty()) renewVersions(rec);
   rec.cachedState_ = ir::kNone;

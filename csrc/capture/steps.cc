@@ -208,18 +208,18 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   }
   operands.push_back(callee);
   for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow shadow = ctx.shadows[i];
-    if (torchapi::isTensor(ctx.args[i]) && !isForeign(shadow, ctx.args[i]))
-      shadow = tensorShadow(ctx.args[i], shadow);
+    Shadow shadow = ctx.shadows.any(i);
+    if (torchapi::isTensor(ctx.args.any(i)) && !isForeign(shadow, ctx.args.any(i)))
+      shadow = tensorShadow(ctx.args.any(i), shadow);
     // An instance has an identity, which the step may see or keep; plain containers are looked at.
     bool identity = shadow.isVirtual() && (virtualOf(shadow).kind == VirtualKind::kInstance ||
                                            virtualOf(shadow).kind == VirtualKind::kClass ||
                                            virtualOf(shadow).kind == VirtualKind::kFunction ||
                                            isConsumed(virtualOf(shadow)) || holdsMutable(shadow));
-    if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args[i])) return false;
+    if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args.any(i))) return false;
     Operand operand;
-    if (!live_ || !operandOf(shadow, ctx.args[i], operand)) {
-      abort(diag::Code::KTG0302, {Py_TYPE(ctx.args[i])->tp_name});
+    if (!live_ || !operandOf(shadow, ctx.args.any(i), operand)) {
+      abort(diag::Code::KTG0302, {Py_TYPE(ctx.args.any(i))->tp_name});
       return false;
     }
     operands.push_back(operand);
@@ -264,11 +264,11 @@ bool runsWhenDropped(PyObject* object) {
 // reference to it says would differ. False: the recording has ended.
 bool checkWeaklyHeld(Recorder& rec, CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.shadows[i].isVirtual()) continue;
-    const Virtual& v = rec.virtualOf(ctx.shadows[i]);
-    if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args[i]))
+    if (!ctx.shadows.any(i).isVirtual()) continue;
+    const Virtual& v = rec.virtualOf(ctx.shadows.any(i));
+    if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args.any(i)))
       continue;
-    rec.abort(diag::Code::KTG0302, {std::string(Py_TYPE(ctx.args[i])->tp_name) + " (weakly referenced)"});
+    rec.abort(diag::Code::KTG0302, {std::string(Py_TYPE(ctx.args.any(i))->tp_name) + " (weakly referenced)"});
     return false;
   }
   return true;
@@ -277,7 +277,7 @@ bool checkWeaklyHeld(Recorder& rec, CallContext& ctx) {
 Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result) {
   std::vector<Operand> operands;
   for (size_t i = 0; i < ctx.total(); ++i) {  // asked for its items, it calls its function
-    if (ctx.shadows[i].isVirtual() && virtualOf(ctx.shadows[i]).kind == VirtualKind::kMap) {
+    if (ctx.shadows.any(i).isVirtual() && virtualOf(ctx.shadows.any(i)).kind == VirtualKind::kMap) {
       kind = CallKind::kOpaque;
       reason = "";
     }
@@ -285,9 +285,9 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
   ir::StateId snap = stateBefore();
   std::vector<pyapi::Ref<>> alive;  // the instruction consumes its arguments
-  for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args[i]));
-  std::vector<PyObject*> args(ctx.args, ctx.args + ctx.total());
-  ctx.args = args.data();
+  for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args.any(i)));
+  std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
+  ctx.args.replace(args.data());
   if (kind == CallKind::kOpaque && reason != nullptr) noteBreak(diag::Code::KTG0101, {nameOf(ctx.callable)});
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
@@ -336,8 +336,8 @@ bool isKeptDeque(const Virtual& v) {
 // What was handed to unknown code is an old object from now on: its parts are read again, under guards.
 void Recorder::forgetEscaped(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (torchapi::isTensor(ctx.args[i])) {
-      if (auto value = ops_.valueOf(ctx.args[i])) forgetMeta(*this, *value);
+    if (torchapi::isTensor(ctx.args.any(i))) {
+      if (auto value = ops_.valueOf(ctx.args.any(i))) forgetMeta(*this, *value);
     }
   }
   for (auto& v : virtuals_) {
@@ -390,13 +390,13 @@ bool takesArray(Recorder& rec, Shadow shadow, PyObject* object) {
 // What gets objects that the trace can't look into is a step.
 std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (takesArray(ctx.rec, ctx.shadows[i], ctx.args[i]))
+    if (takesArray(ctx.rec, ctx.shadows.any(i), ctx.args.any(i)))
       return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
-    if (isForeign(ctx.shadows[i], ctx.args[i]))
+    if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
       return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
     // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
-    if (torchapi::isRandomGenerator(ctx.args[i]) && ctx.shadows[i].isSource()) {
-      ctx.rec.guardType(ctx.shadows[i], ctx.args[i]);
+    if (torchapi::isRandomGenerator(ctx.args.any(i)) && ctx.shadows.any(i).isSource()) {
+      ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
       return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, "", result);
     }
   }
@@ -423,34 +423,34 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     return callStep(ctx, CallKind::kOpaque, "", result);
   if (auto flow = objectStep(ctx, result)) return *flow;
   if (auto flow = joinOpenList(ctx, result)) return *flow;
-  std::vector<Shadow> pinned(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> pinned(ctx.shadows.begin(), ctx.shadows.end());
   const bool concrete =
       ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive();
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!(concrete ? pinDeep(pinned[i], ctx.args[i]) : pinForTorch(pinned[i], ctx.args[i])))
+    if (!(concrete ? pinDeep(pinned[i], ctx.args.any(i)) : pinForTorch(pinned[i], ctx.args.any(i))))
       return execute(ctx.act, ctx.instr);
   }
   if (!pinHiddenNumbers(ctx, pinned)) return execute(ctx.act, ctx.instr);
-  ctx.shadows = pinned.data();
+  ctx.shadows.replace(pinned.data());
   Shadow callable = ctx.callableShadow;
   if (callable.isSource() && !pin(callable, ctx.callable)) return execute(ctx.act, ctx.instr);
   constNumbers_ = ctx.metaPure;
   bool dynamic = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool isWrapper = torchapi::isTensor(ctx.args[i]) && pinned[i].isVirtual();
-    if (isWrapper && !hasStaticMeta(pinned[i], ctx.args[i])) {
+    const bool isWrapper = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isVirtual();
+    if (isWrapper && !hasStaticMeta(pinned[i], ctx.args.any(i))) {
       abort(diag::Code::KTG0109, {"sizes under a transform that are known only at run time"});
       return execute(ctx.act, ctx.instr);
     }
-    const bool isValue = torchapi::isTensor(ctx.args[i]) && pinned[i].isValue();
-    if (isValue && !pinLikely(*this, pinned[i], ctx.args[i])) return execute(ctx.act, ctx.instr);
+    const bool isValue = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isValue();
+    if (isValue && !pinLikely(*this, pinned[i], ctx.args.any(i))) return execute(ctx.act, ctx.instr);
     dynamic = dynamic || (isValue && ops_.level(pinned[i].id) != torchapi::MetaLevel::kFull);
   }
   if (dynamic && ctx.metaPure) {
     if (auto flow = readSizes(ctx, result)) return *flow;
   }
   for (size_t i = 0; dynamic && i < ctx.total(); ++i) {
-    if (torchapi::isTensor(ctx.args[i]) && pinned[i].isValue() && !pinForBinding(ctx, pinned[i], ctx.args[i]))
+    if (torchapi::isTensor(ctx.args.any(i)) && pinned[i].isValue() && !pinForBinding(ctx, pinned[i], ctx.args.any(i)))
       return execute(ctx.act, ctx.instr);
   }
   ctx.veilSlices = dynamic && decidesOnSlices(ctx);
@@ -583,7 +583,7 @@ bool Recorder::quietOperands(CallContext& ctx, std::vector<Operand>& operands) {
   if (!operandOf(ctx.callableShadow, ctx.callable, operand)) return false;
   operands.push_back(operand);
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!operandOf(ctx.shadows[i], ctx.args[i], operand)) return false;
+    if (!operandOf(ctx.shadows.any(i), ctx.args.any(i), operand)) return false;
     operands.push_back(operand);
   }
   return true;

@@ -49,13 +49,13 @@ bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows) {
     countNumbers(ctx.rec, ctx.frame.top(static_cast<int>(n)), ctx.act.peek(static_cast<int>(n)), shown);
   }
   std::map<ir::ValueId, int> used;
-  for (size_t i = 0; i < shadows.size(); ++i) countNumbers(ctx.rec, shadows[i], ctx.args[i], used);
+  for (size_t i = 0; i < shadows.size(); ++i) countNumbers(ctx.rec, shadows[i], ctx.args.any(i), used);
   for (size_t i = 0; i < shadows.size(); ++i) {
     std::map<ir::ValueId, int> here;
-    countNumbers(ctx.rec, shadows[i], ctx.args[i], here);
+    countNumbers(ctx.rec, shadows[i], ctx.args.any(i), here);
     const bool hidden = std::any_of(
         here.begin(), here.end(), [&](const auto& entry) { return used[entry.first] > shown[entry.first]; });
-    if (hidden && !ctx.rec.pinDeep(shadows[i], ctx.args[i])) return false;
+    if (hidden && !ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return false;
   }
   return true;
 }

@@ -338,6 +338,9 @@ class Verifier {
     }
   }
 
+  // Its memory ends where its sizes say; that of others may go on.
+  static bool isOurs(const Node& node) { return isCore(node) || node.kind == NodeKind::kJoin; }
+
   // A part reads its view where the bounds say; beyond them that may lie outside of the memory.
   void checkPart(NodeId id) {
     const Node& node = nodes_[id];
@@ -363,8 +366,7 @@ class Verifier {
       first += (step < 0 ? high - 1 : low) * step;
       last += (step < 0 ? low : high - 1) * step;
     }
-    const bool ours = isCore(base) || base.kind == NodeKind::kJoin;
-    if (ours && (first < 0 || last >= spanOf(base.sizes, base.strides))) {
+    if (isOurs(base) && (first < 0 || last >= spanOf(base.sizes, base.strides))) {
       problem(id, "reads " + named(place.base) + " beyond its end");
     }
   }
@@ -385,11 +387,10 @@ class Verifier {
     }
   }
 
-  // Memory of our own ends where its sizes say; that of others may go on.
   void checkWithin(NodeId id, const MemoryPlace& place, const char* how) {
     const Node& node = nodes_[id];
     const Node& base = nodes_[place.base];
-    if (!isCore(base) && base.kind != NodeKind::kJoin) {
+    if (!isOurs(base)) {
       return;
     }
     const int64_t span = spanOf(node.sizes, node.strides);

@@ -154,4 +154,9 @@ bool isOverriddenInC(PyObject* method, PyTypeObject* type) {
   return false;
 }
 
+bool isOfAnotherClass(PyObject* method, PyObject* self) {
+  return (Py_TYPE(method) == &PyMethodDescr_Type || isWrapper(method)) &&
+         (self == nullptr || !PyObject_TypeCheck(self, PyDescr_TYPE(method)));
+}
+
 }  // namespace kintsugi::pyapi

@@ -25,4 +25,7 @@ PyObject* subclassHook(PyTypeObject* type);
 // for.
 bool isOverriddenInC(PyObject* method, PyTypeObject* type);
 
+// A method of C's that is called without an object of its class: it refuses. `self` may be null.
+bool isOfAnotherClass(PyObject* method, PyObject* self);
+
 }  // namespace kintsugi::pyapi

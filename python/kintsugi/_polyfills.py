@@ -193,8 +193,15 @@ def all_(iterable: Iterable[Any], /) -> bool:
 
 
 def reduce(function: Callable[[Any, Any], Any], sequence: Iterable[Any], initial: Any = _MISSING, /) -> Any:
+    iterator = None
+    try:
+        iterator = iter(sequence)
+    except TypeError:
+        pass
+    if iterator is None:
+        raise TypeError("reduce() arg 2 must support iteration")
     total = initial
-    for value in sequence:
+    for value in iterator:
         total = value if total is _MISSING else function(total, value)
     if total is _MISSING:
         raise TypeError("reduce() of empty iterable with no initial value")

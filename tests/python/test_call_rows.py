@@ -7,6 +7,7 @@ the process where a row does not say that it changes it (csrc/capture/calls/fact
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 import warnings
@@ -126,3 +127,51 @@ def test_as_in_eager_mode(
     tried = arguments()
     compare(lambda make, makers: _outcomes(make(), makers, world))
     assert call_models.process_state() == before, "the row has to say that it changes the process"
+
+
+# The kinds of positional arguments, and names for numbers.
+WRONG: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    ((), ()),
+    (("none",), ()),
+    (("none",) * 2, ()),
+    (("int",) * 3, ()),
+    (("tensor",) * 7, ()),
+    (("list",), ("bogus",)),
+    ((), ("bogus",)),
+    (("list", "int"), ("bogus", "other")),
+]
+
+
+def _keywords(function: Any) -> list[str]:
+    """The names of the parameters, those of C's that can't be named among them."""
+    try:
+        return [p.name for p in inspect.signature(function).parameters.values() if p.name.isidentifier()][:3]
+    except (TypeError, ValueError):
+        return []
+
+
+def _called(program: Any, makers: tuple[str, ...]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [call_arguments.outcome(program, _args(makers, k)) for k in range(3)]
+
+
+@pytest.mark.parametrize("name, function, row", ROWS, ids=[name for name, _, _ in ROWS])
+def test_wrong_calls(name: str, function: Callable[..., Any], row: dict[str, Any]) -> None:
+    """Too few arguments, too many, by names that there are and by ones that there are not: refused alike."""
+    named = [((), (n,)) for n in _keywords(function)] + [(("list",), (n,)) for n in _keywords(function)]
+
+    def outcomes(make: Callable[[Any], Any]) -> Any:
+        found = []
+        for positional, keywords in WRONG + named:
+            given = positional + ("int",) * len(keywords)
+            names = [""] * len(positional) + [f"{keyword}=" for keyword in keywords]
+            call = ", ".join(f"{name}args[{i}]" for i, name in enumerate(names))
+            program = eval(f"lambda *args: function({call})", {"function": function})
+            seen = _called(make(program), given)
+            found.append((call, [call_arguments.types_of(one) for one in seen] if row["reads_world"] else seen))
+        return repr(found)
+
+    want = in_fork(lambda: outcomes(lambda program: program))
+    got = in_fork(lambda: outcomes(lambda program: kintsugi.compile(program, backend="eager")))
+    assert got == want

@@ -1,5 +1,6 @@
 // Models: builtins and math.
 #include <cmath>
+#include <limits>
 
 #include "capture/attributes.h"
 #include "capture/calls/drive.h"
@@ -92,8 +93,8 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
 // Classes and their registries (ABCMeta) only.
 Flow issubclassModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow shadow = ctx.shadows[i];
-    if (!pinClasses(ctx.rec, shadow, ctx.args[i])) return run(ctx);
+    Shadow shadow = ctx.shadows.any(i);
+    if (!pinClasses(ctx.rec, shadow, ctx.args.any(i))) return run(ctx);
   }
   Paused paused(ctx.rec);
   result = Shadow::constant();
@@ -232,10 +233,9 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   Shadow shadow = ctx.shadows[0];
   if (ctx.total() == 2 && ctx.kwnames == nullptr) return iterUntilModel(ctx, result);
   if (ctx.total() != 1) return opaqueModel(ctx, result);
-  if (shadow.isSource()) ctx.rec.guardType(shadow, o);  // which says how it is iterated over
+  ctx.rec.guardType(shadow, o);  // which says how it is iterated over
   if (PyObject* method = pythonMethod(o, "__iter__")) {
     PendingFrame pending = ctx.rec.methodFrame(method, shadow, o);
-    ctx.rec.guardType(shadow, o);
     ctx.rec.guardTypeVersion(Py_TYPE(o));
     pending.site = ctx.rec.callSite(ctx.instr, ctx.popped);
     ctx.rec.expectFrame(std::move(pending));
@@ -321,15 +321,15 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
 // Whatever is done with a range needs its numbers, loops over it most of all; and it is another object each
 // time.
 Flow rangeModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool number = Recorder::isPlain(ctx.args[i]) || pyapi::isNumpyNumber(ctx.args[i]);
-    if (!number || !ctx.rec.canPinDeep(shadows[i], ctx.args[i])) {
+    const bool number = Recorder::isPlain(ctx.args.any(i)) || pyapi::isNumpyNumber(ctx.args.any(i));
+    if (!number || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i))) {
       return foldModel(ctx, result);
     }
   }
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   return constantModel(ctx, result);
 }
@@ -337,8 +337,8 @@ Flow rangeModel(CallContext& ctx, Shadow& result) {
 // A stand-in for the iterator that C code makes for an argument of enumerate(), zip() or map(); we never see
 // it.
 std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
-  PyObject* o = ctx.args[i];
-  Shadow shadow = ctx.shadows[i];
+  PyObject* o = ctx.args.any(i);
+  Shadow shadow = ctx.shadows.any(i);
   if (shadow.isVirtual()) {
     VirtualKind kind = ctx.rec.virtualOf(shadow).kind;
     if (kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate || kind == VirtualKind::kZip ||
@@ -352,33 +352,43 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   return ctx.rec.newIterator(stand.get(), shadow, o);
 }
 
+// The number that enumerate() counts from, if it stays one of 64 bits.
+bool startOf(CallContext& ctx, int64_t& start) {
+  Shadow shadow = ctx.shadows.any(1);
+  PyObject* number = ctx.args.any(1);
+  int beyond = 0;
+  if (!PyLong_CheckExact(number)) return false;
+  start = PyLong_AsLongLongAndOverflow(number, &beyond);
+  return beyond == 0 && start < std::numeric_limits<int64_t>::max() / 2 && ctx.rec.pin(shadow, number);
+}
+
 Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t first) {
-  std::vector<Shadow> parts(ctx.shadows, ctx.shadows + first);
+  const auto given = ctx.shadows.slice(0, first);
+  std::vector<Shadow> parts(given.begin(), given.end());
   std::vector<pyapi::Ref<>> objects;
-  for (size_t i = 0; i < first; ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
+  for (size_t i = 0; i < first; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   size_t count = kind == VirtualKind::kEnumerate ? 1 : ctx.positional;
   int64_t start = 0;
   bool ok = ctx.positional >= count;
   std::vector<size_t> python;  // the parts whose __iter__ is Python
   if (kind == VirtualKind::kEnumerate && ctx.total() == 2) {
-    Shadow s = ctx.shadows[1];
-    ok = PyLong_CheckExact(ctx.args[1]) && ctx.rec.pin(s, ctx.args[1]);
-    start = ok ? PyLong_AsLongLong(ctx.args[1]) : 0;
+    ok = ctx.positional == 2 || (ctx.positional == 1 && ctx.keyword("start"));
+    ok = ok && startOf(ctx, start);
   } else if (ctx.kwnames != nullptr) {
-    Shadow s = ctx.shadows[ctx.positional];  // zip(..., strict=)
-    ok = ok && kind == VirtualKind::kZip && ctx.total() == ctx.positional + 1 &&
-         ctx.rec.pin(s, ctx.args[ctx.positional]);
-    start = ok ? PyObject_IsTrue(ctx.args[ctx.positional]) : 0;
+    Shadow s = ctx.shadows.any(ctx.positional);  // zip(..., strict=)
+    ok = ok && kind == VirtualKind::kZip && ctx.total() == ctx.positional + 1 && ctx.keyword("strict") &&
+         ctx.rec.pin(s, ctx.args.any(ctx.positional));
+    start = ok ? PyObject_IsTrue(ctx.args.any(ctx.positional)) : 0;
   }
   for (size_t i = first; ok && i < count; ++i) {
-    if (PyObject* hook = pythonMethod(ctx.args[i], "__iter__")) {
+    if (PyObject* hook = pythonMethod(ctx.args.any(i), "__iter__")) {
       bool next = !python.empty();
       python.push_back(parts.size());
       parts.push_back(Shadow::null());
       objects.emplace_back();
-      PendingFrame pending = ctx.rec.methodFrame(hook, ctx.shadows[i], ctx.args[i]);
-      ctx.rec.guardType(ctx.shadows[i], ctx.args[i]);
-      ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[i]));
+      PendingFrame pending = ctx.rec.methodFrame(hook, ctx.shadows.any(i), ctx.args.any(i));
+      ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
+      ctx.rec.guardTypeVersion(Py_TYPE(ctx.args.any(i)));
       pending.rebuildable = false;
       if (next) {
         ctx.rec.expectThen(std::move(pending));
@@ -394,7 +404,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     objects.push_back(pyapi::newRef(ctx.rec.virtualOf(*inner).object.get()));
   }
   bool kept = false;
-  for (size_t i = 0; i < ctx.positional; ++i) kept = kept || isKept(ctx.rec, ctx.shadows[i]);
+  for (size_t i = 0; i < ctx.positional; ++i) kept = kept || isKept(ctx.rec, ctx.shadows.any(i));
   if (!ok && kept && python.empty() && ctx.rec.live()) return opaqueModel(ctx, result);
   if (!ok) {
     ctx.rec.abort(diag::Code::KTG0101, {reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name});
@@ -451,10 +461,10 @@ Operands operandsOf(CallContext& ctx) {
     found.numbers = found.numbers || isNumberValue(ctx.rec, promoted(ctx.rec, shadow, object));
   };
   for (size_t i = 0; i < ctx.total(); ++i) {
-    PyObject* argument = ctx.args[i];
-    look(ctx.shadows[i], argument);
+    PyObject* argument = ctx.args.any(i);
+    look(ctx.shadows.any(i), argument);
     if (!PyTuple_Check(argument) && !PyList_Check(argument)) continue;
-    auto parts = ctx.rec.elementsOf(ctx.shadows[i], argument);
+    auto parts = ctx.rec.elementsOf(ctx.shadows.any(i), argument);
     PyObject** items = PySequence_Fast_ITEMS(argument);
     for (size_t k = 0; parts && k < parts->size(); ++k) look((*parts)[k], items[k]);
   }
@@ -469,7 +479,7 @@ Flow reduceModel(CallContext& ctx, Shadow& result, bool adds) {
   if (auto flow = consumeOpen(ctx, result)) return *flow;
   bool constant = true;
   for (size_t i = 0; i < ctx.total(); ++i)
-    constant = constant && ctx.rec.canPinDeep(ctx.shadows[i], ctx.args[i]);
+    constant = constant && ctx.rec.canPinDeep(ctx.shadows.any(i), ctx.args.any(i));
   if (constant) return foldModel(ctx, result);
   bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
                    ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
@@ -498,8 +508,8 @@ namespace {
 
 // min() and max() of numbers of the trace: which of them it is becomes a guard, as C code compares them.
 std::optional<Shadow> extreme(CallContext& ctx, int op) {
-  std::vector<PyObject*> items(ctx.args, ctx.args + ctx.total());
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<PyObject*> items(ctx.args.begin(), ctx.args.end());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   if (ctx.kwnames != nullptr || items.empty()) return std::nullopt;
   if (items.size() == 1) {
     if (!PyTuple_Check(items[0]) && !PyList_CheckExact(items[0])) return std::nullopt;
@@ -580,7 +590,7 @@ Flow superModel(CallContext& ctx, Shadow& result) {
     selfShadow = ctx.shadows[1];
     Shadow t = ctx.shadows[0];
     if (!pinClasses(ctx.rec, t, type)) return run(ctx);
-    if (selfShadow.isSource()) ctx.rec.guardType(selfShadow, self);  // whose classes are searched
+    ctx.rec.guardType(selfShadow, self);  // whose classes are searched
   } else if (ctx.total() == 0) {
     // super(): __class__ is a free variable of the frame, the object its first local.
     ctx.rec.superArguments(ctx.frame, type, self, selfShadow);
@@ -601,7 +611,7 @@ Flow superModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow sliceModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> parts(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> parts(ctx.shadows.begin(), ctx.shadows.end());
   if (parts.size() == 1) parts.insert(parts.begin(), Shadow::constant());
   parts.resize(3, Shadow::constant());
   Flow flow = runVirtual(ctx, VirtualKind::kSlice, result);

@@ -201,8 +201,8 @@ bool tellBases(Making& made, PyObject* cls, Shadow shadow) {
   if (hook == nullptr && !keywords) return true;
   std::vector<PyObject*> args = {cls};
   std::vector<Shadow> shadows = {shadow};
-  args.insert(args.end(), ctx.args + made.firstKeyword, ctx.args + ctx.total());
-  shadows.insert(shadows.end(), ctx.shadows + made.firstKeyword, ctx.shadows + ctx.total());
+  args.insert(args.end(), ctx.args.begin() + made.firstKeyword, ctx.args.end());
+  shadows.insert(shadows.end(), ctx.shadows.begin() + made.firstKeyword, ctx.shadows.end());
   PyObject* names = keywords ? ctx.kwnames : nullptr;
   pyapi::Ref<> function;
   if (hook != nullptr && Py_TYPE(hook) == &PyClassMethod_Type)
@@ -239,24 +239,18 @@ Flow finishClass(Making& made, Shadow& result) {
   return ctx.rec.replaceCall(ctx, std::move(cls));
 }
 
-bool hasKeyword(const CallContext& ctx, std::string_view name) {
-  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    PyObject* given = PyTuple_GET_ITEM(ctx.kwnames, static_cast<Py_ssize_t>(i - ctx.positional));
-    if (name == PyUnicode_AsUTF8(given)) return true;
-  }
-  return false;
-}
-
 // __build_class__(function, name, *bases, **keywords)
 Flow buildClassModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   const bool simple = ctx.positional >= 2 && PyFunction_Check(ctx.args[0]) &&
                       PyUnicode_CheckExact(ctx.args[1]) && ctx.shadows[1].isConst() &&
-                      !hasKeyword(ctx, "metaclass") &&
+                      !ctx.keyword("metaclass") &&
                       (ctx.shadows[0].isVirtual() || ctx.shadows[0].isConst()) &&
                       !rec.isOpaqueCode(PyFunction_GET_CODE(ctx.args[0]));
-  std::vector<Shadow> bases(ctx.shadows + std::min<size_t>(2, ctx.positional), ctx.shadows + ctx.positional);
-  if (!simple || !pinBases(rec, ctx.args + 2, bases)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  if (!simple) return opaqueModel(ctx, result);
+  const auto given = ctx.shadows.slice(2, ctx.positional);
+  std::vector<Shadow> bases(given.begin(), given.end());
+  if (!pinBases(rec, ctx.args.begin() + 2, bases)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
   Making made{ctx};
   made.name = pyapi::newRef(ctx.args[1]);
   made.bases = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(bases.size())));
@@ -271,12 +265,12 @@ Flow buildClassModel(CallContext& ctx, Shadow& result) {
 // builtins.property and its like, as they stand in a class body: made again of their arguments.
 Flow descriptorModel(CallContext& ctx, Shadow& result) {
   const bool functions = ctx.kwnames == nullptr && ctx.positional >= 1 &&
-                         std::all_of(ctx.args, ctx.args + ctx.positional,
+                         std::all_of(ctx.args.begin(), ctx.args.begin() + ctx.positional,
                                      [](PyObject* arg) { return PyFunction_Check(arg) || arg == Py_None; });
   if (!functions) return knownModel(ctx, result);
   std::vector<pyapi::Ref<>> objects;
-  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
-  std::vector<Shadow> parts(ctx.shadows, ctx.shadows + ctx.positional);
+  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
+  std::vector<Shadow> parts(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
   objects.push_back(pyapi::steal(PyDict_New()));  // no keywords
   Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;

@@ -24,7 +24,7 @@ Flow rowsOfTensor(CallContext& ctx, Shadow& result) {
     return opaqueModel(ctx, result);
   shadow = rec.tensorShadow(ctx.args[0], shadow);
   if (!rec.live() || !pinMeta(rec, shadow, ctx.args[0])) return run(ctx);
-  ctx.shadows = &shadow;
+  ctx.shadows.replace(&shadow);
   return torchModel(ctx, result);
 }
 
@@ -107,8 +107,7 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   const bool exact = ctx.callable == reinterpret_cast<PyObject*>(&PyDict_Type) ||
                      ctx.callable == reinterpret_cast<PyObject*>(&PyODict_Type);
   // A mapping or pairs: its type tells.
-  if (ctx.positional == 1 && ctx.shadows[0].isSource() && !torchapi::isTensor(ctx.args[0]))
-    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  if (ctx.positional == 1 && !torchapi::isTensor(ctx.args[0])) ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
   if (ctx.total() == 1 && exact) {
     if (auto flow = dictOfPairs(ctx, result)) return *flow;
   }
@@ -132,7 +131,7 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
     }
   }
   for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    entries.emplace_back(pyapi::newRef(PyTuple_GET_ITEM(ctx.kwnames, i - ctx.positional)), ctx.shadows[i]);
+    entries.emplace_back(pyapi::newRef(ctx.nameOf(i)), ctx.shadows.any(i));
   }
   Flow flow =
       runVirtual(ctx, PyDict_CheckExact(ctx.callable) ? VirtualKind::kDict : VirtualKind::kInstance, result);
@@ -299,8 +298,8 @@ Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
     }
   }
   for (size_t i = ctx.positional; ok && i < ctx.total(); ++i) {
-    ok = ctx.rec.storeItem(ctx.shadows[0], dict, PyTuple_GET_ITEM(ctx.kwnames, i - ctx.positional),
-                           ctx.shadows[i], ctx.args[i]);
+    ok = ctx.rec.storeItem(ctx.shadows[0], dict, ctx.nameOf(i),
+                           ctx.shadows.any(i), ctx.args.any(i));
   }
   if (!ok) ctx.rec.abort(diag::Code::KTG0303, {"dict.update"});
   result = Shadow::constant();

@@ -206,7 +206,7 @@ struct Copier {
 
   // What is its own copy is so by its type; a tuple, for deepcopy(), by the types of what it holds.
   Shadow itself(Shadow shadow, PyObject* x) {
-    if (shadow.isSource()) rec.guardType(shadow, x);
+    rec.guardType(shadow, x);
     if (!deep || !PyTuple_CheckExact(x) || !rec.live()) return shadow;
     const auto parts = rec.elementsOf(shadow, x);
     if (!parts) return failed(x);

@@ -121,7 +121,7 @@ bool splitArguments(CallContext& ctx, size_t& iterable, size_t& length) {
   iterable = ctx.positional > 0 ? 0 : ctx.total();
   length = ctx.positional > 1 ? 1 : ctx.total();
   for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    PyObject* name = PyTuple_GET_ITEM(ctx.kwnames, static_cast<Py_ssize_t>(i - ctx.positional));
+    PyObject* name = ctx.nameOf(i);
     if (PyUnicode_CompareWithASCIIString(name, "maxlen") == 0 && length == ctx.total()) {
       length = i;
     } else if (PyUnicode_CompareWithASCIIString(name, "iterable") == 0 && iterable == ctx.total()) {
@@ -152,11 +152,11 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
   size_t iterable = 0, length = 0;
   if (!splitArguments(ctx, iterable, length)) return keepItems(ctx, 0, result);
   int64_t longest = 0;
-  if (length < ctx.total() && ctx.args[length] != Py_None) {
-    Shadow s = ctx.shadows[length];
-    if (!PyLong_CheckExact(ctx.args[length])) return keepItems(ctx, 0, result);
-    if (!rec.pin(s, ctx.args[length])) return run(ctx);
-    longest = PyLong_AsSsize_t(ctx.args[length]);
+  if (length < ctx.total() && ctx.args.any(length) != Py_None) {
+    Shadow s = ctx.shadows.any(length);
+    if (!PyLong_CheckExact(ctx.args.any(length))) return keepItems(ctx, 0, result);
+    if (!rec.pin(s, ctx.args.any(length))) return run(ctx);
+    longest = PyLong_AsSsize_t(ctx.args.any(length));
     PyErr_Clear();
     if (longest < 0) return keepItems(ctx, 0, result);  // raises
     ++longest;
@@ -169,8 +169,8 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
     if (auto flow = iterateInstead(ctx, "deque_", result)) return *flow;
   }
   std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
-  Shadow from = some ? ctx.shadows[iterable] : Shadow::constant();
-  if (some) parts = from.isValue() ? std::nullopt : rec.iterated(from, ctx.args[iterable]);
+  Shadow from = some ? ctx.shadows.any(iterable) : Shadow::constant();
+  if (some) parts = from.isValue() ? std::nullopt : rec.iterated(from, ctx.args.any(iterable));
   if (!parts) return rec.live() ? keepItems(ctx, iterable, result) : run(ctx);
   Flow flow = runVirtual(ctx, VirtualKind::kDeque, result);
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -39,7 +39,6 @@ struct Facts {
 };
 inline constexpr Facts kReadsWorld{StateWord::kUnnamed, Reads::kWorld};
 inline constexpr Facts kWritesProcess{StateWord::kUnnamed, Reads::kArguments, Writes::kProcess};
-inline constexpr Facts kWorldAndProcess{StateWord::kUnnamed, Reads::kWorld, Writes::kProcess};
 
 const char* nameOf(StateWord word);
 

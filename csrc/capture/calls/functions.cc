@@ -11,15 +11,16 @@ namespace {
 Flow partialModel(CallContext& ctx, Shadow& result) {
   bool nested = ctx.positional == 0 || Py_TYPE(ctx.args[0]) == reinterpret_cast<PyTypeObject*>(ctx.callable);
   if (nested || !PyCallable_Check(ctx.args[0])) return knownModel(ctx, result);  // flattened by C code
+  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);                                // that it can be called
   std::vector<pyapi::Ref<>> objects;
-  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
-  std::vector<Shadow> parts(ctx.shadows, ctx.shadows + ctx.positional);
+  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
+  const auto positional = ctx.shadows.slice(0, ctx.positional);
+  std::vector<Shadow> parts(positional.begin(), positional.end());
   Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   Virtual& v = ctx.rec.virtualOf(result);
   for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    PyObject* name = PyTuple_GET_ITEM(ctx.kwnames, static_cast<Py_ssize_t>(i - ctx.positional));
-    ctx.rec.setEntry(v, name, ctx.shadows[i]);
+    ctx.rec.setEntry(v, ctx.nameOf(i), ctx.shadows.any(i));
   }
   v.parts = std::move(parts);
   v.partObjects = std::move(objects);

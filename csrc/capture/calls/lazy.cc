@@ -13,14 +13,14 @@ namespace {
 bool known(CallContext& ctx) {
   if (ctx.kwnames != nullptr || ctx.positional < 2) return false;
   for (size_t i = 1; i < ctx.positional; ++i) {
-    Shadow shadow = ctx.shadows[i];
-    if (shadow.isValue() || pythonMethod(ctx.args[i], "__iter__") != nullptr ||
-        torchapi::isTensor(ctx.args[i])) {
+    Shadow shadow = ctx.shadows.any(i);
+    if (shadow.isValue() || pythonMethod(ctx.args.any(i), "__iter__") != nullptr ||
+        torchapi::isTensor(ctx.args.any(i))) {
       return false;
     }
     const bool iterator = shadow.isVirtual() && isConsumed(ctx.rec.virtualOf(shadow)) &&
                           ctx.rec.virtualOf(shadow).kind != VirtualKind::kDeque;
-    if (!iterator && !ctx.rec.iterated(shadow, ctx.args[i])) return false;
+    if (!iterator && !ctx.rec.iterated(shadow, ctx.args.any(i))) return false;
   }
   return ctx.rec.live();
 }
@@ -30,9 +30,9 @@ bool known(CallContext& ctx) {
 std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   if (!known(ctx)) return std::nullopt;
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.positional);
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
   std::vector<pyapi::Ref<>> objects;
-  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
+  for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   Flow flow = runVirtual(ctx, VirtualKind::kMap, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(ctx.act.peek(1), "__reduce__", nullptr));

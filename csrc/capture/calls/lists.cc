@@ -18,7 +18,7 @@ std::vector<Shadow>* changed(CallContext& ctx, const char* method) {
   if (parts == nullptr || ctx.kwnames != nullptr) return nullptr;
   if (!isSharedList(rec, ctx.shadows[0])) return parts;
   std::vector<std::pair<Shadow, PyObject*>> args;
-  for (size_t i = 1; i < ctx.total(); ++i) args.emplace_back(ctx.shadows[i], ctx.args[i]);
+  for (size_t i = 1; i < ctx.total(); ++i) args.emplace_back(ctx.shadows.any(i), ctx.args.any(i));
   return rec.emitMethod(method, ctx.shadows[0], ctx.args[0], args) ? parts : nullptr;
 }
 

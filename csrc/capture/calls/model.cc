@@ -182,13 +182,13 @@ Shadow foldedResult(Recorder& rec, PyObject* object) {
 }  // namespace
 
 Flow foldModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   bool tensors = false, step = false, numbers = false, plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {
-    numbers = numbers || variesAsNumber(ctx.rec, shadows[i], ctx.args[i]);
-    plain = plain && Recorder::isPlainDeep(ctx.args[i]);
-    tensors = tensors || torchapi::isTensor(ctx.args[i]);
-    step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args[i]) ||
+    numbers = numbers || variesAsNumber(ctx.rec, shadows[i], ctx.args.any(i));
+    plain = plain && Recorder::isPlainDeep(ctx.args.any(i));
+    tensors = tensors || torchapi::isTensor(ctx.args.any(i));
+    step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i)) ||
            (ctx.rec.comesFromStep(shadows[i]) && !shadows[i].isValue());
   }
   if (tensors) {
@@ -201,7 +201,7 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     return ctx.rec.callStep(ctx, Recorder::CallKind::kPure, nullptr, result);
   if (step) return knownModel(ctx, result);
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.pushes && ctx.rec.live()) result = foldedResult(ctx.rec, ctx.act.peek(1));
@@ -210,18 +210,18 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
 
 Flow arithmeticModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (torchapi::isTensor(ctx.args[i])) return torchModel(ctx, result);
+    if (torchapi::isTensor(ctx.args.any(i))) return torchModel(ctx, result);
   }
   return foldModel(ctx, result);
 }
 
 Flow constantModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.canPinDeep(shadows[i], ctx.args[i])) return knownModel(ctx, result);
+    if (!ctx.rec.canPinDeep(shadows[i], ctx.args.any(i))) return knownModel(ctx, result);
   }
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   result = Shadow::constant();
   return run(ctx);

@@ -183,8 +183,8 @@ bool isConstant(CallContext& ctx) {
   if (!pyapi::isA(ctx.callable, Known::kNumpyUfunc) || ctx.kwnames != nullptr) return false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool number =
-        Recorder::isPlain(ctx.args[i]) || (ctx.shadows[i].isConst() && isNumpyScalar(ctx.args[i]));
-    if (!number || ctx.rec.comesFromStep(ctx.shadows[i])) return false;
+        Recorder::isPlain(ctx.args.any(i)) || (ctx.shadows.any(i).isConst() && isNumpyScalar(ctx.args.any(i)));
+    if (!number || ctx.rec.comesFromStep(ctx.shadows.any(i))) return false;
   }
   return true;
 }
@@ -193,7 +193,7 @@ bool isConstant(CallContext& ctx) {
 
 Flow numpyModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!isInert(ctx.args[i])) return opaqueModel(ctx, result);
+    if (!isInert(ctx.args.any(i))) return opaqueModel(ctx, result);
   }
   return isConstant(ctx) ? foldModel(ctx, result) : knownModel(ctx, result);
 }

@@ -14,11 +14,11 @@ namespace {
 
 // On something that is not tracked: done again on every run.
 Flow attributeStep(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.escape(shadows[i], ctx.args[i])) return run(ctx);
+    if (!ctx.rec.escape(shadows[i], ctx.args.any(i))) return run(ctx);
   }
-  ctx.shadows = shadows.data();
+  ctx.shadows.replace(shadows.data());
   if (torchapi::isTensor(ctx.args[0])) {
     if (auto value = ctx.rec.ops().valueOf(ctx.args[0])) forgetMeta(ctx.rec, *value);
   }
@@ -113,7 +113,7 @@ Flow plainObjectModel(CallContext& ctx, Shadow& result) {
 // types.SimpleNamespace(a=1)
 Flow namespaceModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional != 0) return opaqueModel(ctx, result);
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   pyapi::Ref<> names = pyapi::newRef(ctx.kwnames);
   Flow flow = runVirtual(ctx, VirtualKind::kInstance, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
@@ -167,9 +167,9 @@ Flow tupleNewModel(CallContext& ctx, Shadow& result) {
 
 // Types whose instances are immutable values: made again from pinned arguments, equal every time.
 Flow valueTypeModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.tryPinDeep(shadows[i], ctx.args[i]))
+    if (!ctx.rec.tryPinDeep(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   result = Shadow::constant();
@@ -180,9 +180,9 @@ Flow valueTypeModel(CallContext& ctx, Shadow& result) {
 Flow introspectModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow s = ctx.shadows[i];
+    Shadow s = ctx.shadows.any(i);
     bool method = s.isVirtual() && rec.virtualOf(s).kind == VirtualKind::kMethod;
-    if (method ? !rec.virtualOf(s).parts[0].isConst() : !rec.tryPinDeep(s, ctx.args[i])) {
+    if (method ? !rec.virtualOf(s).parts[0].isConst() : !rec.tryPinDeep(s, ctx.args.any(i))) {
       return rec.live() ? opaqueModel(ctx, result) : run(ctx);
     }
   }
@@ -197,9 +197,9 @@ Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
   const bool ours = self.isVirtual() && ctx.rec.virtualOf(self).kind == VirtualKind::kException &&
                     ctx.rec.virtualOf(self).value == ir::kNone && ctx.kwnames == nullptr;
   if (!ours) return opaqueModel(ctx, result);
-  std::vector<Shadow> parts(ctx.shadows + 1, ctx.shadows + ctx.total());
+  std::vector<Shadow> parts(ctx.shadows.begin() + 1, ctx.shadows.end());
   std::vector<pyapi::Ref<>> objects;
-  for (size_t i = 1; i < ctx.total(); ++i) objects.push_back(pyapi::newRef(ctx.args[i]));
+  for (size_t i = 1; i < ctx.total(); ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   result = Shadow::constant();
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
@@ -267,8 +267,8 @@ constexpr ModelRow kRows[] = {
 
 Flow keepModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow s = ctx.shadows[i];
-    if (s.isVirtual() && !ctx.rec.escape(s, ctx.args[i])) return run(ctx);
+    Shadow s = ctx.shadows.any(i);
+    if (s.isVirtual() && !ctx.rec.escape(s, ctx.args.any(i))) return run(ctx);
   }
   return knownModel(ctx, result);
 }

@@ -86,8 +86,8 @@ std::optional<Flow> changeOpenList(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> list = pyapi::newRef(ctx.args[0]);
   rec.guardType(ctx.shadows[0], list.get());
   for (size_t i = 1; i < ctx.total(); ++i) {
-    Shadow given = ctx.shadows[i];
-    if (!rec.escape(given, ctx.args[i])) return run(ctx);
+    Shadow given = ctx.shadows.any(i);
+    if (!rec.escape(given, ctx.args.any(i))) return run(ctx);
   }
   Flow flow = knownModel(ctx, result);
   if (rec.live()) forgetElements(rec, list.get());
@@ -111,7 +111,7 @@ std::optional<Flow> copyOpenList(CallContext& ctx, Shadow& result) {
 std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result) {
   if (!isCalledOnOpen(ctx)) return std::nullopt;
   for (size_t i = 1; i < ctx.total(); ++i) {  // reverse=
-    if (!ctx.shadows[i].isConst() || !PyBool_Check(ctx.args[i])) return std::nullopt;
+    if (!ctx.shadows.any(i).isConst() || !PyBool_Check(ctx.args.any(i))) return std::nullopt;
   }
   if (pinPlainItems(ctx)) return openResult(ctx, result);
   return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
@@ -119,15 +119,15 @@ std::optional<Flow> sortOpenList(CallContext& ctx, Shadow& result) {
 
 std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result) {
   if (!joinsTensors(ctx.callable) || !isCalledOnOpen(ctx) || !holdsTensors(ctx.args[0])) return std::nullopt;
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {  // dim=, but no out=
-    if (!Recorder::isPlain(ctx.args[i]) || !ctx.rec.pin(shadows[i], ctx.args[i]))
+    if (!Recorder::isPlain(ctx.args.any(i)) || !ctx.rec.pin(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
   }
   ctx.rec.guardType(shadows[0], ctx.args[0]);
   if (!ctx.rec.pinAnswerOf(holdsTensorsFunction(), {ir::Operand::source(shadows[0].id)}, Py_True))
     return run(ctx);
-  ctx.shadows = shadows.data();
+  ctx.shadows.replace(shadows.data());
   return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
 }
 
@@ -161,8 +161,8 @@ void openComprehension(Recorder& rec, Shadow result) {
 std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result) {
   bool open = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
-    open = open || (ctx.shadows[i].isSource() && PyGen_CheckExact(ctx.args[i]) &&
-                    ctx.rec.known().openSlices_.contains(ctx.shadows[i].id));
+    open = open || (ctx.shadows.any(i).isSource() && PyGen_CheckExact(ctx.args.any(i)) &&
+                    ctx.rec.known().openSlices_.contains(ctx.shadows.any(i).id));
   }
   if (!open) return std::nullopt;
   Flow flow = opaqueModel(ctx, result);

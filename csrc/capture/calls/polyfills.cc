@@ -25,11 +25,8 @@ Flow redirect(CallContext& ctx, const char* name, Shadow& result) {
 
 // The value of a keyword argument, or null.
 PyObject* keyword(const CallContext& ctx, std::string_view name) {
-  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    PyObject* given = PyTuple_GET_ITEM(ctx.kwnames, static_cast<Py_ssize_t>(i - ctx.positional));
-    if (name == PyUnicode_AsUTF8(given)) return ctx.args[i];
-  }
-  return nullptr;
+  auto at = ctx.keyword(name);
+  return at ? ctx.args.any(*at) : nullptr;
 }
 
 bool onlyKeywords(const CallContext& ctx, std::initializer_list<std::string_view> names) {
@@ -96,8 +93,8 @@ Flow sortedModel(CallContext& ctx, Shadow& result) {
                         ctx.rec.canPinDeep(values, ctx.args[0]);
   if (!foldable) return redirect(ctx, "sorted_", result);
   for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow shadow = ctx.shadows[i];
-    if (!ctx.rec.pinDeep(shadow, ctx.args[i])) return run(ctx);
+    Shadow shadow = ctx.shadows.any(i);
+    if (!ctx.rec.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
   }
   Flow flow = runVirtual(ctx, VirtualKind::kList, result);
   if (flow == Flow::kNext && ctx.rec.live()) {
@@ -291,12 +288,12 @@ Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain
 // The arguments that C code checks when it makes the iterator, as it accepts them.
 bool acceptsBounds(CallContext& ctx, std::string_view name) {
   const auto isCount = [&](size_t i) {
-    return PyLong_CheckExact(ctx.args[i]) && _PyLong_Sign(ctx.args[i]) >= 0;
+    return PyLong_CheckExact(ctx.args.any(i)) && _PyLong_Sign(ctx.args.any(i)) >= 0;
   };
   if (name == "islice") {
     for (size_t i = 1; i < ctx.total(); ++i) {
-      const bool positive = i < 3 || PyObject_IsTrue(ctx.args[i]) == 1;
-      if (ctx.args[i] != Py_None && !(isCount(i) && positive)) return false;
+      const bool positive = i < 3 || PyObject_IsTrue(ctx.args.any(i)) == 1;
+      if (ctx.args.any(i) != Py_None && !(isCount(i) && positive)) return false;
     }
     return ctx.kwnames == nullptr && ctx.total() >= 2 && ctx.total() <= 4;
   }
@@ -310,7 +307,7 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
   if (name == "pairwise" || name == "cycle") return ctx.kwnames == nullptr && ctx.positional == 1;
   if (name == "count") {
     for (size_t i = 0; i < ctx.total(); ++i) {
-      if (!PyLong_CheckExact(ctx.args[i])) return false;
+      if (!PyLong_CheckExact(ctx.args.any(i))) return false;
     }
     return ctx.kwnames == nullptr && ctx.positional <= 2;
   }
@@ -377,10 +374,7 @@ Flow chainedModel(CallContext& ctx, Shadow& result) {
   if (!simple) return opaqueModel(ctx, result);
   pyapi::Ref<> bound = pyapi::steal(std::exchange(ctx.act.peek(2), Py_NewRef(function)));
   CallContext inner = ctx;
-  inner.callable = function;
-  inner.args = ctx.args + 1;
-  inner.shadows = ctx.shadows + 1;
-  inner.positional = 1;
+  inner.of(function, ctx.callableShadow, ctx.args.slice(1, 2).data(), ctx.shadows.slice(1, 2).data(), 1);
   return inlineFunction(inner, result);
 }
 
@@ -526,14 +520,14 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
   if (call->lazy && (!consumedAtOnce(ctx) || (call->all && !onlyKeywords(ctx, {"strict"}))))
     return std::nullopt;
   const auto isDriven = [&](size_t i) {
-    const bool open = hasOpenLength(ctx.rec, ctx.shadows[i], ctx.args[i]);
+    const bool open = hasOpenLength(ctx.rec, ctx.shadows.any(i), ctx.args.any(i));
     // Its __iter__ may give any object, whose __next__ may be Python code.
-    const bool python = !ctx.shadows[i].isValue() && !torchapi::isTensor(ctx.args[i]) &&
-                        pythonMethod(ctx.args[i], "__iter__") != nullptr;
+    const bool python = !ctx.shadows.any(i).isValue() && !torchapi::isTensor(ctx.args.any(i)) &&
+                        pythonMethod(ctx.args.any(i), "__iter__") != nullptr;
     if (call->lazy && (open || python)) return true;
-    if (call->polyfill == "extend" && torchapi::isTensor(ctx.args[i])) return true;
+    if (call->polyfill == "extend" && torchapi::isTensor(ctx.args.any(i))) return true;
     return ((call->objects && python) || makesFrames(ctx, i)) &&
-           !(call->asksLength && asksPythonForLength(ctx.args[i]));
+           !(call->asksLength && asksPythonForLength(ctx.args.any(i)));
   };
   const size_t end = call->all ? ctx.positional : std::min(ctx.positional, call->first + 1);
   for (size_t i = call->first; i < end; ++i) {

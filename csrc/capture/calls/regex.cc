@@ -17,12 +17,12 @@ bool isTextCallable(PyObject* object) { return PyCallable_Check(object) == 1; }
 // The arguments become constants. False: they can't, or the recording has ended.
 bool pinArguments(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow shadow = ctx.shadows[i];
-    if (shadow.isConst() && ctx.rec.isFrozen(ctx.args[i])) continue;
+    Shadow shadow = ctx.shadows.any(i);
+    if (shadow.isConst() && ctx.rec.isFrozen(ctx.args.any(i))) continue;
     if (ctx.rec.comesFromStep(shadow)) return false;
-    const bool pinned = pyapi::isA(ctx.args[i], Known::kPattern) && shadow.isSource()
-                            ? ctx.rec.pin(shadow, ctx.args[i])
-                            : !isTextCallable(ctx.args[i]) && ctx.rec.tryPinDeep(shadow, ctx.args[i]);
+    const bool pinned = pyapi::isA(ctx.args.any(i), Known::kPattern) && shadow.isSource()
+                            ? ctx.rec.pin(shadow, ctx.args.any(i))
+                            : !isTextCallable(ctx.args.any(i)) && ctx.rec.tryPinDeep(shadow, ctx.args.any(i));
     if (!pinned) return false;
   }
   return true;
@@ -33,7 +33,7 @@ Flow textModel(CallContext& ctx, Shadow& result) {
   if (!pinArguments(ctx)) {
     if (!rec.live()) return run(ctx);
     bool calls = false;  // sub() with a function
-    for (size_t i = 0; i < ctx.total(); ++i) calls = calls || isTextCallable(ctx.args[i]);
+    for (size_t i = 0; i < ctx.total(); ++i) calls = calls || isTextCallable(ctx.args.any(i));
     return calls ? opaqueModel(ctx, result) : knownModel(ctx, result);
   }
   Flow flow;

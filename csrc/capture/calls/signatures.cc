@@ -87,8 +87,8 @@ Flow signatureModel(CallContext& ctx, Shadow& result) {
 Flow mappingModel(CallContext& ctx, Shadow& result) {
   bool known = ctx.shadows[0].isConst() && ctx.rec.isFrozen(ctx.args[0]);
   for (size_t i = 1; known && i < ctx.total(); ++i) {
-    Shadow shadow = ctx.shadows[i];
-    known = Recorder::isPlainDeep(ctx.args[i]) && ctx.rec.tryPinDeep(shadow, ctx.args[i]);
+    Shadow shadow = ctx.shadows.any(i);
+    known = Recorder::isPlainDeep(ctx.args.any(i)) && ctx.rec.tryPinDeep(shadow, ctx.args.any(i));
   }
   if (known) return frozenResult(ctx, result);
   return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);

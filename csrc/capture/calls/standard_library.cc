@@ -15,7 +15,7 @@ bool isBytes(PyObject* object) { return PyBytes_CheckExact(object) || PyByteArra
 Flow plainStep(CallContext& ctx, size_t first, Shadow& result) {
   bool plain = true;
   for (size_t i = first; i < ctx.total(); ++i) {
-    plain = plain && (Recorder::isPlainDeep(ctx.args[i]) || isBytes(ctx.args[i]));
+    plain = plain && (Recorder::isPlainDeep(ctx.args.any(i)) || isBytes(ctx.args.any(i)));
   }
   return plain ? knownModel(ctx, result) : opaqueModel(ctx, result);
 }
@@ -61,7 +61,7 @@ Flow jsonEncoderModel(CallContext& ctx, Shadow& result) {
                PyCFunction_Check(ctx.args[kEncoderTexts]) &&
                (ctx.args[kEncoderMarkers] == Py_None || PyDict_CheckExact(ctx.args[kEncoderMarkers]));
   for (size_t i = kEncoderTexts + 1; plain && i < kEncoderArguments; ++i)
-    plain = Recorder::isPlain(ctx.args[i]);
+    plain = Recorder::isPlain(ctx.args.any(i));
   Shadow texts = plain ? ctx.shadows[kEncoderTexts] : Shadow::null();
   if (!plain || !ctx.rec.tryPinDeep(texts, ctx.args[kEncoderTexts]))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
@@ -109,10 +109,10 @@ bool scansByItself(PyObject* scanner) {
 Flow jsonScanModel(CallContext& ctx, Shadow& result) {
   const bool plain = ctx.total() == 3 && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[1]) &&
                      !ctx.rec.comesFromStep(ctx.shadows[0]) && scansByItself(ctx.args[0]);
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   if (!plain || !ctx.rec.pin(shadows[0], ctx.args[0]))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  ctx.shadows = shadows.data();
+  ctx.shadows.replace(shadows.data());
   return knownModel(ctx, result);
 }
 
@@ -166,7 +166,7 @@ constexpr ModelRow kRows[] = {
     {"_hashlib.HASH.update", methodModel},
     {"_hashlib.HASH.digest", methodModel},
     {"_hashlib.HASH.hexdigest", methodModel},
-    {"posix.getpid", functionModel},
+    {"posix.getpid", functionModel, kReadsWorld},
     {"posix.getcwd", functionModel},
     {"posix.urandom", functionModel, kReadsWorld},
     {"posix.cpu_count", functionModel},
@@ -180,8 +180,8 @@ constexpr ModelRow kRows[] = {
     {"time.gmtime", functionModel, kReadsWorld},
     {"time.strftime", functionModel, kReadsWorld},
     {"_thread.allocate_lock", functionModel},
-    {"_thread.get_ident", functionModel},
-    {"_thread.get_native_id", functionModel},
+    {"_thread.get_ident", functionModel, kReadsWorld},
+    {"_thread.get_native_id", functionModel, kReadsWorld},
     {"sys.is_finalizing", functionModel},
     {"sys.getrecursionlimit", functionModel},
     // What a class says for a property that is computed once: an object that only its class is asked of.

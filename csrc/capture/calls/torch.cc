@@ -16,11 +16,11 @@ namespace {
 
 // A change of the global state inside the trace: made again in the same place.
 Flow stateModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     // A guard object that the trace makes anew in each run.
-    if (ctx.rec.comesFromStep(shadows[i]) && !Recorder::isPlainDeep(ctx.args[i])) continue;
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+    if (ctx.rec.comesFromStep(shadows[i]) && !Recorder::isPlainDeep(ctx.args.any(i))) continue;
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (flow == Flow::kNext && ctx.rec.live() && Recorder::isPlain(ctx.act.peek(1)))
@@ -52,7 +52,7 @@ Flow gradModeModel(CallContext& ctx, Shadow& result) {
 // Overrides are looked for in types only, and those are guarded.
 Flow overridesModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (ctx.shadows[i].isSource()) ctx.rec.guardType(ctx.shadows[i], ctx.args[i]);
+    if (ctx.shadows.any(i).isSource()) ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
   }
   result = Shadow::constant();
   return run(ctx);
@@ -95,13 +95,13 @@ Flow unwrapModel(CallContext& ctx, Shadow& result) {
 // Changes metadata without the dispatcher: made again on every run, and not known afterwards.
 Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   Shadow tensor = ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0]);
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   if (!ctx.rec.live()) return run(ctx);
   shadows[0] = tensor;
-  ctx.shadows = shadows.data();
+  ctx.shadows.replace(shadows.data());
   forgetMeta(ctx.rec, tensor.id);
   bool pushes = std::exchange(ctx.pushes, false);  // the result is the tensor itself
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
@@ -114,7 +114,7 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
 // Python code.
 Flow subclassModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (isForeign(ctx.shadows[i], ctx.args[i])) return opaqueModel(ctx, result);
+    if (isForeign(ctx.shadows.any(i), ctx.args.any(i))) return opaqueModel(ctx, result);
   }
   return knownModel(ctx, result);
 }

@@ -14,9 +14,9 @@ namespace {
 
 // The level follows from the transforms that are active at the call, which are part of the guarded state.
 Flow enterModel(CallContext& ctx, Shadow& result) {
-  std::vector<Shadow> shadows(ctx.shadows, ctx.shadows + ctx.total());
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args[i])) return run(ctx);
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   if (!ctx.rec.enterTransform())
     ctx.rec.abort(diag::Code::KTG0109, {"a transform that the program enters itself"});

@@ -17,7 +17,7 @@ PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuil
 CallContext getattrContext(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
                            Shadow* shadows) {
   static PyObject* getattr = Py_NewRef(builtin("getattr"));
-  return {rec, f, act, in, getattr, Shadow::constant(), args, shadows, 2, nullptr};
+  return CallContext(rec, f, act, in).of(getattr, Shadow::constant(), args, shadows, 2);
 }
 
 // A bound method that has just been made: C code or CPython bound `self` to a function.
@@ -168,7 +168,8 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   if (auto value = torchapi::isTensor(args[0]) ? rec.ops().valueOf(args[0]) : std::nullopt) {
     forgetMeta(rec, *value);
   }
-  CallContext ctx{rec, f, act, in, setattr, Shadow::constant(), args, shadows, 3, nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(setattr, Shadow::constant(), args, shadows, 3);
   ctx.pushes = false;
   Shadow ignored;
   Flow flow = rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, ignored);

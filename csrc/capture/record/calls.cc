@@ -49,8 +49,8 @@ Call callOf(const CallContext& ctx) {
   Call call;
   call.callable = ctx.callable;
   call.shadow = ctx.callableShadow;
-  call.args.assign(ctx.args, ctx.args + ctx.total());
-  call.shadows.assign(ctx.shadows, ctx.shadows + ctx.total());
+  call.args.assign(ctx.args.begin(), ctx.args.end());
+  call.shadows.assign(ctx.shadows.begin(), ctx.shadows.end());
   call.positional = ctx.positional;
   call.kwnames = ctx.kwnames;
   return call;
@@ -530,13 +530,8 @@ CallModel modelOfFunction(PyObject* function) {
 // The instruction, for models, as the call that it is.
 CallContext contextOf(Call& call, const CallContext& outer) {
   CallContext ctx = outer;
-  ctx.callable = call.callable;
-  ctx.callableShadow = call.shadow;
-  ctx.args = call.args.data();
-  ctx.shadows = call.shadows.data();
-  ctx.positional = call.positional;
-  ctx.kwnames = call.kwnames;
-  return ctx;
+  return ctx.of(call.callable, call.shadow, call.args.data(), call.shadows.data(), call.positional,
+                call.kwnames);
 }
 
 // A getter, where it lies on the value stack itself: the call of a polyfill.
@@ -582,9 +577,7 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
   return model(ctx, result);
 }
 
-// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
-// `result`.
-Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
+Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   Recorder& rec = outer.rec;
   unwrap(rec, call);
   if (!rec.live()) return rec.execute(outer.act, outer.instr);
@@ -596,7 +589,9 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
     return model != nullptr ? model(ctx, result) : inlineCall(call, ctx, result);
   }
   if (!call.shadow.isValue()) {
-    if (call.positional > 0 && pyapi::isOverriddenInC(call.callable, Py_TYPE(call.args[0])))
+    PyObject* self = call.positional > 0 ? call.args[0] : nullptr;
+    if (pyapi::isOfAnotherClass(call.callable, self) ||
+        (self != nullptr && pyapi::isOverriddenInC(call.callable, Py_TYPE(self))))
       return opaque(call, ctx, diag::Code::KTG0101, result);
     if (CallModel model = modelOf(call.callable)) {
       if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
@@ -625,6 +620,18 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }
 
+// Runs the instruction as the call that it is. One result is pushed by the instruction; its shadow is
+// `result`.
+Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
+  try {
+    return dispatchKnown(call, outer, result);
+  } catch (const MissingArgument&) {
+    if (outer.rec.known().executed_) throw;
+    CallContext ctx = contextOf(call, outer);
+    return opaque(call, ctx, diag::Code::KTG0101, result);
+  }
+}
+
 Flow finish(Recorder& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow result) {
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(popped);
@@ -646,7 +653,8 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   }
   size_t kw = c.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(c.kwnames)) : 0;
   c.positional = c.args.size() - kw;
-  CallContext ctx{rec, f, act, in, nullptr, {}, nullptr, nullptr, 0, c.kwnames};
+  CallContext ctx(rec, f, act, in);
+  ctx.kwnames = c.kwnames;
   ctx.popped = static_cast<size_t>(n) + 2;
   Shadow result;
   Flow flow = dispatch(c, ctx, result);
@@ -691,7 +699,8 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     rec.abort(diag::Code::KTG0101, {"a call with unpacked arguments"});
     return rec.execute(act, in);
   }
-  CallContext ctx{rec, f, act, in, nullptr, {}, nullptr, nullptr, 0, c.kwnames};
+  CallContext ctx(rec, f, act, in);
+  ctx.kwnames = c.kwnames;
   ctx.popped = static_cast<size_t>(at) + 2;
   Shadow result;
   Flow flow = dispatch(c, ctx, result);
@@ -754,7 +763,40 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 
 }  // namespace
 
+namespace {
+
+// Whether the function can be called so; otherwise it would complain in its own words.
+bool accepts(PyObject* function, const CallContext& ctx) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  const auto count = static_cast<size_t>(code->co_argcount);
+  const size_t named = count + static_cast<size_t>(code->co_kwonlyargcount);
+  if (ctx.positional > count && (code->co_flags & CO_VARARGS) == 0) return false;
+  std::vector<bool> given(named);
+  for (size_t i = 0; i < std::min(ctx.positional, count); ++i) given[i] = true;
+  pyapi::Ref<> names = pyapi::steal(PyCode_GetVarnames(code));
+  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
+    auto at = static_cast<size_t>(code->co_posonlyargcount);
+    while (at < named && PyUnicode_Compare(PyTuple_GET_ITEM(names.get(), at), ctx.nameOf(i)) != 0) ++at;
+    if (at == named && (code->co_flags & CO_VARKEYWORDS) == 0) return false;
+    if (at < named && given[at]) return false;
+    if (at < named) given[at] = true;
+  }
+  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+  PyObject* keywordDefaults = PyFunction_GET_KW_DEFAULTS(function);
+  const size_t optional = defaults != nullptr ? static_cast<size_t>(PyTuple_GET_SIZE(defaults)) : 0;
+  for (size_t i = 0; i < named; ++i) {
+    const bool defaulted = i < count ? i + optional >= count
+                                     : keywordDefaults != nullptr &&
+                                           PyDict_Contains(keywordDefaults, PyTuple_GET_ITEM(names.get(), i));
+    if (!given[i] && !defaulted) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result) {
+  if (!accepts(function, ctx)) return opaqueModel(ctx, result);
   const int popped = static_cast<int>(ctx.popped);
   PyObject*& below = ctx.act.peek(popped);
   PyObject*& slot = below != nullptr ? below : ctx.act.peek(popped - 1);

@@ -405,7 +405,8 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     return rec.execute(act, in);  // it may be kept
   pyapi::Ref<> operators = pyapi::steal(PyImport_ImportModule("_operator"));
   pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(operators.get(), "setitem"));
-  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 3, nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(callable.get(), Shadow::constant(), args, shadows, 3);
   ctx.pushes = false;
   ctx.popped = 3;
   Shadow ignored;

@@ -190,7 +190,8 @@ Flow enterByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   rec.guardType(shadow, manager.get());
   if (!rec.escape(shadow, manager.get())) return rec.execute(act, in);
   PyObject* args[] = {manager.get()};
-  CallContext ctx{rec, f, act, in, enter, Shadow::constant(), args, &shadow, 1, nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(enter, Shadow::constant(), args, &shadow, 1);
   ctx.popped = 1;
   CallModel model = modelOf(enter);
   Shadow result;
@@ -262,7 +263,8 @@ Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
     flow = rec.execute(act, in);
     if (flow == Flow::kNext && rec.live()) result = rec.returned();
   } else {
-    CallContext ctx{rec, f, act, in, function, v.parts[0], args, shadows, 4, nullptr};
+    CallContext ctx(rec, f, act, in);
+  ctx.of(function, v.parts[0], args, shadows, 4);
     CallModel model = modelOf(function);
     flow = model != nullptr ? model(ctx, result) : opaqueModel(ctx, result);
   }

@@ -39,8 +39,8 @@ Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     tensors = tensors || torchapi::isTensor(act.peek(i));
   }
   pyapi::Ref<> callable = pyapi::steal(operatorFunction(function));
-  CallContext ctx{
-      rec, f, act, in, callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size(), nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(callable.get(), Shadow::constant(), args.data(), shadows.data(), args.size());
   ctx.pushes = pushes;
   ctx.popped = static_cast<size_t>(popped);
   Shadow result;
@@ -121,8 +121,8 @@ Flow displayStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     shadows.push_back(f.top(i));
     if (rec.stepKind(act.peek(i)) == Recorder::CallKind::kOpaque) kind = Recorder::CallKind::kOpaque;
   }
-  CallContext ctx{
-      rec, f, act, in, polyfill(name), Shadow::constant(), args.data(), shadows.data(), args.size(), nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(polyfill(name), Shadow::constant(), args.data(), shadows.data(), args.size());
   ctx.popped = static_cast<size_t>(popped);
   if (kind == Recorder::CallKind::kOpaque) rec.noteBreak(diag::Code::KTG0102, {"__hash__"});
   Shadow result;
@@ -139,7 +139,8 @@ Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
   // The step has the result of the instruction, not its opposite.
   pyapi::Ref<> callable =
       in.arg == 1 ? pyapi::newRef(polyfill("lacks")) : pyapi::steal(operatorFunction("contains"));
-  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 2, nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(callable.get(), Shadow::constant(), args, shadows, 2);
   Shadow result;
   bool tensors = torchapi::isTensor(args[0]);
   Flow flow =
@@ -153,7 +154,8 @@ Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
 Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
                  Shadow* shadows) {
   pyapi::Ref<> callable = pyapi::steal(operatorFunction("setitem"));
-  CallContext ctx{rec, f, act, in, callable.get(), Shadow::constant(), args, shadows, 3, nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(callable.get(), Shadow::constant(), args, shadows, 3);
   ctx.pushes = false;
   ctx.popped = 3;
   Shadow ignored;

@@ -56,11 +56,10 @@ Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (torchapi::isTensor(object.get())) {
     f.top() = shadow = rec.tensorShadow(object.get(), shadow);
   }
-  if (shadow.isSource()) rec.guardType(shadow, object.get());  // how it is iterated over
+  rec.guardType(shadow, object.get());  // how it is iterated over
   PyObject* method = pythonMethod(object.get(), "__iter__");
   if (method != nullptr) return methodStep(rec, f, act, in, method, {1}, true);
   if (hasPythonItems(object.get())) {
-    rec.guardType(shadow, object.get());
     rec.guardTypeVersion(Py_TYPE(object.get()));
     return iterateBy(rec, f, act, in, "by_index");
   }
@@ -76,7 +75,6 @@ Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   // The comprehension that it is for runs as a step, for as many items as there are.
   const bool open = act.stackDepth() > 1 && isComprehension(act.peek(2)) &&
                     act.code->at(in.next).op == PRECALL && isOpenIterable(rec, shadow, object.get());
-  if (open && shadow.isSource()) rec.guardType(shadow, object.get());
   if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
     return iterateBy(rec, f, act, in, "iterate_over");
   if (!rec.live()) return rec.execute(act, in);

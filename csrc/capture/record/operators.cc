@@ -424,8 +424,8 @@ Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
                            : PyDict_GetItemString(PyEval_GetBuiltins(), names[conversion]);
   PyObject* args[] = {value, withSpec ? act.peek(1) : nullptr};
   Shadow shadows[] = {shadow, Shadow::constant()};
-  CallContext ctx{
-      rec, f, act, in, callable, Shadow::constant(), args, shadows, static_cast<size_t>(popped), nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(callable, Shadow::constant(), args, shadows, static_cast<size_t>(popped));
   Shadow result;
   Flow flow = rec.callStep(ctx, rec.stepKind(value), nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -448,7 +448,8 @@ Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   }
   PyObject* args[] = {pieces.get()};
   Shadow shadows[] = {rec.tupleOf(pieces.get(), std::move(parts))};
-  CallContext ctx{rec, f, act, in, join, Shadow::constant(), args, shadows, 1, nullptr};
+  CallContext ctx(rec, f, act, in);
+  ctx.of(join, Shadow::constant(), args, shadows, 1);
   Shadow result;
   Flow flow = rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
