@@ -16,13 +16,14 @@ namespace kintsugi::capture {
 
 class Recorder;
 
-// A model asked for an argument that the call does not have: the call then runs as it is written, and is a step
-// that nothing is known of (record/calls.cc).
+// A model asked for an argument that the call does not have: the call then runs as it is written, and is a
+// step that nothing is known of (record/calls.cc).
 struct MissingArgument : InternalError {
   MissingArgument() : InternalError("a model reads an argument that the call does not have") {}
 };
 
-// The values of a call: the positional ones (self first), then those of the keywords. Borrowed from the stack.
+// The values of a call: the positional ones (self first), then those of the keywords. Borrowed from the
+// stack.
 template <typename T>
 class ArgumentList {
  public:
@@ -59,7 +60,8 @@ struct CallContext {
   CallContext(Recorder& recorder, ShadowFrame& shadowFrame, Activation& activation, const Instr& instruction)
       : rec(recorder), frame(shadowFrame), act(activation), instr(instruction) {}
 
-  // What is called. The arrays are borrowed: the positional arguments, then the values of `names` (a tuple, or null).
+  // What is called. The arrays are borrowed: the positional arguments, then the values of `names` (a tuple,
+  // or null).
   CallContext& of(PyObject* function, Shadow shadow, PyObject* const* values, const Shadow* shadowsOfValues,
                   size_t count, PyObject* names = nullptr) {
     callable = function;

@@ -450,7 +450,8 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     if (auto flow = readSizes(ctx, result)) return *flow;
   }
   for (size_t i = 0; dynamic && i < ctx.total(); ++i) {
-    if (torchapi::isTensor(ctx.args.any(i)) && pinned[i].isValue() && !pinForBinding(ctx, pinned[i], ctx.args.any(i)))
+    if (torchapi::isTensor(ctx.args.any(i)) && pinned[i].isValue() &&
+        !pinForBinding(ctx, pinned[i], ctx.args.any(i)))
       return execute(ctx.act, ctx.instr);
   }
   ctx.veilSlices = dynamic && decidesOnSlices(ctx);

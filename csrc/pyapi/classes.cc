@@ -132,8 +132,10 @@ bool wrapsTheSame(PyObject* a, PyObject* b) {
 
 }  // namespace
 
+bool isMethodOfC(PyObject* method) { return Py_TYPE(method) == &PyMethodDescr_Type || isWrapper(method); }
+
 bool isOverriddenInC(PyObject* method, PyTypeObject* type) {
-  if (Py_TYPE(method) != &PyMethodDescr_Type && !isWrapper(method)) {
+  if (!isMethodOfC(method)) {
     return false;
   }
   PyTypeObject* owner = PyDescr_TYPE(method);
@@ -155,8 +157,11 @@ bool isOverriddenInC(PyObject* method, PyTypeObject* type) {
 }
 
 bool isOfAnotherClass(PyObject* method, PyObject* self) {
-  return (Py_TYPE(method) == &PyMethodDescr_Type || isWrapper(method)) &&
-         (self == nullptr || !PyObject_TypeCheck(self, PyDescr_TYPE(method)));
+  if (Py_TYPE(method) == &PyClassMethodDescr_Type) {
+    return self == nullptr || !PyType_Check(self) ||
+           !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self), PyDescr_TYPE(method));
+  }
+  return isMethodOfC(method) && (self == nullptr || !PyObject_TypeCheck(self, PyDescr_TYPE(method)));
 }
 
 }  // namespace kintsugi::pyapi

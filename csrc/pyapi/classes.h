@@ -21,6 +21,9 @@ PyObject* classVersion();
 // which does nothing.
 PyObject* subclassHook(PyTypeObject* type);
 
+// dict.keys, int.__add__: as it lies in the dict of a class.
+bool isMethodOfC(PyObject* method);
+
 // dict.keys of an OrderedDict: a method of a base that a class in C between it and `type` has another one
 // for.
 bool isOverriddenInC(PyObject* method, PyTypeObject* type);

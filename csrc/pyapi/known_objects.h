@@ -38,6 +38,7 @@ enum class CodeFamily : uint8_t {
   kContextManagers,
   kWholeTransforms,
   kPolyfills,
+  kKeyTakers,
   kCount,
 };
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -60,8 +61,26 @@ def cycle(iterable: Iterable[Any], /) -> Iterator[Any]:
             yield value
 
 
+def _as_times(value: Any) -> int:
+    """What C code reads as a Py_ssize_t."""
+    number = operator.index(value)
+    if number > sys.maxsize or number < -sys.maxsize - 1:
+        raise OverflowError("Python int too large to convert to C ssize_t")
+    return number
+
+
+def _as_count(value: Any, problem: str) -> int:
+    """What C code reads as a Py_ssize_t that may not be negative."""
+    number = _as_times(value)
+    if number < 0:
+        raise ValueError(problem)
+    return number
+
+
 def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[tuple[Any, ...]]:
     pool = tuple(iterable)
+    if r is not None:
+        r = _as_count(r, "r must be non-negative")
     for chosen in _orders(len(pool), len(pool) if r is None else r, ()):
         yield tuple([pool[at] for at in chosen])
 
@@ -90,7 +109,8 @@ def chain_from_iterable(iterables: Iterable[Iterable[Any]], /) -> Iterator[Any]:
 
 def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[tuple[Any, ...]]:
     made: list[tuple[Any, ...]] = [()]
-    pools = [tuple(iterable) for iterable in iterables] * repeat
+    times = _as_count(repeat, "repeat argument cannot be negative")
+    pools = [tuple(iterable) for iterable in iterables] * times
     for pool in pools:
         made = [(*chosen, value) for chosen in made for value in pool]
     for values in made:  # noqa: UP028
@@ -108,20 +128,29 @@ def _choices(pool: tuple[Any, ...], r: int, at: int, again: bool) -> list[tuple[
 
 
 def combinations(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
-    for values in _choices(tuple(iterable), r, 0, False):  # noqa: UP028
+    for values in _choices(tuple(iterable), _as_count(r, "r must be non-negative"), 0, False):  # noqa: UP028
         yield values
 
 
 def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[tuple[Any, ...]]:
-    for values in _choices(tuple(iterable), r, 0, True):  # noqa: UP028
+    for values in _choices(tuple(iterable), _as_count(r, "r must be non-negative"), 0, True):  # noqa: UP028
         yield values
 
 
 def islice(iterable: Iterable[Any], /, *bounds: int | None) -> Iterator[Any]:
+    # Which of two numbers is wrong is said as CPython does: -1 is its own sign of an error.
     limits = slice(*bounds)
-    start, stop, step = limits.start or 0, limits.stop, limits.step or 1
+    start, stop, step = limits.start, limits.stop, limits.step
+    limit = "must be None or an integer: 0 <= x <= sys.maxsize."
+    if stop is not None and (stop == -1 or stop > sys.maxsize or stop < -sys.maxsize - 1):
+        raise ValueError(f"Stop argument for islice() {limit}")
+    if (start is not None and (start < 0 or start > sys.maxsize)) or (stop is not None and stop < 0):
+        raise ValueError(f"Indices for islice() {limit}")
+    if step is not None and (step < 1 or step > sys.maxsize):
+        raise ValueError("Step for islice() must be a positive integer or None.")
+    step = 1 if step is None else step
     iterator = iter(iterable)
-    at, following = 0, start
+    at, following = 0, 0 if start is None else start
     while True:
         while at < following:
             if next(iterator, _MISSING) is _MISSING:
@@ -205,7 +234,7 @@ def pairwise(iterable: Iterable[Any], /) -> Iterator[tuple[Any, Any]]:
 
 
 def repeat(value: Any, times: int) -> Iterator[Any]:
-    for _ in range(times):
+    for _ in range(_as_times(times)):
         yield value
 
 

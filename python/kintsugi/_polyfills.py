@@ -124,18 +124,30 @@ def _order_of_few(keys: Sequence[Any], reverse: bool) -> list[int]:
     return placed
 
 
+def as_c_int(value: Any) -> bool:
+    """The truth of what C code reads as an int."""
+    if type(value) is bool:
+        return value is True
+    number = operator.index(value)
+    if number < -(1 << 31) or number >= 1 << 31:
+        raise OverflowError("Python int too large to convert to C int")
+    return number != 0
+
+
 def sorted_(
     iterable: Iterable[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: bool = False
 ) -> list[Any]:
     values = list(iterable)
+    backwards = as_c_int(reverse)
     keys = values if key is None else [key(value) for value in values]
-    return [values[at] for at in order(keys, reverse)]
+    return [values[at] for at in order(keys, backwards)]
 
 
 def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
+    backwards = as_c_int(reverse)
     values = self[:]
     keys = values if key is None else [key(value) for value in values]
-    self[:] = [values[at] for at in order(keys, reverse)]
+    self[:] = [values[at] for at in order(keys, backwards)]
 
 
 def max_by(first: Any, /, *rest: Any, key: Callable[[Any], Any], default: Any = _MISSING) -> Any:

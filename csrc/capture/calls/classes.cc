@@ -244,8 +244,7 @@ Flow buildClassModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   const bool simple = ctx.positional >= 2 && PyFunction_Check(ctx.args[0]) &&
                       PyUnicode_CheckExact(ctx.args[1]) && ctx.shadows[1].isConst() &&
-                      !ctx.keyword("metaclass") &&
-                      (ctx.shadows[0].isVirtual() || ctx.shadows[0].isConst()) &&
+                      !ctx.keyword("metaclass") && (ctx.shadows[0].isVirtual() || ctx.shadows[0].isConst()) &&
                       !rec.isOpaqueCode(PyFunction_GET_CODE(ctx.args[0]));
   if (!simple) return opaqueModel(ctx, result);
   const auto given = ctx.shadows.slice(2, ctx.positional);

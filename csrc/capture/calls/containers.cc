@@ -148,6 +148,7 @@ Flow defaultDictModel(CallContext& ctx, Shadow& result) {
                       (ctx.total() < 2 || (PyDict_CheckExact(ctx.args[1]) && !ctx.shadows[1].isValue()));
   if (!simple) return opaqueModel(ctx, result);
   Shadow factory = ctx.total() > 0 ? ctx.shadows[0] : Shadow::constant();
+  if (ctx.total() > 0) rec.guardType(factory, ctx.args[0]);  // that it can be called
   std::optional<std::vector<Shadow>> values = std::vector<Shadow>{};
   pyapi::Ref<> keys = pyapi::steal(PyList_New(0));
   if (ctx.total() == 2) {
@@ -298,8 +299,7 @@ Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
     }
   }
   for (size_t i = ctx.positional; ok && i < ctx.total(); ++i) {
-    ok = ctx.rec.storeItem(ctx.shadows[0], dict, ctx.nameOf(i),
-                           ctx.shadows.any(i), ctx.args.any(i));
+    ok = ctx.rec.storeItem(ctx.shadows[0], dict, ctx.nameOf(i), ctx.shadows.any(i), ctx.args.any(i));
   }
   if (!ok) ctx.rec.abort(diag::Code::KTG0303, {"dict.update"});
   result = Shadow::constant();

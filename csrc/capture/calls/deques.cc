@@ -152,6 +152,7 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
   size_t iterable = 0, length = 0;
   if (!splitArguments(ctx, iterable, length)) return keepItems(ctx, 0, result);
   int64_t longest = 0;
+  if (length < ctx.total()) rec.guardType(ctx.shadows.any(length), ctx.args.any(length));  // None or a number
   if (length < ctx.total() && ctx.args.any(length) != Py_None) {
     Shadow s = ctx.shadows.any(length);
     if (!PyLong_CheckExact(ctx.args.any(length))) return keepItems(ctx, 0, result);

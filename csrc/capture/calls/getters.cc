@@ -139,8 +139,11 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* getter) {
+std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* getter,
+                                     const PyCodeObject* caller) {
   const Getter* row = getterOf(Py_TYPE(getter));
+  if (row == &kComparing && !pyapi::isKnownCode(caller, pyapi::CodeFamily::kKeyTakers))
+    return std::nullopt;  // it would be seen
   PyObject* function = row != nullptr ? polyfill(row->polyfill) : nullptr;
   if (function == nullptr || shadow.isValue()) return std::nullopt;
   GetterCall call;

@@ -1,7 +1,7 @@
 // operator.itemgetter and its like, as the call of a Python function that they stand for.
 //
-// Example: if (auto call = getterCall(rec, shadow, object)) enter call->function with call->args first.
-// Values of one instruction, GIL held.
+// Example: if (auto call = getterCall(rec, shadow, object, frame.code)) enter call->function with call->args
+// first. Values of one instruction, GIL held.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,7 @@ struct GetterCall {
 // What is called to make an object like this one: its type, or the function that gives such. Borrowed.
 PyObject* makerOf(PyObject* object);
 // Nothing: it is no getter, or one that the trace knows nothing of.
-std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* getter);
+std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* getter,
+                                     const PyCodeObject* caller);
 
 }  // namespace kintsugi::capture

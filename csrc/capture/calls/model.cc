@@ -162,24 +162,50 @@ namespace {
 
 // What a call of pinned arguments has given. A list is made anew in each run; anything else that could be
 // changed, or used up, must not be the same object in all of them.
-Shadow foldedResult(Recorder& rec, PyObject* object) {
+Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) {
   if (PyList_CheckExact(object)) {
     bool plain = true;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
       plain = plain && Recorder::isPlainDeep(PyList_GET_ITEM(object, i));
     if (plain) {
       const Shadow list = rec.newVirtual(VirtualKind::kList, object);
-      rec.virtualOf(list).parts.assign(static_cast<size_t>(PyList_GET_SIZE(object)), Shadow::constant());
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
+        rec.virtualOf(list).parts.push_back(given.shadowOf(PyList_GET_ITEM(object, i)));
       return list;
     }
   }
   const bool fixed = Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object) ||
                      PyRange_Check(object) || pyapi::isNumpyNumber(object);
   if (!fixed) rec.abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
-  return Shadow::constant();
+  return given.shadowOf(object);
 }
 
 }  // namespace
+
+GivenObjects::GivenObjects(CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    PyObject* object = ctx.args.any(i);
+    add(object, ctx.shadows.any(i));
+    if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) continue;
+    const auto parts = ctx.rec.elementsOf(ctx.shadows.any(i), object);
+    PyObject** items = PySequence_Fast_ITEMS(object);
+    for (size_t k = 0; parts && k < parts->size(); ++k) add(items[k], (*parts)[k]);
+  }
+}
+
+void GivenObjects::add(PyObject* object, Shadow shadow) {
+  // Numbers are no objects to a trace; None, classes and their like are pinned as the objects that they are.
+  const bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object);
+  const bool single = object == Py_None || PyBool_Check(object) || Recorder::isIdentityValue(object);
+  if (shadow.isSource() && !number && !single) objects_.emplace_back(pyapi::newRef(object), shadow);
+}
+
+Shadow GivenObjects::shadowOf(PyObject* object) const {
+  for (const auto& [given, shadow] : objects_) {
+    if (given.get() == object) return shadow;
+  }
+  return Shadow::constant();
+}
 
 Flow foldModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
@@ -203,8 +229,10 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
+  const GivenObjects given(ctx);
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && ctx.pushes && ctx.rec.live()) result = foldedResult(ctx.rec, ctx.act.peek(1));
+  if (flow == Flow::kNext && ctx.pushes && ctx.rec.live())
+    result = foldedResult(ctx.rec, ctx.act.peek(1), given);
   return flow;
 }
 

@@ -120,6 +120,8 @@ bool isMemberByIdentity(Shadow item, PyObject* object);
 Shadow memberShadow(Recorder& rec, Shadow item, PyObject* object);  // of one that is
 
 PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; null: there is none
+// Can the Python function, or class, be called as `ctx` is? Otherwise it would complain in its own words.
+bool acceptsArguments(PyObject* called, const CallContext& ctx);
 // `function` takes the place of the callable on the value stack: it does the same, and is recorded.
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result);
 // The Python function that is called, as a frame (what a call without a model is).
@@ -132,6 +134,20 @@ consteval bool statesAreNamed(const ModelRow (&rows)[N]) {
   }
   return true;
 }
+
+// Which argument a result is, or what lies in one: where values are pinned, an equal one will be given in
+// another call, and `is` tells them apart. Made before the call, which consumes its arguments.
+class GivenObjects {
+ public:
+  explicit GivenObjects(CallContext& ctx);
+  // Of the argument that it is; otherwise it is a constant.
+  Shadow shadowOf(PyObject* object) const;
+
+ private:
+  void add(PyObject* object, Shadow shadow);
+
+  std::vector<std::pair<pyapi::Ref<>, Shadow>> objects_;
+};
 
 inline Flow run(CallContext& ctx) { return ctx.rec.execute(ctx.act, ctx.instr); }
 // Executes and, when the call succeeded, makes `result` a virtual of the given kind.

@@ -182,8 +182,8 @@ namespace {
 bool isConstant(CallContext& ctx) {
   if (!pyapi::isA(ctx.callable, Known::kNumpyUfunc) || ctx.kwnames != nullptr) return false;
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool number =
-        Recorder::isPlain(ctx.args.any(i)) || (ctx.shadows.any(i).isConst() && isNumpyScalar(ctx.args.any(i)));
+    const bool number = Recorder::isPlain(ctx.args.any(i)) ||
+                        (ctx.shadows.any(i).isConst() && isNumpyScalar(ctx.args.any(i)));
     if (!number || ctx.rec.comesFromStep(ctx.shadows.any(i))) return false;
   }
   return true;

@@ -128,6 +128,8 @@ Flow namespaceModel(CallContext& ctx, Shadow& result) {
 Flow bind(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> function = pyapi::newRef(ctx.args[0]), self = pyapi::newRef(ctx.args[1]);
   const Shadow functionShadow = ctx.shadows[0], selfShadow = ctx.shadows[1];
+  ctx.rec.guardType(functionShadow, function.get());  // that it can be called
+  ctx.rec.guardType(selfShadow, self.get());          // not None
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live()) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), function.get(), functionShadow, self.get(), selfShadow);
@@ -146,7 +148,6 @@ Flow functionGetModel(CallContext& ctx, Shadow& result) {
   const bool binds = (ctx.total() == 2 || ctx.total() == 3) && ctx.kwnames == nullptr &&
                      ctx.args[1] != Py_None && !ctx.shadows[0].isValue();
   if (!binds) return knownModel(ctx, result);
-  if (ctx.shadows[1].isSource()) ctx.rec.guardType(ctx.shadows[1], ctx.args[1]);  // not None
   return bind(ctx, result);
 }
 

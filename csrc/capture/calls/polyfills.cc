@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "capture/calls/drive.h"
+#include "capture/calls/group_uses.h"
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
@@ -96,10 +97,12 @@ Flow sortedModel(CallContext& ctx, Shadow& result) {
     Shadow shadow = ctx.shadows.any(i);
     if (!ctx.rec.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
   }
+  const GivenObjects given(ctx);
   Flow flow = runVirtual(ctx, VirtualKind::kList, result);
-  if (flow == Flow::kNext && ctx.rec.live()) {
-    ctx.rec.virtualOf(result).parts.assign(PyList_GET_SIZE(ctx.act.peek(1)), Shadow::constant());
-  }
+  if (flow != Flow::kNext || !ctx.rec.live()) return flow;
+  PyObject* made = ctx.act.peek(1);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(made); ++i)
+    ctx.rec.virtualOf(result).parts.push_back(given.shadowOf(PyList_GET_ITEM(made, i)));
   return flow;
 }
 
@@ -285,15 +288,17 @@ Flow filterModel(CallContext& ctx, Shadow& result) {
 }
 Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain", result); }
 
-// The arguments that C code checks when it makes the iterator, as it accepts them.
+// The arguments that C code checks when it makes the iterator, as it accepts them. Their types are guarded;
+// the polyfills ask for their values.
 bool acceptsBounds(CallContext& ctx, std::string_view name) {
   const auto isCount = [&](size_t i) {
+    ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
     return PyLong_CheckExact(ctx.args.any(i)) && _PyLong_Sign(ctx.args.any(i)) >= 0;
   };
   if (name == "islice") {
     for (size_t i = 1; i < ctx.total(); ++i) {
       const bool positive = i < 3 || PyObject_IsTrue(ctx.args.any(i)) == 1;
-      if (ctx.args.any(i) != Py_None && !(isCount(i) && positive)) return false;
+      if (!(isCount(i) && positive) && ctx.args.any(i) != Py_None) return false;
     }
     return ctx.kwnames == nullptr && ctx.total() >= 2 && ctx.total() <= 4;
   }
@@ -307,13 +312,14 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
   if (name == "pairwise" || name == "cycle") return ctx.kwnames == nullptr && ctx.positional == 1;
   if (name == "count") {
     for (size_t i = 0; i < ctx.total(); ++i) {
+      ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
       if (!PyLong_CheckExact(ctx.args.any(i))) return false;
     }
     return ctx.kwnames == nullptr && ctx.positional <= 2;
   }
   if (name == "permutations") {
-    const bool some = ctx.positional == 2 && ctx.args[1] != Py_None;
-    return ctx.kwnames == nullptr && ctx.positional >= 1 && ctx.positional <= 2 && (!some || isCount(1));
+    const bool fine = ctx.positional < 2 || isCount(1) || ctx.args[1] == Py_None;
+    return ctx.kwnames == nullptr && ctx.positional >= 1 && ctx.positional <= 2 && fine;
   }
   const bool counted = name == "repeat" || name.starts_with("combinations");
   return ctx.kwnames == nullptr && ctx.positional == 2 && (!counted || isCount(1));
@@ -361,7 +367,8 @@ const char* polyfillOf(PyObject* callable) {
 
 Flow itertoolsModel(CallContext& ctx, Shadow& result) {
   const std::string_view name = polyfillOf(ctx.callable);
-  const bool simple = isDirect(ctx) && acceptsBounds(ctx, name) && (isUnpacked(ctx) || consumedAtOnce(ctx));
+  const bool unseen = name == "groupby" ? groupsStay(ctx) : isUnpacked(ctx) || consumedAtOnce(ctx);
+  const bool simple = isDirect(ctx) && acceptsBounds(ctx, name) && unseen;
   return simple ? redirect(ctx, polyfillOf(ctx.callable), result) : opaqueModel(ctx, result);
 }
 

@@ -1,4 +1,5 @@
 // What the call models need beyond the recorder's own questions.
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -118,5 +119,37 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
 }
 
 Flow unknownSequence(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
+
+bool acceptsArguments(PyObject* called, const CallContext& ctx) {
+  const bool made = PyType_Check(called);
+  PyObject* function =
+      made ? Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(called), "__init__") : called;
+  KINTSUGI_CHECK(function != nullptr && PyFunction_Check(function), "a polyfill that is no Python code");
+  const size_t self = made ? 1 : 0;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  const auto count = static_cast<size_t>(code->co_argcount);
+  const size_t named = count + static_cast<size_t>(code->co_kwonlyargcount);
+  if (self + ctx.positional > count && (code->co_flags & CO_VARARGS) == 0) return false;
+  std::vector<bool> given(named);
+  for (size_t i = 0; i < std::min(self + ctx.positional, count); ++i) given[i] = true;
+  pyapi::Ref<> names = pyapi::steal(PyCode_GetVarnames(code));
+  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
+    auto at = static_cast<size_t>(code->co_posonlyargcount);
+    while (at < named && PyUnicode_Compare(PyTuple_GET_ITEM(names.get(), at), ctx.nameOf(i)) != 0) ++at;
+    if (at == named && (code->co_flags & CO_VARKEYWORDS) == 0) return false;
+    if (at < named && given[at]) return false;
+    if (at < named) given[at] = true;
+  }
+  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+  PyObject* keywordDefaults = PyFunction_GET_KW_DEFAULTS(function);
+  const size_t optional = defaults != nullptr ? static_cast<size_t>(PyTuple_GET_SIZE(defaults)) : 0;
+  for (size_t i = 0; i < named; ++i) {
+    const bool defaulted = i < count ? i + optional >= count
+                                     : keywordDefaults != nullptr &&
+                                           PyDict_Contains(keywordDefaults, PyTuple_GET_ITEM(names.get(), i));
+    if (!given[i] && !defaulted) return false;
+  }
+  return true;
+}
 
 }  // namespace kintsugi::capture

@@ -541,7 +541,7 @@ std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
   PyObject*& below = outer.act.peek(popped);
   PyObject*& slot = below != nullptr ? below : outer.act.peek(popped - 1);
   if (slot != call.callable) return std::nullopt;
-  auto getter = getterCall(outer.rec, call.shadow, call.callable);
+  auto getter = getterCall(outer.rec, call.shadow, call.callable, outer.frame.code);
   if (!getter) return std::nullopt;
   pyapi::Ref<> kept = pyapi::steal(std::exchange(slot, getter->callable.release()));
   pyapi::Ref<> names = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(getter->names.size())));
@@ -593,6 +593,9 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
     if (pyapi::isOfAnotherClass(call.callable, self) ||
         (self != nullptr && pyapi::isOverriddenInC(call.callable, Py_TYPE(self))))
       return opaque(call, ctx, diag::Code::KTG0101, result);
+    if (self != nullptr && pyapi::isMethodOfC(call.callable)) rec.guardType(call.shadows[0], self);
+    if (Py_TYPE(call.callable) == &PyClassMethodDescr_Type && !rec.pin(call.shadows[0], self))
+      return rec.execute(ctx.act, ctx.instr);
     if (CallModel model = modelOf(call.callable)) {
       if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
         return rec.execute(ctx.act, ctx.instr);
@@ -763,40 +766,8 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 
 }  // namespace
 
-namespace {
-
-// Whether the function can be called so; otherwise it would complain in its own words.
-bool accepts(PyObject* function, const CallContext& ctx) {
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  const auto count = static_cast<size_t>(code->co_argcount);
-  const size_t named = count + static_cast<size_t>(code->co_kwonlyargcount);
-  if (ctx.positional > count && (code->co_flags & CO_VARARGS) == 0) return false;
-  std::vector<bool> given(named);
-  for (size_t i = 0; i < std::min(ctx.positional, count); ++i) given[i] = true;
-  pyapi::Ref<> names = pyapi::steal(PyCode_GetVarnames(code));
-  for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    auto at = static_cast<size_t>(code->co_posonlyargcount);
-    while (at < named && PyUnicode_Compare(PyTuple_GET_ITEM(names.get(), at), ctx.nameOf(i)) != 0) ++at;
-    if (at == named && (code->co_flags & CO_VARKEYWORDS) == 0) return false;
-    if (at < named && given[at]) return false;
-    if (at < named) given[at] = true;
-  }
-  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
-  PyObject* keywordDefaults = PyFunction_GET_KW_DEFAULTS(function);
-  const size_t optional = defaults != nullptr ? static_cast<size_t>(PyTuple_GET_SIZE(defaults)) : 0;
-  for (size_t i = 0; i < named; ++i) {
-    const bool defaulted = i < count ? i + optional >= count
-                                     : keywordDefaults != nullptr &&
-                                           PyDict_Contains(keywordDefaults, PyTuple_GET_ITEM(names.get(), i));
-    if (!given[i] && !defaulted) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result) {
-  if (!accepts(function, ctx)) return opaqueModel(ctx, result);
+  if (!acceptsArguments(function, ctx)) return opaqueModel(ctx, result);
   const int popped = static_cast<int>(ctx.popped);
   PyObject*& below = ctx.act.peek(popped);
   PyObject*& slot = below != nullptr ? below : ctx.act.peek(popped - 1);

@@ -264,7 +264,7 @@ Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
     if (flow == Flow::kNext && rec.live()) result = rec.returned();
   } else {
     CallContext ctx(rec, f, act, in);
-  ctx.of(function, v.parts[0], args, shadows, 4);
+    ctx.of(function, v.parts[0], args, shadows, 4);
     CallModel model = modelOf(function);
     flow = model != nullptr ? model(ctx, result) : opaqueModel(ctx, result);
   }
