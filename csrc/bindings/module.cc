@@ -21,6 +21,7 @@
 #include "driver/compiled_function.h"
 #include "driver/recording.h"
 #include "pyapi/type_versions.h"
+#include "support/fault.h"
 #include "support/verification.h"
 #include "torchapi/run_memory.h"
 
@@ -166,7 +167,8 @@ NB_MODULE(_C, m) {
   m.def("_with_types_kept", &withTypesKept, nb::arg("root"), nb::arg("body"));
   m.def("is_recording", &driver::isRecording);
   m.def("_failed_checks", [] { return std::make_pair(failedCheckCount(), lastFailedCheck()); });
-  m.def("_fail_next_recording", &driver::failNextRecording, nb::arg("fail"));
+  m.def("_fail_at", &failAt, nb::arg("name"), nb::arg("after") = 0);
+  m.def("_has_failed", &hasFailed);
   m.def("known_objects", &knownObjects);
   bindings::bindEvents(m);
   bindings::bindNative(m);

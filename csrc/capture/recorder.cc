@@ -19,6 +19,7 @@
 #include "pyapi/object_layout.h"
 #include "pyapi/text.h"
 #include "support/check.h"
+#include "support/fault.h"
 #include "support/verification.h"
 
 namespace kintsugi::capture {
@@ -156,8 +157,9 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   recursion_ = std::max(recursion_, recursionAtStart_ - act.tstate->recursion_remaining);
   bool accepted = false;
   try {
+    faultPoint("enter");
     accepted = resuming_ ? resumeRestored(act, throwing) : (!throwing || throwsInto(act)) && acceptFrame(act);
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     abort(diag::Code::KTG0000, {error.what()});
   }
   if (!accepted && throwing && isQuietClose(act)) return false;
@@ -381,7 +383,9 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
       executed_ = true;  // for the instruction that waits for this frame
       return act.execute(instr);
     }
+    faultPoint("step");
     flow = handler(*this, *frame, act, instr);
+    faultPoint("executed");
     if (!executed_) {
       KINTSUGI_CHECK(!live_, "handler of op ", int(instr.op), " did not execute");
       flow = execute(act, instr);
@@ -390,7 +394,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     if (!watched_.empty() && flow == Flow::kNext && live_) closeDropped();
     if (!finalized_.empty() && live_) finalized_.freeDropped(*this);
     if (instr.op == JUMP_BACKWARD && live_) sweepDropped(*this);
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     paused_ = 0;
     abort(diag::Code::KTG0000, {error.what()});
     if (!std::exchange(executed_, true)) flow = act.execute(instr);
@@ -401,6 +405,16 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
 void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
   ShadowFrame* frame = frameOf(act);
   if (!live_ || frame == nullptr) return;
+  try {
+    faultPoint("caught");
+    handleCaught(*frame, act, depth, pushedLasti);
+  } catch (const std::exception& error) {
+    abort(diag::Code::KTG0000, {error.what()});
+  }
+}
+
+void Recorder::handleCaught(ShadowFrame& raised, Activation& act, int32_t depth, bool pushedLasti) {
+  ShadowFrame* frame = &raised;
   if (unsafeException_) {
     abort(diag::Code::KTG0111, {});
     return;
@@ -502,6 +516,15 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   current_ = frame->caller;
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
+  try {
+    faultPoint("left");
+    handleLeft(frame, std::move(owned), act, how);
+  } catch (const std::exception& error) {
+    abort(diag::Code::KTG0000, {error.what()});
+  }
+}
+
+void Recorder::handleLeft(ShadowFrame* frame, std::unique_ptr<ShadowFrame> owned, Activation& act, Flow how) {
   if (how == Flow::kRaise && mortals_.size() > 1) {  // in the order of the locals, when the traceback goes
     abort(diag::Code::KTG0302, {Py_TYPE(mortals_.front().object)->tp_name});
     letGo();

@@ -17,6 +17,7 @@
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/run_memory.h"
 
 namespace kintsugi::driver {
@@ -193,7 +194,7 @@ PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi:
                                      runtime::SlotBuffer& slots) {
   try {
     return trace.replay().run(trace, args, slots.data(), this);
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     trace.dead = true;
     addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
     if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
@@ -445,6 +446,7 @@ void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::
 bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arguments& args) {
   runtime::Recording recording = takeRecording(capture);
   try {
+    faultPoint("install");
     describeConstants(recording, function_.get());
     runTracePasses(recording.document, 0, tracePasses());
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
@@ -453,7 +455,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));
     for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
   }
   return true;

@@ -7,6 +7,7 @@
 #include "pyapi/hook.h"
 #include "pyapi/stack_limit.h"
 #include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/run_memory.h"
 
 namespace kintsugi::driver {
@@ -15,7 +16,6 @@ namespace {
 
 thread_local capture::Recorder* active = nullptr;
 int hookUsers = 0;      // recordings under way on all threads (GIL)
-bool failNext = false;  // see failNextRecording() (GIL)
 
 bool isGeneratorStart(_PyInterpreterFrame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
@@ -57,8 +57,6 @@ class HookScope {
 
 bool isRecording() { return active != nullptr; }
 
-void failNextRecording(bool fail) { failNext = fail; }
-
 namespace {
 
 // Frames of a snapshot, interpreted under the recorder.
@@ -75,7 +73,7 @@ class RecordingRunner final : public runtime::FrameRunner {
   capture::Recorder& recorder_;
 };
 
-std::unique_ptr<capture::CaptureResult> internalFailure(const InternalError& error) {
+std::unique_ptr<capture::CaptureResult> internalFailure(const std::exception& error) {
   auto result = std::make_unique<capture::CaptureResult>();
   result->failure = diag::Diagnostic(diag::Code::KTG0000, {error.what()});
   return result;
@@ -88,9 +86,9 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   RecordedCall call;
   std::unique_ptr<capture::Recorder> recorder;
   try {
-    if (std::exchange(failNext, false)) throw InternalError("a failure that was asked for");
+    faultPoint("recorder");
     recorder = make();
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     call.capture = internalFailure(error);
     call.result = run(nullptr);
     return call;
@@ -106,8 +104,9 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   try {
+    faultPoint("finish");
     call.capture = recorder->finish();
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     call.capture = internalFailure(error);
   }
   recorder.reset();

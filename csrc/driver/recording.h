@@ -28,10 +28,6 @@ RecordedCall record(const capture::RecorderOptions& options, PyObject* function,
 RecordedCall recordSide(const capture::RecorderOptions& options, const capture::SideStart& start,
                         std::vector<runtime::FrameImage> images, const std::function<void()>& begun);
 
-// The next recording fails an internal check before it begins: so that tests, and the reproducer of KTG0000,
-// see what happens then. It is not counted, and no build aborts at it.
-void failNextRecording(bool fail);
-
 // Is a recording under way on this thread?
 bool isRecording();
 

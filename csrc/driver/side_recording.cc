@@ -17,6 +17,7 @@
 #include "driver/recording.h"
 #include "pyapi/frame.h"
 #include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::driver {
 
@@ -105,6 +106,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
   recording.argCount = parent.argCount;
   recording.kwNames = parent.kwNames.clone();
   try {
+    faultPoint("side");
     describeConstants(recording, function_.get());
     recording.start = runTracePasses(recording.document, recording.start, tracePasses());
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
@@ -119,7 +121,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
     site.backoff.failed();
     auto gone = context.trace->sides().link(context.guard, std::move(trace), kSidesPerGuard);
     trimSides(*context.trace);
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
     ++context.trace->sides().at(context.guard).failures;
   }

@@ -72,7 +72,8 @@ bool isWrappedNumber(const at::Tensor& tensor) {
 
 // Its values are exactly those that a Scalar can hold.
 bool isNumberType(c10::ScalarType type) {
-  return c10::isIntegralType(type, true) || type == c10::kDouble || type == c10::kFloat ||
+  const bool whole = c10::isIntegralType(type, true) && type != c10::kUInt64;
+  return whole || type == c10::kDouble || type == c10::kFloat ||
          type == c10::kHalf || type == c10::kBFloat16;
 }
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/op_drain.h"
 #include "torchapi/op_log.h"
 #include "torchapi/tensor_stamp.h"
@@ -50,6 +51,7 @@ bool OpRecorder::pending() const { return !impl_->log.entries.empty(); }
 void OpRecorder::discard() { impl_->log.clear(); }
 
 DrainResult OpRecorder::drain(ir::Trace& trace, ir::StateId snap) {
+  faultPoint("drain");
   if (impl_->log.entries.empty()) {
     return {};
   }

@@ -201,7 +201,7 @@ def test_an_exception_while_recording_is_logged() -> None:
 @pytest.mark.skipif(bool(os.environ.get("KINTSUGI_EXT_DIR")), reason="a debug build aborts at a failed check")
 def test_a_failed_check_of_ours_costs_nothing_but_speed() -> None:
     compiled = kintsugi.compile(program, backend="eager")
-    _C._fail_next_recording(True)
+    _C._fail_at("recorder")
     x = torch.ones(3)
     with EventLog() as log:
         for _ in range(3):

@@ -4,11 +4,11 @@ import kintsugi
 
 
 def around(run):
-    kintsugi._C._fail_next_recording(True)
+    kintsugi._C._fail_at("recorder")
     try:
         return run()
     finally:
-        kintsugi._C._fail_next_recording(False)
+        kintsugi._C._fail_at("")
 
 
 def problem(x):
