@@ -39,6 +39,9 @@ double roundedTo(double number, Elem elem) {
 // A number that ATen makes a tensor of the result's type of.
 NodeId converted(D& d, size_t k, Elem elem) {
   const std::optional<double> number = isSmallFloat(elem) ? d.number(k) : std::nullopt;
+  if (number && std::isfinite(*number) && std::abs(*number) > largestIn(elem)) {
+    return d.fail();
+  }
   return number ? d.constant(roundedTo(*number, elem), elem) : d.as(k, elem);
 }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "passes/build_graph.h"
 
@@ -35,6 +37,12 @@ bool needsFloat(Core op) {
 
 bool isTranscendental(Core op) {
   return op == Core::kExp || op == Core::kLog || op == Core::kTanh || op == Core::kErf;
+}
+
+// The least number of 64 bits has no opposite.
+bool isHeld(int64_t integer, Elem elem) {
+  return integer != std::numeric_limits<int64_t>::min() &&
+         std::abs(static_cast<double>(integer)) <= largestIn(elem);
 }
 
 }  // namespace
@@ -178,7 +186,7 @@ NodeId Decomposer::as(size_t k, Elem elem) {
     node.kind = NodeKind::kConst;
     node.elem = elem;
     node.integer = operands_[k].i;
-    return elem == Elem::kBool ? fail() : graph_.add(std::move(node));
+    return elem == Elem::kBool || !isHeld(node.integer, elem) ? fail() : graph_.add(std::move(node));
   }
   const std::optional<double> value = number(k);
   // A float in an integer's place would have made the result a float.
@@ -191,6 +199,8 @@ NodeId Decomposer::computed(NodeId number, Elem elem) {
   if (number == ir::kNone || graph_.nodes[number].elem == Elem::kOther) {
     return fail();
   }
+  double& most = graph_.nodes[number].most;
+  most = most == 0 ? largestIn(elem) : std::min(most, largestIn(elem));
   const NodeId made = cast(number, elem);
   const NodeId first = operands_[0].isValue() ? nodeOf_[operands_[0].id] : ir::kNone;
   if (!failed_ && made != number && first != ir::kNone) {
@@ -201,6 +211,9 @@ NodeId Decomposer::computed(NodeId number, Elem elem) {
 }
 
 NodeId Decomposer::constant(double value, Elem elem) {
+  if (std::isfinite(value) && std::abs(value) > largestIn(elem)) {
+    return fail();  // ATen takes it for an infinity here and refuses it there
+  }
   Node node;
   node.kind = NodeKind::kConst;
   node.elem = elem;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "ir/text.h"
 
@@ -20,18 +21,19 @@ constexpr CoreInfo kCoreInfos[] = {
 struct ElemRow {
   std::string_view name;
   int64_t size;
+  double largest = std::numeric_limits<double>::infinity();  // see largestIn()
 };
 
 constexpr auto kElems = std::to_array<ElemRow>({
     {"bool", 1},
-    {"u8", 1},
-    {"i8", 1},
-    {"i16", 2},
-    {"i32", 4},
+    {"u8", 1, 255},
+    {"i8", 1, 127},
+    {"i16", 2, 32767},
+    {"i32", 4, 2147483647},
     {"i64", 8},
-    {"f16", 2},
-    {"bf16", 2},
-    {"f32", 4},
+    {"f16", 2, 65504},
+    {"bf16", 2, 0x1.fep127},
+    {"f32", 4, std::numeric_limits<float>::max()},
     {"f64", 8},
     {"other", 0},
 });
@@ -81,6 +83,7 @@ std::string callName(const ir::Trace& trace, const ir::Instruction& ins) {
 const CoreInfo& coreInfo(Core op) { return kCoreInfos[static_cast<size_t>(op)]; }
 
 std::string_view elemName(Elem elem) { return kElems[static_cast<size_t>(elem)].name; }
+double largestIn(Elem elem) { return kElems[static_cast<size_t>(elem)].largest; }
 int64_t elemSize(Elem elem) { return kElems[static_cast<size_t>(elem)].size; }
 
 Elem elemOf(std::string_view dtype) {

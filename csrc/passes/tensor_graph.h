@@ -55,6 +55,8 @@ enum class Elem : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32
 std::string_view elemName(Elem elem);
 Elem elemOf(std::string_view dtype);
 int64_t elemSize(Elem elem);
+// The largest magnitude of a finite number that ATen takes for such an element.
+double largestIn(Elem elem);
 inline bool isSigned(Elem elem) { return elem >= Elem::kI8 && elem <= Elem::kI64; }  // integers
 inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64; }
 // Computed with in f32, rounded where they are stored or cast.
@@ -115,6 +117,7 @@ struct Node {
   uint32_t behind = 0;               // ... and how many stay behind them
   std::vector<PartBound> bounds;     // Core::kPart: of dimensions that are longer than 1
   Taken taken;                       // Core::kTake
+  double most = 0;                   // of a number that each run computes: the largest that kernels take; 0: none take it
   double number = 0;                 // kConst of a float type
   int64_t integer = 0;               // kConst of other types
   uint32_t instruction = ir::kNone;  // kCall, kView, kJoin: in the trace

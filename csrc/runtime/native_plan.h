@@ -216,6 +216,12 @@ struct NativePlan {
     uint32_t times = 0;
   };
   std::vector<Written> written;
+  // Numbers that kernels take: a finite one beyond `most`, or one that has no opposite, is ATen's to refuse.
+  struct Limit {
+    uint32_t slot = 0;
+    double most = 0;
+  };
+  std::vector<Limit> limits;
   bool inputsRequireGrad = false;
   bool gradOutside = false;  // some operator runs in the caller's grad mode
   bool gradOn = false;       // some operator runs with the grad mode on

@@ -1,6 +1,8 @@
 #include "runtime/native_runner.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <cstring>
 #include <utility>
 
@@ -253,6 +255,20 @@ void runRead(const NativeRead& read, NativeFrame& frame) {
   value.kind = isFloat ? ValueKind::kFloat : ValueKind::kInt;
 }
 
+bool isWithin(const Value& number, double most) {
+  if (number.kind == ValueKind::kInt) {
+    return number.i != std::numeric_limits<int64_t>::min() && std::abs(static_cast<double>(number.i)) <= most;
+  }
+  return number.kind != ValueKind::kFloat || !std::isfinite(number.f) || std::abs(number.f) <= most;
+}
+
+// Are the numbers that are known so far ones that kernels take?
+bool areWithin(const NativePlan& plan, const NativeFrame& frame) {
+  return std::all_of(plan.limits.begin(), plan.limits.end(), [&](const NativePlan::Limit& limit) {
+    return isWithin(frame.values[limit.slot], limit.most);
+  });
+}
+
 bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {
   const auto valuesAt = [&frame](const std::vector<uint32_t>& slots) {
     std::vector<Value> values;
@@ -350,7 +366,7 @@ bool bindResults(const NativePlan& plan, const NativeCall& call, NativeFrame& fr
 
 bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   GradModeScope grad;
-  if (!bind(plan.bindings.front(), frame)) {
+  if (!bind(plan.bindings.front(), frame) || !areWithin(plan, frame)) {
     return false;
   }
   frame.begun = true;
@@ -370,7 +386,8 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
         break;
       case NativeStepKind::kCall:
         grad.enter(plan.calls[step.index].grad);
-        if (!runCall(plan.calls[step.index], frame) || !bindResults(plan, plan.calls[step.index], frame)) {
+        if (!runCall(plan.calls[step.index], frame) || !bindResults(plan, plan.calls[step.index], frame) ||
+            !areWithin(plan, frame)) {
           return false;
         }
         break;
@@ -379,9 +396,13 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
         break;
       case NativeStepKind::kRead:
         runRead(plan.reads[step.index], frame);
+        if (!areWithin(plan, frame)) {
+          return false;
+        }
         break;
       case NativeStepKind::kScalar:
-        if (!runScalar(plan.trace, plan.trace.code[step.index], frame.values.data())) {
+        if (!runScalar(plan.trace, plan.trace.code[step.index], frame.values.data()) ||
+            !areWithin(plan, frame)) {
           return false;
         }
         break;

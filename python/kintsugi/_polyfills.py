@@ -507,7 +507,7 @@ def items_of_filter(kept: Any, /) -> Iterator[Any]:
 # operators whose special methods are Python code
 
 
-def operate(a: Any, b: Any, own: Any, left: Any, right: Any, right_first: bool, symbol: str) -> Any:
+def operate(a: Any, b: Any, own: Any, left: Any, right: Any, right_first: bool, problem: str) -> Any:
     if own is not None:
         value = own(a, b)
         if value is not NotImplemented:
@@ -524,9 +524,7 @@ def operate(a: Any, b: Any, own: Any, left: Any, right: Any, right_first: bool, 
         value = right(b, a)
         if value is not NotImplemented:
             return value
-    raise TypeError(
-        f"unsupported operand type(s) for {symbol}: '{type(a).__name__}' and '{type(b).__name__}'"
-    )
+    raise TypeError(problem)
 
 
 def compare(
@@ -537,8 +535,10 @@ def compare(
     right_first: bool,
     negate_left: bool,
     negate_right: bool,
-    symbol: str,
+    identity: bool | None,
+    problem: str,
 ) -> Any:
+    """`identity`: what to say of one object where no method says anything; None: it is an error."""
     if right_first:
         value = right(b, a)
         if value is not NotImplemented:
@@ -551,13 +551,9 @@ def compare(
         value = right(b, a)
         if value is not NotImplemented:
             return not value if negate_right else value
-    if symbol == "==":
-        return a is b
-    if symbol == "!=":
-        return a is not b
-    raise TypeError(
-        f"'{symbol}' not supported between instances of '{type(a).__name__}' and '{type(b).__name__}'"
-    )
+    if identity is None:
+        raise TypeError(problem)
+    return (a is b) is identity
 
 
 def says_true(value: Any, /) -> bool:
@@ -781,6 +777,8 @@ def tensor(data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -
     if dtype is torch.float32 or dtype is torch.float64:
         wide = torch.scalar_tensor(float(data), dtype=torch.float64, device=device)
         return wide if dtype is torch.float64 else wide.to(torch.float32)
+    if kind is int and dtype is torch.int64 and (data >= 1 << 63 or data < -(1 << 63)):
+        raise ValueError("Overflow when unpacking long long")
     if (kind is int and dtype is torch.int64) or (kind is bool and dtype is torch.bool):
         return torch.scalar_tensor(data, dtype=dtype, device=device)
     return torch.tensor(data, dtype=dtype, device=device)

@@ -12,7 +12,7 @@ namespace {
 // Items that C code takes from a list or a tuple; others would be asked for by Python code.
 Flow keepItems(CallContext& ctx, size_t first, Shadow& result) {
   const bool plain =
-      ctx.total() <= first || PyList_CheckExact(ctx.args[first]) || PyTuple_CheckExact(ctx.args[first]);
+      ctx.total() <= first || PyList_CheckExact(ctx.args.any(first)) || PyTuple_CheckExact(ctx.args.any(first));
   return plain ? keepModel(ctx, result) : opaqueModel(ctx, result);
 }
 

@@ -63,7 +63,7 @@ constexpr ModelRow kRows[] = {
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
   PyObject* function = ctx.callable;
-  Shadow callable = ctx.callableShadow, cls = ctx.total() == 1 ? ctx.shadows[0] : Shadow::null();
+  Shadow callable = ctx.callableShadow, cls = ctx.positional == 1 ? ctx.shadows[0] : Shadow::null();
   const bool simple = isDispatch(function) && ctx.total() == 1 && ctx.kwnames == nullptr &&
                       PyType_Check(ctx.args[0]) && (callable.isSource() || callable.isConst()) &&
                       !cls.isValue() && !cls.isVirtual();

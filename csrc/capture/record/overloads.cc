@@ -85,10 +85,12 @@ std::optional<Flow> overloadedOperator(Recorder& rec, ShadowFrame& f, Activation
   const std::string symbol = std::string(kSymbols[base]) + (inPlace          ? "="
                                                             : base == kPower ? " or pow()"
                                                                              : "");
-  pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(symbol.c_str()));
+  pyapi::Ref<> problem =
+      pyapi::steal(PyUnicode_FromFormat("unsupported operand type(s) for %s: '%.100s' and '%.100s'",
+                                        symbol.c_str(), Py_TYPE(x)->tp_name, Py_TYPE(y)->tp_name));
   if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
   return rec.callInPlace(f, act, in, function, 2,
-                         {orNone(own), orNone(left), orNone(right), truth(rightFirst), text.get()});
+                         {orNone(own), orNone(left), orNone(right), truth(rightFirst), problem.get()});
 }
 
 namespace {
@@ -123,11 +125,14 @@ std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activati
     if (!Recorder::isPlain(y) || isPlainData(x)) return std::nullopt;
     right = nullptr;
   }
-  pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(kComparisonSymbols[in.arg]));
+  pyapi::Ref<> problem = pyapi::steal(
+      PyUnicode_FromFormat("'%s' not supported between instances of '%.100s' and '%.100s'",
+                           kComparisonSymbols[in.arg], Py_TYPE(x)->tp_name, Py_TYPE(y)->tp_name));
+  PyObject* identity = op == Py_EQ || op == Py_NE ? truth(op == Py_EQ) : Py_None;
   if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
   return rec.callInPlace(f, act, in, function, 2,
                          {orNone(left), orNone(right), truth(right != nullptr && isProperSubtype(y, x)),
-                          truth(negateLeft), truth(negateRight), text.get()});
+                          truth(negateLeft), truth(negateRight), identity, problem.get()});
 }
 
 }  // namespace kintsugi::capture
