@@ -15,7 +15,7 @@ namespace kintsugi::driver {
 namespace {
 
 thread_local capture::Recorder* active = nullptr;
-int hookUsers = 0;      // recordings under way on all threads (GIL)
+int hookUsers = 0;  // recordings under way on all threads (GIL)
 
 bool isGeneratorStart(_PyInterpreterFrame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);

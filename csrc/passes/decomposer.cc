@@ -181,12 +181,16 @@ NodeId Decomposer::as(size_t k, Elem elem) {
     const NodeId id = tensor(k);
     return failed_ ? id : cast(id, elem);
   }
-  if (k < operands_.size() && operands_[k].kind == OperandKind::kInt && !isFloat(elem)) {
+  const bool isInt = k < operands_.size() && operands_[k].kind == OperandKind::kInt;
+  if (isInt && !isHeld(operands_[k].i, elem)) {
+    return fail();
+  }
+  if (isInt && !isFloat(elem)) {
     Node node;
     node.kind = NodeKind::kConst;
     node.elem = elem;
     node.integer = operands_[k].i;
-    return elem == Elem::kBool || !isHeld(node.integer, elem) ? fail() : graph_.add(std::move(node));
+    return elem == Elem::kBool ? fail() : graph_.add(std::move(node));
   }
   const std::optional<double> value = number(k);
   // A float in an integer's place would have made the result a float.

@@ -113,13 +113,13 @@ struct Node {
   NodeId home = ir::kNone;    // the kJoin, later on, in whose memory it lies
   uint32_t dim = 0;           // kJoin: along which dimension; of `stacked` ones, arguments do not have it
   bool stacked = false;
-  uint32_t reduced = 0;              // kReduce: how many dimensions ...
-  uint32_t behind = 0;               // ... and how many stay behind them
-  std::vector<PartBound> bounds;     // Core::kPart: of dimensions that are longer than 1
-  Taken taken;                       // Core::kTake
-  double most = 0;                   // of a number that each run computes: the largest that kernels take; 0: none take it
-  double number = 0;                 // kConst of a float type
-  int64_t integer = 0;               // kConst of other types
+  uint32_t reduced = 0;           // kReduce: how many dimensions ...
+  uint32_t behind = 0;            // ... and how many stay behind them
+  std::vector<PartBound> bounds;  // Core::kPart: of dimensions that are longer than 1
+  Taken taken;                    // Core::kTake
+  double most = 0;      // of a number that each run computes: the largest that kernels take; 0: none take it
+  double number = 0;    // kConst of a float type
+  int64_t integer = 0;  // kConst of other types
   uint32_t instruction = ir::kNone;  // kCall, kView, kJoin: in the trace
   uint32_t result = 0;               // kResult, kView: which result of the instruction
   ir::ValueId value = ir::kNone;     // the value of the trace that it is

@@ -2,9 +2,10 @@
 //
 // A failed check in a debug build (KINTSUGI_DEBUG defined) prints the place, the condition, the message and
 // the dumps of all active CheckContexts (the IR at hand), then aborts. In a release build it throws
-// InternalError, which only the recorder's entries, the driver's call boundary and its passes catch, as all other C++
-// exceptions of ours (std::exception): they turn it into diagnostic KTG0000 and run the call eagerly. None crosses a
-// binding or the frame hook. What the user's program does wrong, or what we can't capture, is not a failed check: see `diag::Result`.
+// InternalError, which only the recorder's entries, the driver's call boundary and its passes catch, as all
+// other C++ exceptions of ours (std::exception): they turn it into diagnostic KTG0000 and run the call
+// eagerly. None crosses a binding or the frame hook. What the user's program does wrong, or what we can't
+// capture, is not a failed check: see `diag::Result`.
 //
 // Ownership: a CheckContext borrows the object it dumps and must not outlive it.
 // Threads/GIL: contexts are per thread; nothing here touches Python.

@@ -73,8 +73,7 @@ bool isWrappedNumber(const at::Tensor& tensor) {
 // Its values are exactly those that a Scalar can hold.
 bool isNumberType(c10::ScalarType type) {
   const bool whole = c10::isIntegralType(type, true) && type != c10::kUInt64;
-  return whole || type == c10::kDouble || type == c10::kFloat ||
-         type == c10::kHalf || type == c10::kBFloat16;
+  return whole || type == c10::kDouble || type == c10::kFloat || type == c10::kHalf || type == c10::kBFloat16;
 }
 
 bool hasPyObject(const at::Tensor& tensor) {

@@ -11,8 +11,8 @@ namespace {
 
 // Items that C code takes from a list or a tuple; others would be asked for by Python code.
 Flow keepItems(CallContext& ctx, size_t first, Shadow& result) {
-  const bool plain =
-      ctx.total() <= first || PyList_CheckExact(ctx.args.any(first)) || PyTuple_CheckExact(ctx.args.any(first));
+  const bool plain = ctx.total() <= first || PyList_CheckExact(ctx.args.any(first)) ||
+                     PyTuple_CheckExact(ctx.args.any(first));
   return plain ? keepModel(ctx, result) : opaqueModel(ctx, result);
 }
 
@@ -161,12 +161,12 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
     PyErr_Clear();
     if (longest < 0) return keepItems(ctx, 0, result);  // raises
     ++longest;
-    if (longest == 1 && iterable == 0) {
+    if (longest == 1 && ctx.positional > 0) {
       if (auto flow = dropItems(ctx, result)) return *flow;
     }
   }
   const bool some = iterable < ctx.total();
-  if (some && iterable == 0 && makesFrames(ctx, 0)) {
+  if (ctx.positional > 0 && makesFrames(ctx, 0)) {
     if (auto flow = iterateInstead(ctx, "deque_", result)) return *flow;
   }
   std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};

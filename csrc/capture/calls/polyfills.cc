@@ -400,8 +400,7 @@ Flow heapModel(CallContext& ctx, Shadow& result) {
 
 Flow moveToEndModel(CallContext& ctx, Shadow& result) {
   // Asked first whether it goes to the end: a truth that can't raise.
-  const bool asked =
-      ctx.total() < 3 || PyBool_Check(ctx.args.any(2)) || PyLong_CheckExact(ctx.args.any(2));
+  const bool asked = ctx.total() < 3 || PyBool_Check(ctx.args.any(2)) || PyLong_CheckExact(ctx.args.any(2));
   const bool simple = ctx.positional >= 1 && ctx.total() >= 2 && ctx.total() <= 3 && asked &&
                       Py_TYPE(ctx.args[0]) == &PyODict_Type && isDirect(ctx) && !ctx.shadows[0].isValue();
   return simple ? redirect(ctx, "move_to_end", result) : opaqueModel(ctx, result);
