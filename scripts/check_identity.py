@@ -31,6 +31,7 @@ ALLOWED = {
     "capture/handlers/generators.cc": (1, "the text of an exception"),
     "capture/mortals.cc": (1, "a name in a message"),
     "capture/record/calls.cc": (3, "a name in a message; where a bound method's descriptor is looked for"),
+    "capture/record/overloads.cc": (4, "the text of exceptions"),
     "capture/recorder.cc": (2, "the trace's title"),
     "capture/sizes.cc": (1, "the name of a C function that is known to be torch's"),
     "capture/snapshot.cc": (5, "names that an object is made again with"),

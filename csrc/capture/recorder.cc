@@ -402,19 +402,10 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   return flow;
 }
 
-void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) {
+void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) try {
   ShadowFrame* frame = frameOf(act);
   if (!live_ || frame == nullptr) return;
-  try {
-    faultPoint("caught");
-    handleCaught(*frame, act, depth, pushedLasti);
-  } catch (const std::exception& error) {
-    abort(diag::Code::KTG0000, {error.what()});
-  }
-}
-
-void Recorder::handleCaught(ShadowFrame& raised, Activation& act, int32_t depth, bool pushedLasti) {
-  ShadowFrame* frame = &raised;
+  faultPoint("caught");
   if (unsafeException_) {
     abort(diag::Code::KTG0111, {});
     return;
@@ -434,6 +425,8 @@ void Recorder::handleCaught(ShadowFrame& raised, Activation& act, int32_t depth,
   }
   if (!watched_.empty()) closeDropped();
   if (!finalized_.empty()) finalized_.freeDropped(*this);
+} catch (const std::exception& error) {
+  abort(diag::Code::KTG0000, {error.what()});
 }
 
 void Recorder::expectFrame(PendingFrame pending) {
@@ -502,7 +495,7 @@ Shadow Recorder::caughtException(PyObject* exception) {
   return newVirtual(VirtualKind::kOpaque, exception);
 }
 
-void Recorder::leaveFrame(Activation& act, Flow how) {
+void Recorder::leaveFrame(Activation& act, Flow how) try {
   ShadowFrame* frame = frameOf(act);
   if (frame == nullptr) return;
   act.observerData = nullptr;
@@ -516,15 +509,7 @@ void Recorder::leaveFrame(Activation& act, Flow how) {
   current_ = frame->caller;
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
-  try {
-    faultPoint("left");
-    handleLeft(frame, std::move(owned), act, how);
-  } catch (const std::exception& error) {
-    abort(diag::Code::KTG0000, {error.what()});
-  }
-}
-
-void Recorder::handleLeft(ShadowFrame* frame, std::unique_ptr<ShadowFrame> owned, Activation& act, Flow how) {
+  faultPoint("left");
   if (how == Flow::kRaise && mortals_.size() > 1) {  // in the order of the locals, when the traceback goes
     abort(diag::Code::KTG0302, {Py_TYPE(mortals_.front().object)->tp_name});
     letGo();
@@ -560,6 +545,8 @@ void Recorder::handleLeft(ShadowFrame* frame, std::unique_ptr<ShadowFrame> owned
   }
   if (how == Flow::kNext) abort(diag::Code::KTG0105);  // handed to CPython, because tracing was switched on
   if (how == Flow::kRaise && current_ == nullptr) abort(diag::Code::KTG0111, {});
+} catch (const std::exception& error) {
+  abort(diag::Code::KTG0000, {error.what()});
 }
 
 namespace {

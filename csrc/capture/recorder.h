@@ -238,8 +238,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);
   void guardDistinct(ir::SourceId id, PyObject* object);
   bool pinVirtual(Shadow& shadow, PyObject* object);
-  void handleCaught(ShadowFrame& raised, Activation& act, int32_t depth, bool pushedLasti);
-  void handleLeft(ShadowFrame* frame, std::unique_ptr<ShadowFrame> owned, Activation& act, Flow how);
   bool bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending);
   ir::StateId callerState(ShadowFrame& frame);
   ir::StateId makeState(ShadowFrame& frame, int32_t pc, size_t popped, const std::vector<Shadow>& extra,

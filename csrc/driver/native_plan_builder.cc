@@ -104,11 +104,7 @@ class PlanBuilder {
     for (const auto& [input, times] : graph_.written) {
       plan_->written.push_back({input, times});
     }
-    for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
-      if (graph_.nodes[id].most > 0 && slotOf_[id] != ir::kNone) {
-        plan_->limits.push_back({slotOf_[id], graph_.nodes[id].most});
-      }
-    }
+    plan_->limits = limitsOf(graph_, slotOf_);
     for (const NodeId id : graph_.outputs) {
       plan_->outputs.push_back(id == ir::kNone ? ir::kNone : slotOf_[id]);
     }

@@ -1,7 +1,10 @@
-// Which tensors of one number a plan reads with a load of its own (runtime/native_plan.h).
+// Numbers in a plan (runtime/native_plan.h): which a load of its own reads, and what those that kernels take
+// have to be within.
 #pragma once
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "passes/tensor_graph.h"
 #include "runtime/native_plan.h"
@@ -23,6 +26,18 @@ inline std::optional<runtime::NativeRead::Type> readType(passes::Elem elem) {
     default:
       return std::nullopt;
   }
+}
+
+// What the numbers that kernels take have to be within, by slot.
+inline std::vector<std::pair<uint32_t, double>> limitsOf(const passes::TensorGraph& graph,
+                                                         const std::vector<uint32_t>& slotOf) {
+  std::vector<std::pair<uint32_t, double>> limits;
+  for (passes::NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (graph.nodes[id].most > 0 && slotOf[id] != ir::kNone) {
+      limits.emplace_back(slotOf[id], graph.nodes[id].most);
+    }
+  }
+  return limits;
 }
 
 }  // namespace kintsugi::driver

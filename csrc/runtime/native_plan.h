@@ -216,12 +216,9 @@ struct NativePlan {
     uint32_t times = 0;
   };
   std::vector<Written> written;
-  // Numbers that kernels take: a finite one beyond `most`, or one that has no opposite, is ATen's to refuse.
-  struct Limit {
-    uint32_t slot = 0;
-    double most = 0;
-  };
-  std::vector<Limit> limits;
+  // Slots of numbers that kernels take. A finite one beyond this, or one without an opposite, is ATen's to
+  // refuse.
+  std::vector<std::pair<uint32_t, double>> limits;
   bool inputsRequireGrad = false;
   bool gradOutside = false;  // some operator runs in the caller's grad mode
   bool gradOn = false;       // some operator runs with the grad mode on

@@ -264,9 +264,8 @@ bool isWithin(const Value& number, double most) {
 
 // Are the numbers that are known so far ones that kernels take?
 bool areWithin(const NativePlan& plan, const NativeFrame& frame) {
-  return std::all_of(plan.limits.begin(), plan.limits.end(), [&](const NativePlan::Limit& limit) {
-    return isWithin(frame.values[limit.slot], limit.most);
-  });
+  return std::all_of(plan.limits.begin(), plan.limits.end(),
+                     [&](const auto& limit) { return isWithin(frame.values[limit.first], limit.second); });
 }
 
 bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {

@@ -630,12 +630,6 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
     return dispatchKnown(call, outer, result);
   } catch (const MissingArgument&) {
     if (outer.rec.known().executed_) throw;
-    if (getenv("MISS") && call.positional < call.args.size()) {
-      FILE* o = fopen("/tmp/miss.txt", "a");
-      PyObject_Print(call.callable, o, 0);
-      fprintf(o, " %zu %zu\n", call.positional, call.args.size());
-      fclose(o);
-    }
     CallContext ctx = contextOf(call, outer);
     return opaque(call, ctx, diag::Code::KTG0101, result);
   }
