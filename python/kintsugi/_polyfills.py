@@ -777,8 +777,14 @@ def tensor(data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -
     if dtype is torch.float32 or dtype is torch.float64:
         wide = torch.scalar_tensor(float(data), dtype=torch.float64, device=device)
         return wide if dtype is torch.float64 else wide.to(torch.float32)
-    if kind is int and dtype is torch.int64 and (data >= 1 << 63 or data < -(1 << 63)):
-        raise ValueError("Overflow when unpacking long long")
     if (kind is int and dtype is torch.int64) or (kind is bool and dtype is torch.bool):
-        return torch.scalar_tensor(data, dtype=dtype, device=device)
+        made = None
+        try:
+            made = torch.scalar_tensor(data, dtype=dtype, device=device)
+        except (OverflowError, RuntimeError):
+            if -(1 << 63) <= data < 1 << 63:
+                raise
+        if made is None:
+            raise ValueError("Overflow when unpacking long long")
+        return made
     return torch.tensor(data, dtype=dtype, device=device)
