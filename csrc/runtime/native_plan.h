@@ -2,8 +2,8 @@
 // values.
 //
 // Ownership: a NativePlan owns its calls and holds the machine code of its kernels. Threads: constant; each
-// run has a NativeFrame of its own. GIL: not needed. Invalidation: none; whether a run fits is checked when
-// it starts.
+// run has a NativeFrame of its own (native_frame.h). GIL: not needed. Invalidation: none; whether a run fits
+// is checked when it starts.
 #pragma once
 
 #include <memory>
@@ -223,26 +223,6 @@ struct NativePlan {
   bool gradOutside = false;  // some operator runs in the caller's grad mode
   bool gradOn = false;       // some operator runs with the grad mode on
   std::optional<bool> gradModeAfter;
-};
-
-// Storage of one run, reused.
-struct NativeFrame {
-  const NativePlan* plan = nullptr;     // whose values these are
-  std::vector<torchapi::Value> values;  // by slot
-  bool steady = false;                  // what is the same in every run has been computed
-  bool begun = false;                   // steps of the present run have been taken
-  std::vector<void*> kept;              // owned: tensors whose memory later runs use again
-  std::vector<int64_t> sizes;
-  std::vector<void*> memory;
-  std::vector<int64_t> numbers;   // of the present kernel
-  uint8_t outside = 0;            // the present kernel has looked for a place that is not there
-  torchapi::TensorLayout layout;  // of the present tensor
-  // Memory of the inputs: as it is, and as it was found fit to write to last.
-  std::vector<torchapi::MemoryExtent> extents, fitExtents;
-  torchapi::CallState calls;
-  NativeFrame() = default;
-  NativeFrame(const NativeFrame&) = delete;
-  ~NativeFrame();
 };
 
 }  // namespace kintsugi::runtime

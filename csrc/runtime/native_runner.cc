@@ -157,6 +157,9 @@ char* pointerTo(const NativeMemory& memory, NativeFrame& frame) {
   if (value.kind != ValueKind::kTensor) {
     return reinterpret_cast<char*>(&value.i);  // a number, an i64 or an f64
   }
+  if (memory.slot < frame.held.size()) {
+    return static_cast<char*>(frame.held[memory.slot].memory.first) + memory.offset;
+  }
   return static_cast<char*>(torchapi::dataPointer(value.tensor)) + memory.offset;
 }
 
@@ -504,17 +507,6 @@ bool fits(const NativePlan& plan, std::span<const Value> inputs) {
 
 }  // namespace
 
-NativeFrame::~NativeFrame() {
-  for (Value& value : values) {
-    torchapi::clear(value);
-  }
-  for (void* tensor : kept) {
-    if (tensor != nullptr) {
-      torchapi::releaseTensor(tensor);
-    }
-  }
-}
-
 NativeRunner::NativeRunner() = default;
 NativeRunner::~NativeRunner() {
   if (trials_ == nullptr) {
@@ -588,12 +580,7 @@ std::unique_ptr<NativeFrame> NativeRunner::take(const NativePlan& plan) {
       return frame;
     }
   }
-  auto frame = std::make_unique<NativeFrame>();
-  frame->plan = &plan;
-  frame->values.resize(plan.slotCount);
-  frame->sizes.resize(plan.sizeCount);
-  frame->kept.resize(plan.keptCount, nullptr);
-  return frame;
+  return std::make_unique<NativeFrame>(plan);
 }
 
 void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
@@ -698,7 +685,10 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   bool done = false;
   frame->begun = false;
   try {
-    done = mayWrite(plan, *frame) && runSteps(plan, *frame);
+    if (mayWrite(plan, *frame)) {
+      const HeldInputs held(*frame);
+      done = runSteps(plan, *frame);
+    }
   } catch (...) {
     done = false;  // no memory: replay will say so
   }

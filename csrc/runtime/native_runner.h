@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/native_plan.h"
+#include "runtime/native_frame.h"
 #include "runtime/segment_runner.h"
 
 namespace kintsugi::runtime {

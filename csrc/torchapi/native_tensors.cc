@@ -97,6 +97,21 @@ void* dataPointer(void* impl) {
          static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
 }
 
+HeldMemory holdMemory(void* impl) {
+  const at::TensorImpl& tensor = *implOf(impl);
+  c10::Storage storage = tensor.storage();
+  void* first = static_cast<char*>(const_cast<void*>(storage.data())) +
+                static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  return {storage.unsafeReleaseStorageImpl(), first};
+}
+
+void letGo(HeldMemory& memory) {
+  if (memory.storage != nullptr) {
+    c10::intrusive_ptr<c10::StorageImpl>::reclaim(
+        static_cast<c10::StorageImpl*>(std::exchange(memory.storage, nullptr)));
+  }
+}
+
 MemoryExtent memoryExtent(const void* impl) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
   const char* first = static_cast<const char*>(tensor.storage().data()) +

@@ -42,6 +42,15 @@ TensorInfo tensorInfo(const void* impl);
 // The first element.
 void* dataPointer(void* impl);
 
+// The memory of a tensor, which stays while it is held whatever becomes of the tensor.
+struct HeldMemory {
+  void* storage = nullptr;  // owned
+  void* first = nullptr;    // element of the tensor
+};
+HeldMemory holdMemory(void* impl);
+// Nothing is held afterwards.
+void letGo(HeldMemory& memory);
+
 // The bytes that a tensor's elements are within. Of one without elements both are the same.
 struct MemoryExtent {
   const char* begin = nullptr;
