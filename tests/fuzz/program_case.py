@@ -233,6 +233,7 @@ def as_case(
     def start() -> tuple[Any, ...]:
         process_flags.restore(AT_THE_START)
         torch.utils.hooks.RemovableHandle.next_id = 0
+        torch.manual_seed(seed)  # for modules that a prelude makes
         module = sys.modules["generated"] = types.ModuleType("generated")
         space = vars(module)
         space["INNER"] = inner

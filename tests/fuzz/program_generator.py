@@ -73,8 +73,10 @@ class Generator:
         self.scope = Scope(["x", "y"], ["k"], ["s"], "program")
         self.fresh = 0
         self.loops = 0
+        self.held: set[str] = set()  # patterns (Family.alone) of the templates that this place is inside
         drawn = self.random.sample(FAMILIES, self.random.choice((0, 1, 1, 2, 2, 3)))
         self.families = drawn if families is None else families
+        self.alone = [pattern for family in self.families for pattern in family.alone]
 
     def prelude(self) -> str:
         """What the program's families need."""
@@ -137,7 +139,11 @@ class Generator:
         """A template of a table, from one of the program's families or from the base."""
         own: list[Family] = [family for family in self.families if getattr(family, table)]
         family = self.random.choice(own) if own and self.random.random() < OWN else BASE
-        return self.random.choice(getattr(family, table))
+        fitting = [text for text in getattr(family, table) if not self.held & self.patterns_in(text)]
+        return self.random.choice(fitting or getattr(BASE, table))
+
+    def patterns_in(self, text: str) -> set[str]:
+        return {pattern for pattern in self.alone if re.search(pattern, text)}
 
     # --- expressions ---
 
@@ -206,6 +212,7 @@ class Generator:
         """Names that a line at the template's own level assigns exist after it, the others inside only."""
         made: dict[str, str] = {}
         scope = self.scope
+        held, self.held = self.held, self.held | self.patterns_in(text)
         lasting: set[str] = set()
         for row in text.splitlines():
             inner = (len(row) - len(row.lstrip())) // 4
@@ -223,6 +230,7 @@ class Generator:
                     names.append(made[place])
                 if inner == 0 and place in targets:
                     lasting.add(made[place])
+        self.held = held
         self.loops -= sum(
             row.strip().startswith(("for ", "while ")) and row.endswith(":") for row in text.splitlines()
         )

@@ -20,6 +20,8 @@ def restore_concurrency():
     SHARED.clear()
     SHARED.update(n=0, t=torch.zeros(4), items=[])
     vars(LOCAL).clear()
+    if LOCK.locked():
+        LOCK.release()
 
 class Other:
     """A thread that does what it is told, while the one that told it waits."""
@@ -339,4 +341,5 @@ CONCURRENCY = Family(
     simple=SIMPLE,
     nested=NESTED,
     between=BETWEEN,
+    alone=(r"\bLOCK\b(?!\.locked)", r"\bRLOCK\b"),
 )

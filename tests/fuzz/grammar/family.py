@@ -21,7 +21,8 @@ class Family:
     """Templates that belong together. A program takes the base and a few others.
 
     `prelude` stands before the program. A function `restore_<name>()` in it puts back what programs change; it is
-    called before each call of a program that starts afresh, and before the first of all.
+    called before each call of a program that starts afresh, and before the first of all. `alone` are patterns: of the
+    templates that one of them is found in, none stands inside another (what one holds, the other would wait for).
     """
 
     name: str
@@ -34,6 +35,7 @@ class Family:
     simple: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
 
 
 def rows(text: str) -> tuple[str, ...]:
