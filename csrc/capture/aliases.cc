@@ -14,7 +14,7 @@ using Aliases = std::vector<std::pair<ir::SourceId, Shadow>>;
 bool rename(const Aliases& aliases, Shadow& shadow) {
   if (!shadow.isSource()) return false;
   const auto found = std::find_if(aliases.begin(), aliases.end(),
-                                  [&](const auto& alias) { return alias.first == shadow.id; });
+                                  [&](const auto& alias) { return alias.first == shadow.sourceId(); });
   if (found == aliases.end()) return false;
   shadow = found->second;
   return true;
@@ -49,7 +49,7 @@ void settleAliases(Recorder& rec) {
   RecorderState& known = rec.known();
   Aliases aliases = std::exchange(known.aliases_, {});
   for (auto& [source, shadow] : aliases) {
-    if (shadow.kind == ShadowKind::kNull) shadow = numberInput(rec, source, known.sourceObjects_[source]);
+    if (shadow.isNull()) shadow = numberInput(rec, source, known.sourceObjects_[source]);
     known.sourceShadows_[source] = shadow;
   }
   for (auto& frame : known.frames_) renameIn(aliases, *frame);

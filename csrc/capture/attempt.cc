@@ -55,7 +55,7 @@ bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Ope
   state.parent = parent;
   state.code = constId(PyFunction_GET_CODE(settle));
   state.function = Operand::constant(constId(settle));
-  const Operand outcome = Operand::source(raised.id);
+  const Operand outcome = Operand::source(raised.sourceId());
   blockPending_ = false;
   emit(ir::Op::kGuardBlock, {Operand::integer(block_)}, {},
        document_.trace.addState(state, {&outcome, 1}, {}));

@@ -68,12 +68,12 @@ AttributePlan simple(AttributePlan::How how) {
 // A tensor that an operator of this trace has made, and that no step has seen since: nobody can have given it
 // attributes.
 bool isUntouched(Recorder& rec, Shadow shadow, PyObject* tensor) {
-  if (!shadow.isValue() || rec.ops().level(shadow.id) == torchapi::MetaLevel::kUnknown) return false;
+  if (!shadow.isValue() || rec.ops().level(shadow.valueId()) == torchapi::MetaLevel::kUnknown) return false;
   PyObject** dict = _PyObject_GetDictPtr(tensor);
   if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
   const auto& code = rec.trace().code;
   auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
-    return shadow.id - ins.firstResult < ins.resultCount;
+    return shadow.valueId() - ins.firstResult < ins.resultCount;
   });
   return maker != code.rend() && maker->op == ir::Op::kAten;
 }

@@ -35,20 +35,26 @@ class ShadowCheck {
 
   // Empty: `object` is what `shadow` says.
   std::string slot(Shadow shadow, PyObject* object) {
-    if (shadow.kind == ShadowKind::kNull || object == nullptr) {
-      return shadow.kind == ShadowKind::kNull && object == nullptr ? "" : "a shadow or an object is missing";
+    if (shadow.isNull() || object == nullptr) {
+      return shadow.isNull() && object == nullptr ? "" : "a shadow or an object is missing";
     }
-    switch (shadow.kind) {
+    switch (shadow.kind()) {
       case ShadowKind::kNull:
         break;
       case ShadowKind::kConst:
         return isConstant(object) ? "" : "a constant that can change and is not pinned";
       case ShadowKind::kSource:
-        return isSource(shadow.id, object) ? "" : "another object than source $" + std::to_string(shadow.id);
+        return isSource(shadow.sourceId(), object)
+                   ? ""
+                   : "another object than source $" + std::to_string(shadow.sourceId());
       case ShadowKind::kValue:
-        return isValue(shadow.id, object) ? "" : "something else than value %" + std::to_string(shadow.id);
+        return isValue(shadow.valueId(), object)
+                   ? ""
+                   : "something else than value %" + std::to_string(shadow.valueId());
       case ShadowKind::kVirtual:
-        return isVirtual(shadow.id, object) ? "" : "another object than virtual " + std::to_string(shadow.id);
+        return isVirtual(shadow.virtualId(), object)
+                   ? ""
+                   : "another object than virtual " + std::to_string(shadow.virtualId());
     }
     return "";
   }
@@ -143,8 +149,8 @@ std::string shadowProblem(Recorder& recorder, const ShadowFrame& frame, const Ac
   }
   PyObject** stack = pyapi::stackBase(act.frame);
   for (size_t i = 0; i < frame.stack.size(); ++i) {
-    const bool handles = frame.handled.kind != ShadowKind::kNull || instr.op == RERAISE;
-    if (handles && frame.stack[i].kind == ShadowKind::kNull && isHandled(stack[i])) {
+    const bool handles = !frame.handled.isNull() || instr.op == RERAISE;
+    if (handles && frame.stack[i].isNull() && isHandled(stack[i])) {
       continue;
     }
     if (std::string problem = check.slot(frame.stack[i], stack[i]); !problem.empty()) {

@@ -72,7 +72,7 @@ bool pinUnchanged(Recorder& rec, Virtual& v, const char* name) {
     refuseClass(rec, name);
     return false;
   }
-  const ir::Operand before = ir::Operand::value(Recorder::decode(encoded).id);
+  const ir::Operand before = ir::Operand::value(Recorder::decode(encoded).valueId());
   const ir::Operand now = ir::Operand::value(versionNow(rec, v));
   if (!rec.pinAnswer("eq", {before, now}, Py_True)) return false;
   v.exposed = false;

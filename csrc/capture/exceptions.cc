@@ -195,7 +195,7 @@ bool isRebuiltException(PyTypeObject* type) {
 
 ShadowFrame* handlingFrame(Recorder& rec) {
   ShadowFrame* frame = rec.known().current_;
-  while (frame != nullptr && frame->handled.kind == ShadowKind::kNull) frame = frame->caller;
+  while (frame != nullptr && frame->handled.isNull()) frame = frame->caller;
   return frame;
 }
 
@@ -241,7 +241,7 @@ void settleRaised(Recorder& rec) {
 
 bool escapeHandled(Recorder& rec) {
   for (ShadowFrame* frame = rec.known().current_; frame != nullptr; frame = frame->caller) {
-    if (frame->handled.kind == ShadowKind::kNull) continue;
+    if (frame->handled.isNull()) continue;
     Shadow shadow = frame->handled;
     if (!rec.escape(shadow, frame->handledObject.get())) return false;
   }

@@ -102,7 +102,8 @@ Virtual* Recorder::runningGenerator(Activation& act) {
 void Recorder::watch(uint32_t generator) {
   Virtual& v = *virtuals_[generator];
   auto isWatched = [&](Shadow shadow) {
-    return shadow.isVirtual() && std::find(watched_.begin(), watched_.end(), shadow.id) != watched_.end();
+    return shadow.isVirtual() &&
+           std::find(watched_.begin(), watched_.end(), shadow.virtualId()) != watched_.end();
   };
   auto holdsWatched = [&](const std::vector<Shadow>& slots) {
     return std::any_of(slots.begin(), slots.end(), isWatched);

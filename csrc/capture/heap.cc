@@ -214,8 +214,8 @@ PyObject* Recorder::specialMethod(PyTypeObject* type, const char* name) {
 
 bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   if (shadow.isValue()) {
-    ir::Type type = document_.trace.values[shadow.id];
-    ir::ValueId value = shadow.id;
+    ir::Type type = document_.trace.values[shadow.valueId()];
+    ir::ValueId value = shadow.valueId();
     if (type.kind == ir::TypeKind::kObject) return pin(shadow, object);
     if (type.kind != ir::TypeKind::kBool) {
       size_t at = emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}}, ir::kNone);
@@ -225,7 +225,7 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   }
   if (isVaryingText(*this, shadow, object) && !executed_) {
     guardType(shadow, object);
-    return pinAnswer("truth", {Operand::source(shadow.id)},
+    return pinAnswer("truth", {Operand::source(shadow.sourceId())},
                      PyUnicode_GET_LENGTH(object) != 0 ? Py_True : Py_False);
   }
   if (isPlain(object)) return pin(shadow, object);
@@ -295,7 +295,7 @@ void Recorder::pinFunction(PyObject* function) {
   if (own(*this, Shadow::constant(), function).isVirtual()) return;
   Shadow root = pinnedRoot(function);
   if (!root.isSource()) return;
-  guard(GuardKind::kFunction, root.id, constId(PyFunction_GET_CODE(function)));
+  guard(GuardKind::kFunction, root.sourceId(), constId(PyFunction_GET_CODE(function)));
 }
 
 // Reads the only element of a tensor and guards its truth. The tensor on the stack is replaced by the bool,

@@ -7,7 +7,7 @@ namespace kintsugi::capture {
 using ir::Op;
 
 std::vector<Shadow>* listParts(Recorder& rec, Shadow list, PyObject* object) {
-  if (!PyList_Check(object) || list.isValue() || list.kind == ShadowKind::kNull) return nullptr;
+  if (!PyList_Check(object) || list.isValue() || list.isNull()) return nullptr;
   if (list.isVirtual()) {
     Virtual& v = rec.virtualOf(list);
     bool known =

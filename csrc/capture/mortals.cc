@@ -142,9 +142,9 @@ void Mortals::follow(Recorder& rec, PyObject* object, Shadow shadow) {
   const auto isIt = [object](const Mortal& m) { return m.object == object; };
   if (!rec.live_ || !shadow.isSource() || std::ranges::any_of(rec.mortals_, isIt) || !isMortal(object))
     return;
-  const guard::SourceNode& node = rec.document_.sources.nodes[shadow.id];
+  const guard::SourceNode& node = rec.document_.sources.nodes[shadow.sourceId()];
   if (node.kind != SourceKind::kValue) return;
-  Mortal made{object, pyapi::steal(PyWeakref_NewRef(object, nullptr)), shadow.id,
+  Mortal made{object, pyapi::steal(PyWeakref_NewRef(object, nullptr)), shadow.sourceId(),
               static_cast<ir::ValueId>(node.index)};
   PyErr_Clear();
   if (made.weak) rec.mortals_.push_back(std::move(made));

@@ -21,8 +21,8 @@ struct Number {
 std::optional<Number> numberOf(Recorder& rec, Shadow& shadow, PyObject* object) {
   Number n;
   if (shadow.isValue()) {
-    n.operand = Operand::value(shadow.id);
-    n.kind = rec.trace().values[shadow.id].kind;
+    n.operand = Operand::value(shadow.valueId());
+    n.kind = rec.trace().values[shadow.valueId()].kind;
   } else if (PyLong_CheckExact(object)) {
     int overflow = 0;
     int64_t v = PyLong_AsLongLongAndOverflow(object, &overflow);
@@ -49,18 +49,18 @@ Shadow numberInput(Recorder& rec, ir::SourceId id, PyObject* object) {
 Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object) {
   RecorderState& known = rec.known();
   if (!shadow.isSource() || known.blockPending_) return shadow;
-  if (known.document_.sources.nodes[shadow.id].kind != guard::SourceKind::kValue) return shadow;
+  if (known.document_.sources.nodes[shadow.sourceId()].kind != guard::SourceKind::kValue) return shadow;
   if (!PyFloat_CheckExact(object) && !(PyLong_CheckExact(object) && pyapi::fitsInt64(object))) return shadow;
-  if (!known.sourceShadows_[shadow.id].isValue()) {
-    const Shadow value = numberInput(rec, shadow.id, object);
-    known.sourceShadows_[shadow.id] = value;
+  if (!known.sourceShadows_[shadow.sourceId()].isValue()) {
+    const Shadow value = numberInput(rec, shadow.sourceId(), object);
+    known.sourceShadows_[shadow.sourceId()] = value;
   }
-  return known.sourceShadows_[shadow.id];
+  return known.sourceShadows_[shadow.sourceId()];
 }
 
 bool isNumberValue(Recorder& rec, Shadow shadow) {
   if (!shadow.isValue()) return false;
-  const TypeKind kind = rec.trace().values[shadow.id].kind;
+  const TypeKind kind = rec.trace().values[shadow.valueId()].kind;
   return kind == TypeKind::kInt || kind == TypeKind::kFloat || kind == TypeKind::kBool;
 }
 
@@ -149,13 +149,13 @@ std::optional<Shadow> numberNegative(Recorder& rec, Shadow a, PyObject* x) {
 }
 
 std::optional<Shadow> numberConvert(Recorder& rec, TypeKind to, Shadow a) {
-  TypeKind from = rec.trace().values[a.id].kind;
+  TypeKind from = rec.trace().values[a.valueId()].kind;
   if (from == to) return a;
   if (from != TypeKind::kInt && from != TypeKind::kFloat && from != TypeKind::kBool) return std::nullopt;
   Op op = to == TypeKind::kInt ? Op::kToInt : to == TypeKind::kFloat ? Op::kToFloat : Op::kToBool;
   ir::StateId snap = op == Op::kToBool ? ir::kNone : rec.stateBefore();
   if (snap != ir::kNone && !rec.trace().states[snap].rebuildable) return std::nullopt;
-  size_t at = rec.emit(op, {Operand::value(a.id)}, {{to, ir::kNone}}, snap);
+  size_t at = rec.emit(op, {Operand::value(a.valueId())}, {{to, ir::kNone}}, snap);
   return Shadow::value(rec.trace().code[at].firstResult);
 }
 

@@ -12,8 +12,8 @@ bool isOpen(const RecorderState& known, ir::SourceId source) {
 }  // namespace
 
 bool isOpenText(const RecorderState& known, Shadow shadow) {
-  return shadow.isSource() && PyUnicode_CheckExact(known.sourceObjects_[shadow.id]) &&
-         isOpen(known, shadow.id);
+  return shadow.isSource() && PyUnicode_CheckExact(known.sourceObjects_[shadow.sourceId()]) &&
+         isOpen(known, shadow.sourceId());
 }
 
 bool isVaryingText(Recorder& rec, Shadow shadow, PyObject* object) {

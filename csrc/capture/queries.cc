@@ -15,7 +15,7 @@ using guard::SourceKind;
 bool Recorder::comesFromStep(Shadow shadow) const {
   if (shadow.isValue()) return true;
   if (shadow.isVirtual()) {
-    const Virtual& v = *virtuals_[shadow.id];
+    const Virtual& v = *virtuals_[shadow.virtualId()];
     for (Shadow part : v.parts) {
       if (comesFromStep(part)) return true;
     }
@@ -23,7 +23,7 @@ bool Recorder::comesFromStep(Shadow shadow) const {
   }
   if (!shadow.isSource()) return false;
   if (isOpenText(*this, shadow)) return true;
-  const guard::SourceNode* node = &document_.sources.nodes[shadow.id];
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
   while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
   return node->kind == SourceKind::kValue;
 }
@@ -31,7 +31,7 @@ bool Recorder::comesFromStep(Shadow shadow) const {
 // ... or an object that is as new in each call, since a step has made it, or what holds it.
 bool Recorder::isArgument(Shadow shadow) const {
   if (!shadow.isSource()) return false;
-  const guard::SourceNode* node = &document_.sources.nodes[shadow.id];
+  const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
   if (node->kind == SourceKind::kArg) return true;
   while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
   return node->kind == SourceKind::kValue;
@@ -69,7 +69,7 @@ bool isPlainFlag(PyTypeObject* type) {
 }
 
 bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {
-  if (object == nullptr || shadow.kind == ShadowKind::kNull) return true;
+  if (object == nullptr || shadow.isNull()) return true;
   if (torchapi::isTensor(object)) return false;
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
@@ -136,7 +136,7 @@ bool Recorder::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
     if (shadow->isValue() && !torchapi::isTensor(object) && !pin(*shadow, object)) return false;
   }
   auto sourceId = [&](Shadow s, PyObject* o) -> std::optional<ir::SourceId> {
-    if (s.isSource()) return s.id;
+    if (s.isSource()) return s.sourceId();
     if (torchapi::isTensor(o)) {
       auto it = sourceIds_.find(o);
       if (it != sourceIds_.end()) return it->second;
@@ -168,7 +168,7 @@ bool Recorder::pinContainer(Shadow& shadow, PyObject* container) {
     if (!shadow.isSource()) return true;
     pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
     guardType(shadow, container);
-    guard(GuardKind::kSetEquals, shadow.id, constId(copy.get()));
+    guard(GuardKind::kSetEquals, shadow.sourceId(), constId(copy.get()));
     return live_;
   }
   if (PyDictViewSet_Check(container) && shadow.isVirtual()) {

@@ -306,21 +306,23 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
   if (parameter < code->co_argcount) {
     PyObject* defaults = PyFunction_GET_DEFAULTS(function);
     if (defaults == nullptr) return std::nullopt;
+    Py_ssize_t at = parameter - (code->co_argcount - PyTuple_GET_SIZE(defaults));
     Shadow tuple = readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
+    if (!tuple.isSource()) return elementOf(tuple, defaults, at);  // the trace has made them
     if (isArgument(shadow)) {
       guardLength(tuple, defaults, PyTuple_GET_SIZE(defaults));
     } else {
-      guard(guard::GuardKind::kIs, tuple.id, constId(defaults));
+      guard(guard::GuardKind::kIs, tuple.sourceId(), constId(defaults));
     }
-    Py_ssize_t at = parameter - (code->co_argcount - PyTuple_GET_SIZE(defaults));
     if (isPlain(object) && !isArgument(shadow)) return Shadow::constant();
-    return readSource(guard::SourceKind::kTupleItem, tuple.id, nullptr, at, object);
+    return readSource(guard::SourceKind::kTupleItem, tuple.sourceId(), nullptr, at, object);
   }
   PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
   if (defaults == nullptr) return std::nullopt;
   Shadow dict = readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
-  return readSource(guard::SourceKind::kDictItem, dict.id,
-                    PyTuple_GET_ITEM(code->co_localsplusnames, parameter), 0, object);
+  PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, parameter);
+  if (!dict.isSource()) return dictEntry(dict, defaults, name, object);
+  return readSource(guard::SourceKind::kDictItem, dict.sourceId(), name, 0, object);
 }
 
 namespace {
@@ -456,7 +458,7 @@ bool Recorder::isOpaqueCode(PyObject* code) const {
 
 // What the expected frame returned. Where it was not entered after all, nothing is known.
 Shadow Recorder::returned() {
-  if (returned_.kind != ShadowKind::kNull) return returned_;
+  if (!returned_.isNull()) return returned_;
   abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
   return Shadow::constant();
 }

@@ -70,7 +70,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   Shadow newVirtual(VirtualKind kind, PyObject* object);
   Shadow newCell(PyObject* cell, Shadow content);
   std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
-  Virtual& virtualOf(Shadow shadow) { return *virtuals_[shadow.id]; }
+  Virtual& virtualOf(Shadow shadow) { return *virtuals_[shadow.virtualId()]; }
   std::optional<Shadow> knownObject(PyObject* object);
   void touched() { ++epoch_; }                                                 // a virtual changed
   void touched(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // no state names it without

@@ -319,7 +319,7 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
 
 // name, bases, cell, number of entries at first, name, value ...
 void Restorer::fillClass(Shadow made, const Recipe& recipe) {
-  rec_.known().classes_.push_back(made.id);
+  rec_.known().classes_.push_back(made.virtualId());
   const Recipe bases = start_.document.trace.recipes[recipe.parts[1].id];
   // The class is known as such, and complete but for its entries, before these are looked at: they may hold
   // it.
@@ -358,7 +358,7 @@ void Restorer::restoreClass(const Operand& operand) {
   v.exposed = true;
   v.parts.push_back(Shadow::null());
   v.partObjects.resize(3);
-  rec_.known().classes_.push_back(made.id);
+  rec_.known().classes_.push_back(made.virtualId());
 }
 
 // n, n arguments, cause, context, suppress, traceback, name, value ...
@@ -411,7 +411,7 @@ void Restorer::fillGenerator(Shadow made, const Recipe& recipe) {
   }
   const bool waits = frame->act != nullptr;
   rec_.virtualOf(made).frame = std::move(frame);
-  if (waits) rec_.watch(made.id);
+  if (waits) rec_.watch(made.virtualId());
 }
 
 // --- the recorder's beginning in the middle of a trace

@@ -16,6 +16,7 @@
 #include "capture/interpreter.h"
 #include "ir/trace.h"
 #include "pyapi/ref.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -27,20 +28,40 @@ enum class ShadowKind : uint8_t {
   kVirtual,  // made in this trace
 };
 
-struct Shadow {
-  ShadowKind kind = ShadowKind::kNull;
-  uint32_t id = 0;
-
+class Shadow {
+ public:
+  Shadow() = default;
   static Shadow null() { return {}; }
   static Shadow constant() { return {ShadowKind::kConst, 0}; }
   static Shadow source(ir::SourceId id) { return {ShadowKind::kSource, id}; }
   static Shadow value(ir::ValueId id) { return {ShadowKind::kValue, id}; }
   static Shadow virt(uint32_t id) { return {ShadowKind::kVirtual, id}; }
-  bool isConst() const { return kind == ShadowKind::kConst; }
-  bool isSource() const { return kind == ShadowKind::kSource; }
-  bool isValue() const { return kind == ShadowKind::kValue; }
-  bool isVirtual() const { return kind == ShadowKind::kVirtual; }
+  // Whatever the kind, as it was asked for.
+  static Shadow of(ShadowKind kind, uint32_t id) { return {kind, id}; }
+
+  ShadowKind kind() const { return kind_; }
+  bool isNull() const { return kind_ == ShadowKind::kNull; }
+  bool isConst() const { return kind_ == ShadowKind::kConst; }
+  bool isSource() const { return kind_ == ShadowKind::kSource; }
+  bool isValue() const { return kind_ == ShadowKind::kValue; }
+  bool isVirtual() const { return kind_ == ShadowKind::kVirtual; }
+  // Each is there for its own kind only: the number of one kind means another thing in another.
+  ir::SourceId sourceId() const { return checked(ShadowKind::kSource); }
+  ir::ValueId valueId() const { return checked(ShadowKind::kValue); }
+  uint32_t virtualId() const { return checked(ShadowKind::kVirtual); }
+  uint32_t anyId() const { return id_; }
   bool operator==(const Shadow&) const = default;
+
+ private:
+  Shadow(ShadowKind kind, uint32_t id) : kind_(kind), id_(id) {}
+  uint32_t checked(ShadowKind kind) const {
+    KINTSUGI_CHECK(kind_ == kind, "a shadow of kind ", static_cast<int>(kind_), " is taken for one of kind ",
+                   static_cast<int>(kind));
+    return id_;
+  }
+
+  ShadowKind kind_ = ShadowKind::kNull;
+  uint32_t id_ = 0;
 };
 
 enum class VirtualKind : uint8_t {

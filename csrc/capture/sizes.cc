@@ -68,17 +68,18 @@ bool guardMeta(Recorder& rec, Shadow tensor, const torchapi::TensorInfo& info) {
     return false;
   }
   const ir::MetaId meta = rec.ops().internMeta(rec.trace(), info);
-  rec.emit(Op::kGuardMeta, {Operand::value(tensor.id), Operand::integer(meta)}, {}, snap);
+  rec.emit(Op::kGuardMeta, {Operand::value(tensor.valueId()), Operand::integer(meta)}, {}, snap);
   return true;
 }
 
 bool pinContiguity(Recorder& rec, Shadow tensor, PyObject* object) {
-  if (rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
+  if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   torchapi::TensorInfo info = torchapi::atLevel(torchapi::tensorInfoOf(object), MetaLevel::kRank);
   if (!info.isOpen()) return pinRank(rec, tensor, object);
   info.contiguous = torchapi::isContiguous(object) ? 1 : 0;
   if (!guardMeta(rec, tensor, info)) return false;
-  if (rec.ops().level(tensor.id) == MetaLevel::kUnknown) rec.ops().setLevel(tensor.id, MetaLevel::kRank);
+  if (rec.ops().level(tensor.valueId()) == MetaLevel::kUnknown)
+    rec.ops().setLevel(tensor.valueId(), MetaLevel::kRank);
   return true;
 }
 
@@ -152,15 +153,15 @@ bool opensNumbers(const RecorderState& known, ir::SourceId source) {
 }
 
 bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object) {
-  if (rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
+  if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   if (!guardMeta(rec, tensor, torchapi::tensorInfoOf(object))) return false;
-  rec.ops().setLevel(tensor.id, MetaLevel::kFull);
+  rec.ops().setLevel(tensor.valueId(), MetaLevel::kFull);
   return true;
 }
 
 bool pinLikely(Recorder& rec, Shadow tensor, PyObject* object) {
-  if (rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
-  const std::string* op = rec.ops().likelyFrom(tensor.id);
+  if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
+  const std::string* op = rec.ops().likelyFrom(tensor.valueId());
   if (op == nullptr || !torchapi::tensorInfoOf(object).plain || torchapi::transformsActive()) return true;
   const RecorderOptions& options = rec.known().options_;
   const bool varies = !options.pinLikely || (options.dynamic != 0 && options.dynamicSources != nullptr &&
@@ -190,10 +191,10 @@ std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard
 }
 
 bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
-  if (rec.ops().level(tensor.id) != MetaLevel::kUnknown) return true;
+  if (rec.ops().level(tensor.valueId()) != MetaLevel::kUnknown) return true;
   const torchapi::TensorInfo info = torchapi::atLevel(torchapi::tensorInfoOf(object), MetaLevel::kRank);
   if (!guardMeta(rec, tensor, info)) return false;
-  rec.ops().setLevel(tensor.id, info.isOpen() ? MetaLevel::kRank : MetaLevel::kFull);
+  rec.ops().setLevel(tensor.valueId(), info.isOpen() ? MetaLevel::kRank : MetaLevel::kFull);
   return true;
 }
 
@@ -204,7 +205,7 @@ void forgetMeta(Recorder& rec, ir::ValueId tensor) {
 }
 
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
-  if (ctx.rec.ops().level(tensor.id) == MetaLevel::kFull) return true;
+  if (ctx.rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   const std::string name = nameOf(ctx);
   const bool plain = ctx.total() == 1;  // no memory format
   if (plain && (name == "contiguous" || name == "is_contiguous"))
@@ -229,11 +230,11 @@ bool isFixedSize(Recorder& rec, ir::ValueId tensor, int64_t dim) {
 }
 
 Shadow sizeValue(Recorder& rec, Shadow tensor, Op op, int64_t dim) {
-  if (op == Op::kSize && isFixedSize(rec, tensor.id, dim)) return Shadow::constant();
+  if (op == Op::kSize && isFixedSize(rec, tensor.valueId(), dim)) return Shadow::constant();
   ir::ValueId& value =
-      rec.known().sizeValues_[{tensor.id, static_cast<int32_t>(op), static_cast<int32_t>(dim)}];
+      rec.known().sizeValues_[{tensor.valueId(), static_cast<int32_t>(op), static_cast<int32_t>(dim)}];
   if (value == 0) {
-    std::vector<Operand> operands = {Operand::value(tensor.id)};
+    std::vector<Operand> operands = {Operand::value(tensor.valueId())};
     if (op != Op::kNumel) operands.push_back(Operand::integer(dim));
     const size_t at = rec.emit(op, operands, {{ir::TypeKind::kInt, ir::kNone}}, ir::kNone);
     value = rec.trace().code[at].firstResult + 1;
@@ -248,7 +249,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   if (object == nullptr || !torchapi::isTensor(object) || !ctx.shadows[0].isValue()) return std::nullopt;
   Recorder& rec = ctx.rec;
   const Shadow tensor = ctx.shadows[0];
-  if (rec.ops().level(tensor.id) == MetaLevel::kFull || ctx.kwnames != nullptr) return std::nullopt;
+  if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull || ctx.kwnames != nullptr) return std::nullopt;
   const std::string name = nameOf(ctx);
   const bool isAttribute = name == "shape";
   const bool given = ctx.positional > 1 && !isAttribute;  // a dimension

@@ -20,7 +20,7 @@ using ir::Recipe;
 using ir::RecipeKind;
 
 bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
-  switch (shadow.kind) {
+  switch (shadow.kind()) {
     case ShadowKind::kNull:
       out = Operand::null();
       return true;
@@ -29,10 +29,10 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
       out = Operand::constant(constId(object));
       return true;
     case ShadowKind::kSource:
-      out = Operand::source(shadow.id);
+      out = Operand::source(shadow.sourceId());
       return true;
     case ShadowKind::kValue:
-      out = Operand::value(shadow.id);
+      out = Operand::value(shadow.valueId());
       return true;
     case ShadowKind::kVirtual: {
       Virtual& v = virtualOf(shadow);
@@ -40,7 +40,7 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
         out = Operand::value(v.value);
         return true;
       }
-      auto recipe = recipeOf(shadow.id);
+      auto recipe = recipeOf(shadow.virtualId());
       if (!recipe) return false;
       out = Operand::recipe(*recipe);
       return true;
@@ -159,7 +159,7 @@ bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
     recipe.parts.push_back(Operand::integer(0));
     return list.ok;
   }
-  if (!v.frame || v.frame->handled.kind != ShadowKind::kNull) return false;
+  if (!v.frame || !v.frame->handled.isNull()) return false;
   auto* raw = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
   bool started = v.frame->act != nullptr;
   if (generator->gi_frame_state != (started ? FRAME_SUSPENDED : FRAME_CREATED)) return false;
@@ -531,7 +531,7 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   }
   for (size_t i = 0; i < frame.locals.size(); ++i) put(frame.locals[i], locals[i], localOperands[i]);
   size_t depth = frame.stack.size() - popped;
-  if (frame.handled.kind != ShadowKind::kNull) {
+  if (!frame.handled.isNull()) {
     put(frame.handled, frame.handledObject.get(), state.handled);
     state.handledOver = static_cast<uint16_t>(frame.handledOver);
     if (frame.handledOver >= depth) {
@@ -542,7 +542,7 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   stackOperands.resize(depth + extra.size(), Operand::null());
   for (size_t i = 0; i < depth; ++i) put(frame.stack[i], base[i], stackOperands[i]);
   for (size_t i = 0; i < extra.size(); ++i) {
-    if (extra[i].kind == ShadowKind::kConst || !operandOf(extra[i], nullptr, stackOperands[depth + i])) {
+    if (extra[i].isConst() || !operandOf(extra[i], nullptr, stackOperands[depth + i])) {
       state.rebuildable = false;
     }
   }
@@ -729,7 +729,7 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     if (part.isVirtual() && !escape(part, real)) return v.building = false;
   }
   v.building = false;
-  auto recipe = recipeOf(shadow.id);
+  auto recipe = recipeOf(shadow.virtualId());
   if (!recipe) {
     abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
     return false;

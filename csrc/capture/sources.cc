@@ -130,7 +130,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
       abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
       return Shadow::constant();
     }
-    if (sourceShadows_[id].kind != ShadowKind::kNull) return sourceShadows_[id];
+    if (!sourceShadows_[id].isNull()) return sourceShadows_[id];
     return Shadow::source(id);
   }
   guard::SourceNode node;
@@ -169,7 +169,7 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
       // again.
       sourceIds_.try_emplace(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
-      guard(GuardKind::kSame, id, ir::kNone, 0, original.id);
+      guard(GuardKind::kSame, id, ir::kNone, 0, original.sourceId());
       const Shadow same = Shadow::virt(virt);
       return kind == SourceKind::kValue ? aliasOf(*this, id, same) : same;
     }
@@ -245,8 +245,8 @@ Shadow Recorder::pinnedRoot(PyObject* object) {
 }
 
 ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
-  if (shadow.isSource()) return shadow.id;
-  KINTSUGI_CHECK(shadow.isConst(), "no source for a shadow of kind ", int(shadow.kind));
+  if (shadow.isSource()) return shadow.sourceId();
+  KINTSUGI_CHECK(shadow.isConst(), "no source for a shadow of kind ", int(shadow.kind()));
   auto it = sourceIds_.find(object);
   if (it != sourceIds_.end() && document_.sources.nodes[it->second].kind == SourceKind::kPinned)
     return it->second;
@@ -282,10 +282,11 @@ void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64
 void Recorder::guardType(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return;
   if (Virtual* cls = ownClass(*this, Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
-    readSource(SourceKind::kType, shadow.id, nullptr, 0, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    readSource(SourceKind::kType, shadow.sourceId(), nullptr, 0,
+               reinterpret_cast<PyObject*>(Py_TYPE(object)));
     return;
   }
-  guard(GuardKind::kType, shadow.id, constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  guard(GuardKind::kType, shadow.sourceId(), constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
 }
 
 bool Recorder::isVersioned(PyTypeObject* type) {
@@ -317,19 +318,19 @@ void Recorder::guardTypeVersion(PyTypeObject* type) {
 void Recorder::guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) {
   if (!shadow.isSource()) return;
   guardType(shadow, object);
-  guard(GuardKind::kLength, shadow.id, ir::kNone, length);
+  guard(GuardKind::kLength, shadow.sourceId(), ir::kNone, length);
 }
 
 bool Recorder::pin(Shadow& shadow, PyObject* object) {
-  switch (shadow.kind) {
+  switch (shadow.kind()) {
     case ShadowKind::kNull:
     case ShadowKind::kConst:
       return true;
     case ShadowKind::kSource:
       if (isPlainDeep(object) || pyapi::isNumpyNumber(object)) {
-        guard(GuardKind::kEquals, shadow.id, constId(object));
+        guard(GuardKind::kEquals, shadow.sourceId(), constId(object));
       } else {
-        guard(GuardKind::kIs, shadow.id, constId(object));
+        guard(GuardKind::kIs, shadow.sourceId(), constId(object));
       }
       shadow = Shadow::constant();
       return true;
@@ -338,7 +339,7 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
         abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
         return false;
       }
-      if (!guardScalar(shadow.id, object)) return false;
+      if (!guardScalar(shadow.sourceId(), object)) return false;
       shadow = Shadow::constant();
       return true;
     case ShadowKind::kVirtual: {
@@ -359,7 +360,7 @@ bool pinSlice(Recorder& rec, Shadow shadow, PyObject* slice) {
     PyObject* member = PyDict_GetItemString(PySlice_Type.tp_dict, name);
     pyapi::Ref<> value = pyapi::steal(PyObject_GetAttrString(slice, name));
     if (member == nullptr || !value) return rec.pin(shadow, slice);
-    Shadow part = rec.readSource(SourceKind::kMember, shadow.id, member, 0, value.get());
+    Shadow part = rec.readSource(SourceKind::kMember, shadow.sourceId(), member, 0, value.get());
     if (!rec.live() || !rec.pinDeep(part, value.get())) return false;
   }
   return rec.live();
@@ -368,7 +369,7 @@ bool pinSlice(Recorder& rec, Shadow shadow, PyObject* slice) {
 }  // namespace
 
 bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
-  if (shadow.kind == ShadowKind::kNull) return true;
+  if (shadow.isNull()) return true;
   if (torchapi::isTensor(object)) {
     if (shadow.isVirtual() && torchapi::isWrapper(object)) return true;
     shadow = tensorShadow(object, shadow);

@@ -8,7 +8,7 @@ namespace kintsugi::capture {
 namespace {
 
 bool holds(Recorder& rec, Shadow shadow, std::unordered_set<uint32_t>& seen) {
-  if (!shadow.isVirtual() || !seen.insert(shadow.id).second) return false;
+  if (!shadow.isVirtual() || !seen.insert(shadow.virtualId()).second) return false;
   const Virtual& v = rec.virtualOf(shadow);
   if (isStandIn(v)) return true;
   for (Shadow part : v.parts) {

@@ -444,7 +444,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     }
     const bool isValue = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isValue();
     if (isValue && !pinLikely(*this, pinned[i], ctx.args.any(i))) return execute(ctx.act, ctx.instr);
-    dynamic = dynamic || (isValue && ops_.level(pinned[i].id) != torchapi::MetaLevel::kFull);
+    dynamic = dynamic || (isValue && ops_.level(pinned[i].valueId()) != torchapi::MetaLevel::kFull);
   }
   if (dynamic && ctx.metaPure) {
     if (auto flow = readSizes(ctx, result)) return *flow;
@@ -599,7 +599,8 @@ bool Recorder::scalarsExplained(PyObject* result, const torchapi::DrainResult& d
 
 // Do the sizes of a tensor follow from guarded metadata? Those of a wrapper from the tensor inside.
 bool Recorder::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
-  auto value = shadow.isValue() ? std::optional(shadow.id) : ops_.valueOf(torchapi::innermost(tensor).get());
+  auto value =
+      shadow.isValue() ? std::optional(shadow.valueId()) : ops_.valueOf(torchapi::innermost(tensor).get());
   return value && ops_.level(*value) == torchapi::MetaLevel::kFull;
 }
 

@@ -34,7 +34,7 @@ bool hasParts(PyObject* object) {
 void countNumbers(Recorder& rec, Shadow shadow, PyObject* object, std::map<ir::ValueId, int>& counts) {
   if (object == nullptr) return;
   shadow = promoted(rec, shadow, object);
-  if (shadow.isValue() && isNumber(object)) ++counts[shadow.id];
+  if (shadow.isValue() && isNumber(object)) ++counts[shadow.valueId()];
   if (!shadow.isVirtual() || !hasParts(object)) return;
   for (size_t i = 0; i < rec.virtualOf(shadow).parts.size(); ++i) {
     countNumbers(rec, rec.virtualOf(shadow).parts[i], partOf(object, i), counts);
@@ -64,13 +64,14 @@ bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows) {
 bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {
   shadow = promoted(*this, shadow, object);
   if (shadow.isValue() && isNumber(object)) {
-    if (document_.trace.values[shadow.id].kind == ir::TypeKind::kObject) return pinDeep(shadow, object);
+    if (document_.trace.values[shadow.valueId()].kind == ir::TypeKind::kObject)
+      return pinDeep(shadow, object);
     return true;
   }
   if (!shadow.isVirtual() || !hasParts(object)) return pinDeep(shadow, object);
   for (size_t i = 0; i < virtualOf(shadow).parts.size(); ++i) {
     Shadow part = virtualOf(shadow).parts[i];
-    if (part.kind != ShadowKind::kNull && !pinForTorch(part, partOf(object, i))) return false;
+    if (!part.isNull() && !pinForTorch(part, partOf(object, i))) return false;
     virtualOf(shadow).parts[i] = part;
   }
   return true;
@@ -79,14 +80,14 @@ bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {
 // What to put in the object's place; empty: the object itself will do.
 pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
   if (object != nullptr) shadow = promoted(*this, shadow, object);
-  if (shadow.isValue() && isNumber(object) && !pinnedScalars_.contains(shadow.id)) {
-    torchapi::TraceNumber number{shadow.id, document_.trace.values[shadow.id].kind, 0, 0};
+  if (shadow.isValue() && isNumber(object) && !pinnedScalars_.contains(shadow.valueId())) {
+    torchapi::TraceNumber number{shadow.valueId(), document_.trace.values[shadow.valueId()].kind, 0, 0};
     if (number.kind == ir::TypeKind::kInt) {
       number.i = PyLong_AsLongLong(object);
     } else {
       number.f = PyFloat_AsDouble(object);
     }
-    symbolicNumbers_[shadow.id] = pyapi::newRef(object);
+    symbolicNumbers_[shadow.valueId()] = pyapi::newRef(object);
     return torchapi::makeSymNumber(*this, number);
   }
   if (!shadow.isVirtual() || !hasParts(object)) return {};

@@ -9,12 +9,12 @@ using guard::GuardKind;
 using guard::SourceKind;
 
 PyObject* Recorder::encode(Shadow shadow) {
-  return PyLong_FromUnsignedLongLong((static_cast<uint64_t>(shadow.kind) << 32) | shadow.id);
+  return PyLong_FromUnsignedLongLong((static_cast<uint64_t>(shadow.kind()) << 32) | shadow.anyId());
 }
 
 Shadow Recorder::decode(PyObject* encoded) {
   uint64_t bits = PyLong_AsUnsignedLongLong(encoded);
-  return {static_cast<ShadowKind>(bits >> 32), static_cast<uint32_t>(bits)};
+  return Shadow::of(static_cast<ShadowKind>(bits >> 32), static_cast<uint32_t>(bits));
 }
 
 Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
@@ -48,7 +48,7 @@ std::optional<Shadow> Recorder::knownObject(PyObject* object) {
   auto source = sourceIds_.find(object);
   if (source != sourceIds_.end()) {
     Shadow known = sourceShadows_[source->second];
-    return known.kind == ShadowKind::kNull ? Shadow::source(source->second) : known;
+    return known.isNull() ? Shadow::source(source->second) : known;
   }
   return std::nullopt;
 }
@@ -89,7 +89,7 @@ Shadow Recorder::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
 std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) {
   PyObject* item =
       PyTuple_Check(sequence) ? PyTuple_GET_ITEM(sequence, index) : PyList_GET_ITEM(sequence, index);
-  switch (shadow.kind) {
+  switch (shadow.kind()) {
     case ShadowKind::kVirtual: {
       Virtual& v = virtualOf(shadow);
       if (v.kind != VirtualKind::kTuple && v.kind != VirtualKind::kList) return std::nullopt;

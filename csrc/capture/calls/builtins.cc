@@ -167,7 +167,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     result = ctx.rec.known().frameRaised_ ? fallback : ctx.rec.returned();
   } else if (plan.how == AttributePlan::kMethod) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), plan.function, Shadow::constant(), self.get(), shadow);
-  } else if (plan.shadow.kind == ShadowKind::kNull) {
+  } else if (plan.shadow.isNull()) {
     PyObject* bound = ctx.act.peek(1);
     if (PyMethod_Check(bound)) {
       result = boundMethod(ctx.rec, bound, PyMethod_GET_FUNCTION(bound), Shadow::constant(),
@@ -531,7 +531,7 @@ std::optional<Shadow> extreme(CallContext& ctx, int op) {
     const bool better = PyObject_RichCompareBool(items[i], items[found], op) == 1;
     if (shadows[i].isValue() || shadows[found].isValue()) {
       auto truth = numberCompare(ctx.rec, op, shadows[i], items[i], shadows[found], items[found]);
-      if (!truth || !ctx.rec.guardTruth(truth->id, better)) return std::nullopt;
+      if (!truth || !ctx.rec.guardTruth(truth->valueId(), better)) return std::nullopt;
     } else if (!ctx.rec.pin(shadows[i], items[i]) || !ctx.rec.pin(shadows[found], items[found])) {
       return std::nullopt;
     }

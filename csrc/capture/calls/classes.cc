@@ -127,7 +127,7 @@ Shadow describeClass(Making& made, PyObject* cls) {
   v.partObjects.push_back(made.body ? made.body.clone() : pyapi::Ref<>());
   v.entries = made.entries.clone();
   v.index = PyDict_GET_SIZE(made.space.get());
-  rec.known().classes_.push_back(shadow.id);
+  rec.known().classes_.push_back(shadow.virtualId());
   if ((made.cell && !celled) || !pinFunctions(made))
     refuseClass(rec, reinterpret_cast<PyTypeObject*>(cls)->tp_name);
   if (celled) {

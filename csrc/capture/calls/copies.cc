@@ -175,10 +175,10 @@ struct Copier {
   void original(Shadow shadow, PyObject* x) {
     if (!shadow.isSource() || !deep) return;
     for (auto [other, id] : originals) {
-      if (Py_TYPE(other) == Py_TYPE(x) && id != shadow.id)
-        rec.guard(GuardKind::kNotSame, shadow.id, ir::kNone, 0, id);
+      if (Py_TYPE(other) == Py_TYPE(x) && id != shadow.sourceId())
+        rec.guard(GuardKind::kNotSame, shadow.sourceId(), ir::kNone, 0, id);
     }
-    originals.emplace_back(x, shadow.id);
+    originals.emplace_back(x, shadow.sourceId());
   }
 
   Shadow part(Shadow shadow, PyObject* x, PyObject* y) {

@@ -47,7 +47,7 @@ std::optional<Shadow> freeVariable(Recorder& rec, ir::SourceId function, PyObjec
     if (!content || rec.overlayOf(cell) != nullptr) return std::nullopt;
     Shadow read = rec.readSource(guard::SourceKind::kClosure, function, nullptr, i, cell);
     if (!read.isSource()) return std::nullopt;
-    return rec.readSource(guard::SourceKind::kCell, read.id, nullptr, 0, content.get());
+    return rec.readSource(guard::SourceKind::kCell, read.sourceId(), nullptr, 0, content.get());
   }
   return std::nullopt;
 }

@@ -33,7 +33,8 @@ void forgetElements(Recorder& rec, PyObject* list) {
 bool pinPlainItems(CallContext& ctx) {
   if (!pyapi::holdsPlain(ctx.args[0])) return false;
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-  return ctx.rec.pinAnswerOf(pyapi::holdsPlainFunction(), {ir::Operand::source(ctx.shadows[0].id)}, Py_True);
+  return ctx.rec.pinAnswerOf(pyapi::holdsPlainFunction(), {ir::Operand::source(ctx.shadows[0].sourceId())},
+                             Py_True);
 }
 
 // What torch makes one tensor of, without a look at anything but the tensors.
@@ -74,7 +75,7 @@ PyObject* holdsTensorsFunction() {
 Flow openResult(CallContext& ctx, Shadow& result) {
   Flow flow = knownModel(ctx, result);
   if (flow == Flow::kNext && ctx.rec.live() && result.isSource())
-    ctx.rec.known().openSlices_.insert(result.id);
+    ctx.rec.known().openSlices_.insert(result.sourceId());
   return flow;
 }
 
@@ -125,7 +126,7 @@ std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result) {
       return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
   }
   ctx.rec.guardType(shadows[0], ctx.args[0]);
-  if (!ctx.rec.pinAnswerOf(holdsTensorsFunction(), {ir::Operand::source(shadows[0].id)}, Py_True))
+  if (!ctx.rec.pinAnswerOf(holdsTensorsFunction(), {ir::Operand::source(shadows[0].sourceId())}, Py_True))
     return run(ctx);
   ctx.shadows.replace(shadows.data());
   return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
@@ -155,14 +156,14 @@ bool isComprehension(PyObject* function) {
 }
 
 void openComprehension(Recorder& rec, Shadow result) {
-  if (rec.live() && result.isSource()) rec.known().openSlices_.insert(result.id);
+  if (rec.live() && result.isSource()) rec.known().openSlices_.insert(result.sourceId());
 }
 
 std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result) {
   bool open = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     open = open || (ctx.shadows.any(i).isSource() && PyGen_CheckExact(ctx.args.any(i)) &&
-                    ctx.rec.known().openSlices_.contains(ctx.shadows.any(i).id));
+                    ctx.rec.known().openSlices_.contains(ctx.shadows.any(i).sourceId()));
   }
   if (!open) return std::nullopt;
   Flow flow = opaqueModel(ctx, result);

@@ -44,7 +44,7 @@ bool pinSignature(Recorder& rec, Shadow shadow, PyObject* function) {
     const ir::SourceId source = rec.sourceOf(shadow, function);
     if (PyObject* defaults = PyFunction_GET_DEFAULTS(function)) {
       Shadow read = rec.readSource(SourceKind::kDefaults, source, nullptr, 0, defaults);
-      if (read.isSource()) rec.guard(guard::GuardKind::kIs, read.id, rec.constId(defaults));
+      if (read.isSource()) rec.guard(guard::GuardKind::kIs, read.sourceId(), rec.constId(defaults));
     }
     static PyObject* own = PyUnicode_InternFromString("__signature__");
     static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");

@@ -43,7 +43,7 @@ void Recorder::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& se
     type = PyCell_GET(locals[i]);
     // The cell is part of the function, whose identity is known; methods do not change their class.
     if (frame.locals[i].isSource() && type != nullptr) {
-      Shadow content = readSource(guard::SourceKind::kCell, frame.locals[i].id, nullptr, 0, type);
+      Shadow content = readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);
       pin(content, type);
     }
   }

@@ -102,7 +102,7 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   if (!ctx.rec.live()) return run(ctx);
   shadows[0] = tensor;
   ctx.shadows.replace(shadows.data());
-  forgetMeta(ctx.rec, tensor.id);
+  forgetMeta(ctx.rec, tensor.valueId());
   bool pushes = std::exchange(ctx.pushes, false);  // the result is the tensor itself
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   ctx.pushes = pushes;

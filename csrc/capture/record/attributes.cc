@@ -145,8 +145,8 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
       f.push(rec.frameResult(result));
       break;
     default:
-      f.push(plan.shadow.kind == ShadowKind::kNull ? describeBound(rec, result, shadow, object.get())
-                                                   : own(rec, plan.shadow, result));
+      f.push(plan.shadow.isNull() ? describeBound(rec, result, shadow, object.get())
+                                  : own(rec, plan.shadow, result));
   }
   return flow;
 }

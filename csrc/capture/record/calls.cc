@@ -318,9 +318,9 @@ Flow constantCall(Call& call, CallContext& ctx, Shadow& result) {
 void guardCode(Recorder& rec, Shadow shadow, PyObject* function) {
   PyObject* globals = PyFunction_GET_GLOBALS(function);
   rec.guardType(shadow, function);
-  rec.guard(guard::GuardKind::kFunction, shadow.id, rec.constId(PyFunction_GET_CODE(function)));
-  Shadow space = rec.readSource(SourceKind::kGlobals, shadow.id, nullptr, 0, globals);
-  if (space.isSource()) rec.guard(guard::GuardKind::kIs, space.id, rec.constId(globals));
+  rec.guard(guard::GuardKind::kFunction, shadow.sourceId(), rec.constId(PyFunction_GET_CODE(function)));
+  Shadow space = rec.readSource(SourceKind::kGlobals, shadow.sourceId(), nullptr, 0, globals);
+  if (space.isSource()) rec.guard(guard::GuardKind::kIs, space.sourceId(), rec.constId(globals));
 }
 
 // Which function it is becomes a dependency. False: the recording has ended.

@@ -222,7 +222,7 @@ Flow dirtySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   rec.guardType(f.top(2), act.peek(2));
   Flow flow = operatorStep(rec, f, act, in, "getitem", 2, true);
   if (flow == Flow::kNext && rec.live() && slice && f.top().isSource())
-    rec.known().openSlices_.insert(f.top().id);
+    rec.known().openSlices_.insert(f.top().sourceId());
   return flow;
 }
 

@@ -44,7 +44,7 @@ Flow raise(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 Flow pushExcInfo(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   Shadow exception = f.pop();
-  if (f.handled.kind == ShadowKind::kNull) f.handledOver = f.stack.size();
+  if (f.handled.isNull()) f.handledOver = f.stack.size();
   f.push(f.handled);
   f.push(exception);
   f.handled = exception;
@@ -56,7 +56,7 @@ Flow popExcept(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   pyapi::Ref<> before = pyapi::newRef(act.peek(1));
   Flow flow = rec.execute(act, in);
   f.handled = f.pop();
-  f.handledObject = f.handled.kind == ShadowKind::kNull ? nullptr : std::move(before);
+  f.handledObject = f.handled.isNull() ? nullptr : std::move(before);
   return flow;
 }
 

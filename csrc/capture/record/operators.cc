@@ -245,7 +245,7 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
     const int equal = PyObject_RichCompareBool(item, other, Py_EQ);
     if (isNumberValue(rec, s) || isNumberValue(rec, t)) {
       auto truth = numberCompare(rec, Py_EQ, s, item, t, other);
-      if (!truth || !rec.guardTruth(truth->id, equal == 1)) return false;
+      if (!truth || !rec.guardTruth(truth->valueId(), equal == 1)) return false;
     } else if (!rec.pin(s, item) || !rec.pin(t, other)) {
       return false;
     }
