@@ -4,6 +4,7 @@
 #include "capture/exceptions.h"
 #include "capture/recorder.h"
 #include "pyapi/errors.h"
+#include "support/fault.h"
 
 namespace kintsugi::capture {
 
@@ -19,6 +20,18 @@ PyObject* attempt(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* 
   if (result) return PyTuple_Pack(1, result.get());
   return PyErr_ExceptionMatches(PyExc_Exception) ? pyapi::takeRaised() : nullptr;
 }
+
+// The pending exception as one object. It is pending again behind the scope, however that is left.
+class RaisedAside {
+ public:
+  RaisedAside() : exception_(pyapi::steal(pyapi::takeRaised())) {}
+  ~RaisedAside() { pyapi::restoreRaised(exception_.get()); }
+  RaisedAside(const RaisedAside&) = delete;
+  PyObject* get() const { return exception_.get(); }
+
+ private:
+  pyapi::Ref<> exception_;
+};
 
 }  // namespace
 
@@ -36,31 +49,28 @@ bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Ope
                             ir::StateId snap) {
   using ir::Operand;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
-  pyapi::Ref<> exception = pyapi::steal(pyapi::takeRaised());  // what follows asks objects, and drops errors
-  const auto declined = [&exception] {
-    pyapi::restoreRaised(exception.get());
-    return false;
-  };
+  const RaisedAside raised;  // what follows asks objects, and drops errors
+  PyObject* exception = raised.get();
+  faultPoint("raised");
   PyObject* settle = polyfill("settle");
   const bool simple = live_ && settle != nullptr && ctx.popped > 0 && canExit(*current_) &&
                       ctx.act.stackDepth() + ctx.popped == current_->stack.size();
-  if (!simple) return declined();
+  if (!simple) return false;
   const ir::ReturnAction action = ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard;
   const ir::StateId parent = makeState(*current_, ctx.instr.next, ctx.popped, {}, action, Operand::null());
-  if (!document_.trace.states[parent].rebuildable) return declined();
+  if (!document_.trace.states[parent].rebuildable) return false;
   operands.insert(operands.begin(), Operand::constant(constId(attemptFunction())));
-  Shadow raised = appendCall(ctx, kind, operands, snap, exception.get());
-  guardType(raised, exception.get());
+  const Shadow shadow = appendCall(ctx, kind, operands, snap, exception);
+  guardType(shadow, exception);
   ir::FrameState state;
   state.parent = parent;
   state.code = constId(PyFunction_GET_CODE(settle));
   state.function = Operand::constant(constId(settle));
-  const Operand outcome = Operand::source(raised.sourceId());
+  const Operand outcome = Operand::source(shadow.sourceId());
   blockPending_ = false;
   emit(ir::Op::kGuardBlock, {Operand::integer(block_)}, {},
        document_.trace.addState(state, {&outcome, 1}, {}));
-  noteRaised(*this, exception.get(), true);
-  pyapi::restoreRaised(exception.get());
+  noteRaised(*this, exception, true);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include "capture/recorder.h"
 #include "opcode.h"
 #include "pyapi/code.h"
+#include "pyapi/errors.h"
 #include "pyapi/frame.h"
 #include "pyapi/text.h"
 
@@ -41,11 +42,8 @@ struct Folders {
 const Folders& folders() {
   static const auto* found = [] {
     // A break may be noted while the program's exception is on its way.
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    auto* made = new Folders{folderOf("os"), folderOf("torch"), folderOf("kintsugi")};
-    PyErr_Restore(type, value, traceback);
-    return made;
+    const pyapi::KeptError kept;
+    return new Folders{folderOf("os"), folderOf("torch"), folderOf("kintsugi")};
   }();
   return *found;
 }

@@ -7,6 +7,7 @@
 
 #include "capture/classes.h"
 #include "opcode.h"
+#include "pyapi/errors.h"
 #include "pyapi/object_layout.h"
 
 namespace kintsugi::capture {
@@ -282,8 +283,7 @@ void expectWrites(Recorder& rec) {
 void renewVersions(Recorder& rec) {
   RecorderState& known = rec.known();
   ClassVersions versions = std::exchange(known.classVersions_, {});
-  PyObject *raised, *value, *traceback;  // the instruction's own
-  PyErr_Fetch(&raised, &value, &traceback);
+  const pyapi::KeptError kept;  // the instruction's own
   std::unordered_map<PyTypeObject*, bool> same;
   for (const auto& [base, version] : versions.dicts) {
     const auto before = versions.contents.find(base);
@@ -298,7 +298,6 @@ void renewVersions(Recorder& rec) {
     if (all && rec.isVersioned(type)) guard.number = static_cast<int64_t>(*pyapi::typeVersionWord(type));
   }
   versions = {};  // what it held may be dropped here
-  PyErr_Restore(raised, value, traceback);
 }
 
 void describeOpen(Recorder& rec) {

@@ -12,6 +12,7 @@
 
 #include "capture/nested.h"
 #include "capture/recorder.h"
+#include "pyapi/errors.h"
 #include "pyapi/generator.h"
 
 namespace kintsugi::capture {
@@ -218,8 +219,7 @@ void Recorder::letGo() {
   virtualIds_.clear();
   sourceIds_.clear();
   std::fill(sourceObjects_.begin(), sourceObjects_.end(), nullptr);
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const pyapi::KeptError kept;
   // The newest first: where an exception has emptied the stacks of frames, the inner loops' iterators go
   // before the outer ones'. (Locals live on with the traceback.)
   for (size_t i = virtuals_.size(); i-- > 0;) {  // handlers of outer frames may still look at the rest
@@ -227,7 +227,6 @@ void Recorder::letGo() {
     for (pyapi::Ref<>& part : virtuals_[i]->partObjects) part.reset();
   }
   kept_.clear();
-  PyErr_Restore(type, value, traceback);
 }
 
 // The call is over. A watched generator that still waits is part of the result, or was dropped together with

@@ -22,12 +22,14 @@ class Nested {
         frame_(state_.current_),
         instr_(state_.instr_),
         depth_(state_.depthBefore_),
-        executed_(state_.executed_) {}
+        executed_(state_.executed_),
+        executedFlow_(state_.executedFlow_) {}
   ~Nested() {
     state_.current_ = frame_;
     state_.instr_ = instr_;
     state_.depthBefore_ = depth_;
     state_.executed_ = executed_;
+    state_.executedFlow_ = executedFlow_;
     state_.cachedState_ = ir::kNone;
   }
   Nested(const Nested&) = delete;
@@ -38,6 +40,7 @@ class Nested {
   const Instr* instr_;
   size_t depth_;
   bool executed_;
+  Flow executedFlow_;
 };
 
 }  // namespace kintsugi::capture

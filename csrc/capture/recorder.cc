@@ -15,6 +15,7 @@
 #include "capture/handlers/handlers.h"
 #include "capture/record/table.h"
 #include "pyapi/collector.h"
+#include "pyapi/errors.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/text.h"
@@ -69,7 +70,7 @@ void Recorder::abort(diag::Code code, std::vector<std::string> args) {
 Flow Recorder::execute(Activation& act, const Instr& instr) {
   if (refusing_) return raiseRefused();
   executed_ = true;
-  return act.execute(instr);
+  return executedFlow_ = act.execute(instr);
 }
 
 namespace {
@@ -100,18 +101,6 @@ bool isQuietClose(Activation& act) {
          PyBytes_GET_SIZE(table) == 0;
 }
 
-// A frame may begin with an exception pending (a generator that is closed), which questions would lose.
-class PendingKept {
- public:
-  PendingKept() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~PendingKept() { PyErr_Restore(type_, value_, traceback_); }
-  PendingKept(const PendingKept&) = delete;
-  PendingKept& operator=(const PendingKept&) = delete;
-
- private:
-  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
-};
-
 bool isTorchFrame(_PyInterpreterFrame* frame) {
   return pyapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
@@ -133,7 +122,7 @@ bool isForTorch(_PyInterpreterFrame* frame, const ShadowFrame* recorded) {
 
 bool Recorder::wants(_PyInterpreterFrame* frame) {
   if (!live_) return false;
-  const PendingKept kept;
+  const pyapi::KeptError kept;
   if (paused_ > 0) {
     calledBack_ = calledBack_ || !(isFinalizer(frame) || isForTorch(frame, current_));
     return false;
@@ -343,6 +332,17 @@ bool hasOtherThreads(PyThreadState* own) {
   return first != own || PyThreadState_Next(first) != nullptr;
 }
 
+// How the instruction under way is left when the recorder has failed in the middle of it: it is run, unless
+// that has been done.
+Flow leaveFailed(RecorderState& state, Activation& act, const Instr& instr) {
+  if (!std::exchange(state.executed_, true)) return act.execute(instr);
+  if (PyErr_Occurred()) return Flow::kRaise;
+  if (state.executedFlow_ != Flow::kRaise) return state.executedFlow_;
+  PyErr_SetString(PyExc_SystemError,
+                  "an internal error in Kintsugi has lost the exception of an instruction");
+  return Flow::kRaise;
+}
+
 }  // namespace
 
 Flow Recorder::step(Activation& act, const Instr& instr) {
@@ -356,6 +356,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   depthBefore_ = frame->stack.size();
   cachedState_ = ir::kNone;
   executed_ = false;
+  executedFlow_ = Flow::kNext;
   pending_.active = false;  // of an earlier instruction, whose frame was not entered
   mutatedInStep_ = false;
   Flow flow = Flow::kNext;
@@ -399,7 +400,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   } catch (const std::exception& error) {
     paused_ = 0;
     abort(diag::Code::KTG0000, {error.what()});
-    if (!std::exchange(executed_, true)) flow = act.execute(instr);
+    flow = leaveFailed(*this, act, instr);
   }
   return flow;
 }

@@ -159,7 +159,8 @@ struct RecorderState {
   bool calledBack_ = false;                  // Python code ran while recording was paused
   bool refusing_ = false;                    // refused_ is to be raised before anything else runs
   std::optional<diag::Diagnostic> refused_;  // the first break where breaks are errors
-  bool executed_ = false;
+  bool executed_ = false;                    // the instruction under way has been
+  Flow executedFlow_ = Flow::kNext;          // ... and was left so
   bool mutatedInStep_ = false;
   bool unsafeException_ = false;  // the pending exception depends on data that no guard covers
   bool finished_ = false;

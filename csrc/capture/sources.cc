@@ -339,7 +339,7 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
         abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
         return false;
       }
-      if (!guardScalar(shadow.sourceId(), object)) return false;
+      if (!guardScalar(shadow.valueId(), object)) return false;
       shadow = Shadow::constant();
       return true;
     case ShadowKind::kVirtual: {

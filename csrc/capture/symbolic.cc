@@ -11,6 +11,7 @@
 #include "capture/recorder.h"
 #include "capture/sizes.h"
 #include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::capture {
 
@@ -160,6 +161,8 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     Py_XSETREF(act.peek(static_cast<int>(n)), originals[n - 1].release());
   }
   act.kwnames = kwnames;
+  executed_ = false;  // all is as it was
+  faultPoint("again");
   for (size_t n = 1; n <= originals.size(); ++n) {
     Shadow shadow = ctx.frame.top(static_cast<int>(n));
     if (act.peek(static_cast<int>(n)) != nullptr && !pinDeep(shadow, act.peek(static_cast<int>(n)))) break;

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "pyapi/dict.h"
+#include "pyapi/errors.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
 
@@ -40,18 +41,6 @@ constexpr CodeRow kCodes[] = {
 #define KNOWN_CODE(family, path) {CodeFamily::family, path},
 #include "pyapi/known_code.def"
 #undef KNOWN_CODE
-};
-
-// The pending exception is put aside: rows are asked for at any time.
-class KeepException {
- public:
-  KeepException() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  KeepException(const KeepException&) = delete;
-  KeepException& operator=(const KeepException&) = delete;
-  ~KeepException() { PyErr_Restore(type_, value_, traceback_); }
-
- private:
-  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
 };
 
 uint64_t modulesVersion() { return dictVersion(PyImport_GetModuleDict()); }
@@ -144,7 +133,7 @@ class KnownCode {
   bool contains(const PyCodeObject* code, CodeFamily family) {
     const size_t i = index(family);
     if (waiting_[i] && modulesVersion() != versions_[i]) {
-      KeepException keep;
+      KeptError keep;
       update(family);
     }
     const auto it = families_.find(code);
@@ -273,7 +262,7 @@ PyObject* detail::findKnown(Known which) {
   if (Py_IsInitialized() == 0) return nullptr;
   const uint64_t version = modulesVersion();
   if (waiting[i].version == version) return nullptr;
-  KeepException keep;
+  KeptError keep;
   Ref<> found;
   std::vector<std::string> inner;
   waiting[i].state = search(kObjects[i].path, found, inner);
@@ -308,7 +297,7 @@ PyObject* attributeOf(PyObject* object, const char* path) {
 bool isKnownCode(const PyCodeObject* code, CodeFamily family) { return knownCode().contains(code, family); }
 
 void findKnownObjects() {
-  KeepException keep;
+  KeptError keep;
   for (size_t i = 0; i < std::size(kObjects); ++i) {
     if (kObjects[i].there == kAlways) {
       for (const Path& path : pathsOf(kObjects[i].path))
@@ -320,7 +309,7 @@ void findKnownObjects() {
 }
 
 std::vector<KnownRow> knownRows() {
-  KeepException keep;
+  KeptError keep;
   std::vector<KnownRow> rows;
   for (size_t i = 0; i < std::size(kObjects); ++i) {
     const bool found = known(static_cast<Known>(i)) != nullptr;

@@ -136,3 +136,49 @@ def test_says_the_same(name: str, backend: str) -> None:
         assert without_places(repr(outcome(compiled, call))) == without_places(
             repr(outcome(program, call))
         ), call
+
+
+class Holder:
+    run: Any = None
+
+
+HOLDER = Holder()
+
+
+def turns(n: int) -> typing.Iterator[int]:
+    yield from range(n)
+
+
+# What lies in a class while steps run that are unknown is looked up there, and its parts are read anew.
+PARTS = {
+    "default": ("v, n=n", "n"),
+    "list": ("v, n=[n]", "n.append(len(v)) or len(n)"),
+    "keyword": ("v, *, n=n", "n"),
+    "cell": ("v", "(n, v.shape[0])"),
+}
+PROGRAM = """
+def program(y):
+    out = []
+    for _ in turns(3):
+        def rows(v): return y.split(1)[0].expand(4, 4)
+        torch.stack([rows(row.expand(4, 4)) for row in y]).sum(0)
+        n = len(torch.unique(y > 0))
+        def run(self, {parameters}): return {result}
+        Holder.run = run
+        out.append(HOLDER.run(y))
+    return out
+"""
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_parts_are_read_again(part: str, backend: str) -> None:
+    parameters, result = PARTS[part]
+    space: dict[str, Any] = {"torch": torch, "turns": turns, "Holder": Holder, "HOLDER": HOLDER}
+    exec(PROGRAM.format(parameters=parameters, result=result), space)
+    program = space["program"]
+    compiled = kintsugi.compile(program, backend=backend)
+    for call in range(5):
+        y = torch.arange(16.0).reshape(4, 4) - (0, 100)[call % 2]
+        assert compiled(y) == program(y)
+    Holder.run = None

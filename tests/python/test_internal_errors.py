@@ -17,7 +17,20 @@ pytestmark = pytest.mark.skipif(
     bool(os.environ.get("KINTSUGI_EXT_DIR")), reason="a debug build aborts at a failed check"
 )
 
-PLACES = ["recorder", "enter", "step", "executed", "caught", "left", "drain", "finish", "install", "side"]
+PLACES = [
+    "recorder",
+    "enter",
+    "step",
+    "executed",
+    "raised",
+    "again",
+    "caught",
+    "left",
+    "drain",
+    "finish",
+    "install",
+    "side",
+]
 LATER = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89]  # which of the times that the place is reached fails
 
 
@@ -52,6 +65,11 @@ def program(x: torch.Tensor, seen: list[Any]) -> tuple[Any, ...]:
         total = total - 1
     except KeyError as error:
         seen.append(str(error))
+    for at in (1, int(x.sum()) + 100):
+        try:
+            total = total + x.t()[at % 200].sum()
+        except IndexError as error:
+            seen.append(str(error))
     with Doubling(x) as doubled:
         seen.append(float(doubled.x[0]))
         raise ValueError("ended")

@@ -168,6 +168,7 @@ Flow tupleNewModel(CallContext& ctx, Shadow& result) {
 
 // Types whose instances are immutable values: made again from pinned arguments, equal every time.
 Flow valueTypeModel(CallContext& ctx, Shadow& result) {
+  if (torchapi::hasFunctionModes()) return opaqueModel(ctx, result);  // they are asked
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.tryPinDeep(shadows[i], ctx.args.any(i)))
