@@ -332,6 +332,19 @@ bool hasOtherThreads(PyThreadState* own) {
   return first != own || PyThreadState_Next(first) != nullptr;
 }
 
+// A container that grows in a loop is part of the snapshot of each turn.
+constexpr size_t kMostParts = 4'000'000;
+
+void checkLength(Recorder& rec) {
+  const RecorderState& state = rec.known();
+  const size_t most = state.options_.maxInstructions;
+  if (state.document_.trace.code.size() > most) {
+    rec.abort(diag::Code::KTG0104, {std::to_string(most) + " instructions"});
+  } else if (state.partCount_ > kMostParts) {
+    rec.abort(diag::Code::KTG0104, {std::to_string(kMostParts) + " values in snapshots"});
+  }
+}
+
 // How the instruction under way is left when the recorder has failed in the middle of it: it is run, unless
 // that has been done.
 Flow leaveFailed(RecorderState& state, Activation& act, const Instr& instr) {
@@ -378,8 +391,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     if (!mortals_.empty()) Mortals::settle(*this);
     if (!mortals_.empty() && instr.op == RETURN_VALUE) Mortals::clearLocals(*this, *frame, act);
     if (!live_ && !letGo_) letGo();
-    if (document_.trace.code.size() > options_.maxInstructions)
-      abort(diag::Code::KTG0104, {std::to_string(options_.maxInstructions) + " instructions"});
+    checkLength(*this);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
     if (handler == nullptr) {
       abort(diag::Code::KTG0106, {opcodeName(instr.op)});

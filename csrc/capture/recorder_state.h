@@ -165,6 +165,7 @@ struct RecorderState {
   bool unsafeException_ = false;  // the pending exception depends on data that no guard covers
   bool finished_ = false;
   size_t argCount_ = 0;
+  size_t partCount_ = 0;      // of all recipes
   int recursionAtStart_ = 0;  // levels that were left before the first frame; 0: there was none yet
   int recursion_ = 0;         // that the recorded frames took at most
   pyapi::Ref<> kwNames_;

@@ -85,6 +85,7 @@ ir::RecipeId Recorder::addRecipe(Recipe recipe) {
   for (const Operand& part : recipe.parts) {
     runs = runs || (part.kind == ir::OperandKind::kRecipe && runningRecipes_.contains(part.id));
   }
+  partCount_ += recipe.parts.size();
   ir::RecipeId id = document_.trace.addRecipe(std::move(recipe));
   if (runs) runningRecipes_.insert(id);
   return id;

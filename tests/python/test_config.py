@@ -136,6 +136,32 @@ def test_trace_length_limit() -> None:
         assert any(b["code"] == "KTG0104" for b in compiled.breaks())
 
 
+@pytest.mark.parametrize("kind", ["dict", "list", "text"])
+def test_snapshots_that_grow(kind: str) -> None:
+    """What grows in a loop is part of each turn's snapshot: a long loop is given up before memory is."""
+    seen: list[int] = []
+
+    def grows(x, turns):
+        made: dict[int, int] = {}
+        items: list[int] = []
+        text = ""
+        for k in range(turns):
+            if kind == "dict":
+                made[k] = k
+            elif kind == "list":
+                items.append(k)
+            else:
+                text += "x"
+            seen.append(k)
+        return x + len(made) + len(items) + len(text)
+
+    compiled = kintsugi.compile(grows, backend="eager")
+    for turns in (30, 20_000):
+        seen.clear()
+        assert torch.equal(compiled(torch.zeros(2), turns), torch.full((2,), float(turns)))
+        assert seen == list(range(turns))
+
+
 def test_side_trace_limit() -> None:
     def branches(x):
         for i in range(3):
