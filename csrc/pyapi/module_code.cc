@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "pyapi/dict.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/ref.h"
 
@@ -168,14 +169,33 @@ bool areOfPackage(PyObject* globals, std::string_view package) {
   return std::string_view(name).substr(0, name.find('.')) == package && areImported(globals);
 }
 
+namespace {
+
+// The same, for globals that are asked for again and again: those that another loader has made stay so until
+// something is set in them. No two states of any dicts have the same version, so an address may be used
+// twice.
+bool mayBeLoadedBy(PyObject* globals, PyObject* package) {
+  constexpr size_t kMost = 4096;
+  static auto* others = new std::unordered_map<PyObject*, uint64_t>();
+  const uint64_t version = dictVersion(globals);
+  const auto found = others->find(globals);
+  if (found != others->end() && found->second == version) return false;
+  if (isLoadedBy(globals, package)) return true;
+  if (others->size() >= kMost) others->clear();
+  others->insert_or_assign(globals, version);
+  return false;
+}
+
+}  // namespace
+
 bool isTorchCode(const PyCodeObject* code, PyObject* globals) {
   // Modules of torch's, and their code: never freed, so that no other dict can take such an address.
   static auto* modules = new std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>>();
   auto it = modules->find(globals);
   if (it == modules->end()) {
     PyObject* torch = known(Known::kTorch);
-    if (torch == nullptr || !PyDict_Check(globals) || !areImported(globals) || isInitializing(globals) ||
-        !isLoadedBy(globals, torch))
+    if (torch == nullptr || !PyDict_Check(globals) || !mayBeLoadedBy(globals, torch) ||
+        !areImported(globals) || isInitializing(globals))
       return false;
     Py_INCREF(globals);
     it = modules->try_emplace(globals).first;

@@ -18,6 +18,8 @@ import call_arguments
 import call_models
 import pytest
 from children import in_fork
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import kintsugi
 from kintsugi import _C
@@ -264,6 +266,55 @@ def test_wrong_calls(name: str, function: Callable[..., Any], row: dict[str, Any
             seen = _called(make(eval(f"lambda *args: {call}", {"function": function})), given)
             found.append(
                 (call, [call_arguments.types_of(one) for one in seen] if row["reads_world"] else seen)
+            )
+        return found
+
+    assert _differing(outcomes, row) == []
+
+
+class Functions(TorchFunctionMode):
+    def __init__(self, seen: list[Any]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append((getattr(function, "__name__", "?"), len(args), sorted(kwargs or {})))
+        return function(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    def __init__(self, seen: list[Any]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+TORCH_ROWS = [row for row in ROWS if row[0].startswith("torch.")]
+
+
+@pytest.mark.parametrize("mode", [Functions, Operators])
+@pytest.mark.parametrize("name, function, row", TORCH_ROWS, ids=[name for name, _, _ in TORCH_ROWS])
+def test_modes_are_asked(name: str, function: Callable[..., Any], row: dict[str, Any], mode: Any) -> None:
+    """What torch asks a mode before it does something is asked in each call of a trace, too."""
+
+    def noted(*args: Any) -> Any:
+        seen: list[Any] = []
+        try:
+            with mode(seen):
+                result = function(*args)
+        except Exception as error:
+            return type(error), seen
+        return result, seen
+
+    def outcomes(make: Callable[[Any], Any]) -> Any:
+        found = []
+        for makers in _arguments(name, function, MOST):
+            seen = _called(make(noted), makers)
+            found.append(
+                (makers, [call_arguments.types_of(one) for one in seen] if row["reads_world"] else seen)
             )
         return found
 
