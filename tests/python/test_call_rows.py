@@ -292,7 +292,10 @@ class Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-TORCH_ROWS = [row for row in ROWS if row[0].startswith("torch.")]
+TORCH_FAILS = {
+    "torch._C._InferenceMode:_InferenceMode": "a check of torch's own fails below it, in eager mode too"
+}
+TORCH_ROWS = [row for row in ROWS if row[0].startswith("torch.") and row[0] not in TORCH_FAILS]
 
 
 @pytest.mark.parametrize("mode", [Functions, Operators])
@@ -311,7 +314,7 @@ def test_modes_are_asked(name: str, function: Callable[..., Any], row: dict[str,
 
     def outcomes(make: Callable[[Any], Any]) -> Any:
         found = []
-        for makers in _arguments(name, function, MOST):
+        for makers in [("int",), ("float",), ("tensor",), *_arguments(name, function, MOST)]:
             seen = _called(make(noted), makers)
             found.append(
                 (makers, [call_arguments.types_of(one) for one in seen] if row["reads_world"] else seen)
