@@ -91,17 +91,24 @@ bool tensorRequiresGrad(const void* impl) {
 
 TensorInfo tensorInfo(const void* impl) { return infoOf(*static_cast<const at::TensorImpl*>(impl)); }
 
+namespace {
+
+char* firstElement(const at::TensorImpl& tensor, const c10::Storage& storage) {
+  return static_cast<char*>(const_cast<void*>(storage.data())) +
+         static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+}
+
+}  // namespace
+
 void* dataPointer(void* impl) {
   const at::TensorImpl& tensor = *implOf(impl);
-  return static_cast<char*>(const_cast<void*>(tensor.storage().data())) +
-         static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  return firstElement(tensor, tensor.storage());
 }
 
 HeldMemory holdMemory(void* impl) {
   const at::TensorImpl& tensor = *implOf(impl);
   c10::Storage storage = tensor.storage();
-  void* first = static_cast<char*>(const_cast<void*>(storage.data())) +
-                static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  void* first = firstElement(tensor, storage);
   return {storage.unsafeReleaseStorageImpl(), first};
 }
 
@@ -114,8 +121,7 @@ void letGo(HeldMemory& memory) {
 
 MemoryExtent memoryExtent(const void* impl) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
-  const char* first = static_cast<const char*>(tensor.storage().data()) +
-                      static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  const char* first = firstElement(tensor, tensor.storage());
   if (tensor.numel() == 0) {
     return {first, first};
   }
