@@ -170,6 +170,7 @@ NB_MODULE(_C, m) {
   m.def("_fail_at", &failAt, nb::arg("name"), nb::arg("after") = 0);
   m.def("_has_failed", &hasFailed);
   m.def("known_objects", &knownObjects);
+  m.def("_hide_polyfills", &pyapi::hidePolyfills);
   bindings::bindEvents(m);
   bindings::bindNative(m);
   bindings::bindCallModels(m);

@@ -24,10 +24,20 @@ constexpr uint32_t kKinds =
             VirtualKind::kSlice, VirtualKind::kZip, VirtualKind::kEnumerate, VirtualKind::kMap,
             VirtualKind::kRange, VirtualKind::kDeque});
 
-// An exception holds the frames that it has passed.
-constexpr uint32_t kMore = maskOf({VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback});
+// An exception holds the frames that it has passed, a generator its own.
+constexpr uint32_t kMore = maskOf(
+    {VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback, VirtualKind::kGenerator});
 
-bool hasFinalizer(PyTypeObject* type) { return type->tp_finalize != nullptr || type->tp_del != nullptr; }
+// A generator that waits outside of handlers is closed without running anything.
+bool isQuietGenerator(PyObject* object) {
+  return PyGen_CheckExact(object) &&
+         PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(object)->gi_code->co_exceptiontable) == 0;
+}
+
+bool hasFinalizer(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return (type->tp_finalize != nullptr || type->tp_del != nullptr) && !isQuietGenerator(object);
+}
 
 bool mayBeDropped(const Virtual& v) {
   return (kKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
@@ -40,7 +50,10 @@ void drop(RecorderState& state, Virtual& v) {
   v.partObjects.clear();
   v.attrs.reset();
   v.entries.reset();
+  v.frame.reset();
+  ++state.paused_;
   v.object.reset();
+  --state.paused_;
 }
 
 }  // namespace
@@ -66,7 +79,7 @@ void Droppable::sweepInstances(RecorderState& state) {
       continue;
     }
     PyObject* object = v.object.get();
-    if (Py_REFCNT(object) == 1 && !hasFinalizer(Py_TYPE(object)) && !isWeaklyReferenced(object)) {
+    if (Py_REFCNT(object) == 1 && !hasFinalizer(object) && !isWeaklyReferenced(object)) {
       drop(state, v);
     }
   }
@@ -81,7 +94,7 @@ void Droppable::sweepFrom(RecorderState& state, size_t first) {
       if (Py_REFCNT(object) > 1) {
         continue;  // what most are: nothing else about them is asked
       }
-      if (!hasFinalizer(Py_TYPE(object)) && !isWeaklyReferenced(object)) {
+      if (!hasFinalizer(object) && !isWeaklyReferenced(object)) {
         drop(state, v);
       }
     }

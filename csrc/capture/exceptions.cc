@@ -277,9 +277,11 @@ Shadow tracebackOf(Recorder& rec, Shadow shadow, PyObject* exception, PyObject* 
                {Operand::constant(rec.constId(getattr)), operand, Operand::constant(rec.constId(name))},
                {{ir::TypeKind::kObject, ir::kNone}}, rec.stateBefore());
   ++rec.known().block_;
-  rec.known().blockPending_ = true;
-  return rec.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, rec.trace().code[at].firstResult,
-                        traceback);
+  const Shadow result = rec.readSource(guard::SourceKind::kValue, ir::kNone, nullptr,
+                                       rec.trace().code[at].firstResult, traceback);
+  rec.known().finalized_.add(traceback);
+  rec.flushBlock();  // another step of the same instruction may follow
+  return result;
 }
 
 // Where the class is C's, the constructor is called again, perhaps with more than it keeps in `args`.

@@ -53,6 +53,18 @@ Search searchFrom(PyObject* object) {
   return search;
 }
 
+// Exceptions that no handler of the program's has caught and C code has swallowed, as close() does: they hold
+// the frames that they have passed.
+void forgetSwallowed(RecorderState& state) {
+  std::erase_if(state.raised_, [&](const Raised& raised) {
+    PyObject* object = raised.exception.get();
+    const auto isObject = [object](const pyapi::Ref<>& kept) { return kept.get() == object; };
+    const auto ours = 1 + std::ranges::count_if(state.kept_, isObject) +
+                      static_cast<Py_ssize_t>(state.virtualIds_.contains(object));
+    return !raised.caught && Py_REFCNT(object) == ours;
+  });
+}
+
 }  // namespace
 
 bool Finalized::runsPython(PyObject* object) { return searchFrom(object).python; }
@@ -73,27 +85,34 @@ bool Finalized::holdsPython(PyObject* object) {
 
 void Finalized::add(PyObject* object) {
   if (pythonMethod(object, "__del__") != nullptr) return;  // see mortals.h
-  if (searchFrom(object).found && std::ranges::find(objects_, object) == objects_.end())
-    objects_.push_back(object);
+  const bool holdsFrames = PyExceptionInstance_Check(object) || PyTraceBack_Check(object);
+  std::vector<PyObject*>& list = holdsFrames ? exceptions_ : objects_;
+  const bool follows = holdsFrames || searchFrom(object).found;
+  if (follows && std::ranges::find(list, object) == list.end()) list.push_back(object);
 }
 
 void Finalized::freeDropped(RecorderState& state) {
-  Droppable::sweepInstances(state);  // methods that are bound to one, objects that hold one
-  for (size_t i = 0; state.live_ && i < objects_.size();) {
-    PyObject* object = objects_[i];
+  if (!state.raised_.empty()) forgetSwallowed(state);
+  do {
+    Droppable::sweepInstances(state);  // methods that are bound to one, objects that hold one
+  } while (state.live_ && (freeOne(exceptions_, state) || freeOne(objects_, state)));
+}
+
+// The first that nobody but the recorder holds. False: there is none.
+bool Finalized::freeOne(std::vector<PyObject*>& objects, RecorderState& state) {
+  for (size_t i = 0; i < objects.size(); ++i) {
+    PyObject* object = objects[i];
     const auto isObject = [object](const pyapi::Ref<>& kept) { return kept.get() == object; };
-    if (Py_REFCNT(object) > std::ranges::count_if(state.kept_, isObject)) {
-      ++i;
-      continue;
-    }
-    objects_.erase(objects_.begin() + static_cast<ptrdiff_t>(i));
+    if (Py_REFCNT(object) > std::ranges::count_if(state.kept_, isObject)) continue;
+    objects.erase(objects.begin() + static_cast<ptrdiff_t>(i));
     state.sourceIds_.erase(object);
     std::ranges::replace(state.sourceObjects_, object, nullptr);
     ++state.paused_;
     std::erase_if(state.kept_, isObject);
     --state.paused_;
-    i = 0;
+    return true;
   }
+  return false;
 }
 
 }  // namespace kintsugi::capture

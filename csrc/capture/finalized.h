@@ -23,13 +23,21 @@ class Finalized {
   static bool runsPython(PyObject* object);
   // Does what it holds, and nobody else?
   static bool holdsPython(PyObject* object);
-  void add(PyObject* object);  // if it, or what it holds, has such a finalizer
+  // If it, or what it holds, has such a finalizer. Exceptions and tracebacks hold the frames
+  // that they pass later.
+  void add(PyObject* object);
   void freeDropped(RecorderState& state);
   bool empty() const { return objects_.empty(); }
-  void clear() { objects_.clear(); }
+  void clear() {
+    objects_.clear();
+    exceptions_.clear();
+  }
 
  private:
+  static bool freeOne(std::vector<PyObject*>& objects, RecorderState& state);
+
   std::vector<PyObject*> objects_;
+  std::vector<PyObject*> exceptions_;  // and tracebacks
 };
 
 }  // namespace kintsugi::capture

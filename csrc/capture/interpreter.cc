@@ -34,7 +34,7 @@ class RunningFrame {
     cframe_.previous = tstate->cframe;
     frame->is_entry = true;
     frame->previous = tstate->cframe->current_frame;
-    cframe_.current_frame = frame;
+    cframe_.current_frame = pyapi::visibleFrame(tstate, frame);
     tstate->cframe = &cframe_;
     innermost = &act_;
   }
@@ -77,7 +77,7 @@ bool unwind(Activation& act, StepObserver* observer) {
   // Inside the raising instruction, or, when the eval breaker was served after a jump, just before the
   // target.
   const int32_t unit = act.pc - 1;
-  if (!act.keepTraceback && !pyapi::isPolyfill(pyapi::codeOf(act.frame))) {
+  if (!act.keepTraceback && !pyapi::isHidden(pyapi::codeOf(act.frame))) {
     addTraceback(act);
     pyapi::traceException(act.tstate, act.frame);
   }

@@ -166,6 +166,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool guardTruth(ir::ValueId value, bool truth);
   bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
   bool pinAnswerOf(PyObject* callable, const std::vector<ir::Operand>& args, PyObject* answer);
+  void flushBlock();
   bool guardScalar(ir::ValueId value, PyObject* number);
   bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
   bool enterTransform();  // calls/transforms.cc
@@ -219,7 +220,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void checkWatched();
   Virtual* runningGenerator(Activation& act);
   bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
-  void flushBlock();
   ShadowFrame* frameOf(Activation& act) const { return static_cast<ShadowFrame*>(act.observerData); }
   std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);
   void checkBlocks();

@@ -229,6 +229,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
 
 Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
                             ir::StateId snap, PyObject* result) {
+  if (blockPending_) abort(diag::Code::KTG0103, {"a second step of one instruction"});
   Op op = kind == CallKind::kOpaque ? Op::kCall : kind == CallKind::kKnown ? Op::kCallKnown : Op::kCallPure;
   size_t at = emit(op, operands, {{TypeKind::kObject, ir::kNone}}, snap);
   ir::ValueId value = document_.trace.code[at].firstResult;

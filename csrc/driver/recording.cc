@@ -24,7 +24,12 @@ bool isGeneratorStart(_PyInterpreterFrame* frame) {
 // The PEP 523 evaluator while something is recorded.
 PyObject* evalHook(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
   capture::Recorder* recorder = active;
-  if (recorder == nullptr || !recorder->wants(frame)) return pyapi::evalFrameBelow(tstate, frame, throwing);
+  if (recorder == nullptr || !recorder->wants(frame)) {
+    // CPython's evaluator would show the frame to whom the generator calls.
+    const bool hidden = pyapi::isHidden(pyapi::codeOf(frame)) && pyapi::ownedByGenerator(frame);
+    return hidden ? capture::interpretFrame(tstate, frame, throwing != 0, nullptr)
+                  : pyapi::evalFrameBelow(tstate, frame, throwing);
+  }
   if (pyapi::isTracing(tstate)) {
     recorder->abort(diag::Code::KTG0105);
     return pyapi::evalFrameBelow(tstate, frame, throwing);

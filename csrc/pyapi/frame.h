@@ -64,8 +64,19 @@ inline PyGenObject* generatorOf(_PyInterpreterFrame* frame) { return _PyFrame_Ge
 inline bool isGeneratorCode(const PyCodeObject* code) {
   return (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
 }
-// Still before the first RESUME: cells and the generator object are not made yet, and the frame is invisible.
+// Before the first RESUME (cells and the generator object are not made yet) or of hidden code: nobody sees
+// the frame.
 inline bool isIncomplete(_PyInterpreterFrame* frame) { return _PyFrame_IsIncomplete(frame); }
+
+// Frames of hidden code are not there for whoever looks at the stack (sys._getframe, f_back, warnings,
+// tracebacks): the code has no first traceable instruction. CPython looks at that in frames of functions, but
+// not in those of generators, which whoever links frames leaves out.
+inline void hideFramesOf(PyCodeObject* code) { code->_co_firsttraceable = codeUnitCount(code); }
+inline bool isHidden(const PyCodeObject* code) { return code->_co_firsttraceable >= codeUnitCount(code); }
+// The frame that is the current one while `frame` runs.
+inline _PyInterpreterFrame* visibleFrame(PyThreadState* tstate, _PyInterpreterFrame* frame) {
+  return isHidden(frame->f_code) ? tstate->cframe->current_frame : frame;
+}
 
 // The frame object (made if need be) of the thread's *current* frame; borrowed. Null with an exception
 // pending when memory runs out.

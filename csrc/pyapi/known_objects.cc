@@ -9,6 +9,7 @@
 
 #include "pyapi/dict.h"
 #include "pyapi/errors.h"
+#include "pyapi/frame.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
 
@@ -187,6 +188,7 @@ class KnownCode {
     if (fresh) Py_INCREF(code);
     if ((it->second & bit(family)) == 0) ++found.count;
     it->second |= bit(family);
+    if (family == CodeFamily::kPolyfills) hideFramesOf(reinterpret_cast<PyCodeObject*>(code));
   }
 
   Search find(const CodeRow& row, Found& found) {
@@ -307,6 +309,8 @@ void findKnownObjects() {
     detail::findKnown(static_cast<Known>(i));
   }
 }
+
+void hidePolyfills() { knownCode().update(CodeFamily::kPolyfills); }
 
 std::vector<KnownRow> knownRows() {
   KeptError keep;

@@ -69,6 +69,8 @@ PyObject* attributeOf(PyObject* object, const char* path);  // owned
 
 // Finds what is to be known at start. Called once, when the extension is loaded.
 void findKnownObjects();
+// Finds the polyfills, and hides their frames. Called once, when their modules are there.
+void hidePolyfills();
 
 // Each row: its path, and what it says at the moment: "" for an object that was found, "absent" where nobody
 // has imported its module, "missing" where the module lacks it. Code rows with the number of code objects.

@@ -44,7 +44,7 @@ class FrameLink {
     cframe_.previous = tstate->cframe;
     frame->is_entry = true;
     frame->previous = tstate->cframe->current_frame;
-    cframe_.current_frame = frame;
+    cframe_.current_frame = pyapi::visibleFrame(tstate, frame);
     tstate->cframe = &cframe_;
   }
   ~FrameLink() {

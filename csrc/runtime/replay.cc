@@ -146,7 +146,7 @@ class Run {
   Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, Ref<> object);
-  void drop(const Step& step);
+  void drop(const Step& step, uint32_t from, uint32_t to);
 
   bool cross(const Step& step);
   void enter(std::shared_ptr<CompiledTrace> side);
@@ -186,9 +186,9 @@ bool Run::enterBlock(guard::BlockId block) {
   return ok;
 }
 
-void Run::drop(const Step& step) {
+void Run::drop(const Step& step, uint32_t from, uint32_t to) {
   const ir::ValueId* dead = code_->drops.data() + step.firstDrop;
-  for (uint32_t k = 0; k < step.dropCount; ++k) {
+  for (uint32_t k = from; k < to; ++k) {
     if (step.gil == GilNeed::kHeld) {
       storage_.drop(dead[k]);
     } else {
@@ -210,6 +210,9 @@ Outcome Run::run() {
     if (traced_ && step.snap != ir::kNone && isRebuildable(*trace_, step.snap)) [[unlikely]] {
       exitSoon_ = true;
     }
+    if (step.earlyDropCount > 0 && !exitSoon_ && step.op != Op::kRet) [[unlikely]] {
+      drop(step, 0, step.earlyDropCount);
+    }
     if (!exitSoon_ || step.snap == ir::kNone) [[likely]] {
       outcome = step.op == Op::kAten      ? executeAten(step)
                 : step.op == Op::kSegment ? executeSegment(position)
@@ -217,7 +220,7 @@ Outcome Run::run() {
     }
     if (outcome == Outcome::kNext) [[likely]] {
       if (!exitSoon_) {
-        drop(step);
+        drop(step, step.earlyDropCount, step.dropCount);
       }
       continue;
     }

@@ -296,7 +296,7 @@ void Lowering::findLiveIn() {
 }
 
 // A value dies at its last use. Objects can only be dropped with the GIL: they wait for the next step that
-// has it.
+// has it, and go before it runs, since something may be done when they do (a file is closed).
 void Lowering::addDrops() {
   std::vector<std::vector<ir::ValueId>> dying(trace_.code.size());
   for (ir::ValueId value = 0; value < liveness_.lastUse.size(); ++value) {
@@ -305,20 +305,27 @@ void Lowering::addDrops() {
     }
   }
   std::vector<ir::ValueId> waiting;
+  const auto collect = [&](size_t instruction) {
+    for (const ir::ValueId value : dying[instruction]) {
+      const bool object = trace_.values[value].kind == ir::TypeKind::kObject || code_.isRoot[value];
+      (object ? waiting : code_.drops).push_back(value);
+    }
+  };
+  const auto dropWaiting = [&](const Step& step) {
+    if (step.gil != GilNeed::kHeld) return;
+    code_.drops.insert(code_.drops.end(), waiting.begin(), waiting.end());
+    waiting.clear();
+  };
   // Instructions before a step that are no steps (inputs that nobody uses) hand their dead on to it.
   size_t next = recording_.start;
   for (Step& step : code_.steps) {
     step.firstDrop = static_cast<uint32_t>(code_.drops.size());
+    dropWaiting(step);
+    step.earlyDropCount = static_cast<uint32_t>(code_.drops.size()) - step.firstDrop;
     for (; next <= step.index; ++next) {
-      for (const ir::ValueId value : dying[next]) {
-        const bool object = trace_.values[value].kind == ir::TypeKind::kObject || code_.isRoot[value];
-        (object ? waiting : code_.drops).push_back(value);
-      }
+      collect(next);
     }
-    if (step.gil == GilNeed::kHeld) {
-      code_.drops.insert(code_.drops.end(), waiting.begin(), waiting.end());
-      waiting.clear();
-    }
+    dropWaiting(step);
     step.dropCount = static_cast<uint32_t>(code_.drops.size()) - step.firstDrop;
   }
 }

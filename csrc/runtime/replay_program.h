@@ -33,6 +33,7 @@ struct Step {
   uint32_t index = 0;      // into Trace::code
   uint32_t firstDrop = 0;  // into ReplayCode::drops: values that die here
   uint32_t dropCount = 0;
+  uint32_t earlyDropCount = 0;  // of these, the first so many before the step runs
   ir::StateId snap = ir::kNone;
   uint32_t segment = 0;  // segment: into ReplayCode::segments
   const torchapi::AtenCall* call = nullptr;

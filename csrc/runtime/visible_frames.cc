@@ -161,6 +161,8 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
   std::vector<ir::StateId> chain;
   size_t size = 0;
   for (ir::StateId id = stateId; id != ir::kNone; id = trace.states[id].parent) {
+    if (pyapi::isHidden(reinterpret_cast<PyCodeObject*>(recording.consts[trace.states[id].code].get())))
+      continue;
     pyapi::Ref<> function = shownFunction(make, trace, trace.states[id]);
     if (!function) {
       return;
@@ -178,7 +180,7 @@ VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals loc
     auto* code = reinterpret_cast<PyCodeObject*>(recording.consts[state.code].get());
     // The innermost frame is at its instruction, the others are behind theirs.
     auto* function = reinterpret_cast<PyFunctionObject*>(functions_[k].get());
-    push(function, code, k == 0 ? state.pc : state.pc - 1, next);
+    push(function, code, chain[k] == stateId ? state.pc : state.pc - 1, next);
     if (locals == Locals::kShown) {
       showLocals(make, trace, state, frames_.back());
     }

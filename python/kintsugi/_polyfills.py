@@ -765,7 +765,11 @@ def turned_list(items: tuple[Any, ...], /) -> Iterator[Any]:
 
 
 def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:
-    for at in range(len(sequence) - 1, -1, -1):
+    return backwards(sequence, len(sequence))
+
+
+def backwards(sequence: Sequence[Any], length: int, /) -> Iterator[Any]:
+    for at in range(length - 1, -1, -1):
         yield sequence[at]
 
 

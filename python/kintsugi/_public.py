@@ -15,6 +15,8 @@ from ._module import CompiledModule, compile_module
 from ._optimize import Optimize
 from ._options import CompileOptions
 
+_C._hide_polyfills()
+
 M = TypeVar("M", bound=Callable[..., Any])
 
 # Called with each new compiled callable: `kintsugi explain SCRIPT` collects them here.

@@ -151,6 +151,9 @@ class Reduction:
 
 
 def kind(problem: str | None) -> str:
-    """What sort of difference it is: reductions keep to it."""
-    words: Sequence[str] = (problem or "").split(": ")
+    """What sort of difference it is: reductions keep to it. An error of the harness is of the kind of its exception."""
+    text = problem or ""
+    if text.startswith("Traceback "):
+        return text.rstrip().splitlines()[-1].partition(":")[0]
+    words: Sequence[str] = text.split(": ")
     return ": ".join([word for word in words if not word.startswith(("call ", "guard "))][:1])

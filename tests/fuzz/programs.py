@@ -39,6 +39,7 @@ from program_reduction import Reduction, kind
 import kintsugi
 
 ILL_CONDITIONED = "ill-conditioned"
+NO_PROGRAM = "does not start in eager mode either"
 BATCH = 20  # programs to a process
 MOST_SHOWN = 2000
 BACKENDS = ("replay", "native", "shipped", "waited")
@@ -102,7 +103,13 @@ def compare(program: Program, backend: str = "replay", stress: bool = False, sec
         eager = as_case(program, grad=not close, afresh=afresh)
         case = as_case(program, grad=not close, afresh=afresh, inner=wrap, waits=backend == "waited")
         limit_time(seconds)
-        expected, _ = harness.run(eager, lambda fn: fn, close)
+        try:
+            expected, _ = harness.run(eager, lambda fn: fn, close)
+        except Exception as error:
+            return Found(f"{NO_PROGRAM}: {type(error).__name__}: {error}")
+        finally:
+            limit_time(0)
+        limit_time(seconds)
         harness.check(case, wrap, close, expected, settings)
         while stress and guard < max(guards, 1):
             limit_time(seconds)

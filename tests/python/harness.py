@@ -225,7 +225,7 @@ class _Describer:
             text = ADDRESS.sub("at 0x", value)
             return ("str", near_text(text) if self._close and DECIMAL.search(text) else text)
         if value is None or isinstance(value, (bool, int, str, bytes, complex, range, slice)):
-            return (type(value).__name__, repr(value))
+            return (type(value).__name__, _text(value))
         if isinstance(value, float):
             if self._close:
                 return (
@@ -234,7 +234,7 @@ class _Describer:
                 )
             return (type(value).__name__, value.hex() if value == value else struct.pack("d", value))
         if isinstance(value, (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)):
-            return (type(value).__name__, repr(value))
+            return (type(value).__name__, _text(value))
         if isinstance(value, enum.Enum) or isinstance(value, (type, types.ModuleType)):
             return ("named", str(value).split(" at 0x")[0])
         if type(value) is tuple and _is_plain(value):  # which of two equal ones it is, Python leaves open
@@ -421,8 +421,16 @@ def _float_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _show(error: BaseException | None, result: Any) -> str:
-    text = f"{type(error).__name__}: {error}" if error is not None else repr(_plain(result))
+    text = f"{type(error).__name__}: {error}" if error is not None else _text(_plain(result))
     return " ".join(text.split())[:400]
+
+
+def _text(value: Any) -> str:
+    """Its repr(), which may fail in a program's own way."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _plain(value: Any) -> Any:
@@ -473,7 +481,7 @@ def observe(
     gradients = None
     if backward and error is None:
         gradients = _differentiate(result), describe(args, kwargs, state, close=close)
-    noted = tuple((w.category.__name__, str(w.message), _line(w)) for w in warned)
+    noted = tuple((w.category.__name__, str(w.message), *_place(w)) for w in warned)
     shown = _show(error, result)
     if error is not None:
         error.__traceback__ = None  # it holds this frame, which holds it: the frames would go at any time
@@ -482,9 +490,9 @@ def observe(
     return Outcome(seen, raised, text[0], text[1], noted, random_states, modes, gradients, shown)
 
 
-def _line(warning: warnings.WarningMessage) -> int:
+def _place(warning: warnings.WarningMessage) -> tuple[str, int]:
     """Where it is said to come from. A file that nobody has closed says so wherever its last reference goes."""
-    return 0 if warning.category is ResourceWarning else warning.lineno
+    return ("", 0) if warning.category is ResourceWarning else (warning.filename, warning.lineno)
 
 
 def _differentiate(result: Any) -> Any:

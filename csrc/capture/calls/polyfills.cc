@@ -562,7 +562,9 @@ Flow reversedObject(CallContext& ctx, Shadow& result) {
                         pythonMethod(ctx.args[0], "__len__") != nullptr &&
                         pythonMethod(ctx.args[0], "__getitem__") != nullptr &&
                         Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__reversed__") == nullptr;
-  return sequence ? lazyModel(ctx, "reversed_", result) : opaqueModel(ctx, result);
+  // The sequence's length is asked for at once, and again by whoever asks the object how long it is.
+  const bool loop = CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == GET_ITER;
+  return sequence && loop ? lazyModel(ctx, "reversed_", result) : opaqueModel(ctx, result);
 }
 
 PyObject* polyfill(const char* name) {
