@@ -87,12 +87,19 @@ def limit_time(seconds: int) -> None:
     signal.alarm(5 * seconds)
 
 
-def compare(program: Program, backend: str = "replay", stress: bool = False, seconds: int = 0) -> Found:
-    """What is different, if anything. The process dies if it takes longer than `seconds`."""
+def compare(
+    program: Program,
+    backend: str = "replay",
+    stress: bool = False,
+    seconds: int = 0,
+    most_guards: int | None = None,
+) -> Found:
+    """What is different, if anything. The process dies if it takes longer than `seconds`. Of more guards than
+    `most_guards` each so many-th is forced to fail."""
     close = backend != "replay"
     wrap = wrapper(backend)
     settings = {} if backend in ("shipped", "waited") else None
-    guard = guards = met = exits = 0
+    guard = guards = tried = met = exits = 0
     problem: str | None = None
     if (
         stress
@@ -115,7 +122,8 @@ def compare(program: Program, backend: str = "replay", stress: bool = False, sec
             limit_time(seconds)
             forced = functools.partial(harness.Stressed, guard=guard, wrap=wrap)
             stressed = harness.check(case, forced, close, expected, settings)
-            guard, guards = guard + 1, stressed.guards
+            guards, tried = stressed.guards, tried + 1
+            guard += 1 if most_guards is None else max(1, -(-guards // most_guards))
             met, exits = met + (stressed.exits > 0), exits + stressed.exits
     except SyntaxError:
         pass
@@ -126,7 +134,7 @@ def compare(program: Program, backend: str = "replay", stress: bool = False, sec
     except Exception as error:
         problem = "".join(traceback.format_exception(error))
     limit_time(0)
-    return Found(problem, guards, met, exits)
+    return Found(problem, min(guards, tried), met, exits)
 
 
 def failure(program: Program, backend: str, stress: bool = False, seconds: int = 20) -> Found:

@@ -39,10 +39,10 @@ def test_every_guard_may_fail() -> None:
     guards = met = 0
     for seed in range(5000, 5012):
         program = programs.Program.generated(seed, programs.CALLS["replay"])
-        found = programs.compare(program, stress=True)
+        found = programs.compare(program, stress=True, most_guards=40)
         assert found.problem is None, f"seed {seed}: {found.problem}\n{program.source}"
         guards, met = guards + found.guards, met + found.met
-    assert met > guards / 2, f"calls came to {met} of {guards} guards"  # not every trace is run again
+    assert met > guards / 4, f"calls came to {met} of {guards} guards"  # not every trace is run again
 
 
 def test_programs_are_reduced_and_read_again() -> None:
