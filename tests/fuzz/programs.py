@@ -39,7 +39,7 @@ from program_reduction import Reduction, kind
 import kintsugi
 
 ILL_CONDITIONED = "ill-conditioned"
-NO_PROGRAM = "does not start in eager mode either"
+NO_PROGRAM = "does not run in eager mode either"
 BATCH = 20  # programs to a process
 MOST_SHOWN = 2000
 BACKENDS = ("replay", "native", "shipped", "waited")
@@ -87,6 +87,30 @@ def limit_time(seconds: int) -> None:
     signal.alarm(5 * seconds)
 
 
+class Hung(BaseException):
+    """What eager mode gets when it waits for ever."""
+
+
+@contextlib.contextmanager
+def clock_limit(seconds: int) -> Iterator[None]:
+    """Raises Hung after so many seconds on the clock (0: no limit); again behind it, where a program has caught it."""
+    late = []
+
+    def stop(*_: Any) -> None:
+        late.append(True)
+        raise Hung(f"{seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0 if seconds else 0.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if late:
+        raise Hung(f"{seconds} seconds")
+
+
 def compare(
     program: Program,
     backend: str = "replay",
@@ -109,13 +133,11 @@ def compare(
     try:
         eager = as_case(program, grad=not close, afresh=afresh)
         case = as_case(program, grad=not close, afresh=afresh, inner=wrap, waits=backend == "waited")
-        limit_time(seconds)
         try:
-            expected, _ = harness.run(eager, lambda fn: fn, close)
-        except Exception as error:
+            with clock_limit(seconds):
+                expected, _ = harness.run(eager, lambda fn: fn, close)
+        except (Exception, Hung) as error:
             return Found(f"{NO_PROGRAM}: {type(error).__name__}: {error}")
-        finally:
-            limit_time(0)
         limit_time(seconds)
         harness.check(case, wrap, close, expected, settings)
         while stress and guard < max(guards, 1):
@@ -178,7 +200,7 @@ def report(
 ) -> None:
     """Prints a program that failed among others: reduced, if it fails alone too."""
     found = failure(program, backend, stress)
-    if found.problem and found.problem != ILL_CONDITIONED:
+    if found.problem and found.problem != ILL_CONDITIONED and not found.problem.startswith(NO_PROGRAM):
         same = kind(found.problem)
 
         def fails(smaller: Program) -> bool:
@@ -210,6 +232,7 @@ class Tally:
     done: int = 0
     failed: int = 0
     unstable: int = 0
+    unrunnable: int = 0
     guards: int = 0
     met: int = 0
     exits: int = 0
@@ -220,7 +243,9 @@ class Tally:
         self.guards, self.met = self.guards + found.guards, self.met + found.met
         self.exits += found.exits
         self.unstable += found.problem == ILL_CONDITIONED
-        differs = found.problem is not None and found.problem != ILL_CONDITIONED
+        unrunnable = (found.problem or "").startswith(NO_PROGRAM)
+        self.unrunnable += unrunnable
+        differs = found.problem is not None and found.problem != ILL_CONDITIONED and not unrunnable
         self.failed += differs
         return differs
 
@@ -297,6 +322,7 @@ def main() -> int:
             return rerun(options.run)
         tally = run(options)
     apart = f", {tally.unstable} decide by rounding" if tally.unstable else ""
+    apart += f", {tally.unrunnable} do not run in eager mode" if tally.unrunnable else ""
     forced = (
         f", {tally.guards} guards, {tally.met} of them met and forced to fail, {tally.exits} exits"
         if options.stress
