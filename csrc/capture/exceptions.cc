@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pyapi/exception_state.h"
+#include "pyapi/let_go.h"
 
 namespace kintsugi::capture {
 
@@ -236,6 +237,25 @@ void settleRaised(Recorder& rec) {
     } else if (rec.live() && !settleOne(rec, raised)) {
       rec.abort(diag::Code::KTG0303, {Py_TYPE(raised.exception.get())->tp_name});
     }
+  }
+}
+
+void holdPassedFrames(Recorder& rec, ShadowFrame& frame, PyObject* exception) {
+  const RecorderState& known = rec.known();
+  std::vector<ir::SourceId>& held = frame.heldByHandled;
+  pyapi::forEachLeftVariable(pyapi::partsOf(exception).traceback, [&](PyObject* object) {
+    if (!known.finalized_.contains(object)) return;
+    const auto found = known.sourceIds_.find(object);
+    if (found != known.sourceIds_.end() && std::ranges::find(held, found->second) == held.end())
+      held.push_back(found->second);
+  });
+}
+
+void letPassedFramesGo(Recorder& rec, ShadowFrame& frame) {
+  for (const ir::SourceId source : std::exchange(frame.heldByHandled, {})) {
+    const Operand letGo = Operand::constant(rec.constId(pyapi::letGoFunction()));
+    rec.emit(Op::kCallKnown, {letGo, Operand::source(source)}, {{ir::TypeKind::kObject, ir::kNone}},
+             rec.stateBefore());
   }
 }
 

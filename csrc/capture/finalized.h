@@ -9,6 +9,7 @@
 // letting go of kept_. Example: open(path, "w").write(text); open(path).read()
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "pyapi/ref.h"
@@ -27,6 +28,9 @@ class Finalized {
   // that they pass later.
   void add(PyObject* object);
   void freeDropped(RecorderState& state);
+  bool contains(PyObject* object) const {
+    return std::find(objects_.begin(), objects_.end(), object) != objects_.end();
+  }
   bool empty() const { return objects_.empty(); }
   void clear() {
     objects_.clear();

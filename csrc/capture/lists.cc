@@ -1,6 +1,7 @@
 #include "capture/lists.h"
 
 #include <algorithm>
+#include <array>
 
 namespace kintsugi::capture {
 
@@ -117,7 +118,7 @@ bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObj
   auto given = rec.iterated(value, real);
   auto n = static_cast<Py_ssize_t>(parts->size());
   Py_ssize_t start = 0, stop = 0, step = 1;
-  if (!given || PySlice_Unpack(slice, &start, &stop, &step) < 0) {
+  if (!given || !hasNumberBounds(slice) || PySlice_Unpack(slice, &start, &stop, &step) < 0) {
     PyErr_Clear();
     return false;
   }
@@ -174,6 +175,12 @@ bool takesAll(Recorder& rec, Shadow key, PyObject* index) {
 
 }  // namespace
 
+bool hasNumberBounds(PyObject* slice) {
+  const auto* parts = reinterpret_cast<PySliceObject*>(slice);
+  return std::ranges::all_of(std::array{parts->start, parts->stop, parts->step},
+                             [](PyObject* part) { return part == Py_None || PyLong_CheckExact(part); });
+}
+
 bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index) {
   if (!PyList_Check(object) || (!PyLong_CheckExact(index) && !PySlice_Check(index))) return false;
   if (!list.isValue() && takesAll(rec, key, index) &&
@@ -190,7 +197,7 @@ bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, P
     if (start < 0) start += n;
     if (start < 0 || start >= n) return rec.live();  // raises
   } else {
-    if (PySlice_Unpack(index, &start, &stop, &step) < 0) {
+    if (!hasNumberBounds(index) || PySlice_Unpack(index, &start, &stop, &step) < 0) {
       PyErr_Clear();
       return false;
     }

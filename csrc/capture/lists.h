@@ -26,6 +26,8 @@ bool extendList(Recorder& rec, Shadow list, PyObject* object, Shadow more, PyObj
 void pairElements(Recorder& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start);
 bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
                   PyObject* real);
+// Are the bounds numbers, or nothing? Others are asked for their __index__, which may run anything: once.
+bool hasNumberBounds(PyObject* slice);
 // list[slice] = iterable
 bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* slice, Shadow value,
                 PyObject* real);

@@ -440,6 +440,7 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) try {
   }
   if (!watched_.empty()) closeDropped();
   if (!finalized_.empty()) finalized_.freeDropped(*this);
+  if (!finalized_.empty()) holdPassedFrames(*this, *frame, exception);
 } catch (const std::exception& error) {
   abort(diag::Code::KTG0000, {error.what()});
 }

@@ -147,6 +147,7 @@ struct ShadowFrame {
   bool transform = false;   // runs a function under a functorch transform: see calls/transforms.cc
   Shadow handled;           // the exception being handled (PUSH_EXC_INFO without POP_EXCEPT)
   pyapi::Ref<> handledObject;
+  std::vector<ir::SourceId> heldByHandled;  // by frames that it has passed: see exceptions.h
   size_t handledOver =
       0;  // the stack slot that keeps what is handled outside of the frame; its shadow is null
 

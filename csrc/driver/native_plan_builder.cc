@@ -22,6 +22,7 @@
 #include "passes/products.h"
 #include "passes/simplify_graph.h"
 #include "support/check.h"
+#include "torchapi/eager_traits.h"
 
 namespace kintsugi::driver {
 
@@ -761,11 +762,10 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
                                                                  .products = torchapi::hasFloatProducts(),
                                                                  .tiles = variant.tiles,
                                                                  .attention = variant.attention,
+                                                                 .geluKeepsSign = torchapi::geluKeepsSign(),
                                                                  .seen = info.seen},
                                                                 reason);
-  if (!graph) {
-    return nullptr;
-  }
+  if (!graph) return nullptr;
   passes::simplify(*graph, segment,
                    {.attention = variant.attention, .contract = info.contract && !info.strict});
   const passes::NativeProgram program = passes::fuse(*graph);

@@ -70,7 +70,7 @@ class Builder {
         reason_(reason),
         nodeOf_(trace.values.size(), ir::kNone),
         memory_(graph_, nodeOf_),
-        decomposer_(trace, graph_, nodeOf_, options.strict),
+        decomposer_(trace, graph_, nodeOf_, options),
         inPlace_({trace, graph_, nodeOf_, memory_, decomposer_, options}) {}
 
   std::optional<TensorGraph> run() {

@@ -21,6 +21,7 @@ struct GraphOptions {
   bool products = false;              // there are matrix products without the dispatcher
   bool tiles = true;                  // ... and kernels of them
   bool attention = true;              // attention may be a kernel
+  bool geluKeepsSign = false;         // of zeros, far below zero: see torchapi/eager_traits.h
   // By MetaId: as in the trace, with the sizes that were seen where they vary (without sizes: not known).
   // Empty: those of the trace will do.
   std::span<const ir::TensorMeta> seen = {};
@@ -38,8 +39,13 @@ std::vector<int64_t> strideHints(const ir::TensorMeta& meta);
 // the instruction becomes a call, once something does not fit.
 class Decomposer {
  public:
-  Decomposer(const ir::Trace& trace, TensorGraph& graph, const std::vector<NodeId>& nodeOf, bool strict)
-      : trace_(trace), graph_(graph), nodeOf_(nodeOf), strict_(strict) {}
+  Decomposer(const ir::Trace& trace, TensorGraph& graph, const std::vector<NodeId>& nodeOf,
+             const GraphOptions& options)
+      : trace_(trace),
+        graph_(graph),
+        nodeOf_(nodeOf),
+        strict_(options.strict),
+        geluKeepsSign_(options.geluKeepsSign) {}
 
   // Starts with another instruction; `result`: what has to come out.
   void start(const ir::Instruction& instruction, const ir::TensorMeta* result);
@@ -92,6 +98,7 @@ class Decomposer {
   }
   bool failed() const { return failed_; }
   bool strict() const { return strict_; }
+  bool geluKeepsSign() const { return geluKeepsSign_; }
   const Node& node(NodeId id) const { return graph_.nodes[id]; }
 
  private:
@@ -101,6 +108,7 @@ class Decomposer {
   TensorGraph& graph_;
   const std::vector<NodeId>& nodeOf_;  // by value
   const bool strict_;
+  const bool geluKeepsSign_;
   std::span<const ir::Operand> operands_;
   Elem elem_ = Elem::kOther;
   std::vector<int64_t> sizes_;

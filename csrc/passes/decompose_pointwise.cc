@@ -203,7 +203,7 @@ NodeId gelu(D& d) {
   NodeId inner = ir::kNone;
   if (d.isNone(1) || d.text(1) == "none") {
     inner = d.point(Core::kErf, elem, {d.point(Core::kMul, elem, {x, d.constant(std::sqrt(0.5), elem)})});
-    if (!isSmallFloat(elem)) {
+    if (!isSmallFloat(elem) && !d.geluKeepsSign()) {
       return d.point(Core::kFma, elem, {half, inner, half});
     }
     return d.point(Core::kMul, elem, {half, d.point(Core::kAdd, elem, {d.constant(1, elem), inner})});

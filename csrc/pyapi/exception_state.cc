@@ -28,6 +28,17 @@ TracebackEntry entryOf(PyObject* traceback) {
           frame->f_globals, tb->tb_lasti / static_cast<int32_t>(sizeof(_Py_CODEUNIT))};
 }
 
+void forEachLeftVariable(PyObject* traceback, const std::function<void(PyObject*)>& visit) {
+  for (; traceback != nullptr && PyTraceBack_Check(traceback);
+       traceback = reinterpret_cast<PyObject*>(reinterpret_cast<PyTracebackObject*>(traceback)->tb_next)) {
+    _PyInterpreterFrame* frame = reinterpret_cast<PyTracebackObject*>(traceback)->tb_frame->f_frame;
+    if (frame->owner != FRAME_OWNED_BY_FRAME_OBJECT) continue;
+    for (int k = 0; k < frame->f_code->co_nlocalsplus; ++k) {
+      if (frame->localsplus[k] != nullptr) visit(frame->localsplus[k]);
+    }
+  }
+}
+
 Ref<> newTraceback(const TracebackEntry& entry) {
   auto* code = reinterpret_cast<PyCodeObject*>(entry.code);
   auto frame =

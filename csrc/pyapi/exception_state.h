@@ -27,6 +27,8 @@ struct TracebackEntry {
   int32_t unit = 0;  // the code unit of the instruction
 };
 TracebackEntry entryOf(PyObject* traceback);
+// Calls `visit` with each variable of the frames of a traceback that are over.
+void forEachLeftVariable(PyObject* traceback, const std::function<void(PyObject*)>& visit);
 // A traceback of an entry before `next` (null: none). Its frame object stands for a frame that is over: it
 // has a position, but no variables. Null: a Python exception is pending.
 Ref<> newTraceback(const TracebackEntry& entry);

@@ -68,15 +68,15 @@ _COMPARABLE = frozenset((int, float, bool, torch.Tensor))
 def order(keys: Sequence[Any], reverse: bool) -> list[int]:
     """The positions of `keys` in sorted order; equal ones keep theirs. Known keys never get here: they are folded.
 
-    Insertion finds the same order as CPython's sort where any two keys compare consistently.
+    Of many keys, insertion finds the same order as CPython's sort where any two of them compare consistently.
     """
     if len(keys) < 2:
         return list(range(len(keys)))
-    if len(keys) < _ONE_RUN and _ordered_by_python(keys):
+    comparable = not [key for key in keys if type(key) not in _COMPARABLE]
+    if len(keys) < _ONE_RUN and (comparable or _ordered_by_python(keys)):
         return _order_of_few(keys, reverse)
-    for key in keys:
-        if type(key) not in _COMPARABLE or key != key:
-            return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+    if not comparable or [key for key in keys if key != key]:
+        return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
     placed: list[int] = []
     for at in range(len(keys)):
         low, high = 0, len(placed)
@@ -277,6 +277,10 @@ def join(self: str, iterable: Iterable[str], /) -> str:
 def extend(self: list[Any], iterable: Iterable[Any], /) -> None:
     for value in iterable:
         self.append(value)
+
+
+def extend_by_tensor(self: list[Any], iterable: torch.Tensor, /) -> None:
+    self.extend(list_of_length(iterable))
 
 
 def iterate(iterator: Iterator[Any], /) -> Iterator[Any]:

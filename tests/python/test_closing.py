@@ -106,6 +106,26 @@ def invalid() -> Any:
     raise ValueError("no")
 
 
+def handled(x: torch.Tensor, path: str) -> Any:
+    """The file stays open as long as the exception is handled, whose traceback has the frame."""
+
+    def opened(k: int) -> None:
+        file = open(path, "a")
+        file.write("x")
+        raise ValueError(k)
+
+    found = []
+    for k in range(2):
+        try:
+            opened(k)
+        except ValueError as error:
+            found.append((error.args, open(path).read()))
+            y = x * 2
+            found.append(open(path).read())
+        found.append(open(path).read())
+    return y, found
+
+
 def suppressed(x: torch.Tensor, path: str) -> Any:
     def opened() -> Any:
         file = open(path, "a")
@@ -137,6 +157,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, str], Any]] = {
     "raised": raising(invalid),
     "raised by an operator": raising(lambda: {}["a"]),
     "raised by a step": raising(lambda: json.loads("{bad")),
+    "handled": handled,
     "suppressed": suppressed,
     "absent": absent,
 }

@@ -535,11 +535,12 @@ std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& r
     const bool python = !ctx.shadows.any(i).isValue() && !torchapi::isTensor(ctx.args.any(i)) &&
                         pythonMethod(ctx.args.any(i), "__iter__") != nullptr;
     if (call->lazy && (open || python)) return true;
-    if (call->polyfill == "extend" && torchapi::isTensor(ctx.args.any(i))) return true;
     return ((call->objects && python) || makesFrames(ctx, i)) &&
            !(call->asksLength && asksPythonForLength(ctx.args.any(i)));
   };
   const size_t end = call->all ? ctx.positional : std::min(ctx.positional, call->first + 1);
+  const bool asked = call->polyfill == "extend" && ctx.total() == 2 && torchapi::isTensor(ctx.args.any(1));
+  if (asked) return redirect(ctx, "extend_by_tensor", result);
   for (size_t i = call->first; i < end; ++i) {
     if (isDriven(i)) return redirect(ctx, name, result);
   }

@@ -152,7 +152,7 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   const bool asked =
       asksPython(rec, more, act.peek(1)) && pythonMethod(act.peek(1), "__length_hint__") == nullptr;
   if (asked || open || isUnknownIterable(more, act.peek(1))) {
-    PyObject* function = asked ? listFunction(act.peek(1)) : polyfill("list_");
+    PyObject* function = asked || open ? listFunction(act.peek(1)) : polyfill("list_");
     if (!rec.listItems(f, act, in, function, nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     more = f.top();
@@ -242,7 +242,7 @@ Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
     if (!item) rec.abort(diag::Code::KTG0303, {Py_TYPE(sequence.get())->tp_name});
     return finishSubscr(rec, f, act, in, item.value_or(Shadow::constant()));
   }
-  if (!PySlice_Check(index) || !rec.pinDeep(f.top(1), index)) {
+  if (!PySlice_Check(index) || !hasNumberBounds(index) || !rec.pinDeep(f.top(1), index)) {
     if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);
     return rec.execute(act, in);
   }

@@ -54,6 +54,7 @@ Flow pushExcInfo(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow popExcept(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> before = pyapi::newRef(act.peek(1));
+  if (!f.heldByHandled.empty()) letPassedFramesGo(rec, f);
   Flow flow = rec.execute(act, in);
   f.handled = f.pop();
   f.handledObject = f.handled.isNull() ? nullptr : std::move(before);

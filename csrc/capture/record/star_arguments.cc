@@ -17,8 +17,7 @@ bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
   const bool open = torchapi::isTensor(act.peek(at)) || hasOpenLength(rec, shadow, act.peek(at));
   const bool asked = !ours && asksPython(rec, shadow, act.peek(at)) &&
                      pythonMethod(act.peek(at), "__length_hint__") == nullptr;
-  if ((asked || open) && at == 1)
-    return rec.listItems(f, act, in, open ? polyfill("list_") : listFunction(act.peek(at)), nullptr);
+  if ((asked || open) && at == 1) return rec.listItems(f, act, in, listFunction(act.peek(at)), nullptr);
   if (!ours) return true;
   rec.expectItems(shadow);
   PyObject* tuple = nullptr;

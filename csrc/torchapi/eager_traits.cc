@@ -1,0 +1,24 @@
+#include "torchapi/eager_traits.h"
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/gelu_cpu_dispatch.h>
+
+#include <array>
+#include <cmath>
+
+namespace kintsugi::torchapi {
+
+bool geluKeepsSign() {
+  static const bool keeps = [] {
+    std::array<float, 64> numbers, results;
+    numbers.fill(-30.0F);
+    const auto count = static_cast<int64_t>(numbers.size());
+    at::Tensor result = at::from_blob(results.data(), {count});
+    at::cpu::gelu_out(result,
+                      at::from_blob(numbers.data(), {count}));  // the kernel itself: no modes are asked
+    return std::signbit(results.front());
+  }();
+  return keeps;
+}
+
+}  // namespace kintsugi::torchapi
