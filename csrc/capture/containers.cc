@@ -3,6 +3,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/foreign.h"
+#include "pyapi/items.h"
 
 namespace kintsugi::capture {
 
@@ -69,6 +70,57 @@ Shadow Recorder::newIterator(PyObject* iterator, Shadow shadow, PyObject* object
   return result;
 }
 
+namespace {
+
+// The real iterator has let go of its sequence, which may grow again.
+void endIterator(Recorder& rec, Virtual& v) {
+  const bool list = PyList_Check(v.partObjects[0].get());
+  pyapi::Ref<> nothing = pyapi::steal(list ? PyList_New(0) : PyTuple_New(0));
+  v.parts[0] = list ? rec.newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
+  v.partObjects[0] = std::move(nothing);
+  v.index = 0;
+  rec.touched(v);
+}
+
+// Counted from its first item on, also where it goes back.
+int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
+  const PyTypeObject* type = Py_TYPE(v.object.get());
+  const bool back = type == &PyListRevIter_Type || type == &PyReversed_Type;
+  return back ? static_cast<int64_t>(Py_SIZE(v.partObjects[0].get())) - 1 - real.index : real.index;
+}
+
+}  // namespace
+
+// C code moves iterators on without asking anybody: zip() takes an item of its first iterator before it finds
+// that its second one has none left.
+void settleIterators(Recorder& rec) {
+  RecorderState& known = rec.known();
+  std::erase_if(known.iterators_, [&](uint32_t id) {
+    const Virtual& v = *known.virtuals_[id];
+    return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
+           pyapi::sequenceIteratorOf(v.object.get()) == nullptr;
+  });
+  for (const uint32_t id : known.iterators_) {
+    Virtual& v = *known.virtuals_[id];
+    const pyapi::SequenceIterator* real = pyapi::sequenceIteratorOf(v.object.get());
+    const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
+    if (real->sequence == nullptr) {
+      if (size > 0) endIterator(rec, v);
+      continue;
+    }
+    if (real->sequence != v.partObjects[0].get() &&
+        Py_SIZE(real->sequence) != size) {  // a copy, turned round
+      rec.abort(diag::Code::KTG0101, {Py_TYPE(v.object.get())->tp_name});
+      return;
+    }
+    const int64_t at = placeOf(v, *real);
+    if (at != v.index) {
+      v.index = at;
+      rec.touched(v);
+    }
+  }
+}
+
 // The iterator has given `item`: its shadow; the iterator moves on.
 std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
   if (!iterator.isVirtual()) return std::nullopt;
@@ -78,8 +130,14 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
   switch (v.kind) {
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();
+      const pyapi::SequenceIterator* real = pyapi::sequenceIteratorOf(v.object.get());
+      if (real != nullptr && real->sequence != nullptr) v.index = placeOf(v, *real) - 1;
       int64_t at = v.index++;
-      if (PyTuple_Check(container) || PyList_Check(container)) return elementOf(v.parts[0], container, at);
+      if (PyTuple_Check(container) || PyList_Check(container)) {
+        if (at < 0 || at >= Py_SIZE(container) || PySequence_Fast_ITEMS(container)[at] != item)
+          return std::nullopt;
+        return elementOf(v.parts[0], container, at);
+      }
       if (PyDict_Check(container)) return Shadow::constant();
       if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDeque) {
         const std::vector<Shadow>& parts = virtualOf(v.parts[0]).parts;
@@ -93,6 +151,7 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
       return Shadow::constant();
     }
     case VirtualKind::kEnumerate: {
+      if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) return std::nullopt;
       ++v.index;
       PyObject* inner = PyTuple_GET_ITEM(item, 1);
       auto part = advance(v.parts[0], inner);
@@ -102,6 +161,8 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
     case VirtualKind::kZip: {
       std::vector<Shadow> inner = v.parts;
       std::vector<Shadow> parts;
+      if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != static_cast<Py_ssize_t>(inner.size()))
+        return std::nullopt;
       for (size_t i = 0; i < inner.size(); ++i) {
         auto part = advance(inner[i], PyTuple_GET_ITEM(item, i));
         if (!part) return std::nullopt;

@@ -26,6 +26,9 @@ bool extendList(Recorder& rec, Shadow list, PyObject* object, Shadow more, PyObj
 void pairElements(Recorder& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start);
 bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
                   PyObject* real);
+// Before an instruction: the iterators of sequences are where the real ones are.
+void settleIterators(Recorder& rec);
+
 // Are the bounds numbers, or nothing? Others are asked for their __index__, which may run anything: once.
 bool hasNumberBounds(PyObject* slice);
 // list[slice] = iterable

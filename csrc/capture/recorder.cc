@@ -1,6 +1,7 @@
 // Recorder: frames and instructions. The rest is in sources.cc, virtuals.cc, snapshot.cc and steps.cc.
 #include "capture/recorder.h"
 #include <algorithm>
+#include "capture/lists.h"
 
 #include <cstring>
 #include <string_view>
@@ -388,6 +389,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     }
     if (blockPending_) flushBlock();
     if (!raised_.empty()) settleRaised(*this);
+    if (!iterators_.empty()) settleIterators(*this);
     if (!mortals_.empty()) Mortals::settle(*this);
     if (!mortals_.empty() && instr.op == RETURN_VALUE) Mortals::clearLocals(*this, *frame, act);
     if (!live_ && !letGo_) letGo();

@@ -91,6 +91,7 @@ struct RecorderState {
   std::vector<std::unique_ptr<Virtual>> virtuals_;
   FlatMap<PyObject*, uint32_t> virtualIds_;
   Droppable droppable_;                         // among virtuals_
+  std::vector<uint32_t> iterators_;             // among virtuals_: those that may still be asked
   std::vector<uint32_t> classes_;               // among virtuals_: classes that the trace has made
   FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>

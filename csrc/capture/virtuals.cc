@@ -28,6 +28,7 @@ Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
   }
   auto id = static_cast<uint32_t>(virtuals_.size());
   droppable_.add(id);
+  if (kind == VirtualKind::kIterator) iterators_.push_back(id);
   virtuals_.push_back(std::move(v));
   virtualIds_[object] = id;
   return Shadow::virt(id);

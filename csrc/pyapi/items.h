@@ -1,4 +1,5 @@
-// Writing items past what Python code overrides: what super().__setitem__() of a dict's subclass comes to.
+// Items past what Python code overrides: writing them, which super().__setitem__() of a dict's subclass comes
+// to, and where C's iterators of sequences are.
 //
 // Threads: the GIL is needed.
 #pragma once
@@ -20,6 +21,23 @@ inline int storeItemInC(PyObject* object, PyObject* key, PyObject* value) {
     return type->tp_as_mapping->mp_ass_subscript(object, key, value);
   }
   return value != nullptr ? PyObject_SetItem(object, key, value) : PyObject_DelItem(object, key);
+}
+
+// Where an iterator of a list or tuple is, forwards or backwards. One that has ended has let go of its
+// sequence for good.
+struct SequenceIterator {
+  PyObject_HEAD;
+  Py_ssize_t index;    // of the next item
+  PyObject* sequence;  // null: it has ended
+};
+
+// Null: the object is none. CPython lays all four out alike, and keeps it to itself.
+inline const SequenceIterator* sequenceIteratorOf(PyObject* object) {
+  const PyTypeObject* type = Py_TYPE(object);
+  const bool one = type == &PyListIter_Type || type == &PyTupleIter_Type || type == &PyListRevIter_Type ||
+                   type == &PyReversed_Type;
+  return one && type->tp_basicsize == sizeof(SequenceIterator) ? reinterpret_cast<SequenceIterator*>(object)
+                                                               : nullptr;
 }
 
 }  // namespace kintsugi::pyapi

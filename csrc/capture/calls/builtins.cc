@@ -12,6 +12,7 @@
 #include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "pyapi/items.h"
 #include "pyapi/plain.h"
 
 namespace kintsugi::capture {
@@ -302,12 +303,14 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
   if (!isFollowed(ctx.rec, iterator)) return unknownNext(ctx, result);
   if (!ctx.rec.prepareNext(iterator, std::move(site))) return run(ctx);
   Shadow fallback = hasDefault ? ctx.shadows[1] : Shadow::constant();
-  pyapi::Ref<> other = pyapi::newRef(hasDefault ? ctx.args[1] : nullptr);
+  const pyapi::Ref<> other = pyapi::newRef(hasDefault ? ctx.args[1] : nullptr), object = pyapi::newRef(o);
   const bool generator = ctx.rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
   bool exhausted = generator ? ctx.rec.virtualOf(iterator).frame == nullptr : ctx.rec.exhausted(iterator);
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  exhausted = exhausted || (generator && !ctx.rec.known().gaveItem_);
+  const pyapi::SequenceIterator* sequence = pyapi::sequenceIteratorOf(object.get());
+  exhausted = exhausted || (generator && !ctx.rec.known().gaveItem_) ||
+              (sequence != nullptr && sequence->sequence == nullptr);
   if (other && (exhausted || (ctx.rec.known().frameRaised_ && ctx.act.peek(1) == other.get()))) {
     result = fallback;
     return flow;

@@ -1,0 +1,250 @@
+"""Iterators are where the real ones are: C code moves them on, they end for good, and their lists change meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import harness
+import pytest
+import torch
+
+import kintsugi
+
+
+def zip_ends_by_the_second(x: torch.Tensor) -> Any:
+    l = [x + k for k in range(5)]
+    it = iter(l)
+    for a, b in zip(it, [1]):
+        pass
+    return next(it)
+
+
+def zip_asked_once_more(x: torch.Tensor) -> Any:
+    l = [x + k for k in range(5)]
+    it = iter(l)
+    z = zip(it, [1])
+    next(z)
+    next(z, None)
+    return next(it)
+
+
+def zip_in_a_list(x: torch.Tensor) -> Any:
+    l = [x + k for k in range(5)]
+    it = iter(l)
+    q = list(zip(it, [1]))
+    return next(it)
+
+
+def appended_behind_the_end(x: torch.Tensor) -> Any:
+    l = [x]
+    it = iter(l)
+    for a in it:
+        pass
+    l.append(x + 1)
+    return next(it, None), list(it)
+
+
+def next_behind_the_end(x: torch.Tensor) -> Any:
+    l = [x]
+    it = iter(l)
+    next(it)
+    r = next(it, 7)
+    l.append(x + 1)
+    return next(it, None), r
+
+
+def list_takes_all(x: torch.Tensor) -> Any:
+    l = [x]
+    it = iter(l)
+    q = list(it)
+    l.append(x + 1)
+    return next(it, None), q
+
+
+def enumerate_of_a_cleared_list(x: torch.Tensor) -> Any:
+    l = [x, x + 1, x + 2]
+    it = enumerate(l)
+    next(it)
+    l.clear()
+    return next(it, None)
+
+
+def popped_and_grown(x: torch.Tensor) -> Any:
+    l = [x, x + 1, x + 2]
+    it = iter(l)
+    next(it)
+    next(it)
+    l.pop()
+    l.pop()
+    a = next(it, None)
+    l.append(x)
+    l.append(x)
+    l.append(x + 7)
+    return a, next(it, 5), list(it)
+
+
+def emptied_and_extended(x: torch.Tensor) -> Any:
+    l = [x, x + 1, x + 2]
+    it = iter(l)
+    next(it)
+    next(it)
+    l.pop()
+    l.pop()
+    r = list(it)
+    l.extend([x, x, x])
+    return r, list(it)
+
+
+def summed(x: torch.Tensor) -> Any:
+    d = [x, x + 1]
+    i = iter(d)
+    s = sum(i)
+    d.append(x)
+    return s, sum(i, x)
+
+
+def grows_while_read(x: torch.Tensor) -> Any:
+    l = [1, 2, x]
+    for v in l:
+        if isinstance(v, int) and v < 2:
+            l.append(x + v)
+        if len(l) > 6:
+            break
+    return l
+
+
+def cleared_by_the_other_iterator(x: torch.Tensor) -> Any:
+    l = [x, x + 1]
+    z = list(zip(l, map(lambda v: l.clear(), [1, 2])))
+    return z
+
+
+def reversed_and_cleared(x: torch.Tensor) -> Any:
+    l = [x, x + 1, x + 2]
+    it = reversed(l)
+    next(it)
+    l.clear()
+    return next(it, None)
+
+
+def unpacked(x: torch.Tensor) -> Any:
+    l = [x, x + 1]
+    it = iter(l)
+    a, b = it
+    l.append(x)
+    return a, b, next(it, 3)
+
+
+def max_takes_all(x: torch.Tensor) -> Any:
+    l = [x, x + 1]
+    it = iter(l)
+    m = max(it, key=lambda t: t.sum().item())
+    l.append(x)
+    return m, next(it, 3)
+
+
+def default_among_the_items(x: torch.Tensor) -> Any:
+    l = [x, None]
+    it = iter(l)
+    next(it)
+    return next(it, None), next(it, None)
+
+
+def next_of_an_emptied_list(x: torch.Tensor) -> Any:
+    items = [1, 2, 3]
+    it = iter(items)
+    next(it)
+    items.clear()
+    return x, next(it, None)
+
+
+def zip_of_an_emptied_list(x: torch.Tensor) -> Any:
+    items = [1, 2, 3]
+    it = zip(items, [7, 8])
+    next(it)
+    items.clear()
+    return x, next(it, None), next(it, None)
+
+
+def emptied_in_a_loop(x: torch.Tensor) -> Any:
+    items = [x, x + 1]
+    it = iter(items)
+    for _ in it:
+        items.clear()
+    return x, next(it, None)
+
+
+def enumerate_that_has_ended(x: torch.Tensor) -> Any:
+    items = [x, x + 1]
+    it = enumerate(items)
+    taken = list(it)
+    items.append(x + 4)
+    return taken, next(it, 0)
+
+
+def zip_loop_empties(x: torch.Tensor) -> Any:
+    items = [x, x + 1]
+    seen = []
+    for pair in zip(items, map(lambda v: items.clear(), [1, 2])):
+        seen.append(pair)
+    return seen, dict(zip([1, 2, 3], iter([x, x])))
+
+
+def interleaved(x: torch.Tensor) -> Any:
+    it = iter([x + k for k in range(7)])
+    pairs = list(zip(it, it, strict=False))
+    more = iter([x * k for k in range(9)])
+    first = [t for _, t in zip(range(3), more)]
+    return pairs, next(it, None), first, list(more)
+
+
+def changed_behind_reversed(x: torch.Tensor) -> Any:
+    items = [x, x + 1, x + 2]
+    it = reversed(items)
+    first = next(it)
+    items[0] = x * 9
+    second = next(it)
+    return first, second, next(it), next(it, None)
+
+
+PROGRAMS: list[Callable[[torch.Tensor], Any]] = [
+    zip_ends_by_the_second,
+    zip_asked_once_more,
+    zip_in_a_list,
+    appended_behind_the_end,
+    next_behind_the_end,
+    list_takes_all,
+    enumerate_of_a_cleared_list,
+    popped_and_grown,
+    emptied_and_extended,
+    summed,
+    grows_while_read,
+    cleared_by_the_other_iterator,
+    reversed_and_cleared,
+    unpacked,
+    max_takes_all,
+    default_among_the_items,
+    next_of_an_emptied_list,
+    zip_of_an_emptied_list,
+    emptied_in_a_loop,
+    enumerate_that_has_ended,
+    zip_loop_empties,
+    interleaved,
+    changed_behind_reversed,
+]
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_as_in_eager_mode(program: Callable[[torch.Tensor], Any], backend: str) -> None:
+    compiled = kintsugi.compile(program, backend=backend)
+    for k in range(4):
+        x = torch.arange(2.0) + k
+        try:
+            expected: Any = harness.describe(program(x), close=True)
+        except Exception as error:
+            with pytest.raises(type(error), match=str(error)):
+                compiled(x)
+            continue
+        assert harness.describe(compiled(x), close=True) == expected
