@@ -17,7 +17,8 @@ Virtual* ownClass(Recorder& rec, PyTypeObject* type) {
 
 Shadow own(Recorder& rec, Shadow shadow, PyObject* object) {
   RecorderState& state = rec.known();
-  if (!shadow.isConst() || state.classes_.empty() || object == nullptr) return shadow;
+  if (!shadow.isConst() || object == nullptr) return shadow;
+  if (state.classes_.empty() && !PyFunction_Check(object)) return shadow;
   const auto found = state.virtualIds_.find(object);
   return found == state.virtualIds_.end() ? shadow : Shadow::virt(found->second);
 }

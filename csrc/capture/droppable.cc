@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "capture/recorder_state.h"
+#include "pyapi/generator.h"
 
 namespace kintsugi::capture {
 
@@ -28,10 +29,13 @@ constexpr uint32_t kKinds =
 constexpr uint32_t kMore = maskOf(
     {VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback, VirtualKind::kGenerator});
 
-// A generator that waits outside of handlers is closed without running anything.
+// A generator is closed without running anything where it waits outside of handlers, on nobody else who would be
+// closed, and holds nothing that runs code when it goes.
 bool isQuietGenerator(PyObject* object) {
-  return PyGen_CheckExact(object) &&
-         PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(object)->gi_code->co_exceptiontable) == 0;
+  if (!PyGen_CheckExact(object)) return false;
+  auto* generator = reinterpret_cast<PyGenObject*>(object);
+  return PyBytes_GET_SIZE(generator->gi_code->co_exceptiontable) == 0 &&
+         pyapi::delegatesTo(generator) == nullptr && !Finalized::holdsPython(object);
 }
 
 bool hasFinalizer(PyObject* object) {

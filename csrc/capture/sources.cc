@@ -80,7 +80,7 @@ ir::ConstId Recorder::constId(PyObject* object) {
   const ir::ConstId id = it->second;
   if (fresh) {
     consts_.push_back(pyapi::newRef(object));
-    if (!classes_.empty()) refuseOwn(*this, object);
+    if (!classes_.empty() || PyFunction_Check(object)) refuseOwn(*this, object);
   }
   return id;
 }

@@ -144,10 +144,23 @@ def sorted_(
 
 
 def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
+    """While C code sorts a list, whoever is called back sees an empty one, and what is put there is lost."""
     backwards = as_c_int(reverse)
     values = self[:]
-    keys = values if key is None else [key(value) for value in values]
-    self[:] = [values[at] for at in order(keys, backwards)]
+    if key is None and not (values and _ordered_by_python(values)):
+        self[:] = [values[at] for at in order(values, backwards)]
+        return
+    self.clear()
+    try:
+        keys = values if key is None else [key(value) for value in values]
+        placed = [values[at] for at in order(keys, backwards)]
+    except BaseException:
+        self[:] = values
+        raise
+    changed = len(self) > 0
+    self[:] = placed
+    if changed:
+        raise ValueError("list modified during sort")
 
 
 def max_by(first: Any, /, *rest: Any, key: Callable[[Any], Any], default: Any = _MISSING) -> Any:
