@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 # What is public of the private modules is a name of the package.
@@ -24,13 +24,12 @@ def documented(value: object) -> bool:
     return bool(text and text.strip())
 
 
-def methods(cls: type) -> Iterator[tuple[str, object]]:
-    """Public methods and properties that the class itself defines; what it forwards is documented elsewhere."""
+def methods(cls: type) -> Iterator[tuple[str, FunctionType, bool]]:
+    """Public methods and properties in the class; the last says whether they are its own or only forwarded."""
     for name, entry in vars(cls).items():
         function = getattr(entry, "__func__", getattr(entry, "fget", entry))
-        own = inspect.isfunction(function) and function.__qualname__ == f"{cls.__qualname__}.{name}"
-        if own and not name.startswith("_"):
-            yield name, function
+        if inspect.isfunction(function) and not name.startswith("_"):
+            yield name, function, function.__qualname__ == f"{cls.__qualname__}.{name}"
 
 
 def undocumented(package: ModuleType) -> list[str]:
@@ -41,15 +40,24 @@ def undocumented(package: ModuleType) -> list[str]:
         if not documented(value):
             found.append(name)
         if inspect.isclass(value):
-            found += [f"{name}.{method}" for method, function in methods(value) if not documented(function)]
+            found += [f"{name}.{method}" for method, f, own in methods(value) if own and not documented(f)]
     return found
 
 
-def make_visible(package: ModuleType) -> None:
-    """pdoc reads a module's dict: puts there what is imported when it is used first, and the class of the settings."""
+def prepare(package: ModuleType) -> None:
+    """Puts into the module's dict, where pdoc looks, what is imported when it is used first, and the settings' class.
+
+    What a class forwards to torch is left out: it is documented there. So are the present values of the settings, which
+    depend on who runs this.
+    """
     for name in package.__all__:
-        setattr(package, name, getattr(package, name))
+        value = getattr(package, name)
+        setattr(package, name, value)
+        if inspect.isclass(value):
+            for method in [method for method, _, own in methods(value) if not own]:
+                delattr(value, method)
     package.Config = type(package.config)
+    package.Config.__repr__ = lambda _: "..."
     package.__all__ = [*package.__all__, "Config"]
 
 
@@ -61,7 +69,7 @@ def write(folder: Path) -> list[str]:
     import kintsugi
 
     problems = [f"{name} has no docstring" for name in undocumented(kintsugi)]
-    make_visible(kintsugi)
+    prepare(kintsugi)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         pdoc.render.configure(docformat="markdown", show_source=False)
