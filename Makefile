@@ -16,6 +16,7 @@ hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-12)
 TOOLS_STAMP := $(VENV)/.stamp-tools-$(call hash,requirements/tools.txt)
 BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requirements/tools.txt)
 TEST_STAMP := $(VENV)/.stamp-test-$(call hash,requirements/*.txt)
+DOCS_STAMP := $(VENV)/.stamp-docs-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
 MODELS_STAMP := $(VENV)/.stamp-models-$(call hash,requirements/*.txt)
 PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
@@ -169,8 +170,9 @@ soak: build $(TEST_STAMP) ## ten minutes of many programs in one process: memory
 	$(PY) tests/fuzz/soak.py $(ARGS)
 
 .PHONY: docs
-docs: $(TEST_STAMP) ## check the documentation
+docs: build $(TEST_STAMP) $(DOCS_STAMP) ## check the documentation, write the API reference to build/docs
 	$(PY) scripts/check_docs.py
+	$(PY) scripts/api_reference.py
 
 ##@ Housekeeping
 
@@ -216,6 +218,10 @@ $(BUILD_STAMP): | $(SYSTEM_BUILD_STAMP)
 $(TEST_STAMP): | $(SYSTEM_BUILD_STAMP)
 	@scripts/setup.sh venv $(VENV) requirements/test.txt
 	@scripts/setup.sh schemas $(VENV)
+	@touch $@
+
+$(DOCS_STAMP): | $(BUILD_STAMP)
+	@scripts/setup.sh venv $(VENV) requirements/docs.txt
 	@touch $@
 
 $(DEMO_STAMP): | $(BUILD_STAMP)

@@ -322,9 +322,12 @@ class Config:
     def patch(self, changes: Mapping[str, Any] | None = None, /, **more: Any) -> Iterator[Config]:
         """Other settings for a block or a function; what was there before comes back, also after an exception.
 
-        with kintsugi.config.patch(recompile_limit=1): ...
-        @kintsugi.config.patch(verbose=True)
-        def test(): ...
+        For example:
+
+            with kintsugi.config.patch(recompile_limit=1): ...
+
+            @kintsugi.config.patch(verbose=True)
+            def test(): ...
         """
         wanted = {**(changes or {}), **more}
         for name in wanted:
@@ -343,7 +346,7 @@ class Config:
                     self._store(stored, before[stored])
 
     def load_environment(self, environment: Mapping[str, str]) -> None:
-        """Takes KINTSUGI_<NAME> for each setting that is there."""
+        """Takes `KINTSUGI_<NAME>` for each setting that is there."""
         for name, option in self._options().items():
             variable = f"KINTSUGI_{name.upper()}"
             text = environment.get(variable)

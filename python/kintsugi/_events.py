@@ -97,6 +97,7 @@ class EventLog:
         self.stopped_ns = 0
 
     def start(self) -> EventLog:
+        """Collects from now on; RuntimeError where it does so already."""
         with _lock:
             if self in _open:
                 raise RuntimeError("this EventLog is open already")
@@ -107,6 +108,7 @@ class EventLog:
         return self
 
     def stop(self) -> None:
+        """Collects no longer; what was collected stays."""
         with _lock:
             if self not in _open:
                 return

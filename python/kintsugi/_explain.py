@@ -33,6 +33,7 @@ class BreakReason:
 
     @classmethod
     def from_core(cls, event: dict[str, Any]) -> BreakReason:
+        """Of a break as the core reports it."""
         place = (event.get("file") or "", int(event.get("line") or 0), event.get("function") or "")
         stack = tuple((f["file"], int(f["line"]), f["function"]) for f in event.get("stack", ())) or (place,)
         return cls(

@@ -49,8 +49,9 @@ def disable(fn: None = None, recursive: bool = ..., *, reason: str | None = ...)
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
     """The same function, not looked into when compiled code calls it: a step of the trace that runs in eager mode.
 
-    recursive: True: compiled callables that it calls run in eager mode, too; False: they run compiled.
-    reason: shown with the graph break in logs and reports.
+    * `recursive`: True: compiled callables that it calls run in eager mode, too; False: they run compiled.
+    * `reason`: shown with the graph break in logs and reports.
+
     Decorator with and without arguments; a compiled callable gives its original back, not compiled.
     """
     if fn is None:
@@ -103,9 +104,10 @@ def assume_constant_result(fn: F) -> F:
 
 
 def is_compiling() -> bool:
-    """True while a call is being recorded, unless config.report_compiling is False.
+    """True while a call is being recorded; inside a trace it is a constant.
 
-    The same as torch.compiler.is_compiling(), which the recorder answers: inside a trace it is a constant.
+    torch.compiler.is_compiling() is True there only with config.report_compiling, or where a backend that is not ours
+    gets the graphs.
     """
     return bool(torch.compiler.is_compiling())
 

@@ -197,10 +197,12 @@ class CompilationProfiler:
 
     @property
     def log(self) -> EventLog:
+        """What collects the events."""
         return self._log
 
     @property
     def events(self) -> list[Event]:
+        """All events so far, in the order of their start."""
         return self._log.events
 
     def profile(self) -> Profile:
@@ -208,6 +210,7 @@ class CompilationProfiler:
         return profile(self._log.events, self._log.dropped)
 
     def to_json(self) -> str:
+        """The figures so far as one JSON object."""
         return json.dumps(dataclasses.asdict(self.profile()), indent=2)
 
     def report(self) -> str:

@@ -57,23 +57,23 @@ def compile(
 ) -> Any:
     """Compiles a function, method, nn.Module or other callable; has torch.compile's shape.
 
-    model: what to compile. Without it, returns a decorator.
-    fullgraph: the first graph break that can't be mended raises kintsugi.GraphBreakError, where it is; what counts as
-        one is in docs/howto/graph-breaks.md.
-    dynamic: None: sizes become dynamic when they change; True: from the start; False: never.
-    backend: "native" replays the recorded operations at once, compiles them to machine code in the background, and
-        goes on replaying what it can't compile or what does not become faster; results are within the tolerances of
-        docs/internals/native.md. "eager" only replays, bitwise as in eager mode. Else the name of a registered
-        backend, or a callable(gm, example_inputs). None: config.default_backend, which is "native".
-    mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs". To "native", reduce-overhead
-        says to keep the memory of intermediate results for the next call, and max-autotune to do so as well, to
-        try several ways of compiling each segment on the program's own calls, to keep and remember the fastest, and
-        to compare it with replay for longer. Which way is chosen may change results by rounding.
-    options: settings for this callable alone (recompile_limit, trace_length_limit; for "native" also sync, which
-        compiles before the first call returns, strict, which gives bitwise the results of eager mode, fp_contract,
-        which allows to round several operators as one, and keep_memory and autotune, of which the modes are made), or
-        the backend's own options.
-    disable: True returns `model` as it is.
+    * `model`: what to compile. Without it, returns a decorator.
+    * `fullgraph`: the first graph break that can't be mended raises kintsugi.GraphBreakError, where it is; what counts
+      as one is in docs/howto/graph-breaks.md.
+    * `dynamic`: None: sizes become dynamic when they change; True: from the start; False: never.
+    * `backend`: "native" replays the recorded operations at once, compiles them to machine code in the background, and
+      goes on replaying what it can't compile or what does not become faster; results are within the tolerances of
+      docs/internals/native.md. "eager" only replays, bitwise as in eager mode. Else the name of a registered
+      backend, or a callable(gm, example_inputs). None: config.default_backend, which is "native".
+    * `mode`: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs". To "native", reduce-overhead
+      says to keep the memory of intermediate results for the next call, and max-autotune to do so as well, to
+      try several ways of compiling each segment on the program's own calls, to keep and remember the fastest, and
+      to compare it with replay for longer. Which way is chosen may change results by rounding.
+    * `options`: settings for this callable alone (recompile_limit, trace_length_limit; for "native" also sync, which
+      compiles before the first call returns, strict, which gives bitwise the results of eager mode, fp_contract,
+      which allows to round several operators as one, and keep_memory and autotune, of which the modes are made), or
+      the backend's own options.
+    * `disable`: True returns `model` as it is.
 
     The result is called like the original. It has `stats()`; a compiled module also has everything of the original.
     """

@@ -43,5 +43,6 @@ class Stats:
 
     @classmethod
     def from_core(cls, counters: Mapping[str, int]) -> Stats:
+        """Of the core's counters by name; those without a field here are left out."""
         known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: int(value) for name, value in counters.items() if name in known})

@@ -1,4 +1,4 @@
-"""The checks of `make lint`: scripts/check_layers.py, check_identity.py, check_sizes.py and check_docs.py."""
+"""The checks of `make lint` (scripts/check_layers.py, check_identity.py, check_sizes.py, check_docs.py); docstrings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import kintsugi
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,6 +24,7 @@ check_layers = load("check_layers")
 check_identity = load("check_identity")
 check_sizes = load("check_sizes")
 check_docs = load("check_docs")
+api_reference = load("api_reference")
 
 
 def write(root: Path, name: str, text: str) -> Path:
@@ -177,3 +180,33 @@ def test_docs_find_what_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", [check_layers, check_sizes, check_docs])
 def test_the_project_passes(module: ModuleType) -> None:
     assert module.check_tree(ROOT) == []
+
+
+def test_missing_docstrings_are_found() -> None:
+    class Base:
+        """Documented."""
+
+        def inherited(self) -> None: ...
+
+    class Public(Base):
+        __slots__ = ("field",)
+
+        def method(self) -> None: ...
+
+        @property
+        def number(self) -> int: ...
+
+        @classmethod
+        def made(cls) -> None:
+            """Documented."""
+
+        def _private(self) -> None: ...
+
+    package = ModuleType("package")
+    package.Public, package.value = Public, 1
+    package.__all__ = ["Public", "value"]
+    assert api_reference.undocumented(package) == ["Public", "Public.method", "Public.number"]
+
+
+def test_public_names_have_docstrings() -> None:
+    assert api_reference.undocumented(kintsugi) == []

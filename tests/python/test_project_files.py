@@ -1,0 +1,51 @@
+"""Files for people and services that stand beside the Makefile say what the Makefile and the package say."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kintsugi import _requirements
+
+ROOT = Path(__file__).resolve().parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def recipe(target: str) -> list[str]:
+    """The commands of a target."""
+    found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    assert found is not None, target
+    return [line.strip().removeprefix("@") for line in found.group(1).splitlines()]
+
+
+@pytest.mark.parametrize("target", ["check-tree", "lint-cpp", "lint-python"])
+def test_hooks_run_what_lint_runs(target: str) -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    for command in recipe(target):
+        # Without the variables that name the tool's place, and without the list of files.
+        words = [word for word in re.sub(r"\$\(\w+\)/?", " ", command).split() if word != "bin/"]
+        text = " ".join(words).removeprefix("bin/")
+        assert text and text in hooks, command
+
+
+def test_the_gate_of_the_service_is_ours() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    wanted = re.search(r"exec make (.*)", (ROOT / ".ci" / "run").read_text()).group(1).split()
+    for target in wanted:
+        assert f"run: make {target}\n" in workflow
+    versions = re.findall(r'"(\d+\.\d+)"', re.search(r"python: \[(.*)\]", workflow).group(1))
+    assert versions == [".".join(map(str, _requirements.PYTHON))]
+
+
+def test_versions_are_the_same_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == _requirements.VERSION
+    assert f"torch=={_requirements.TORCH}" in project["dependencies"]
+    python = ".".join(map(str, _requirements.PYTHON))
+    assert project["requires-python"].startswith(f">={python},")
+    support = (ROOT / "docs" / "support.md").read_text()
+    assert f"| Python | CPython {python} |" in support and f"| torch | {_requirements.TORCH}," in support
+    assert f"The version is {_requirements.VERSION} today." in (ROOT / "SECURITY.md").read_text()
