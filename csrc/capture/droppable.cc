@@ -29,8 +29,8 @@ constexpr uint32_t kKinds =
 constexpr uint32_t kMore = maskOf(
     {VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback, VirtualKind::kGenerator});
 
-// A generator is closed without running anything where it waits outside of handlers, on nobody else who would be
-// closed, and holds nothing that runs code when it goes.
+// A generator is closed without running anything where it waits outside of handlers, on nobody else who would
+// be closed, and holds nothing that runs code when it goes.
 bool isQuietGenerator(PyObject* object) {
   if (!PyGen_CheckExact(object)) return false;
   auto* generator = reinterpret_cast<PyGenObject*>(object);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 _MISSING: Any = object()
@@ -368,3 +368,27 @@ def chain(*iterables: Iterable[Any]) -> Iterator[Any]:
     for iterable in iterables:
         for value in iterable:  # noqa: UP028
             yield value
+
+
+# What reversed() gave, made anew from its items as they come.
+
+
+def turned_tuple(items: tuple[Any, ...], /) -> Iterator[Any]:
+    backwards = items[::-1]
+    made: Iterator[Any] = reversed(backwards)
+    return made
+
+
+def turned_list(items: tuple[Any, ...], /) -> Iterator[Any]:
+    backwards = [*items[::-1]]
+    made: Iterator[Any] = reversed(backwards)
+    return made
+
+
+def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:
+    return from_the_end(sequence, len(sequence))
+
+
+def from_the_end(sequence: Sequence[Any], length: int, /) -> Iterator[Any]:
+    for at in range(length - 1, -1, -1):
+        yield sequence[at]

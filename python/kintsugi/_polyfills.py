@@ -36,8 +36,11 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
     permutations,
     product,
     repeat,
+    reversed_,
     starmap,
     takewhile,
+    turned_list,
+    turned_tuple,
     zip_,
     zip_longest,
 )
@@ -764,30 +767,6 @@ def settle(outcome: Any) -> Any:
 
 def lacks(container: Any, item: Any) -> bool:
     return item not in container
-
-
-# What reversed() gave, made anew from its items as they come.
-
-
-def turned_tuple(items: tuple[Any, ...], /) -> Iterator[Any]:
-    backwards = items[::-1]
-    made: Iterator[Any] = reversed(backwards)
-    return made
-
-
-def turned_list(items: tuple[Any, ...], /) -> Iterator[Any]:
-    backwards = [*items[::-1]]
-    made: Iterator[Any] = reversed(backwards)
-    return made
-
-
-def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:
-    return backwards(sequence, len(sequence))
-
-
-def backwards(sequence: Sequence[Any], length: int, /) -> Iterator[Any]:
-    for at in range(length - 1, -1, -1):
-        yield sequence[at]
 
 
 def tensor(data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
