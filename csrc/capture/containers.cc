@@ -82,6 +82,14 @@ void endIterator(Recorder& rec, Virtual& v) {
   rec.touched(v);
 }
 
+// Null: not one of a sequence. That of a tensor goes over a tuple that nobody else sees.
+const pyapi::SequenceIterator* realIterator(const Virtual& v) {
+  if (v.partObjects.empty()) return nullptr;  // it is being restored
+  PyObject* container = v.partObjects[0].get();
+  return PyTuple_Check(container) || PyList_Check(container) ? pyapi::sequenceIteratorOf(v.object.get())
+                                                             : nullptr;
+}
+
 // Counted from its first item on, also where it goes back.
 int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
   const PyTypeObject* type = Py_TYPE(v.object.get());
@@ -98,11 +106,12 @@ void settleIterators(Recorder& rec) {
   std::erase_if(known.iterators_, [&](uint32_t id) {
     const Virtual& v = *known.virtuals_[id];
     return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
-           pyapi::sequenceIteratorOf(v.object.get()) == nullptr;
+           (realIterator(v) == nullptr && !v.partObjects.empty());
   });
   for (const uint32_t id : known.iterators_) {
     Virtual& v = *known.virtuals_[id];
-    const pyapi::SequenceIterator* real = pyapi::sequenceIteratorOf(v.object.get());
+    const pyapi::SequenceIterator* real = realIterator(v);
+    if (real == nullptr) continue;
     const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
     if (real->sequence == nullptr) {
       if (size > 0) endIterator(rec, v);
@@ -130,7 +139,7 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
   switch (v.kind) {
     case VirtualKind::kIterator: {
       PyObject* container = v.partObjects[0].get();
-      const pyapi::SequenceIterator* real = pyapi::sequenceIteratorOf(v.object.get());
+      const pyapi::SequenceIterator* real = realIterator(v);
       if (real != nullptr && real->sequence != nullptr) v.index = placeOf(v, *real) - 1;
       int64_t at = v.index++;
       if (PyTuple_Check(container) || PyList_Check(container)) {

@@ -32,7 +32,7 @@ void look(PyObject* object, Search& search) {
   const bool outer = std::exchange(search.owned, search.owned && Py_REFCNT(object) == 1);
   const bool python = pythonMethod(object, "__del__") != nullptr;
   search.python = search.python || (python && search.owned);
-  if (type->tp_finalize != nullptr && !runs && !python) {
+  if ((type->tp_finalize != nullptr && !runs && !python) || (search.owned && isWeaklyReferenced(object))) {
     search.found = true;
   } else if (search.depth < kDepth && type->tp_traverse != nullptr && PyObject_IS_GC(object)) {
     ++search.depth;
@@ -89,6 +89,15 @@ void Finalized::add(PyObject* object) {
   std::vector<PyObject*>& list = holdsFrames ? exceptions_ : objects_;
   const bool follows = holdsFrames || searchFrom(object).found;
   if (follows && std::ranges::find(list, object) == list.end()) list.push_back(object);
+}
+
+void Finalized::addPart(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if ((type->tp_finalize == nullptr && !isWeaklyReferenced(object)) || Recorder::isPlain(object)) return;
+  const bool other = PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) ||
+                     PyGen_Check(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object) ||
+                     torchapi::isTensor(object) || pythonMethod(object, "__del__") != nullptr;
+  if (!other && !contains(object)) objects_.push_back(object);
 }
 
 void Finalized::freeDropped(RecorderState& state) {

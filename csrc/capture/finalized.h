@@ -1,4 +1,5 @@
-// What steps gave and does something when it goes: a file that is written out and closed, a socket.
+// What steps gave and does something when it goes: a file that is written out and closed, a socket, or what a
+// weak reference tells of.
 //
 // The recorder keeps what a step gave for as long as it records, because objects are told apart by their
 // address. One with a finalizer in C, or that holds such a one, is freed where the program has dropped it:
@@ -27,6 +28,8 @@ class Finalized {
   // If it, or what it holds, has such a finalizer. Exceptions and tracebacks hold the frames
   // that they pass later.
   void add(PyObject* object);
+  // It was reached from such an object, or a step may have made a weak reference to it.
+  void addPart(PyObject* object);
   void freeDropped(RecorderState& state);
   bool contains(PyObject* object) const {
     return std::find(objects_.begin(), objects_.end(), object) != objects_.end();

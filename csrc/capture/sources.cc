@@ -144,6 +144,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
   sourceObjects_.push_back(object);
   sourceShadows_.push_back(Shadow::null());
   kept_.push_back(pyapi::newRef(object));
+  if (parent != ir::kNone && comesFromStep(Shadow::source(id))) finalized_.addPart(object);
   Shadow result = describeSource(id, kind, object);
   sourceShadows_[id] = result;
   return result;

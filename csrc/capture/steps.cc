@@ -265,7 +265,9 @@ bool runsWhenDropped(PyObject* object) {
 // reference to it says would differ. False: the recording has ended.
 bool checkWeaklyHeld(Recorder& rec, CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.shadows.any(i).isVirtual()) continue;
+    const Shadow shadow = ctx.shadows.any(i);
+    if (shadow.isSource() && rec.comesFromStep(shadow)) rec.known().finalized_.addPart(ctx.args.any(i));
+    if (!shadow.isVirtual()) continue;
     const Virtual& v = rec.virtualOf(ctx.shadows.any(i));
     if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args.any(i)))
       continue;

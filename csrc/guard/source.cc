@@ -177,17 +177,19 @@ std::string SourceTable::path(SourceId id, const std::vector<std::string>& const
 
 ir::SourceRoots sourceRoots(const SourceTable& sources) {
   ir::SourceRoots roots;
-  roots.value.reserve(sources.nodes.size());
-  roots.block.reserve(sources.nodes.size());
   for (const SourceNode& node : sources.nodes) {
-    ir::ValueId root = ir::kNone;
+    ir::ValueId root = ir::kNone, itself = ir::kNone, resolver = ir::kNone;
     if (node.kind == SourceKind::kValue) {
-      root = static_cast<ir::ValueId>(node.index);
+      root = itself = resolver = static_cast<ir::ValueId>(node.index);
     } else if (kindInfo(node.kind).has('p') && node.parent < roots.value.size()) {
       root = roots.value[node.parent];
+      const bool atParent = roots.block[node.parent] != node.block;
+      resolver = atParent ? roots.itself[node.parent] : roots.resolver[node.parent];
     }
     roots.value.push_back(root);
     roots.block.push_back(node.block);
+    roots.itself.push_back(itself);
+    roots.resolver.push_back(resolver);
   }
   return roots;
 }

@@ -39,8 +39,8 @@ class Walker {
   }
 
   void useSource(SourceId source) {
-    if (source < roots_.value.size() && roots_.value[source] != kNone) {
-      useValue(roots_.value[source]);
+    if (source < roots_.itself.size() && roots_.itself[source] != kNone) {
+      useValue(roots_.itself[source]);
     }
   }
 
@@ -49,10 +49,10 @@ class Walker {
     if (operands.empty() || operands[0].kind != OperandKind::kInt) {
       return;
     }
-    const size_t count = std::min(roots_.block.size(), roots_.value.size());
+    const size_t count = std::min(roots_.block.size(), roots_.resolver.size());
     for (size_t s = 0; s < count; ++s) {
-      if (roots_.block[s] == operands[0].i) {
-        useSource(static_cast<SourceId>(s));
+      if (roots_.block[s] == operands[0].i && roots_.resolver[s] != kNone) {
+        useValue(roots_.resolver[s]);
       }
     }
   }

@@ -2,8 +2,10 @@
 //
 // A use is an operand, an element of a list or a part of a recipe among the operands (nested as deep as it
 // goes), or a slot of the snapshot of an instruction that may exit or raise: the rebuilt frames need it. A
-// source that is reached from an opaque step's result uses that result too, but a trace does not know
-// sources: pass SourceRoots (guard::sourceRoots() makes them) to count those uses.
+// source that is an opaque step's result uses it, and so does the guard block that begins at the result to
+// resolve others. What was reached from it is held by itself from then on: a result that was a tuple may go
+// while its items are named. A trace does not know sources: pass SourceRoots (guard::sourceRoots() makes
+// them).
 //
 // Linear in the size of the trace: it walks backwards, so the first sight of a state or recipe is its last
 // use. Plain data, owned by the caller, valid until the trace changes. No GIL.
@@ -27,6 +29,9 @@ struct Liveness {
 struct SourceRoots {
   std::vector<ValueId> value;
   std::vector<uint32_t> block;
+  std::vector<ValueId> itself;  // the value that the source is; kNone: it is reached from one, or from none
+  std::vector<ValueId>
+      resolver;  // the value that its block begins at; kNone: at a source of an earlier block
 };
 
 Liveness computeLiveness(const Trace& trace);

@@ -37,6 +37,7 @@ class Lowering {
   ReplayCode run();
 
  private:
+  void useInGuards(const ir::SourceRoots& roots);
   void findHeldSources();
   void hold(const Operand& operand);
   void hold(std::span<const Operand> operands);
@@ -69,6 +70,7 @@ class Lowering {
 ReplayCode Lowering::run() {
   const ir::SourceRoots roots = guard::sourceRoots(sources_);
   liveness_ = ir::computeLiveness(trace_, roots);
+  useInGuards(roots);
   code_.recording = &recording_;
   code_.prologues.resize(std::max<size_t>(1, recording_.document.guards.blockCount));
   code_.isRoot.resize(trace_.values.size(), false);
@@ -147,13 +149,38 @@ void Lowering::findHeldSources() {
       hold(trace_.stackOf(state));
     }
   }
-  // Where later guard blocks start from.
+  // What later guard blocks ask for, and where they start from.
+  for (const guard::Guard& guard : recording_.document.guards.guards) {
+    for (const guard::SourceId source : {guard.source, guard.other}) {
+      if (source != ir::kNone && sources_.nodes[source].block < guard.block) {
+        holdSource(source);
+      }
+    }
+  }
   for (const guard::SourceNode& node : sources_.nodes) {
     if (node.block < recording_.firstBlock) {
       continue;
     }
     if (node.parent != ir::kNone && sources_.nodes[node.parent].block < node.block) {
       holdSource(node.parent);
+    }
+  }
+}
+
+// A guard may compare what a step has just given with what an earlier one gave.
+void Lowering::useInGuards(const ir::SourceRoots& roots) {
+  std::vector<uint32_t> at(recording_.document.guards.blockCount, ir::kNone);
+  for (uint32_t index = 0; index < trace_.code.size(); ++index) {
+    if (trace_.code[index].op == Op::kGuardBlock) {
+      at.at(static_cast<size_t>(trace_.operandsOf(trace_.code[index])[0].i)) = index;
+    }
+  }
+  for (const guard::Guard& guard : recording_.document.guards.guards) {
+    for (const guard::SourceId source : {guard.source, guard.other}) {
+      const ir::ValueId value = source != ir::kNone ? roots.itself[source] : ir::kNone;
+      if (value == ir::kNone || at[guard.block] == ir::kNone) continue;
+      uint32_t& last = liveness_.lastUse[value];
+      last = last == ir::kNone ? at[guard.block] : std::max(last, at[guard.block]);
     }
   }
 }

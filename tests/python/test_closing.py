@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,18 @@ def handled(x: torch.Tensor, path: str) -> Any:
     return y, found
 
 
+def weakly(x: torch.Tensor, path: str) -> Any:
+    """What a step has given goes with its last name, a part of it too."""
+
+    def made() -> Any:
+        one = Quiet()
+        return one, weakref.ref(one)
+
+    one, seen = made()
+    one = None
+    return x + 1, seen() is None
+
+
 def suppressed(x: torch.Tensor, path: str) -> Any:
     def opened() -> Any:
         file = open(path, "a")
@@ -158,6 +171,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, str], Any]] = {
     "raised by an operator": raising(lambda: {}["a"]),
     "raised by a step": raising(lambda: json.loads("{bad")),
     "handled": handled,
+    "weakly": weakly,
     "suppressed": suppressed,
     "absent": absent,
 }

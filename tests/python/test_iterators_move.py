@@ -248,3 +248,13 @@ def test_as_in_eager_mode(program: Callable[[torch.Tensor], Any], backend: str) 
                 compiled(x)
             continue
         assert harness.describe(compiled(x), close=True) == expected
+
+
+def test_loops_over_zip_and_enumerate_are_one_trace() -> None:
+    def program(x: torch.Tensor) -> Any:
+        pairs = [a * b for a, b in zip(reversed([x, x + 1]), (1, 2), strict=True)]
+        return [*pairs, *(a + k for k, a in enumerate([x, x]))], dict(zip("ab", [x, x], strict=True))
+
+    compiled = kintsugi.compile(program, backend="eager")
+    compiled(torch.ones(2))
+    assert compiled.stats().trace_count == 1 and compiled.breaks() == []

@@ -337,8 +337,8 @@ Flow rangeModel(CallContext& ctx, Shadow& result) {
   return constantModel(ctx, result);
 }
 
-// A stand-in for the iterator that C code makes for an argument of enumerate(), zip() or map(); we never see
-// it.
+// For the iterator that C code will make for an argument of enumerate() or zip(): another one, until it is
+// there.
 std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   PyObject* o = ctx.args.any(i);
   Shadow shadow = ctx.shadows.any(i);
@@ -353,6 +353,15 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   if (!ctx.rec.iterated(shadow, o)) return std::nullopt;
   pyapi::Ref<> stand = pyapi::steal(PyObject_GetIter(o));
   return ctx.rec.newIterator(stand.get(), shadow, o);
+}
+
+// The iterator that C code has made.
+void takeIterator(Recorder& rec, Shadow shadow, PyObject* real) {
+  RecorderState& known = rec.known();
+  Virtual& v = rec.virtualOf(shadow);
+  known.virtualIds_.erase(v.object.get());
+  known.virtualIds_[real] = shadow.virtualId();
+  v.object = pyapi::newRef(real);
 }
 
 // The number that enumerate() counts from, if it stays one of 64 bits.
@@ -374,6 +383,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   int64_t start = 0;
   bool ok = ctx.positional >= count;
   std::vector<size_t> python;  // the parts whose __iter__ is Python
+  std::vector<size_t> made;    // those whose iterators C code makes
   if (kind == VirtualKind::kEnumerate && ctx.total() == 2) {
     ok = ctx.positional == 2 || (ctx.positional == 1 && ctx.keyword("start"));
     ok = ok && startOf(ctx, start);
@@ -403,6 +413,8 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     auto inner = innerIterator(ctx, i);
     ok = inner.has_value();
     if (!ok) break;
+    if (!ctx.shadows.any(i).isVirtual() || ctx.shadows.any(i).virtualId() != inner->virtualId())
+      made.push_back(parts.size());
     parts.push_back(*inner);
     objects.push_back(pyapi::newRef(ctx.rec.virtualOf(*inner).object.get()));
   }
@@ -414,9 +426,8 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     return run(ctx);
   }
   Flow flow = runVirtual(ctx, kind, result);
-  pyapi::Ref<> reduced = pyapi::steal(python.empty() || flow != Flow::kNext
-                                          ? nullptr
-                                          : PyObject_CallMethod(ctx.act.peek(1), "__reduce__", nullptr));
+  pyapi::Ref<> reduced = pyapi::steal(
+      flow != Flow::kNext ? nullptr : PyObject_CallMethod(ctx.act.peek(1), "__reduce__", nullptr));
   PyObject* iterators = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
   for (size_t i = 0; flow == Flow::kNext && ctx.rec.live() && i < python.size(); ++i) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(python[i]));
@@ -429,6 +440,12 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     }
     parts[python[i]] = inner;
     objects[python[i]] = ctx.rec.virtualOf(inner).object.clone();
+  }
+  for (const size_t part : made) {
+    if (iterators == nullptr) break;
+    PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(part));
+    takeIterator(ctx.rec, parts[part], real);
+    objects[part] = pyapi::newRef(real);
   }
   if (flow == Flow::kNext && ctx.rec.live()) {
     Virtual& v = ctx.rec.virtualOf(result);

@@ -13,7 +13,7 @@ TEST(Liveness, SurvivesNumbersOutsideTheirTables) {
       "trace @f:1 f {\n %0 = my.op %9, @9, $9 : int snap !9\n ret %0 snap !0\n"
       " snap !0 { parent=!7 code=#0 func=#0 pc=1 locals=[%8] stack=[] }\n}\n");
   EXPECT_EQ(computeLiveness(trace).lastUse, (std::vector<uint32_t>{1}));
-  EXPECT_EQ(computeLiveness(trace, {{5, 0}, {0, 0}}).lastUse, (std::vector<uint32_t>{1}));
+  EXPECT_EQ(computeLiveness(trace, {{5, 0}, {0, 0}, {5, 0}, {5, 0}}).lastUse, (std::vector<uint32_t>{1}));
 }
 
 TEST(Liveness, NeedsNoStackForDeepRecipes) {
