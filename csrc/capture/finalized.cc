@@ -18,6 +18,7 @@ struct Search {
   int left = kMost;
   bool owned = true;    // nobody else holds what is looked at
   bool found = false;   // a finalizer in C
+  bool weak = false;    // a weak reference, or what nobody but one would miss
   bool python = false;  // one in Python, which nobody else keeps from running
 };
 
@@ -32,7 +33,9 @@ void look(PyObject* object, Search& search) {
   const bool outer = std::exchange(search.owned, search.owned && Py_REFCNT(object) == 1);
   const bool python = pythonMethod(object, "__del__") != nullptr;
   search.python = search.python || (python && search.owned);
-  if ((type->tp_finalize != nullptr && !runs && !python) || (search.owned && isWeaklyReferenced(object))) {
+  search.weak =
+      search.weak || PyWeakref_Check(object) || (search.owned && !python && isWeaklyReferenced(object));
+  if (type->tp_finalize != nullptr && !runs && !python) {
     search.found = true;
   } else if (search.depth < kDepth && type->tp_traverse != nullptr && PyObject_IS_GC(object)) {
     ++search.depth;
@@ -85,35 +88,40 @@ bool Finalized::holdsPython(PyObject* object) {
 
 void Finalized::add(PyObject* object) {
   if (pythonMethod(object, "__del__") != nullptr) return;  // see mortals.h
-  const bool holdsFrames = PyExceptionInstance_Check(object) || PyTraceBack_Check(object);
-  std::vector<PyObject*>& list = holdsFrames ? exceptions_ : objects_;
-  const bool follows = holdsFrames || searchFrom(object).found;
-  if (follows && std::ranges::find(list, object) == list.end()) list.push_back(object);
+  if (PyExceptionInstance_Check(object) || PyTraceBack_Check(object)) return addTo(exceptions_, object);
+  const Search search = searchFrom(object);
+  if (search.found) addTo(objects_, object);
+  if (search.weak) addTo(weak_, object);
 }
 
 void Finalized::addPart(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if ((type->tp_finalize == nullptr && !isWeaklyReferenced(object)) || Recorder::isPlain(object)) return;
+  const bool weak = PyWeakref_Check(object) || isWeaklyReferenced(object);
+  if ((type->tp_finalize == nullptr && !weak) || Recorder::isPlain(object)) return;
   const bool other = PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) ||
                      PyGen_Check(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object) ||
                      torchapi::isTensor(object) || pythonMethod(object, "__del__") != nullptr;
-  if (!other && !contains(object)) objects_.push_back(object);
+  if (!other) addTo(type->tp_finalize != nullptr ? objects_ : weak_, object);
+}
+
+void Finalized::addTo(std::vector<PyObject*>& list, PyObject* object) {
+  if (std::ranges::find(list, object) == list.end()) list.push_back(object);
 }
 
 void Finalized::freeDropped(RecorderState& state) {
   if (!state.raised_.empty()) forgetSwallowed(state);
   do {
     Droppable::sweepInstances(state);  // methods that are bound to one, objects that hold one
-  } while (state.live_ && (freeOne(exceptions_, state) || freeOne(objects_, state)));
+  } while (state.live_ && (freeOne(exceptions_, state) || freeOne(objects_, state) || freeOne(weak_, state)));
 }
 
 // The first that nobody but the recorder holds. False: there is none.
-bool Finalized::freeOne(std::vector<PyObject*>& objects, RecorderState& state) {
+bool Finalized::freeOne(const std::vector<PyObject*>& objects, RecorderState& state) {
   for (size_t i = 0; i < objects.size(); ++i) {
     PyObject* object = objects[i];
     const auto isObject = [object](const pyapi::Ref<>& kept) { return kept.get() == object; };
     if (Py_REFCNT(object) > std::ranges::count_if(state.kept_, isObject)) continue;
-    objects.erase(objects.begin() + static_cast<ptrdiff_t>(i));
+    for (std::vector<PyObject*>* list : {&exceptions_, &objects_, &weak_}) std::erase(*list, object);
     state.sourceIds_.erase(object);
     std::ranges::replace(state.sourceObjects_, object, nullptr);
     ++state.paused_;

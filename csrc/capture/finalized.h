@@ -31,20 +31,28 @@ class Finalized {
   // It was reached from such an object, or a step may have made a weak reference to it.
   void addPart(PyObject* object);
   void freeDropped(RecorderState& state);
+  // The same before a step, which is the first who can ask a weak reference: a look at all that the recorder
+  // holds between any two instructions would cost too much for them.
+  void freeForStep(RecorderState& state) {
+    if (!weak_.empty()) freeDropped(state);
+  }
   bool contains(PyObject* object) const {
     return std::find(objects_.begin(), objects_.end(), object) != objects_.end();
   }
   bool empty() const { return objects_.empty(); }
   void clear() {
+    weak_.clear();
     objects_.clear();
     exceptions_.clear();
   }
 
  private:
-  static bool freeOne(std::vector<PyObject*>& objects, RecorderState& state);
+  static void addTo(std::vector<PyObject*>& list, PyObject* object);
+  bool freeOne(const std::vector<PyObject*>& objects, RecorderState& state);
 
   std::vector<PyObject*> objects_;
   std::vector<PyObject*> exceptions_;  // and tracebacks
+  std::vector<PyObject*> weak_;        // weak references, and what they tell of
 };
 
 }  // namespace kintsugi::capture

@@ -285,6 +285,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
       reason = "";
     }
   }
+  finalized_.freeForStep(*this);
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
   ir::StateId snap = stateBefore();
   std::vector<pyapi::Ref<>> alive;  // the instruction consumes its arguments

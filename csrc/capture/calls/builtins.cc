@@ -355,13 +355,19 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   return ctx.rec.newIterator(stand.get(), shadow, o);
 }
 
-// The iterator that C code has made.
-void takeIterator(Recorder& rec, Shadow shadow, PyObject* real) {
+// Those that C code has made. `iterators`: all of them, as the object tells; null: it tells nothing.
+void takeIterators(Recorder& rec, PyObject* iterators, const std::vector<size_t>& made,
+                   const std::vector<Shadow>& parts, std::vector<pyapi::Ref<>>& objects) {
+  if (iterators == nullptr) return;
   RecorderState& known = rec.known();
-  Virtual& v = rec.virtualOf(shadow);
-  known.virtualIds_.erase(v.object.get());
-  known.virtualIds_[real] = shadow.virtualId();
-  v.object = pyapi::newRef(real);
+  for (const size_t part : made) {
+    PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(part));
+    Virtual& v = rec.virtualOf(parts[part]);
+    known.virtualIds_.erase(v.object.get());
+    known.virtualIds_[real] = parts[part].virtualId();
+    v.object = pyapi::newRef(real);
+    objects[part] = pyapi::newRef(real);
+  }
 }
 
 // The number that enumerate() counts from, if it stays one of 64 bits.
@@ -441,12 +447,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     parts[python[i]] = inner;
     objects[python[i]] = ctx.rec.virtualOf(inner).object.clone();
   }
-  for (const size_t part : made) {
-    if (iterators == nullptr) break;
-    PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(part));
-    takeIterator(ctx.rec, parts[part], real);
-    objects[part] = pyapi::newRef(real);
-  }
+  takeIterators(ctx.rec, iterators, made, parts, objects);
   if (flow == Flow::kNext && ctx.rec.live()) {
     Virtual& v = ctx.rec.virtualOf(result);
     v.parts = std::move(parts);
