@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "pyapi/plain.h"
 #include "support/check.h"
+#include "torchapi/op_effects.h"
 
 namespace kintsugi::capture {
 
@@ -102,8 +104,15 @@ class ShadowCheck {
         continue;
       }
       const auto operands = trace.operandsOf(ins);
-      const bool follows = ins.op == ir::Op::kAten && !operands.empty() && operands[0].isValue();
-      name = follows ? std::optional(operands[0].id) : std::nullopt;
+      if (ins.op != ir::Op::kAten || operands.empty()) return false;
+      // A result that was written to: the first operand, or one of those of `out=`, the last ones.
+      const std::string_view op = trace.opNames[ins.opName];
+      const bool inPlace = op.substr(0, op.rfind('.')).ends_with('_');
+      const size_t place = *name - ins.firstResult;
+      const bool out = !inPlace && torchapi::opEffects(op).writes && operands.size() >= ins.resultCount;
+      const ir::Operand& written =
+          out ? operands[operands.size() - ins.resultCount + place] : operands.front();
+      name = written.isValue() && (out || place == 0) ? std::optional(written.id) : std::nullopt;
     }
     return name == id;
   }

@@ -538,6 +538,70 @@ def a_profiled_range(x):
     return y * 2
 
 
+@case()
+def result_that_is_resized(x):
+    out = torch.empty(0)
+    torch.add(x, 1, out=out)
+    values, places = torch.empty(0), torch.empty(0, dtype=torch.int64)
+    torch.max(x, 0, out=(values, places))
+    return out, out * 2, values, places
+
+
+@factory(traces=None, breaks=None)
+def make_function_given_to_a_class():
+    """A closure of its own in each call: an earlier call's was used behind a side exit."""
+
+    class Base:
+        pass
+
+    class Derived(Base):
+        pass
+
+    grown = Derived()
+
+    def f(x):
+        def method(self, v):
+            return x
+
+        Base.method = method
+        return grown.method(map(torch, x)) + 1
+
+    return f
+
+
+@factory(traces=None, breaks=None)
+def make_counted_keys():
+    log = []
+
+    class Key:
+        def __hash__(self):
+            log.append("hash")
+            return 1
+
+        def __eq__(self, other):
+            log.append("equal")
+            return True
+
+    def f(x):
+        return list(collections.Counter([Key(), Key()]).values()), x + 1
+
+    return f, log
+
+
+@factory(breaks=None)
+def make_list_that_is_sorted():
+    def f(x):
+        seen = []
+        items = [3, 1, 2]
+        items.sort(key=lambda v: (seen.append(len(items)), v)[1])
+        try:
+            items.sort(key=lambda v: (items.append(1), -v)[1])
+        except ValueError as error:
+            return x + 1, items, seen, str(error)
+
+    return f
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)

@@ -418,8 +418,18 @@ Flow deletingModel(CallContext& ctx, const char* name, Shadow& result) {
 Flow clearDictModel(CallContext& ctx, Shadow& result) { return deletingModel(ctx, "clear_dict", result); }
 Flow orderedPopitemModel(CallContext& ctx, Shadow& result) { return deletingModel(ctx, "pop_item", result); }
 
+// Items whose class has a __hash__ in Python: C asks it once for each, and keeps the answer.
+bool hasHashInPython(PyObject* items) {
+  if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) return false;
+  PyObject** all = PySequence_Fast_ITEMS(items);
+  return std::any_of(all, all + Py_SIZE(items), [](PyObject* item) {
+    return !torchapi::isTensor(item) && pythonMethod(item, "__hash__") != nullptr;
+  });
+}
+
 // Counter.update(): what is known is counted here, one item after the other.
 Flow countModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 2 && hasHashInPython(ctx.args[1])) return opaqueModel(ctx, result);
   const bool simple = ctx.kwnames == nullptr && ctx.total() == 2 && PyDict_Check(ctx.args[0]) &&
                       isDirect(ctx) && pythonMethod(ctx.args[0], "__setitem__") == nullptr &&
                       pythonMethod(ctx.args[0], "get") == nullptr;
