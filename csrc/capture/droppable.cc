@@ -66,6 +66,13 @@ bool isWeaklyReferenced(PyObject* object) {
   return Py_TYPE(object)->tp_weaklistoffset > 0 && *PyObject_GET_WEAKREFS_LISTPTR(object) != nullptr;
 }
 
+bool hasWeakCallback(PyObject* object) {
+  if (!isWeaklyReferenced(object)) return false;
+  auto* reference = reinterpret_cast<PyWeakReference*>(*PyObject_GET_WEAKREFS_LISTPTR(object));
+  while (reference != nullptr && reference->wr_callback == nullptr) reference = reference->wr_next;
+  return reference != nullptr;
+}
+
 void Droppable::sweep(RecorderState& state) {
   if (ids_.size() > 2 * left_ + kMany) {
     sweepFrom(state, 0);

@@ -19,6 +19,8 @@ struct RecorderState;
 
 // Does a weak reference tell whether it has gone?
 bool isWeaklyReferenced(PyObject* object);
+// ... and call somebody then?
+bool hasWeakCallback(PyObject* object);
 
 class Droppable {
  public:

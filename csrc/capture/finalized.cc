@@ -35,7 +35,7 @@ void look(PyObject* object, Search& search) {
   search.python = search.python || (python && search.owned);
   search.weak =
       search.weak || PyWeakref_Check(object) || (search.owned && !python && isWeaklyReferenced(object));
-  if (type->tp_finalize != nullptr && !runs && !python) {
+  if ((type->tp_finalize != nullptr && !runs && !python) || (search.owned && hasWeakCallback(object))) {
     search.found = true;
   } else if (search.depth < kDepth && type->tp_traverse != nullptr && PyObject_IS_GC(object)) {
     ++search.depth;
@@ -101,7 +101,7 @@ void Finalized::addPart(PyObject* object) {
   const bool other = PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) ||
                      PyGen_Check(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object) ||
                      torchapi::isTensor(object) || pythonMethod(object, "__del__") != nullptr;
-  if (!other) addTo(type->tp_finalize != nullptr ? objects_ : weak_, object);
+  if (!other) addTo(type->tp_finalize != nullptr || hasWeakCallback(object) ? objects_ : weak_, object);
 }
 
 void Finalized::addTo(std::vector<PyObject*>& list, PyObject* object) {

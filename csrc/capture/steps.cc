@@ -252,11 +252,21 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
   return shadow;
 }
 
+// May a generator wait on somebody else, who is closed with it?
+bool mayDelegate(PyCodeObject* code) {
+  const CodeInfo* info = CodeInfo::of(code);
+  for (int32_t at = 0; info != nullptr && at < info->size(); at = info->at(at).next) {
+    if (info->at(at).op == SEND) return true;
+  }
+  return false;
+}
+
 // Nobody else holds it, and code runs where the program drops it, which the trace would do at another moment.
 bool runsWhenDropped(PyObject* object) {
   if (Py_REFCNT(object) > 1) return false;
   if (PyGen_CheckExact(object)) {
-    return PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(object)->gi_code->co_exceptiontable) > 0;
+    PyCodeObject* code = reinterpret_cast<PyGenObject*>(object)->gi_code;
+    return PyBytes_GET_SIZE(code->co_exceptiontable) > 0 || mayDelegate(code);
   }
   return !isMortal(object) && Finalized::runsPython(object);
 }
