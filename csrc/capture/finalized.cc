@@ -5,6 +5,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/recorder.h"
+#include "pyapi/errors.h"
 
 namespace kintsugi::capture {
 
@@ -87,6 +88,7 @@ bool Finalized::holdsPython(PyObject* object) {
 }
 
 void Finalized::add(PyObject* object) {
+  const pyapi::KeptError kept;
   if (pythonMethod(object, "__del__") != nullptr) return;  // see mortals.h
   if (PyExceptionInstance_Check(object) || PyTraceBack_Check(object)) return addTo(exceptions_, object);
   const Search search = searchFrom(object);
@@ -95,6 +97,7 @@ void Finalized::add(PyObject* object) {
 }
 
 void Finalized::addPart(PyObject* object) {
+  const pyapi::KeptError kept;
   PyTypeObject* type = Py_TYPE(object);
   const bool weak = PyWeakref_Check(object) || isWeaklyReferenced(object);
   if ((type->tp_finalize == nullptr && !weak) || Recorder::isPlain(object)) return;
@@ -109,6 +112,8 @@ void Finalized::addTo(std::vector<PyObject*>& list, PyObject* object) {
 }
 
 void Finalized::freeDropped(RecorderState& state) {
+  const pyapi::KeptError
+      kept;  // the instruction may have raised: what follows asks objects, and lets them go
   if (!state.raised_.empty()) forgetSwallowed(state);
   do {
     Droppable::sweepInstances(state);  // methods that are bound to one, objects that hold one
