@@ -462,12 +462,17 @@ def observe(
         contextlib.redirect_stderr(err),
     ):
         warnings.simplefilter("always")
+        collects = gc.isenabled()
+        gc.disable()  # what is in a cycle would go, and be warned of, at any time
         try:
             result = fn(*args, **kwargs)
         except KeyboardInterrupt:
             raise
         except BaseException as caught:
             error = caught
+        finally:
+            if collects:
+                gc.enable()
     if "generator ignored GeneratorExit" in err.getvalue():
         gc.collect()  # what is left of it is in a cycle with that error, and would go at any time
     seen = describe(result, args, kwargs, state, close=close)
