@@ -57,14 +57,19 @@ Search searchFrom(PyObject* object) {
   return search;
 }
 
+// How often the recorder holds it by kept_.
+Py_ssize_t timesKept(const RecorderState& state, PyObject* object) {
+  return std::ranges::count_if(state.kept_,
+                               [object](const pyapi::Ref<>& kept) { return kept.get() == object; });
+}
+
 // Exceptions that no handler of the program's has caught and C code has swallowed, as close() does: they hold
 // the frames that they have passed.
 void forgetSwallowed(RecorderState& state) {
   std::erase_if(state.raised_, [&](const Raised& raised) {
     PyObject* object = raised.exception.get();
-    const auto isObject = [object](const pyapi::Ref<>& kept) { return kept.get() == object; };
-    const auto ours = 1 + std::ranges::count_if(state.kept_, isObject) +
-                      static_cast<Py_ssize_t>(state.virtualIds_.contains(object));
+    const auto ours =
+        1 + timesKept(state, object) + static_cast<Py_ssize_t>(state.virtualIds_.contains(object));
     return !raised.caught && Py_REFCNT(object) == ours;
   });
 }
@@ -124,13 +129,12 @@ void Finalized::freeDropped(RecorderState& state) {
 bool Finalized::freeOne(const std::vector<PyObject*>& objects, RecorderState& state) {
   for (size_t i = 0; i < objects.size(); ++i) {
     PyObject* object = objects[i];
-    const auto isObject = [object](const pyapi::Ref<>& kept) { return kept.get() == object; };
-    if (Py_REFCNT(object) > std::ranges::count_if(state.kept_, isObject)) continue;
+    if (Py_REFCNT(object) > timesKept(state, object)) continue;
     for (std::vector<PyObject*>* list : {&exceptions_, &objects_, &weak_}) std::erase(*list, object);
     state.sourceIds_.erase(object);
     std::ranges::replace(state.sourceObjects_, object, nullptr);
     ++state.paused_;
-    std::erase_if(state.kept_, isObject);
+    std::erase_if(state.kept_, [object](const pyapi::Ref<>& kept) { return kept.get() == object; });
     --state.paused_;
     return true;
   }

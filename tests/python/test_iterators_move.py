@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import harness
@@ -62,12 +62,18 @@ def list_takes_all(x: torch.Tensor) -> Any:
     return next(it, None), q
 
 
-def enumerate_of_a_cleared_list(x: torch.Tensor) -> Any:
-    l = [x, x + 1, x + 2]
-    it = enumerate(l)
-    next(it)
-    l.clear()
-    return next(it, None)
+def cleared(make: Callable[[list[Any]], Iterator[Any]]) -> Callable[[torch.Tensor], Any]:
+    """The list goes while its iterator waits."""
+
+    def asked(x: torch.Tensor) -> Any:
+        items = [x, x + 1, x + 2]
+        it = make(items)
+        next(it)
+        items.clear()
+        return x, next(it, None)
+
+    asked.__name__ = f"cleared_{make.__name__}"
+    return asked
 
 
 def popped_and_grown(x: torch.Tensor) -> Any:
@@ -120,14 +126,6 @@ def cleared_by_the_other_iterator(x: torch.Tensor) -> Any:
     return z
 
 
-def reversed_and_cleared(x: torch.Tensor) -> Any:
-    l = [x, x + 1, x + 2]
-    it = reversed(l)
-    next(it)
-    l.clear()
-    return next(it, None)
-
-
 def unpacked(x: torch.Tensor) -> Any:
     l = [x, x + 1]
     it = iter(l)
@@ -149,14 +147,6 @@ def default_among_the_items(x: torch.Tensor) -> Any:
     it = iter(l)
     next(it)
     return next(it, None), next(it, None)
-
-
-def next_of_an_emptied_list(x: torch.Tensor) -> Any:
-    items = [1, 2, 3]
-    it = iter(items)
-    next(it)
-    items.clear()
-    return x, next(it, None)
 
 
 def zip_of_an_emptied_list(x: torch.Tensor) -> Any:
@@ -209,23 +199,21 @@ def changed_behind_reversed(x: torch.Tensor) -> Any:
 
 
 PROGRAMS: list[Callable[[torch.Tensor], Any]] = [
+    *(cleared(make) for make in (iter, enumerate, reversed, zip)),
     zip_ends_by_the_second,
     zip_asked_once_more,
     zip_in_a_list,
     appended_behind_the_end,
     next_behind_the_end,
     list_takes_all,
-    enumerate_of_a_cleared_list,
     popped_and_grown,
     emptied_and_extended,
     summed,
     grows_while_read,
     cleared_by_the_other_iterator,
-    reversed_and_cleared,
     unpacked,
     max_takes_all,
     default_among_the_items,
-    next_of_an_emptied_list,
     zip_of_an_emptied_list,
     emptied_in_a_loop,
     enumerate_that_has_ended,
