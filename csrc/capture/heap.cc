@@ -303,7 +303,7 @@ void Recorder::pinFunction(PyObject* function) {
 std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
   shadow = tensorShadow(tensor, shadow);
   if (!live_) return std::nullopt;
-  if (torchapi::hasFunctionModes() || torchapi::hasDispatchModes()) {  // they see the question once
+  if (torchapi::hasModes()) {  // they see the question once
     abort(diag::Code::KTG0301, {"the truth of a tensor under a mode"});
     return std::nullopt;
   }

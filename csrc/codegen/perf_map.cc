@@ -51,7 +51,7 @@ void nameForPerf(const void* code, const std::string& object, const std::string&
   line << std::hex << reinterpret_cast<uintptr_t>(code) << " " << codeSize(object) << " "
        << oneLine(structure) << "\n";
   const std::string path = "/tmp/perf-" + std::to_string(getpid()) + ".map";
-  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file >= 0) {
     const std::string text = line.str();
     [[maybe_unused]] const ssize_t written = write(file, text.data(), text.size());

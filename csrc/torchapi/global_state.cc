@@ -165,8 +165,6 @@ bool kernelsAreOwn() {
          !at::autocast::is_autocast_enabled(at::kCPU);
 }
 
-bool hasDispatchModes() { return c10::impl::TorchDispatchModeTLS::any_modes_set(); }
-
 bool hasFunctionModes() {
   const int64_t count = at::impl::PythonTorchFunctionTLS::stack_len();
   if (count == 0) [[likely]] {
@@ -176,6 +174,8 @@ bool hasFunctionModes() {
   readFunctionModes(count, state);
   return (state.words[kFlags] & kUnsafeModes) != 0;
 }
+
+bool hasModes() { return c10::impl::TorchDispatchModeTLS::any_modes_set() || hasFunctionModes(); }
 
 std::string GlobalState::describe() const {
   const uint64_t flags = words[kFlags];

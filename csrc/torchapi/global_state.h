@@ -28,7 +28,7 @@ bool kernelsAreOwn();
 // Is a function mode active, other than that of torch.set_default_device()? Its Python code runs in place of
 // each call of torch's.
 bool hasFunctionModes();
-// Is a dispatch mode of Python code active?
-bool hasDispatchModes();
+// Is a function mode or a dispatch mode of Python code active? It is to see the program's calls, and no others.
+bool hasModes();
 
 }  // namespace kintsugi::torchapi

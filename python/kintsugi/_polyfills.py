@@ -14,6 +14,18 @@ from typing import Any
 
 import torch
 
+from kintsugi._polyfill_heaps import (  # noqa: F401
+    _heapify_max,
+    _heappop_max,
+    _heapreplace_max,
+    bisect_left,
+    bisect_right,
+    heapify,
+    heappop,
+    heappush,
+    heappushpop,
+    heapreplace,
+)
 from kintsugi._polyfill_iterators import (  # noqa: F401
     accumulate,
     chain,
@@ -615,147 +627,6 @@ def has_item(item: Any, container: Any, /) -> bool:
 
 def lacks_item(item: Any, container: Any, /) -> bool:
     return not has_item(item, container)
-
-
-# heapq and bisect, as the standard library has them in Python
-
-
-def _sift_down(heap: list[Any], start: int, at: int) -> None:
-    item = heap[at]
-    while at > start:
-        parent = (at - 1) >> 1
-        if not item < heap[parent]:
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = item
-
-
-def _sift_up(heap: list[Any], at: int) -> None:
-    end, start = len(heap), at
-    item = heap[at]
-    child = 2 * at + 1
-    while child < end:
-        right = child + 1
-        if right < end and not heap[child] < heap[right]:
-            child = right
-        heap[at] = heap[child]
-        at = child
-        child = 2 * at + 1
-    heap[at] = item
-    _sift_down(heap, start, at)
-
-
-def heappush(heap: list[Any], item: Any, /) -> None:
-    heap.append(item)
-    _sift_down(heap, 0, len(heap) - 1)
-
-
-def heappop(heap: list[Any], /) -> Any:
-    if not heap:
-        raise IndexError("index out of range")
-    last = heap.pop()
-    if heap:
-        first = heap[0]
-        heap[0] = last
-        _sift_up(heap, 0)
-        return first
-    return last
-
-
-def heapreplace(heap: list[Any], item: Any, /) -> Any:
-    if not heap:
-        raise IndexError("index out of range")
-    first = heap[0]
-    heap[0] = item
-    _sift_up(heap, 0)
-    return first
-
-
-def heappushpop(heap: list[Any], item: Any, /) -> Any:
-    if heap and heap[0] < item:
-        item, heap[0] = heap[0], item
-        _sift_up(heap, 0)
-    return item
-
-
-def heapify(heap: list[Any], /) -> None:
-    for at in range(len(heap) // 2 - 1, -1, -1):
-        _sift_up(heap, at)
-
-
-def _sift_down_max(heap: list[Any], start: int, at: int) -> None:
-    item = heap[at]
-    while at > start:
-        parent = (at - 1) >> 1
-        if not heap[parent] < item:
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = item
-
-
-def _sift_up_max(heap: list[Any], at: int) -> None:
-    end, start = len(heap), at
-    item = heap[at]
-    child = 2 * at + 1
-    while child < end:
-        right = child + 1
-        if right < end and not heap[right] < heap[child]:
-            child = right
-        heap[at] = heap[child]
-        at = child
-        child = 2 * at + 1
-    heap[at] = item
-    _sift_down_max(heap, start, at)
-
-
-def _heapify_max(heap: list[Any], /) -> None:
-    for at in range(len(heap) // 2 - 1, -1, -1):
-        _sift_up_max(heap, at)
-
-
-def _heapreplace_max(heap: list[Any], item: Any, /) -> Any:
-    if not heap:
-        raise IndexError("index out of range")
-    first = heap[0]
-    heap[0] = item
-    _sift_up_max(heap, 0)
-    return first
-
-
-def _heappop_max(heap: list[Any], /) -> Any:
-    if not heap:
-        raise IndexError("index out of range")
-    last = heap.pop()
-    if heap:
-        first = heap[0]
-        heap[0] = last
-        _sift_up_max(heap, 0)
-        return first
-    return last
-
-
-def bisect_right(a: Sequence[Any], x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
-    high = len(a) if hi is None else hi
-    while lo < high:
-        middle = (lo + high) // 2
-        if x < (a[middle] if key is None else key(a[middle])):
-            high = middle
-        else:
-            lo = middle + 1
-    return lo
-
-
-def bisect_left(a: Sequence[Any], x: Any, lo: int = 0, hi: int | None = None, *, key: Any = None) -> int:
-    high = len(a) if hi is None else hi
-    while lo < high:
-        middle = (lo + high) // 2
-        if (a[middle] if key is None else key(a[middle])) < x:
-            lo = middle + 1
-        else:
-            high = middle
-    return lo
 
 
 def settle(outcome: Any) -> Any:

@@ -154,7 +154,7 @@ Flow functionReduceModel(CallContext& ctx, Shadow& result) {
 // A tensor of a number is what an operator makes, so it is part of a segment and its metadata are known.
 Flow tensorModel(CallContext& ctx, Shadow& result) {
   // A mode is to see this call, and not those that stand for it.
-  if (torchapi::hasFunctionModes() || torchapi::hasDispatchModes()) return opaqueModel(ctx, result);
+  if (torchapi::hasModes()) return opaqueModel(ctx, result);
   PyObject* data = ctx.positional == 1 ? ctx.args[0] : nullptr;
   const bool number =
       data != nullptr && (PyFloat_CheckExact(data) || PyLong_CheckExact(data) || PyBool_Check(data));
