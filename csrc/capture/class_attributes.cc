@@ -64,7 +64,8 @@ PyObject* interned(Recorder& rec, PyObject* name) {
   if (PyUnicode_CHECK_INTERNED(name)) return name;
   PyObject* one = Py_NewRef(name);
   PyUnicode_InternInPlace(&one);
-  rec.known().kept_.push_back(pyapi::steal(one));
+  const pyapi::Ref<> owned = pyapi::steal(one);
+  rec.known().kept_.add(one);
   return one;
 }
 

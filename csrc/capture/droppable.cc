@@ -83,10 +83,13 @@ void Droppable::sweep(RecorderState& state) {
 }
 
 void Droppable::sweepInstances(RecorderState& state) {
-  for (size_t i = state.virtuals_.size(); i-- > 0;) {
-    Virtual& v = *state.virtuals_[i];
-    const bool more = (kMore >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
-    if (!more && !mayBeDropped(v)) {
+  const auto mayGo = [&state](uint32_t id) {
+    const Virtual& v = *state.virtuals_[id];
+    return v.object && !v.shared && ((kKinds | kMore) >> static_cast<uint32_t>(v.kind) & 1) != 0;
+  };
+  for (size_t i = live_.size(); i-- > 0;) {
+    Virtual& v = *state.virtuals_[live_[i]];
+    if (!mayGo(live_[i])) {
       continue;
     }
     PyObject* object = v.object.get();
@@ -94,6 +97,7 @@ void Droppable::sweepInstances(RecorderState& state) {
       drop(state, v);
     }
   }
+  std::erase_if(live_, [&](uint32_t id) { return !mayGo(id); });
 }
 
 // The newest first: they hold older ones.

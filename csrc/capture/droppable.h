@@ -24,17 +24,21 @@ bool hasWeakCallback(PyObject* object);
 
 class Droppable {
  public:
-  void add(uint32_t virtualId) { ids_.push_back(virtualId); }
+  void add(uint32_t virtualId) {
+    ids_.push_back(virtualId);
+    live_.push_back(virtualId);
+  }
   // Looks at the newest ones, and at all of them once there are many more than were left by the last such
   // sweep.
   void sweep(RecorderState& state);
   // All of them, instances of classes without a finalizer, and exceptions: what they hold is waited for.
-  static void sweepInstances(RecorderState& state);
+  void sweepInstances(RecorderState& state);
 
  private:
   void sweepFrom(RecorderState& state, size_t first);
 
   std::vector<uint32_t> ids_;
+  std::vector<uint32_t> live_;  // of these, and of instances, those that no sweep has seen gone
   size_t left_ = 0;  // by the last sweep of all
 };
 

@@ -57,19 +57,13 @@ Search searchFrom(PyObject* object) {
   return search;
 }
 
-// How often the recorder holds it by kept_.
-Py_ssize_t timesKept(const RecorderState& state, PyObject* object) {
-  return std::ranges::count_if(state.kept_,
-                               [object](const pyapi::Ref<>& kept) { return kept.get() == object; });
-}
-
 // Exceptions that no handler of the program's has caught and C code has swallowed, as close() does: they hold
 // the frames that they have passed.
 void forgetSwallowed(RecorderState& state) {
   std::erase_if(state.raised_, [&](const Raised& raised) {
     PyObject* object = raised.exception.get();
-    const auto ours =
-        1 + timesKept(state, object) + static_cast<Py_ssize_t>(state.virtualIds_.contains(object));
+    const auto ours = 1 + static_cast<Py_ssize_t>(state.kept_.contains(object)) +
+                      static_cast<Py_ssize_t>(state.virtualIds_.contains(object));
     return !raised.caught && Py_REFCNT(object) == ours;
   });
 }
@@ -121,7 +115,7 @@ void Finalized::freeDropped(RecorderState& state) {
       kept;  // the instruction may have raised: what follows asks objects, and lets them go
   if (!state.raised_.empty()) forgetSwallowed(state);
   do {
-    Droppable::sweepInstances(state);  // methods that are bound to one, objects that hold one
+    state.droppable_.sweepInstances(state);  // methods that are bound to one, objects that hold one
   } while (state.live_ && (freeOne(exceptions_, state) || freeOne(objects_, state) || freeOne(weak_, state)));
 }
 
@@ -129,12 +123,12 @@ void Finalized::freeDropped(RecorderState& state) {
 bool Finalized::freeOne(const std::vector<PyObject*>& objects, RecorderState& state) {
   for (size_t i = 0; i < objects.size(); ++i) {
     PyObject* object = objects[i];
-    if (Py_REFCNT(object) > timesKept(state, object)) continue;
+    if (Py_REFCNT(object) > 1 || !state.kept_.contains(object)) continue;
     for (std::vector<PyObject*>* list : {&exceptions_, &objects_, &weak_}) std::erase(*list, object);
     state.sourceIds_.erase(object);
     std::ranges::replace(state.sourceObjects_, object, nullptr);
     ++state.paused_;
-    std::erase_if(state.kept_, [object](const pyapi::Ref<>& kept) { return kept.get() == object; });
+    state.kept_.take(object).reset();
     --state.paused_;
     return true;
   }

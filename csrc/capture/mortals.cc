@@ -94,17 +94,14 @@ bool isHeld(const RecorderState& state, PyObject* object) {
 }
 
 Py_ssize_t ownReferences(const RecorderState& state, PyObject* object) {
-  return std::ranges::count_if(state.kept_, [object](const auto& kept) { return kept.get() == object; }) +
+  return static_cast<Py_ssize_t>(state.kept_.contains(object)) +
          static_cast<Py_ssize_t>(state.overlays_.contains(object));
 }
 
 // The references that the recorder has; the last of them may be the last of all.
 std::vector<pyapi::Ref<>> takeReferences(RecorderState& state, PyObject* object) {
   std::vector<pyapi::Ref<>> taken;
-  for (pyapi::Ref<>& kept : state.kept_) {
-    if (kept.get() == object) taken.push_back(std::move(kept));
-  }
-  std::erase_if(state.kept_, [](const pyapi::Ref<>& kept) { return !kept; });
+  if (pyapi::Ref<> kept = state.kept_.take(object)) taken.push_back(std::move(kept));
   if (auto found = state.overlays_.find(object); found != state.overlays_.end()) {
     taken.push_back(std::move(found->second.object));
     state.overlays_.erase(found);
@@ -158,7 +155,7 @@ void Mortals::settle(Recorder& rec) {
     const auto pinned = [&rec](const Mortal& m) { return rec.constIds_.contains(m.object); };
     if (const auto found = std::ranges::find_if(rec.mortals_, pinned); found != rec.mortals_.end())
       return rec.abort(diag::Code::KTG0302, {Py_TYPE(found->object)->tp_name});
-    Droppable::sweepInstances(rec);
+    rec.droppable_.sweepInstances(rec);
     closeDroppedGenerators(rec);
     if (newestFirst) std::ranges::reverse(rec.mortals_);
     const auto dead = std::ranges::find_if(rec.mortals_, isDead);
@@ -277,7 +274,7 @@ bool Mortals::release(Recorder& rec) {
 void Mortals::takeBack(Recorder& rec) {
   for (const Mortal& m : rec.mortals_) {
     if (PyObject* object = PyWeakref_GET_OBJECT(m.weak.get()); object != Py_None) {
-      if (ownReferences(rec, object) == 0) rec.kept_.push_back(pyapi::newRef(object));
+      if (ownReferences(rec, object) == 0) rec.kept_.add(object);
       continue;
     }
     forgetIdentity(rec, m.object);

@@ -18,6 +18,7 @@
 #include "capture/capture_result.h"
 #include "capture/droppable.h"
 #include "capture/finalized.h"
+#include "capture/kept_objects.h"
 #include "capture/mortals.h"
 #include "pyapi/known_objects.h"
 #include "support/flat_map.h"
@@ -96,7 +97,7 @@ struct RecorderState {
   FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>
       frozen_;                          // immutable, and known by what is pinned: signatures and their parts
-  std::vector<pyapi::Ref<>> kept_;      // objects whose identity is in use
+  KeptObjects kept_;                    // objects whose identity is in use
   std::vector<uint64_t> sourceHashes_;  // by SourceId: of the path
   std::vector<PyObject*> sourceObjects_;         // by SourceId
   std::vector<Shadow> sourceShadows_;            // by SourceId; kNull: not described yet

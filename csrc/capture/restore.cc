@@ -539,7 +539,7 @@ void Recorder::restoreFrames(const SideStart& start) {
 
 Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
   sourceObjects_[id] = object;
-  kept_.push_back(pyapi::newRef(object));
+  kept_.add(object);
   finalized_.add(object);
   sourceIds_.try_emplace(object, id);
   Mortals::follow(*this, object, Shadow::source(id));

@@ -124,7 +124,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
   if (!fresh) {
     if (sourceObjects_[id] != object) {
       if (isPlain(object)) {  // equal, but another object: an attribute that C code computes, say
-        kept_.push_back(pyapi::newRef(object));
+        kept_.add(object);
         return Shadow::source(id);
       }
       abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
@@ -143,7 +143,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
   sourceHashes_.push_back(hash);
   sourceObjects_.push_back(object);
   sourceShadows_.push_back(Shadow::null());
-  kept_.push_back(pyapi::newRef(object));
+  kept_.add(object);
   if (parent != ir::kNone && comesFromStep(Shadow::source(id))) finalized_.addPart(object);
   Shadow result = describeSource(id, kind, object);
   sourceShadows_[id] = result;

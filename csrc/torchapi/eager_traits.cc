@@ -13,9 +13,10 @@ bool geluKeepsSign() {
     std::array<float, 64> numbers, results;
     numbers.fill(-30.0F);
     const auto count = static_cast<int64_t>(numbers.size());
-    at::Tensor result = at::from_blob(results.data(), {count});
-    at::cpu::gelu_out(result,
-                      at::from_blob(numbers.data(), {count}));  // the kernel itself: no modes are asked
+    const auto options = at::TensorOptions(at::kCPU).dtype(at::kFloat);  // whatever the program's default is
+    at::Tensor result = at::from_blob(results.data(), {count}, options);
+    // The kernel itself: no modes are asked.
+    at::cpu::gelu_out(result, at::from_blob(numbers.data(), {count}, options));
     return std::signbit(results.front());
   }();
   return keeps;

@@ -103,7 +103,7 @@ constexpr ModelRow kRows[] = {
 }  // namespace
 
 void Recorder::freeze(PyObject* object) {
-  if (frozen_.insert(object).second) kept_.push_back(pyapi::newRef(object));
+  if (frozen_.insert(object).second) kept_.add(object);
 }
 
 Shadow frozenPart(Recorder& rec, PyObject* object) {
