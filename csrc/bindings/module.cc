@@ -20,6 +20,7 @@
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "driver/recording.h"
+#include "pyapi/torch_patches.h"
 #include "pyapi/type_versions.h"
 #include "support/fault.h"
 #include "support/verification.h"
@@ -171,6 +172,7 @@ NB_MODULE(_C, m) {
   m.def("_has_failed", &hasFailed);
   m.def("known_objects", &knownObjects);
   m.def("_hide_polyfills", &pyapi::hidePolyfills);
+  m.def("_torch_patches", [] { return pyapi::torchPatches().epoch; });
   bindings::bindEvents(m);
   bindings::bindNative(m);
   bindings::bindCallModels(m);

@@ -9,6 +9,7 @@
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/plain.h"
+#include "pyapi/torch_patches.h"
 
 #include <algorithm>
 #include <string_view>
@@ -95,6 +96,9 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
     return plan;
   }
   if (isMethodLike(d)) {
+    // What torch has put into Tensor is guarded by the global state.
+    if (!pyapi::isA(object, pyapi::Known::kTensor) || (PyFunction_Check(d) && !pyapi::isTorchMethod(d)))
+      rec.guardTypeVersion(Py_TYPE(object));
     plan.how = AttributePlan::kMethod;
     plan.function = d;
     return plan;

@@ -39,7 +39,7 @@ class Droppable {
 
   std::vector<uint32_t> ids_;
   std::vector<uint32_t> live_;  // of these, and of instances, those that no sweep has seen gone
-  size_t left_ = 0;  // by the last sweep of all
+  size_t left_ = 0;             // by the last sweep of all
 };
 
 }  // namespace kintsugi::capture

@@ -1,7 +1,8 @@
 // The objects whose identity a recording uses. Each is held once, so that its address is nobody else's.
 //
-// Ownership: one reference to each object. Thread: the recording's; GIL held. Invalidation: clear(). Letting go of an
-// object may run code that keeps another one: take() hands the reference over first, for that. Example:
+// Ownership: one reference to each object. Thread: the recording's; GIL held. Invalidation: clear(). Letting
+// go of an object may run code that keeps another one: take() hands the reference over first, for that.
+// Example:
 //
 //   kept.add(file);
 //   pyapi::Ref<> last = kept.take(file);  // the caller's, from now on

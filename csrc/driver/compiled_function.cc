@@ -496,7 +496,7 @@ int CompiledFunction::traverse(visitproc visit, void* arg) {
   Py_VISIT(self_.get());
   Py_VISIT(type_.get());
   Py_VISIT(options_.backend.get());
-  return 0;
+  return cache_.traverse(visit, arg);
 }
 
 }  // namespace kintsugi::driver

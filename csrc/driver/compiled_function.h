@@ -90,7 +90,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   size_t auditInterval() const { return options_.audit != 0 ? options_.audit : settings().audit; }
   // A trace was found to be wrong: all calls are eager until reset().
   void quarantine(const std::string& difference);
-  // For the cycle collector.
+  // For the cycle collector. A call that runs a trace holds this function, and so all that the trace holds.
   int traverse(visitproc visit, void* arg);
 
  private:

@@ -63,6 +63,9 @@ bool isKnownCode(const PyCodeObject* code, CodeFamily family);
 // Was the code made by a module of torch's own package, and are these the module's globals?
 bool isTorchCode(const PyCodeObject* code, PyObject* globals);
 
+// Are these the globals of a module of torch's own package?
+bool isTorchModule(PyObject* globals);
+
 // What the attributes of an object say, without descriptors and without Python code where the object is a
 // class or a module: "attribute.attribute" from `object`. Empty: there is none.
 PyObject* attributeOf(PyObject* object, const char* path);  // owned

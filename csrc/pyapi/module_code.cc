@@ -188,6 +188,11 @@ bool mayBeLoadedBy(PyObject* globals, PyObject* package) {
 
 }  // namespace
 
+bool isTorchModule(PyObject* globals) {
+  PyObject* torch = known(Known::kTorch);
+  return torch != nullptr && PyDict_Check(globals) && mayBeLoadedBy(globals, torch);
+}
+
 bool isTorchCode(const PyCodeObject* code, PyObject* globals) {
   // Modules of torch's, and their code: never freed, so that no other dict can take such an address.
   static auto* modules = new std::unordered_map<PyObject*, std::unordered_set<const PyCodeObject*>>();

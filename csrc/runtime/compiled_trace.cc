@@ -19,4 +19,14 @@ uint32_t CompiledTrace::entryText() {
   return entryText_;
 }
 
+int CompiledTrace::traverse(visitproc visit, void* arg) const {
+  for (const pyapi::Ref<>& constant : recording_.consts) Py_VISIT(constant.get());
+  Py_VISIT(recording_.kwNames.get());
+  int stop = guards_.traverse(visit, arg);
+  sides_.each([&](uint32_t, const SideLink& link) {
+    if (stop == 0) stop = link.trace->traverse(visit, arg);
+  });
+  return stop;
+}
+
 }  // namespace kintsugi::runtime

@@ -59,6 +59,8 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   uint32_t number() const { return number_; }
   // The place of the entry, as a stack text of the event stream; looked up once.
   uint32_t entryText();
+  // For the cycle collector: what this trace and its side traces hold.
+  int traverse(visitproc visit, void* arg) const;
 
   std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> sideExits{0};

@@ -6,6 +6,23 @@
 
 namespace kintsugi::runtime {
 
+namespace {
+
+int traverseBlock(const Block& block, visitproc visit, void* arg) {
+  for (const Node& node : block.nodes) Py_VISIT(node.kept.get());
+  for (const TypeCheck& check : block.types) Py_VISIT(check.mro.get());
+  for (const OpenDict& open : block.openDicts) {
+    for (const auto& [name, value] : open.others) {
+      Py_VISIT(name.get());
+      Py_VISIT(value.get());
+    }
+  }
+  for (const pyapi::Ref<>& object : block.retired) Py_VISIT(object.get());
+  return 0;
+}
+
+}  // namespace
+
 struct GuardProgram::Impl {
   const Recording* recording;
   std::vector<Block> blocks;
@@ -62,6 +79,13 @@ size_t GuardProgram::wordCount() const {
     count += block.wordNodes.size() + block.types.size() + block.tensors.size();
   }
   return count;
+}
+
+int GuardProgram::traverse(visitproc visit, void* arg) const {
+  for (const Block& block : impl_->blocks) {
+    if (const int stop = traverseBlock(block, visit, arg)) return stop;
+  }
+  return 0;
 }
 
 uint64_t GuardProgram::memoHits() const { return impl_->total(&Block::hits); }

@@ -77,6 +77,8 @@ class GuardProgram {
 
   size_t guardCount() const;
   size_t wordCount() const;  // compares of the fast path, over all blocks
+  // For the cycle collector: what the memo keeps.
+  int traverse(visitproc visit, void* arg) const;
   uint64_t memoHits() const;
   uint64_t memoMisses() const;
 

@@ -157,6 +157,13 @@ std::vector<std::shared_ptr<CompiledTrace>> TraceCache::traces() const {
   return out;
 }
 
+int TraceCache::traverse(visitproc visit, void* arg) const {
+  for (const Entry& entry : entries_) {
+    if (const int stop = entry.trace->traverse(visit, arg)) return stop;
+  }
+  return 0;
+}
+
 CacheStats TraceCache::stats() const {
   CacheStats stats;
   stats.hits = hits_.load(std::memory_order_relaxed);

@@ -99,6 +99,7 @@ class TraceCache {
   void clear();
 
   std::vector<std::shared_ptr<CompiledTrace>> traces() const;
+  int traverse(visitproc visit, void* arg) const;  // for the cycle collector
   CacheStats stats() const;
 
   // All caches of the process. After a fork, the child has none of the threads that were recording.

@@ -9,8 +9,10 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include "pyapi/ref.h"
+#include "pyapi/torch_patches.h"
 #include "torchapi/op_log.h"
 
 namespace kintsugi::torchapi {
@@ -21,7 +23,17 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 // What the words mean; describe() prints them under these names.
-enum Word { kIncluded, kExcluded, kFlags, kAutocast, kModes, kDefaultDevice, kBackends, kWordCount };
+enum Word {
+  kIncluded,
+  kExcluded,
+  kFlags,
+  kAutocast,
+  kModes,
+  kDefaultDevice,
+  kBackends,
+  kPatches,
+  kWordCount
+};
 
 enum Flag : uint64_t {
   kGradMode = 1u << 0,
@@ -33,7 +45,9 @@ enum Flag : uint64_t {
   kDeterministicWarnOnly = 1u << 6,
   kDeterministicFill = 1u << 7,
   kUnsafeModes = 1u << 8,  // a function mode other than the default device's
+  kAnomalies = 1u << 9,    // autograd notes where each operator was called
 };
+constexpr uint64_t kPatchedOperators = uint64_t{1} << 63;  // in the word of patches
 constexpr int kDtypeShift = 16;
 constexpr int kFunctionStateShift = 24;
 
@@ -132,6 +146,7 @@ GlobalState GlobalState::current() {
   set(autograd.get_fw_grad_mode(), kForwardGradMode);
   set(autograd.get_view_replay_enabled(), kViewReplay);
   set(at::autocast::is_autocast_cache_enabled(), kAutocastCache);
+  set(torch::autograd::AnomalyMode::is_enabled(), kAnomalies);
   set(context.deterministicAlgorithms(), kDeterministic);
   set(context.deterministicAlgorithmsWarnOnly(), kDeterministicWarnOnly);
   set(context.deterministicFillUninitializedMemory(), kDeterministicFill);
@@ -151,13 +166,16 @@ GlobalState GlobalState::current() {
     readFunctionModes(functionModes, state);
   }
   state.words[kModes] |= autocastNesting() << 32;
+  const pyapi::TorchPatches& patches = pyapi::torchPatches();
+  state.words[kPatches] = patches.epoch | (patches.operators ? kPatchedOperators : 0);
   return state;
 }
 
 bool GlobalState::recordable() const {
   const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded]);
   const bool dispatchModes = ((words[kModes] >> 16) & 0xffff) != 0;
-  return !included.has_any(interceptors()) && !dispatchModes && (words[kFlags] & kUnsafeModes) == 0;
+  return !included.has_any(interceptors()) && !dispatchModes &&
+         (words[kFlags] & (kUnsafeModes | kAnomalies)) == 0 && (words[kPatches] & kPatchedOperators) == 0;
 }
 
 bool kernelsAreOwn() {
@@ -184,6 +202,7 @@ std::string GlobalState::describe() const {
   text += std::string(" default_dtype=") +
           c10::toString(static_cast<c10::ScalarType>((flags >> kDtypeShift) & 0xff));
   text += std::string(" deterministic=") + flag(kDeterministic);
+  text += (flags & kAnomalies) != 0 ? " detect_anomaly=on" : "";
   const uint64_t autocast = words[kAutocast];
   for (const auto& [name, shift] : {std::pair{"cpu", 0}, std::pair{"cuda", 16}}) {
     if (((autocast >> shift) & 1) != 0) {
@@ -196,6 +215,9 @@ std::string GlobalState::describe() const {
   }
   if (((words[kModes] >> 16) & 0xffff) != 0) {
     text += " dispatch_modes=" + std::to_string((words[kModes] >> 16) & 0xffff);
+  }
+  if (words[kPatches] != 0) {
+    text += " replaced_functions_of_torch=" + std::to_string(words[kPatches] & ~kPatchedOperators);
   }
   const DispatchKeySet included(DispatchKeySet::RAW,
                                 words[kIncluded] & ~c10::default_included_set.raw_repr());

@@ -1,6 +1,7 @@
 // The global state that decides what an ATen call does: grad mode, inference mode, autocast (per device type:
 // enabled, dtype; cache), default dtype, deterministic algorithms, the dispatch keys included and excluded in
-// TLS, active dispatch and function modes, functorch depth, warn-always ... packed for one compare.
+// TLS, active dispatch and function modes, functorch depth, warn-always, and whether functions of torch's
+// have been replaced, packed for one compare.
 //
 // Plain data; thread: the values are those of the calling thread. GIL held.
 #pragma once
@@ -17,7 +18,7 @@ struct GlobalState {
   bool operator==(const GlobalState&) const = default;
   bool isCurrent() const { return current() == *this; }
   // Can a recording start at all? No while a dispatch mode, a function mode or a functorch transform is
-  // active.
+  // active, autograd detects anomalies, or somebody has replaced operators of torch.Tensor.
   bool recordable() const;
   std::string describe() const;
 };
@@ -28,7 +29,8 @@ bool kernelsAreOwn();
 // Is a function mode active, other than that of torch.set_default_device()? Its Python code runs in place of
 // each call of torch's.
 bool hasFunctionModes();
-// Is a function mode or a dispatch mode of Python code active? It is to see the program's calls, and no others.
+// Is a function mode or a dispatch mode of Python code active? It is to see the program's calls, and no
+// others.
 bool hasModes();
 
 }  // namespace kintsugi::torchapi

@@ -64,6 +64,12 @@ class CompiledFunction(_C.CallHolder):
         """The original's: torch.export reads a forward's argument names from it."""
         return self.__wrapped__.__code__
 
+    def __getattr__(self, name: str) -> Any:
+        """What the original has besides: cache_info() of functools.lru_cache, say."""
+        if name == "__wrapped__":
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self

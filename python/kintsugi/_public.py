@@ -16,6 +16,7 @@ from ._optimize import Optimize
 from ._options import CompileOptions
 
 _C._hide_polyfills()
+_C._torch_patches()  # what torch's functions are from now on is held against what they are now
 
 M = TypeVar("M", bound=Callable[..., Any])
 

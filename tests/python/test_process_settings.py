@@ -43,7 +43,10 @@ print(compiled.stats().native_runs > 0)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_first_native_code_under(name: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(setting=SETTINGS[name])], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PROGRAM.format(setting=SETTINGS[name])],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert name in ("autocast", "default_device_meta") or ran.stdout.strip() == "True"

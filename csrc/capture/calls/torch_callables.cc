@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "pyapi/known_objects.h"
+#include "pyapi/torch_patches.h"
 
 namespace kintsugi::capture {
 
@@ -105,7 +106,8 @@ bool isTorchCallable(PyObject* callable) {
 bool isTorchFunctional(PyObject* function) {
   static const auto* functions = new Functions(torchFunctions());
   const auto it = functions->find(function);
-  return it != functions->end() && it->second == PyFunction_GET_CODE(function);
+  return it != functions->end() && it->second == PyFunction_GET_CODE(function) &&
+         pyapi::torchPatches().epoch == 0;
 }
 
 }  // namespace kintsugi::capture

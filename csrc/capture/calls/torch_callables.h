@@ -12,6 +12,7 @@ bool isProfilerMark(PyObject* callable);
 bool isTorchCallable(PyObject* callable);
 // Python functions of torch.nn.functional and the like, which are treated the same way: functions of their
 // arguments and the guarded global state. One whose `__code__` has been replaced is another function.
+// Not while somebody has replaced functions of torch's.
 bool isTorchFunctional(PyObject* function);
 
 }  // namespace kintsugi::capture

@@ -1,0 +1,203 @@
+#include "pyapi/torch_patches.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "pyapi/dict.h"
+#include "pyapi/errors.h"
+#include "pyapi/known_objects.h"
+#include "pyapi/ref.h"
+
+namespace kintsugi::pyapi {
+
+namespace {
+
+// As text: what a module has taken from C code may have other objects as names.
+using Names = std::unordered_set<std::string>;
+
+std::string textOf(PyObject* name) {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  if (text == nullptr) PyErr_Clear();
+  return text != nullptr ? text : "";
+}
+
+struct Entry {
+  PyObject* name;
+  PyObject* value;  // null: there was none
+};
+
+// A namespace, and what torch has put there.
+struct Space {
+  PyObject* dict;
+  bool isTensor = false;
+  uint64_t version = 0;
+  std::vector<Entry> entries;
+};
+
+struct Replaced {
+  PyObject* dict;
+  PyObject* name;
+  Ref<> value;  // null: it is gone
+  bool operator==(const Replaced& other) const {
+    return dict == other.dict && name == other.name && value.get() == other.value.get();
+  }
+};
+
+constexpr Known kModules[] = {Known::kNnFunctional, Known::kTorchFunctional, Known::kJitInternal};
+constexpr Known kOfC[] = {Known::kTorchNn,      Known::kTorchFft,    Known::kTorchLinalg,
+                          Known::kTorchSpecial, Known::kTorchNested, Known::kTorchSparse};
+
+void addNames(PyObject* code, Names& names) {
+  auto* c = reinterpret_cast<PyCodeObject*>(code);
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(c->co_names); ++k)
+    names.insert(textOf(PyTuple_GET_ITEM(c->co_names, k)));
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(c->co_consts); ++k) {
+    PyObject* constant = PyTuple_GET_ITEM(c->co_consts, k);
+    if (PyCode_Check(constant)) addNames(constant, names);
+  }
+}
+
+bool isSpecial(PyObject* name) {
+  const std::string text = textOf(name);
+  return text.starts_with("__") && text != "__doc__" && text != "__annotations__";
+}
+
+class Watch {
+ public:
+  Watch() {
+    std::vector<PyObject*> dicts;
+    const auto add = [&dicts](PyObject* module) {
+      if (module == nullptr || !PyModule_Check(module) || !isTorchModule(PyModule_GetDict(module))) return;
+      PyObject* dict = PyModule_GetDict(module);
+      if (std::ranges::find(dicts, dict) == dicts.end()) dicts.push_back(dict);
+    };
+    for (const Known module : kModules) add(known(module));
+    const Names names = namesIn(dicts);
+    const size_t functions = dicts.size();
+    for (size_t k = 0; k < functions; ++k) {
+      PyObject *name, *value;
+      for (Py_ssize_t at = 0; PyDict_Next(dicts[k], &at, &name, &value);) {
+        if (names.contains(textOf(name))) add(value);
+      }
+    }
+    for (const Known module : kOfC) {
+      if (known(module) != nullptr) dicts.push_back(PyModule_GetDict(known(module)));
+    }
+    for (PyObject* dict : dicts) addModule(dict, names);
+    if (PyTypeObject* tensor = knownType(Known::kTensor)) addTensor(tensor);
+    if (hasForeign(names)) patches_.epoch = clean_ = last_ = 1;
+  }
+
+  const TorchPatches& now() {
+    const bool changed = std::ranges::any_of(
+        spaces_, [](const Space& space) { return dictVersion(space.dict) != space.version; });
+    if (changed) [[unlikely]]
+      look();
+    return patches_;
+  }
+
+  bool isMethod(PyObject* descriptor) const { return methods_.contains(descriptor); }
+
+ private:
+  // That the functions of these modules read.
+  static Names namesIn(const std::vector<PyObject*>& dicts) {
+    Names names;
+    for (PyObject* dict : dicts) {
+      PyObject *name, *value;
+      for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &name, &value);) {
+        if (PyFunction_Check(value) && std::ranges::find(dicts, PyFunction_GET_GLOBALS(value)) != dicts.end())
+          addNames(PyFunction_GET_CODE(value), names);
+      }
+    }
+    return names;
+  }
+
+  // These names, also where nobody has them yet.
+  void addModule(PyObject* dict, const Names& names) {
+    Space space{Py_NewRef(dict)};
+    space.version = dictVersion(dict);
+    for (const std::string& text : names) {
+      PyObject* name = PyUnicode_InternFromString(text.c_str());
+      space.entries.push_back({name, Py_XNewRef(dictGet(dict, name))});
+    }
+    spaces_.push_back(std::move(space));
+  }
+
+  void addTensor(PyTypeObject* tensor) {
+    Space space{Py_NewRef(tensor->tp_dict), true};
+    space.version = dictVersion(space.dict);
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(space.dict, &at, &name, &value);) {
+      space.entries.push_back({Py_NewRef(name), Py_NewRef(value)});
+      methods_.insert(value);
+    }
+    spaces_.push_back(std::move(space));
+  }
+
+  // Has somebody been here before? (What torch.jit takes from the standard library is not torch's.)
+  bool hasForeign(const Names& names) const {
+    return std::ranges::any_of(spaces_, [&](const Space& space) {
+      if (space.dict == PyModule_GetDict(known(Known::kJitInternal))) return false;
+      return std::ranges::any_of(space.entries, [&](const Entry& entry) {
+        return entry.value != nullptr && PyFunction_Check(entry.value) &&
+               names.contains(textOf(entry.name)) &&
+               !isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(entry.value)),
+                            PyFunction_GET_GLOBALS(entry.value));
+      });
+    });
+  }
+
+  // Methods of the class that torch.Tensor extends can't be replaced, but one of the same name goes before
+  // them.
+  static void addOverriding(const Space& space, std::vector<Replaced>& found) {
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(space.dict, &at, &name, &value);) {
+      const bool known = std::ranges::any_of(space.entries, [&](const Entry& e) { return e.name == name; });
+      PyObject* below = known ? nullptr : _PyType_Lookup(knownType(Known::kTensorBase), name);
+      if (below != nullptr && below != value) found.push_back({space.dict, name, newRef(value)});
+    }
+  }
+
+  void look() {
+    const KeptError kept;
+    std::vector<Replaced> found;
+    for (Space& space : spaces_) {
+      space.version = dictVersion(space.dict);
+      for (const Entry& entry : space.entries) {
+        PyObject* value = dictGet(space.dict, entry.name);
+        PyErr_Clear();
+        const bool imported = entry.value == nullptr && value != nullptr && PyModule_Check(value) &&
+                              isTorchModule(PyModule_GetDict(value));
+        if (value != entry.value && !imported) found.push_back({space.dict, entry.name, newRef(value)});
+      }
+      if (space.isTensor) addOverriding(space, found);
+    }
+    if (found == replaced_) return;
+    std::swap(replaced_, found);  // what had been there goes when this is done
+    patches_.epoch = replaced_.empty() ? clean_ : ++last_;
+    patches_.operators = std::ranges::any_of(replaced_, [&](const Replaced& one) {
+      return one.dict == spaces_.back().dict && spaces_.back().isTensor && isSpecial(one.name);
+    });
+  }
+
+  std::vector<Space> spaces_;
+  std::vector<Replaced> replaced_;  // now
+  std::unordered_set<PyObject*> methods_;
+  TorchPatches patches_;
+  uint64_t clean_ = 0;
+  uint64_t last_ = 0;
+};
+
+Watch& watch() {
+  static auto* made = new Watch();
+  return *made;
+}
+
+}  // namespace
+
+const TorchPatches& torchPatches() { return watch().now(); }
+bool isTorchMethod(PyObject* descriptor) { return watch().isMethod(descriptor); }
+
+}  // namespace kintsugi::pyapi
