@@ -430,6 +430,12 @@ bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained)
   return (python || ctx.pinNumbers) && !drained.scalars.empty();
 }
 
+// Is it to get the numbers themselves? A mode would see operators that make tensors of numbers of the trace.
+bool takesNumbers(const CallContext& ctx) {
+  return ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive() ||
+         torchapi::hasModes();
+}
+
 }  // namespace
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
@@ -438,8 +444,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (auto flow = objectStep(ctx, result)) return *flow;
   if (auto flow = joinOpenList(ctx, result)) return *flow;
   std::vector<Shadow> pinned(ctx.shadows.begin(), ctx.shadows.end());
-  const bool concrete =
-      ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive();
+  const bool concrete = takesNumbers(ctx);
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!(concrete ? pinDeep(pinned[i], ctx.args.any(i)) : pinForTorch(pinned[i], ctx.args.any(i))))
       return execute(ctx.act, ctx.instr);
@@ -478,7 +483,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   torchTainted_ = false;
   ++torchDepth_;
   ops_.resume();
-  Flow flow = executeSymbolic(ctx);
+  Flow flow = torchapi::hasModes() ? execute(ctx.act, ctx.instr) : executeSymbolic(ctx);
   ops_.pause();
   --torchDepth_;
   const CallKind kind = torchTainted_ ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call

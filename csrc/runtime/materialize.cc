@@ -24,7 +24,7 @@ bool Materializer::get(const Operand& operand, Ref<>& out) {
       out = pyapi::newRef(Py_None);
       return true;
     case OperandKind::kValue:
-      out = pyapi::steal(torchapi::box(run_.values[operand.id]));
+      out = boxed(operand.id);
       break;
     case OperandKind::kSource:
       out = pyapi::newRef(sourceObject(operand.id));
@@ -68,6 +68,17 @@ bool Materializer::get(const Operand& operand, Ref<>& out) {
       KINTSUGI_UNREACHABLE("an operand of the dispatcher used as a Python object");
   }
   return static_cast<bool>(out);
+}
+
+pyapi::Ref<> Materializer::boxed(ir::ValueId id) {
+  const torchapi::Value& value = run_.values[id];
+  if (value.kind != torchapi::ValueKind::kFloat && value.kind != torchapi::ValueKind::kInt)
+    return pyapi::steal(torchapi::box(value));
+  const auto found = run_.numbers->find(id);
+  if (found != run_.numbers->end()) return pyapi::newRef(found->second);
+  pyapi::Ref<> made = pyapi::steal(torchapi::box(value));
+  if (made) run_.numbers->emplace(id, Py_NewRef(made.get()));
+  return made;
 }
 
 // When a guard block fails, the snapshot after its step still names the step's result, which the block did

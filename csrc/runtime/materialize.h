@@ -10,6 +10,7 @@
 // Invalidation: lives no longer than the run that it belongs to.
 #pragma once
 
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,12 +22,17 @@ namespace kintsugi::runtime {
 
 struct Recording;
 
+// The objects that stand for numbers of a run: one for each value, since a NaN is found by its identity
+// (`losses.index(max(losses))`), and `a is b` may be asked.
+using NumberObjects = std::unordered_map<ir::ValueId, PyObject*>;
+
 // What a run knows at one moment.
 struct RunView {
   const Recording& recording;
   const torchapi::Value* values;  // by ValueId
   PyObject* const* objects;       // by ValueId: the results of steps that sources start at
   PyObject* const* slots;         // by SourceId
+  NumberObjects* numbers;         // owned by the run
 };
 
 class Materializer {
@@ -64,6 +70,7 @@ class Materializer {
   bool setAttributes(PyObject* instance, const ir::Recipe& recipe, size_t first);
   PyTypeObject* typeOf(const ir::Recipe& recipe) const;
 
+  pyapi::Ref<> boxed(ir::ValueId value);
   PyObject* sourceObject(ir::SourceId source) const;
 
   const RunView run_;

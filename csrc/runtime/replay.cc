@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -75,18 +76,11 @@ bool sameScalar(const Value& a, const Value& b) {
   return a.kind == b.kind && a.i == b.i && a.kind != ValueKind::kTensor && a.kind != ValueKind::kObject;
 }
 
+bool isNan(const Value& value) { return value.kind == ValueKind::kFloat && std::isnan(value.f); }
+
 bool isGuard(Op op) {
   return op == Op::kGuardTrue || op == Op::kGuardFalse || op == Op::kGuardValue || op == Op::kGuardMeta ||
          op == Op::kGuardBlock;
-}
-
-bool isRebuildable(const ir::Trace& trace, ir::StateId state) {
-  for (; state != ir::kNone; state = trace.states[state].parent) {
-    if (!trace.states[state].rebuildable) {
-      return false;
-    }
-  }
-  return true;
 }
 
 // What a step came to.
@@ -115,7 +109,7 @@ class Run {
   // where to go on.
   Outcome run();
 
-  RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_}; }
+  RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_, &storage_.numbers}; }
   // Which guard has failed, with what it expected and saw, if the exit is at a guard block.
   std::optional<GuardFailure> explainExit();
   // Where the run is when it ends: the entry's trace or a side trace (held by the run).
@@ -182,6 +176,8 @@ bool Run::enterBlock(guard::BlockId block) {
   for (const InputLoad& load : prologue.inputs) {
     torchapi::clear(values_[load.value]);
     ok = torchapi::unbox(slots_[load.source], load.kind, values_[load.value]) && ok;
+    if (isNan(values_[load.value])) [[unlikely]]
+      storage_.keepNumber(load.value, slots_[load.source]);
   }
   return ok;
 }
@@ -274,6 +270,7 @@ void Run::enter(std::shared_ptr<CompiledTrace> side) {
   for (size_t value = 0; value < trace_->values.size(); ++value) {
     if (!code.liveIn[value]) {
       storage_.drop(static_cast<ir::ValueId>(value));
+      storage_.forgetNumber(static_cast<ir::ValueId>(value));
     } else {
       unpackTensor(static_cast<ir::ValueId>(value));
     }

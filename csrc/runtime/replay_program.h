@@ -14,6 +14,7 @@
 #include "ir/liveness.h"
 #include "ir/trace.h"
 #include "pyapi/ref.h"
+#include "runtime/materialize.h"
 #include "runtime/segment_run.h"
 #include "torchapi/aten_call.h"
 #include "torchapi/value.h"
@@ -81,6 +82,7 @@ struct RunStorage {
   std::vector<PyObject*> objects;       // by ValueId: owned, for roots of sources
   std::vector<PyObject*> held;          // owned
   std::vector<PyObject*> slots;         // by SourceId, borrowed: once the run has crossed into a side trace
+  NumberObjects numbers;                // owned
   torchapi::CallState calls;
 
   explicit RunStorage(size_t valueCount) : values(valueCount), objects(valueCount, nullptr) {}
@@ -94,6 +96,16 @@ struct RunStorage {
   void drop(ir::ValueId value) {
     torchapi::clear(values[value]);
     Py_CLEAR(objects[value]);
+  }
+  void keepNumber(ir::ValueId value, PyObject* object) {
+    if (numbers.emplace(value, object).second) Py_INCREF(object);
+  }
+  void forgetNumber(ir::ValueId value) {
+    const auto found = numbers.find(value);
+    if (found == numbers.end()) return;
+    PyObject* object = found->second;
+    numbers.erase(found);
+    Py_DECREF(object);
   }
   // An object's last reference, as far as the trace is concerned, and those to what was read from it.
   void letGo(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources);

@@ -37,6 +37,12 @@ void RunStorage::release() {
     Py_DECREF(object);
   }
   held.clear();
+  if (!numbers.empty()) {
+    for (const auto& [value, object] : numbers) {
+      Py_DECREF(object);
+    }
+    numbers.clear();
+  }
 }
 
 void RunStorage::letGo(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources) {

@@ -33,6 +33,15 @@ bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameSta
 
 }  // namespace
 
+bool isRebuildable(const ir::Trace& trace, ir::StateId state) {
+  for (; state != ir::kNone; state = trace.states[state].parent) {
+    if (!trace.states[state].rebuildable) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameImage>& images,
                    ExitContext* context) {
   const Recording& recording = run.recording;

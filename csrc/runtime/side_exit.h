@@ -14,6 +14,9 @@
 
 namespace kintsugi::runtime {
 
+// Can the frames of a snapshot be made again?
+bool isRebuildable(const ir::Trace& trace, ir::StateId state);
+
 // Appends the frames of snapshot `state`, innermost first. A pending exception stays pending. False: an
 // object could not be made, and the exception that says so is pending instead. `context`: its tables are
 // filled, too (null: nobody records).

@@ -110,6 +110,13 @@ Fraction(1, 2) + int(m)
 isinstance(m, (int, torch.Tensor)), type(m) is torch.Tensor, issubclass(type(m), torch.Tensor)
 torch.nn.Linear(2, 2)(x).shape, torch.nn.Sequential(torch.nn.ReLU())(x)
 x.apply_(lambda v: v + 1)
+x[0] = int(m); x
+x[:1] = m.item(); x[..., 1] = m.item() * 2; x
+x * int(m), x + m.item(), torch.full((2,), int(m)), torch.clamp(x, m.item())
+x.fill_(int(m)), x.mul_(m.item()), torch.where(x > 1, m.item(), 0.0), x.masked_fill(x > 1, int(m))
+torch.arange(int(m)), x.new_full((2,), m.item()), torch.pow(int(m), x), torch.lerp(x, x, m.item())
+x.expand(int(m), 2), x[:int(m)], x.repeat(int(m)), torch.zeros(int(m)), x.view(1, -1)[0, int(m) - int(m)]
+torch.tensor(m.item()), torch.tensor([int(m), 2]), torch.nn.functional.pad(x, (int(m), 0))
 torch.equal(x, x), torch.allclose(x, x), torch.isnan(x).any(), bool((x == x).all())
 """.strip().splitlines()
 
