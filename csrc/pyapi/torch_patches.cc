@@ -32,8 +32,13 @@ struct Entry {
 struct Space {
   PyObject* dict;
   bool isTensor = false;
-  uint64_t version = 0;
   std::vector<Entry> entries;
+};
+
+// Side by side: all of them are compared in each call.
+struct Version {
+  PyObject* dict;
+  uint64_t seen;
 };
 
 struct Replaced {
@@ -91,8 +96,8 @@ class Watch {
   }
 
   const TorchPatches& now() {
-    const bool changed = std::ranges::any_of(
-        spaces_, [](const Space& space) { return dictVersion(space.dict) != space.version; });
+    const bool changed =
+        std::ranges::any_of(versions_, [](const Version& v) { return dictVersion(v.dict) != v.seen; });
     if (changed) [[unlikely]]
       look();
     return patches_;
@@ -117,7 +122,7 @@ class Watch {
   // These names, also where nobody has them yet.
   void addModule(PyObject* dict, const Names& names) {
     Space space{Py_NewRef(dict)};
-    space.version = dictVersion(dict);
+    versions_.push_back({dict, dictVersion(dict)});
     for (const std::string& text : names) {
       PyObject* name = PyUnicode_InternFromString(text.c_str());
       space.entries.push_back({name, Py_XNewRef(dictGet(dict, name))});
@@ -127,7 +132,7 @@ class Watch {
 
   void addTensor(PyTypeObject* tensor) {
     Space space{Py_NewRef(tensor->tp_dict), true};
-    space.version = dictVersion(space.dict);
+    versions_.push_back({space.dict, dictVersion(space.dict)});
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(space.dict, &at, &name, &value);) {
       space.entries.push_back({Py_NewRef(name), Py_NewRef(value)});
@@ -163,8 +168,8 @@ class Watch {
   void look() {
     const KeptError kept;
     std::vector<Replaced> found;
-    for (Space& space : spaces_) {
-      space.version = dictVersion(space.dict);
+    for (Version& version : versions_) version.seen = dictVersion(version.dict);
+    for (const Space& space : spaces_) {
       for (const Entry& entry : space.entries) {
         PyObject* value = dictGet(space.dict, entry.name);
         PyErr_Clear();
@@ -183,6 +188,7 @@ class Watch {
   }
 
   std::vector<Space> spaces_;
+  std::vector<Version> versions_;   // of their dicts
   std::vector<Replaced> replaced_;  // now
   std::unordered_set<PyObject*> methods_;
   TorchPatches patches_;

@@ -11,6 +11,7 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 
+#include "pyapi/abc_registry.h"
 #include "pyapi/ref.h"
 #include "pyapi/torch_patches.h"
 #include "torchapi/op_log.h"
@@ -47,7 +48,11 @@ enum Flag : uint64_t {
   kUnsafeModes = 1u << 8,  // a function mode other than the default device's
   kAnomalies = 1u << 9,    // autograd notes where each operator was called
 };
-constexpr uint64_t kPatchedOperators = uint64_t{1} << 63;  // in the word of patches
+// In the word of patches.
+constexpr uint64_t kPatchedOperators = uint64_t{1} << 63;
+constexpr uint64_t kEpoch = 0xffffffff;
+constexpr int kAbcShift = 32;
+constexpr uint64_t kAbcs = uint64_t{0x7fffffff} << kAbcShift;
 constexpr int kDtypeShift = 16;
 constexpr int kFunctionStateShift = 24;
 
@@ -167,7 +172,8 @@ GlobalState GlobalState::current() {
   }
   state.words[kModes] |= autocastNesting() << 32;
   const pyapi::TorchPatches& patches = pyapi::torchPatches();
-  state.words[kPatches] = patches.epoch | (patches.operators ? kPatchedOperators : 0);
+  state.words[kPatches] = (patches.epoch & kEpoch) | (pyapi::abcRegistrations() << kAbcShift & kAbcs) |
+                          (patches.operators ? kPatchedOperators : 0);
   return state;
 }
 
@@ -216,8 +222,11 @@ std::string GlobalState::describe() const {
   if (((words[kModes] >> 16) & 0xffff) != 0) {
     text += " dispatch_modes=" + std::to_string((words[kModes] >> 16) & 0xffff);
   }
-  if (words[kPatches] != 0) {
-    text += " replaced_functions_of_torch=" + std::to_string(words[kPatches] & ~kPatchedOperators);
+  if ((words[kPatches] & kEpoch) != 0) {
+    text += " replaced_functions_of_torch=" + std::to_string(words[kPatches] & kEpoch);
+  }
+  if ((words[kPatches] & kAbcs) != 0) {
+    text += " classes_registered_with_abcs=" + std::to_string((words[kPatches] & kAbcs) >> kAbcShift);
   }
   const DispatchKeySet included(DispatchKeySet::RAW,
                                 words[kIncluded] & ~c10::default_included_set.raw_repr());

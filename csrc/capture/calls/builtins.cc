@@ -68,40 +68,6 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-// isinstance(x, types): the type of x and what the classes are. A metaclass with a Python hook is entered as
-// a frame.
-Flow isinstanceModel(CallContext& ctx, Shadow& result) {
-  PyObject *o = ctx.args[0], *types = ctx.args[1];
-  Shadow typesShadow = ctx.shadows[1];
-  if (!pinClasses(ctx.rec, typesShadow, types)) return run(ctx);
-  if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], o);
-  PyObject* list[] = {types};
-  PyObject** items = PyTuple_Check(types) ? reinterpret_cast<PyTupleObject*>(types)->ob_item : list;
-  Py_ssize_t n = PyTuple_Check(types) ? PyTuple_GET_SIZE(types) : 1;
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    bool python = pythonMethod(items[i], "__instancecheck__") != nullptr;
-    if (!python || reinterpret_cast<PyObject*>(Py_TYPE(o)) == items[i]) continue;
-    // Hooks of the standard library and torch (ABCMeta, Parameter) look at types and flags only.
-    Paused paused(ctx.rec);
-    result = Shadow::constant();
-    return run(ctx);
-  }
-  Paused paused(ctx.rec);
-  result = Shadow::constant();
-  return run(ctx);
-}
-
-// Classes and their registries (ABCMeta) only.
-Flow issubclassModel(CallContext& ctx, Shadow& result) {
-  for (size_t i = 0; i < ctx.total(); ++i) {
-    Shadow shadow = ctx.shadows.any(i);
-    if (!pinClasses(ctx.rec, shadow, ctx.args.any(i))) return run(ctx);
-  }
-  Paused paused(ctx.rec);
-  result = Shadow::constant();
-  return run(ctx);
-}
-
 Flow typeModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return newTypeModel(ctx, result);
   if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
@@ -186,6 +152,7 @@ namespace {
 
 Flow callableModel(CallContext& ctx, Shadow& result) {
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[0]));  // a class may get a __call__
   result = Shadow::constant();
   return run(ctx);
 }
@@ -642,8 +609,6 @@ Flow sliceModel(CallContext& ctx, Shadow& result) {
 
 constexpr ModelRow kRows[] = {
     {"builtins.len", lenModel},
-    {"builtins.isinstance", isinstanceModel},
-    {"builtins.issubclass", issubclassModel},
     {"builtins.type", typeModel},
     {"builtins.getattr", getattrModel},
     {"builtins.hasattr", hasattrModel},

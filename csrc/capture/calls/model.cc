@@ -132,6 +132,7 @@ CallModel modelOf(PyObject* callable) {
     }
     PyErr_Clear();
     registerBuiltinModels();
+    registerClassCheckModels();
     registerContainerModels();
     registerListModels();
     registerFrameModels();

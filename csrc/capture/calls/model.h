@@ -45,6 +45,7 @@ void addModels(const ModelRow* rows, size_t count);
 template <size_t N>
 consteval bool statesAreNamed(const ModelRow (&rows)[N]);
 void registerBuiltinModels();
+void registerClassCheckModels();
 void registerContainerModels();
 void registerListModels();
 void registerFrameModels();

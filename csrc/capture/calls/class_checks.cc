@@ -1,0 +1,119 @@
+// Models: isinstance() and issubclass(). What a check rests on becomes a guard; one that asks code of the
+// program's is a step.
+#include <algorithm>
+#include <vector>
+
+#include "capture/calls/model.h"
+#include "capture/classes.h"
+#include "capture/paused.h"
+#include "pyapi/abc_registry.h"
+#include "pyapi/known_objects.h"
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+using pyapi::Known;
+
+// Who answers for a class.
+enum class Answer : uint8_t {
+  kMro,     // the bases of the class that is asked about
+  kAbc,     // ABCMeta, which keeps its answers
+  kAlias,   // typing's aliases, which ask the classes that they stand for
+  kTorch,   // hooks of torch's, which look at types and flags of tensors
+  kAnyone,  // code that may look at anything
+};
+
+Answer answererOf(PyObject* cls, bool instances) {
+  PyObject* hook = pythonMethod(cls, instances ? "__instancecheck__" : "__subclasscheck__");
+  if (hook == nullptr) return PyType_Check(cls) ? Answer::kMro : Answer::kAnyone;
+  const auto isOneOf = [hook](std::initializer_list<Known> rows) {
+    return std::ranges::any_of(rows, [hook](Known row) { return pyapi::isKnown(hook, row); });
+  };
+  if (isOneOf({Known::kAbcInstanceCheck, Known::kAbcSubclassCheck})) return Answer::kAbc;
+  if (isOneOf({Known::kAliasInstanceCheck, Known::kAliasSubclassCheck, Known::kSpecialAliasSubclassCheck,
+               Known::kUnionAliasInstanceCheck, Known::kUnionAliasSubclassCheck}))
+    return Answer::kAlias;
+  const bool torch =
+      PyFunction_Check(hook) && pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hook)),
+                                                   PyFunction_GET_GLOBALS(hook));
+  return torch ? Answer::kTorch : Answer::kAnyone;
+}
+
+// The classes of a check, one by one: tuples and unions may hold others.
+void addClasses(PyObject* classes, std::vector<PyObject*>& all) {
+  pyapi::Ref<> parts = pyapi::newRef(classes);
+  if (pyapi::isA(classes, Known::kUnionType))
+    parts = pyapi::steal(PyObject_GetAttrString(classes, "__args__"));
+  PyErr_Clear();
+  if (!parts || !PyTuple_Check(parts.get())) {
+    all.push_back(classes);
+    return;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i)  // the union holds them
+    addClasses(PyTuple_GET_ITEM(parts.get(), i), all);
+}
+
+// Does an object say itself of what class it is?
+bool saysItsClass(PyObject* object) {
+  static PyObject* name = PyUnicode_InternFromString("__class__");
+  return pythonMethod(object, "__getattribute__") != nullptr ||
+         _PyType_Lookup(Py_TYPE(object), name) != _PyType_Lookup(&PyBaseObject_Type, name);
+}
+
+// Is the answer one that guards can hold? `type`: of whom the check is.
+bool guardAnswer(Recorder& rec, PyTypeObject* type, PyObject* classes, bool instances) {
+  std::vector<PyObject*> all;
+  addClasses(classes, all);
+  bool mro = false, abc = false;
+  for (PyObject* cls : all) {
+    if (instances && reinterpret_cast<PyObject*>(type) == cls) break;  // nobody is asked
+    const Answer answer = answererOf(cls, instances);
+    if (answer == Answer::kAnyone) return false;
+    mro = mro || answer == Answer::kMro || answer == Answer::kAlias;
+    abc = abc || answer == Answer::kAbc || answer == Answer::kAlias;
+  }
+  if (mro) rec.guardTypeVersion(type);
+  if (abc) pyapi::watchAbcs();
+  return true;
+}
+
+Flow constantAnswer(CallContext& ctx, Shadow& result) {
+  Paused paused(ctx.rec);
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+Flow isinstanceModel(CallContext& ctx, Shadow& result) {
+  PyObject* object = ctx.args[0];
+  Shadow classes = ctx.shadows[1];
+  if (!pinClasses(ctx.rec, classes, ctx.args[1])) return run(ctx);
+  if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], object);
+  const bool same = reinterpret_cast<PyObject*>(Py_TYPE(object)) == ctx.args[1];
+  if (!same && (saysItsClass(object) || !guardAnswer(ctx.rec, Py_TYPE(object), ctx.args[1], true)))
+    return opaqueModel(ctx, result);
+  return constantAnswer(ctx, result);
+}
+
+Flow issubclassModel(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows.any(i);
+    if (!pinClasses(ctx.rec, shadow, ctx.args.any(i))) return run(ctx);
+  }
+  auto* type = reinterpret_cast<PyTypeObject*>(ctx.args[0]);
+  if (!PyType_Check(ctx.args[0]) || !guardAnswer(ctx.rec, type, ctx.args[1], false))
+    return opaqueModel(ctx, result);
+  return constantAnswer(ctx, result);
+}
+
+constexpr ModelRow kRows[] = {
+    {"builtins.isinstance", isinstanceModel},
+    {"builtins.issubclass", issubclassModel},
+};
+
+}  // namespace
+
+void registerClassCheckModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture
