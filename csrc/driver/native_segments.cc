@@ -28,6 +28,7 @@
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
 #include "support/check.h"
+#include "torchapi/eager_traits.h"
 #include "torchapi/products.h"
 
 namespace kintsugi::driver {
@@ -222,9 +223,10 @@ class Compiler {
     }
     queue_.push_back(std::move(segment));
     if (thread_ == nullptr) {
-      // Looks for the BLAS here and now: a child that is forked while the thread does would wait for it for
-      // ever.
+      // What the thread would find out about torch is found out here and now: a child that is forked while the
+      // thread does would wait for it for ever.
       torchapi::hasFloatProducts();
+      torchapi::geluKeepsSign();
       thread_ = new std::thread([this] { work(); });
     }
     changed_->notify_all();

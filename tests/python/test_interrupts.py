@@ -144,8 +144,14 @@ print("compiling", flush=True)
         assert done.stdout == "compiling\n" and done.returncode == wanted, done.stderr
 
 
-def test_forks_while_compiling(full: bool) -> None:
-    """The child has no thread that compiles, and must neither wait for one nor for its locks."""
+def test_forks_while_compiling(full: bool, tmp_path: Path) -> None:
+    """The child has no thread that compiles, and must neither wait for one nor for its locks. With an empty folder of
+    kernels, so that compiling takes its time."""
+    with kintsugi.config.patch(cache_dir=tmp_path / "empty"):
+        _fork_while_compiling(100 if full else 5)
+
+
+def _fork_while_compiling(times: int) -> None:
     stop = threading.Event()
 
     def busy() -> None:
@@ -160,7 +166,7 @@ def test_forks_while_compiling(full: bool) -> None:
     thread = threading.Thread(target=busy)
     thread.start()
     try:
-        for k in range(100 if full else 5):
+        for k in range(times):
             time.sleep(0.02 * random.Random(k).random())
             child = forked(lambda k=k: compile_many(k, 1, sync=bool(k % 2)) or kintsugi.wait(20) is not True)
             assert ended(child, 60) == 0
