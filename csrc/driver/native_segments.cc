@@ -223,8 +223,8 @@ class Compiler {
     }
     queue_.push_back(std::move(segment));
     if (thread_ == nullptr) {
-      // What the thread would find out about torch is found out here and now: a child that is forked while the
-      // thread does would wait for it for ever.
+      // What the thread would find out about torch is found out here and now: a child that is forked while
+      // the thread does would wait for it for ever.
       torchapi::hasFloatProducts();
       torchapi::geluKeepsSign();
       thread_ = new std::thread([this] { work(); });
