@@ -56,6 +56,12 @@ class SaysItsClass:
         return STATE.get("cls", SaysItsClass)
 
 
+def with_protocol() -> Any:
+    holder = Base()
+    holder.protocol = runtime_checkable(type("Own", (Protocol,), {"method": lambda self: None}))
+    return holder
+
+
 def plain() -> Any:
     return type("Plain", (Base,), {})()
 
@@ -103,6 +109,11 @@ CASES: dict[str, tuple[Callable[[], Any], Check, list[Callable[[Any], None]]]] =
         [lambda o: setattr(o, "n", 1), lambda o: delattr(o, "n")],
     ),
     "method of a protocol": (plain, lambda o: isinstance(o, HasMethod), [given("method", lambda s: None)]),
+    "members of a protocol": (
+        with_protocol,
+        lambda o: (isinstance(3, o.protocol), isinstance([], o.protocol)),
+        [lambda o: delattr(o.protocol, "method")],
+    ),
     "bases": (plain, lambda o: (isinstance(o, Base), isinstance(o, Other)), [other_bases]),
     "bases of a subclass": (
         plain,

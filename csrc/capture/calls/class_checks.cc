@@ -18,11 +18,12 @@ using pyapi::Known;
 
 // Who answers for a class.
 enum class Answer : uint8_t {
-  kMro,     // the bases of the class that is asked about
-  kAbc,     // ABCMeta, which keeps its answers
-  kAlias,   // typing's aliases, which ask the classes that they stand for
-  kTorch,   // hooks of torch's, which look at types and flags of tensors
-  kAnyone,  // code that may look at anything
+  kMro,       // the bases of the class that is asked about
+  kAbc,       // ABCMeta, which keeps its answers
+  kAlias,     // typing's aliases, which ask the classes that they stand for
+  kProtocol,  // typing.Protocol, which looks at the class, and at the object where that does not say yes
+  kTorch,     // hooks of torch's, which look at types and flags of tensors
+  kAnyone,    // code that may look at anything
 };
 
 Answer answererOf(PyObject* cls, bool instances) {
@@ -35,6 +36,7 @@ Answer answererOf(PyObject* cls, bool instances) {
   if (isOneOf({Known::kAliasInstanceCheck, Known::kAliasSubclassCheck, Known::kSpecialAliasSubclassCheck,
                Known::kUnionAliasInstanceCheck, Known::kUnionAliasSubclassCheck}))
     return Answer::kAlias;
+  if (pyapi::isKnown(hook, Known::kProtocolInstanceCheck)) return Answer::kProtocol;
   const bool torch =
       PyFunction_Check(hook) && pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hook)),
                                                    PyFunction_GET_GLOBALS(hook));
@@ -62,6 +64,23 @@ bool saysItsClass(PyObject* object) {
          _PyType_Lookup(Py_TYPE(object), name) != _PyType_Lookup(&PyBaseObject_Type, name);
 }
 
+// Built-in types whose objects have the attributes of their type, all of them, and none that is None.
+bool hasAttributesOfType(PyTypeObject* type) {
+  static constexpr PyTypeObject* kTypes[] = {&PyLong_Type,    &PyFloat_Type, &PyBool_Type,  &PyComplex_Type,
+                                             &PyUnicode_Type, &PyBytes_Type, &PyTuple_Type, &PyList_Type,
+                                             &PyDict_Type,    &PySet_Type};
+  return type == Py_TYPE(Py_None) || std::ranges::find(kTypes, type) != std::end(kTypes);
+}
+
+// A protocol says yes to a class that has its methods. Where it does not, it looks at the object's
+// attributes.
+bool asksClassOnly(Recorder& rec, PyTypeObject* type, PyObject* protocol) {
+  Paused paused(rec);
+  const bool yes = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), protocol) == 1;
+  PyErr_Clear();
+  return yes || hasAttributesOfType(type);
+}
+
 // Is the answer one that guards can hold? `type`: of whom the check is.
 bool guardAnswer(Recorder& rec, PyTypeObject* type, PyObject* classes, bool instances) {
   std::vector<PyObject*> all;
@@ -70,9 +89,11 @@ bool guardAnswer(Recorder& rec, PyTypeObject* type, PyObject* classes, bool inst
   for (PyObject* cls : all) {
     if (instances && reinterpret_cast<PyObject*>(type) == cls) break;  // nobody is asked
     const Answer answer = answererOf(cls, instances);
-    if (answer == Answer::kAnyone) return false;
-    mro = mro || answer == Answer::kMro || answer == Answer::kAlias;
-    abc = abc || answer == Answer::kAbc || answer == Answer::kAlias;
+    if (answer == Answer::kAnyone || (answer == Answer::kProtocol && !asksClassOnly(rec, type, cls)))
+      return false;
+    if (answer == Answer::kProtocol) rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(cls));
+    mro = mro || answer == Answer::kMro || answer == Answer::kAlias || answer == Answer::kProtocol;
+    abc = abc || answer == Answer::kAbc || answer == Answer::kAlias || answer == Answer::kProtocol;
   }
   if (mro) rec.guardTypeVersion(type);
   if (abc) pyapi::watchAbcs();
