@@ -5,7 +5,8 @@
 
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
-#include "passes/accuracy.h"
+#include "ops/trait_names.h"
+#include "passes/operator_rules.h"
 #include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
@@ -55,13 +56,44 @@ nb::dict runMemory() {
   return out;
 }
 
-// (operator, argument, ulp, of x, least) of each row of passes/accuracy.def.
+// (operator, argument, ulp, of x, least) of each row of ops/operators.def.
 nb::list accuracies() {
   nb::list out;
-  for (const passes::Accuracy& row : passes::kAccuracies) {
+  for (const ops::Accuracy& row : ops::accuracies()) {
     out.append(nb::make_tuple(nb::str(row.name.data(), row.name.size()),
-                              nb::str(row.argument.data(), row.argument.size()), row.ulp, row.ofArgument,
+                              nb::str(row.argument.data(), row.argument.size()), row.ulp, row.ofX,
                               row.least));
+  }
+  return out;
+}
+
+nb::str strOf(std::string_view text) { return nb::str(text.data(), text.size()); }
+
+// Each row of ops/operators.def: what tests hold against torch.
+nb::list operators() {
+  nb::list out;
+  for (const ops::OperatorInfo& row : ops::operators().subspan(1)) {
+    nb::dict each;
+    each["name"] = strOf(row.name);
+    nb::list traits;
+    for (const std::string_view name : ops::traitNamesOf(row.name)) traits.append(strOf(name));
+    each["traits"] = traits;
+    each["quiet_if_zero"] = row.quietIfZero;
+    each["new_form"] = strOf(ops::nameOf(row.newForm));
+    const ops::ProductOperands& p = row.product;
+    each["product"] = nb::make_tuple(p.left, p.right, p.added, p.byRows, p.operands);
+    const ops::AttentionOperands& a = row.attention;
+    each["attention"] = nb::make_tuple(a.mask, a.dropout, a.causal, a.scale, a.grouped);
+    each["activation"] = strOf(row.activation.attribute);
+    each["foreach"] = strOf(row.foreach.name);
+    each["updates_rows"] = row.rowUpdate != ops::RowUpdateKind::kNone;
+    each["view"] = passes::isView(row.id);
+    const passes::GradientRule* gradient = passes::gradientOf(row.id);
+    each["gradient"] = gradient == nullptr ? "" : gradient->make == nullptr ? "taped" : "rule";
+    const passes::Decomposition* made = passes::decompositionOf(row.id);
+    each["decomposition"] = made == nullptr ? "" : made->pointwise ? "pointwise" : "other";
+    each["exact"] = made != nullptr && made->exact;
+    out.append(each);
   }
   return out;
 }
@@ -94,6 +126,7 @@ void bindNative(nb::module_& m) {
   m.def("cache_info", &cacheInfo);
   m.def("clear_cache", &clearCache, nb::arg("disk"));
   m.def("native_accuracies", &accuracies);
+  m.def("operators", &operators);
   m.def("run_memory", &runMemory);
   m.def("trim_run_memory", &torchapi::trimRunMemory);
   codegen::setDiskWarning(noteWarning);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "capture/paused.h"
+#include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
 
@@ -161,6 +162,8 @@ bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object) {
 
 bool pinLikely(Recorder& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
+  // They would see an operator twice whose results turn out to be others (`unbind` of more rows).
+  if (torchapi::hasModes()) return pinMeta(rec, tensor, object);
   const std::string* op = rec.ops().likelyFrom(tensor.valueId());
   if (op == nullptr || !torchapi::tensorInfoOf(object).plain || torchapi::transformsActive()) return true;
   const RecorderOptions& options = rec.known().options_;

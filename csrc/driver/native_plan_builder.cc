@@ -602,8 +602,8 @@ class PlanBuilder {
   bool addProduct(NodeId id) {
     const Node& node = graph_.nodes[id];
     const NodeId result = id + 1;
-    const passes::ProductOperator& row =
-        *passes::findProduct(segment_.opNames[segment_.code[node.instruction].opName]);
+    const ops::ProductOperands& row =
+        ops::infoOf(segment_.operatorOf(segment_.code[node.instruction])).product;
     const auto form =
         passes::productForm(graph_.nodes[node.args[0]], graph_.nodes[node.args[1]], row.byRows).value();
     runtime::NativeProduct product;

@@ -7,29 +7,24 @@ namespace kintsugi::driver {
 using ir::Operand;
 using ir::OperandKind;
 
-bool writesToCopy(std::string_view name) {
-  static constexpr std::string_view kNames[] = {
-      "aten.index_add.default",   "aten.index_copy.default", "aten.index_put.default",
-      "aten.scatter_add.default", "aten.scatter.src",        "aten.scatter.value",
-  };
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-}
+bool writesToCopy(std::string_view name) { return ops::infoOf(name).rowUpdate != ops::RowUpdateKind::kNone; }
 
 // (self, dim, index, source or number, alpha)
 std::optional<runtime::NativeCall::Rows> rowUpdateOf(std::string_view name, std::span<const Operand> operands,
                                                      std::span<const uint32_t> slots) {
   constexpr size_t kKnown = 4;
-  const auto kind = torchapi::rowUpdateKind(name);
-  const bool fits = kind && operands.size() >= kKnown && operands[0].isValue() &&
-                    operands[1].kind == OperandKind::kInt && operands[2].isValue() &&
+  using Kind = ops::RowUpdateKind;
+  const Kind kind = ops::infoOf(name).rowUpdate;
+  const bool fits = kind != Kind::kNone && kind != Kind::kOther && operands.size() >= kKnown &&
+                    operands[0].isValue() && operands[1].kind == OperandKind::kInt && operands[2].isValue() &&
                     std::all_of(operands.begin() + kKnown, operands.end(),
                                 [](const Operand& o) { return o.kind == OperandKind::kInt && o.i == 1; });
   if (!fits) {
     return std::nullopt;
   }
-  runtime::NativeCall::Rows rows{.update = {*kind, operands[1].i}, .index = slots[1], .source = slots[1]};
+  runtime::NativeCall::Rows rows{.update = {kind, operands[1].i}, .index = slots[1], .source = slots[1]};
   const Operand& from = operands[3];
-  if (*kind == torchapi::RowUpdateKind::kScatterNumber) {
+  if (kind == Kind::kScatterNumber) {
     const bool isInt = from.kind == OperandKind::kInt;
     rows.update.number = isInt ? static_cast<double>(from.i) : from.f;
     return isInt || from.kind == OperandKind::kFloat ? std::optional(rows) : std::nullopt;

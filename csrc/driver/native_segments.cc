@@ -331,11 +331,8 @@ void Compilable::enqueue(std::weak_ptr<Compilable> self) {
 
 // Derivatives of forward mode go along with tensors, where only autograd sees them.
 bool mayBeCode(const ir::Trace& segment, std::string& reason) {
-  constexpr std::array<std::string_view, 3> kDuals = {"aten._make_dual", "aten._unpack_dual",
-                                                      "aten._fw_primal"};
   const bool dual = std::any_of(segment.code.begin(), segment.code.end(), [&](const ir::Instruction& ins) {
-    const std::string_view name = ins.op == ir::Op::kAten ? segment.opNames[ins.opName] : std::string_view();
-    return std::find(kDuals.begin(), kDuals.end(), name.substr(0, name.rfind('.'))) != kDuals.end();
+    return ins.op == ir::Op::kAten && ops::has(segment.opNames[ins.opName], ops::Trait::kForwardMode);
   });
   if (dual) {
     reason = "it computes derivatives in forward mode";

@@ -13,10 +13,6 @@ namespace kintsugi::passes {
 
 namespace {
 
-constexpr auto kOperators = std::to_array<AttentionOperator>({
-    {"aten.scaled_dot_product_attention.default", 3, 4, 5, 6, 7},
-});
-
 // Fewer queries than this leave most of a vector of them empty. Measured with 12 heads of 64 and 512 keys:
 // each of a few takes 29 to 36 us, sixteen and fewer at once 253 to 280 us.
 constexpr int64_t kFewQueries = 9;
@@ -56,12 +52,6 @@ std::vector<Size> padded(const std::vector<Size>& sizes) {
 }  // namespace
 
 bool meets(Size a, Size b) { return a == b || (a.hint == b.hint && sizeTable().require(a, b, kZero)); }
-
-const AttentionOperator* findAttentionOperator(std::string_view name) {
-  const auto* row =
-      std::find_if(kOperators.begin(), kOperators.end(), [&](const auto& r) { return r.name == name; });
-  return row == kOperators.end() ? nullptr : row;
-}
 
 AttentionMaker::AttentionMaker(const TensorGraph& graph, Size batch, Size heads, Size queries, Size keys)
     : graph_(graph) {

@@ -50,13 +50,6 @@ class AttentionMaker {
   std::vector<NodeId> added_;
 };
 
-// One of the operators of attention: which operands are what; a negative number: it has no such operand.
-struct AttentionOperator {
-  std::string_view name;
-  int8_t mask, dropout, causal, scale, grouped;
-};
-const AttentionOperator* findAttentionOperator(std::string_view name);
-
 // `result`: of what the operator returns, as it was seen. Nothing: it stays a call.
 struct AttentionCall {
   NodeId query = ir::kNone, key = ir::kNone, value = ir::kNone, mask = ir::kNone;

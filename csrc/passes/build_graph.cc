@@ -20,47 +20,13 @@ using ir::Op;
 using ir::Operand;
 using ir::TypeKind;
 using ir::ValueId;
+using ops::Operator;
 
 OperatorTraits guessTraits(std::string_view name) {
   OperatorTraits traits;
-  traits.impure = name.substr(0, name.rfind('.')).ends_with('_');
+  traits.impure = ops::isInPlace(name);
   return traits;
 }
-
-// Operators whose results never share memory with their arguments.
-constexpr auto kFresh = std::to_array<std::string_view>({
-    "aten.linear.default",       "aten.addmm.default",
-    "aten.mm.default",           "aten.bmm.default",
-    "aten.baddbmm.default",      "aten.matmul.default",
-    "aten.conv1d.default",       "aten.conv2d.default",
-    "aten.convolution.default",  "aten.scaled_dot_product_attention.default",
-    "aten.embedding.default",    "aten.cat.default",
-    "aten.stack.default",        "aten.max_pool2d.default",
-    "aten.avg_pool2d.default",   "aten.adaptive_avg_pool2d.default",
-    "aten.index_select.default", "aten.gather.default",
-    "aten.index.Tensor",         "aten.cumsum.default",
-    "aten.pow.Tensor_Tensor",    "aten.sin.default",
-    "aten.cos.default",          "aten.group_norm.default",
-    "aten.layer_norm.default",   "aten.rms_norm.default",
-    "aten.softmax.int",          "aten.mean.dim",
-    "aten.sum.dim_IntList",      "aten.arange.default",
-    "aten.arange.start",         "aten.arange.start_step",
-    "aten.full.default",         "aten.ones.default",
-    "aten.zeros.default",        "aten.new_ones.default",
-    "aten.new_zeros.default",    "aten.new_full.default",
-    "aten.ones_like.default",    "aten.zeros_like.default",
-    "aten.full_like.default",    "aten.scalar_tensor.default",
-    "aten.where.self",           "aten.where.ScalarSelf",
-    "aten.where.ScalarOther",    "aten.where.Scalar",
-    "aten.tril.default",         "aten.triu.default",
-    "aten.argmax.default",       "aten.outer.default",
-    "aten.clone.default",        "aten.conv_transpose2d.input",
-    "aten.index_add.default",    "aten.index_copy.default",
-    "aten.index_put.default",    "aten.scatter_add.default",
-    "aten.scatter.src",          "aten.scatter.value",
-    "aten.pad.default",          "aten.constant_pad_nd.default",
-    "aten.item.default",         "aten._scaled_dot_product_flash_attention_for_cpu.default",
-});
 
 class Builder {
  public:
@@ -185,9 +151,10 @@ class Builder {
     if (takesStale(ins)) {
       return addViews(ins) || refuse(name + " reads memory of which a part has been written");
     }
+    const Operator op = ops::find(name);
     return (!options_.callsOnly &&
-            (addDecomposed(ins, name) || inPlace_.addForeach(ins, name) || inPlace_.addLike(ins, name) ||
-             addJoin(ins, name) || addProduct(ins, name) || addAttention(ins, name) || addViews(ins))) ||
+            (addDecomposed(ins, op) || inPlace_.addForeach(ins, name) || inPlace_.addLike(ins, name) ||
+             addJoin(ins, op) || addProduct(ins, op) || addAttention(ins, op) || addViews(ins))) ||
            addCall(ins);
   }
 
@@ -198,11 +165,11 @@ class Builder {
   }
 
   // The product is a node or a call, what is added to it a node of its own.
-  bool addProduct(const Instruction& ins, std::string_view name) {
-    const ProductOperator* row = options_.products ? findProduct(name) : nullptr;
+  bool addProduct(const Instruction& ins, Operator op) {
+    const ops::ProductOperands& row = ops::infoOf(op).product;
     const auto operands = trace_.operandsOf(ins);
-    const bool plain = row != nullptr && operands.size() >= row->operands &&
-                       std::all_of(operands.begin() + row->operands, operands.end(), [](const Operand& o) {
+    const bool plain = options_.products && row.operands != 0 && operands.size() >= row.operands &&
+                       std::all_of(operands.begin() + row.operands, operands.end(), [](const Operand& o) {
                          return o.kind == ir::OperandKind::kInt && o.i == 1;
                        });
     const ir::TensorMeta* meta = plain && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
@@ -211,10 +178,9 @@ class Builder {
     }
     before_ = static_cast<NodeId>(graph_.nodes.size());
     decomposer_.start(ins, meta);
-    const NodeId left = decomposer_.tensor(row->left), right = decomposer_.tensor(row->right);
-    const auto form = decomposer_.failed()
-                          ? std::nullopt
-                          : productForm(graph_.nodes[left], graph_.nodes[right], row->byRows);
+    const NodeId left = decomposer_.tensor(row.left), right = decomposer_.tensor(row.right);
+    const auto form = decomposer_.failed() ? std::nullopt
+                                           : productForm(graph_.nodes[left], graph_.nodes[right], row.byRows);
     const bool tiles = form && options_.tiles && !options_.strict && isWorthTiles(*form);
     if (!form || (form->batched && !tiles)) {
       return false;
@@ -224,29 +190,29 @@ class Builder {
     result.elem = Elem::kF32;
     result.fresh = true;
     result.sizes = graph_.nodes[left].sizes;
-    const size_t columns = graph_.nodes[right].sizes.size() - (row->byRows ? 2 : 1);
+    const size_t columns = graph_.nodes[right].sizes.size() - (row.byRows ? 2 : 1);
     result.sizes.back() = graph_.nodes[right].sizes[columns];
     result.strides = contiguousStrides(result.sizes);
     if (tiles) {
       result.kind = NodeKind::kProduct;
-      result.byRows = row->byRows;
+      result.byRows = row.byRows;
       result.args = {left, right};
     } else {
       Node call;
       call.kind = NodeKind::kCall;
       call.product = true;
-      call.byRows = row->byRows;
+      call.byRows = row.byRows;
       call.instruction = static_cast<uint32_t>(&ins - trace_.code.data());
       call.args = {left, right};
       result.args = {graph_.add(std::move(call))};
     }
     const size_t madeAt = graph_.nodes.size();
-    const bool added = row->added >= 0 && !decomposer_.isNone(static_cast<size_t>(row->added));
+    const bool added = row.added >= 0 && !decomposer_.isNone(static_cast<size_t>(row.added));
     result.value = added ? ir::kNone : ins.firstResult;
     const bool fits = hintsOf(result.sizes) == meta->sizes && hintsOf(result.strides) == strideHints(*meta);
     NodeId made = graph_.add(std::move(result));
     if (added) {
-      const NodeId other = decomposer_.as(static_cast<size_t>(row->added), Elem::kF32);
+      const NodeId other = decomposer_.as(static_cast<size_t>(row.added), Elem::kF32);
       made = options_.strict ? ir::kNone : decomposer_.point(Core::kAdd, Elem::kF32, {made, other});
     }
     if (!fits || decomposer_.failed() || made == ir::kNone || elemOf(meta->dtype) != Elem::kF32 ||
@@ -260,10 +226,10 @@ class Builder {
   }
 
   // Attention as a node of its own.
-  bool addAttention(const Instruction& ins, std::string_view name) {
-    const bool wanted = options_.attention && !options_.strict;
-    const AttentionOperator* row = wanted ? findAttentionOperator(name) : nullptr;
-    const ir::TensorMeta* meta = row != nullptr && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
+  bool addAttention(const Instruction& ins, Operator op) {
+    const ops::AttentionOperands& row = ops::infoOf(op).attention;
+    const bool wanted = options_.attention && !options_.strict && row.mask >= 0;
+    const ir::TensorMeta* meta = wanted && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
     const auto operands = trace_.operandsOf(ins);
     const auto at = [&](int8_t k) -> const Operand* {
       const auto place = static_cast<size_t>(k);
@@ -279,14 +245,14 @@ class Builder {
     call.query = decomposer_.tensor(0);
     call.key = decomposer_.tensor(1);
     call.value = decomposer_.tensor(2);
-    call.mask = at(row->mask) != nullptr ? decomposer_.tensor(static_cast<size_t>(row->mask)) : ir::kNone;
-    call.causal = at(row->causal) != nullptr && at(row->causal)->i != 0;
-    call.grouped = at(row->grouped) != nullptr && at(row->grouped)->i != 0;
-    if (at(row->scale) != nullptr) {
-      call.scale = decomposer_.number(static_cast<size_t>(row->scale));
+    call.mask = at(row.mask) != nullptr ? decomposer_.tensor(static_cast<size_t>(row.mask)) : ir::kNone;
+    call.causal = at(row.causal) != nullptr && at(row.causal)->i != 0;
+    call.grouped = at(row.grouped) != nullptr && at(row.grouped)->i != 0;
+    if (at(row.scale) != nullptr) {
+      call.scale = decomposer_.number(static_cast<size_t>(row.scale));
     }
     const double dropped =
-        at(row->dropout) != nullptr ? decomposer_.number(static_cast<size_t>(row->dropout), 1) : 0;
+        at(row.dropout) != nullptr ? decomposer_.number(static_cast<size_t>(row.dropout), 1) : 0;
     const bool both = call.causal && call.mask != ir::kNone;  // an error
     if (decomposer_.failed() || dropped != 0 || both) {
       return false;
@@ -394,7 +360,7 @@ class Builder {
       }
       const ir::TensorMeta* made = user.resultCount == 1 ? metaOf(user.firstResult) : nullptr;
       if (user.op != Op::kAten || made == nullptr || made->sizes != meta.sizes ||
-          findDecomposition(trace_.opNames[user.opName]) == nullptr) {
+          decompositionOf(trace_.operatorOf(user)) == nullptr) {
         return false;
       }
     }
@@ -468,7 +434,7 @@ class Builder {
     }
     before_ = static_cast<NodeId>(graph_.nodes.size());
     decomposer_.start(ins, &meta);
-    const NodeId made = decomposer_.failed() ? ir::kNone : row->make(decomposer_);
+    const NodeId made = decomposer_.failed() ? ir::kNone : row->run(decomposer_);
     if (decomposer_.failed() || made == ir::kNone || !finish(made, meta, value)) {
       graph_.nodes.resize(before_);
       return false;
@@ -476,11 +442,11 @@ class Builder {
     return true;
   }
 
-  bool addDecomposed(const Instruction& ins, std::string_view name) {
+  bool addDecomposed(const Instruction& ins, Operator op) {
     if (ins.resultCount != 1 || metaOf(ins.firstResult) == nullptr) {
       return false;
     }
-    if (!decompose(ins, findDecomposition(name), *metaOf(ins.firstResult), ins.firstResult)) {
+    if (!decompose(ins, decompositionOf(op), *metaOf(ins.firstResult), ins.firstResult)) {
       return false;
     }
     std::vector<ValueId> used;
@@ -493,12 +459,10 @@ class Builder {
     return true;
   }
 
-  bool addJoin(const Instruction& ins, std::string_view name) {
-    const auto rows = joinDecompositions();
-    const auto* row =
-        std::find_if(rows.data(), rows.data() + rows.size(), [&](const auto& r) { return r.name == name; });
+  bool addJoin(const Instruction& ins, Operator op) {
+    const Decomposition* row = joinOf(op);
     const ir::TensorMeta* meta = ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
-    if (row == rows.data() + rows.size() || meta == nullptr || !decompose(ins, row, *meta, ins.firstResult)) {
+    if (row == nullptr || meta == nullptr || !decompose(ins, row, *meta, ins.firstResult)) {
       return false;
     }
     graph_.nodes[nodeOf_[ins.firstResult]].instruction = static_cast<uint32_t>(&ins - trace_.code.data());
@@ -636,8 +600,8 @@ class Builder {
   void addMask(const Instruction& ins, std::vector<NodeId>& args) {
     constexpr size_t kMask = 3;
     const auto operands = trace_.operandsOf(ins);
-    if (ins.op != Op::kAten || trace_.opNames[ins.opName] != "aten.scaled_dot_product_attention.default" ||
-        operands.size() <= kMask || !operands[kMask].isValue() || args.size() != kMask + 1) {
+    if (trace_.operatorOf(ins) != Operator::kScaledDotProductAttention || operands.size() <= kMask ||
+        !operands[kMask].isValue() || args.size() != kMask + 1) {
       return;
     }
     const Node& query = graph_.nodes[args[0]];
@@ -690,26 +654,16 @@ class Builder {
   NodeId before_ = 0;  // nodes from here on belong to the present decomposition
 };
 
-constexpr auto kByForm = std::to_array<std::string_view>({
-    "aten.new_ones.default",
-    "aten.new_zeros.default",
-    "aten.new_full.default",
-    "aten.ones_like.default",
-    "aten.zeros_like.default",
-    "aten.full_like.default",
-});
-
 }  // namespace
 
 // What is run with autograd, and what computes derivatives (passes/gradient_builder.h).
 bool isFreshOperator(std::string_view name) {
-  return std::find(kFresh.begin(), kFresh.end(), name) != kFresh.end() || name.starts_with("taped.") ||
-         name.starts_with("folded.") || name.substr(0, name.rfind('.')).ends_with("_backward");
+  return ops::infoOf(name).has(ops::Trait::kPure) || name.starts_with("taped.") ||
+         name.starts_with("folded.") || ops::isBackward(name);
 }
 
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {
-  return instruction.op == Op::kAten &&
-         std::find(kByForm.begin(), kByForm.end(), trace.opNames[instruction.opName]) != kByForm.end();
+  return ops::has(trace.operatorOf(instruction), ops::Trait::kByForm);
 }
 
 const ir::TensorMeta* metaOf(const ir::Trace& trace, const GraphOptions& options, ValueId value) {

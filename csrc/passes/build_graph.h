@@ -115,34 +115,10 @@ class Decomposer {
   bool failed_ = false;
 };
 
-struct Decomposition {
-  std::string_view name;  // aten.gelu.default
-  bool exact;             // bit by bit what ATen computes
-  NodeId (*make)(Decomposer& d);
-  bool onlyFused = false;  // worth it only where all that uses the result is computed element by element
-  bool numbers = false;    // takes numbers that each run computes, by as() alone
-};
-// What has no row there, or one that does not fit.
-std::span<const Decomposition> joinDecompositions();
-// Null: there is none.
-const Decomposition* findDecomposition(std::string_view name);
-std::span<const Decomposition> pointwiseDecompositions();
-std::span<const Decomposition> reductionDecompositions();
-std::span<const Decomposition> windowDecompositions();
-std::span<const Decomposition> lookupDecompositions();
-
 // Does an operator take no more than the type of its first operand (`x.new_ones(...)`)?
 bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction);
 
-// The operator that computes a new tensor, of one that writes to its first operand: of `aten.add_.Tensor`,
-// aten.add.Tensor. Empty for others.
-std::string newForm(std::string_view name);
-// Does the one that writes not read what it writes to?
-bool storesOnly(std::string_view name);
-
-// Does an operator only look at the memory of its first operand, where that can be?
-bool isView(std::string_view name);
-// ... whose results never share memory with its arguments, and which may be left out if nobody uses them?
+// Do its results never share memory with its arguments, and may it be left out if nobody uses them?
 bool isFreshOperator(std::string_view name);
 // How the results of a view operator lie in the memory of its first operand. False: they may lie elsewhere.
 bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,

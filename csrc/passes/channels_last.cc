@@ -16,50 +16,10 @@ using ir::Operand;
 using ir::OperandKind;
 using ir::TensorMeta;
 using ir::ValueId;
-
-enum class Role : uint8_t {
-  kOther,    // takes tensors as eager mode has them
-  kSame,     // its result lies as its arguments of four dimensions do
-  kReads,    // takes them any way; its result is what it is
-  kProduct,  // gains by the layout, and its result lies so
-};
-
-struct Row {
-  std::string_view name;  // without overload; also in place, with a `_`
-  Role role;
-};
-constexpr auto kRows = std::to_array<Row>({
-    {"folded.convolution", Role::kProduct},
-    {"aten.conv_transpose2d", Role::kProduct},
-    {"aten.batch_norm", Role::kSame},
-    {"aten.relu", Role::kSame},
-    {"aten.relu6", Role::kSame},
-    {"aten.silu", Role::kSame},
-    {"aten.gelu", Role::kSame},
-    {"aten.sigmoid", Role::kSame},
-    {"aten.tanh", Role::kSame},
-    {"aten.hardswish", Role::kSame},
-    {"aten.hardsigmoid", Role::kSame},
-    {"aten.hardtanh", Role::kSame},
-    {"aten.leaky_relu", Role::kSame},
-    {"aten.add", Role::kSame},
-    {"aten.sub", Role::kSame},
-    {"aten.mul", Role::kSame},
-    {"aten.div", Role::kSame},
-    {"aten.max_pool2d", Role::kSame},
-    {"aten.avg_pool2d", Role::kSame},
-    {"aten.adaptive_avg_pool2d", Role::kSame},
-    {"aten.cat", Role::kSame},
-    {"aten.mean", Role::kReads},
-});
-
-bool isInPlace(std::string_view name) { return name.substr(0, name.rfind('.')).ends_with('_'); }
+using Role = ops::LayoutRole;
 
 Role roleOf(std::string_view name) {
-  std::string_view base = name.substr(0, name.rfind('.'));
-  base.remove_suffix(base.ends_with('_') ? 1 : 0);
-  const auto* row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.name == base; });
-  return row == kRows.end() ? Role::kOther : row->role;
+  return name == kFoldedConvolution ? Role::kProduct : ops::infoOf(ops::formOf(name)).layout;
 }
 
 int64_t countOf(const std::vector<int64_t>& sizes) {
@@ -170,7 +130,7 @@ class Mover {
     constexpr double kElement = 0.8;                       // nanoseconds
     Instruction ins;
     ins.op = Op::kAten;
-    ins.opName = trace_.internOpName("aten.clone.default");
+    ins.opName = trace_.internOpName(ops::Operator::kClone);
     ins.firstOperand = static_cast<uint32_t>(trace_.operands.size());
     ins.operandCount = 2;
     trace_.operands.push_back(Operand::value(from));
@@ -206,7 +166,7 @@ class Mover {
     const Role role = roleOf(name);
     std::vector<ValueId> used;
     ir::collectValues(trace_, trace_.operandsOf(ins), used);
-    const bool inPlace = isInPlace(name);
+    const bool inPlace = ops::isInPlace(name);
     const bool last = ins.resultCount == 1 && !used.empty() && isTaken(role, used, ins.firstResult) &&
                       (!inPlace || isOnlyLast(used.front()));
     // Lists may be shared, so they are made anew.

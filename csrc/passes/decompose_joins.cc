@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "passes/build_graph.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -31,17 +32,15 @@ NodeId joined(D& d, bool stacked) {
   return d.join(std::move(parts), static_cast<uint32_t>(dim), stacked);
 }
 
-// (tensors, dim)
-NodeId concatenated(D& d) { return joined(d, false); }
-NodeId stacked(D& d) { return joined(d, true); }
-
-constexpr Decomposition kRows[] = {
-    {"aten.cat.default", true, concatenated},
-    {"aten.stack.default", true, stacked},
-};
-
 }  // namespace
 
-std::span<const Decomposition> joinDecompositions() { return kRows; }
+namespace decompositions {
+
+// (tensors, dim)
+NodeId concatenated(D& d) { return joined(d, false); }
+
+NodeId stacked(D& d) { return joined(d, true); }
+
+}  // namespace decompositions
 
 }  // namespace kintsugi::passes

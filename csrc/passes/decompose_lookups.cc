@@ -3,6 +3,7 @@
 // says where the first place is, and Core::kTake goes from there (Node::taken). A place that is not there is
 // found in the run, which replay then repeats, to raise what eager mode raises.
 #include "passes/build_graph.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -41,42 +42,6 @@ std::optional<size_t> dimension(D& d, size_t operand, size_t rank) {
   const int64_t dim = named ? static_cast<int64_t>(*named) : count;
   return dim >= -count && dim < count ? std::optional(static_cast<size_t>(dim < 0 ? dim + count : dim))
                                       : std::nullopt;
-}
-
-// (weight, indices, padding_idx, scale_grad_by_freq, sparse)
-NodeId embedding(D& d) {
-  const NodeId table = d.tensor(0), index = d.tensor(1);
-  return d.failed() || d.node(table).sizes.size() != 2 ? d.fail() : lookUp(d, table, 0, index, false);
-}
-
-// (self, dim, index)
-NodeId indexSelect(D& d) {
-  const NodeId table = d.tensor(0), index = d.tensor(2);
-  const auto dim = d.failed() ? std::nullopt : dimension(d, 1, d.node(table).sizes.size());
-  return !dim || d.node(index).sizes.size() != 1 ? d.fail() : lookUp(d, table, *dim, index, false);
-}
-
-// (self, indices): all of them none but one
-NodeId indexBy(D& d) {
-  const NodeId table = d.tensor(0);
-  const auto [dim, index] = d.onlyTensor(1);
-  return d.failed() ? ir::kNone : lookUp(d, table, dim, index, true);
-}
-
-// (self, dim, index, sparse_grad)
-NodeId gather(D& d) {
-  const NodeId table = d.tensor(0), index = d.tensor(2);
-  const auto dim = d.failed() ? std::nullopt : dimension(d, 1, d.node(table).sizes.size());
-  if (!dim || !allFixed(d.node(index).sizes) || !allFixed(d.node(table).sizes) ||
-      !allFixed(d.node(table).strides) || d.node(index).sizes.size() != d.node(table).sizes.size()) {
-    return d.fail();
-  }
-  const Node from = d.node(table);
-  std::vector<Size> sizes = d.node(index).sizes, strides = from.strides;
-  sizes[*dim] = 1;
-  strides[*dim] = 0;
-  const NodeId first = d.view(table, std::move(sizes), std::move(strides));
-  return d.take(first, index, {from.strides[*dim].hint, from.sizes[*dim].hint, false});
 }
 
 // A loss for each row: what the target names of the dimension behind the first one.
@@ -155,6 +120,46 @@ NodeId reduceRows(D& d, const Rows& rows, NodeId losses, size_t reduction) {
   return few ? d.point(Core::kDiv, Elem::kF32, {sum, count}) : d.fail();
 }
 
+}  // namespace
+
+namespace decompositions {
+
+// (weight, indices, padding_idx, scale_grad_by_freq, sparse)
+NodeId embedding(D& d) {
+  const NodeId table = d.tensor(0), index = d.tensor(1);
+  return d.failed() || d.node(table).sizes.size() != 2 ? d.fail() : lookUp(d, table, 0, index, false);
+}
+
+// (self, dim, index)
+NodeId indexSelect(D& d) {
+  const NodeId table = d.tensor(0), index = d.tensor(2);
+  const auto dim = d.failed() ? std::nullopt : dimension(d, 1, d.node(table).sizes.size());
+  return !dim || d.node(index).sizes.size() != 1 ? d.fail() : lookUp(d, table, *dim, index, false);
+}
+
+// (self, indices): all of them none but one
+NodeId indexBy(D& d) {
+  const NodeId table = d.tensor(0);
+  const auto [dim, index] = d.onlyTensor(1);
+  return d.failed() ? ir::kNone : lookUp(d, table, dim, index, true);
+}
+
+// (self, dim, index, sparse_grad)
+NodeId gather(D& d) {
+  const NodeId table = d.tensor(0), index = d.tensor(2);
+  const auto dim = d.failed() ? std::nullopt : dimension(d, 1, d.node(table).sizes.size());
+  if (!dim || !allFixed(d.node(index).sizes) || !allFixed(d.node(table).sizes) ||
+      !allFixed(d.node(table).strides) || d.node(index).sizes.size() != d.node(table).sizes.size()) {
+    return d.fail();
+  }
+  const Node from = d.node(table);
+  std::vector<Size> sizes = d.node(index).sizes, strides = from.strides;
+  sizes[*dim] = 1;
+  strides[*dim] = 0;
+  const NodeId first = d.view(table, std::move(sizes), std::move(strides));
+  return d.take(first, index, {from.strides[*dim].hint, from.sizes[*dim].hint, false});
+}
+
 // (self, target, weight, reduction, ignore_index, label_smoothing)
 NodeId crossEntropy(D& d) {
   const std::optional<Rows> rows = d.number(5, 0) == 0 ? pickRows(d, 4) : std::nullopt;
@@ -177,18 +182,6 @@ NodeId negativeLikelihood(D& d) {
   return rows ? reduceRows(d, *rows, d.point(Core::kNeg, Elem::kF32, {rows->picked}), 3) : d.fail();
 }
 
-constexpr Decomposition kRows[] = {
-    {"aten.embedding.default", true, embedding},
-    {"aten.index_select.default", true, indexSelect},
-    {"aten.index.Tensor", true, indexBy},
-    {"aten.gather.default", true, gather},
-    {"aten.cross_entropy_loss.default", false, crossEntropy},
-    {"aten.nll_loss_nd.default", false, negativeLikelihood},
-    {"aten.nll_loss.default", false, negativeLikelihood},
-};
-
-}  // namespace
-
-std::span<const Decomposition> lookupDecompositions() { return kRows; }
+}  // namespace decompositions
 
 }  // namespace kintsugi::passes

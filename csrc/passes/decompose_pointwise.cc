@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "passes/build_graph.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -12,16 +13,6 @@ namespace {
 using D = Decomposer;
 
 bool isNumeric(Elem elem) { return elem != Elem::kBool && elem != Elem::kOther; }
-
-template <Core op>
-NodeId unary(D& d) {
-  return isNumeric(d.elem()) ? d.point(op, d.elem(), {d.as(0, d.elem())}) : d.fail();
-}
-
-template <Core op>
-NodeId binary(D& d) {
-  return isNumeric(d.elem()) ? d.point(op, d.elem(), {d.as(0, d.elem()), d.as(1, d.elem())}) : d.fail();
-}
 
 // A number as small floats hold it: to nearest, ties to even.
 double roundedTo(double number, Elem elem) {
@@ -66,54 +57,9 @@ NodeId scaled(D& d, Core op, size_t a, size_t b) {
   return d.point(op, elem, {converted(d, a, elem), other});
 }
 
-NodeId add(D& d) { return scaled(d, Core::kAdd, 0, 1); }
-NodeId sub(D& d) { return scaled(d, Core::kSub, 0, 1); }
-NodeId rsub(D& d) { return scaled(d, Core::kSub, 1, 0); }
-
 // Small floats are compared with numbers that have been rounded to them.
 bool isExactIn(double number, Elem elem) {
   return !isSmallFloat(elem) || (std::abs(number) <= 256 && number == std::trunc(number));
-}
-
-template <Core op>
-NodeId compare(D& d) {
-  const NodeId a = d.tensor(0);
-  if (d.failed()) {
-    return a;
-  }
-  const Elem elem = d.node(a).elem;
-  const std::optional<double> number = d.number(1);
-  NodeId b = ir::kNone;
-  if (number) {
-    b = isExactIn(*number, elem) ? d.as(1, elem) : d.fail();
-  } else {
-    b = d.tensor(1);
-  }
-  const bool ordered = op != Core::kEq && op != Core::kNe;
-  if (d.failed() || d.node(b).elem != elem || (ordered && elem == Elem::kBool)) {
-    return d.fail();
-  }
-  return d.point(op, Elem::kBool, {a, b});
-}
-
-template <Core op>
-NodeId logical(D& d) {
-  return d.point(op, Elem::kBool, {d.as(0, Elem::kBool), d.as(1, Elem::kBool)});
-}
-
-template <Core op>
-NodeId bitwise(D& d) {
-  const NodeId a = d.tensor(0);
-  const NodeId b = d.tensor(1);
-  const bool bools = !d.failed() && d.node(a).elem == Elem::kBool && d.node(b).elem == Elem::kBool;
-  return bools ? d.point(op, Elem::kBool, {a, b}) : d.fail();
-}
-
-NodeId logicalNot(D& d) { return d.point(Core::kNot, Elem::kBool, {d.as(0, Elem::kBool)}); }
-
-NodeId bitwiseNot(D& d) {
-  const NodeId a = d.tensor(0);
-  return !d.failed() && d.node(a).elem == Elem::kBool ? d.point(Core::kNot, Elem::kBool, {a}) : d.fail();
 }
 
 NodeId select(D& d, size_t condition, size_t yes, size_t no) {
@@ -122,17 +68,6 @@ NodeId select(D& d, size_t condition, size_t yes, size_t no) {
     return d.fail();
   }
   return d.point(Core::kSelect, d.elem(), {mask, d.as(yes, d.elem()), d.as(no, d.elem())});
-}
-
-NodeId where(D& d) { return select(d, 0, 1, 2); }
-NodeId maskedFill(D& d) { return select(d, 1, 2, 0); }
-
-NodeId relu(D& d) {
-  if (!isNumeric(d.elem())) {
-    return d.fail();
-  }
-  const NodeId x = d.as(0, d.elem()), zero = d.constant(0, d.elem());
-  return d.point(Core::kSelect, d.elem(), {d.point(Core::kLt, Elem::kBool, {x, zero}), zero, x});
 }
 
 // NaN passes; where the bounds cross, the upper one wins.
@@ -152,24 +87,104 @@ NodeId bounded(D& d, NodeId x, std::optional<double> low, std::optional<double> 
   return x;
 }
 
+NodeId sixth(D& d, NodeId x) {
+  const NodeId shifted = d.point(Core::kAdd, d.elem(), {x, d.constant(3, d.elem())});
+  return bounded(d, shifted, 0, 6);
+}
+
+NodeId onePlusExpOfMinus(D& d, NodeId x) {
+  const Elem elem = d.elem();
+  return d.point(Core::kAdd, elem,
+                 {d.constant(1, elem), d.point(Core::kExp, elem, {d.point(Core::kNeg, elem, {x})})});
+}
+
+}  // namespace
+
+namespace decompositions {
+
+NodeId relu6(D& d) { return bounded(d, d.as(0, d.elem()), 0, 6); }
+
+NodeId unary(D& d, Core op) {
+  return isNumeric(d.elem()) ? d.point(op, d.elem(), {d.as(0, d.elem())}) : d.fail();
+}
+
+NodeId binary(D& d, Core op) {
+  return isNumeric(d.elem()) ? d.point(op, d.elem(), {d.as(0, d.elem()), d.as(1, d.elem())}) : d.fail();
+}
+
+NodeId add(D& d) { return scaled(d, Core::kAdd, 0, 1); }
+
+NodeId sub(D& d) { return scaled(d, Core::kSub, 0, 1); }
+
+NodeId rsub(D& d) { return scaled(d, Core::kSub, 1, 0); }
+
+NodeId compare(D& d, Core op) {
+  const NodeId a = d.tensor(0);
+  if (d.failed()) {
+    return a;
+  }
+  const Elem elem = d.node(a).elem;
+  const std::optional<double> number = d.number(1);
+  NodeId b = ir::kNone;
+  if (number) {
+    b = isExactIn(*number, elem) ? d.as(1, elem) : d.fail();
+  } else {
+    b = d.tensor(1);
+  }
+  const bool ordered = op != Core::kEq && op != Core::kNe;
+  if (d.failed() || d.node(b).elem != elem || (ordered && elem == Elem::kBool)) {
+    return d.fail();
+  }
+  return d.point(op, Elem::kBool, {a, b});
+}
+
+NodeId logical(D& d, Core op) {
+  return d.point(op, Elem::kBool, {d.as(0, Elem::kBool), d.as(1, Elem::kBool)});
+}
+
+NodeId bitwise(D& d, Core op) {
+  const NodeId a = d.tensor(0);
+  const NodeId b = d.tensor(1);
+  const bool bools = !d.failed() && d.node(a).elem == Elem::kBool && d.node(b).elem == Elem::kBool;
+  return bools ? d.point(op, Elem::kBool, {a, b}) : d.fail();
+}
+
+NodeId logicalNot(D& d) { return d.point(Core::kNot, Elem::kBool, {d.as(0, Elem::kBool)}); }
+
+NodeId bitwiseNot(D& d) {
+  const NodeId a = d.tensor(0);
+  return !d.failed() && d.node(a).elem == Elem::kBool ? d.point(Core::kNot, Elem::kBool, {a}) : d.fail();
+}
+
+NodeId where(D& d) { return select(d, 0, 1, 2); }
+
+NodeId maskedFill(D& d) { return select(d, 1, 2, 0); }
+
+NodeId relu(D& d) {
+  if (!isNumeric(d.elem())) {
+    return d.fail();
+  }
+  const NodeId x = d.as(0, d.elem()), zero = d.constant(0, d.elem());
+  return d.point(Core::kSelect, d.elem(), {d.point(Core::kLt, Elem::kBool, {x, zero}), zero, x});
+}
+
 NodeId clamp(D& d) {
   if ((!d.isNone(1) && !d.number(1)) || (!d.isNone(2) && !d.number(2))) {
     return d.fail();
   }
   return bounded(d, d.as(0, d.elem()), d.number(1), d.number(2));
 }
-NodeId clampMin(D& d) { return d.number(1) ? bounded(d, d.as(0, d.elem()), d.number(1), {}) : d.fail(); }
-NodeId clampMax(D& d) { return d.number(1) ? bounded(d, d.as(0, d.elem()), {}, d.number(1)) : d.fail(); }
-NodeId hardtanh(D& d) { return bounded(d, d.as(0, d.elem()), d.number(1, -1), d.number(2, 1)); }
-NodeId relu6(D& d) { return bounded(d, d.as(0, d.elem()), 0, 6); }
 
-NodeId sixth(D& d, NodeId x) {
-  const NodeId shifted = d.point(Core::kAdd, d.elem(), {x, d.constant(3, d.elem())});
-  return bounded(d, shifted, 0, 6);
-}
+NodeId clampMin(D& d) { return d.number(1) ? bounded(d, d.as(0, d.elem()), d.number(1), {}) : d.fail(); }
+
+NodeId clampMax(D& d) { return d.number(1) ? bounded(d, d.as(0, d.elem()), {}, d.number(1)) : d.fail(); }
+
+NodeId hardtanh(D& d) { return bounded(d, d.as(0, d.elem()), d.number(1, -1), d.number(2, 1)); }
+
 NodeId hardsigmoid(D& d) {
   return d.point(Core::kDiv, d.elem(), {sixth(d, d.as(0, d.elem())), d.constant(6, d.elem())});
 }
+
 NodeId hardswish(D& d) {
   const NodeId x = d.as(0, d.elem());
   return d.point(Core::kDiv, d.elem(),
@@ -183,14 +198,10 @@ NodeId leakyRelu(D& d) {
   return d.point(Core::kSelect, d.elem(), {positive, x, scaledDown});
 }
 
-NodeId onePlusExpOfMinus(D& d, NodeId x) {
-  const Elem elem = d.elem();
-  return d.point(Core::kAdd, elem,
-                 {d.constant(1, elem), d.point(Core::kExp, elem, {d.point(Core::kNeg, elem, {x})})});
-}
 NodeId sigmoid(D& d) {
   return d.point(Core::kDiv, d.elem(), {d.constant(1, d.elem()), onePlusExpOfMinus(d, d.as(0, d.elem()))});
 }
+
 NodeId silu(D& d) {
   const NodeId x = d.as(0, d.elem());
   return d.point(Core::kDiv, d.elem(), {x, onePlusExpOfMinus(d, x)});
@@ -226,9 +237,11 @@ NodeId rsqrt(D& d) {
   return d.point(Core::kDiv, d.elem(),
                  {d.constant(1, d.elem()), d.point(Core::kSqrt, d.elem(), {d.as(0, d.elem())})});
 }
+
 NodeId reciprocal(D& d) {
   return d.point(Core::kDiv, d.elem(), {d.constant(1, d.elem()), d.as(0, d.elem())});
 }
+
 NodeId square(D& d) {
   const NodeId x = d.as(0, d.elem());
   return isNumeric(d.elem()) ? d.point(Core::kMul, d.elem(), {x, x}) : d.fail();
@@ -300,108 +313,22 @@ NodeId lerp(D& d) {
 }
 
 NodeId convert(D& d) { return d.as(0, d.elem()); }
+
 NodeId convertOrCopy(D& d) {
   const NodeId x = d.as(0, d.elem());
   return d.flag(3) && !d.failed() ? d.point(Core::kCast, d.elem(), {x}) : x;
 }
+
 NodeId copy(D& d) { return d.point(Core::kCast, d.elem(), {d.as(0, d.elem())}); }
+
 // What operators store that do not read what was there: of a shape that fits.
 NodeId source(D& d) { return d.point(Core::kCast, d.elem(), {d.as(1, d.elem())}); }
+
 NodeId zero(D& d) { return d.point(Core::kCast, d.elem(), {d.constant(0, d.elem())}); }
+
 // Only where it does nothing.
 NodeId dropout(D& d) { return d.count() > 2 && !d.flag(2) ? d.tensor(0) : d.fail(); }
 
-constexpr Decomposition kRows[] = {
-    {"aten.add.Tensor", true, add, false, true},
-    {"aten.add.Scalar", true, add, false, true},
-    {"aten.sub.Tensor", true, sub, false, true},
-    {"aten.sub.Scalar", true, sub, false, true},
-    {"aten.rsub.Scalar", true, rsub, false, true},
-    {"aten.rsub.Tensor", true, rsub},
-    {"aten.mul.Tensor", true, binary<Core::kMul>, false, true},
-    {"aten.mul.Scalar", true, binary<Core::kMul>, false, true},
-    {"aten.div.Tensor", true, binary<Core::kDiv>, false, true},
-    {"aten.div.Scalar", true, binary<Core::kDiv>, false, true},
-    {"aten.true_divide.Tensor", true, binary<Core::kDiv>, false, true},
-    {"aten.maximum.default", true, binary<Core::kMax>},
-    {"aten.minimum.default", true, binary<Core::kMin>},
-    {"aten.neg.default", true, unary<Core::kNeg>},
-    {"aten.abs.default", true, unary<Core::kAbs>},
-    {"aten.sqrt.default", false, unary<Core::kSqrt>},
-    {"aten.floor.default", true, unary<Core::kFloor>},
-    {"aten.ceil.default", true, unary<Core::kCeil>},
-    {"aten.trunc.default", true, unary<Core::kTrunc>},
-    {"aten.exp.default", false, unary<Core::kExp>},
-    {"aten.log.default", false, unary<Core::kLog>},
-    {"aten.tanh.default", false, unary<Core::kTanh>},
-    {"aten.erf.default", false, unary<Core::kErf>},
-    {"aten.eq.Tensor", true, compare<Core::kEq>},
-    {"aten.eq.Scalar", true, compare<Core::kEq>},
-    {"aten.ne.Tensor", true, compare<Core::kNe>},
-    {"aten.ne.Scalar", true, compare<Core::kNe>},
-    {"aten.lt.Tensor", true, compare<Core::kLt>},
-    {"aten.lt.Scalar", true, compare<Core::kLt>},
-    {"aten.le.Tensor", true, compare<Core::kLe>},
-    {"aten.le.Scalar", true, compare<Core::kLe>},
-    {"aten.gt.Tensor", true, compare<Core::kGt>},
-    {"aten.gt.Scalar", true, compare<Core::kGt>},
-    {"aten.ge.Tensor", true, compare<Core::kGe>},
-    {"aten.ge.Scalar", true, compare<Core::kGe>},
-    {"aten.isnan.default", true, isNan},
-    {"aten.logical_and.default", true, logical<Core::kAnd>},
-    {"aten.logical_or.default", true, logical<Core::kOr>},
-    {"aten.logical_xor.default", true, logical<Core::kNe>},
-    {"aten.logical_not.default", true, logicalNot},
-    {"aten.bitwise_and.Tensor", true, bitwise<Core::kAnd>},
-    {"aten.__and__.Tensor", true, bitwise<Core::kAnd>},
-    {"aten.bitwise_or.Tensor", true, bitwise<Core::kOr>},
-    {"aten.__or__.Tensor", true, bitwise<Core::kOr>},
-    {"aten.bitwise_xor.Tensor", true, bitwise<Core::kNe>},
-    {"aten.__xor__.Tensor", true, bitwise<Core::kNe>},
-    {"aten.bitwise_not.default", true, bitwiseNot},
-    {"aten.where.ScalarSelf", true, where},
-    {"aten.where.ScalarOther", true, where},
-    {"aten.where.Scalar", true, where},
-    {"aten.where.self", true, where},
-    {"aten.where.ScalarSelf", true, where},
-    {"aten.where.ScalarOther", true, where},
-    {"aten.masked_fill.Scalar", true, maskedFill},
-    {"aten.masked_fill.Tensor", true, maskedFill},
-    {"aten.relu.default", true, relu},
-    {"aten.relu6.default", true, relu6},
-    {"aten.clamp.default", true, clamp},
-    {"aten.clamp_min.default", true, clampMin},
-    {"aten.clamp_max.default", true, clampMax},
-    {"aten.hardtanh.default", true, hardtanh},
-    {"aten.hardsigmoid.default", false, hardsigmoid},
-    {"aten.hardswish.default", false, hardswish},
-    {"aten.leaky_relu.default", true, leakyRelu},
-    {"aten.sigmoid.default", false, sigmoid},
-    {"aten.silu.default", false, silu},
-    {"aten.gelu.default", false, gelu},
-    {"aten.rsqrt.default", false, rsqrt},
-    {"aten.reciprocal.default", true, reciprocal},
-    {"aten.square.default", true, square},
-    {"aten.pow.Tensor_Scalar", false, power},
-    {"aten.addcmul.default", false, addcmul, false, true},
-    {"aten.addcdiv.default", false, addcdiv, false, true},
-    {"aten.lerp.Scalar", false, lerp},
-    {"aten.copy.default", true, source},
-    {"aten.fill.Scalar", true, source, false, true},
-    {"aten.fill.Tensor", true, source},
-    {"aten.zero.default", true, zero},
-    {"aten.to.dtype", true, convertOrCopy},
-    {"aten.to.other", true, convertOrCopy},
-    {"aten.type_as.default", true, convert},
-    {"aten.clone.default", true, copy},
-    {"aten._to_copy.default", true, copy},
-    {"aten.contiguous.default", true, convert},
-    {"aten.dropout.default", true, dropout},
-    {"aten.feature_dropout.default", true, dropout},
-};
-
-}  // namespace
-
-std::span<const Decomposition> pointwiseDecompositions() { return kRows; }
+}  // namespace decompositions
 
 }  // namespace kintsugi::passes

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "passes/build_graph.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -93,8 +94,7 @@ NodeId reducible(D& d) {
 }
 
 // A reduction by name: (self, dims, keepdim, dtype).
-template <Core op, bool divide>
-NodeId reduction(D& d) {
+NodeId reduction(D& d, Core op, bool divide = false) {
   const NodeId x = reducible(d);
   if (d.failed() || !isFloat(d.elem()) || d.elem() == Elem::kF64) {
     return d.fail();
@@ -103,18 +103,16 @@ NodeId reduction(D& d) {
 }
 
 // Of all elements: (self, dtype).
-template <Core op, bool divide>
-NodeId total(D& d) {
+NodeId total(D& d, bool divide) {
   const NodeId x = reducible(d);
   if (d.failed() || !isFloat(d.elem()) || d.elem() == Elem::kF64 || d.node(x).sizes.empty()) {
     return d.fail();
   }
-  return d.cast(reduceRuns(d, op, x, {{d.node(x).sizes.size(), 0}}, divide), d.elem());
+  return d.cast(reduceRuns(d, Core::kReduceSum, x, {{d.node(x).sizes.size(), 0}}, divide), d.elem());
 }
 
 // (self, dim, keepdim)
-template <Core op>
-NodeId place(D& d) {
+NodeId place(D& d, Core op) {
   const NodeId x = reducible(d);
   const std::vector<Dims> runs = d.failed() ? std::vector<Dims>() : runsIn(d, 1, d.node(x).sizes.size());
   if (runs.size() != 1) {
@@ -145,6 +143,42 @@ NodeId softmaxInput(D& d, Dims& dims) {
   return x;
 }
 
+NodeId oneOverRoot(D& d, NodeId variance, double eps) {
+  const NodeId shifted = d.point(Core::kAdd, Elem::kF32, {variance, d.constant(eps, Elem::kF32)});
+  return d.point(Core::kDiv, Elem::kF32,
+                 {d.constant(1, Elem::kF32), d.point(Core::kSqrt, Elem::kF32, {shifted})});
+}
+
+NodeId affine(D& d, NodeId x, size_t weight, size_t bias) {
+  if (!d.isNone(weight)) {
+    x = d.point(Core::kMul, Elem::kF32, {x, d.as(weight, Elem::kF32)});
+  }
+  if (!d.isNone(bias)) {
+    x = d.point(Core::kAdd, Elem::kF32, {x, d.as(bias, Elem::kF32)});
+  }
+  return x;
+}
+
+}  // namespace
+
+namespace decompositions {
+
+NodeId sumOverDims(D& d) { return reduction(d, Core::kReduceSum); }
+
+NodeId meanOverDims(D& d) { return reduction(d, Core::kReduceSum, true); }
+
+NodeId maxOverDims(D& d) { return reduction(d, Core::kReduceMax); }
+
+NodeId minOverDims(D& d) { return reduction(d, Core::kReduceMin); }
+
+NodeId sumOfAll(D& d) { return total(d, false); }
+
+NodeId meanOfAll(D& d) { return total(d, true); }
+
+NodeId indexOfMax(D& d) { return place(d, Core::kReduceArgMax); }
+
+NodeId indexOfMin(D& d) { return place(d, Core::kReduceArgMin); }
+
 NodeId softmax(D& d) {
   Dims row;
   const NodeId x = softmaxInput(d, row);
@@ -162,22 +196,6 @@ NodeId logSoftmax(D& d) {
   const NodeId sum = reduce(d, Core::kReduceSum, d.point(Core::kExp, Elem::kF32, {shifted}), row);
   const NodeId log = d.point(Core::kLog, Elem::kF32, {sum});
   return d.cast(d.point(Core::kSub, Elem::kF32, {shifted, log}), d.elem());
-}
-
-NodeId oneOverRoot(D& d, NodeId variance, double eps) {
-  const NodeId shifted = d.point(Core::kAdd, Elem::kF32, {variance, d.constant(eps, Elem::kF32)});
-  return d.point(Core::kDiv, Elem::kF32,
-                 {d.constant(1, Elem::kF32), d.point(Core::kSqrt, Elem::kF32, {shifted})});
-}
-
-NodeId affine(D& d, NodeId x, size_t weight, size_t bias) {
-  if (!d.isNone(weight)) {
-    x = d.point(Core::kMul, Elem::kF32, {x, d.as(weight, Elem::kF32)});
-  }
-  if (!d.isNone(bias)) {
-    x = d.point(Core::kAdd, Elem::kF32, {x, d.as(bias, Elem::kF32)});
-  }
-  return x;
 }
 
 // (input, normalized_shape, weight, bias, eps)
@@ -259,26 +277,6 @@ NodeId batchNorm(D& d) {
   return point(Core::kFma, {d.as(0, Elem::kF32), factor, summand});
 }
 
-constexpr Decomposition kRows[] = {
-    {"aten.sum.dim_IntList", false, reduction<Core::kReduceSum, false>},
-    {"aten.mean.dim", false, reduction<Core::kReduceSum, true>},
-    {"aten.sum.default", false, total<Core::kReduceSum, false>},
-    {"aten.mean.default", false, total<Core::kReduceSum, true>},
-    {"aten.argmax.default", false, place<Core::kReduceArgMax>},
-    {"aten.argmin.default", false, place<Core::kReduceArgMin>},
-    {"aten.amax.default", false, reduction<Core::kReduceMax, false>},
-    {"aten.amin.default", false, reduction<Core::kReduceMin, false>},
-    {"aten.softmax.int", false, softmax},
-    {"aten._softmax.default", false, softmax},
-    {"aten.log_softmax.int", false, logSoftmax},
-    {"aten.layer_norm.default", false, layerNorm},
-    {"aten.rms_norm.default", false, rmsNorm},
-    {"aten.group_norm.default", false, groupNorm},
-    {"aten.batch_norm.default", false, batchNorm},
-};
-
-}  // namespace
-
-std::span<const Decomposition> reductionDecompositions() { return kRows; }
+}  // namespace decompositions
 
 }  // namespace kintsugi::passes

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "passes/build_graph.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -111,8 +112,7 @@ NodeId pool(D& d, Core op, const std::vector<Window>& windows, double outside) {
 }
 
 // (self, kernel_size, stride, padding, dilation, ceil_mode)
-template <size_t count>
-NodeId maxPool(D& d) {
+NodeId maxPool(D& d, size_t count) {
   const size_t rank = d.sizes().size();
   if (rank < count) {
     return d.fail();
@@ -122,8 +122,7 @@ NodeId maxPool(D& d) {
 }
 
 // (self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-template <size_t count>
-NodeId avgPool(D& d) {
+NodeId avgPool(D& d, size_t count) {
   const size_t rank = d.sizes().size();
   const bool counts = d.isNone(5) || d.flag(5);
   if (rank < count || d.flag(4) || !d.isNone(6)) {
@@ -142,8 +141,7 @@ NodeId avgPool(D& d) {
 }
 
 // (self, output_size): the mean of all, or of windows of one size.
-template <size_t count>
-NodeId adaptiveAvgPool(D& d) {
+NodeId adaptiveAvgPool(D& d, size_t count) {
   const NodeId x = d.tensor(0);
   const size_t rank = d.sizes().size();
   if (d.failed() || rank < count || d.elem() != Elem::kF32 || !allFixed(d.node(x).sizes)) {
@@ -188,14 +186,6 @@ NodeId padWith(D& d, double value) {
   }
   const NodeId view = d.view(x, fixedSizes(d.sizes()), node.strides, offset);
   return bounds.empty() ? d.fail() : d.part(view, d.constant(value, Elem::kF32), std::move(bounds));
-}
-
-// (self, pad, value)
-NodeId constantPad(D& d) { return d.isNone(2) || d.number(2) ? padWith(d, d.number(2, 0)) : d.fail(); }
-// (self, pad, mode, value)
-NodeId pad(D& d) {
-  const bool constant = d.isNone(2) || d.text(2) == "constant";
-  return constant && (d.isNone(3) || d.number(3)) ? padWith(d, d.number(3, 0)) : d.fail();
 }
 
 // An argument of a concatenation as a tensor of the result's size, which is right within the bounds only.
@@ -255,35 +245,9 @@ class Shifted {
   size_t count_ = 0;
 };
 
-// (tensors, dim)
-NodeId concatenate(D& d) {
-  constexpr size_t kMostParts = 4;
-  const std::vector<NodeId> parts = d.tensors(0);
-  const auto rank = static_cast<int64_t>(d.sizes().size());
-  const auto named = static_cast<int64_t>(d.number(1, 0));
-  const int64_t dim = named < 0 ? named + rank : named;
-  if (d.failed() || parts.size() < 2 || parts.size() > kMostParts || d.elem() != Elem::kF32 || dim < 0 ||
-      dim >= rank) {
-    return d.fail();
-  }
-  NodeId sum = d.constant(0, Elem::kF32);
-  int64_t low = 0;
-  for (const NodeId part : parts) {
-    const Node& node = d.node(part);
-    if (static_cast<int64_t>(node.sizes.size()) != rank || !allFixed(node.sizes) || node.elem != Elem::kF32) {
-      return d.fail();
-    }
-    const int64_t high = low + node.sizes[static_cast<size_t>(dim)].hint;
-    sum = Shifted(d, fixedSizes(d.sizes()), {static_cast<uint32_t>(dim), low, high}).run(part, sum);
-    low = high;
-  }
-  return sum;
-}
-
 // (self, output_size, scale_factors): each element for so many neighbours along each of the last dimensions.
 // Only powers of two: others ATen divides with rounding.
-template <size_t count>
-NodeId upsample(D& d) {
+NodeId upsample(D& d, size_t count) {
   constexpr int64_t kMost = 8;
   const NodeId x = d.tensor(0);
   const size_t rank = d.sizes().size();
@@ -313,21 +277,56 @@ NodeId upsample(D& d) {
   return d.failed() ? seen : d.reshape(d.point(Core::kCast, Elem::kF32, {seen}), fixedSizes(d.sizes()));
 }
 
-// Averages along one dimension are views of others, and stay calls.
-constexpr Decomposition kRows[] = {
-    {"aten.max_pool1d.default", true, maxPool<1>},
-    {"aten.max_pool2d.default", true, maxPool<2>},
-    {"aten.avg_pool2d.default", false, avgPool<2>},
-    {"aten.adaptive_avg_pool2d.default", false, adaptiveAvgPool<2>},
-    {"aten.upsample_nearest1d.vec", true, upsample<1>},
-    {"aten.upsample_nearest2d.vec", true, upsample<2>},
-    {"aten.constant_pad_nd.default", true, constantPad},
-    {"aten.pad.default", true, pad},
-    {"aten.cat.default", true, concatenate, true},
-};
-
 }  // namespace
 
-std::span<const Decomposition> windowDecompositions() { return kRows; }
+namespace decompositions {
+
+// (self, pad, value)
+NodeId constantPad(D& d) { return d.isNone(2) || d.number(2) ? padWith(d, d.number(2, 0)) : d.fail(); }
+
+// (self, pad, mode, value)
+NodeId pad(D& d) {
+  const bool constant = d.isNone(2) || d.text(2) == "constant";
+  return constant && (d.isNone(3) || d.number(3)) ? padWith(d, d.number(3, 0)) : d.fail();
+}
+
+// (tensors, dim)
+NodeId concatenate(D& d) {
+  constexpr size_t kMostParts = 4;
+  const std::vector<NodeId> parts = d.tensors(0);
+  const auto rank = static_cast<int64_t>(d.sizes().size());
+  const auto named = static_cast<int64_t>(d.number(1, 0));
+  const int64_t dim = named < 0 ? named + rank : named;
+  if (d.failed() || parts.size() < 2 || parts.size() > kMostParts || d.elem() != Elem::kF32 || dim < 0 ||
+      dim >= rank) {
+    return d.fail();
+  }
+  NodeId sum = d.constant(0, Elem::kF32);
+  int64_t low = 0;
+  for (const NodeId part : parts) {
+    const Node& node = d.node(part);
+    if (static_cast<int64_t>(node.sizes.size()) != rank || !allFixed(node.sizes) || node.elem != Elem::kF32) {
+      return d.fail();
+    }
+    const int64_t high = low + node.sizes[static_cast<size_t>(dim)].hint;
+    sum = Shifted(d, fixedSizes(d.sizes()), {static_cast<uint32_t>(dim), low, high}).run(part, sum);
+    low = high;
+  }
+  return sum;
+}
+
+NodeId maxPool1d(D& d) { return maxPool(d, 1); }
+
+NodeId maxPool2d(D& d) { return maxPool(d, 2); }
+
+NodeId avgPool2d(D& d) { return avgPool(d, 2); }
+
+NodeId adaptiveAvgPool2d(D& d) { return adaptiveAvgPool(d, 2); }
+
+NodeId upsampleNearest1d(D& d) { return upsample(d, 1); }
+
+NodeId upsampleNearest2d(D& d) { return upsample(d, 2); }
+
+}  // namespace decompositions
 
 }  // namespace kintsugi::passes

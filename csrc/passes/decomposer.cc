@@ -392,16 +392,4 @@ NodeId Decomposer::broadcastDim(NodeId vector, size_t dim, size_t rank) {
   return view(vector, std::move(sizes), std::vector<Size>(rank, graph_.nodes[vector].strides[0]));
 }
 
-const Decomposition* findDecomposition(std::string_view name) {
-  for (const auto rows : {pointwiseDecompositions(), reductionDecompositions(), windowDecompositions(),
-                          lookupDecompositions()}) {
-    for (const Decomposition& row : rows) {
-      if (row.name == name) {
-        return &row;
-      }
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace kintsugi::passes

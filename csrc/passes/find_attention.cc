@@ -13,8 +13,6 @@ namespace kintsugi::passes {
 
 namespace {
 
-constexpr auto kProducts = std::to_array<std::string_view>({"aten.matmul.default", "aten.bmm.default"});
-
 class Finder {
  public:
   Finder(TensorGraph& graph, const ir::Trace& trace) : graph_(graph), trace_(trace) {
@@ -67,9 +65,9 @@ class Finder {
     }
     const Node& call = node(made.args[0]);
     const ir::Instruction& ins = trace_.code[call.instruction];
-    const bool product =
-        ins.op == ir::Op::kAten && ins.resultCount == 1 && call.args.size() == 2 &&
-        std::find(kProducts.begin(), kProducts.end(), trace_.opNames[ins.opName]) != kProducts.end();
+    const ops::Operator op = trace_.operatorOf(ins);
+    const bool product = ins.resultCount == 1 && call.args.size() == 2 &&
+                         (op == ops::Operator::kMatmul || op == ops::Operator::kBmm);
     return product ? std::optional(Sides{call.args[0], call.args[1]}) : std::nullopt;
   }
 
@@ -379,8 +377,8 @@ class Finder {
   // The only result of a call that reshapes its argument.
   NodeId reshapeOf(NodeId call) const {
     const ir::Instruction& ins = trace_.code[node(call).instruction];
-    const bool reshape = ins.op == ir::Op::kAten && trace_.opNames[ins.opName] == "aten.reshape.default" &&
-                         node(call).args.size() == 1 && users_[call].size() == 1;
+    const bool reshape = trace_.operatorOf(ins) == ops::Operator::kReshape && node(call).args.size() == 1 &&
+                         users_[call].size() == 1;
     if (!reshape) {
       return ir::kNone;
     }

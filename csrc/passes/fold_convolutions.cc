@@ -15,32 +15,8 @@ using ir::Op;
 using ir::Operand;
 using ir::OperandKind;
 using ir::ValueId;
+using ops::Operator;
 using F = FoldedOperands;
-
-// Activations that the library computes behind a convolution as ATen does, NaN included.
-struct Activation {
-  std::string_view name;  // in place, too
-  std::string_view attribute;
-  size_t operands;        // so many; those that follow are not looked at
-  double slope;           // what the attribute takes; NaN: the second operand
-  std::string_view text;  // of the second operand; empty: it is no text
-};
-constexpr double kOperand = -1;
-constexpr auto kActivations = std::to_array<Activation>({
-    {"aten.silu", "swish", 1, 0, {}},
-    {"aten.sigmoid", "sigmoid", 1, 0, {}},
-    {"aten.tanh", "tanh", 1, 0, {}},
-    {"aten.hardswish", "hardswish", 1, 0, {}},
-    {"aten.leaky_relu", "leaky_relu", 2, kOperand, {}},
-    {"aten.gelu", "gelu", 2, 0, "tanh"},
-});
-
-bool isInPlace(std::string_view name) { return name.substr(0, name.rfind('.')).ends_with('_'); }
-// aten.silu_.default: aten.silu
-std::string_view baseName(std::string_view name) {
-  const std::string_view base = name.substr(0, name.rfind('.'));
-  return isInPlace(name) ? base.substr(0, base.size() - 1) : base;
-}
 
 class Folder {
  public:
@@ -135,7 +111,7 @@ class Folder {
   bool fold(uint32_t at) {
     const Instruction& ins = trace_.code[at];
     const auto operands = trace_.operandsOf(ins);
-    if (nameOf(ins) != "aten.conv2d.default" || operands.size() != 7 || !operands[0].isValue() ||
+    if (trace_.operatorOf(ins) != Operator::kConv2d || operands.size() != 7 || !operands[0].isValue() ||
         !isFloat(metaOf(operands[0].id), 4) || !isParameter(operands[1], 4) ||
         !mayBeParameter(operands[2], 1) || !isPair(operands[3]) || !isPair(operands[4]) ||
         !isPair(operands[5]) || operands[6].kind != OperandKind::kInt ||
@@ -175,12 +151,12 @@ class Folder {
     const uint32_t at = users.front();
     const Instruction& ins = trace_.code[at];
     const bool own =
-        std::count(users.begin(), users.end(), at) == 1 && (users.size() == 1 || isInPlace(nameOf(ins)));
+        std::count(users.begin(), users.end(), at) == 1 && (users.size() == 1 || ops::isInPlace(nameOf(ins)));
     if (!own || nameOf(ins).empty() || ins.resultCount != 1 || ins.operandCount == 0) {
       return std::nullopt;
     }
     for (uint32_t k = chain.last + 1; k < at; ++k) {
-      if (trace_.code[k].op != Op::kAten || isInPlace(nameOf(trace_.code[k]))) {
+      if (trace_.code[k].op != Op::kAten || ops::isInPlace(nameOf(trace_.code[k]))) {
         return std::nullopt;
       }
     }
@@ -189,7 +165,7 @@ class Folder {
 
   void addNorm(Chain& chain) {
     const auto at = next(chain);
-    if (!at || nameOf(trace_.code[*at]) != "aten.batch_norm.default") {
+    if (!at || trace_.operatorOf(trace_.code[*at]) != Operator::kBatchNorm) {
       return;
     }
     const auto operands = trace_.operandsOf(trace_.code[*at]);
@@ -214,44 +190,41 @@ class Folder {
       return false;
     }
     const auto operands = trace_.operandsOf(trace_.code[*at]);
-    const std::string_view name = baseName(nameOf(trace_.code[*at]));
-    for (const Activation& row : kActivations) {
-      if (row.name != name || operands.size() != row.operands || !isValue(operands[0], chain.value)) {
-        continue;
-      }
-      if (!row.text.empty() &&
-          (operands[1].kind != OperandKind::kStr || trace_.strings[operands[1].id] != row.text)) {
+    const ops::Activation& row = ops::infoOf(ops::formOf(nameOf(trace_.code[*at]))).activation;
+    if (row.attribute.empty() || operands.size() != row.operands || !isValue(operands[0], chain.value)) {
+      return false;
+    }
+    if (!row.text.empty() &&
+        (operands[1].kind != OperandKind::kStr || trace_.strings[operands[1].id] != row.text)) {
+      return false;
+    }
+    double slope = row.slope;
+    if (slope == ops::Activation::kOperand) {
+      const bool whole = operands[1].kind == OperandKind::kInt;
+      slope = whole ? static_cast<double>(operands[1].i) : operands[1].f;
+      if ((!whole && operands[1].kind != OperandKind::kFloat) || !(slope > 0)) {
         return false;
       }
-      double slope = row.slope;
-      if (slope == kOperand) {
-        const bool whole = operands[1].kind == OperandKind::kInt;
-        slope = whole ? static_cast<double>(operands[1].i) : operands[1].f;
-        if ((!whole && operands[1].kind != OperandKind::kFloat) || !(slope > 0)) {
-          return false;
-        }
-      }
-      chain.operands[F::kActivation] = trace_.stringOperand(row.attribute);
-      chain.operands[F::kSlope] = Operand::number(slope);
-      extend(chain, *at);
-      return true;
     }
-    return false;
+    chain.operands[F::kActivation] = trace_.stringOperand(row.attribute);
+    chain.operands[F::kSlope] = Operand::number(slope);
+    extend(chain, *at);
+    return true;
   }
 
   static bool isValue(const Operand& o, ValueId value) { return o.isValue() && o.id == value; }
 
   void addResidual(Chain& chain) {
     const auto at = next(chain);
-    if (!at ||
-        (nameOf(trace_.code[*at]) != "aten.add.Tensor" && nameOf(trace_.code[*at]) != "aten.add_.Tensor")) {
+    if (!at || ops::formOf(nameOf(trace_.code[*at])) != Operator::kAddTensor) {
       return;
     }
     const Instruction& ins = trace_.code[*at];
     const auto operands = trace_.operandsOf(ins);
     const bool first = isValue(operands[0], chain.value);
     if (operands.size() != 3 || !operands[0].isValue() || !operands[1].isValue() ||
-        operands[2].kind != OperandKind::kInt || operands[2].i != 1 || (!first && isInPlace(nameOf(ins)))) {
+        operands[2].kind != OperandKind::kInt || operands[2].i != 1 ||
+        (!first && ops::isInPlace(nameOf(ins)))) {
       return;
     }
     const ValueId other = operands[first ? 1 : 0].id;
@@ -259,7 +232,8 @@ class Folder {
     Chain longer = chain;
     extend(longer, *at);
     const auto then = next(longer);
-    const bool relu = then && baseName(nameOf(trace_.code[*then])).starts_with("aten.relu");
+    const Operator behind = then ? ops::formOf(nameOf(trace_.code[*then])) : Operator::kUnknown;
+    const bool relu = behind == Operator::kRelu || behind == Operator::kRelu6;
     if (relu || !isFloat(meta, 4) || meta->sizes != metaOf(ins.firstResult)->sizes) {
       return;
     }

@@ -7,16 +7,16 @@
 #include <optional>
 #include <string_view>
 
+#include "ops/operator.h"
+
 namespace kintsugi::passes {
 
 struct ForeachOperator {
-  std::string_view each;  // aten.add.Tensor: what becomes of one element of each list
+  ops::Operator each = ops::Operator::kUnknown;  // what becomes of one element of each list
   bool inPlace = false;
 };
 
 // `aten._foreach_add_.List`. Nothing: none of these.
 std::optional<ForeachOperator> findForeach(std::string_view name);
-// Is it what becomes of one element in some of them?
-bool isOfEach(std::string_view name);
 
 }  // namespace kintsugi::passes

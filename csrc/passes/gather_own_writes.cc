@@ -19,6 +19,7 @@ using ir::TensorMeta;
 using ir::Type;
 using ir::TypeKind;
 using ir::ValueId;
+using ops::Operator;
 
 // As many as a concatenation has as kernels (passes/decompose_joins.cc).
 constexpr size_t kMostPieces = 64;
@@ -62,11 +63,11 @@ class Rewriter {
     }
     if (!taken) {
       keep(ins);
-    } else if (name != "aten.copy_.default") {
-      now_[base] = emit(newForm(name), renamed(ins), trace_.values[base]);
+    } else if (ops::find(name) != Operator::kCopyInPlace) {
+      now_[base] = emit(ops::formOf(name), renamed(ins), trace_.values[base]);
     }
     // Views of what has been written are views of something else now.
-    if (base != ir::kNone && !newForm(name).empty()) {
+    if (base != ir::kNone && ops::isInPlace(name)) {
       ++epoch_[base];
     }
   }
@@ -100,9 +101,9 @@ class Rewriter {
     trace_.code.push_back(ins);
   }
 
-  ValueId emit(std::string_view name, const std::vector<Operand>& operands, Type type) {
+  ValueId emit(Operator op, const std::vector<Operand>& operands, Type type) {
     const size_t at = trace_.append(Op::kAten, operands, {&type, 1});
-    trace_.code[at].opName = trace_.internOpName(name);
+    trace_.code[at].opName = trace_.internOpName(op);
     return trace_.code[at].firstResult;
   }
 
@@ -166,7 +167,7 @@ class Rewriter {
     const auto fill = [&](int64_t low, int64_t high) {
       if (low < high) {
         const Type type = typeLike(base, own.dim, high - low, true);
-        pieces.push_back({emit("aten.slice.Tensor",
+        pieces.push_back({emit(Operator::kSliceTensor,
                                {Operand::value(old), Operand::integer(own.dim), Operand::integer(low),
                                 Operand::integer(high), Operand::integer(1)},
                                type),
@@ -179,7 +180,7 @@ class Rewriter {
       pieces.push_back({part.captured, part.high - part.low});
       if (own.stacked && !isAllParts(own, size)) {
         pieces.back().value =
-            emit("aten.unsqueeze.default", {Operand::value(part.captured), Operand::integer(own.dim)},
+            emit(Operator::kUnsqueeze, {Operand::value(part.captured), Operand::integer(own.dim)},
                  unsqueezed(part.captured, own.dim));
       }
       end = part.high;
@@ -203,18 +204,18 @@ class Rewriter {
     return typeOf(std::move(meta));
   }
 
-  ValueId join(std::string_view name, std::span<const Piece> pieces, int64_t dim, Type type) {
+  ValueId join(Operator op, std::span<const Piece> pieces, int64_t dim, Type type) {
     std::vector<Operand> list;
     for (const Piece& piece : pieces) {
       list.push_back(Operand::value(piece.value));
     }
-    return emit(name, {trace_.listOperand(list), Operand::integer(dim)}, type);
+    return emit(op, {trace_.listOperand(list), Operand::integer(dim)}, type);
   }
 
   void gather(ValueId base, const OwnWrites::Own& own) {
     const int64_t size = trace_.metas[trace_.values[base].meta].sizes[static_cast<size_t>(own.dim)];
     std::vector<Piece> pieces = piecesOf(base, own);
-    std::string_view name = isAllParts(own, size) ? "aten.stack.default" : "aten.cat.default";
+    Operator op = isAllParts(own, size) ? Operator::kStack : Operator::kCat;
     while (pieces.size() > kMostPieces) {
       std::vector<Piece> groups;
       for (size_t k = 0; k < pieces.size(); k += kMostPieces) {
@@ -223,13 +224,13 @@ class Rewriter {
         for (const Piece& piece : group) {
           length += piece.size;
         }
-        groups.push_back({join(name, group, own.dim, typeLike(base, own.dim, length, false)), length});
+        groups.push_back({join(op, group, own.dim, typeLike(base, own.dim, length, false)), length});
       }
       pieces = std::move(groups);
-      name = "aten.cat.default";
+      op = Operator::kCat;
     }
     // Of one piece, too: it is another tensor than what was stored there.
-    now_[base] = join(name, pieces, own.dim, trace_.values[base]);
+    now_[base] = join(op, pieces, own.dim, trace_.values[base]);
     ++epoch_[base];
   }
 

@@ -121,18 +121,17 @@ size_t GradientBuilder::append(std::string_view name, std::span<const Operand> o
   return index;
 }
 
-ValueId GradientBuilder::make(std::string_view name, std::span<const Operand> operands, TensorMeta meta) {
+ValueId GradientBuilder::make(Operator op, std::span<const Operand> operands, TensorMeta meta) {
   if (meta.strides.empty()) {
     meta.strides = packed(meta.sizes);
   }
   const ir::Type type{ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
-  const size_t index = append(name, operands, {&type, 1});
+  const size_t index = append(ops::nameOf(op), operands, {&type, 1});
   (inForward_ ? before_[position_] : graph_.backward).push_back(static_cast<uint32_t>(index));
   return trace_.code[index].firstResult;
 }
 
-ValueId GradientBuilder::point(std::string_view name, std::initializer_list<Operand> operands,
-                               std::string_view dtype) {
+ValueId GradientBuilder::point(Operator op, std::initializer_list<Operand> operands, std::string_view dtype) {
   std::vector<int64_t> wide;
   std::string type(dtype);
   for (const Operand& o : operands) {
@@ -149,19 +148,27 @@ ValueId GradientBuilder::point(std::string_view name, std::initializer_list<Oper
       wide[d + shift] = wide[d + shift] == 1 ? from.sizes[d] : wide[d + shift];
     }
   }
-  return make(name, operands, metaFor(type, std::move(wide)));
+  return make(op, operands, metaFor(type, std::move(wide)));
 }
 
-ValueId GradientBuilder::compare(std::string_view how, ValueId a, Operand b) {
-  const std::string name = "aten." + std::string(how) + (b.isValue() ? ".Tensor" : ".Scalar");
-  return point(name, {val(a), b}, "bool");
+ValueId GradientBuilder::compare(ValueId a, Comparison how, Operand b) {
+  struct Forms {
+    Operator tensor, number;
+  };
+  static constexpr Forms kForms[] = {{Operator::kEqTensor, Operator::kEqScalar},
+                                     {Operator::kLtTensor, Operator::kLtScalar},
+                                     {Operator::kLeTensor, Operator::kLeScalar},
+                                     {Operator::kGtTensor, Operator::kGtScalar},
+                                     {Operator::kGeTensor, Operator::kGeScalar}};
+  const Forms& forms = kForms[static_cast<size_t>(how)];
+  return point(b.isValue() ? forms.tensor : forms.number, {val(a), b}, "bool");
 }
 
 ValueId GradientBuilder::zeroWhere(ValueId mask, ValueId a) {
-  return point("aten.where.ScalarSelf", {val(mask), num(0), val(a)}, dtype(a));
+  return point(Operator::kWhereScalarSelf, {val(mask), num(0), val(a)}, dtype(a));
 }
 ValueId GradientBuilder::zeroUnless(ValueId mask, ValueId a) {
-  return point("aten.where.ScalarOther", {val(mask), val(a), num(0)}, dtype(a));
+  return point(Operator::kWhereScalarOther, {val(mask), val(a), num(0)}, dtype(a));
 }
 
 ValueId GradientBuilder::cast(ValueId a, const std::string& wanted) {
@@ -169,7 +176,7 @@ ValueId GradientBuilder::cast(ValueId a, const std::string& wanted) {
     return a;
   }
   const Operand type = Operand::make(OperandKind::kDtype, ir::dtypeNumber(wanted).value());
-  return make("aten.to.dtype",
+  return make(Operator::kToDtype,
               {val(a), type, Operand::boolean(false), Operand::boolean(false), Operand::none()},
               metaFor(wanted, sizes(a)));
 }
@@ -183,7 +190,7 @@ ValueId GradientBuilder::sum(ValueId a, std::vector<int64_t> dims, bool keep, bo
       left.push_back(1);
     }
   }
-  return make(mean ? "aten.mean.dim" : "aten.sum.dim_IntList",
+  return make(mean ? Operator::kMeanDim : Operator::kSumDimIntList,
               {val(a), list(dims), Operand::boolean(keep), Operand::none()},
               metaFor(meta(a).dtype, std::move(left)));
 }
@@ -208,14 +215,14 @@ ValueId GradientBuilder::reshape(ValueId a, std::vector<int64_t> wanted) {
   }
   const ValueId from = contiguous(a);
   const Operand shape = list(wanted);
-  return make("aten.view.default", {val(from), shape}, metaFor(meta(a).dtype, std::move(wanted)));
+  return make(Operator::kView, {val(from), shape}, metaFor(meta(a).dtype, std::move(wanted)));
 }
 
 ValueId GradientBuilder::contiguous(ValueId a) {
   if (isPacked(meta(a))) {
     return a;
   }
-  return make("aten.contiguous.default", {val(a), Operand::make(OperandKind::kMemoryFormat, 0)},
+  return make(Operator::kContiguous, {val(a), Operand::make(OperandKind::kMemoryFormat, 0)},
               metaFor(meta(a).dtype, sizes(a)));
 }
 
@@ -226,7 +233,7 @@ ValueId GradientBuilder::permute(ValueId a, const std::vector<int64_t>& dims) {
     out.sizes.push_back(sizes(a)[static_cast<size_t>(d)]);
     out.strides.push_back(strides[static_cast<size_t>(d)]);
   }
-  return make("aten.permute.default", {val(a), list(dims)}, std::move(out));
+  return make(Operator::kPermute, {val(a), list(dims)}, std::move(out));
 }
 
 ValueId GradientBuilder::transpose(ValueId a, size_t d0, size_t d1) {
@@ -252,14 +259,14 @@ ValueId GradientBuilder::expand(ValueId a, std::vector<int64_t> wanted) {
     const bool own = d >= shift && (sizes(a)[d - shift] != 1 || wanted[d] == 1);
     out.strides[d] = own ? strides[d - shift] : 0;
   }
-  return make("aten.expand.default", {val(a), list(wanted), Operand::boolean(false)}, std::move(out));
+  return make(Operator::kExpand, {val(a), list(wanted), Operand::boolean(false)}, std::move(out));
 }
 
 ValueId GradientBuilder::slice(ValueId a, size_t dim, int64_t begin, int64_t end) {
   TensorMeta out = metaFor(meta(a).dtype, sizes(a));
   out.strides = stridesOf(meta(a));
   out.sizes[dim] = end - begin;
-  return make("aten.slice.Tensor",
+  return make(Operator::kSliceTensor,
               {val(a), Operand::integer(static_cast<int64_t>(dim)), Operand::integer(begin),
                Operand::integer(end), Operand::integer(1)},
               std::move(out));
@@ -270,28 +277,28 @@ ValueId GradientBuilder::select(ValueId a, size_t dim, int64_t index) {
   out.strides = stridesOf(meta(a));
   out.sizes.erase(out.sizes.begin() + static_cast<std::ptrdiff_t>(dim));
   out.strides.erase(out.strides.begin() + static_cast<std::ptrdiff_t>(dim));
-  return make("aten.select.int",
+  return make(Operator::kSelectInt,
               {val(a), Operand::integer(static_cast<int64_t>(dim)), Operand::integer(index)}, std::move(out));
 }
 
 ValueId GradientBuilder::matmul(ValueId a, ValueId b) {
   std::vector<int64_t> out = sizes(a);
   out.back() = sizes(b).back();
-  const std::string_view name = out.size() == 2 ? "aten.mm.default" : "aten.bmm.default";
-  return make(name, {val(a), val(b)}, metaFor(dtype(a), std::move(out)));
+  const Operator op = out.size() == 2 ? Operator::kMm : Operator::kBmm;
+  return make(op, {val(a), val(b)}, metaFor(dtype(a), std::move(out)));
 }
 
 ValueId GradientBuilder::zeros(const std::string& type, std::vector<int64_t> wanted) {
   const Operand number = Operand::make(OperandKind::kDtype, ir::dtypeNumber(type).value());
-  return make("aten.zeros.default",
+  return make(Operator::kZeros,
               {list(wanted), number, Operand::none(),
                Operand::make(OperandKind::kDevice, trace_.internString("cpu")), Operand::none()},
               metaFor(type, std::vector<int64_t>(wanted)));
 }
 
-ValueId GradientBuilder::join(std::string_view name, const std::vector<ValueId>& parts, size_t dim,
+ValueId GradientBuilder::join(Operator op, const std::vector<ValueId>& parts, size_t dim,
                               std::vector<int64_t> wanted) {
-  return make(name, {list(parts), Operand::integer(static_cast<int64_t>(dim))},
+  return make(op, {list(parts), Operand::integer(static_cast<int64_t>(dim))},
               metaFor(dtype(parts[0]), std::move(wanted)));
 }
 
@@ -311,7 +318,7 @@ Operand GradientBuilder::list(const std::vector<ValueId>& values) {
   return trace_.listOperand(out);
 }
 
-ValueId GradientBuilder::makeMany(std::string_view name, std::span<const Operand> operands,
+ValueId GradientBuilder::makeMany(Operator op, std::span<const Operand> operands,
                                   std::span<const TensorMeta> metas) {
   std::vector<ir::Type> types;
   for (const TensorMeta& meta : metas) {
@@ -319,7 +326,7 @@ ValueId GradientBuilder::makeMany(std::string_view name, std::span<const Operand
     given.strides = stridesOf(meta);
     types.push_back({ir::TypeKind::kTensor, trace_.internMeta(std::move(given))});
   }
-  const size_t index = append(name, operands, types);
+  const size_t index = append(ops::nameOf(op), operands, types);
   graph_.backward.push_back(static_cast<uint32_t>(index));
   return trace_.code[index].firstResult;
 }

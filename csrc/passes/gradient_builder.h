@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "passes/gradient_graph.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -20,6 +21,7 @@ class GradientBuilder {
  public:
   using V = ir::ValueId;
   using Operand = ir::Operand;
+  using Operator = ops::Operator;
 
   GradientBuilder(GradientGraph& graph, std::vector<std::vector<uint32_t>>& before)
       : graph_(graph),
@@ -75,19 +77,20 @@ class GradientBuilder {
   };
 
   // Makers. What they make is contiguous, views apart.
-  V make(std::string_view name, std::span<const Operand> operands, ir::TensorMeta meta);
-  V make(std::string_view name, std::initializer_list<Operand> operands, ir::TensorMeta meta) {
-    return make(name, std::span(operands.begin(), operands.size()), std::move(meta));
+  V make(Operator op, std::span<const Operand> operands, ir::TensorMeta meta);
+  V make(Operator op, std::initializer_list<Operand> operands, ir::TensorMeta meta) {
+    return make(op, std::span(operands.begin(), operands.size()), std::move(meta));
   }
   // Element by element, as wide as the tensors among the operands together, of the first one's type.
-  V point(std::string_view name, std::initializer_list<Operand> operands, std::string_view dtype = "");
-  V add(Operand a, Operand b) { return point("aten.add.Tensor", {a, b, Operand::integer(1)}); }
-  V sub(Operand a, Operand b) { return point("aten.sub.Tensor", {a, b, Operand::integer(1)}); }
-  V mul(Operand a, Operand b) { return point("aten.mul.Tensor", {a, b}); }
-  V div(Operand a, Operand b) { return point("aten.div.Tensor", {a, b}); }
-  V negative(V a) { return point("aten.neg.default", {val(a)}); }
-  V compare(std::string_view how, V a, Operand b);  // "le", "gt" ...
-  V zeroWhere(V mask, V a);                         // 0 where the mask holds
+  V point(Operator op, std::initializer_list<Operand> operands, std::string_view dtype = "");
+  V add(Operand a, Operand b) { return point(Operator::kAddTensor, {a, b, Operand::integer(1)}); }
+  V sub(Operand a, Operand b) { return point(Operator::kSubTensor, {a, b, Operand::integer(1)}); }
+  V mul(Operand a, Operand b) { return point(Operator::kMulTensor, {a, b}); }
+  V div(Operand a, Operand b) { return point(Operator::kDivTensor, {a, b}); }
+  V negative(V a) { return point(Operator::kNeg, {val(a)}); }
+  enum class Comparison : uint8_t { kEq, kLt, kLe, kGt, kGe };
+  V compare(V a, Comparison how, Operand b);
+  V zeroWhere(V mask, V a);  // 0 where the mask holds
   V zeroUnless(V mask, V a);
   V cast(V a, const std::string& dtype);
   V sum(V a, std::vector<int64_t> dims, bool keep, bool mean = false);
@@ -101,7 +104,7 @@ class GradientBuilder {
   V select(V a, size_t dim, int64_t index);
   V matmul(V a, V b);  // matrices, or batches of them
   V zeros(const std::string& dtype, std::vector<int64_t> sizes);
-  V join(std::string_view name, const std::vector<V>& parts, size_t dim, std::vector<int64_t> sizes);
+  V join(Operator op, const std::vector<V>& parts, size_t dim, std::vector<int64_t> sizes);
 
   Operand list(const std::vector<int64_t>& numbers);
   Operand list(const std::vector<V>& values);
@@ -112,9 +115,12 @@ class GradientBuilder {
   bool tape();
   // Another operator takes its place in the forward; the results of the one at hand are its first ones. Gives
   // the first.
+  V replace(Operator op, std::span<const Operand> operands, std::span<const ir::Type> types) {
+    return replace(ops::nameOf(op), operands, types);
+  }
   V replace(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);
   // Several results; gives the first.
-  V makeMany(std::string_view name, std::span<const Operand> operands, std::span<const ir::TensorMeta> metas);
+  V makeMany(Operator op, std::span<const Operand> operands, std::span<const ir::TensorMeta> metas);
 
  private:
   size_t append(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);
@@ -127,18 +133,5 @@ class GradientBuilder {
   size_t position_ = 0;
   bool inForward_ = false;
 };
-
-// How an operator is differentiated.
-struct GradientRule {
-  std::string_view name;
-  bool fresh;                        // its results never share memory with its arguments
-  bool (*make)(GradientBuilder& b);  // false: the rule does not fit; null: by running it with autograd
-};
-const GradientRule* findGradientRule(std::string_view name);
-std::span<const GradientRule> pointwiseGradients();
-std::span<const GradientRule> reductionGradients();
-std::span<const GradientRule> productGradients();
-std::span<const GradientRule> viewGradients();
-std::span<const GradientRule> tapedGradients();
 
 }  // namespace kintsugi::passes

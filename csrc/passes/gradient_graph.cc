@@ -19,50 +19,19 @@ using ir::Op;
 using ir::Operand;
 using ir::TypeKind;
 using ir::ValueId;
-
-const GradientRule* findGradientRule(std::string_view name) {
-  for (const auto rows :
-       {pointwiseGradients(), reductionGradients(), productGradients(), viewGradients(), tapedGradients()}) {
-    for (const GradientRule& row : rows) {
-      if (row.name == name) {
-        return &row;
-      }
-    }
-  }
-  return nullptr;
-}
+using ops::Operator;
+using ops::Trait;
 
 namespace {
 
 constexpr auto kFloats = std::to_array<std::string_view>({"f16", "bf16", "f32", "f64"});
 
-// Those of whose backward the result is no part, of whatever type. Behind others eager mode raises where the
-// result has been written to.
-constexpr auto kForgetsResult = std::to_array<std::string_view>({
-    "aten.linear.default",      "aten.addmm.default",      "aten.mm.default",
-    "aten.bmm.default",         "aten.baddbmm.default",    "aten.matmul.default",
-    "aten.conv1d.default",      "aten.conv2d.default",     "aten.conv3d.default",
-    "aten.convolution.default", "aten.layer_norm.default", "aten.group_norm.default",
-    "aten.batch_norm.default",  "aten.embedding.default",  "aten.add.Tensor",
-    "aten.add.Scalar",          "aten.sub.Tensor",         "aten.sub.Scalar",
-    "aten.rsub.Scalar",         "aten.mul.Tensor",         "aten.mul.Scalar",
-    "aten.div.Tensor",          "aten.div.Scalar",         "aten.neg.default",
-    "aten.where.self",          "aten.where.ScalarSelf",   "aten.where.ScalarOther",
-    "aten.masked_fill.Scalar",  "aten.clamp.default",      "aten.gelu.default",
-    "aten.silu.default",        "aten.cat.default",        "aten.stack.default",
-    "aten.clone.default",       "aten.sum.dim_IntList",    "aten.mean.dim",
-    "aten.zeros.default",       "aten.zeros_like.default", "aten.ones.default",
-    "aten.ones_like.default",   "aten.full.default",       "aten.full_like.default",
-    "aten.new_zeros.default",   "aten.new_ones.default",   "aten.new_full.default",
-});
-
 bool isPacked(const ir::TensorMeta& meta) {
   return meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(fixedSizes(meta.sizes));
 }
 
-constexpr std::string_view kBatchNorm = "aten.batch_norm.default";
-
-bool isImpureByName(std::string_view name) { return name.substr(0, name.rfind('.')).ends_with('_'); }
+// A rule differentiates it, and its results are its own.
+bool givesFreshResults(Operator op) { return gradientOf(op) != nullptr && ops::has(op, Trait::kFresh); }
 
 class Differentiator {
  public:
@@ -115,7 +84,7 @@ class Differentiator {
       return !ir::isQuiet(trace(), ins);
     }
     const std::string& name = trace().opNames[ins.opName];
-    return options_.traits != nullptr ? options_.traits(name).impure : isImpureByName(name);
+    return options_.traits != nullptr ? options_.traits(name).impure : ops::isInPlace(name);
   }
 
   bool isActive(ValueId value) {
@@ -169,7 +138,7 @@ class Differentiator {
 
   bool readOperator(const Instruction& ins, uint32_t at, bool started) {
     if (isImpure(ins)) {
-      if (trace().opNames[ins.opName] == "aten.dropout.default" && isKnown(ins)) {
+      if (trace().operatorOf(ins) == Operator::kDropout && isKnown(ins)) {
         return addDropout(ins, started) || refuse("dropout of a tensor that is not contiguous");
       }
       return addInPlace(ins, started) || addBatchNorm(ins, started) || addInputWrite(ins) ||
@@ -213,14 +182,15 @@ class Differentiator {
   // An operator that writes to a tensor that the segment has made, and that nobody has looked at, becomes a
   // new value.
   bool addInPlace(const Instruction ins, bool started) {
-    const std::string name = newForm(trace().opNames[ins.opName]);
-    const GradientRule* rule = findGradientRule(name);
+    const std::string name = ops::newForm(trace().opNames[ins.opName]);
+    const Operator op = ops::find(name);
+    const bool known = gradientOf(op) != nullptr;
     const auto span = trace().operandsOf(ins);
     const std::vector<Operand> operands(span.begin(), span.end());
     const bool off = graph_.gradAfter.has_value() && !*graph_.gradAfter;
-    if (name.empty() || storesOnly(name) || off || ins.resultCount != 1 || operands.empty() ||
-        !operands[0].isValue() || (rule == nullptr && isActive(ins.firstResult)) ||
-        (rule != nullptr && !rule->fresh) || !isKnown(ins)) {
+    if (name.empty() || ops::has(op, Trait::kStoresOnly) || off || ins.resultCount != 1 || operands.empty() ||
+        !operands[0].isValue() || (!known && isActive(ins.firstResult)) ||
+        (known && !ops::has(op, Trait::kFresh)) || !isKnown(ins)) {
       return false;
     }
     const ValueId target = operands[0].id;
@@ -231,8 +201,7 @@ class Differentiator {
     used_.resize(trace().values.size(), false);
     const uint32_t maker = madeBy_[target];
     if (maker == ir::kNone || used_[target] || !computesSameForm(ins, operands) ||
-        std::find(kForgetsResult.begin(), kForgetsResult.end(),
-                  trace().opNames[trace().code[maker].opName]) == kForgetsResult.end()) {
+        !ops::has(trace().operatorOf(trace().code[maker]), Trait::kForgetsResult)) {
       return false;
     }
     const ir::Type type = trace().values[ins.firstResult];
@@ -274,9 +243,10 @@ class Differentiator {
         return k < operands.size() && operands[k].isValue() && operands[k].id == input;
       };
       const std::string& name = trace().opNames[ins.opName];
-      const size_t written = name == kBatchNorm      ? (isAt(3) ? 1U : 0U) + (isAt(4) ? 1U : 0U)
-                             : newForm(name).empty() ? 0
-                                                     : (isAt(0) ? 1U : 0U);
+      const bool norm = ops::find(name) == Operator::kBatchNorm;
+      const size_t written = norm                   ? (isAt(3) ? 1U : 0U) + (isAt(4) ? 1U : 0U)
+                             : ops::isInPlace(name) ? (isAt(0) ? 1U : 0U)
+                                                    : 0;
       if (times > 1 || times != written) {
         return false;
       }
@@ -297,10 +267,9 @@ class Differentiator {
     return found != stores_.end() ? found->second.value : input;
   }
 
-  uint32_t appendForward(std::string_view name, std::span<const Operand> operands,
-                         std::span<const ir::Type> types) {
+  uint32_t appendForward(Operator op, std::span<const Operand> operands, std::span<const ir::Type> types) {
     const auto index = static_cast<uint32_t>(trace().append(Op::kAten, operands, types));
-    trace().code[index].opName = trace().internOpName(name);
+    trace().code[index].opName = trace().internOpName(op);
     madeBy_.resize(trace().values.size(), ir::kNone);
     for (uint32_t r = 0; r < types.size(); ++r) {
       madeBy_[trace().code[index].firstResult + r] = index;
@@ -311,11 +280,11 @@ class Differentiator {
 
   // A counter, an average: the input gets its value when all else is done.
   bool addInputWrite(const Instruction ins) {
-    const std::string name = newForm(trace().opNames[ins.opName]);
-    const GradientRule* rule = findGradientRule(name);
+    const Operator op = ops::formOf(trace().opNames[ins.opName]);
     const auto span = trace().operandsOf(ins);
     std::vector<Operand> operands(span.begin(), span.end());
-    if (rule == nullptr || !rule->fresh || storesOnly(name) || ins.resultCount != 1 || operands.empty() ||
+    if (!ops::isInPlace(trace().opNames[ins.opName]) || !givesFreshResults(op) ||
+        ops::has(op, Trait::kStoresOnly) || ins.resultCount != 1 || operands.empty() ||
         !operands[0].isValue() || takesActive(ins) || isActive(ins.firstResult) || !isKnown(ins) ||
         !isOnlyWritten(operands[0].id) || isUsed(ins.firstResult) || !computesSameForm(ins, operands)) {
       return false;
@@ -323,14 +292,14 @@ class Differentiator {
     const ValueId input = operands[0].id;
     operands[0] = Operand::value(heldBy(input));
     const ir::Type type = trace().values[ins.firstResult];
-    const uint32_t index = appendForward(name, operands, {&type, 1});
+    const uint32_t index = appendForward(op, operands, {&type, 1});
     Held& held = stores_[input];
     held = {trace().code[index].firstResult, held.times + 1};
     return true;
   }
 
   // An operator of f32 that makes one contiguous tensor.
-  ValueId compute(std::string_view name, std::initializer_list<Operand> operands, std::vector<int64_t> sizes,
+  ValueId compute(Operator op, std::initializer_list<Operand> operands, std::vector<int64_t> sizes,
                   bool active) {
     ir::TensorMeta meta;
     meta.dtype = "f32";
@@ -340,7 +309,7 @@ class Differentiator {
     meta.requiresGrad = active;
     const ir::Type type{TypeKind::kTensor, trace().internMeta(std::move(meta))};
     const std::vector<Operand> kept(operands);
-    return trace().code[appendForward(name, kept, {&type, 1})].firstResult;
+    return trace().code[appendForward(op, kept, {&type, 1})].firstResult;
   }
 
   Operand listOf(const std::vector<int64_t>& numbers) {
@@ -352,7 +321,7 @@ class Differentiator {
   // Of (input, weight, bias, mean, variance, ...), in training: such as is computed here?
   bool isPlainBatchNorm(const Instruction& ins, const std::vector<Operand>& o) {
     constexpr size_t kTensors = 5, kCount = 9;
-    if (trace().opNames[ins.opName] != kBatchNorm || o.size() != kCount || !isKnown(ins) ||
+    if (trace().operatorOf(ins) != Operator::kBatchNorm || o.size() != kCount || !isKnown(ins) ||
         o[6].kind != ir::OperandKind::kFloat || o[7].kind != ir::OperandKind::kFloat) {
       return false;
     }
@@ -396,19 +365,19 @@ class Differentiator {
     const Operand flat = listOf({channels});
     const bool follows = isActive(o[0].id);
     const auto meanOf = [&](Operand of) {
-      return compute("aten.mean.dim", {of, over, Operand::boolean(true), Operand::none()}, each, follows);
+      return compute(Operator::kMeanDim, {of, over, Operand::boolean(true), Operand::none()}, each, follows);
     };
     const auto perChannel = [&](Operand of) {
-      return val(compute("aten.view.default", {of, wide}, each, isActive(of.id)));
+      return val(compute(Operator::kView, {of, wide}, each, isActive(of.id)));
     };
     const ValueId mean = meanOf(o[0]);
-    const Operand centered = val(compute("aten.sub.Tensor", {o[0], val(mean), one}, sizes, follows));
-    const ValueId variance = meanOf(val(compute("aten.mul.Tensor", {centered, centered}, sizes, follows)));
-    const ValueId sum = compute("aten.add.Tensor", {val(variance), num(o[7].f), one}, each, follows);
-    const ValueId scale = compute("aten.rsqrt.default", {val(sum)}, each, follows);
-    const ValueId unit = compute("aten.mul.Tensor", {centered, val(scale)}, sizes, follows);
+    const Operand centered = val(compute(Operator::kSubTensor, {o[0], val(mean), one}, sizes, follows));
+    const ValueId variance = meanOf(val(compute(Operator::kMulTensor, {centered, centered}, sizes, follows)));
+    const ValueId sum = compute(Operator::kAddTensor, {val(variance), num(o[7].f), one}, each, follows);
+    const ValueId scale = compute(Operator::kRsqrt, {val(sum)}, each, follows);
+    const ValueId unit = compute(Operator::kMulTensor, {centered, val(scale)}, sizes, follows);
     const bool weighed = follows || isActive(o[1].id);
-    const ValueId product = compute("aten.mul.Tensor", {val(unit), perChannel(o[1])}, sizes, weighed);
+    const ValueId product = compute(Operator::kMulTensor, {val(unit), perChannel(o[1])}, sizes, weighed);
     const Operand last[] = {val(product), perChannel(o[2]), one};
     const auto made = static_cast<ValueId>(trace().values.size());
     const auto rename = [&](Operand& operand) {
@@ -419,14 +388,14 @@ class Differentiator {
     std::for_each(trace().operands.begin(), trace().operands.end(), rename);
     std::for_each(trace().lists.begin(), trace().lists.end(), rename);
     const ir::Type type = trace().values[ins.firstResult];
-    appendForward("aten.add.Tensor", last, {&type, 1});
+    appendForward(Operator::kAddTensor, last, {&type, 1});
     const double momentum = o[6].f;
     const auto keep = [&](ValueId input, ValueId seen, double factor) {
       const std::vector<int64_t> size{channels};
-      const ValueId now = compute("aten.view.default", {val(seen), flat}, size, false);
-      const ValueId old = compute("aten.mul.Tensor", {val(heldBy(input)), num(1 - momentum)}, size, false);
-      const ValueId more = compute("aten.mul.Tensor", {val(now), num(factor)}, size, false);
-      const ValueId held = compute("aten.add.Tensor", {val(old), val(more), one}, size, false);
+      const ValueId now = compute(Operator::kView, {val(seen), flat}, size, false);
+      const ValueId old = compute(Operator::kMulTensor, {val(heldBy(input)), num(1 - momentum)}, size, false);
+      const ValueId more = compute(Operator::kMulTensor, {val(now), num(factor)}, size, false);
+      const ValueId held = compute(Operator::kAddTensor, {val(old), val(more), one}, size, false);
       stores_[input] = {held, stores_[input].times};
     };
     keep(o[3].id, mean, momentum);
@@ -476,17 +445,17 @@ class Differentiator {
     const ValueId mask = trace().addValue(type);
     masks_.push_back(mask);
     graph_.draws.push_back(keep);
-    const auto add = [&](std::string_view name, std::initializer_list<Operand> operands, ir::Type made) {
+    const auto add = [&](Operator op, std::initializer_list<Operand> operands, ir::Type made) {
       const size_t index =
           trace().append(Op::kAten, std::span(operands.begin(), operands.size()), {&made, 1});
-      trace().code[index].opName = trace().internOpName(name);
+      trace().code[index].opName = trace().internOpName(op);
       madeBy_.resize(trace().values.size(), ir::kNone);
       addForward(static_cast<uint32_t>(index));
       return index;
     };
-    const size_t scaled = add("aten.div.Tensor", {Operand::value(mask), Operand::number(keep)}, type);
+    const size_t scaled = add(Operator::kDivTensor, {Operand::value(mask), Operand::number(keep)}, type);
     const Operand noise = Operand::value(trace().code[scaled].firstResult);
-    const size_t product = add("aten.mul.Tensor", {self, noise}, trace().values[ins.firstResult]);
+    const size_t product = add(Operator::kMulTensor, {self, noise}, trace().values[ins.firstResult]);
     trace().code[product].firstResult = ins.firstResult;
     madeBy_[noise.id] = static_cast<uint32_t>(scaled);
     madeBy_[ins.firstResult] = static_cast<uint32_t>(product);
@@ -558,8 +527,7 @@ class Differentiator {
       return;
     }
     const Instruction& ins = trace().code[at];
-    const GradientRule* rule = findGradientRule(trace().opNames[ins.opName]);
-    if (rule != nullptr && rule->fresh) {
+    if (givesFreshResults(trace().operatorOf(ins))) {
       graph_.outputs.push_back(value);
       return;
     }
@@ -600,7 +568,8 @@ class Differentiator {
       return true;
     }
     const std::string name = trace().opNames[ins.opName];
-    const GradientRule* rule = findGradientRule(name);
+    const Operator op = ops::find(name);
+    const GradientRule* rule = gradientOf(op);
     if (rule == nullptr) {
       return refuse("there is no derivative of " + name);
     }
@@ -609,7 +578,7 @@ class Differentiator {
       return true;
     }
     // Run in a graph of its own, an operator may not return what it was given.
-    return rule->fresh ? builder.tape() : refuse("there is no derivative of this " + name);
+    return ops::has(op, Trait::kFresh) ? builder.tape() : refuse("there is no derivative of this " + name);
   }
 
   const GradientOptions& options_;
@@ -658,7 +627,7 @@ bool writesToInput(const ir::Trace& segment, const Instruction& ins) {
   const auto operands = segment.operandsOf(ins);
   std::vector<ValueId> inputs;
   ir::collectValues(segment, segment.operandsOf(segment.code.front()), inputs);
-  return name.substr(0, name.rfind('.')).ends_with('_') && !operands.empty() && operands[0].isValue() &&
+  return ops::isInPlace(name) && !operands.empty() && operands[0].isValue() &&
          std::find(inputs.begin(), inputs.end(), operands[0].id) != inputs.end();
 }
 
@@ -666,8 +635,8 @@ bool writesToInput(const ir::Trace& segment, const Instruction& ins) {
 
 bool isFollowed(const ir::Trace& trace, const Instruction& ins) {
   // Views of what requires gradients say so even where nothing is followed.
-  const GradientRule* rule = ins.op == Op::kAten ? findGradientRule(trace.opNames[ins.opName]) : nullptr;
-  if (ins.op != Op::kAten || (rule != nullptr && !rule->fresh)) {
+  const Operator op = trace.operatorOf(ins);
+  if (ins.op != Op::kAten || (gradientOf(op) != nullptr && !ops::has(op, Trait::kFresh))) {
     return false;
   }
   for (uint32_t r = 0; r < ins.resultCount; ++r) {

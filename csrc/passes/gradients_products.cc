@@ -11,9 +11,13 @@ namespace {
 
 using B = GradientBuilder;
 using V = B::V;
+using ops::Operator;
+
 using Dims = std::vector<int64_t>;
 
 B::Operand val(V value) { return B::val(value); }
+
+V matrixTransposed(B& b, V x) { return b.transpose(x, b.rank(x) - 2, b.rank(x) - 1); }
 
 // All dimensions but the last as one.
 V asMatrix(B& b, V x) {
@@ -22,105 +26,18 @@ V asMatrix(B& b, V x) {
   return b.reshape(x, {rows, sizes.back()});
 }
 
-V turned(B& b, V x) { return b.transpose(x, b.rank(x) - 2, b.rank(x) - 1); }
-
-// x [.., in], weight [out, in], bias
-bool linear(B& b) {
-  const V x = b.tensor(0), w = b.tensor(1);
-  if (b.rank(x) == 0 || b.rank(w) != 2 || b.rank(b.gradient()) == 0) {
-    return false;
-  }
-  const V g = asMatrix(b, b.gradient());
-  if (b.wants(0)) {
-    b.give(0, b.reshape(b.matmul(g, w), b.sizes(x)));
-  }
-  if (b.wants(1)) {
-    b.give(1, b.matmul(turned(b, g), asMatrix(b, x)));
-  }
-  if (b.wants(2)) {
-    b.give(2, g);
-  }
-  return true;
-}
-
 bool product(B& b, size_t first, size_t second) {
   const V g = b.gradient(), x = b.tensor(first), y = b.tensor(second);
   if (b.wants(first)) {
-    b.give(first, b.matmul(g, turned(b, y)));
+    b.give(first, b.matmul(g, matrixTransposed(b, y)));
   }
   if (b.wants(second)) {
-    b.give(second, b.matmul(turned(b, x), g));
+    b.give(second, b.matmul(matrixTransposed(b, x), g));
   }
   return true;
 }
-bool mm(B& b) { return product(b, 0, 1); }
 
 bool isOne(B& b, size_t k) { return b.isNone(k) || (b.isNumber(k) && b.number(k) == 1); }
-
-// beta * input + alpha * (a @ b)
-bool addmm(B& b) {
-  if (!isOne(b, 3) || !isOne(b, 4)) {
-    return false;
-  }
-  if (b.wants(0)) {
-    b.give(0, b.gradient());
-  }
-  return product(b, 1, 2);
-}
-
-bool matmul(B& b) {
-  const V x = b.tensor(0), y = b.tensor(1);
-  const Dims left = b.sizes(x), right = b.sizes(y);
-  if (left.size() == 2 && right.size() == 2) {
-    return product(b, 0, 1);
-  }
-  if (left.size() > 2 && right.size() == 2) {
-    const V g = asMatrix(b, b.gradient());
-    if (b.wants(0)) {
-      b.give(0, b.reshape(b.matmul(g, turned(b, y)), left));
-    }
-    if (b.wants(1)) {
-      b.give(1, b.matmul(turned(b, asMatrix(b, x)), g));
-    }
-    return true;
-  }
-  if (left.size() < 3 || left.size() != right.size() ||
-      !std::equal(left.begin(), left.end() - 2, right.begin())) {
-    return false;
-  }
-  const int64_t batch = std::accumulate(left.begin(), left.end() - 2, int64_t{1}, std::multiplies<>());
-  const auto flat = [&](V v) {
-    const Dims sizes = b.sizes(v);
-    return b.reshape(v, {batch, sizes[sizes.size() - 2], sizes.back()});
-  };
-  const V g = flat(b.gradient());
-  if (b.wants(0)) {
-    b.give(0, b.reshape(b.matmul(g, turned(b, flat(y))), left));
-  }
-  if (b.wants(1)) {
-    b.give(1, b.reshape(b.matmul(turned(b, flat(x)), g), right));
-  }
-  return true;
-}
-
-// (weight, indices, padding_idx, scale_grad_by_freq, sparse)
-bool embedding(B& b) {
-  if (b.operand(4).i != 0 || b.operand(2).kind != ir::OperandKind::kInt ||
-      b.operand(3).kind != ir::OperandKind::kBool) {
-    return false;
-  }
-  const V weight = b.tensor(0);
-  ir::TensorMeta meta;
-  meta.dtype = b.dtype(weight);
-  meta.device = "cpu";
-  meta.sizes = b.sizes(weight);
-  const int64_t rows = meta.sizes[0];
-  b.give(0,
-         b.make("aten.embedding_dense_backward.default",
-                {val(b.gradient()), val(b.tensor(1)), B::Operand::integer(rows), b.operand(2), b.operand(3)},
-                std::move(meta)));
-  return true;
-}
 
 // Does a mask fit, as ATen's kernel wants it?
 bool fitsMask(const Dims& mask, const Dims& scores) {
@@ -152,6 +69,96 @@ ir::TensorMeta withinRows(std::string dtype, const Dims& sizes) {
 
 bool endsInARun(const ir::TensorMeta& meta) { return meta.strides.empty() || meta.strides.back() == 1; }
 
+}  // namespace
+
+namespace gradients {
+
+// x [.., in], weight [out, in], bias
+bool linear(B& b) {
+  const V x = b.tensor(0), w = b.tensor(1);
+  if (b.rank(x) == 0 || b.rank(w) != 2 || b.rank(b.gradient()) == 0) {
+    return false;
+  }
+  const V g = asMatrix(b, b.gradient());
+  if (b.wants(0)) {
+    b.give(0, b.reshape(b.matmul(g, w), b.sizes(x)));
+  }
+  if (b.wants(1)) {
+    b.give(1, b.matmul(matrixTransposed(b, g), asMatrix(b, x)));
+  }
+  if (b.wants(2)) {
+    b.give(2, g);
+  }
+  return true;
+}
+
+bool mm(B& b) { return product(b, 0, 1); }
+
+// beta * input + alpha * (a @ b)
+bool addmm(B& b) {
+  if (!isOne(b, 3) || !isOne(b, 4)) {
+    return false;
+  }
+  if (b.wants(0)) {
+    b.give(0, b.gradient());
+  }
+  return product(b, 1, 2);
+}
+
+bool matmul(B& b) {
+  const V x = b.tensor(0), y = b.tensor(1);
+  const Dims left = b.sizes(x), right = b.sizes(y);
+  if (left.size() == 2 && right.size() == 2) {
+    return product(b, 0, 1);
+  }
+  if (left.size() > 2 && right.size() == 2) {
+    const V g = asMatrix(b, b.gradient());
+    if (b.wants(0)) {
+      b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, y)), left));
+    }
+    if (b.wants(1)) {
+      b.give(1, b.matmul(matrixTransposed(b, asMatrix(b, x)), g));
+    }
+    return true;
+  }
+  if (left.size() < 3 || left.size() != right.size() ||
+      !std::equal(left.begin(), left.end() - 2, right.begin())) {
+    return false;
+  }
+  const int64_t batch = std::accumulate(left.begin(), left.end() - 2, int64_t{1}, std::multiplies<>());
+  const auto flat = [&](V v) {
+    const Dims sizes = b.sizes(v);
+    return b.reshape(v, {batch, sizes[sizes.size() - 2], sizes.back()});
+  };
+  const V g = flat(b.gradient());
+  if (b.wants(0)) {
+    b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, flat(y))), left));
+  }
+  if (b.wants(1)) {
+    b.give(1, b.reshape(b.matmul(matrixTransposed(b, flat(x)), g), right));
+  }
+  return true;
+}
+
+// (weight, indices, padding_idx, scale_grad_by_freq, sparse)
+bool embedding(B& b) {
+  if (b.operand(4).i != 0 || b.operand(2).kind != ir::OperandKind::kInt ||
+      b.operand(3).kind != ir::OperandKind::kBool) {
+    return false;
+  }
+  const V weight = b.tensor(0);
+  ir::TensorMeta meta;
+  meta.dtype = b.dtype(weight);
+  meta.device = "cpu";
+  meta.sizes = b.sizes(weight);
+  const int64_t rows = meta.sizes[0];
+  b.give(0,
+         b.make(Operator::kEmbeddingDenseBackward,
+                {val(b.gradient()), val(b.tensor(1)), B::Operand::integer(rows), b.operand(2), b.operand(3)},
+                std::move(meta)));
+  return true;
+}
+
 // (query, key, value, mask, dropout, causal, scale, grouped): where ATen would take its one kernel, that one
 // and its derivative are called.
 bool attention(B& b) {
@@ -180,7 +187,7 @@ bool attention(B& b) {
     if (b.dtype(given) == "bool") {
       const V zero = b.zeros("f32", {1});
       constexpr double kNever = -std::numeric_limits<double>::infinity();
-      mask = val(b.point("aten.where.ScalarOther", {val(given), val(zero), B::num(kNever)}, "f32"));
+      mask = val(b.point(Operator::kWhereScalarOther, {val(given), val(zero), B::num(kNever)}, "f32"));
     } else if (b.dtype(given) == "f32") {
       mask = val(given);
     } else {
@@ -191,86 +198,16 @@ bool attention(B& b) {
   const V g = endsInARun(b.meta(b.gradient())) ? b.gradient() : b.contiguous(b.gradient());
   const ir::Type types[] = {b.typeOf(b.result()), b.typeFor(withinRows("f32", {q[0], q[1], q[2]}))};
   const B::Operand forward[] = {val(query), val(key), val(value), B::num(0), causal, mask, scale};
-  const V out = b.replace("aten._scaled_dot_product_flash_attention_for_cpu.default", forward, types);
+  const V out = b.replace(Operator::kPrivateScaledDotProductFlashAttentionForCpu, forward, types);
   const B::Operand backward[] = {val(g),       val(query), val(key), val(value), val(out),
                                  val(out + 1), B::num(0),  causal,   mask,       scale};
   const ir::TensorMeta metas[] = {withinRows("f32", q), withinRows("f32", k), withinRows("f32", k)};
-  const V made =
-      b.makeMany("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", backward, metas);
+  const V made = b.makeMany(Operator::kPrivateScaledDotProductFlashAttentionForCpuBackward, backward, metas);
   for (uint32_t at = 0; at < 3; ++at) {
     b.give(at, made + at);
   }
   return true;
 }
 
-constexpr GradientRule kRows[] = {
-    {"aten.scaled_dot_product_attention.default", true, attention},
-    {"aten.linear.default", true, linear},
-    {"aten.mm.default", true, mm},
-    {"aten.bmm.default", true, mm},
-    {"aten.addmm.default", true, addmm},
-    {"aten.baddbmm.default", true, addmm},
-    {"aten.matmul.default", true, matmul},
-    {"aten.embedding.default", true, embedding},
-};
-
-// Run with autograd, which differentiates them.
-constexpr GradientRule kTaped[] = {
-    {"aten.conv1d.default", true, nullptr},
-    {"aten.conv2d.default", true, nullptr},
-    {"aten.conv3d.default", true, nullptr},
-    {"aten.convolution.default", true, nullptr},
-    {"aten.conv_transpose2d.input", true, nullptr},
-    {"aten.max_pool2d.default", true, nullptr},
-    {"aten.avg_pool2d.default", true, nullptr},
-    {"aten.adaptive_avg_pool2d.default", true, nullptr},
-    {"aten.group_norm.default", true, nullptr},
-    {"aten.batch_norm.default", true, nullptr},
-    {"aten.cross_entropy_loss.default", true, nullptr},
-    {"aten.nll_loss.default", true, nullptr},
-    {"aten.nll_loss_nd.default", true, nullptr},
-    {"aten.mse_loss.default", true, nullptr},
-    {"aten.l1_loss.default", true, nullptr},
-    {"aten.smooth_l1_loss.default", true, nullptr},
-    {"aten.binary_cross_entropy_with_logits.default", true, nullptr},
-    {"aten.index.Tensor", true, nullptr},
-    {"aten.index_select.default", true, nullptr},
-    {"aten.index_add.default", true, nullptr},
-    {"aten.gather.default", true, nullptr},
-    {"aten.scatter_add.default", true, nullptr},
-    {"aten.scatter_reduce.two", true, nullptr},
-    {"aten.cumsum.default", true, nullptr},
-    {"aten.amax.default", true, nullptr},
-    {"aten.amin.default", true, nullptr},
-    {"aten.logsumexp.default", true, nullptr},
-    {"aten.var.correction", true, nullptr},
-    {"aten.var.dim", true, nullptr},
-    {"aten.std.correction", true, nullptr},
-    {"aten.norm.ScalarOpt_dim", true, nullptr},
-    {"aten.linalg_vector_norm.default", true, nullptr},
-    {"aten.softplus.default", true, nullptr},
-    {"aten.elu.default", true, nullptr},
-    {"aten.mish.default", true, nullptr},
-    {"aten.hardswish.default", true, nullptr},
-    {"aten.hardsigmoid.default", true, nullptr},
-    {"aten.log_sigmoid.default", true, nullptr},
-    {"aten.log1p.default", true, nullptr},
-    {"aten.expm1.default", true, nullptr},
-    {"aten.pow.Tensor_Tensor", true, nullptr},
-    {"aten.lerp.Scalar", true, nullptr},
-    {"aten.upsample_nearest2d.vec", true, nullptr},
-    {"aten.upsample_bilinear2d.vec", true, nullptr},
-    {"aten.constant_pad_nd.default", true, nullptr},
-    {"aten.repeat.default", true, nullptr},
-    {"aten.tril.default", true, nullptr},
-    {"aten.triu.default", true, nullptr},
-    {"aten.topk.default", true, nullptr},
-    {"aten.sort.default", true, nullptr},
-};
-
-}  // namespace
-
-std::span<const GradientRule> productGradients() { return kRows; }
-std::span<const GradientRule> tapedGradients() { return kTaped; }
-
+}  // namespace gradients
 }  // namespace kintsugi::passes

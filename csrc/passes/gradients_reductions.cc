@@ -10,9 +10,12 @@ namespace {
 
 using B = GradientBuilder;
 using V = B::V;
+using ops::Operator;
+
 using Dims = std::vector<int64_t>;
 
 B::Operand val(V value) { return B::val(value); }
+
 B::Operand num(double value) { return B::num(value); }
 
 // The gradient of a reduction, spread over what was reduced.
@@ -64,34 +67,8 @@ bool reduction(B& b, const Dims& dims, bool mean) {
   b.give(0, spread(b, g, dims, x));
   return true;
 }
-bool sumDims(B& b) { return reduction(b, dimsAt(b, 1, b.tensor(0)), false); }
-bool meanDims(B& b) { return reduction(b, dimsAt(b, 1, b.tensor(0)), true); }
-bool sumAll(B& b) { return reduction(b, allDims(b, b.tensor(0)), false); }
-bool meanAll(B& b) { return reduction(b, allDims(b, b.tensor(0)), true); }
 
 bool alongLast(B& b, V x) { return b.rank(x) > 0 && b.dimOf(b.integer(1), x) + 1 == b.rank(x); }
-
-bool softmax(B& b) {
-  const V r = b.result(), g = b.gradient();
-  if (!alongLast(b, r)) {
-    return false;
-  }
-  const V product = b.mul(val(g), val(r));
-  const V total = b.sum(product, {static_cast<int64_t>(b.rank(r)) - 1}, true);
-  b.give(0, b.sub(val(product), val(b.mul(val(r), val(total)))));
-  return true;
-}
-
-bool logSoftmax(B& b) {
-  const V r = b.result(), g = b.gradient();
-  if (!alongLast(b, r)) {
-    return false;
-  }
-  const V total = b.sum(g, {static_cast<int64_t>(b.rank(r)) - 1}, true);
-  const V chances = b.point("aten.exp.default", {val(r)});
-  b.give(0, b.sub(val(g), val(b.mul(val(chances), val(total)))));
-  return true;
-}
 
 Dims lastDims(B& b, V x, size_t count) {
   Dims dims;
@@ -123,6 +100,40 @@ void normGradients(B& b, V scaled, V factor, const Dims& dims, bool centred, siz
   b.give(0, b.mul(val(factor), val(inner)));
 }
 
+}  // namespace
+
+namespace gradients {
+
+bool sumDims(B& b) { return reduction(b, dimsAt(b, 1, b.tensor(0)), false); }
+
+bool meanDims(B& b) { return reduction(b, dimsAt(b, 1, b.tensor(0)), true); }
+
+bool sumAll(B& b) { return reduction(b, allDims(b, b.tensor(0)), false); }
+
+bool meanAll(B& b) { return reduction(b, allDims(b, b.tensor(0)), true); }
+
+bool softmax(B& b) {
+  const V r = b.result(), g = b.gradient();
+  if (!alongLast(b, r)) {
+    return false;
+  }
+  const V product = b.mul(val(g), val(r));
+  const V total = b.sum(product, {static_cast<int64_t>(b.rank(r)) - 1}, true);
+  b.give(0, b.sub(val(product), val(b.mul(val(r), val(total)))));
+  return true;
+}
+
+bool logSoftmax(B& b) {
+  const V r = b.result(), g = b.gradient();
+  if (!alongLast(b, r)) {
+    return false;
+  }
+  const V total = b.sum(g, {static_cast<int64_t>(b.rank(r)) - 1}, true);
+  const V chances = b.point(Operator::kExp, {val(r)});
+  b.give(0, b.sub(val(g), val(b.mul(val(chances), val(total)))));
+  return true;
+}
+
 // (input, normalized_shape, weight, bias, eps): the statistics are those of the forward, written as the
 // decomposition of the norm makes them, so that they are computed once.
 bool layerNorm(B& b) {
@@ -138,7 +149,7 @@ bool layerNorm(B& b) {
     mean = b.sum(x, dims, true, true);
     const V centred = b.sub(val(x), val(mean));
     const V variance = b.sum(b.mul(val(centred), val(centred)), dims, true, true);
-    factor = b.point("aten.rsqrt.default", {val(b.add(val(variance), num(b.number(4))))});
+    factor = b.point(Operator::kRsqrt, {val(b.add(val(variance), num(b.number(4))))});
   }
   const V scaled = b.mul(val(b.sub(val(b.cast(input, "f32")), val(mean))), val(factor));
   normGradients(b, scaled, factor, dims, true, 2, 3);
@@ -157,27 +168,12 @@ bool rmsNorm(B& b) {
   {
     const B::InForward scope(b);
     const V square = b.sum(b.mul(val(input), val(input)), dims, true, true);
-    factor = b.point("aten.rsqrt.default", {val(b.add(val(square), num(eps)))});
+    factor = b.point(Operator::kRsqrt, {val(b.add(val(square), num(eps)))});
   }
   normGradients(b, b.mul(val(input), val(factor)), factor, dims, false, 2, 99);
   return true;
 }
 
-constexpr GradientRule kRows[] = {
-    {"aten.sum.dim_IntList", true, sumDims},
-    {"aten.sum.default", true, sumAll},
-    {"aten.mean.dim", true, meanDims},
-    {"aten.mean.default", true, meanAll},
-    {"aten.softmax.int", true, softmax},
-    {"aten._softmax.default", true, softmax},
-    {"aten.log_softmax.int", true, logSoftmax},
-    {"aten._log_softmax.default", true, logSoftmax},
-    {"aten.layer_norm.default", true, layerNorm},
-    {"aten.rms_norm.default", true, rmsNorm},
-};
-
-}  // namespace
-
-std::span<const GradientRule> reductionGradients() { return kRows; }
+}  // namespace gradients
 
 }  // namespace kintsugi::passes

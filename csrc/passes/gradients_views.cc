@@ -9,17 +9,39 @@ namespace {
 
 using B = GradientBuilder;
 using V = B::V;
+using ops::Operator;
+
 using Dims = std::vector<int64_t>;
 
 B::Operand val(V value) { return B::val(value); }
+
 B::Operand integer(int64_t number) { return B::Operand::integer(number); }
+
+V backOf(B& b, Operator op, std::initializer_list<B::Operand> operands) {
+  ir::TensorMeta meta;
+  meta.dtype = b.dtype(b.tensor(0));
+  meta.device = "cpu";
+  meta.sizes = b.sizes(b.tensor(0));
+  return b.make(op, operands, std::move(meta));
+}
+
+// All results next to each other; zeros where no gradient arrives.
+bool joined(B& b, Operator op, size_t dim) {
+  std::vector<V> parts;
+  for (size_t r = 0; r < b.resultCount(); ++r) {
+    const V part = b.gradient(r);
+    parts.push_back(part != ir::kNone ? part : b.zeros(b.dtype(b.result(r)), b.sizes(b.result(r))));
+  }
+  b.give(0, b.join(op, parts, dim, b.sizes(b.tensor(0))));
+  return true;
+}
+
+}  // namespace
+
+namespace gradients {
 
 bool reshaped(B& b) {
   b.give(0, b.reshape(b.gradient(), b.sizes(b.tensor(0))));
-  return true;
-}
-bool same(B& b) {
-  b.give(0, b.gradient());
   return true;
 }
 
@@ -28,11 +50,13 @@ bool transposed(B& b) {
   b.give(0, b.transpose(b.gradient(), b.dimOf(b.integer(1), x), b.dimOf(b.integer(2), x)));
   return true;
 }
+
 bool turned(B& b) {
   const size_t rank = b.rank(b.tensor(0));
   b.give(0, rank < 2 ? b.gradient() : b.transpose(b.gradient(), rank - 2, rank - 1));
   return true;
 }
+
 bool permuted(B& b) {
   const V x = b.tensor(0);
   Dims back(b.rank(x));
@@ -52,6 +76,7 @@ bool reversed(B& b) {
   b.give(0, b.permute(b.gradient(), back));
   return true;
 }
+
 bool moved(B& b) {
   const V x = b.tensor(0);
   Dims back;
@@ -66,21 +91,13 @@ bool moved(B& b) {
   return true;
 }
 
-V backOf(B& b, std::string_view name, std::initializer_list<B::Operand> operands) {
-  ir::TensorMeta meta;
-  meta.dtype = b.dtype(b.tensor(0));
-  meta.device = "cpu";
-  meta.sizes = b.sizes(b.tensor(0));
-  return b.make(name, operands, std::move(meta));
-}
-
 bool selected(B& b) {
   const V x = b.tensor(0);
   const auto dim = static_cast<int64_t>(b.dimOf(b.integer(1), x));
   if (!b.isNumber(2)) {
     return false;
   }
-  b.give(0, backOf(b, "aten.select_backward.default",
+  b.give(0, backOf(b, Operator::kSelectBackward,
                    {val(b.gradient()), b.list(b.sizes(x)), integer(dim), b.operand(2)}));
   return true;
 }
@@ -101,7 +118,7 @@ bool sliced(B& b) {
   if (begin == 0 && end == size && b.integer(4) == 1) {
     return same(b);
   }
-  b.give(0, backOf(b, "aten.slice_backward.default",
+  b.give(0, backOf(b, Operator::kSliceBackward,
                    {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)), integer(begin),
                     integer(end), b.operand(4)}));
   return true;
@@ -115,27 +132,16 @@ bool narrowed(B& b) {
     return false;
   }
   const int64_t begin = b.integer(2) + (b.integer(2) < 0 ? b.sizes(x)[dim] : 0);
-  b.give(0, backOf(b, "aten.slice_backward.default",
+  b.give(0, backOf(b, Operator::kSliceBackward,
                    {val(b.gradient()), b.list(b.sizes(x)), integer(static_cast<int64_t>(dim)), integer(begin),
                     integer(begin + b.integer(3)), integer(1)}));
   return true;
 }
 
-// All results next to each other; zeros where no gradient arrives.
-bool joined(B& b, std::string_view name, size_t dim) {
-  std::vector<V> parts;
-  for (size_t r = 0; r < b.resultCount(); ++r) {
-    const V part = b.gradient(r);
-    parts.push_back(part != ir::kNone ? part : b.zeros(b.dtype(b.result(r)), b.sizes(b.result(r))));
-  }
-  b.give(0, b.join(name, parts, dim, b.sizes(b.tensor(0))));
-  return true;
-}
-bool split(B& b) {
-  return joined(b, "aten.cat.default", b.dimOf(b.isNone(2) ? 0 : b.integer(2), b.tensor(0)));
-}
+bool split(B& b) { return joined(b, Operator::kCat, b.dimOf(b.isNone(2) ? 0 : b.integer(2), b.tensor(0))); }
+
 bool unbound(B& b) {
-  return joined(b, "aten.stack.default", b.dimOf(b.isNone(1) ? 0 : b.integer(1), b.tensor(0)));
+  return joined(b, Operator::kStack, b.dimOf(b.isNone(1) ? 0 : b.integer(1), b.tensor(0)));
 }
 
 bool concatenated(B& b) {
@@ -156,6 +162,7 @@ bool concatenated(B& b) {
   }
   return true;
 }
+
 bool stacked(B& b) {
   const V g = b.gradient();
   const size_t dim = b.dimOf(b.isNone(1) ? 0 : b.integer(1), g);
@@ -169,27 +176,6 @@ bool stacked(B& b) {
   return true;
 }
 
-constexpr GradientRule kRows[] = {
-    {"aten.view.default", false, reshaped},       {"aten._unsafe_view.default", false, reshaped},
-    {"aten.view_as.default", false, reshaped},    {"aten.reshape.default", false, reshaped},
-    {"aten.flatten.using_ints", false, reshaped}, {"aten.unflatten.int", false, reshaped},
-    {"aten.unsqueeze.default", false, reshaped},  {"aten.squeeze.default", false, reshaped},
-    {"aten.squeeze.dim", false, reshaped},        {"aten.squeeze.dims", false, reshaped},
-    {"aten.expand.default", false, same},  // sums over what was broadcast
-    {"aten.expand_as.default", false, same},      {"aten.alias.default", false, same},
-    {"aten.transpose.int", false, transposed},    {"aten.swapaxes.default", false, transposed},
-    {"aten.swapdims.default", false, transposed}, {"aten.t.default", false, turned},
-    {"aten.mT.default", false, turned},           {"aten.permute.default", false, permuted},
-    {"aten.numpy_T.default", false, reversed},    {"aten.movedim.int", false, moved},
-    {"aten.narrow.default", false, narrowed},     {"aten.select.int", false, selected},
-    {"aten.slice.Tensor", false, sliced},         {"aten.split.Tensor", false, split},
-    {"aten.split.sizes", false, split},           {"aten.split_with_sizes.default", false, split},
-    {"aten.chunk.default", false, split},         {"aten.unbind.int", false, unbound},
-    {"aten.cat.default", true, concatenated},     {"aten.stack.default", true, stacked},
-};
-
-}  // namespace
-
-std::span<const GradientRule> viewGradients() { return kRows; }
+}  // namespace gradients
 
 }  // namespace kintsugi::passes

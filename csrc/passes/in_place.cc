@@ -8,6 +8,7 @@ using ir::Instruction;
 using ir::Operand;
 using ir::TypeKind;
 using ir::ValueId;
+using ops::Trait;
 
 namespace {
 
@@ -55,30 +56,15 @@ bool liesLike(const Node& node, const Node& like) {
 
 }  // namespace
 
-std::string newForm(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || dot == 0 || name[dot - 1] != '_') {
-    return {};
-  }
-  // The only one that has another name.
-  return name == "aten.pow_.Scalar" ? "aten.pow.Tensor_Scalar"
-                                    : std::string(name.substr(0, dot - 1)) + std::string(name.substr(dot));
-}
-
-bool storesOnly(std::string_view name) {
-  return name == "aten.copy.default" || name == "aten.zero.default" || name.starts_with("aten.fill.");
-}
-
 bool InPlaceBuilder::add(const Instruction& ins, std::string_view name) {
   const auto operands = trace_.operandsOf(ins);
   if (const std::optional<ForeachOperator> many = findForeach(name)) {
     return many->inPlace && addToEach(ins, *many);
   }
-  const std::string base = newForm(name);
-  if (base.empty() || ins.resultCount != 1 || operands.empty() || !operands[0].isValue()) {
+  if (!ops::isInPlace(name) || ins.resultCount != 1 || operands.empty() || !operands[0].isValue()) {
     return false;
   }
-  if (!writeTo(operands[0].id, base, operands)) {
+  if (!writeTo(operands[0].id, ops::formOf(name), operands)) {
     return false;
   }
   nodeOf_[ins.firstResult] = nodeOf_[operands[0].id];
@@ -86,14 +72,14 @@ bool InPlaceBuilder::add(const Instruction& ins, std::string_view name) {
   return true;
 }
 
-// What the operator of a name computes is what the value is from here on.
-bool InPlaceBuilder::writeTo(ValueId target, std::string_view name, std::span<const Operand> operands) {
+// What the operator computes is what the value is from here on.
+bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const Operand> operands) {
   const NodeId content = nodeOf_[target], tensor = memory_.tensorOf(target);
-  const Decomposition* row = findDecomposition(name);
+  const Decomposition* row = decompositionOf(op);
   if (content == ir::kNone || row == nullptr) {
     return false;
   }
-  const bool reads = !storesOnly(name);
+  const bool reads = !ops::has(op, Trait::kStoresOnly);
   for (size_t k = reads ? 0 : 1; k < operands.size(); ++k) {
     if (operands[k].isValue() && memory_.isStale(operands[k].id)) {
       return false;
@@ -101,7 +87,7 @@ bool InPlaceBuilder::writeTo(ValueId target, std::string_view name, std::span<co
   }
   const Node like = graph_.nodes[tensor != ir::kNone ? tensor : content];
   // A mask is no part of what is computed.
-  const bool masked = name.starts_with("aten.masked_fill.");
+  const bool masked = ops::has(op, Trait::kMasked);
   if (!mayWrite(target) || (reads && !masked && !sameElements(operands.subspan(1), like.elem))) {
     return false;
   }
@@ -128,7 +114,7 @@ NodeId InPlaceBuilder::compute(const Decomposition& row, std::span<const Operand
   }
   const auto before = static_cast<NodeId>(graph_.nodes.size());
   decomposer_.start(operands, like);
-  NodeId made = decomposer_.failed() ? ir::kNone : row.make(decomposer_);
+  NodeId made = decomposer_.failed() ? ir::kNone : row.run(decomposer_);
   if (made != ir::kNone && !decomposer_.failed() &&
       (made < before || graph_.nodes[made].kind != NodeKind::kPoint)) {
     made = decomposer_.point(Core::kCast, like.elem, {made});
@@ -198,7 +184,7 @@ bool InPlaceBuilder::addForeach(const Instruction& ins, std::string_view name) {
   const std::optional<ForeachOperator> many = findForeach(name);
   const auto operands = trace_.operandsOf(ins);
   const std::optional<size_t> count = many ? listLength(operands) : std::nullopt;
-  const Decomposition* row = many ? findDecomposition(many->each) : nullptr;
+  const Decomposition* row = many ? decompositionOf(many->each) : nullptr;
   if (!count || row == nullptr || many->inPlace || *count != ins.resultCount) {
     return false;
   }
@@ -225,13 +211,14 @@ bool InPlaceBuilder::addForeach(const Instruction& ins, std::string_view name) {
 
 bool InPlaceBuilder::addLike(const Instruction& ins, std::string_view name) {
   const auto operands = trace_.operandsOf(ins);
-  if (ins.resultCount != 1 || operands.empty() || !operands[0].isValue() || !isOfEach(name) ||
-      trace_.values[ins.firstResult].meta != ir::kNone) {
+  const ops::Operator op = ops::find(name);
+  if (ins.resultCount != 1 || operands.empty() || !operands[0].isValue() ||
+      ops::infoOf(op).foreach.name.empty() || trace_.values[ins.firstResult].meta != ir::kNone) {
     return false;
   }
   const NodeId first = nodeOf_[operands[0].id];
   const NodeId made = first != ir::kNone && isLikeAll(first, operands)
-                          ? compute(*findDecomposition(name), operands, Node(graph_.nodes[first]))
+                          ? compute(*decompositionOf(op), operands, Node(graph_.nodes[first]))
                           : ir::kNone;
   nodeOf_[ins.firstResult] = made;
   return made != ir::kNone;

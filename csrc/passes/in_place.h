@@ -6,6 +6,7 @@
 
 #include "passes/build_graph.h"
 #include "passes/foreach_ops.h"
+#include "passes/operator_rules.h"
 #include "passes/write_tracker.h"
 
 namespace kintsugi::passes {
@@ -36,7 +37,7 @@ class InPlaceBuilder {
   bool addLike(const ir::Instruction& ins, std::string_view name);
 
  private:
-  bool writeTo(ir::ValueId target, std::string_view name, std::span<const ir::Operand> operands);
+  bool writeTo(ir::ValueId target, ops::Operator op, std::span<const ir::Operand> operands);
   bool mayWrite(ir::ValueId target) const;
   NodeId compute(const Decomposition& row, std::span<const ir::Operand> operands, const Node& like);
   bool addToEach(const ir::Instruction& ins, const ForeachOperator& many);

@@ -8,6 +8,7 @@
 #include "passes/build_graph.h"
 #include "passes/gradient_graph.h"
 #include "passes/in_place.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -17,6 +18,7 @@ using ir::Operand;
 using ir::OperandKind;
 using ir::TypeKind;
 using ir::ValueId;
+using ops::Operator;
 
 namespace {
 
@@ -24,16 +26,9 @@ namespace {
 constexpr uint32_t kMostGathers = 4;
 
 // Their other form is a call that writes to a copy, or to the tensor itself if nobody looks at it any more.
-constexpr auto kRows = std::to_array<std::string_view>({
-    "aten.index_put_.default",
-    "aten.index_add_.default",
-    "aten.index_copy_.default",
-    "aten.scatter_add_.default",
-    "aten.scatter_.src",
-    "aten.scatter_.value",
-});
-
-bool isRows(std::string_view name) { return std::find(kRows.begin(), kRows.end(), name) != kRows.end(); }
+bool isRows(std::string_view name) {
+  return ops::isInPlace(name) && ops::infoOf(ops::formOf(name)).rowUpdate != ops::RowUpdateKind::kNone;
+}
 
 // Contiguous, with at least one element.
 bool isFilled(const ir::TensorMeta& meta) {
@@ -45,7 +40,8 @@ bool isFilled(const ir::TensorMeta& meta) {
 
 // What may be a copy is none.
 bool OwnWrites::isDeferredView(std::string_view name) {
-  return isView(name) && name != "aten.reshape.default" && name != "aten.flatten.using_ints";
+  const Operator op = ops::find(name);
+  return isView(op) && !ops::has(op, ops::Trait::kMayCopy);
 }
 
 const ir::TensorMeta* OwnWrites::metaOf(ValueId value) const {
@@ -58,7 +54,7 @@ OperatorTraits OwnWrites::traitsOf(std::string_view name) const {
     return traits_(name);
   }
   OperatorTraits traits;
-  traits.writes = traits.impure = !newForm(name).empty();
+  traits.writes = traits.impure = ops::isInPlace(name);
   return traits;
 }
 
@@ -103,12 +99,12 @@ std::optional<OwnWrites::Place> OwnWrites::placeOf(ValueId value) const {
   }
   const int64_t size = base->sizes[static_cast<size_t>(place.dim)];
   const auto index = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
-  const std::string& name = nameOf(*look->view);
-  if (name == "aten.select.int") {
+  const Operator op = trace_.operatorOf(*look->view);
+  if (op == Operator::kSelectInt) {
     place.low = index(number(2, 0));
     place.high = place.low + 1;
     place.stacked = true;
-  } else if (name == "aten.slice.Tensor" && number(4, 1) == 1) {
+  } else if (op == Operator::kSliceTensor && number(4, 1) == 1) {
     place.low = index(number(2, 0));
     place.high = index(number(3, size));
   } else {
@@ -138,7 +134,7 @@ bool OwnWrites::fitsBeside(const Own& own, const Place& place) {
 
 bool OwnWrites::takesPart(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
-  if (nameOf(ins) != "aten.copy_.default" || operands.size() < 2 || !operands[0].isValue() ||
+  if (trace_.operatorOf(ins) != Operator::kCopyInPlace || operands.size() < 2 || !operands[0].isValue() ||
       !operands[1].isValue() || ins.resultCount != 1) {
     return false;
   }
@@ -171,7 +167,7 @@ bool OwnWrites::takes(const Instruction& ins) const {
 }
 
 bool OwnWrites::needsCut(const Instruction& ins) const {
-  if (ins.op != Op::kAten || newForm(nameOf(ins)).empty()) {
+  if (ins.op != Op::kAten || !ops::isInPlace(nameOf(ins))) {
     return false;
   }
   const auto operands = trace_.operandsOf(ins);
@@ -304,7 +300,7 @@ void OwnWrites::add(const Instruction& ins) {
     addPart(ins);
   } else if (traitsOf(name).impure) {
     const Look look = first != nullptr ? *first : Look{};
-    const bool known = !newForm(name).empty() && ins.resultCount == 1;
+    const bool known = ops::isInPlace(name) && ins.resultCount == 1;
     std::vector<ValueId> used;
     ir::collectValues(trace_, operands, used);
     read(ins, false);

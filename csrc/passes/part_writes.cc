@@ -6,6 +6,7 @@
 #include "ir/segments.h"
 #include "passes/build_graph.h"
 #include "passes/foreach_ops.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -15,9 +16,9 @@ using ir::ValueId;
 
 bool mayBeWrite(std::string_view name) {
   if (const auto many = findForeach(name)) {
-    return findDecomposition(many->each) != nullptr;
+    return decompositionOf(many->each) != nullptr;
   }
-  return findDecomposition(newForm(name)) != nullptr;
+  return ops::isInPlace(name) && decompositionOf(ops::formOf(name)) != nullptr;
 }
 
 PartWrites::Look PartWrites::lookOf(ValueId value) const {
@@ -31,15 +32,16 @@ bool PartWrites::needsCut(const Instruction& ins) const {
   }
   const std::string& name = trace_.opNames[ins.opName];
   const auto operands = trace_.operandsOf(ins);
-  const bool writes = !newForm(name).empty() && !operands.empty() && operands[0].isValue();
+  const bool writes = ops::isInPlace(name) && !operands.empty() && operands[0].isValue();
   if (writes && lookOf(operands[0].id).moves) {
     return true;
   }
-  if (written_.empty() || isView(name)) {
+  if (written_.empty() || isView(ops::find(name))) {
     return false;
   }
   std::vector<ValueId> used;
-  ir::collectValues(trace_, operands.subspan(writes && storesOnly(newForm(name)) ? 1 : 0), used);
+  ir::collectValues(
+      trace_, operands.subspan(writes && ops::has(ops::formOf(name), ops::Trait::kStoresOnly) ? 1 : 0), used);
   return std::any_of(used.begin(), used.end(), [&](ValueId value) {
     const Look look = lookOf(value);
     const auto part = written_.find(look.base);
@@ -54,7 +56,7 @@ void PartWrites::add(const Instruction& ins) {
   }
   const std::string& name = trace_.opNames[ins.opName];
   const Look look = lookOf(operands[0].id);
-  if (isView(name)) {
+  if (isView(ops::find(name))) {
     std::vector<ValueId> used;
     ir::collectValues(trace_, operands, used);
     const bool numbers = std::any_of(used.begin(), used.end(), [&](ValueId value) {
@@ -63,7 +65,7 @@ void PartWrites::add(const Instruction& ins) {
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       looks_[ins.firstResult + r] = {look.base, ins.firstResult + r, look.moves || numbers};
     }
-  } else if (!newForm(name).empty() && ins.resultCount == 1) {
+  } else if (ops::isInPlace(name) && ins.resultCount == 1) {
     looks_[ins.firstResult] = look;
     if (look.tensor != look.base) {
       const auto [part, first] = written_.try_emplace(look.base, look.tensor);

@@ -11,15 +11,6 @@ namespace kintsugi::passes {
 
 namespace {
 
-constexpr auto kProducts = std::to_array<ProductOperator>({
-    {"aten.linear.default", 0, 1, 2, true, 3},
-    {"aten.addmm.default", 1, 2, 0, false, 3},
-    {"aten.mm.default", 0, 1, -1, false, 2},
-    {"aten.matmul.default", 0, 1, -1, false, 2},
-    {"aten.bmm.default", 0, 1, -1, false, 2},
-    {"aten.baddbmm.default", 1, 2, 0, false, 3},
-});
-
 // The last two dimensions, for many products at once. Nothing: there are not as many on both sides.
 struct Matrices {
   Node left, right;
@@ -48,12 +39,6 @@ std::optional<Matrices> matricesOf(const Node& left, const Node& right) {
 bool fitsInt(int64_t number) { return number > 0 && number <= std::numeric_limits<int32_t>::max(); }
 
 }  // namespace
-
-const ProductOperator* findProduct(std::string_view name) {
-  const auto* row =
-      std::find_if(kProducts.begin(), kProducts.end(), [&](const auto& r) { return r.name == name; });
-  return row == kProducts.end() ? nullptr : row;
-}
 
 std::optional<ProductForm> productForm(const Node& left, const Node& right, bool byRows) {
   if (left.elem != Elem::kF32 || right.elem != Elem::kF32 || left.sizes.size() < 2 ||

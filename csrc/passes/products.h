@@ -11,16 +11,6 @@
 
 namespace kintsugi::passes {
 
-struct ProductOperator {
-  std::string_view name;
-  uint8_t left = 0;
-  uint8_t right = 0;
-  int8_t added = -1;     // which operand is added; -1: none
-  bool byRows = false;   // the matrix has a row for each column of the result
-  uint8_t operands = 2;  // more have to be what they are by default
-};
-const ProductOperator* findProduct(std::string_view name);
-
 // rows[m,k] times a matrix [k,n]: numbers that BLAS takes.
 struct ProductForm {
   Size m;

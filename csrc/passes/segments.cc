@@ -28,17 +28,16 @@ constexpr uint32_t kOutside = ir::kNone;
 // ATen's convention: a trailing underscore writes to the first argument. Enough for tests; the driver asks
 // the dispatcher.
 OperatorTraits traitsByName(std::string_view name) {
-  const std::string_view base = name.substr(0, name.rfind('.'));
   OperatorTraits traits;
-  traits.impure = base.ends_with('_') || base == "aten.dropout" || base == "aten.rand";
-  traits.inGraph = base != "aten.nonzero";
+  traits.impure = ops::isInPlace(name) || ops::has(name, ops::Trait::kRandom);
+  traits.inGraph = !ops::has(name, ops::Trait::kSizesOfData);
   return traits;
 }
 
 }  // namespace
 
 bool readsNumber(const ir::Trace& trace, const Instruction& ins) {
-  if (ins.op != Op::kAten || trace.opNames[ins.opName] != "aten.item.default" || ins.resultCount != 1) {
+  if (trace.operatorOf(ins) != ops::Operator::kItem || ins.resultCount != 1) {
     return false;
   }
   const TypeKind made = trace.values[ins.firstResult].kind;
@@ -145,7 +144,7 @@ class Cutter {
   bool writesToFirst(const Instruction& ins) const {
     const std::string_view name = trace_.opNames[ins.opName];
     const auto operands = trace_.operandsOf(ins);
-    return name.substr(0, name.rfind('.')).ends_with('_') && !operands.empty() && operands[0].isValue();
+    return ops::isInPlace(name) && !operands.empty() && operands[0].isValue();
   }
 
   bool requiresGrad(ValueId value) const {
@@ -278,7 +277,7 @@ class Cutter {
     }
     const std::string_view name = trace_.opNames[ins.opName];
     const auto operands = trace_.operandsOf(ins);
-    return !name.substr(0, name.rfind('.')).ends_with('_') || operands.empty() || !operands[0].isValue() ||
+    return !ops::isInPlace(name) || operands.empty() || !operands[0].isValue() ||
            madeIn_[operands[0].id] == count_;
   }
 

@@ -13,6 +13,8 @@ namespace kintsugi::passes {
 using ir::Instruction;
 using ir::Operand;
 using ir::ValueId;
+using ops::Operator;
+using ops::Trait;
 
 namespace {
 
@@ -141,6 +143,7 @@ class Splitter {
     ir::collectValues(trace_, trace_.operandsOf(trace_.code[at]), values);
     return values;
   }
+  Operator operatorOf(uint32_t at) const { return trace_.operatorOf(trace_.code[at]); }
   const std::string& nameOf(uint32_t at) const { return trace_.opNames[trace_.code[at].opName]; }
 
   void findMakers() {
@@ -164,8 +167,8 @@ class Splitter {
     if (at == ir::kNone) {
       return false;
     }
-    const GradientRule* rule = findGradientRule(nameOf(at));
-    if (rule == nullptr || rule->fresh) {
+    const Operator op = operatorOf(at);
+    if (gradientOf(op) == nullptr || ops::has(op, Trait::kFresh)) {
       return false;
     }
     const ValueId base = used(at).front();
@@ -174,24 +177,16 @@ class Splitter {
     const bool packed =
         from.strides.empty() || isContiguous(fixedSizes(from.sizes), fixedSizes(from.strides));
     // These copy where they have to.
-    const std::string& name = nameOf(at);
-    const bool mayCopy = name == "aten.reshape.default" || name == "aten.flatten.using_ints" ||
-                         name == "aten.contiguous.default" || name.starts_with("aten.to.") ||
-                         name == "aten.type_as.default";
+    const bool mayCopy = ops::has(op, Trait::kMayCopy);
     return !mayCopy || (packed && from.dtype == to.dtype);
   }
 
   bool isPointwise(uint32_t at) const {
-    for (const Decomposition& row : pointwiseDecompositions()) {
-      if (row.name == nameOf(at)) {
-        return true;
-      }
-    }
-    return false;
+    const Decomposition* row = decompositionOf(operatorOf(at));
+    return row != nullptr && row->pointwise;
   }
 
-  // Part of kernels, for the most part.
-  bool isFused(uint32_t at) const { return findDecomposition(nameOf(at)) != nullptr; }
+  bool isFused(uint32_t at) const { return decompositionOf(operatorOf(at)) != nullptr; }
 
   void findLiveBackward() {
     std::vector<bool> live(trace_.values.size(), false);
@@ -401,7 +396,7 @@ class Splitter {
           std::find(graph_.epilogue.begin(), graph_.epilogue.end(), at) != graph_.epilogue.end();
       // Whoever has no rule may raise.
       if (made[at] ||
-          (!inEpilogue && findGradientRule(nameOf(at)) == nullptr && !nameOf(at).starts_with("taped."))) {
+          (!inEpilogue && gradientOf(operatorOf(at)) == nullptr && !nameOf(at).starts_with("taped."))) {
         code.push_back(at);
       }
     }

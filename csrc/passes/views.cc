@@ -1,13 +1,11 @@
 // Which operators only look at the memory of their first operand, and where they look. Sizes and strides of
 // the results have been recorded; what is worked out here is whether it is the same memory, and the offsets.
 #include <algorithm>
-#include <array>
 
 #include "passes/build_graph.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
-
-namespace {
 
 using ir::Operand;
 using ir::OperandKind;
@@ -41,13 +39,7 @@ struct View {
   }
 };
 
-// One function a kind of view; false: not this memory, or not known.
-using Find = bool (*)(const View& view, std::vector<int64_t>& offsets);
-
-bool same(const View& view, std::vector<int64_t>& offsets) {
-  offsets.assign(view.sizes.size(), 0);
-  return true;
-}
+namespace {
 
 // ATen's rule for when a reshape needs no copy: each run of dimensions that lie behind each other in memory
 // has to be split or joined within itself.
@@ -74,6 +66,30 @@ bool viewable(const View::Base& base, const std::vector<int64_t>& sizes) {
     run = taken = 1;
   }
   return wanted == 0 || base.sizes.empty();
+}
+
+bool splitAt(const View& view, std::optional<size_t> dim, std::vector<int64_t>& offsets) {
+  if (!dim) {
+    return false;
+  }
+  int64_t offset = 0;
+  for (const std::vector<int64_t>& sizes : view.sizes) {
+    if (sizes.size() != view.base.sizes.size()) {
+      return false;
+    }
+    offsets.push_back(offset);
+    offset += sizes[*dim] * view.base.strides[*dim];
+  }
+  return true;
+}
+
+}  // namespace
+
+namespace views {
+
+bool same(const View& view, std::vector<int64_t>& offsets) {
+  offsets.assign(view.sizes.size(), 0);
+  return true;
 }
 
 bool reshape(const View& view, std::vector<int64_t>& offsets) {
@@ -104,21 +120,6 @@ bool slice(const View& view, std::vector<int64_t>& offsets) {
   return true;
 }
 
-bool splitAt(const View& view, std::optional<size_t> dim, std::vector<int64_t>& offsets) {
-  if (!dim) {
-    return false;
-  }
-  int64_t offset = 0;
-  for (const std::vector<int64_t>& sizes : view.sizes) {
-    if (sizes.size() != view.base.sizes.size()) {
-      return false;
-    }
-    offsets.push_back(offset);
-    offset += sizes[*dim] * view.base.strides[*dim];
-  }
-  return true;
-}
-
 bool split(const View& view, std::vector<int64_t>& offsets) { return splitAt(view, view.dim(2), offsets); }
 
 bool unbind(const View& view, std::vector<int64_t>& offsets) {
@@ -129,56 +130,12 @@ bool unbind(const View& view, std::vector<int64_t>& offsets) {
   return dim.has_value();
 }
 
-struct Row {
-  std::string_view name;
-  Find find;
-};
-
-constexpr auto kViews = std::to_array<Row>({
-    {"aten.view.default", same},
-    {"aten._unsafe_view.default", same},
-    {"aten.view_as.default", same},
-    {"aten.transpose.int", same},
-    {"aten.swapaxes.default", same},
-    {"aten.swapdims.default", same},
-    {"aten.permute.default", same},
-    {"aten.movedim.int", same},
-    {"aten.t.default", same},
-    {"aten.numpy_T.default", same},
-    {"aten.mT.default", same},
-    {"aten.unsqueeze.default", same},
-    {"aten.squeeze.default", same},
-    {"aten.squeeze.dim", same},
-    {"aten.squeeze.dims", same},
-    {"aten.expand.default", same},
-    {"aten.expand_as.default", same},
-    {"aten.detach.default", same},
-    {"aten.alias.default", same},
-    {"aten.unflatten.int", same},
-    {"aten.reshape.default", reshape},
-    {"aten.flatten.using_ints", reshape},
-    {"aten.select.int", select},
-    {"aten.slice.Tensor", slice},
-    {"aten.narrow.default", slice},
-    {"aten.chunk.default", split},
-    {"aten.split.Tensor", split},
-    {"aten.split.sizes", split},
-    {"aten.split_with_sizes.default", split},
-    {"aten.unbind.int", unbind},
-});
-
-}  // namespace
-
-bool isView(std::string_view name) {
-  return std::any_of(kViews.begin(), kViews.end(), [&](const Row& row) { return row.name == name; });
-}
+}  // namespace views
 
 bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const Node& base,
                std::vector<int64_t>& offsets) {
-  const std::string& name = trace.opNames[instruction.opName];
-  const auto* row = std::find_if(kViews.begin(), kViews.end(), [&](const Row& r) { return r.name == name; });
-  if (row == kViews.end() || base.kind == NodeKind::kConst || !allFixed(base.sizes) ||
-      !allFixed(base.strides)) {
+  const ViewRule rule = viewOf(trace.operatorOf(instruction));
+  if (rule == nullptr || base.kind == NodeKind::kConst || !allFixed(base.sizes) || !allFixed(base.strides)) {
     return false;
   }
   std::vector<std::vector<int64_t>> sizes;
@@ -191,7 +148,7 @@ bool findViews(const ir::Trace& trace, const ir::Instruction& instruction, const
   }
   offsets.clear();
   const View::Base fixed{hintsOf(base.sizes), hintsOf(base.strides)};
-  return row->find({trace, trace.operandsOf(instruction), fixed, sizes}, offsets);
+  return rule({trace, trace.operandsOf(instruction), fixed, sizes}, offsets);
 }
 
 }  // namespace kintsugi::passes

@@ -11,6 +11,8 @@
 
 namespace kintsugi::torchapi {
 
+using ops::Operator;
+
 namespace {
 
 template <typename F>
@@ -168,7 +170,7 @@ bool OpDrain::isHidden(size_t index) const {
   if (isFactory(entry)) {
     // The bindings of factory functions call them below autograd. An `empty` that nobody works on is the
     // user's own.
-    const bool makesEmpty = entry.op.operator_name().name.starts_with("aten::empty");
+    const bool makesEmpty = opSchemaOf(entry.op).makesEmpty;
     const c10::IValue& output = log_.values[entry.firstOutput];
     return makesEmpty && (!output.isTensor() || isReadLater(output.toTensor().unsafeGetTensorImpl(), index));
   }
@@ -414,7 +416,7 @@ ir::ValueId OpDrain::appendNumberTensor(const at::Tensor& tensor) {
   if (it != numbers_.end()) {
     return it->second;
   }
-  static const OpSchema* schema = findOpSchema("aten.scalar_tensor.default");
+  static const OpSchema* schema = findOpSchema(ops::nameOf(Operator::kScalarTensor));
   const ir::Operand operands[] = {
       scalarOperand(c10::IValue(tensor.item())),
       ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(tensor.scalar_type())),
@@ -427,11 +429,11 @@ ir::ValueId OpDrain::appendNumberTensor(const at::Tensor& tensor) {
   return numbers_[impl] = trace_.code[index].firstResult;
 }
 
-ir::ValueId OpDrain::appendFactory(const char* name, std::span<const ir::Operand> operands,
+ir::ValueId OpDrain::appendFactory(ops::Operator op, std::span<const ir::Operand> operands,
                                    const at::Tensor& like) {
   const ir::Type type = tensorType(like, MetaLevel::kFull);
   const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1}, snap_);
-  trace_.code[index].opName = table_.opName(trace_, *findOpSchema(name));
+  trace_.code[index].opName = table_.opName(trace_, *findOpSchema(ops::nameOf(op)));
   ++result_.count;
   return trace_.code[index].firstResult;
 }
@@ -457,7 +459,7 @@ ir::ValueId OpDrain::appendListTensor(const at::Tensor& tensor) {
     const ir::Operand size[] = {ir::Operand::integer(count)};
     const ir::Operand operands[] = {
         trace_.listOperand(size), ir::Operand::integer(list[0]), dtype, none, device, none};
-    return numbers_[impl] = appendFactory("aten.full.default", operands, tensor);
+    return numbers_[impl] = appendFactory(Operator::kFull, operands, tensor);
   }
   if (even) {
     const ir::Operand operands[] = {ir::Operand::integer(list[0]),
@@ -467,17 +469,17 @@ ir::ValueId OpDrain::appendListTensor(const at::Tensor& tensor) {
                                     none,
                                     device,
                                     none};
-    return numbers_[impl] = appendFactory("aten.arange.start_step", operands, tensor);
+    return numbers_[impl] = appendFactory(Operator::kArangeStartStep, operands, tensor);
   }
   std::vector<ir::Operand> elements;
   for (int64_t k = 0; k < count; ++k) {
     const ir::Operand operands[] = {ir::Operand::integer(list[static_cast<size_t>(k)]), dtype, none, device,
                                     none};
     elements.push_back(
-        ir::Operand::value(appendFactory("aten.scalar_tensor.default", operands, tensor.select(0, k))));
+        ir::Operand::value(appendFactory(Operator::kScalarTensor, operands, tensor.select(0, k))));
   }
   const ir::Operand operands[] = {trace_.listOperand(elements), ir::Operand::integer(0)};
-  return numbers_[impl] = appendFactory("aten.stack.default", operands, tensor);
+  return numbers_[impl] = appendFactory(Operator::kStack, operands, tensor);
 }
 
 ir::Operand OpDrain::tensorOperand(const at::Tensor& tensor) {
@@ -652,7 +654,7 @@ void OpDrain::appendRequiresGrad(const OpLog::Entry& entry) {
     return;
   }
   const at::Tensor& tensor = log_.values[entry.firstOutput].toTensor();
-  static const OpSchema* schema = findOpSchema("aten.requires_grad_.default");
+  static const OpSchema* schema = findOpSchema(ops::nameOf(Operator::kRequiresGradInPlace));
   const ir::ValueId made = table_.find(tensor.unsafeGetTensorImpl())->value;
   const ir::Operand operands[] = {ir::Operand::value(made), ir::Operand::boolean(true)};
   const ir::Type type = tensorType(tensor, MetaLevel::kFull);

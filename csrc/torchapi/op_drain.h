@@ -55,7 +55,7 @@ class OpDrain {
   ir::Operand numberOperand(const at::Tensor& tensor);
   ir::ValueId appendNumberTensor(const at::Tensor& tensor);
   ir::ValueId appendListTensor(const at::Tensor& tensor);
-  ir::ValueId appendFactory(const char* name, std::span<const ir::Operand> operands, const at::Tensor& like);
+  ir::ValueId appendFactory(ops::Operator op, std::span<const ir::Operand> operands, const at::Tensor& like);
   ir::Type tensorType(const at::Tensor& tensor, MetaLevel level);
   void addResult(const c10::IValue& value, MetaLevel level);
   void bindResult(const c10::IValue& value, ir::ValueId& next, MetaLevel level);

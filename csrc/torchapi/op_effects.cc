@@ -4,8 +4,8 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <unordered_set>
 
+#include "ops/operator.h"
 #include "torchapi/op_schema.h"
 #include "torchapi/tensor_access.h"
 
@@ -14,16 +14,13 @@ namespace kintsugi::torchapi {
 namespace {
 
 bool replacesTensor(const c10::OperatorHandle& op, const std::string& name) {
-  static const std::unordered_set<std::string> kNames = {"aten.requires_grad_.default",
-                                                         "aten.set_data.default", "aten.retain_grad.default"};
-  return op.hasTag(at::Tag::inplace_view) || kNames.contains(name);
+  return op.hasTag(at::Tag::inplace_view) || ops::has(name, ops::Trait::kReplacesTensor);
 }
 
 // What is made of other operators may return what they do (`contiguous`); of the rest the schema tells.
 bool makesNewTensors(const c10::OperatorHandle& op, const std::string& name) {
   const auto& results = op.schema().returns();
-  return (name.starts_with("aten.") || name.starts_with("prims.")) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+  return ops::isTorchs(name) && !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          std::all_of(results.begin(), results.end(),
                      [](const c10::Argument& result) { return result.alias_info() == nullptr; });
 }
@@ -38,7 +35,7 @@ OpEffects opEffects(std::string_view name) {
   }
   const OpSchema& op = *found;
   effects.known = true;
-  const bool ours = op.name.starts_with("aten.") || op.name.starts_with("prims.");
+  const bool ours = ops::isTorchs(op.name);
   effects.sizesFromMask = op.dynamicIfMask;
   // Custom operators say by tags what they can't be trusted with.
   effects.dynamicSizes = (ours && op.dynamicShape) ||

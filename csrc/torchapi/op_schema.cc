@@ -5,9 +5,12 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
+
+#include "ops/operator.h"
 
 namespace kintsugi::torchapi {
+
+using ops::Trait;
 
 namespace {
 
@@ -75,48 +78,6 @@ OpSchema::Arg classify(const c10::Type& type) {
   }
 }
 
-// Operators whose results have data-dependent sizes without a tag that says so: composites of tagged
-// operators, and out-variants, which inherit no tags.
-bool hasUntaggedDynamicShape(const std::string& name) {
-  static const std::unordered_set<std::string> kBases = {
-      "aten.nonzero",
-      "aten.nonzero_numpy",
-      "aten.argwhere",
-      "aten.masked_select",
-      "aten.unique_dim",
-      "aten.unique_consecutive",
-      "aten.unique_dim_consecutive",
-      "aten._unique",
-      "aten._unique2",
-      "aten.bincount",
-      "aten.one_hot",
-      "aten.linalg_lstsq",
-      "aten._pad_packed_sequence",
-      "aten._pack_padded_sequence",
-      "aten.segment_reduce",
-      "aten.from_file",
-  };
-  static const std::unordered_set<std::string> kFull = {
-      "aten.where.default",
-      "aten.repeat_interleave.Tensor",
-      "aten.repeat_interleave.self_Tensor",
-      "aten.repeat_interleave.Tensor_out",
-      "aten.tensor_split.tensor_indices_or_sections",
-  };
-  return kBases.contains(name.substr(0, name.rfind('.'))) || kFull.contains(name);
-}
-
-// Operators that write to arguments which their schema does not mark.
-bool mutatesUnmarked(const std::string& name) {
-  static const std::unordered_set<std::string> kNames = {
-      "aten.batch_norm.default",           "aten.instance_norm.default",
-      "aten.native_batch_norm.default",    "aten.cudnn_batch_norm.default",
-      "aten.miopen_batch_norm.default",    "aten._batch_norm_impl_index.default",
-      "aten.quantized_batch_norm.default",
-  };
-  return kNames.contains(name);
-}
-
 std::string irName(const c10::OperatorName& name) {
   std::string text = name.name;
   const size_t colons = text.find("::");
@@ -148,20 +109,17 @@ OpSchema::OpSchema(const c10::OperatorHandle& handle) : op(handle), name(irName(
     results.push_back(classify(*result.real_type()));
   }
   mutates = schema.is_mutable() || handle.hasTag(at::Tag::nondeterministic_seeded) ||
-            handle.hasTag(at::Tag::maybe_aliasing_or_mutating) || mutatesUnmarked(name);
-  const bool known = name.starts_with("aten.") || name.starts_with("prims.");
-  dynamicIfMask = name.starts_with("aten.index.Tensor") || name.starts_with("aten._unsafe_index.Tensor");
-  dynamicShape = !known || hasUntaggedDynamicShape(name) ||
+            handle.hasTag(at::Tag::maybe_aliasing_or_mutating) || ops::has(name, Trait::kWritesUnmarked);
+  const bool known = ops::isTorchs(name);
+  dynamicIfMask = ops::has(name, Trait::kSizesOfMasks);
+  dynamicShape = !known || ops::has(name, Trait::kSizesOfData) ||
                  (!dynamicIfMask && (handle.hasTag(at::Tag::dynamic_output_shape) ||
                                      handle.hasTag(at::Tag::data_dependent_output)));
   likelyShape = !known && !handle.hasTag(at::Tag::dynamic_output_shape) &&
                 !handle.hasTag(at::Tag::data_dependent_output);
-  static const std::unordered_set<std::string> kOfSizes = {"aten.squeeze", "aten.squeeze_",
-                                                           "aten.squeeze_copy"};
-  static const std::unordered_set<std::string> kOfNumbers = {"aten.flatten", "aten.unflatten"};
-  const std::string base = name.substr(0, name.rfind('.'));
-  rankOfSizes = !known || kOfSizes.contains(base);
-  rankOfNumbers = kOfNumbers.contains(base);
+  makesEmpty = ops::has(name, Trait::kMakesEmpty);
+  rankOfSizes = !known || ops::has(name, Trait::kRankOfSizes);
+  rankOfNumbers = ops::has(name, Trait::kRankOfNumbers);
 }
 
 const OpSchema& opSchemaOf(const c10::OperatorHandle& op) {

@@ -51,6 +51,7 @@ struct OpSchema {
   bool dynamicShape = false;   // the sizes of the results depend on the data
   bool likelyShape = false;    // ... for all that is known: nothing says so
   bool dynamicIfMask = false;  // ... if an index is a mask
+  bool makesEmpty = false;     // memory that nothing was written to
   bool rankOfSizes = false;    // the rank of the results depends on sizes, or on who knows what
   bool rankOfNumbers = false;  // ... on numbers among the arguments
 

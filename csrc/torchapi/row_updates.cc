@@ -12,19 +12,6 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-struct KindRow {
-  std::string_view name;
-  RowUpdateKind kind;
-};
-
-constexpr KindRow kKinds[] = {
-    {"aten.index_add.default", RowUpdateKind::kAddRows},
-    {"aten.index_copy.default", RowUpdateKind::kCopyRows},
-    {"aten.scatter.src", RowUpdateKind::kScatter},
-    {"aten.scatter_add.default", RowUpdateKind::kScatterAdd},
-    {"aten.scatter.value", RowUpdateKind::kScatterNumber},
-};
-
 // The tensor as [outer][places][inner], and what is written as [outer][count][inner].
 struct Shape {
   int64_t outer = 1, places = 1, count = 1, inner = 1;
@@ -158,20 +145,14 @@ bool updateTyped(const RowUpdate& update, const Shape& shape, void* target, cons
     case RowUpdateKind::kScatterNumber:
       return updateEach<T, Assign<T>>(shape, to, index,
                                       [number = static_cast<T>(update.number)](int64_t) { return number; });
+    case RowUpdateKind::kNone:
+    case RowUpdateKind::kOther:
+      break;
   }
   return false;
 }
 
 }  // namespace
-
-std::optional<RowUpdateKind> rowUpdateKind(std::string_view name) {
-  for (const KindRow& row : kKinds) {
-    if (row.name == name) {
-      return row.kind;
-    }
-  }
-  return std::nullopt;
-}
 
 RowUpdateStatus updateRows(const RowUpdate& update, void* target, void* index, void* source) {
   const bool rows = update.kind == RowUpdateKind::kAddRows || update.kind == RowUpdateKind::kCopyRows;

@@ -7,12 +7,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
+
+#include "ops/operator.h"
 
 namespace kintsugi::torchapi {
 
-enum class RowUpdateKind : uint8_t { kAddRows, kCopyRows, kScatter, kScatterAdd, kScatterNumber };
+using ops::RowUpdateKind;
 
 struct RowUpdate {
   RowUpdateKind kind = RowUpdateKind::kAddRows;
@@ -20,9 +20,6 @@ struct RowUpdate {
   double number = 0;  // kScatterNumber
   bool operator==(const RowUpdate&) const = default;
 };
-
-// Of an operator that copies the tensor first (`aten.index_add.default`). Nothing: it is none of these.
-std::optional<RowUpdateKind> rowUpdateKind(std::string_view name);
 
 enum class RowUpdateStatus : uint8_t {
   kDone,

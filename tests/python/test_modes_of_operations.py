@@ -117,6 +117,7 @@ x.fill_(int(m)), x.mul_(m.item()), torch.where(x > 1, m.item(), 0.0), x.masked_f
 torch.arange(int(m)), x.new_full((2,), m.item()), torch.pow(int(m), x), torch.lerp(x, x, m.item())
 x.expand(int(m), 2), x[:int(m)], x.repeat(int(m)), torch.zeros(int(m)), x.view(1, -1)[0, int(m) - int(m)]
 torch.tensor(m.item()), torch.tensor([int(m), 2]), torch.nn.functional.pad(x, (int(m), 0))
+torch.stack([row * 2 for row in x]), [part + 1 for part in x.split(2)], [float(v) for v in x.unbind()]
 torch.equal(x, x), torch.allclose(x, x), torch.isnan(x).any(), bool((x == x).all())
 """.strip().splitlines()
 
@@ -166,19 +167,27 @@ WAYS: dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor], Any]]] = {
 }
 
 
+SAME = [torch.tensor([1.5, 2.0]) + k for k in range(3)]
+# Other numbers of elements, as soon as sizes may vary: no operator is seen twice because its results are others.
+VARYING = [torch.linspace(1, 2, n) for n in (2, 4, 1, 3)]
+
+
+@pytest.mark.parametrize("inputs", [SAME, VARYING], ids=["same sizes", "sizes that vary"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", range(len(PROGRAMS)), ids=lambda n: PROGRAMS[n].replace(" ", "")[:40])
-def test_as_in_eager_mode(number: int, way: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_in_eager_mode(
+    number: int, way: str, inputs: list[torch.Tensor], capsys: pytest.CaptureFixture[str]
+) -> None:
     wrap, make = WAYS[way]
     program = wrap(made(PROGRAMS[number], number))
 
     def seen(function: Callable[[torch.Tensor], Any]) -> list[Any]:
         found = []
-        for k in range(3):
+        for x in inputs:
             LOG.clear()
             torch.manual_seed(0)
             try:
-                result: Any = harness.describe(function(make(torch.tensor([1.5, 2.0]) + k)))
+                result: Any = harness.describe(function(make(x.clone())))
             except Exception as error:
                 result = type(error), str(error)
             found.append((result, [name for name in LOG], capsys.readouterr().out))

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "codegen/kernel_cache.h"
-#include "passes/accuracy.h"
 
 namespace kintsugi::codegen {
 namespace {
@@ -96,11 +95,11 @@ double ulps(float got, double wanted) {
 struct Function {
   Core core;
   double (*reference)(double);
-  std::string_view name;  // in passes/accuracy.def
+  std::string_view name;  // in ops/operators.def
 };
 
 double boundOf(std::string_view name) {
-  for (const passes::Accuracy& row : passes::kAccuracies) {
+  for (const ops::Accuracy& row : ops::accuracies()) {
     if (row.name == name) {
       return row.ulp;
     }

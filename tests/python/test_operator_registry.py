@@ -1,0 +1,327 @@
+"""The rows of csrc/ops/operators.def against torch: its schemas and tags, and what the operators do with arguments that
+torch's own tests give them."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from kintsugi import _C
+
+ROWS: dict[str, dict[str, Any]] = {row["name"]: row for row in _C.operators()}
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+MOST_CALLS = 6  # of one operator
+
+# Torch's schema says nothing of the memory that it shares, on purpose: nobody else may look at the argument.
+SHARES_UNSAID = {"aten._unsafe_view.default"}
+
+
+def f(*sizes: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, max(1, torch.Size(sizes).numel())).reshape(sizes)
+
+
+def i(*numbers: int) -> torch.Tensor:
+    return torch.tensor(numbers)
+
+
+# Operators that torch's tests do not come to, or that are made of others below what a dispatch mode sees.
+SAMPLES: dict[str, tuple[Any, ...]] = {
+    "aten.true_divide.Tensor": (f(2, 3), f(2, 3)),
+    "aten.relu6.default": (f(2, 3),),
+    "aten.clamp_max.default": (f(2, 3), 0.5),
+    "aten.square.default": (f(2, 3),),
+    "aten.log_sigmoid.default": (f(2, 3),),
+    "aten.gt.Scalar": (f(2, 3), 0),
+    "aten.bitwise_and.Tensor": (i(1, 2), i(3, 4)),
+    "aten.bitwise_or.Tensor": (i(1, 2), i(3, 4)),
+    "aten.bitwise_not.default": (i(1, 2),),
+    "aten.where.ScalarSelf": (f(2, 3) > 0, 1.0, f(2, 3)),
+    "aten.where.ScalarOther": (f(2, 3) > 0, f(2, 3), 1.0),
+    "aten.where.Scalar": (f(2, 3) > 0, 1.0, 2.0),
+    "aten.softmax.int": (f(2, 3), -1),
+    "aten.log_softmax.int": (f(2, 3), -1),
+    "aten.layer_norm.default": (f(2, 3), [3], f(3), f(3)),
+    "aten.rms_norm.default": (f(2, 3), [3], f(3)),
+    "aten.group_norm.default": (f(2, 4, 3), 2, f(4), f(4)),
+    "aten.batch_norm.default": (f(2, 3, 4), f(3), f(3), f(3), f(3).abs() + 1, False, 0.1, 1e-5, False),
+    "aten.var.dim": (f(2, 3), [1]),
+    "aten.scaled_dot_product_attention.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),
+    "aten.linear.default": (f(2, 3), f(4, 3), f(4)),
+    "aten.matmul.default": (f(2, 3), f(3, 4)),
+    "aten.outer.default": (f(3), f(4)),
+    "aten.max_pool2d.default": (f(1, 2, 4, 4), [2, 2]),
+    "aten.adaptive_avg_pool2d.default": (f(1, 2, 4, 4), [1, 1]),
+    "aten.upsample_nearest2d.vec": (f(1, 2, 4, 4), [4, 4], None),
+    "aten.upsample_bilinear2d.vec": (f(1, 2, 4, 4), [4, 4], False, None),
+    "aten.pad.default": (f(2, 3), [0, 0]),
+    "aten.conv1d.default": (f(1, 2, 5), f(3, 2, 1)),
+    "aten.conv2d.default": (f(1, 2, 5, 5), f(3, 2, 1, 1)),
+    "aten.conv3d.default": (f(1, 2, 3, 3, 3), f(3, 2, 1, 1, 1)),
+    "aten.conv_transpose2d.input": (f(1, 2, 5, 5), f(2, 3, 1, 1)),
+    "aten.scatter.value": (f(2, 3), 1, i(0, 1).reshape(2, 1), 2.0),
+    "aten.cross_entropy_loss.default": (f(2, 3), i(0, 2)),
+    "aten.nll_loss_nd.default": (f(2, 3), i(0, 2)),
+    "aten.nll_loss.default": (f(2, 3), i(0, 2)),
+    "aten.l1_loss.default": (f(2, 3), f(2, 3), 0),
+    "aten.arange.start": (0, 4),
+    "aten.item.default": (f(1),),
+    "aten.dropout.default": (f(2, 3), 0.5, True),
+    "aten.reshape.default": (f(2, 3), [3, 2]),
+    "aten.flatten.using_ints": (f(2, 3),),
+    "aten.contiguous.default": (f(2, 3),),
+    "aten.to.dtype": (f(2, 3), torch.float32),
+    "aten.type_as.default": (f(2, 3), f(2, 3)),
+    "aten.numpy_T.default": (f(2, 3),),
+    "aten.mT.default": (f(2, 3),),
+    "aten.view_as.default": (f(2, 3), f(3, 2)),
+    "aten.expand_as.default": (f(1, 3), f(2, 3)),
+    "aten.narrow.default": (f(2, 3), 1, 0, 2),
+    "aten.chunk.default": (f(2, 3), 2),
+    "aten.split.sizes": (f(2, 3), [1, 2], 1),
+    "aten.unflatten.int": (f(2, 6), 1, [2, 3]),
+    "aten.movedim.int": (f(2, 3), 0, 1),
+    "aten.swapaxes.default": (f(2, 3), 0, 1),
+    "aten.swapdims.default": (f(2, 3), 0, 1),
+}
+
+
+def overload(name: str) -> Any:
+    space, packet, own = name.split(".")
+    return getattr(getattr(getattr(torch.ops, space), packet), own)
+
+
+def schema(name: str) -> Any:
+    return overload(name)._schema
+
+
+def arguments(name: str) -> list[str]:
+    return [argument.name for argument in schema(name).arguments]
+
+
+class Noting(TorchDispatchMode):
+    """Keeps the arguments of operators that have a row."""
+
+    def __init__(self, calls: dict[str, list[Call]]) -> None:
+        self.calls = calls
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kept = self.calls.setdefault(str(function), []) if str(function) in ROWS else None
+        if kept is not None and len(kept) < MOST_CALLS:
+            kept.append(fresh((args, kwargs or {})))
+        return function(*args, **(kwargs or {}))
+
+
+def fresh(values: Any) -> Any:
+    """The same with tensors of their own, which lie as they did."""
+
+    def copied(value: Any) -> Any:
+        return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+    return tree_map(copied, values)
+
+
+@functools.cache
+def calls() -> dict[str, list[Call]]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    found: dict[str, list[Call]] = {name: [(args, {})] for name, args in SAMPLES.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for op in op_db:
+            if torch.float32 not in op.dtypes:
+                continue
+            try:
+                for k, sample in enumerate(op.sample_inputs("cpu", torch.float32, requires_grad=False)):
+                    if k == MOST_CALLS:
+                        break
+                    with Noting(found):
+                        op(sample.input, *sample.args, **sample.kwargs)
+            except Exception:  # such a sample shows an error, or wants what is not there
+                continue
+    return found
+
+
+def runs(name: str, grad: bool = False) -> Iterator[tuple[Call, Any]]:
+    """Fresh arguments and what the operator made of them."""
+    for call in calls().get(name, ()):
+        args, kwargs = fresh(call)
+        if grad:
+            for value in tree_leaves((args, kwargs)):
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
+                    value.requires_grad_()
+        torch.manual_seed(0)
+        try:
+            yield (args, kwargs), overload(name)(*args, **kwargs)
+        except RuntimeError:
+            continue
+
+
+def storages(values: Any) -> set[int]:
+    return {
+        value.untyped_storage().data_ptr()
+        for value in tree_leaves(values)
+        if isinstance(value, torch.Tensor) and value.numel() > 0
+    }
+
+
+def same(a: Any, b: Any) -> bool:
+    left, right = tree_leaves(a), tree_leaves(b)
+    return len(left) == len(right) and all(
+        torch.equal(x.nan_to_num(), y.nan_to_num()) if isinstance(x, torch.Tensor) else x == y
+        for x, y in zip(left, right, strict=True)
+    )
+
+
+def having(trait: str) -> list[str]:
+    return [name for name, row in ROWS.items() if trait in row["traits"]]
+
+
+def test_each_is_an_operator_of_torch() -> None:
+    missing = []
+    for name in ROWS:
+        try:
+            schema(name)
+        except AttributeError as error:
+            missing.append((name, str(error)))
+    assert missing == []
+
+
+def test_schemas_agree() -> None:
+    wrong = []
+    for name, row in ROWS.items():
+        traits, signature, tags = row["traits"], schema(name), {tag.name for tag in overload(name).tags}
+        aliased = any(result.alias_info is not None for result in signature.returns)
+        dynamic = {"dynamic_output_shape", "data_dependent_output"} & tags
+        claims = {
+            "fresh results, but the schema has an alias": "fresh" in traits and aliased,
+            "a view, but the schema has no alias": row["view"] and not aliased and name not in SHARES_UNSAID,
+            "pure, but it writes": "pure" in traits and signature.is_mutable,
+            "random, but no tag says so": "random" in traits and "nondeterministic_seeded" not in tags,
+            "sizes of data, which a tag says already": "sizes_of_data" in traits and bool(dynamic),
+            "unmarked writes, but the schema marks them": "writes_unmarked" in traits
+            and signature.is_mutable,
+            "pure without fresh results": "pure" in traits and "fresh" not in traits,
+            "a copy or a view, with fresh results": "may_copy" in traits and "fresh" in traits,
+        }
+        wrong += [(name, text) for text, holds in claims.items() if holds]
+    assert wrong == []
+
+
+def test_operands_are_what_rows_say() -> None:
+    for name, row in ROWS.items():
+        names = arguments(name)
+        if row["quiet_if_zero"] >= 0:
+            assert names[row["quiet_if_zero"]] in ("train", "training", "dropout_p"), name
+        left, right, added, _, count = row["product"]
+        if count:
+            assert names[left] in ("self", "input", "mat1", "batch1"), name
+            assert names[right] in ("other", "weight", "mat2", "batch2"), name
+            assert added < 0 or names[added] in ("self", "bias"), name
+            assert set(names[count:]) <= {"beta", "alpha"}, name
+        if row["attention"][0] >= 0:
+            assert [names[k] for k in row["attention"]] == [
+                "attn_mask",
+                "dropout_p",
+                "is_causal",
+                "scale",
+                "enable_gqa",
+            ]
+
+
+def test_foreach_operators_exist() -> None:
+    for name, row in ROWS.items():
+        if row["foreach"]:
+            assert hasattr(torch.ops.aten, f"_foreach_{row['foreach']}"), name
+
+
+def test_what_is_fresh_shares_no_memory() -> None:
+    sharing, unseen = [], []
+    for name in having("fresh"):
+        count = 0
+        for given, made in runs(name):
+            count += 1
+            sharing += [name] if storages(made) & storages(given) else []
+        unseen += [] if count else [name]
+    assert sharing == []
+    assert unseen == []
+
+
+def test_what_is_pure_writes_nothing() -> None:
+    for name in having("pure"):
+        for call in calls()[name]:
+            args, kwargs = fresh(call)
+            overload(name)(*args, **kwargs)
+            assert same((args, kwargs), call), name
+
+
+def test_views_look_at_the_first_argument() -> None:
+    unseen = []
+    for name, row in ROWS.items():
+        if not row["view"] or "may_copy" in row["traits"]:
+            continue
+        count = 0
+        for (args, _), made in runs(name):
+            if not storages(made):
+                continue
+            count += 1
+            assert storages(made) <= storages(args[0]), name
+        unseen += [] if count else [name]
+    assert unseen == []
+
+
+def test_what_is_made_by_form_does_not_read() -> None:
+    for name in having("by_form"):
+        count = 0
+        for (args, kwargs), made in runs(name):
+            count += 1
+            other = torch.full_like(args[0], 7)
+            assert same(made, overload(name)(other, *args[1:], **kwargs)), name
+        assert count, name
+
+
+def test_forms_in_place_compute_the_same() -> None:
+    """`x.add_(y)` holds what `x.add(y)` is; those that only store do not read what was there."""
+    seen = 0
+    for name, row in ROWS.items():
+        space, packet, own = name.split(".")
+        known = row["new_form"] or f"{space}.{packet}.{own}"
+        form = name if row["new_form"] else f"{space}.{packet}_.{own}"
+        try:
+            write = overload(form)
+        except AttributeError:
+            continue
+        if "random" in row["traits"]:
+            continue
+        for (args, kwargs), made in runs(known):
+            target = args[0].clone() if isinstance(args[0], torch.Tensor) else None
+            if target is None or not isinstance(made, torch.Tensor) or target.shape != made.shape:
+                continue
+            if target.dtype != made.dtype:
+                continue
+            assert same(write(target, *args[1:], **kwargs), made), form
+            seen += 1
+            if "stores_only" in row["traits"]:
+                assert same(write(torch.full_like(target, 7), *args[1:], **kwargs), made), form
+    assert seen > 100
+
+
+def test_backward_forgets_results() -> None:
+    """Eager mode would raise in the backward where a result that it has kept was written to."""
+    for name in having("forgets_result"):
+        for given, made in runs(name, grad=True):
+            results = [r for r in tree_leaves(made) if isinstance(r, torch.Tensor) and r.grad_fn is not None]
+            for result in results:
+                with torch.no_grad():
+                    result.add_(0)
+                if result.sum().requires_grad:
+                    try:
+                        result.sum().backward(retain_graph=True)
+                    except RuntimeError as error:
+                        assert "modified by an inplace operation" not in str(error), (name, given)
