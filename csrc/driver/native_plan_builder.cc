@@ -14,6 +14,7 @@
 #include "driver/varying_numbers.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/build_graph.h"
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"

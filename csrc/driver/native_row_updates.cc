@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/operator.h"
+
 namespace kintsugi::driver {
 
 using ir::Operand;

@@ -21,6 +21,7 @@
 #include "driver/native_plan_builder.h"
 #include "driver/native_training.h"
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"

@@ -1,5 +1,7 @@
 #include "ir/quiet_ops.h"
 
+#include "ops/operator.h"
+
 namespace kintsugi::ir {
 
 namespace {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "ir/signature.h"
+#include "ops/operator.h"
 #include "support/check.h"
 
 namespace kintsugi::ir {
@@ -92,6 +93,12 @@ MetaId Trace::internMeta(TensorMeta meta) {
 uint32_t Trace::internString(std::string_view text) { return internText(strings, stringIndex_, text); }
 
 uint32_t Trace::internOpName(std::string_view name) { return internText(opNames, opNameIndex_, name); }
+
+uint32_t Trace::internOpName(ops::Operator op) { return internOpName(ops::nameOf(op)); }
+
+ops::Operator Trace::operatorOf(const Instruction& ins) const {
+  return ins.op == Op::kAten ? ops::find(opNames[ins.opName]) : ops::Operator::kUnknown;
+}
 
 Operand Trace::listOperand(std::span<const Operand> elements) {
   const uint32_t first = appendOperands(lists, elements);

@@ -26,7 +26,7 @@
 
 #include "ir/intern_index.h"
 #include "ir/types.h"
-#include "ops/operator.h"
+#include "ops/operator_id.h"
 
 namespace kintsugi::ir {
 
@@ -179,7 +179,7 @@ struct Trace {
   MetaId internMeta(TensorMeta meta);
   uint32_t internString(std::string_view text);
   uint32_t internOpName(std::string_view name);
-  uint32_t internOpName(ops::Operator op) { return internOpName(ops::nameOf(op)); }
+  uint32_t internOpName(ops::Operator op);
   Operand stringOperand(std::string_view text) {
     return Operand::make(OperandKind::kStr, internString(text));
   }
@@ -192,9 +192,7 @@ struct Trace {
                 StateId snap = kNone);
 
   // Which of the operators that we know something of an Aten calls. kUnknown: another one, or no Aten.
-  ops::Operator operatorOf(const Instruction& ins) const {
-    return ins.op == Op::kAten ? ops::find(opNames[ins.opName]) : ops::Operator::kUnknown;
-  }
+  ops::Operator operatorOf(const Instruction& ins) const;
   size_t countOf(Op op) const;
   // A tensor that has the same sizes in each run.
   bool hasFixedSizes(const Type& type) const { return type.meta != kNone && metas[type.meta].isFixed(); }

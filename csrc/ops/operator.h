@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "ops/operator_id.h"
+
 namespace kintsugi::ops {
 
 enum class Operator : uint16_t {

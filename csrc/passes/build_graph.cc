@@ -6,6 +6,7 @@
 
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/attention.h"
 #include "passes/in_place.h"
 #include "passes/products.h"

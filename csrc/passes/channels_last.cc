@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/fold_convolutions.h"
 
 namespace kintsugi::passes {

@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "ops/operator.h"
 #include "passes/attention.h"
 #include "passes/broadcast_strides.h"
 #include "passes/move_reshapes.h"

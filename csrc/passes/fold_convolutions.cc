@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ir/segments.h"
+#include "ops/operator.h"
 
 namespace kintsugi::passes {
 

@@ -1,5 +1,7 @@
 #include "passes/foreach_ops.h"
 
+#include "ops/operator.h"
+
 namespace kintsugi::passes {
 
 using ops::Operator;

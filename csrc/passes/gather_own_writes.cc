@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/build_graph.h"
 #include "passes/in_place.h"
 #include "passes/own_writes.h"

@@ -7,6 +7,7 @@
 
 #include "ir/quiet_ops.h"
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/build_graph.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_builder.h"

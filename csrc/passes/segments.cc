@@ -6,6 +6,7 @@
 
 #include "ir/reach.h"
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/build_graph.h"
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"

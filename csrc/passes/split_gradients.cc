@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "ir/segments.h"
+#include "ops/operator.h"
 #include "passes/build_graph.h"
 #include "passes/gradient_builder.h"
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/operator.h"
 #include "support/check.h"
 #include "torchapi/sym_node.h"
 #include "torchapi/tensor_stamp.h"

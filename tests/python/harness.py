@@ -389,12 +389,18 @@ def _seed_torch(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
+DEEP = 100  # frames of a traceback that are compared where a program has recursed to the limit
+
+
 def _describe_error(error: BaseException | None, close: bool = False, depth: int = 4) -> Any:
     """The exception with its arguments, attributes, notes and traceback, and those that it came of."""
     if error is None or not depth:
         return None
     stack = traceback.extract_tb(error.__traceback__)
     frames = tuple((frame.name, frame.lineno) for frame in stack if "/harness" not in frame.filename)
+    if isinstance(error, RecursionError) and len(frames) > DEEP:
+        # A call through a compiled name counts as one more, and so the limit is met in another operation.
+        return type(error).__name__, "maximum recursion depth exceeded" in str(error), frames[:DEEP]
     text = ADDRESS.sub("at 0x", str(error))
     chain = tuple(_describe_error(e, close, depth - 1) for e in (error.__cause__, error.__context__))
     inner = tuple(_describe_error(e, close, depth - 1) for e in getattr(error, "exceptions", ()))
