@@ -168,6 +168,13 @@ NodeId relu(D& d) {
   return d.point(Core::kSelect, d.elem(), {d.point(Core::kLt, Elem::kBool, {x, zero}), zero, x});
 }
 
+// (self, threshold, value): NaN stays.
+NodeId threshold(D& d) {
+  if (!isFloat(d.elem())) return d.fail();
+  const NodeId x = d.as(0, d.elem()), most = converted(d, 1, d.elem()), value = converted(d, 2, d.elem());
+  return d.point(Core::kSelect, d.elem(), {d.point(Core::kLe, Elem::kBool, {x, most}), value, x});
+}
+
 NodeId clamp(D& d) {
   if ((!d.isNone(1) && !d.number(1)) || (!d.isNone(2) && !d.number(2))) {
     return d.fail();

@@ -241,6 +241,12 @@ bool clamp(B& b) {
   return true;
 }
 
+bool threshold(B& b) {
+  if (!b.isNumber(1)) return false;
+  b.give(0, b.zeroWhere(b.compare(b.tensor(0), B::Comparison::kLe, num(b.number(1))), b.gradient()));
+  return true;
+}
+
 bool clampMin(B& b) { return clampOne(b, B::Comparison::kGe); }
 
 bool clampMax(B& b) { return clampOne(b, B::Comparison::kLe); }

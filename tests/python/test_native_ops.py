@@ -55,6 +55,7 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "clamp": lambda x: x.clamp(-1, 1),
     "clamp_min": lambda x: x.clamp(min=0.25),
     "hardtanh": F.hardtanh,
+    "threshold": lambda x: F.threshold(x, 0.25, -2.0),
     "relu6": F.relu6,
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,

@@ -51,6 +51,7 @@ POINTWISE: dict[str, Fn] = {
     "relu": lambda x, y: F.relu(x) * y,
     "relu6": lambda x, y: F.relu6(x * 4) * y,
     "hardtanh": lambda x, y: F.hardtanh(x) * y,
+    "threshold": lambda x, y: F.threshold(x, 0.25, -2.0) * y,
     "leaky_relu": lambda x, y: F.leaky_relu(x, 0.2) * y,
     "clamp": lambda x, y: x.clamp(-0.5, 0.5) * y,
     "clamp_min": lambda x, y: x.clamp(min=0.1) * y,
