@@ -603,10 +603,9 @@ class PlanBuilder {
   bool addProduct(NodeId id) {
     const Node& node = graph_.nodes[id];
     const NodeId result = id + 1;
-    const ops::ProductOperands& row =
-        ops::infoOf(segment_.operatorOf(segment_.code[node.instruction])).product;
+    const bool byRows = ops::infoOf(segment_.operatorOf(segment_.code[node.instruction])).product.byRows;
     const auto form =
-        passes::productForm(graph_.nodes[node.args[0]], graph_.nodes[node.args[1]], row.byRows).value();
+        passes::productForm(graph_.nodes[node.args[0]], graph_.nodes[node.args[1]], byRows).value();
     runtime::NativeProduct product;
     const passes::MemoryPlace place = passes::tensorOf(graph_, result);
     product.left = memoryFor(node.args[0]);
