@@ -1,4 +1,5 @@
-// The id of an operator, for headers that only hand it on. ops/operator.h has the ids and what is known of each.
+// The id of an operator, for headers that only hand it on. ops/operator.h has the ids, and what is known of
+// each.
 #pragma once
 
 #include <cstdint>
