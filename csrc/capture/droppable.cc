@@ -29,13 +29,33 @@ constexpr uint32_t kKinds =
 constexpr uint32_t kMore = maskOf(
     {VirtualKind::kInstance, VirtualKind::kException, VirtualKind::kTraceback, VirtualKind::kGenerator});
 
-// A generator is closed without running anything where it waits outside of handlers, on nobody else who would
-// be closed, and holds nothing that runs code when it goes.
+// How often an object holds another one.
+Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
+  struct Count {
+    PyObject* part;
+    Py_ssize_t times = 0;
+  } count{part};
+  const auto visit = [](PyObject* held, void* data) {
+    auto& counted = *static_cast<Count*>(data);
+    counted.times += held == counted.part ? 1 : 0;
+    return 0;
+  };
+  Py_TYPE(holder)->tp_traverse(holder, visit, &count);
+  return count.times;
+}
+
+// A generator is closed without running anything where it has no handlers, waits for nobody else's generator,
+// who would be closed, and holds nothing that runs code when it goes.
 bool isQuietGenerator(PyObject* object) {
   if (!PyGen_CheckExact(object)) return false;
   auto* generator = reinterpret_cast<PyGenObject*>(object);
-  return PyBytes_GET_SIZE(generator->gi_code->co_exceptiontable) == 0 &&
-         pyapi::delegatesTo(generator) == nullptr && !Finalized::holdsPython(object);
+  if (PyBytes_GET_SIZE(generator->gi_code->co_exceptiontable) != 0) return false;
+  PyObject* inner = pyapi::delegatesTo(generator);
+  const auto isOthers = [&] {
+    return Py_REFCNT(inner) > timesHeld(object, inner) + 1;
+  };  // and the recorder's
+  if (inner != nullptr && (isOthers() || !isQuietGenerator(inner))) return false;
+  return !Finalized::holdsPython(object);
 }
 
 bool hasFinalizer(PyObject* object) {

@@ -392,3 +392,58 @@ def reversed_(sequence: Sequence[Any], /) -> Iterator[Any]:
 def from_the_end(sequence: Sequence[Any], length: int, /) -> Iterator[Any]:
     for at in range(length - 1, -1, -1):
         yield sequence[at]
+
+
+def delegate(iterable: Iterable[Any], /) -> Any:
+    """What `yield from` does with an iterator of C code, a step an item: it is sent to, thrown into and closed."""
+    iterator = iter(iterable)
+    kind = type(iterator)
+    if hasattr(kind, "close") or hasattr(kind, "throw") or hasattr(kind, "send"):
+        return (yield from _delegate_all(iterator))
+    yield from _delegate_items(iterator)
+
+
+def _delegate_items(iterator: Iterator[Any]) -> Any:
+    while True:
+        item = next(iterator, _MISSING)
+        if item is _MISSING:
+            return
+        sent = yield item
+        if sent is not None:
+            iterator.send(sent)  # type: ignore[attr-defined]  # it has none, and says so
+
+
+def _delegate_all(iterator: Any) -> Any:
+    sent = None
+    while True:
+        try:
+            item = next(iterator) if sent is None else iterator.send(sent)
+        except StopIteration as end:
+            return end.value
+        while True:
+            try:
+                sent = yield item
+                break
+            except BaseException as error:
+                thrown = error
+            # Outside of the handler, so that what this raises has no other context.
+            try:
+                ended, item = _throw_into(iterator, thrown)
+            finally:
+                del thrown
+            if ended:
+                return item
+
+
+def _throw_into(iterator: Any, error: BaseException) -> tuple[bool, Any]:
+    """Whether the iterator has ended by it, and what it gives."""
+    name = "close" if isinstance(error, GeneratorExit) else "throw"
+    method = getattr(iterator, name, None)
+    if method is not None and name == "throw":
+        try:
+            return False, method(error)
+        except StopIteration as end:
+            return True, end.value
+    if method is not None:
+        method()
+    raise error

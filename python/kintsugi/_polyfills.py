@@ -36,6 +36,7 @@ from kintsugi._polyfill_iterators import (  # noqa: F401
     compress,
     count,
     cycle,
+    delegate,
     dropwhile,
     enumerate_,
     filter_,

@@ -161,6 +161,7 @@ DROPPED = re.compile(
     r"(Exception ignored in: .*\n)Traceback .*\n(?:  .*\n)*"
 )  # by which frame is not compared
 ADDRESS = re.compile(r"at 0x[0-9a-f]+")
+THREAD = re.compile(r"Thread-\d+")  # counted for all of the process
 DECIMAL = re.compile(r"-?\d+\.\d*(?:e[+-]?\d+)?")
 
 
@@ -496,7 +497,10 @@ def observe(
     shown = _show(error, result)
     if error is not None:
         error.__traceback__ = None  # it holds this frame, which holds it: the frames would go at any time
-    text = [DROPPED.sub(r"\1", ADDRESS.sub("at 0x", stream.getvalue())) for stream in (out, err)]
+    text = [
+        DROPPED.sub(r"\1", THREAD.sub("Thread-", ADDRESS.sub("at 0x", stream.getvalue())))
+        for stream in (out, err)
+    ]
     text = [near_text(part) for part in text] if close else text
     return Outcome(seen, raised, text[0], text[1], noted, random_states, modes, gradients, shown)
 

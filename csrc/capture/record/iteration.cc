@@ -50,7 +50,8 @@ bool hasPythonItems(PyObject* object) {
   return Py_TYPE(object)->tp_iter == nullptr && pythonMethod(object, "__getitem__") != nullptr;
 }
 
-Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+// `delegates`: for `yield from`, which hands on what is sent and thrown, and closes.
+Flow iteratorOf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, bool delegates) {
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
   if (torchapi::isTensor(object.get())) {
@@ -64,11 +65,12 @@ Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return iterateBy(rec, f, act, in, "by_index");
   }
   if (isKept(rec, shadow)) {
-    return iterateBy(rec, f, act, in,
-                     Py_TYPE(object.get()) == &PyMap_Type ? "items_of_map" : "items_of_filter");
+    const bool map = Py_TYPE(object.get()) == &PyMap_Type;
+    return iterateBy(rec, f, act, in, delegates ? "delegate" : map ? "items_of_map" : "items_of_filter");
   }
   if (iteratesItself(object.get())) {
-    return isUnknownIterator(rec, shadow) ? iterateBy(rec, f, act, in, "iterate") : rec.execute(act, in);
+    if (!isUnknownIterator(rec, shadow)) return rec.execute(act, in);
+    return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate");
   }
   if (Py_TYPE(object.get())->tp_iter == nullptr && !PySequence_Check(object.get()))
     return rec.execute(act, in);  // it raises
@@ -76,13 +78,17 @@ Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const bool open = act.stackDepth() > 1 && isComprehension(act.peek(2)) &&
                     act.code->at(in.next).op == PRECALL && isOpenIterable(rec, shadow, object.get());
   if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
-    return iterateBy(rec, f, act, in, "iterate_over");
+    return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate_over");
   if (!rec.live()) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(1);
   f.push(rec.newIterator(act.peek(1), shadow, object.get()));
   return flow;
+}
+
+Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  return iteratorOf(rec, f, act, in, false);
 }
 
 Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
@@ -188,7 +194,7 @@ Flow yieldValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 
 Flow getYieldFromIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (PyGen_CheckExact(act.peek(1))) return rec.execute(act, in);
-  return getIter(rec, f, act, in);
+  return iteratorOf(rec, f, act, in, true);
 }
 
 // yield from: the inner iterator is asked for its next item.
