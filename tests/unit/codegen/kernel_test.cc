@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "codegen/kernel_cache.h"
+#include "ops/operator.h"
 
 namespace kintsugi::codegen {
 namespace {
