@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "bindings/call_holder.h"
+#include "bindings/text.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "guard/document.h"
@@ -153,8 +154,8 @@ PyObject* descrGet(PyObject* self, PyObject* object, PyObject*) {
 
 nb::dict diagnosticDict(const diag::Diagnostic& d) {
   nb::dict row;
-  row["code"] = nb::str(d.codeInfo().id.data(), d.codeInfo().id.size());
-  row["name"] = nb::str(d.codeInfo().name.data(), d.codeInfo().name.size());
+  row["code"] = strOf(d.codeInfo().id);
+  row["name"] = strOf(d.codeInfo().name);
   row["message"] = nb::str(d.message().c_str());
   row["cure"] = nb::str(d.cure().c_str());
   row["file"] = nb::str(d.location.file.c_str());

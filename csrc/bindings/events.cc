@@ -4,6 +4,7 @@
 
 #include <unordered_map>
 
+#include "bindings/text.h"
 #include "capture/breaks.h"
 #include "diag/events.h"
 #include "runtime/run_events.h"
@@ -40,7 +41,7 @@ nb::tuple drain() {
   std::vector<nb::object> kinds;
   for (std::size_t i = 0; i < events::kindCount(); ++i) {
     const auto name = events::kindName(static_cast<events::Kind>(i));
-    kinds.push_back(nb::str(name.data(), name.size()));
+    kinds.push_back(strOf(name));
   }
   for (const events::Event& event : drained.events) {
     rows.append(nb::make_tuple(kinds[static_cast<std::size_t>(event.kind)], event.startNs, event.durationNs,

@@ -15,6 +15,7 @@
 #include "bindings/interpret.h"
 #include "bindings/native.h"
 #include "bindings/replay_testing.h"
+#include "bindings/text.h"
 #include "capture/calls/targets.h"
 #include "codegen/kernel_cache.h"
 #include "diag/log.h"
@@ -136,12 +137,11 @@ nb::list codes() {
   nb::list out;
   for (const diag::CodeInfo& info : diag::allCodes()) {
     nb::dict row;
-    row["code"] = nb::str(info.id.data(), info.id.size());
-    row["name"] = nb::str(info.name.data(), info.name.size());
-    row["message"] = nb::str(info.message.data(), info.message.size());
-    row["cure"] = nb::str(info.cure.data(), info.cure.size());
-    auto severity = diag::severityName(info.severity);
-    row["severity"] = nb::str(severity.data(), severity.size());
+    row["code"] = bindings::strOf(info.id);
+    row["name"] = bindings::strOf(info.name);
+    row["message"] = bindings::strOf(info.message);
+    row["cure"] = bindings::strOf(info.cure);
+    row["severity"] = bindings::strOf(diag::severityName(info.severity));
     out.append(row);
   }
   return out;

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
+#include "bindings/text.h"
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
-#include "ops/trait_names.h"
 #include "passes/operator_rules.h"
 #include "torchapi/run_memory.h"
 
@@ -60,14 +60,10 @@ nb::dict runMemory() {
 nb::list accuracies() {
   nb::list out;
   for (const ops::Accuracy& row : ops::accuracies()) {
-    out.append(nb::make_tuple(nb::str(row.name.data(), row.name.size()),
-                              nb::str(row.argument.data(), row.argument.size()), row.ulp, row.ofX,
-                              row.least));
+    out.append(nb::make_tuple(strOf(row.name), strOf(row.argument), row.ulp, row.ofX, row.least));
   }
   return out;
 }
-
-nb::str strOf(std::string_view text) { return nb::str(text.data(), text.size()); }
 
 // Each row of ops/operators.def: what tests hold against torch.
 nb::list operators() {
@@ -84,15 +80,9 @@ nb::list operators() {
     each["product"] = nb::make_tuple(p.left, p.right, p.added, p.byRows, p.operands);
     const ops::AttentionOperands& a = row.attention;
     each["attention"] = nb::make_tuple(a.mask, a.dropout, a.causal, a.scale, a.grouped);
-    each["activation"] = strOf(row.activation.attribute);
     each["foreach"] = strOf(row.foreach.name);
     each["updates_rows"] = row.rowUpdate != ops::RowUpdateKind::kNone;
     each["view"] = passes::isView(row.id);
-    const passes::GradientRule* gradient = passes::gradientOf(row.id);
-    each["gradient"] = gradient == nullptr ? "" : gradient->make == nullptr ? "taped" : "rule";
-    const passes::Decomposition* made = passes::decompositionOf(row.id);
-    each["decomposition"] = made == nullptr ? "" : made->pointwise ? "pointwise" : "other";
-    each["exact"] = made != nullptr && made->exact;
     out.append(each);
   }
   return out;

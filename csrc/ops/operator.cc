@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace kintsugi::ops {
 
 namespace {
-
-constexpr uint32_t bit(Trait trait) { return static_cast<uint32_t>(trait); }
 
 // One attribute after the other is put into a row.
 struct Row {
@@ -15,7 +14,7 @@ struct Row {
 
   constexpr Row with(Trait trait) const {
     Row row = *this;
-    row.info.traits |= bit(trait);
+    row.info.traits |= bitOf(trait);
     return row;
   }
   template <class T>
@@ -64,12 +63,12 @@ struct Packet {
   std::string_view name;
   uint32_t traits;
 };
-#define KTG_SIZES_OF_DATA bit(Trait::kSizesOfData)
-#define KTG_SIZES_OF_MASKS bit(Trait::kSizesOfMasks)
-#define KTG_RANK_OF_SIZES bit(Trait::kRankOfSizes)
-#define KTG_RANK_OF_NUMBERS bit(Trait::kRankOfNumbers)
-#define KTG_MAKES_EMPTY bit(Trait::kMakesEmpty)
-#define KTG_FORWARD_MODE bit(Trait::kForwardMode)
+#define KTG_SIZES_OF_DATA bitOf(Trait::kSizesOfData)
+#define KTG_SIZES_OF_MASKS bitOf(Trait::kSizesOfMasks)
+#define KTG_RANK_OF_SIZES bitOf(Trait::kRankOfSizes)
+#define KTG_RANK_OF_NUMBERS bitOf(Trait::kRankOfNumbers)
+#define KTG_MAKES_EMPTY bitOf(Trait::kMakesEmpty)
+#define KTG_FORWARD_MODE bitOf(Trait::kForwardMode)
 #define KTG_PACKET(name, traits) {name, traits},
 constexpr Packet kPackets[] = {
 #include "ops/operators.def"
@@ -142,7 +141,18 @@ bool has(std::string_view name, Trait trait) {
   if (infoOf(name).has(trait)) return true;
   const std::string_view packet = packetOf(name);
   return std::ranges::any_of(
-      kPackets, [&](const Packet& row) { return row.name == packet && (row.traits & bit(trait)) != 0; });
+      kPackets, [&](const Packet& row) { return row.name == packet && (row.traits & bitOf(trait)) != 0; });
+}
+
+std::vector<std::string_view> traitNamesOf(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+#define KTG_TRAIT(id, text) text,
+#include "ops/traits.def"
+  };
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < std::size(kNames); ++i)
+    if (has(name, static_cast<Trait>(i))) names.push_back(kNames[i]);
+  return names;
 }
 
 bool isTorchs(std::string_view name) { return name.starts_with("aten.") || name.starts_with("prims."); }

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ops/operator_id.h"
 
@@ -27,24 +28,11 @@ enum class Operator : uint16_t {
 inline constexpr auto kOperatorCount = static_cast<size_t>(Operator::kCount);
 
 // Each is explained in operators.def.
-enum class Trait : uint32_t {
-  kFresh = 1U << 0,
-  kPure = 1U << 1,
-  kMayCopy = 1U << 2,
-  kByForm = 1U << 3,
-  kStoresOnly = 1U << 4,
-  kMasked = 1U << 5,
-  kForgetsResult = 1U << 6,
-  kSizesOfData = 1U << 7,
-  kSizesOfMasks = 1U << 8,
-  kRankOfSizes = 1U << 9,
-  kRankOfNumbers = 1U << 10,
-  kWritesUnmarked = 1U << 11,
-  kReplacesTensor = 1U << 12,
-  kMakesEmpty = 1U << 13,
-  kForwardMode = 1U << 14,
-  kRandom = 1U << 15,
+enum class Trait : uint8_t {
+#define KTG_TRAIT(id, text) id,
+#include "ops/traits.def"
 };
+constexpr uint32_t bitOf(Trait trait) { return uint32_t{1} << static_cast<unsigned>(trait); }
 
 // What an operator does with tensors whose channels lie last.
 enum class LayoutRole : uint8_t {
@@ -92,8 +80,12 @@ struct Activation {
   std::string_view text;       // the second operand; empty: it is no text
 };
 
-// What `_foreach_<name>` takes.
-enum class ForeachTakes : uint8_t { kAny, kLists };
+// What `_foreach_<name>` takes beside the lists of tensors.
+enum class ForeachTakes : uint8_t {
+  kAny,
+  kLists,    // lists alone: of numbers it is another operator
+  kNumbers,  // numbers alone: a tensor would hold one for each tensor of the lists
+};
 struct Foreach {
   std::string_view name;  // empty: there is none
   ForeachTakes takes = ForeachTakes::kAny;
@@ -112,7 +104,7 @@ struct OperatorInfo {
   Activation activation;
   Foreach foreach;
 
-  constexpr bool has(Trait trait) const { return (traits & static_cast<uint32_t>(trait)) != 0; }
+  constexpr bool has(Trait trait) const { return (traits & bitOf(trait)) != 0; }
 };
 
 // |result - true value| <= ulp * (spacing of floats at the true value) + ofX * (spacing of floats at x) +
@@ -138,6 +130,7 @@ inline std::string_view nameOf(Operator op) { return infoOf(op).name; }
 inline bool has(Operator op, Trait trait) { return infoOf(op).has(trait); }
 // Of an overload, those of its packet included.
 bool has(std::string_view name, Trait trait);
+std::vector<std::string_view> traitNamesOf(std::string_view name);  // "fresh" for Trait::kFresh
 
 // Is it one of torch's own, whose schemas and tags can be relied on?
 bool isTorchs(std::string_view name);

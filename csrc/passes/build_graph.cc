@@ -23,12 +23,6 @@ using ir::TypeKind;
 using ir::ValueId;
 using ops::Operator;
 
-OperatorTraits guessTraits(std::string_view name) {
-  OperatorTraits traits;
-  traits.impure = ops::isInPlace(name);
-  return traits;
-}
-
 class Builder {
  public:
   Builder(const ir::Trace& trace, const GraphOptions& options, std::string& reason)
@@ -140,7 +134,7 @@ class Builder {
     if (ir::mayBeQuiet(trace_, ins)) {
       return !ir::isQuiet(trace_, ins);
     }
-    return (options_.traits != nullptr ? options_.traits : guessTraits)(name).impure;
+    return options_.traits(name).impure;
   }
 
   bool addOperator(const Instruction& ins) {
@@ -593,9 +587,7 @@ class Builder {
     return true;
   }
 
-  bool surelyNew(const Instruction& ins) const {
-    return options_.traits != nullptr && options_.traits(trace_.opNames[ins.opName]).fresh;
-  }
+  bool surelyNew(const Instruction& ins) const { return options_.traits(trace_.opNames[ins.opName]).fresh; }
 
   // Attention turns a mask of bools into one of 0 and -infinity. Done here, that is once for all layers.
   void addMask(const Instruction& ins, std::vector<NodeId>& args) {

@@ -15,13 +15,13 @@
 namespace kintsugi::passes {
 
 struct GraphOptions {
-  OperatorTraitsFn traits = nullptr;  // null: guessed from names
-  bool strict = false;                // only what gives ATen's bits
-  bool callsOnly = false;             // nothing is decomposed
-  bool products = false;              // there are matrix products without the dispatcher
-  bool tiles = true;                  // ... and kernels of them
-  bool attention = true;              // attention may be a kernel
-  bool geluKeepsSign = false;         // of zeros, far below zero: see torchapi/eager_traits.h
+  OperatorTraitsFn traits = traitsByName;
+  bool strict = false;         // only what gives ATen's bits
+  bool callsOnly = false;      // nothing is decomposed
+  bool products = false;       // there are matrix products without the dispatcher
+  bool tiles = true;           // ... and kernels of them
+  bool attention = true;       // attention may be a kernel
+  bool geluKeepsSign = false;  // of zeros, far below zero: see torchapi/eager_traits.h
   // By MetaId: as in the trace, with the sizes that were seen where they vary (without sizes: not known).
   // Empty: those of the trace will do.
   std::span<const ir::TensorMeta> seen = {};

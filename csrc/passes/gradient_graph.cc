@@ -84,8 +84,7 @@ class Differentiator {
     if (ir::mayBeQuiet(trace(), ins)) {
       return !ir::isQuiet(trace(), ins);
     }
-    const std::string& name = trace().opNames[ins.opName];
-    return options_.traits != nullptr ? options_.traits(name).impure : ops::isInPlace(name);
+    return options_.traits(trace().opNames[ins.opName]).impure;
   }
 
   bool isActive(ValueId value) {

@@ -56,7 +56,7 @@ struct GradientGraph {
 };
 
 struct GradientOptions {
-  OperatorTraitsFn traits = nullptr;  // null: guessed from names
+  OperatorTraitsFn traits = traitsByName;
 };
 
 // A segment of a trace's instructions, which are left as they are.

@@ -26,16 +26,15 @@ using ir::ValueId;
 
 constexpr uint32_t kOutside = ir::kNone;
 
-// ATen's convention: a trailing underscore writes to the first argument. Enough for tests; the driver asks
-// the dispatcher.
+}  // namespace
+
 OperatorTraits traitsByName(std::string_view name) {
   OperatorTraits traits;
-  traits.impure = ops::isInPlace(name) || ops::has(name, ops::Trait::kRandom);
+  traits.writes = ops::isInPlace(name);
+  traits.impure = traits.writes || ops::has(name, ops::Trait::kRandom);
   traits.inGraph = !ops::has(name, ops::Trait::kSizesOfData);
   return traits;
 }
-
-}  // namespace
 
 bool readsNumber(const ir::Trace& trace, const Instruction& ins) {
   if (trace.operatorOf(ins) != ops::Operator::kItem || ins.resultCount != 1) {
@@ -58,14 +57,14 @@ namespace {
 
 class Cutter {
  public:
-  Cutter(guard::Document& document, OperatorTraitsFn traits, const SegmentOptions& options)
+  Cutter(guard::Document& document, const SegmentOptions& options)
       : document_(document),
         trace_(document.trace),
-        traits_(traits),
+        traits_(options.traits),
         start_(options.start),
         native_(options.native),
         writes_(document.trace),
-        own_(document.trace, traits),
+        own_(document.trace, options.traits),
         madeIn_(trace_.values.size(), kOutside),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
         late_(trace_.values.size()),
@@ -505,7 +504,7 @@ class Cutter {
 
 uint32_t cutSegments(guard::Document& document, const SegmentOptions& options) {
   KINTSUGI_CHECK(options.start <= document.trace.code.size(), "the trace ends before its start");
-  return Cutter(document, options.traits != nullptr ? options.traits : traitsByName, options).run();
+  return Cutter(document, options).run();
 }
 
 void cutSegments(guard::Document& document) { cutSegments(document, SegmentOptions{}); }

@@ -35,9 +35,11 @@ struct OperatorTraits {
   bool fresh = false;          // its results never share memory with its arguments
 };
 using OperatorTraitsFn = OperatorTraits (*)(std::string_view opName);
+// By what the registry and ATen's names tell. Enough for tests; the driver asks the dispatcher.
+OperatorTraits traitsByName(std::string_view opName);
 
 struct SegmentOptions {
-  OperatorTraitsFn traits = nullptr;  // null: guessed from the names of ATen's operators
+  OperatorTraitsFn traits = traitsByName;
   uint32_t start = 0;  // a side trace begins here: its parent's instructions are left as they are
   bool native = false;
 };

@@ -177,7 +177,7 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
     passes::SizeTable sizes;
     const passes::SizeScope scope(sizes);
     std::vector<ir::TensorMeta> seen = seenMetas(segment);
-    passes::gatherOwnWrites(segment, seen, nullptr);
+    passes::gatherOwnWrites(segment, seen, passes::traitsByName);
     auto graph = passes::buildGraph(
         segment, {.strict = argument == "strict", .products = argument == "products", .seen = seen}, reason);
     if (!graph) {

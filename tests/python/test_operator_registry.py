@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from bench.compare import same_values
 from kintsugi import _C
 
 ROWS: dict[str, dict[str, Any]] = {row["name"]: row for row in _C.operators()}
@@ -174,8 +175,7 @@ def storages(values: Any) -> set[int]:
 def same(a: Any, b: Any) -> bool:
     left, right = tree_leaves(a), tree_leaves(b)
     return len(left) == len(right) and all(
-        torch.equal(x.nan_to_num(), y.nan_to_num()) if isinstance(x, torch.Tensor) else x == y
-        for x, y in zip(left, right, strict=True)
+        same_values(x, y) if isinstance(x, torch.Tensor) else x == y for x, y in zip(left, right, strict=True)
     )
 
 
