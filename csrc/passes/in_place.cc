@@ -85,6 +85,11 @@ bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const O
       return false;
     }
   }
+  for (const Operand& o : operands.subspan(1)) {
+    if (o.isValue() && trace_.values[o.id].kind == TypeKind::kTensor && memory_.mayMeet(target, o.id)) {
+      return false;
+    }
+  }
   const Node like = graph_.nodes[tensor != ir::kNone ? tensor : content];
   // A mask is no part of what is computed.
   const bool masked = ops::has(op, Trait::kMasked);

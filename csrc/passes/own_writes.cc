@@ -49,15 +49,6 @@ const ir::TensorMeta* OwnWrites::metaOf(ValueId value) const {
   return type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) ? &trace_.metas[type.meta] : nullptr;
 }
 
-OperatorTraits OwnWrites::traitsOf(std::string_view name) const {
-  if (traits_ != nullptr) {
-    return traits_(name);
-  }
-  OperatorTraits traits;
-  traits.writes = traits.impure = ops::isInPlace(name);
-  return traits;
-}
-
 const OwnWrites::Look* OwnWrites::lookOf(ValueId value) const {
   const auto found = looks_.find(value);
   return found == looks_.end() ? nullptr : &found->second;
@@ -132,6 +123,13 @@ bool OwnWrites::fitsBeside(const Own& own, const Place& place) {
                                }));
 }
 
+// The same slice is read before it is written.
+bool OwnWrites::isApart(const Place& place, const std::optional<Place>& other) {
+  return other && other->dim == place.dim &&
+         ((other->low == place.low && other->high == place.high) || other->high <= place.low ||
+          place.high <= other->low);
+}
+
 bool OwnWrites::takesPart(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
   if (trace_.operatorOf(ins) != Operator::kCopyInPlace || operands.size() < 2 || !operands[0].isValue() ||
@@ -145,10 +143,12 @@ bool OwnWrites::takesPart(const Instruction& ins) const {
       target->sizes != source->sizes || target->dtype != source->dtype || target->device != source->device) {
     return false;
   }
-  // The other operand may be a view of the tensor itself.
   const Look* look = lookOf(operands[1].id);
-  const bool gathers =
-      (look != nullptr && look->base == lookOf(operands[0].id)->base) || !fitsBeside(*own, *place);
+  const bool ofItself = look != nullptr && look->base == lookOf(operands[0].id)->base;
+  if (ofItself && !isApart(*place, placeOf(operands[1].id))) {
+    return false;  // what is read may have been written a moment before: ATen knows in which order
+  }
+  const bool gathers = ofItself || !fitsBeside(*own, *place);
   return !gathers || own->gathers < kMostGathers;
 }
 
@@ -263,7 +263,7 @@ void OwnWrites::addPart(const Instruction& ins) {
 
 void OwnWrites::addResults(const Instruction& ins) {
   const std::string& name = nameOf(ins);
-  const OperatorTraits traits = traitsOf(name);
+  const OperatorTraits traits = traits_(name);
   const bool fresh = traits.fresh || isFreshOperator(name);
   if (!fresh) {
     // The result may be a view of any of them.
@@ -298,7 +298,7 @@ void OwnWrites::add(const Instruction& ins) {
     addView(ins);
   } else if (takesPart(ins)) {
     addPart(ins);
-  } else if (traitsOf(name).impure) {
+  } else if (traits_(name).impure) {
     const Look look = first != nullptr ? *first : Look{};
     const bool known = ops::isInPlace(name) && ins.resultCount == 1;
     std::vector<ValueId> used;

@@ -74,7 +74,6 @@ class OwnWrites {
   };
   const std::string& nameOf(const ir::Instruction& ins) const { return trace_.opNames[ins.opName]; }
   const ir::TensorMeta* metaOf(ir::ValueId value) const;
-  OperatorTraits traitsOf(std::string_view name) const;
   const Own* ownOf(ir::ValueId value) const;
   std::optional<Place> placeOf(ir::ValueId value) const;
   bool takesPart(const ir::Instruction& ins) const;
@@ -82,6 +81,7 @@ class OwnWrites {
   bool isFollowed(const ir::Instruction& ins) const;
   bool isSafe(const Part& part, ir::ValueId base, ir::ValueId target) const;
   static bool fitsBeside(const Own& own, const Place& place);
+  static bool isApart(const Place& place, const std::optional<Place>& other);
   void addView(const ir::Instruction& ins);
   void addPart(const ir::Instruction& ins);
   void addResults(const ir::Instruction& ins);

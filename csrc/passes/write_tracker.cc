@@ -1,6 +1,9 @@
 #include "passes/write_tracker.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
 
 namespace kintsugi::passes {
 
@@ -30,6 +33,48 @@ bool isInjective(const Node& node) {
   return true;
 }
 
+struct Extent {
+  int64_t size = 1;   // of the one that lies first
+  int64_t other = 1;  // of the one behind it
+};
+
+// Have two tensors of the same memory, the second `offset` elements behind the first, surely no element in
+// common? Rows of ten, five of each: strides (10, 1), an offset of 0 rows and 5 columns, and columns 0 to 4
+// are not 5 to 9.
+bool surelyApart(const Node& first, const Node& second, int64_t offset) {
+  for (const Node* node : {&first, &second}) {
+    if (!allFixed(node->sizes) || !allFixed(node->strides)) {
+      return false;
+    }
+    if (elementCount(node->sizes).hint == 0) {
+      return true;
+    }
+  }
+  std::map<int64_t, Extent, std::greater<>> extents;  // by stride
+  const auto add = [&](const Node& node, int64_t Extent::*size) {
+    for (size_t d = 0; d < node.sizes.size(); ++d) {
+      if (node.sizes[d].hint > 1 && node.strides[d].hint != 0) {
+        extents[node.strides[d].hint].*size += node.sizes[d].hint - 1;
+      }
+    }
+  };
+  add(first, &Extent::size);
+  add(second, &Extent::other);
+  bool apart = false;
+  int64_t room = std::numeric_limits<int64_t>::max();  // what the smaller strides may reach
+  for (const auto& [stride, extent] : extents) {
+    const int64_t steps = offset / stride;
+    offset %= stride;
+    apart = apart || steps >= extent.size;
+    const int64_t reach = std::max(extent.size, steps + extent.other);
+    if (stride > room / reach) {
+      return false;  // an element may have two places
+    }
+    room = stride;
+  }
+  return apart || offset != 0;
+}
+
 }  // namespace
 
 void WriteTracker::setSame(ValueId value, ValueId other) {
@@ -57,6 +102,24 @@ bool WriteTracker::mayWrite(ValueId value) const {
 bool WriteTracker::isSame(NodeId a, NodeId b) const {
   const MemoryPlace x = memoryOf(graph_, a), y = memoryOf(graph_, b);
   return x.base == y.base && x.offset == y.offset && sameLayout(graph_.nodes[a], graph_.nodes[b]);
+}
+
+// Where the value's elements lie.
+NodeId WriteTracker::placed(ValueId value) const {
+  return tensorOf_[value] != ir::kNone ? tensorOf_[value] : contentOf_[value];
+}
+
+bool WriteTracker::mayMeet(ValueId target, ValueId other) const {
+  const NodeId to = placed(target), from = placed(other);
+  if (to == ir::kNone || from == ir::kNone) {
+    return false;
+  }
+  const MemoryPlace x = memoryOf(graph_, to), y = memoryOf(graph_, from);
+  if (x.base != y.base || isSame(to, from)) {
+    return false;
+  }
+  return x.offset <= y.offset ? !surelyApart(graph_.nodes[to], graph_.nodes[from], y.offset - x.offset)
+                              : !surelyApart(graph_.nodes[from], graph_.nodes[to], x.offset - y.offset);
 }
 
 void WriteTracker::write(ValueId value, NodeId content) {

@@ -49,6 +49,9 @@ class WriteTracker {
   void look(NodeId node) { looked_.insert(node); }
   bool isLookedAt(NodeId node) const { return looked_.contains(node); }
 
+  // May a write to one value change what is read of the other one meanwhile? Such a result hangs on the order
+  // in which the elements are written, which is ATen's own. The same tensor does not count.
+  bool mayMeet(ir::ValueId target, ir::ValueId other) const;
   // Can the value's memory be written to at all?
   bool mayWrite(ir::ValueId value) const;
   // From here on `content` is what the value's memory holds: it lies like the tensor, or is contiguous.
@@ -65,6 +68,7 @@ class WriteTracker {
     return a.sizes == b.sizes && a.strides == b.strides;
   }
   bool isSame(NodeId a, NodeId b) const;
+  NodeId placed(ir::ValueId value) const;
 
   TensorGraph& graph_;
   std::vector<NodeId>& contentOf_;
