@@ -151,7 +151,7 @@ debug-malloc: build $(TEST_STAMP) ## Python tests with CPython's debugging alloc
 .PHONY: valgrind
 valgrind: build $(TEST_STAMP) ## look-ups, explanations, learning and side exits under valgrind
 	@command -v valgrind >/dev/null || { echo "valgrind is not installed: install the package valgrind"; exit 1; }
-	PYTHONMALLOC=malloc valgrind --error-exitcode=9 --leak-check=no --quiet $(PY) tests/valgrind_paths.py
+	$(PY) scripts/valgrind.py $(PY) tests/valgrind_paths.py
 
 .PHONY: ubsan
 ubsan: $(BUILD_STAMP) $(SYSTEM_TEST_STAMP) ## UBSan alone on units and file tests

@@ -152,13 +152,24 @@ bool OwnWrites::takesPart(const Instruction& ins) const {
   return !gathers || own->gathers < kMostGathers;
 }
 
+// Rows of the tensor that rows are written to.
+bool OwnWrites::readsItself(const Instruction& ins) const {
+  std::vector<ValueId> used;
+  ir::collectValues(trace_, trace_.operandsOf(ins).subspan(1), used);
+  const ValueId base = lookOf(trace_.operandsOf(ins)[0].id)->base;
+  return std::any_of(used.begin(), used.end(), [&](ValueId value) {
+    const Look* look = lookOf(value);
+    return look != nullptr && look->base == base;
+  });
+}
+
 bool OwnWrites::takesRows(const Instruction& ins) const {
   const auto operands = trace_.operandsOf(ins);
   if (!isRows(nameOf(ins)) || operands.empty() || !operands[0].isValue() || ins.resultCount != 1) {
     return false;
   }
   const Own* own = ownOf(operands[0].id);
-  return own != nullptr && lookOf(operands[0].id)->view == nullptr && !isFollowed(ins) &&
+  return own != nullptr && lookOf(operands[0].id)->view == nullptr && !isFollowed(ins) && !readsItself(ins) &&
          metaOf(lookOf(operands[0].id)->base) != nullptr && own->gathers < kMostGathers;
 }
 

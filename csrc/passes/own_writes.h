@@ -78,6 +78,7 @@ class OwnWrites {
   std::optional<Place> placeOf(ir::ValueId value) const;
   bool takesPart(const ir::Instruction& ins) const;
   bool takesRows(const ir::Instruction& ins) const;
+  bool readsItself(const ir::Instruction& ins) const;
   bool isFollowed(const ir::Instruction& ins) const;
   bool isSafe(const Part& part, ir::ValueId base, ir::ValueId target) const;
   static bool fitsBeside(const Own& own, const Place& place);

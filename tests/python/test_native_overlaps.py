@@ -41,6 +41,17 @@ WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "lerp": lambda a, b: a.lerp_(b, 0.5),
 }
 
+# Of an own tensor they are rows of a copy, if nothing else of it is read.
+AT = torch.tensor([1, 2])
+ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "index_put": lambda y: y.__setitem__((slice(None), AT), y[:, :2]),
+    "index_copy": lambda y: y.index_copy_(1, AT, y[:, :2]),
+    "index_add": lambda y: y.index_add_(1, AT, y[:, 1:3]),
+    "scatter": lambda y: y.scatter_(1, AT.expand(8, 2), y[:, :2]),
+    "scatter_add": lambda y: y.scatter_add_(1, AT.expand(8, 2), y[:, 1:3]),
+    "all rows": lambda y: y[:, AT[0] :].copy_(y[:, :1]),
+}
+
 
 def inputs() -> torch.Tensor:
     return torch.arange(1.0, 65.0).reshape(8, 8)
@@ -77,6 +88,37 @@ def test_result_is_eagers(views: str, write: str) -> None:
         compiled = native(program)
         for _ in range(5):
             assert differences(wanted, outcome(compiled, inputs())) == [], name
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_itself(name: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        for _ in range(2):
+            ROWS[name](y)
+        return y + 1
+
+    wanted = outcome(program, inputs())
+    compiled = native(program)
+    for _ in range(5):
+        assert differences(wanted, outcome(compiled, inputs())) == []
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x[:, :1], lambda x: x[0].expand(8, 8), lambda x: x[0, 0], lambda x: x]
+)
+def test_arguments_that_meet(view: View) -> None:
+    def program(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        x += z
+        return x * z
+
+    compiled = native(program)
+    for other in (view, lambda x: x + 1, view, lambda x: x[1], view):
+
+        def called(fn: Callable[..., Any], other: View = other) -> Any:
+            return outcome(lambda x: fn(x, other(x)), inputs())
+
+        assert differences(called(program), called(compiled)) == []
 
 
 @pytest.mark.parametrize("views", APART)
