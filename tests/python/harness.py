@@ -506,8 +506,12 @@ def observe(
 
 
 def _place(warning: warnings.WarningMessage) -> tuple[str, int]:
-    """Where it is said to come from. A file that nobody has closed says so wherever its last reference goes."""
-    return ("", 0) if warning.category is ResourceWarning else (warning.filename, warning.lineno)
+    """Where it is said to come from. A file that nobody has closed says so wherever its last reference goes.
+
+    A level beyond the program is a frame of this file, and a compiled function has one more of them.
+    """
+    nowhere = warning.category is ResourceWarning or warning.filename == __file__
+    return ("", 0) if nowhere else (warning.filename, warning.lineno)
 
 
 def _differentiate(result: Any) -> Any:
