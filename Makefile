@@ -52,6 +52,7 @@ test-fast: core ## C++ units and file tests: no Python, no torch
 	build/core/bin/unit_tests --gtest_brief=1
 	@if [ -x build/core/bin/codegen_tests ]; then build/core/bin/codegen_tests --gtest_brief=1; fi
 	@if [ -x build/core/bin/filetests ]; then build/core/bin/filetests --gtest_brief=1 tests/filetests; fi
+	@if [ -x build/core/bin/codegen_filetests ]; then build/core/bin/codegen_filetests --gtest_brief=1; fi
 
 .PHONY: microbench
 microbench: core ## Google Benchmark on the core

@@ -28,6 +28,7 @@ export TSAN_OPTIONS=halt_on_error=1
 if $units; then
   "$build/bin/unit_tests" --gtest_brief=1
   [ ! -x "$build/bin/filetests" ] || "$build/bin/filetests" --gtest_brief=1 tests/filetests
+  [ ! -x "$build/bin/codegen_filetests" ] || "$build/bin/codegen_filetests" --gtest_brief=1
 fi
 
 if $python; then

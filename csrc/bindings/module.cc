@@ -11,6 +11,7 @@
 #include "bindings/call_models.h"
 #include "bindings/compiled_type.h"
 #include "bindings/events.h"
+#include "bindings/graph_testing.h"
 #include "bindings/guard_testing.h"
 #include "bindings/interpret.h"
 #include "bindings/native.h"
@@ -178,6 +179,7 @@ NB_MODULE(_C, m) {
   bindings::bindCallModels(m);
   bindInterpreter(m);
   bindings::bindReplayTesting(m);
+  bindings::bindGraphTesting(m);
   bindings::bindGuardTesting(m);
   pthread_atfork(nullptr, nullptr, [] { runtime::TraceCache::forgetRecordings(); });
 }

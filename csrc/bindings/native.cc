@@ -7,6 +7,7 @@
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
 #include "passes/operator_rules.h"
+#include "passes/pass_statistics.h"
 #include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
@@ -88,6 +89,17 @@ nb::list operators() {
   return out;
 }
 
+// (kind, name, runs, nanoseconds, before, after) of each pass that has run.
+nb::list passTotals(bool clear) {
+  nb::list out;
+  for (const passes::PassTotals& row : passes::passStatistics()) {
+    out.append(
+        nb::make_tuple(strOf(row.kind), strOf(row.name), row.runs, row.nanoseconds, row.before, row.after));
+  }
+  if (clear) passes::clearPassStatistics();
+  return out;
+}
+
 // Of the cache on disk, told while its locks are held, without the GIL: said when the interpreter gets to it.
 int sayWarning(void* text) {
   const std::unique_ptr<std::string> owned(static_cast<std::string*>(text));
@@ -118,6 +130,7 @@ void bindNative(nb::module_& m) {
   m.def("native_accuracies", &accuracies);
   m.def("operators", &operators);
   m.def("run_memory", &runMemory);
+  m.def("pass_totals", &passTotals, nb::arg("clear") = false);
   m.def("trim_run_memory", &torchapi::trimRunMemory);
   codegen::setDiskWarning(noteWarning);
   driver::installNativeForkHandlers();

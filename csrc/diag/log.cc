@@ -11,7 +11,8 @@ namespace kintsugi::diag::log {
 namespace {
 
 constexpr std::array<std::string_view, kChannelCount> kChannelNames = {
-    "trace", "guards", "graph_breaks", "recompiles", "graph_code", "effects", "perf", "dynamic"};
+    "trace",   "guards", "graph_breaks", "recompiles",  "graph_code",
+    "effects", "perf",   "dynamic",      "graph_passes"};
 
 struct Ring {
   std::mutex mutex;

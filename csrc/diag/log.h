@@ -30,8 +30,9 @@ enum class Channel : std::uint8_t {
   kEffects,
   kPerf,
   kDynamic,
+  kGraphPasses,
 };
-inline constexpr std::size_t kChannelCount = 8;
+inline constexpr std::size_t kChannelCount = 9;
 inline constexpr std::size_t kRingSize = 512;
 
 struct Event {

@@ -5,6 +5,7 @@
 
 #include "ir/printer.h"
 #include "ir/verifier.h"
+#include "passes/plan_text.h"
 #include "passes/plan_verifier.h"
 #include "support/check.h"
 #include "support/verification.h"
@@ -70,7 +71,8 @@ void checkPlan(const PlanDescription& described, const std::function<std::string
     flow.steps.push_back(stepOf(described, at));
   }
   const std::vector<ir::Problem> problems = passes::verify(flow);
-  KINTSUGI_CHECK(problems.empty(), "a native plan is not valid:\n", ir::formatProblems(problems), graph());
+  KINTSUGI_CHECK(problems.empty(), "a native plan is not valid:\n", ir::formatProblems(problems),
+                 passes::print(flow), graph());
 }
 
 }  // namespace kintsugi::driver

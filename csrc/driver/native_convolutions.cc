@@ -2,6 +2,7 @@
 
 #include "passes/channels_last.h"
 #include "passes/fold_convolutions.h"
+#include "passes/pass_statistics.h"
 
 namespace kintsugi::driver {
 
@@ -11,6 +12,8 @@ std::optional<NativeSegmentInfo> withFoldedConvolutions(const NativeSegmentInfo&
   }
   NativeSegmentInfo changed = info;
   changed.restride = true;
+  const passes::PassTimer timer("segment", "fold-convolutions",
+                                [&changed] { return changed.segment.code.size(); });
   const bool pays = passes::foldConvolutions(changed.segment, info.contract) &&
                     passes::putChannelsLast(changed.segment, changed.seen);
   return pays ? std::optional(std::move(changed)) : std::nullopt;

@@ -25,6 +25,7 @@
 #include "passes/extract_segment.h"
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"
+#include "passes/pass_statistics.h"
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
@@ -516,7 +517,11 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
                            options.keepMemory};
     info.segment.metas = metas;
     checkSegment(info.segment, "as it was extracted");
-    passes::gatherOwnWrites(info.segment, info.seen, operatorTraits);
+    {
+      const passes::PassTimer timer("segment", "gather-own-writes",
+                                    [&info] { return info.segment.code.size(); });
+      passes::gatherOwnWrites(info.segment, info.seen, operatorTraits);
+    }
     checkSegment(info.segment, "with its writes gathered");
     info.autotune = options.autotune;
     const bool described = describeInputs(recording, info);

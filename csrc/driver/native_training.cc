@@ -4,6 +4,7 @@
 #include "driver/native_checks.h"
 #include "ir/dtype.h"
 #include "ir/segments.h"
+#include "passes/pass_statistics.h"
 #include "passes/split_gradients.h"
 
 namespace kintsugi::driver {
@@ -80,8 +81,11 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
     reason = "training bit by bit as in eager mode";
     return std::nullopt;
   }
-  const std::optional<passes::GradientGraph> graph =
-      passes::differentiate(info.segment, {.traits = operatorTraits}, reason);
+  std::optional<passes::GradientGraph> graph;
+  {
+    const passes::PassTimer timer("segment", "differentiate", [&] { return info.segment.code.size(); });
+    graph = passes::differentiate(info.segment, {.traits = operatorTraits}, reason);
+  }
   if (!graph) {
     return std::nullopt;
   }

@@ -29,16 +29,6 @@ bool broadcast(std::vector<Size>& sizes, const std::vector<Size>& other) {
   return true;
 }
 
-bool needsFloat(Core op) {
-  return op == Core::kDiv || op == Core::kFma || op == Core::kSqrt || op == Core::kExp || op == Core::kLog ||
-         op == Core::kTanh || op == Core::kErf || op == Core::kFloor || op == Core::kCeil ||
-         op == Core::kTrunc;
-}
-
-bool isTranscendental(Core op) {
-  return op == Core::kExp || op == Core::kLog || op == Core::kTanh || op == Core::kErf;
-}
-
 // The least number of 64 bits has no opposite.
 bool isHeld(int64_t integer, Elem elem) {
   return integer != std::numeric_limits<int64_t>::min() &&
@@ -232,9 +222,7 @@ NodeId Decomposer::point(Core op, Elem elem, std::initializer_list<NodeId> args)
   node.op = op;
   node.elem = elem;
   node.args = args;
-  const bool small = isSmallFloat(elem) || elem == Elem::kF32;
-  failed_ = failed_ || elem == Elem::kOther || (needsFloat(op) && !isFloat(elem)) ||
-            (isTranscendental(op) && (!small || strict_)) ||
+  failed_ = failed_ || !computes(op, elem) || (strict_ && isTranscendental(op)) ||
             (strict_ && isSmallFloat(elem) && op != Core::kTake);
   for (const NodeId arg : node.args) {
     failed_ = failed_ || arg == ir::kNone;

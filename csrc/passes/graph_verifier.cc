@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "passes/graph_text.h"
 #include "support/check.h"
 #include "support/verification.h"
 
@@ -230,6 +231,9 @@ class Verifier {
     }
     Elem expected = node.elem;
     size_t from = 0, to = node.args.size();
+    if (!computes(node.op, isCompare(node.op) ? arg(node, 0).elem : node.elem)) {
+      problem(id, "there is no code for elements of such a type");
+    }
     if (isCompare(node.op)) {
       expected = arg(node, 0).elem;
       if (node.elem != Elem::kBool) {
@@ -247,6 +251,10 @@ class Verifier {
         problem(id, "looks up at " + named(node.args[1]) + ", which are no indices");
       }
     } else if (node.op == Core::kCast) {
+      // What ATen makes of numbers out of range depends on the kernel.
+      if (isFloat(arg(node, 0).elem) && !isFloat(node.elem) && node.elem != Elem::kBool) {
+        problem(id, "casts floats to integers");
+      }
       return;
     }
     for (size_t k = from; k < to; ++k) {
@@ -263,6 +271,9 @@ class Verifier {
     if (node.elem != expected) {
       problem(id, "the result is of another type");
     }
+    if (!computes(node.op, from.elem)) {
+      problem(id, "there is no code for elements of such a type");
+    }
     if (node.sizes.size() != from.sizes.size() || node.reduced + node.behind > node.sizes.size()) {
       problem(id, "reduces dimensions that " + named(node.args[0]) + " does not have");
       return;
@@ -272,6 +283,12 @@ class Verifier {
       const int64_t size = d >= begin && d < end ? 1 : from.sizes[d].hint;
       if (node.sizes[d].hint != size) {
         problem(id, "dimension " + std::to_string(d) + " has another size");
+      }
+      // Of several dimensions that are reduced, rows are rows in memory as well.
+      const bool inner = d + 1 >= end || d < begin || from.strides.size() != from.sizes.size();
+      if (!inner && from.sizes[d].hint != 1 && from.sizes[d + 1].hint != 1 &&
+          from.strides[d].hint != from.strides[d + 1].hint * from.sizes[d + 1].hint) {
+        problem(id, "reduces dimensions of " + named(node.args[0]) + " that are no run of memory");
       }
     }
   }

@@ -5,16 +5,11 @@
 #include "ir/text.h"
 #include "passes/attention.h"
 #include "passes/fuse.h"
+#include "passes/kernel_text.h"
 
 namespace kintsugi::passes {
 
 namespace {
-
-void appendStrides(std::string& out, const std::vector<Size>& numbers) {
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    out += (i == 0 ? "" : ",") + textOf(numbers[i]);
-  }
-}
 
 std::string opText(const KernelOp& op) {
   std::string out;
@@ -77,27 +72,19 @@ std::string Kernel::key() const {
 std::string print(const NativeProgram& program, const TensorGraph& graph, const ir::Trace& trace) {
   std::string out;
   for (const NativeStep& step : program.steps) {
-    if (step.kind != StepKind::kKernel) {
-      const Node& node = graph.nodes[step.node];
-      out += step.kind == StepKind::kView
-                 ? "view %" + std::to_string(step.node)
-                 : (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
-      for (const NodeId arg : node.args) {
-        out += " %" + std::to_string(arg);
-      }
+    if (step.kind == StepKind::kKernel) {
+      appendKernel(out, program.kernels[step.kernel]);
       out += "\n";
       continue;
     }
-    const Kernel& kernel = program.kernels[step.kernel];
-    out += "kernel over [";
-    appendStrides(out, kernel.sizes);
-    out += "]\n";
-    for (const KernelAccess& access : kernel.accesses) {
-      out += std::string(access.store ? "  out" : "  in") + " %" + std::to_string(access.node) + " strides=[";
-      appendStrides(out, access.strides);
-      out += access.offset != 0 ? "] offset=" + std::to_string(access.offset) + "\n" : "]\n";
+    const Node& node = graph.nodes[step.node];
+    out += step.kind == StepKind::kView
+               ? "view %" + std::to_string(step.node)
+               : (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
+    for (const NodeId arg : node.args) {
+      out += " %" + std::to_string(arg);
     }
-    out += kernel.key();
+    out += "\n";
   }
   return out;
 }

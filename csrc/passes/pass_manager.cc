@@ -1,11 +1,10 @@
 #include "passes/pass_manager.h"
 
-#include <chrono>
-
 #include "guard/verifier.h"
 #include "passes/compact_snapshots.h"
 #include "passes/dead_code.h"
 #include "passes/guard_dedup.h"
+#include "passes/pass_statistics.h"
 #include "passes/segments.h"
 #include "support/check.h"
 
@@ -32,11 +31,6 @@ void dumpDocument(const void* object, std::string& out) {
 void check(const guard::Document& document, ir::VerifierMode mode, std::string_view when) {
   const std::vector<ir::Problem> problems = guard::verify(document, mode);
   KINTSUGI_CHECK(problems.empty(), "the trace is not valid ", when, ":\n", ir::formatProblems(problems));
-}
-
-uint64_t nowNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
 }  // namespace
@@ -84,7 +78,6 @@ PassManager& PassManager::setInput(ir::VerifierMode mode) {
 
 void PassManager::run(guard::Document& document) {
   const CheckContext context(&document, dumpDocument);
-  timings_.clear();
   if (verify_) {
     check(document, input_, "before the first pass");
   }
@@ -92,9 +85,10 @@ void PassManager::run(guard::Document& document) {
     if (dump_) {
       dump_(pass, When::kBefore, document);
     }
-    const uint64_t start = nowNs();
-    pass.run(document);
-    timings_.push_back({pass.name, nowNs() - start});
+    {
+      const PassTimer timer("trace", pass.name, [&document] { return document.trace.code.size(); });
+      pass.run(document);
+    }
     if (dump_) {
       dump_(pass, When::kAfter, document);
     }

@@ -1,11 +1,12 @@
-// Runs passes over a document: dump, time, run, dump, verify.
+// Runs passes over a document: dump, time (passes/pass_statistics.h), run, dump, verify. Those over tensor
+// graphs are in passes/graph_passes.h.
 //
 // A pass is a function on a document with a name; those that file tests use (`; test: pass=guard-dedup`) have
 // rows in pass_manager.cc. Where verification is on (support/verification.h), the document is verified before
 // the first pass and after each one: a pass that breaks it is a bug of ours (KINTSUGI_CHECK), reported with
 // its name and the text of the document.
 //
-// Ownership: passes are constant rows; a PassManager owns nothing but its list and timings, and is used by
+// Ownership: passes are constant rows; a PassManager owns nothing but its list, and is used by
 // one thread. No GIL.
 #pragma once
 
@@ -22,7 +23,7 @@
 namespace kintsugi::passes {
 
 struct Pass {
-  std::string_view name;
+  const char* name;
   std::function<void(guard::Document& document)> run;
 };
 
@@ -36,11 +37,6 @@ class PassManager {
   enum class When : uint8_t { kBefore, kAfter };
   using Dump = std::function<void(const Pass& pass, When when, const guard::Document& document)>;
 
-  struct Timing {
-    std::string_view pass;
-    uint64_t nanoseconds = 0;
-  };
-
   PassManager& add(Pass pass);
   PassManager& addAll();
   PassManager& setDump(Dump dump);
@@ -50,12 +46,8 @@ class PassManager {
 
   void run(guard::Document& document);
 
-  // Of the last run, one entry a pass.
-  std::span<const Timing> timings() const { return timings_; }
-
  private:
   std::vector<Pass> passes_;
-  std::vector<Timing> timings_;
   Dump dump_;
   bool verify_ = verifying();
   ir::VerifierMode input_ = ir::VerifierMode::kOptimized;

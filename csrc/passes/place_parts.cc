@@ -293,16 +293,17 @@ class Placer {
     std::vector<NodeId> to(graph_.nodes.size(), ir::kNone);
     rewriteNodes(graph_, [&](NodeId old, Node& node) {
       const auto found = placed_.find(old);
+      const bool placed = found != placed_.end();
       if (node.kind != NodeKind::kJoin) {
         to[old] = graph_.add(std::move(node));
-      } else if (found == placed_.end()) {
+      } else if (!placed && node.instruction != ir::kNone) {
         to[old] = addCall(std::move(node));
-      } else {
+      } else {  // one that no instruction made has no call to go back to
         int64_t low = 0;
         for (size_t k = 0; k < node.args.size(); ++k) {
           const Place slice = sliceOf(node, low);
           low += node.stacked ? 1 : graph_.nodes[node.args[k]].sizes[node.dim].hint;
-          node.args[k] = found->second[k] ? node.args[k] : addCopy(node.args[k], slice, old);
+          node.args[k] = placed && found->second[k] ? node.args[k] : addCopy(node.args[k], slice, old);
         }
         to[old] = graph_.add(std::move(node));
       }

@@ -5,13 +5,6 @@
 #include <string>
 #include <unordered_map>
 
-#include "passes/find_attention.h"
-#include "passes/fold_algebra.h"
-#include "passes/graph_verifier.h"
-#include "passes/move_reshapes.h"
-#include "passes/order_writes.h"
-#include "passes/place_parts.h"
-
 namespace kintsugi::passes {
 
 namespace {
@@ -189,26 +182,6 @@ void dropUnusedNodes(TensorGraph& graph) {
   for (NodeId& input : graph.inputs) {
     input = to[input];
   }
-}
-
-void simplify(TensorGraph& graph, const ir::Trace& trace, const SimplifyOptions& options) {
-  const auto run = [&](std::string_view name, auto&& pass) {
-    pass();
-    checkGraph(graph, trace, name);
-  };
-  checkGraph(graph, trace, "decomposition");
-  run("drop-copies", [&] { dropCopies(graph); });
-  run("merge-equal", [&] { mergeEqualNodes(graph); });
-  run("fold-algebra", [&] { foldAlgebra(graph, options.contract); });
-  run("move-reshapes", [&] { moveReshapes(graph); });
-  run("merge-equal", [&] { mergeEqualNodes(graph); });
-  run("drop-unused", [&] { dropUnusedNodes(graph); });
-  if (options.attention) {
-    run("find-attention", [&] { findAttention(graph, trace); });
-    run("drop-unused", [&] { dropUnusedNodes(graph); });
-  }
-  run("place-parts", [&] { placeParts(graph); });
-  run("place-writes", [&] { placeWrites(graph); });
 }
 
 }  // namespace kintsugi::passes

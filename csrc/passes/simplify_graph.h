@@ -13,14 +13,6 @@ void dropCopies(TensorGraph& graph);
 void mergeEqualNodes(TensorGraph& graph);
 void dropUnusedNodes(TensorGraph& graph);  // and numbers the others anew
 
-// These, reshapes moved (passes/move_reshapes.h), and what passes/place_parts.h does.
-// `trace`: the segment that the graph was built from. `attention`: may be made of what is written out.
-struct SimplifyOptions {
-  bool attention = true;  // may be one node
-  bool contract = false;  // algebra that rounds otherwise is welcome
-};
-void simplify(TensorGraph& graph, const ir::Trace& trace, const SimplifyOptions& options = {});
-
 // Nodes whose tensors the outside gets to see: outputs, and what the views among them look at.
 std::vector<bool> escapingNodes(const TensorGraph& graph);
 // Nodes whose values differ from run to run, for all that the graph tells.

@@ -10,7 +10,14 @@ namespace {
 
 thread_local SizeTable* gTable = nullptr;
 
-// Equal products joined, zeros gone.
+// Sizes that a text makes up may be beyond 64 bits: they wrap, as long as nobody computes with them.
+int64_t times(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
+int64_t plus(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
 SizeSum normal(SizeSum sum) {
   for (SizeTerm& term : sum) {
     std::sort(term.symbols.begin(), term.symbols.end());
@@ -19,7 +26,7 @@ SizeSum normal(SizeSum sum) {
   SizeSum out;
   for (SizeTerm& term : sum) {
     if (!out.empty() && out.back().symbols == term.symbols) {
-      out.back().factor += term.factor;
+      out.back().factor = plus(out.back().factor, term.factor);
     } else {
       out.push_back(std::move(term));
     }
@@ -34,7 +41,7 @@ SizeSum product(const SizeSum& a, const SizeSum& b) {
     for (const SizeTerm& y : b) {
       SizeTerm term = x;
       term.symbols.insert(term.symbols.end(), y.symbols.begin(), y.symbols.end());
-      term.factor *= y.factor;
+      term.factor = times(term.factor, y.factor);
       out.push_back(std::move(term));
     }
   }
@@ -43,7 +50,7 @@ SizeSum product(const SizeSum& a, const SizeSum& b) {
 
 SizeSum sum(SizeSum a, const SizeSum& b, int64_t factor) {
   for (SizeTerm term : b) {
-    term.factor *= factor;
+    term.factor = times(term.factor, factor);
     a.push_back(std::move(term));
   }
   return normal(std::move(a));
@@ -68,12 +75,14 @@ int64_t SizeTable::hintOf(const SizeSum& sum) const {
   for (const SizeTerm& term : sum) {
     int64_t part = term.factor;
     for (const uint32_t symbol : term.symbols) {
-      part *= symbols_[symbol].hint;
+      part = times(part, symbols_[symbol].hint);
     }
-    out += part;
+    out = plus(out, part);
   }
   return out;
 }
+
+SizeSum SizeTable::normalized(SizeSum sum) { return normal(std::move(sum)); }
 
 Size SizeTable::make(const SizeSum& sum) {
   const bool number = sum.empty() || (sum.size() == 1 && sum[0].symbols.empty());

@@ -62,6 +62,12 @@ class SizeTable {
   // In terms of the earliest symbols.
   SizeSum reduced(const SizeSum& sum) const;
   static std::string text(const SizeSum& sum);
+  // In order, equal products joined, zeros gone.
+  static SizeSum normalized(SizeSum sum);
+
+  size_t symbolCount() const { return symbols_.size(); }
+  int64_t hint(uint32_t symbol) const { return symbols_[symbol].hint; }
+  bool isSize(uint32_t symbol) const { return symbols_[symbol].isSize; }
 
  private:
   struct Symbol {

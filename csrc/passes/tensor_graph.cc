@@ -4,8 +4,6 @@
 #include <array>
 #include <limits>
 
-#include "ir/text.h"
-
 namespace kintsugi::passes {
 
 namespace {
@@ -38,42 +36,6 @@ constexpr auto kElems = std::to_array<ElemRow>({
     {"other", 0},
 });
 
-void appendSizes(std::string& out, const std::vector<Size>& sizes) {
-  out += '[';
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    out += (i == 0 ? "" : ",") + textOf(sizes[i]);
-  }
-  out += ']';
-}
-
-std::string headOf(const Node& node, const ir::Trace& trace) {
-  switch (node.kind) {
-    case NodeKind::kInput:
-      return "input";
-    case NodeKind::kConst: {
-      std::string out = "const ";
-      isFloat(node.elem) ? ir::appendFloat(out, node.number) : ir::appendInt(out, node.integer);
-      return out;
-    }
-    case NodeKind::kPoint:
-    case NodeKind::kReduce:
-      return std::string(coreInfo(node.op).text);
-    case NodeKind::kProduct:
-      return node.byRows ? "product.rows" : "product";
-    case NodeKind::kAttention:
-      return "attention";
-    case NodeKind::kView:
-      return "view";
-    case NodeKind::kJoin:
-      return (node.stacked ? "join.stacked " : "join ") + std::to_string(node.dim);
-    case NodeKind::kCall:
-      return (node.product ? "product " : "call ") + callName(trace, trace.code[node.instruction]);
-    case NodeKind::kResult:
-      return "result " + std::to_string(node.result);
-  }
-  return "?";
-}
-
 }  // namespace
 
 std::string callName(const ir::Trace& trace, const ir::Instruction& ins) {
@@ -85,6 +47,18 @@ const CoreInfo& coreInfo(Core op) { return kCoreInfos[static_cast<size_t>(op)]; 
 std::string_view elemName(Elem elem) { return kElems[static_cast<size_t>(elem)].name; }
 double largestIn(Elem elem) { return kElems[static_cast<size_t>(elem)].largest; }
 int64_t elemSize(Elem elem) { return kElems[static_cast<size_t>(elem)].size; }
+
+bool computes(Core op, Elem elem) {
+  if (isTranscendental(op)) {
+    return elem == Elem::kF32 || isSmallFloat(elem);
+  }
+  if (isReduce(op) || op == Core::kPart) {
+    return elem == Elem::kF32;
+  }
+  const bool needsFloat = op == Core::kDiv || op == Core::kFma || op == Core::kSqrt || op == Core::kFloor ||
+                          op == Core::kCeil || op == Core::kTrunc;
+  return elem != Elem::kOther && (!needsFloat || isFloat(elem));
+}
 
 Elem elemOf(std::string_view dtype) {
   for (size_t i = 0; i < kElems.size(); ++i) {
@@ -165,51 +139,6 @@ bool isDense(const std::vector<Size>& sizes, const std::vector<Size>& strides) {
     step *= size;
   }
   return true;
-}
-
-std::string print(const TensorGraph& graph, const ir::Trace& trace) {
-  std::string out;
-  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    const Node& node = graph.nodes[id];
-    out += "%" + std::to_string(id) + " = " + headOf(node, trace);
-    if (!node.args.empty() || node.kind == NodeKind::kCall) {
-      out += '(';
-      for (size_t k = 0; k < node.args.size(); ++k) {
-        out += (k == 0 ? "%" : ", %") + std::to_string(node.args[k]);
-      }
-      out += ')';
-    }
-    if (node.kind != NodeKind::kCall) {
-      out += " " + std::string(elemName(node.elem));
-      if (node.kind != NodeKind::kConst) {
-        appendSizes(out, node.sizes);
-        if (!isContiguous(node.sizes, node.strides)) {
-          out += " strides=";
-          appendSizes(out, node.strides);
-        }
-      }
-    }
-    if (node.kind == NodeKind::kView && node.offset != 0) {
-      out += " offset=" + std::to_string(node.offset);
-    }
-    if (node.home != ir::kNone) {
-      out += " in %" + std::to_string(node.home) + " at " + std::to_string(node.offset);
-    }
-    for (const PartBound& bound : node.bounds) {
-      out += " dim" + std::to_string(bound.dim) + "=" + std::to_string(bound.low) + ".." +
-             std::to_string(bound.high);
-    }
-    if (node.kind == NodeKind::kReduce) {
-      out += " last=" + std::to_string(node.reduced);
-      out += node.behind != 0 ? " behind=" + std::to_string(node.behind) : "";
-    }
-    out += '\n';
-  }
-  out += "outputs";
-  for (const NodeId id : graph.outputs) {
-    out += id == ir::kNone ? " none" : " %" + std::to_string(id);
-  }
-  return out + "\n";
 }
 
 }  // namespace kintsugi::passes

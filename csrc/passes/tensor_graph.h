@@ -1,11 +1,13 @@
 // The typed tensor graph that the native backend works on: a segment of a trace, decomposed into core
 // operations.
 //
-//   %0 = input f32[2,16,64]
+//   %0 = input f32[2,16,64] value=0
 //   %1 = reduce.sum(%0) f32[2,16,1] last=1
 //   %2 = const 0.015625 f32
-//   %3 = mul(%1, %2) f32[2,16,1]
-//   %4 = call aten.conv2d.default(%3, %0) f32[2,16,1]
+//   %3 = mul(%1, %2) f32[2,16,1] value=1
+//   %4 = call aten.conv2d.default(%3, %0) at=3
+//
+// passes/graph_text.h prints and reads it.
 //
 // Nodes are in the order of execution, arguments before users. What is not in the core set is a call of the
 // operator, or of scalar arithmetic (`kCall`), with one kResult for each of its results. A kView is other
@@ -61,6 +63,13 @@ inline bool isSigned(Elem elem) { return elem >= Elem::kI8 && elem <= Elem::kI64
 inline bool isFloat(Elem elem) { return elem >= Elem::kF16 && elem <= Elem::kF64; }
 // Computed with in f32, rounded where they are stored or cast.
 inline bool isSmallFloat(Elem elem) { return elem == Elem::kF16 || elem == Elem::kBF16; }
+
+// Is there code for the operation, elements of that type being what it is computed with (of comparisons and
+// reductions: what they take; of casts: what they give)?
+bool computes(Core op, Elem elem);
+inline bool isTranscendental(Core op) {
+  return op == Core::kExp || op == Core::kLog || op == Core::kTanh || op == Core::kErf;
+}
 
 enum class NodeKind : uint8_t {
   kInput,
@@ -173,6 +182,5 @@ bool isDense(const std::vector<Size>& sizes, const std::vector<Size>& strides);
 
 // Of an operator, or of an instruction of scalar arithmetic.
 std::string callName(const ir::Trace& trace, const ir::Instruction& ins);
-std::string print(const TensorGraph& graph, const ir::Trace& trace);
 
 }  // namespace kintsugi::passes

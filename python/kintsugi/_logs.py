@@ -23,6 +23,7 @@ CHANNELS: dict[str, str] = {
     "effects": "the writes, prints and other effects that a trace replays",
     "perf": "times: recording, compiling, calls",
     "dynamic": "which sizes and numbers are dynamic, and why",
+    "graph_passes": "the tensor graph of each segment that is compiled, and what each pass makes of it",
 }
 
 _enabled: tuple[str, ...] = ()
@@ -86,8 +87,9 @@ def set_logs(*channels: str, **switches: bool) -> tuple[str, ...]:
         kintsugi.set_logs(graph_breaks=True)
         kintsugi.set_logs()                             # off
 
-    Channels: trace, guards, graph_breaks, recompiles, graph_code, effects, perf, dynamic, or all. The environment
-    variable KINTSUGI_LOGS takes the same names, separated by commas.
+    Channels: trace, guards, graph_breaks, recompiles, graph_code, effects, perf, dynamic,
+    graph_passes, or all. The environment variable KINTSUGI_LOGS takes the same names, separated by
+    commas.
     """
     for name in switches:
         if name != "all" and name not in CHANNELS:

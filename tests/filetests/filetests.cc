@@ -1,24 +1,11 @@
-// The runner of the file tests: IR text in, text out. One file is one test of one behaviour.
-//
-//   ; test: pass=guard-dedup
-//   ; What this file shows, in a sentence.
-//   trace @f.py:1 f { ... }
-//   ; expect:
-//   ... what comes out, to the end of the file
-//
-// The tests are the rows of kModes below; docs/internals/ir.md lists them. With KINTSUGI_BLESS=1 in the
-// environment a test that differs rewrites its expectation instead of failing; the diff is then reviewed like
-// code.
-#include <gtest/gtest.h>
-
+// The file tests of traces, guards, tensor graphs and plans: text in, text out (filetests/runner.h).
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <optional>
 #include <sstream>
+#include <vector>
 
+#include "filetests/graph_modes.h"
+#include "filetests/runner.h"
 #include "guard/source_roots.h"
 #include "guard/verifier.h"
 #include "ir/liveness.h"
@@ -29,28 +16,16 @@
 #include "passes/extract_segment.h"
 #include "passes/fold_convolutions.h"
 #include "passes/fuse.h"
+#include "passes/graph_passes.h"
+#include "passes/graph_text.h"
 #include "passes/own_writes.h"
 #include "passes/pass_manager.h"
 #include "passes/simplify_graph.h"
+#include "passes/size_text.h"
 #include "passes/split_gradients.h"
 
-namespace kintsugi {
+namespace kintsugi::filetests {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::string_view kTestMark = "; test:";
-constexpr std::string_view kExpectMark = "; expect:\n";
-
-// A mode gets the argument behind `=` and the input, and returns what the expectation is compared with. A
-// problem that no expectation may contain starts with `!`.
-using Mode = std::string (*)(std::string_view argument, std::string_view input);
-
-std::string unexpected(const std::string& what) { return "! " + what + "\n"; }
-
-std::string syntaxError(const diag::Diagnostic& diagnostic) {
-  return diagnostic.args[0] + ":" + diagnostic.args[1] + ": " + diagnostic.args[2] + "\n";
-}
 
 std::optional<ir::VerifierMode> verifierMode(std::string_view name) {
   if (name.empty() || name == "recorded") {
@@ -185,11 +160,11 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
       continue;
     }
     passes::simplify(*graph, segment, {.contract = argument == "contract"});
-    out += kernels ? passes::print(passes::fuse(*graph), *graph, segment) : passes::print(*graph, segment);
-    for (const passes::SizeCheck& check : sizes.checks()) {
-      out += "requires " + sizes.text(check.difference) + ((check.signs & passes::kLess) != 0 ? " <" : " ") +
-             ((check.signs & passes::kMore) != 0 ? ">" : "") +
-             ((check.signs & passes::kZero) != 0 ? "= 0\n" : " 0\n");
+    if (kernels) {
+      passes::appendSizeRows(out, sizes, "");
+      out += passes::print(passes::fuse(*graph), *graph, segment);
+    } else {
+      out += printGraphChecked({segment, *graph});
     }
   }
   return out;
@@ -222,7 +197,7 @@ std::string runGradients(std::string_view, std::string_view input) {
     passes::dropCopies(*graph);
     passes::mergeEqualNodes(*graph);
     passes::dropUnusedNodes(*graph);
-    out += std::string(title) + "\n" + passes::print(*graph, segment);
+    out += std::string(title) + "\n" + printGraphChecked({segment, *graph});
   };
   for (const ir::SegmentRange& range : ir::findSegments(trace)) {
     std::string reason;
@@ -264,11 +239,6 @@ std::string runConvolutions(std::string_view argument, std::string_view input) {
   return out;
 }
 
-struct ModeRow {
-  std::string_view name;
-  Mode run;
-};
-
 constexpr ModeRow kModes[] = {
     {"roundtrip", runRoundtrip},
     {"parse-error", runParseError},
@@ -282,93 +252,15 @@ constexpr ModeRow kModes[] = {
     {"convolutions", runConvolutions},
 };
 
-struct FileText {
-  std::string mode;
-  std::string argument;
-  std::string input;  // comments included, so that positions in errors are those of the file
-  std::string expected;
-  bool hasExpected = false;
-};
-
-std::string readFile(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
-FileText split(const std::string& text) {
-  FileText file;
-  const size_t mark = text.rfind("\n" + std::string(kExpectMark));
-  file.hasExpected = mark != std::string::npos;
-  file.input = text.substr(0, file.hasExpected ? mark + 1 : text.size());
-  file.expected = file.hasExpected ? text.substr(mark + 1 + kExpectMark.size()) : "";
-  if (text.starts_with(kTestMark)) {
-    std::string test = text.substr(kTestMark.size(), text.find('\n') - kTestMark.size());
-    std::erase(test, ' ');
-    const size_t equals = test.find('=');
-    file.mode = test.substr(0, equals);
-    file.argument = equals == std::string::npos ? "" : test.substr(equals + 1);
-  }
-  return file;
-}
-
-bool blessing() {
-  const char* value = std::getenv("KINTSUGI_BLESS");
-  return value != nullptr && std::string_view(value) == "1";
-}
-
-void runFile(const fs::path& path) {
-  const FileText file = split(readFile(path));
-  const auto* row = std::find_if(std::begin(kModes), std::end(kModes),
-                                 [&](const ModeRow& mode) { return mode.name == file.mode; });
-  ASSERT_NE(row, std::end(kModes)) << path << ": the first line has to name a test: `; test: roundtrip`";
-  const std::string actual = row->run(file.argument, file.input);
-  ASSERT_FALSE(actual.starts_with("!")) << path << "\n" << actual;
-  if (actual == file.expected) {
-    return;
-  }
-  if (blessing()) {
-    std::ofstream(path, std::ios::binary) << file.input << kExpectMark << actual;
-    std::cout << "blessed " << path.string() << "\n";
-    return;
-  }
-  EXPECT_EQ(file.expected, actual) << path << (file.hasExpected ? "" : "\nThe file has no expectation yet.")
-                                   << "\nKINTSUGI_BLESS=1 rewrites it (make bless).";
-}
-
-class FileTest : public testing::Test {
- public:
-  explicit FileTest(fs::path path) : path_(std::move(path)) {}
-  void TestBody() override { runFile(path_); }
-
- private:
-  fs::path path_;
-};
-
-size_t registerTests(const fs::path& root) {
-  std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.path().extension() == ".ktir") {
-      paths.push_back(entry.path());
-    }
-  }
-  std::sort(paths.begin(), paths.end());
-  for (const fs::path& path : paths) {
-    const std::string suite = fs::relative(path.parent_path(), root).generic_string();
-    testing::RegisterTest(suite.c_str(), path.stem().string().c_str(), nullptr, nullptr, __FILE__, __LINE__,
-                          [path]() -> testing::Test* { return new FileTest(path); });
-  }
-  return paths.size();
-}
-
 }  // namespace
-}  // namespace kintsugi
+}  // namespace kintsugi::filetests
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  const std::filesystem::path root = argc > 1 ? argv[1] : KINTSUGI_FILETESTS_DIR;
-  if (!std::filesystem::is_directory(root) || kintsugi::registerTests(root) == 0) {
-    std::cerr << "no file tests under " << root << "\n";
-    return 1;
-  }
-  return RUN_ALL_TESTS();
+  using kintsugi::filetests::ModeRow;
+  std::vector<ModeRow> modes(std::begin(kintsugi::filetests::kModes), std::end(kintsugi::filetests::kModes));
+  const std::span<const ModeRow> more = kintsugi::filetests::graphModes();
+  modes.insert(modes.end(), more.begin(), more.end());
+  // What makes machine code, and what runs it, has runners of its own.
+  constexpr std::string_view kOthers[] = {"codegen", "exec"};
+  return kintsugi::filetests::runFileTests(argc, argv, KINTSUGI_FILETESTS_DIR, modes, kOthers);
 }

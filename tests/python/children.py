@@ -9,16 +9,22 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from kintsugi import _C
+
 DEADLINE_S = 60.0
 
 
 def in_fork(work: Callable[[], Any]) -> Any:
-    """The result of `work` in a forked child; fails when the child dies or hangs."""
+    """The result of `work` in a forked child; fails when the child dies or hangs, or a check of the core failed."""
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            before, _ = _C._failed_checks()
             answer = (True, work())
+            failed, text = _C._failed_checks()
+            if failed != before:
+                answer = (False, f"{failed - before} checks of the core have failed, at last {text}")
         except BaseException as error:
             answer = (False, repr(error))
         os.write(send, pickle.dumps(answer))

@@ -79,6 +79,7 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
   PyObject* setter = nullptr;
   if (ctx.total() != 3 || !PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(name, ctx.args[1]))
     return run(ctx);
+  if (ctx.shadows[0].isValue()) return attributeStep(ctx, result);
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
   if (!ctx.rec.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
     return run(ctx);

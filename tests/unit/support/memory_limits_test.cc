@@ -69,7 +69,8 @@ TEST(AvailableMemory, IsNoMoreThanUlimitLeaves) {
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
   const uint64_t unlimited = availableMemory();
   EXPECT_GT(unlimited, 0u);
-  // A little more than what is mapped: a sanitizer maps terabytes, and ends the process where it gets no more.
+  // A little more than what is mapped: a sanitizer maps terabytes, and ends the process where it gets no
+  // more.
   std::ifstream statm("/proc/self/statm");
   size_t pages = 0;
   ASSERT_TRUE(statm >> pages);

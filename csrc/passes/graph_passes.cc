@@ -1,0 +1,106 @@
+#include "passes/graph_passes.h"
+
+#include <string>
+
+#include "diag/log.h"
+#include "passes/find_attention.h"
+#include "passes/fold_algebra.h"
+#include "passes/graph_text.h"
+#include "passes/graph_verifier.h"
+#include "passes/move_reshapes.h"
+#include "passes/order_writes.h"
+#include "passes/pass_statistics.h"
+#include "passes/place_parts.h"
+#include "passes/simplify_graph.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+constexpr GraphPass kPasses[] = {
+    {"drop-copies", [](GraphPassUnit& unit) { dropCopies(unit.graph); }},
+    {"merge-equal", [](GraphPassUnit& unit) { mergeEqualNodes(unit.graph); }},
+    {"fold-algebra", [](GraphPassUnit& unit) { foldAlgebra(unit.graph, unit.options.contract); }},
+    {"move-reshapes", [](GraphPassUnit& unit) { moveReshapes(unit.graph); }},
+    {"drop-unused", [](GraphPassUnit& unit) { dropUnusedNodes(unit.graph); }},
+    {"find-attention", [](GraphPassUnit& unit) { findAttention(unit.graph, unit.segment); }},
+    {"place-parts", [](GraphPassUnit& unit) { placeParts(unit.graph); }},
+    {"place-writes", [](GraphPassUnit& unit) { placeWrites(unit.graph); }},
+};
+
+struct PipelineRow {
+  std::string_view name;
+  bool GraphPassOptions::*onlyIf = nullptr;
+};
+// Reshapes that moved leave equal nodes behind. Attention takes nodes that the rest of the program computed.
+constexpr PipelineRow kPipeline[] = {
+    {"drop-copies"},
+    {"merge-equal"},
+    {"fold-algebra"},
+    {"move-reshapes"},
+    {"merge-equal"},
+    {"drop-unused"},
+    {"find-attention", &GraphPassOptions::attention},
+    {"drop-unused", &GraphPassOptions::attention},
+    {"place-parts"},
+    {"place-writes"},
+};
+
+// Prints graphs to the log, each state once.
+class GraphLog {
+ public:
+  explicit GraphLog(const GraphPassUnit& unit) : unit_(unit) {}
+  void show(std::string_view when) {
+    if (!diag::log::enabled(diag::log::Channel::kGraphPasses)) {
+      return;
+    }
+    std::string text = print(unit_.graph, unit_.segment);
+    if (text != before_) {
+      diag::log::emit(diag::log::Channel::kGraphPasses, std::string(when) + ":\n" + text);
+      before_ = std::move(text);
+    }
+  }
+
+ private:
+  const GraphPassUnit& unit_;
+  std::string before_;
+};
+
+}  // namespace
+
+std::span<const GraphPass> graphPasses() { return kPasses; }
+
+const GraphPass* findGraphPass(std::string_view name) {
+  for (const GraphPass& pass : kPasses) {
+    if (pass.name == name) {
+      return &pass;
+    }
+  }
+  return nullptr;
+}
+
+void runGraphPasses(GraphPassUnit unit, std::span<const GraphPass* const> passes) {
+  GraphLog log(unit);
+  log.show("tensor graph of " + unit.segment.file + ":" + std::to_string(unit.segment.line));
+  checkGraph(unit.graph, unit.segment, "decomposition");
+  for (const GraphPass* pass : passes) {
+    {
+      const PassTimer timer("graph", pass->name, [&unit] { return unit.graph.nodes.size(); });
+      pass->run(unit);
+    }
+    log.show(std::string("behind ") + pass->name);
+    checkGraph(unit.graph, unit.segment, pass->name);
+  }
+}
+
+void simplify(TensorGraph& graph, const ir::Trace& segment, const GraphPassOptions& options) {
+  std::vector<const GraphPass*> passes;
+  for (const PipelineRow& row : kPipeline) {
+    if (row.onlyIf == nullptr || options.*row.onlyIf) {
+      passes.push_back(findGraphPass(row.name));
+    }
+  }
+  runGraphPasses({graph, segment, options}, passes);
+}
+
+}  // namespace kintsugi::passes

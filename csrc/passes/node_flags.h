@@ -1,0 +1,22 @@
+// The flags of a node of the tensor graph with their names in its text form (passes/graph_text.h). Constant
+// data.
+#pragma once
+
+#include <string_view>
+
+#include "passes/tensor_graph.h"
+
+namespace kintsugi::passes {
+
+struct NodeFlag {
+  std::string_view name;
+  bool Node::*flag;
+};
+// `stacked` and `byRows` are told by the name of the operation: `join.stacked`, `product.rows`.
+inline constexpr NodeFlag kNodeFlags[] = {
+    {"fresh", &Node::fresh},   {"own", &Node::own},       {"checked", &Node::checked},
+    {"open", &Node::open},     {"byform", &Node::byForm}, {"product", &Node::product},
+    {"packed", &Node::packed}, {"write", &Node::write},
+};
+
+}  // namespace kintsugi::passes
