@@ -197,6 +197,7 @@ PyObject* stats(PyObject* self, PyObject*) {
   out["misses"] = cache.misses;
   out["recompiles"] = cache.recompiles;
   out["side_exits"] = exits;
+  out["left_to_eager"] = static_cast<int>(impl.isLeftToEager());
   out["side_traces"] = sides;
   out["native_segments"] = native.segments;
   out["native_ready"] = native.ready;

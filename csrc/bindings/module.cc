@@ -95,6 +95,7 @@ void setConfig(const std::string& name, nb::object value) {
   if (name == "trace_length_limit") s.traceLengthLimit = nb::cast<size_t>(value);
   if (name == "audit") s.audit = nb::cast<size_t>(value);
   if (name == "side_trace_limit") s.sideTraceLimit = nb::cast<size_t>(value);
+  if (name == "eager_when_faster") s.eagerWhenFaster = nb::cast<bool>(value);
   if (name == "report_compiling") s.reportCompiling = nb::cast<bool>(value);
   if (name == "error_on_graph_break") s.errorOnGraphBreak = nb::cast<bool>(value);
   if (name == "assume_static_by_default") s.assumeStatic = nb::cast<bool>(value);

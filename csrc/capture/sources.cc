@@ -328,7 +328,7 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
     case ShadowKind::kConst:
       return true;
     case ShadowKind::kSource:
-      if (isPlainDeep(object) || pyapi::isNumpyNumber(object)) {
+      if (isPlainDeep(object) || pyapi::isNumpyNumber(object) || pyapi::isMadeAnew(object)) {
         guard(GuardKind::kEquals, shadow.sourceId(), constId(object));
       } else {
         guard(GuardKind::kIs, shadow.sourceId(), constId(object));

@@ -76,6 +76,13 @@ std::string listEffects(const runtime::CompiledTrace& trace) {
   return out.empty() ? " none" : out;
 }
 
+// Steps that are not looked into: calls that are made again in every run.
+bool hasSteps(const ir::Trace& trace) {
+  return trace.countOf(ir::Op::kCall) + trace.countOf(ir::Op::kCallKnown) +
+             trace.countOf(ir::Op::kCallPure) !=
+         0;
+}
+
 bool alreadyThere(const std::vector<diag::Diagnostic>& list, const diag::Diagnostic& d) {
   for (const diag::Diagnostic& other : list) {
     if (other.code == d.code && other.args == d.args && other.location.line == d.location.line &&
@@ -177,12 +184,16 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   }
   if (pyapi::isTracing(tstate)) [[unlikely]]
     return callTraced(args);
+  return payoff_.isSettled() ? callCompiled(args) : callCompared(args);
+}
+
+PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
   if (runtime::isObserved()) [[unlikely]]
     return callObserved(args);
   {
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, slots)) {
-      if (tstate->recursion_remaining >= trace->recording().recursion) [[likely]]
+      if (PyThreadState_Get()->recursion_remaining >= trace->recording().recursion) [[likely]]
         return runTrace(*trace, args, slots);
       return eagerBecause("the recursion limit is near", args);
     }
@@ -214,6 +225,7 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   const uint64_t evictions = cache_.stats().evictions;
   const size_t opaqueCodes = opaqueCodes_.size();
   ++recordings_;
+  doubt(Payoff::kRecorded);
   learn(args);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args);
   if (start != 0) {
@@ -453,6 +465,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args)) return false;
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
+    if (hasSteps(trace->trace())) doubt(Payoff::kSteps);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));
     for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
   } catch (const std::exception& error) {
@@ -487,6 +500,7 @@ void CompiledFunction::reset() {
   failures_ = 0;
   backoff_.succeeded();
   sides_ = {kSidePrice, kSidesAtOnce};
+  payoff_ = {};
   examine();
 }
 

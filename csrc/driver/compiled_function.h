@@ -22,6 +22,7 @@
 #include "runtime/trace_cache.h"
 #include "support/allowance.h"
 #include "support/backoff.h"
+#include "support/payoff.h"
 
 namespace kintsugi::driver {
 
@@ -34,8 +35,9 @@ struct Settings {
   bool errorOnGraphBreak = false;
   bool assumeStatic = true;
   size_t audit = 0;
-  size_t sideTraceLimit = 64;  // of one callable; 0: exits are never recorded
-  size_t failureLimit = 16;    // recordings of one callable that may fail before it is left to eager
+  size_t sideTraceLimit = 64;   // of one callable; 0: exits are never recorded
+  size_t failureLimit = 16;     // recordings of one callable that may fail before it is left to eager
+  bool eagerWhenFaster = true;  // callables whose traces take longer than eager mode are left to it
 };
 Settings& settings();
 
@@ -84,6 +86,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   const std::vector<Recompile>& recompiles() const { return recompiles_; }
   // Calls run in eager mode, whatever they are given.
   bool disabled() const { return eager_; }
+  // Calls run in eager mode for now, because they took less time there.
+  bool isLeftToEager() const { return payoff_.isLeftToEager(); }
   void reset();
   // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
   bool auditDue();
@@ -95,12 +99,18 @@ class CompiledFunction final : private runtime::ExitHandler {
 
  private:
   PyObject* callEager(const pyapi::Arguments& args);
+  PyObject* callCompiled(const pyapi::Arguments& args);
   PyObject* runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args, runtime::SlotBuffer& slots);
   // While the event stream is on (observed_call.cc)
   PyObject* callObserved(const pyapi::Arguments& args);
   PyObject* recordObserved(const pyapi::Arguments& args);
   PyObject* eagerBecause(const char* why, const pyapi::Arguments& args);
   diag::SourceLoc entryPlace() const;
+  // While it is in doubt whether traces pay (compared_call.cc)
+  PyObject* callCompared(const pyapi::Arguments& args);
+  void doubt(uint64_t weight);
+  bool isRipening() const;
+  void noteLeftToEager();
   PyObject* recordCall(const pyapi::Arguments& args);
   capture::RecorderOptions recorderOptions() const;
   PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
@@ -162,6 +172,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   size_t failures_ = 0;
   Backoff backoff_;  // of calls without a trace that are to be recorded
   Allowance sides_{kSidePrice, kSidesAtOnce};
+  Payoff payoff_;            // which way calls go
+  bool comparing_ = false;   // a call is being timed
   uint64_t hitsAtExit_ = 0;  // calls that had found a trace when one of them last left it
   uint64_t calls_ = 0;       // that might have been audited
   bool eager_ = false;       // can't be recorded at all

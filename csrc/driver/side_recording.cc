@@ -48,6 +48,7 @@ uint64_t CompiledFunction::completeRuns() {
 bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
   runtime::ExitSite& site = trace.sides().at(guard);
   const uint64_t paid = completeRuns();
+  doubt(Payoff::kExit);
   if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.backoff.passes() ||
       !sides_.allows(paid)) {
     return false;

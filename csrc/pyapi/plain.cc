@@ -234,6 +234,8 @@ bool isTorchConstant(PyObject* object) {
   return isTorchDevice(Py_TYPE(object)) || isTorchName(Py_TYPE(object));
 }
 
+bool isMadeAnew(PyObject* object) { return !isTorchName(Py_TYPE(object)) && isPlain(object); }
+
 bool isNumpyNumber(PyObject* object) { return numberBytes(Py_TYPE(object)) != 0; }
 
 bool plainEquals(PyObject* a, PyObject* b) {

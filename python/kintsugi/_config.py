@@ -201,6 +201,15 @@ class Config:
         "one is dropped. With 0, calls that leave a trace run on in CPython and are not recorded.",
         core=True,
     )
+    eager_when_faster = Option(
+        _BOOL,
+        True,
+        "Callables whose traces have steps that are not looked into, or are left again and again, are compared with "
+        "eager mode, on the program's own calls; where eager mode is faster, calls run there, with KTG0114 in the log "
+        "`perf`, and the traces are tried again ever more rarely. Not where breaks are errors (fullgraph=True), and not "
+        "with backends that get graphs.",
+        core=True,
+    )
     audit = Option(
         _NATURAL,
         0,

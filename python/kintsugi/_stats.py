@@ -28,6 +28,8 @@ class Stats:
     """Recordings made because a guard of an earlier trace failed."""
     side_exits: int = 0
     """Times a guard inside a running trace failed and no side trace went on from there."""
+    left_to_eager: int = 0
+    """1 while calls run in eager mode because they took less time there than along their traces, else 0."""
     side_traces: int = 0
     """Side traces that are linked now."""
     native_segments: int = 0

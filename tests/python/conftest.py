@@ -106,9 +106,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_state() -> Iterator[None]:
-    """No test sees the traces, the seeds or the modes of another."""
+def _fresh_state(pytestconfig: pytest.Config) -> Iterator[None]:
+    """No test sees the traces, the seeds or the modes of another.
+
+    Calls keep to their traces, which is what most tests are about; as it ships, with --shipped, they run in eager mode
+    where that is faster.
+    """
     import kintsugi
+
+    kintsugi.config.eager_when_faster = pytestconfig.getoption("--shipped")
 
     kintsugi.config.default_backend = os.environ.get("KINTSUGI_DEFAULT_BACKEND", "native")
     kintsugi.config.verify = "off" if os.environ["KINTSUGI_VERIFY"] == "0" else "on"

@@ -23,6 +23,7 @@ def test_defaults() -> None:
         "cache_size_limit": 8,
         "trace_length_limit": 200_000,
         "side_trace_limit": 64,
+        "eager_when_faster": True,
         "report_compiling": False,
         "verify": "off",
         "suppress_errors": True,

@@ -1,4 +1,6 @@
 // Record handlers: making, reading and changing containers.
+#include <algorithm>
+
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
@@ -226,12 +228,28 @@ Flow dirtySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   return flow;
 }
 
+// An index that is known only at run time, into an old sequence of what is alike: tensors (a ring of
+// buffers), or plain values of one type. Such a look-up is made again in every run; where each item is
+// another kind of object (modules, functions), what follows differs with the index, and it is pinned.
+bool isLookUpOfRun(ShadowFrame& f, PyObject* sequence, PyObject* index) {
+  if (!f.top(1).isValue() || !f.top(2).isSource() || !PyLong_CheckExact(index)) return false;
+  if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return false;
+  PyObject** items = PySequence_Fast_ITEMS(sequence);
+  const Py_ssize_t count = Py_SIZE(sequence);
+  return count > 0 && std::all_of(items, items + count, [first = items[0]](PyObject* item) {
+           return Py_TYPE(item) == Py_TYPE(first) &&
+                  (Recorder::isPlain(item) ||
+                   (torchapi::isTensor(item) && torchapi::isExactTensorType(Py_TYPE(item))));
+         });
+}
+
 Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> sequence = pyapi::newRef(act.peek(2));
   PyObject* index = act.peek(1);
   Shadow shadow = f.top(2);
   Py_ssize_t n = Py_SIZE(sequence.get());
-  if (rec.isDirty(sequence.get())) return dirtySubscr(rec, f, act, in);
+  if (rec.isDirty(sequence.get()) || isLookUpOfRun(f, sequence.get(), index))
+    return dirtySubscr(rec, f, act, in);
   if (PyLong_Check(index)) {
     if (!rec.pin(f.top(1), index)) return rec.execute(act, in);
     Py_ssize_t at = PyLong_AsSsize_t(index);

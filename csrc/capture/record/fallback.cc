@@ -1,5 +1,6 @@
 #include "capture/record/fallback.h"
 
+#include <string_view>
 #include <vector>
 
 #include "capture/calls/model.h"
@@ -32,11 +33,14 @@ Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
                   int popped, bool pushes, std::optional<Recorder::CallKind> given) {
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
+  // What is subscripted decides whose operation it is: a list asks a tensor for its number, and what it gives
+  // back then is none of torch's results, even where it equals that number.
+  const bool subscript = std::string_view(function) == "getitem";
   bool tensors = false;
   for (int i = popped; i >= 1; --i) {
     args.push_back(act.peek(i));
     shadows.push_back(f.top(i));
-    tensors = tensors || torchapi::isTensor(act.peek(i));
+    tensors = tensors || (torchapi::isTensor(act.peek(i)) && (!subscript || i == popped));
   }
   pyapi::Ref<> callable = pyapi::steal(operatorFunction(function));
   CallContext ctx(rec, f, act, in);

@@ -1,0 +1,61 @@
+// CompiledFunction: calls by turns along the traces and in eager mode, while it is in doubt whether traces
+// pay.
+//
+// Some programs are faster in eager mode: what they do is another thing in each call, or is Python's work and
+// not torch's. support/payoff.h decides from the times of the program's own calls; nothing is computed twice.
+#include "diag/events.h"
+#include "diag/log.h"
+#include "driver/compiled_function.h"
+#include "driver/native_segments.h"
+
+namespace kintsugi::driver {
+
+namespace log = diag::log;
+
+namespace {
+
+std::string microseconds(uint64_t ns) { return std::to_string((ns + 500) / 1000) + " us"; }
+
+}  // namespace
+
+// Where breaks are errors, backends want their graphs or native code is waited for, calls keep to the traces.
+void CompiledFunction::doubt(uint64_t weight) {
+  const bool keeps = options_.fullgraph || options_.backend || options_.native.sync;
+  if (settings().eagerWhenFaster && !keeps) payoff_.doubt(weight);
+}
+
+bool CompiledFunction::isRipening() const {
+  NativeCounts native;
+  for (const auto& trace : cache_.traces()) countNative(*trace, native);
+  return native.segments > native.ready + native.refused;
+}
+
+PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {
+  // A call within a timed one (recursion, another thread) is part of its time.
+  if (comparing_ || errorOnGraphBreak() || !settings().eagerWhenFaster) return callCompiled(args);
+  const Payoff::Way way = payoff_.next();
+  const auto go = [&] {
+    return way == Payoff::Way::kEager ? eagerBecause("it takes less time", args) : callCompiled(args);
+  };
+  if (payoff_.isRest()) return go();
+  const uint64_t recordings = recordings_;
+  comparing_ = true;
+  const uint64_t start = diag::events::nowNs();
+  PyObject* result = go();
+  const uint64_t ns = diag::events::nowNs() - start;
+  comparing_ = false;
+  if (payoff_.ran(way, ns, {.recorded = recordings_ != recordings, .ripening = isRipening()})) {
+    noteLeftToEager();
+  }
+  return result;
+}
+
+void CompiledFunction::noteLeftToEager() {
+  if (!log::enabled(log::Channel::kPerf)) return;
+  const diag::Diagnostic what(diag::Code::KTG0114,
+                              {microseconds(payoff_.eagerTime()), microseconds(payoff_.traceTime())},
+                              entryPlace());
+  log::emit(log::Channel::kPerf, what.format());
+}
+
+}  // namespace kintsugi::driver

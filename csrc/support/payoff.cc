@@ -1,0 +1,107 @@
+#include "support/payoff.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace kintsugi {
+
+namespace {
+
+constexpr uint64_t kMostPatience = uint64_t{1} << 32;
+constexpr uint64_t kMostDoublings = 12;
+
+// The lower one of the two in the middle.
+template <size_t N>
+uint64_t median(const std::array<uint64_t, N>& times, size_t count) {
+  std::vector<uint64_t> sorted(times.begin(), times.begin() + count);
+  std::nth_element(sorted.begin(), sorted.begin() + (count - 1) / 2, sorted.end());
+  return sorted[(count - 1) / 2];
+}
+
+}  // namespace
+
+void Payoff::doubt(uint64_t weight) {
+  if (phase_ != Phase::kTrusted) return;
+  doubts_ += weight;
+  if (doubts_ < patience_) return;
+  phase_ = Phase::kWarming;
+  left_ = kWarmCalls;
+  delays_ = 0;
+}
+
+void Payoff::beginComparison() {
+  phase_ = Phase::kComparing;
+  alongCount_ = eagerCount_ = recordedCount_ = 0;
+}
+
+void Payoff::trust() {
+  phase_ = Phase::kTrusted;
+  doubts_ = 0;
+  patience_ = std::min(2 * patience_, kMostPatience);
+  lost_ = 0;
+}
+
+Payoff::Way Payoff::next() {
+  rest_ = true;
+  if (phase_ == Phase::kEager) {
+    if (left_-- > 0) return Way::kEager;
+    beginComparison();
+  } else if (phase_ == Phase::kWarming) {
+    if (left_-- > 0) return Way::kTraces;
+    beginComparison();
+  } else if (phase_ == Phase::kTrusted) {
+    return Way::kTraces;
+  }
+  rest_ = false;
+  return alongCount_ > eagerCount_ ? Way::kEager : Way::kTraces;
+}
+
+bool Payoff::ran(Way way, uint64_t ns, Sample sample) {
+  if (phase_ != Phase::kComparing) return false;  // another thread has ended the comparison
+  auto& times = way == Way::kEager ? eager_ : along_;
+  size_t& count = way == Way::kEager ? eagerCount_ : alongCount_;
+  if (count < kMostPairs) times[count++] = ns;
+  recordedCount_ += sample.recorded ? 1 : 0;
+  return alongCount_ == eagerCount_ && alongCount_ > 0 && judge(sample.ripening);
+}
+
+// A thread that has to wait for a processor takes as long as a slow trace, so one pair says nothing, and a
+// few say something only where each call one way took longer than each the other way. Otherwise the medians
+// of all pairs decide. A recording says little of the calls behind it, so pairs with recordings count from
+// the third on.
+bool Payoff::judge(bool ripening) {
+  const size_t pairs = alongCount_;
+  if (pairs < (recordedCount_ > 0 ? 3 : 2)) return false;
+  traceTime_ = median(along_, pairs);
+  eagerTime_ = std::max<uint64_t>(median(eager_, pairs), 1);
+  const auto [bestAlong, worstAlong] = std::minmax_element(along_.begin(), along_.begin() + pairs);
+  const auto [bestEager, worstEager] = std::minmax_element(eager_.begin(), eager_.begin() + pairs);
+  if (*bestAlong > *worstEager && 4 * traceTime_ > 5 * eagerTime_) return leave();
+  if (*worstAlong <= *bestEager) {
+    trust();
+    return false;
+  }
+  if (pairs < kMostPairs) return false;
+  if (100 * traceTime_ <= 103 * eagerTime_) {
+    trust();
+  } else if (ripening && delays_ < kMostDelays) {
+    ++delays_;
+    phase_ = Phase::kWarming;
+    left_ = 2 * kMostPairs;
+  } else {
+    return leave();
+  }
+  return false;
+}
+
+bool Payoff::leave() {
+  phase_ = Phase::kEager;
+  // Three pairs are what the next comparison may take; it is to cost about a hundredth of the calls before
+  // it.
+  const uint64_t excess = traceTime_ > eagerTime_ ? traceTime_ - eagerTime_ : 0;
+  left_ = std::max(kFewestRests, 300 * excess / eagerTime_) << std::min(lost_, kMostDoublings);
+  ++lost_;
+  return true;
+}
+
+}  // namespace kintsugi

@@ -1,0 +1,144 @@
+#include "support/payoff.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+namespace kintsugi {
+namespace {
+
+using Way = Payoff::Way;
+
+struct World {
+  std::function<uint64_t(int call)> eager, along;
+  Payoff::Sample sample;
+};
+
+// Makes calls, each of which takes as long as `world` says of its way; 't' and 'e' for each.
+std::string calls(Payoff& payoff, const World& world, int count) {
+  std::string ways;
+  for (int k = 0; k < count; ++k) {
+    const Way way = payoff.next();
+    ways += way == Way::kEager ? 'e' : 't';
+    if (payoff.isRest()) continue;
+    payoff.ran(way, way == Way::kEager ? world.eager(k) : world.along(k), world.sample);
+  }
+  return ways;
+}
+
+std::function<uint64_t(int)> always(uint64_t ns) {
+  return [ns](int) { return ns; };
+}
+
+TEST(Payoff, WithoutDoubtNothingIsCompared) {
+  Payoff payoff;
+  EXPECT_TRUE(payoff.isSettled());
+  EXPECT_EQ(calls(payoff, {always(10), always(1000), {}}, 5), "ttttt");
+}
+
+TEST(Payoff, WhatIsHalfAsFastIsSeenByTwoPairs) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  EXPECT_EQ(calls(payoff, {always(10), always(20), {}}, 10),
+            "tttt"
+            "tete"
+            "ee");
+}
+
+TEST(Payoff, WhatIsFasterStays) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  EXPECT_EQ(calls(payoff, {always(10), always(9), {}}, 10),
+            "tttt"
+            "tete"
+            "tt");
+  EXPECT_TRUE(payoff.isSettled());
+}
+
+TEST(Payoff, ASmallDifferenceTakesAllPairs) {
+  Payoff slower, equal;
+  slower.doubt(Payoff::kSteps);
+  equal.doubt(Payoff::kSteps);
+  calls(slower, {always(100), always(106), {}}, 20);
+  calls(equal, {always(100), always(102), {}}, 20);
+  EXPECT_TRUE(slower.isLeftToEager());
+  EXPECT_TRUE(equal.isSettled());
+}
+
+TEST(Payoff, OneSlowCallDecidesNothing) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  const World world{always(10), [](int call) { return call == 6 ? 3500u : 9u; }, {}};
+  calls(payoff, world, 24);
+  EXPECT_TRUE(payoff.isSettled());
+}
+
+TEST(Payoff, OneSlowCallInEagerModeDecidesNothing) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  calls(payoff, {[](int call) { return call == 5 ? 3500u : 10u; }, always(30), {}}, 24);
+  EXPECT_TRUE(payoff.isLeftToEager());
+}
+
+TEST(Payoff, ARecordedCallSaysLittle) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  calls(payoff, {always(10), [](int call) { return call == 4 ? 900u : 9u; }, {.recorded = true}}, 24);
+  EXPECT_TRUE(payoff.isSettled());
+  Payoff always900;
+  always900.doubt(Payoff::kSteps);
+  calls(always900, {always(10), always(900), {.recorded = true}}, 10);
+  EXPECT_TRUE(always900.isLeftToEager());
+}
+
+TEST(Payoff, NativeCodeThatIsNotReadyIsWaitedFor) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  World world{always(100), always(110), {.ripening = true}};
+  calls(payoff, world, 20);
+  EXPECT_FALSE(payoff.isLeftToEager());
+  world.along = always(60);
+  world.sample.ripening = false;
+  calls(payoff, world, 40);
+  EXPECT_TRUE(payoff.isSettled());
+}
+
+TEST(Payoff, WaitingForNativeCodeHasAnEnd) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  calls(payoff, {always(100), always(110), {.ripening = true}}, 400);
+  EXPECT_TRUE(payoff.isLeftToEager());
+}
+
+TEST(Payoff, TheTracesAreTriedAgain) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  const World slow{always(10), always(20), {}};
+  calls(payoff, slow, 8);
+  ASSERT_TRUE(payoff.isLeftToEager());
+  const std::string ways = calls(payoff, slow, 4000);
+  const auto tried = std::count(ways.begin(), ways.end(), 't');
+  EXPECT_GE(tried, 2);
+  EXPECT_LE(tried, 10);  // what they take longer is a hundredth of the whole at most
+  calls(payoff, {always(10), always(5), {}}, 20000);
+  EXPECT_TRUE(payoff.isSettled());
+}
+
+TEST(Payoff, DoubtsAddUpAndPatienceGrows) {
+  Payoff payoff;
+  for (uint64_t k = 0; k + 1 < Payoff::kDecisive; ++k) payoff.doubt(Payoff::kExit);
+  EXPECT_TRUE(payoff.isSettled());
+  payoff.doubt(Payoff::kExit);
+  EXPECT_FALSE(payoff.isSettled());
+  calls(payoff, {always(10), always(9), {}}, 20);
+  ASSERT_TRUE(payoff.isSettled());
+  payoff.doubt(Payoff::kSteps);
+  EXPECT_TRUE(payoff.isSettled());
+  payoff.doubt(Payoff::kSteps);
+  EXPECT_FALSE(payoff.isSettled());
+}
+
+}  // namespace
+}  // namespace kintsugi
