@@ -51,13 +51,21 @@ std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool
 
 torchapi::GradNodeForm formOf(const TrainingSegments& parts) {
   using From = torchapi::GradNodeForm::From;
-  torchapi::GradNodeForm form{{}, parts.follows, parts.gets};
-  for (const TrainingSegments::Kept& kept : parts.kept) {
-    const From from = kept.from == TrainingSegments::Kept::From::kInput    ? From::kInput
-                      : kept.from == TrainingSegments::Kept::From::kOutput ? From::kOutput
-                                                                           : From::kOwn;
-    form.kept.push_back({from, kept.index});
-  }
+  torchapi::GradNodeForm form{.kept = {}, .follows = parts.follows, .gets = parts.gets};
+  const auto placeOf = [](const TrainingSegments::Kept& kept) -> torchapi::GradNodeForm::Kept {
+    switch (kept.from) {
+      case TrainingSegments::Kept::From::kInput:
+        return {From::kInput, kept.index};
+      case TrainingSegments::Kept::From::kOutput:
+        return {From::kOutput, kept.index};
+      case TrainingSegments::Kept::From::kOwn:
+        break;
+    }
+    return {From::kOwn, kept.index};
+  };
+  for (const TrainingSegments::Kept& kept : parts.kept) form.kept.push_back(placeOf(kept));
+  for (const TrainingSegments::Kept& watched : parts.watched) form.watched.push_back(placeOf(watched));
+  form.hasOwnGraphs = parts.hasTapes;
   return form;
 }
 

@@ -122,6 +122,7 @@ class Splitter {
         madeBy_(trace_.values.size(), ir::kNone),
         isForward_(trace_.values.size(), false),
         needed_(trace_.values.size(), false),
+        neededByRules_(trace_.values.size(), false),
         whole_(trace_.values.size(), false),
         kept_(trace_.values.size(), false) {}
 
@@ -220,11 +221,13 @@ class Splitter {
       const Instruction& ins = trace_.code[at];
       const bool looks = ins.resultCount == 1 && isView(ins.firstResult);
       const bool whole = looks ? called[ins.firstResult] : !isFused(at);
+      const bool tape = nameOf(at) == "taped.gradients";
       for (const ValueId value : used(at)) {
         needed_[value] = needed_[value] || isForward_[value];
+        neededByRules_[value] = neededByRules_[value] || (isForward_[value] && !tape);
         called[value] = called[value] || whole;
       }
-      if (nameOf(at) == "taped.gradients") {
+      if (tape) {
         for (const ValueId value : used(at)) {
           taped_.push_back(value);
         }
@@ -255,10 +258,10 @@ class Splitter {
   }
 
   // Kept by eager mode: what the backward takes, and what views that it takes look at.
-  std::vector<bool> keptByEager() const {
-    std::vector<bool> keeps = needed_;
+  std::vector<bool> withBases(const std::vector<bool>& taken) const {
+    std::vector<bool> keeps = taken;
     for (ValueId value = static_cast<ValueId>(keeps.size()); value-- > 0;) {
-      for (ValueId v = value; needed_[value] && isView(v);) {
+      for (ValueId v = value; taken[value] && isView(v);) {
         v = used(madeBy_[v]).front();
         keeps[v] = true;
       }
@@ -269,7 +272,7 @@ class Splitter {
   void chooseKept() {
     const size_t count = trace_.values.size();
     const size_t source = 2 * count, sink = 2 * count + 1;
-    const std::vector<bool> eager = keptByEager();
+    const std::vector<bool> eager = withBases(needed_);
     std::vector<bool> seen(count, false);
     std::vector<ValueId> waiting;
     Flow flow(2 * count + 2);
@@ -338,6 +341,17 @@ class Splitter {
     }
   }
 
+  void watch(ValueId value, TrainingSegments& out) const {
+    using From = TrainingSegments::Kept::From;
+    const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
+    const auto output = std::find(graph_.outputs.begin(), graph_.outputs.end(), value);
+    if (input != graph_.inputs.end()) {
+      out.watched.push_back({From::kInput, static_cast<uint32_t>(input - graph_.inputs.begin())});
+    } else if (output != graph_.outputs.end()) {
+      out.watched.push_back({From::kOutput, static_cast<uint32_t>(output - graph_.outputs.begin())});
+    }
+  }
+
   void makeBackward(TrainingSegments& out) {
     std::vector<ValueId> values, inputs, outputs;
     for (const uint32_t at : backward_) {
@@ -354,8 +368,11 @@ class Splitter {
                  [&](uint32_t at) { return made[at]; });
     code.insert(code.end(), backward_.begin(), backward_.end());
     using From = TrainingSegments::Kept::From;
+    const std::vector<bool> eager = withBases(neededByRules_);
+    out.hasTapes = !taped_.empty();
     for (ValueId value = 0; value < kept_.size(); ++value) {
       if (!kept_[value]) {
+        if (eager[value]) watch(value, out);
         continue;
       }
       const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
@@ -424,12 +441,13 @@ class Splitter {
 
   const GradientGraph& graph_;
   const ir::Trace& trace_;
-  std::vector<uint32_t> madeBy_;    // by value
-  std::vector<bool> isForward_;     // by value
-  std::vector<uint32_t> backward_;  // what leads to gradients, in order
-  std::vector<bool> needed_;        // by value of the forward: the backward takes it
-  std::vector<bool> whole_;         // ... and a call takes it, or a view of it
-  std::vector<ValueId> taped_;      // what gradients of taped operators take
+  std::vector<uint32_t> madeBy_;     // by value
+  std::vector<bool> isForward_;      // by value
+  std::vector<uint32_t> backward_;   // what leads to gradients, in order
+  std::vector<bool> needed_;         // by value of the forward: the backward takes it
+  std::vector<bool> neededByRules_;  // ... for a derivative rule, which takes what autograd keeps
+  std::vector<bool> whole_;          // ... and a call takes it, or a view of it
+  std::vector<ValueId> taped_;       // what gradients of taped operators take
   std::vector<bool> kept_;
   std::vector<ValueId> own_;  // kept, and neither input nor result
 };

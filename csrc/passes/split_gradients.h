@@ -27,10 +27,14 @@ struct TrainingSegments {
     uint32_t index = 0;
   };
 
-  ir::Trace forward;           // the inputs of the segment; gives the node's outputs, then what is kept
-  ir::Trace backward;          // what is kept, then the gradients that arrive; gives those of inputs
-  ir::Trace epilogue;          // inputs of the segment, then the node's outputs
-  std::vector<Kept> kept;      // by input of `backward`, the first ones
+  ir::Trace forward;       // the inputs of the segment; gives the node's outputs, then what is kept
+  ir::Trace backward;      // what is kept, then the gradients that arrive; gives those of inputs
+  ir::Trace epilogue;      // inputs of the segment, then the node's outputs
+  std::vector<Kept> kept;  // by input of `backward`, the first ones
+  // Inputs and outputs that eager mode keeps and the backward does not take: a write to them is an error,
+  // too.
+  std::vector<Kept> watched;
+  bool hasTapes = false;       // some operators are differentiated by autograd, in graphs of their own
   std::vector<bool> follows;   // by output of the node: it has a gradient, which arrives in order
   std::vector<uint32_t> gets;  // by output of `backward`: which input's gradient it is
   std::vector<Result> results;

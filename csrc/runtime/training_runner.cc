@@ -138,7 +138,12 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
     code->epilogue.setPlan(std::move(plans.epilogue));
   }
   code->native = std::make_shared<NativeCode>(plans.form, code);
-  torchapi::GradNodeForm replay{{}, plans.form.follows, plans.form.gets, plans.form.written};
+  torchapi::GradNodeForm replay{.kept = {},
+                                .follows = plans.form.follows,
+                                .gets = plans.form.gets,
+                                .written = plans.form.written,
+                                .watched = {},  // its own graph does
+                                .hasOwnGraphs = true};
   const auto followed = static_cast<uint32_t>(std::count(replay.follows.begin(), replay.follows.end(), true));
   for (uint32_t k = 0; k < followed + replay.gets.size(); ++k) {
     replay.kept.push_back({From::kOwn, k});

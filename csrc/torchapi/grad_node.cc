@@ -16,6 +16,7 @@
 
 #include "torchapi/global_state.h"
 #include "torchapi/native_tensors.h"
+#include "torchapi/taped_call.h"
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::torchapi {
@@ -92,6 +93,25 @@ class SegmentBackward final : public autograd::Node {
     }
   }
 
+  // Before outputs get their history, and behind: a counter is all that is held.
+  void watch(std::span<const Value> inputs, std::span<const Value> outputs) {
+    const GradNodeForm& form = code_->form();
+    for (const GradNodeForm::Kept& place : form.watched) {
+      const Value& value = (place.from == From::kInput ? inputs : outputs)[place.index];
+      const bool isWritten = place.from == From::kInput && std::find(form.written.begin(), form.written.end(),
+                                                                     place.index) != form.written.end();
+      if (value.kind != ValueKind::kTensor || isWritten || implOf(value.tensor)->is_inference()) continue;
+      const c10::VariableVersion& counter = implOf(value.tensor)->version_counter();
+      watched_.push_back({counter, counter.current_version()});
+    }
+    for (const Value& input : inputs) {
+      if (form.hasOwnGraphs && input.kind == ValueKind::kTensor) {
+        const at::Tensor tensor = sharedTensor(input.tensor);
+        memory_.push_back({tensor, tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr});
+      }
+    }
+  }
+
   void keepOwn(std::span<Value> own) {
     for (Value& value : own) {
       value.kind = ValueKind::kEmpty;
@@ -103,6 +123,8 @@ class SegmentBackward final : public autograd::Node {
     const std::lock_guard<std::mutex> lock(mutex_);
     released_ = true;
     own_.clear();
+    memory_.clear();
+    watched_.clear();
     for (auto* list : {&inputs_, &outputs_}) {
       for (autograd::SavedVariable& saved : *list) {
         saved.reset_data();
@@ -123,10 +145,11 @@ class SegmentBackward final : public autograd::Node {
       return autograd::variable_list(form.gets.size());
     }
     TORCH_CHECK(!released_ || form.kept.empty(), autograd::ERR_BACKWARD_TWICE);
+    checkWatched();
     const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
     autograd::variable_list made;
     // Who wants to see the operators of the backward (a mode, a transform) sees those of eager mode.
-    ordinary = ordinary && kernelsAreOwn();
+    ordinary = ordinary && kernelsAreOwn() && !hasOtherMemory();
     if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, made)) {
       made = runAgain(gradients);
     }
@@ -136,6 +159,32 @@ class SegmentBackward final : public autograd::Node {
   }
 
  private:
+  struct Watched {
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
+  struct Memory {
+    at::Tensor tensor;
+    const c10::StorageImpl* storage;
+  };
+
+  void checkWatched() const {
+    for (const Watched& watched : watched_) {
+      TORCH_CHECK(watched.counter.current_version() == watched.version,
+                  "one of the variables needed for gradient computation has been modified by an inplace "
+                  "operation: it "
+                  "is at version ",
+                  watched.counter.current_version(), "; expected version ", watched.version, " instead.");
+    }
+  }
+
+  // Was an input given other memory (`weight.data = other`)? Autograd looks at that in the backward.
+  bool hasOtherMemory() const {
+    return std::any_of(memory_.begin(), memory_.end(), [](const Memory& memory) {
+      return memory.tensor.has_storage() && memory.tensor.storage().unsafeGetStorageImpl() != memory.storage;
+    });
+  }
+
   // What is kept, in the order in which the code takes it. Raises where it was written to or is gone.
   autograd::variable_list unpack() {
     autograd::variable_list out;
@@ -179,7 +228,9 @@ class SegmentBackward final : public autograd::Node {
       values.push_back(borrowed(tensor));
     }
     OwnValues results(code_->form().gets.size());
+    takeTapeError();
     if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0))) {
+      if (const std::exception_ptr error = takeTapeError()) std::rethrow_exception(error);
       return false;
     }
     for (size_t k = 0; k < results.all().size(); ++k) {
@@ -237,6 +288,8 @@ class SegmentBackward final : public autograd::Node {
   std::vector<autograd::SavedVariable> outputs_;  // by output; where they are kept
   std::vector<Value> numbers_;                    // by input: what is no tensor
   autograd::variable_list own_;
+  std::vector<Watched> watched_;
+  std::vector<Memory> memory_;  // of inputs
   uint64_t forwardTime_;
   bool released_ = false;
 };
@@ -279,6 +332,7 @@ void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Va
     }
   }
   node->keepOutputs(outputs);
+  node->watch(inputs, outputs);
   node->keepOwn(own);
 }
 

@@ -29,6 +29,11 @@ struct GradNodeForm {
   std::vector<bool> follows;           // by output: autograd follows it
   std::vector<uint32_t> gets;          // by result of the backward: which input's gradient it is
   std::vector<uint32_t> written = {};  // inputs that the segment writes to, and of which nothing depends
+  // Inputs and outputs that the backward does not take, but that of eager mode would: a write to one of them
+  // in between is the error that it is there.
+  std::vector<Kept> watched = {};
+  // What is kept has graphs of autograd's, over the memory that the inputs had in the forward.
+  bool hasOwnGraphs = false;
 };
 
 class GradNodeCode {

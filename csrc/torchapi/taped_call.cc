@@ -3,6 +3,9 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <exception>
+#include <utility>
+
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::torchapi {
@@ -48,6 +51,12 @@ AtenCall::Status TapedCall::run(Value* values, CallState& state) const {
   return status;
 }
 
+namespace {
+
+thread_local std::exception_ptr tapeError;
+
+}  // namespace
+
 bool runTape(std::span<const Value> results, std::span<const Value> leaves, std::span<const Value> gradients,
              std::span<Value> out) {
   try {
@@ -62,9 +71,12 @@ bool runTape(std::span<const Value> results, std::span<const Value> leaves, std:
       out[k].kind = ValueKind::kTensor;
     }
   } catch (...) {
+    tapeError = std::current_exception();
     return false;
   }
   return true;
 }
+
+std::exception_ptr takeTapeError() { return std::exchange(tapeError, nullptr); }
 
 }  // namespace kintsugi::torchapi

@@ -6,6 +6,7 @@
 // Invalidation: none.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,6 +35,8 @@ class TapedCall {
 // of C++, kept in `state` if there is one.
 bool runTape(std::span<const Value> results, std::span<const Value> leaves, std::span<const Value> gradients,
              std::span<Value> out);
+// What the last tape on this thread that failed raised, once; null: none has.
+std::exception_ptr takeTapeError();
 
 // A leaf of a new graph on the same memory, whose version counter it shares. One reference is given away.
 void* newLeaf(void* impl);
