@@ -4,6 +4,9 @@
 #include <string_view>
 
 #include "capture/paused.h"
+#include "pyapi/functions.h"
+#include "pyapi/lazy.h"
+#include "pyapi/object_layout.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
@@ -23,7 +26,7 @@ std::string_view textOf(PyObject* object) {
 
 // Sets of dimensions that users leave at a tensor: mark_dynamic() and mark_static() of torch and ours.
 uint64_t markedDims(PyObject* tensor, std::initializer_list<const char*> names, int64_t rank) {
-  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  PyObject** dict = pyapi::materializedDictSlot(tensor);
   uint64_t dims = 0;
   for (const char* name : names) {
     PyObject* marks = dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, name) : nullptr;
@@ -94,9 +97,10 @@ std::string nameOf(const CallContext& ctx) {
     return std::string(textOf(PyDescr_NAME(callable)));
   }
   if (!PyCFunction_Check(callable)) return {};
-  static PyObject* getattr = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  static constinit pyapi::Lazy<PyObject*> getattrSlot;
+  PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   if (callable == getattr && ctx.positional >= 2) return std::string(textOf(ctx.args[1]));
-  return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  return pyapi::builtinName(callable);
 }
 
 template <size_t N>
