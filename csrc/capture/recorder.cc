@@ -497,7 +497,7 @@ bool isFixed(PyObject* object) {
 
 // An exception that C code raised, for reasons that are guarded: made again from its arguments.
 Shadow Recorder::caughtException(PyObject* exception) {
-  PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
+  PyObject* args = pyapi::partsOf(exception).args;
   PyTypeObject* type = Py_TYPE(exception);
   bool rebuilt = args != nullptr && isFixed(args);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {

@@ -7,6 +7,7 @@
 #include "pyapi/functions.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/slices.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
@@ -289,10 +290,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
 
 namespace {
 
-bool isFullSlice(PyObject* object) {
-  auto* slice = reinterpret_cast<PySliceObject*>(object);
-  return slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
-}
+bool isFullSlice(PyObject* object) { return pyapi::takesAll(object); }
 
 }  // namespace
 
@@ -314,7 +312,7 @@ pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key) {
     PyObject* part = PyTuple_GET_ITEM(key, i);
     pyapi::Ref<> veiled;
     if (PySlice_Check(part)) {
-      auto* slice = reinterpret_cast<PySliceObject*>(part);
+      const pyapi::SliceParts slice = pyapi::partsOfSlice(part);
       auto veil = [&rec](PyObject* bound) {
         if (!PyLong_CheckExact(bound)) return pyapi::newRef(bound);
         torchapi::TraceNumber number{.i = PyLong_AsLongLong(bound), .veiled = true};
@@ -324,9 +322,9 @@ pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key) {
         }
         return torchapi::makeSymNumber(rec.numberSink(), number);
       };
-      pyapi::Ref<> start = veil(slice->start), stop = veil(slice->stop);
+      pyapi::Ref<> start = veil(slice.start), stop = veil(slice.stop);
       if (!start || !stop) return {};
-      veiled = pyapi::steal(PySlice_New(start.get(), stop.get(), slice->step));
+      veiled = pyapi::steal(PySlice_New(start.get(), stop.get(), slice.step));
       if (!veiled) return {};
     }
     PyTuple_SET_ITEM(made.get(), i, veiled ? veiled.release() : Py_NewRef(part));

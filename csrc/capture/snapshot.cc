@@ -17,6 +17,7 @@
 #include "pyapi/generator.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/slices.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 
@@ -468,10 +469,10 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
     }
     case VirtualKind::kSlice: {
       recipe.kind = RecipeKind::kSlice;
-      auto* slice = reinterpret_cast<PySliceObject*>(object);
-      list.add(v.parts[0], slice->start);
-      list.add(v.parts[1], slice->stop);
-      list.add(v.parts[2], slice->step);
+      const pyapi::SliceParts slice = pyapi::partsOfSlice(object);
+      list.add(v.parts[0], slice.start);
+      list.add(v.parts[1], slice.stop);
+      list.add(v.parts[2], slice.step);
       return list.ok;
     }
     case VirtualKind::kInstance:

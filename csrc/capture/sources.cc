@@ -12,6 +12,7 @@
 #include "pyapi/number.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
+#include "pyapi/slices.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/transforms.h"
@@ -409,8 +410,8 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
       }
       return true;
     case VirtualKind::kSlice: {
-      auto* slice = reinterpret_cast<PySliceObject*>(object);
-      PyObject* parts[] = {slice->start, slice->stop, slice->step};
+      const pyapi::SliceParts slice = pyapi::partsOfSlice(object);
+      PyObject* parts[] = {slice.start, slice.stop, slice.step};
       for (size_t i = 0; i < 3; ++i) {
         Shadow part = v.parts[i];
         if (!pinDeep(part, parts[i])) return false;

@@ -148,6 +148,7 @@ def test_layers_find(tree: Path, name: str, text: str, expected: str) -> None:
         ("frame->prev_instr = units;", "->prev_instr"),
         ("tstate->recursion_remaining--;", "->recursion_remaining"),
         ("if (state == FRAME_SUSPENDED) f();", "FRAME_SUSPENDED"),
+        ("auto* slice = reinterpret_cast<PySliceObject*>(object);", "PySliceObject"),
     ],
 )
 def test_layers_keep_cpython_in_one_layer(tree: Path, line: str, found: str) -> None:

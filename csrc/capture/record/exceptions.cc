@@ -10,6 +10,7 @@
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/exception_state.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
@@ -79,7 +80,7 @@ bool isGroup(PyObject* exception) {
 
 // The exceptions that a group was made of.
 PyObject* membersOf(PyObject* group) {
-  PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(group)->args;
+  PyObject* args = pyapi::partsOf(group).args;
   return PyTuple_GET_SIZE(args) == 2 ? PyTuple_GET_ITEM(args, 1) : nullptr;
 }
 
@@ -119,8 +120,7 @@ std::optional<Shadow> describeGroup(Recorder& rec, PyObject* exception) {
   Shadow group = rec.newVirtual(VirtualKind::kException, exception);
   Virtual& v = rec.virtualOf(group);
   v.parts = {Shadow::constant(), list};
-  v.partObjects.push_back(
-      pyapi::newRef(PyTuple_GET_ITEM(reinterpret_cast<PyBaseExceptionObject*>(exception)->args, 0)));
+  v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(pyapi::partsOf(exception).args, 0)));
   v.partObjects.push_back(pyapi::newRef(members));
   return group;
 }
