@@ -110,6 +110,7 @@ lint: check-tree lint-cpp lint-python ## layers, sizes, docs, formatting, types
 check-tree: $(TEST_STAMP)
 	$(PY) scripts/check_layers.py
 	$(PY) scripts/check_identity.py
+	$(PY) scripts/check_statics.py
 	$(PY) scripts/check_sizes.py
 	$(PY) scripts/check_docs.py
 

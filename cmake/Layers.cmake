@@ -5,6 +5,13 @@
 function(kintsugi_layer name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/${name}/*.cc)
+  # Of the folders of CPython versions (csrc/pyapi/v311/ ...), only that of the Python that the build is for.
+  set(version_folder v${Python_VERSION_MAJOR}${Python_VERSION_MINOR})
+  foreach(source ${sources})
+    if(source MATCHES "/(v[0-9]+)/[^/]*$" AND NOT CMAKE_MATCH_1 STREQUAL version_folder)
+      list(REMOVE_ITEM sources ${source})
+    endif()
+  endforeach()
 
   # Usage requirements travel on an interface library, so that depending on a layer does not link its objects twice.
   add_library(kintsugi_${name}_usage INTERFACE)

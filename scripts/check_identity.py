@@ -15,6 +15,7 @@ from pathlib import Path
 SOURCES = {".cc", ".h", ".def", ".inc"}
 FIELDS = re.compile(
     r"\b(tp_name|ht_name|ht_qualname|co_name|co_qualname|co_filename|func_name|func_qualname|func_module|ml_name)\b"
+    r"|\bpyapi::(typeName|typeNameOf|heapTypeName|fileOf|nameOf|qualifiedNameOf|moduleOf|builtinName)\b"
     r'|"(__name__|__qualname__|__module__)"|"[^"\n]*/(torch|numpy|kintsugi)/[^"\n]*"'
 )
 MESSAGES = re.compile(
@@ -39,8 +40,11 @@ ALLOWED = {
     "driver/compiled_function.cc": (1, "a name in a message"),
     "driver/const_texts.cc": (4, "the text of a trace"),
     "driver/observed_call.cc": (2, "places in messages"),
+    "pyapi/code.h": (3, "the functions that others ask for a name"),
+    "pyapi/functions.h": (4, "the functions that others ask for a name"),
     "pyapi/known_objects.cc": (1, "the look-up by path"),
     "pyapi/module_code.cc": (2, "where sys.modules has the module of some globals"),
+    "pyapi/types.h": (3, "the functions that others ask for a name"),
     "runtime/exit_report.cc": (2, "places in messages"),
     "runtime/guard_explain.cc": (1, "names in messages"),
     "runtime/materialize.cc": (2, "names that an object is made again with"),

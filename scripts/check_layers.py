@@ -1,7 +1,8 @@
 """Compares every #include of csrc/ with csrc/layers.toml: `check_layers.py [root]`.
 
 A layer may include its own headers, those of the layers that its row lists, and the standard library. Headers from
-outside (torch, LLVM, CPython's internals ...) and a few words are restricted to the layers that the file names.
+outside (torch, LLVM, CPython's internals ...), a few words and a few patterns are restricted to the layers that the
+file names.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 SOURCES = {".cc", ".h", ".def", ".inc"}
@@ -31,7 +33,7 @@ def check_config(layers: dict[str, list[str]]) -> Iterator[str]:
         known.add(layer)
 
 
-def check_file(path: Path, csrc: Path, config: dict[str, dict[str, list[str]]]) -> Iterator[str]:
+def check_file(path: Path, csrc: Path, config: dict[str, Any]) -> Iterator[str]:
     layers, external, words = config["layers"], config["external"], config.get("words", {})
     layer = path.relative_to(csrc).parts[0]
     where = path.relative_to(csrc.parent)
@@ -41,10 +43,17 @@ def check_file(path: Path, csrc: Path, config: dict[str, dict[str, list[str]]]) 
     patterns = {
         word: re.compile(rf"\b{re.escape(word)}\b") for word, allowed in words.items() if layer not in allowed
     }
+    kinds = [row for row in config.get("patterns", []) if layer not in row["layers"]]
     for number, line in enumerate(strip_comments(path.read_text()).splitlines(), 1):
         for word, pattern in patterns.items():
             if pattern.search(line):
                 yield f"{where}:{number}: {word} may only be used in {', '.join(words[word])}"
+        for row in kinds:
+            for found in re.finditer(row["pattern"], line):
+                yield (
+                    f"{where}:{number}: {found.group()} ({row['what']}) may only be used in "
+                    f"{', '.join(row['layers'])}"
+                )
         match = INCLUDE.match(line)
         if match is None:
             continue

@@ -2,6 +2,8 @@
 
 #include <structmember.h>
 
+#include "pyapi/types.h"
+
 namespace nb = nanobind;
 
 namespace kintsugi::bindings {
@@ -21,7 +23,7 @@ HolderObject* asHolder(PyObject* self) { return reinterpret_cast<HolderObject*>(
 PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   PyObject* held = asHolder(self)->call;
   if (held == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%.200s object is not ready to be called", Py_TYPE(self)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%.200s object is not ready to be called", pyapi::typeNameOf(self));
     return nullptr;
   }
   // Whoever is called may let go of this object.
@@ -32,7 +34,7 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
 }
 
 PyObject* newHolder(PyTypeObject* type, PyObject*, PyObject*) {
-  PyObject* self = type->tp_alloc(type, 0);
+  PyObject* self = pyapi::allocate(type);
   if (self != nullptr) asHolder(self)->vectorcall = vectorcall;
   return self;
 }
@@ -53,16 +55,14 @@ int clear(PyObject* self) {
 void dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   clear(self);
-  PyTypeObject* type = Py_TYPE(self);
-  type->tp_free(self);
-  Py_DECREF(type);
+  pyapi::freeInstance(self);
 }
 
 // CPython 3.11 hands the flag down to types that can't be changed only. A class that has a __call__ of its
 // own is called through that.
 PyObject* initSubclass(PyObject* cls, PyObject*, PyObject*) {
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
-  if (type->tp_call == holderType->tp_call) type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+  if (pyapi::callsLike(type, holderType)) pyapi::enableVectorcall(type);
   Py_RETURN_NONE;
 }
 

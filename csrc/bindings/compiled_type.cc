@@ -10,6 +10,7 @@
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "guard/document.h"
+#include "pyapi/types.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
 
@@ -77,7 +78,7 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   if (!PyCallable_Check(fn)) {
-    PyErr_Format(PyExc_TypeError, "kintsugi.compile needs a callable, not %.200s", Py_TYPE(fn)->tp_name);
+    PyErr_Format(PyExc_TypeError, "kintsugi.compile needs a callable, not %.200s", pyapi::typeNameOf(fn));
     return nullptr;
   }
   driver::FunctionOptions parsed;
@@ -109,7 +110,7 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     parsed.recompileLimit = PyLong_AsSize_t(value);
     if (PyErr_Occurred()) return nullptr;
   }
-  auto* self = reinterpret_cast<CompiledObject*>(type->tp_alloc(type, 0));
+  auto* self = reinterpret_cast<CompiledObject*>(pyapi::allocate(type));
   if (self == nullptr) return nullptr;
   self->vectorcall = vectorcall;
   self->impl = new (std::nothrow) CompiledFunction(fn, std::move(parsed));
@@ -141,9 +142,7 @@ void dealloc(PyObject* self) {
   allFunctions().erase(self);  // first: the callbacks of weak references may ask for a reset of all
   if (object->weakrefs != nullptr) PyObject_ClearWeakRefs(self);
   delete object->impl;
-  PyTypeObject* type = Py_TYPE(self);
-  type->tp_free(self);
-  Py_DECREF(type);
+  pyapi::freeInstance(self);
 }
 
 // A method of a class when it is used as a decorator there: compiled functions bind like functions.

@@ -14,6 +14,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "pyapi/containers.h"
+#include "pyapi/lazy.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/trace_cache.h"
 
@@ -128,7 +130,7 @@ class TestProgram {
 
  private:
   static pyapi::Arguments argsOf(const nb::tuple& args) {
-    return {reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item, nb::len(args), nullptr};
+    return {pyapi::tupleItems(args.ptr()), nb::len(args), nullptr};
   }
 
   std::unique_ptr<Recording> recording_;
@@ -189,7 +191,7 @@ class TestCache {
 
  private:
   static pyapi::Arguments argumentsOf(const nb::tuple& tuple, const nb::tuple& names) {
-    return {reinterpret_cast<PyTupleObject*>(tuple.ptr())->ob_item, nb::len(tuple) - nb::len(names),
+    return {pyapi::tupleItems(tuple.ptr()), nb::len(tuple) - nb::len(names),
             nb::len(names) == 0 ? nullptr : names.ptr()};
   }
 
@@ -269,7 +271,9 @@ class GuardBuilder {
 
   // The default of `key`, so that anything can be a key.
   static nb::object missing() {
-    static PyObject* const none = PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+    static constinit pyapi::Lazy<PyObject*> noneSlot;
+    PyObject* none =
+        noneSlot.get([] { return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)); });
     return nb::borrow(none);
   }
 

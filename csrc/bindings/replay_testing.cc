@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 
+#include "pyapi/containers.h"
 #include "runtime/compiled_trace.h"
 #include "torchapi/op_recorder.h"
 
@@ -27,8 +28,7 @@ class TestTrace {
 
   nb::object run(nb::args args) {
     std::vector<PyObject*> slots(slotCount_);
-    const pyapi::Arguments items(reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item, nb::len(args),
-                                 nullptr);
+    const pyapi::Arguments items(pyapi::tupleItems(args.ptr()), nb::len(args), nullptr);
     if (!trace_->guards().check(0, items, nullptr, slots.data())) {
       throw nb::value_error("the guards fail");
     }
@@ -41,8 +41,7 @@ class TestTrace {
 
   // Nanoseconds a run, guards included.
   double bench(nb::tuple args, int runs) {
-    const pyapi::Arguments items(reinterpret_cast<PyTupleObject*>(args.ptr())->ob_item, nb::len(args),
-                                 nullptr);
+    const pyapi::Arguments items(pyapi::tupleItems(args.ptr()), nb::len(args), nullptr);
     std::vector<PyObject*> slots(slotCount_);
     const auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < runs; ++k) {

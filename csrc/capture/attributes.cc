@@ -8,8 +8,11 @@
 #include "capture/paused.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/lazy.h"
+#include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
 #include "pyapi/torch_patches.h"
+#include "pyapi/types.h"
 
 #include <algorithm>
 #include <string_view>
@@ -40,7 +43,7 @@ bool isTorchValue(PyObject* object) {
          pyapi::isA(object, pyapi::Known::kTorchIinfo);
 }
 
-bool isDataDescriptor(PyObject* d) { return Py_TYPE(d)->tp_descr_set != nullptr; }
+bool isDataDescriptor(PyObject* d) { return pyapi::hasDescriptorSet(d); }
 bool isMethodLike(PyObject* d) { return PyType_HasFeature(Py_TYPE(d), Py_TPFLAGS_METHOD_DESCRIPTOR); }
 
 }  // namespace
@@ -70,7 +73,7 @@ AttributePlan simple(AttributePlan::How how) {
 // attributes.
 bool isUntouched(Recorder& rec, Shadow shadow, PyObject* tensor) {
   if (!shadow.isValue() || rec.ops().level(shadow.valueId()) == torchapi::MetaLevel::kUnknown) return false;
-  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  PyObject** dict = pyapi::materializedDictSlot(tensor);
   if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
   const auto& code = rec.trace().code;
   auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
@@ -81,15 +84,15 @@ bool isUntouched(Recorder& rec, Shadow shadow, PyObject* tensor) {
 
 AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   static PyObject* hook = PyUnicode_InternFromString("__getattr__");
-  PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+  PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
   AttributePlan plan;
   if (isForeign(shadow, object) && (d == nullptr || !isMethodLike(d))) {
     plan.how = AttributePlan::kTorch;  // which is a step of theirs
     return plan;
   }
   if (d == nullptr) {
-    const bool plain = Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr;
-    if (plain && _PyType_Lookup(Py_TYPE(object), hook) == nullptr && isUntouched(rec, shadow, object)) {
+    const bool plain = pyapi::getsAttributesPlainly(Py_TYPE(object));
+    if (plain && pyapi::lookUpInType(Py_TYPE(object), hook) == nullptr && isUntouched(rec, shadow, object)) {
       rec.guardTypeVersion(Py_TYPE(object));
       plan.how = AttributePlan::kRaises;
     }
@@ -132,7 +135,7 @@ PyObject* getattrName() {
 
 PyObject* getattributeOf(PyTypeObject* type) {
   static PyObject* name = PyUnicode_InternFromString("__getattribute__");
-  return _PyType_Lookup(type, name);
+  return pyapi::lookUpInType(type, name);
 }
 
 // A Python function that is asked for the attribute by its name: __getattribute__ or __getattr__.
@@ -164,8 +167,9 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
-  const bool plain = meta->tp_getattro == PyType_Type.tp_getattro;
-  PyObject* hook = plain ? nullptr : _PyType_Lookup(meta, getattrName());  // of classes of members, for one
+  const bool plain = pyapi::getsAttributesLikeType(meta);
+  PyObject* hook =
+      plain ? nullptr : pyapi::lookUpInType(meta, getattrName());  // of classes of members, for one
   if (!plain && (getattributeOf(meta) != getattributeOf(&PyType_Type) ||
                  (hook != nullptr && !PyFunction_Check(hook)))) {
     return simple(AttributePlan::kStep);
@@ -179,7 +183,7 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
   if (metaValue != nullptr && isDataDescriptor(metaValue)) {
     std::string_view n = text(name);
     if (n == "__mro__" || n == "__bases__")
-      return known(classTuple(rec, n == "__mro__" ? cls->tp_mro : cls->tp_bases));
+      return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
     if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__class__" || n == "__doc__")
       return known(Shadow::constant());
     return isProperty(metaValue)
@@ -205,7 +209,7 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
     return known(Shadow::constant());
   }
   if (auto plan = planGetter(rec, value, Shadow::constant(), Py_None, cls)) return std::move(*plan);
-  if (Py_TYPE(value) == &PyClassMethod_Type || Py_TYPE(value)->tp_descr_get != nullptr) {
+  if (Py_TYPE(value) == &PyClassMethod_Type || pyapi::hasDescriptorGet(value)) {
     return known(Shadow{});  // a bound method, described after it was made
   }
   return known(ownAttribute(rec, cls, name, value).value_or(classValue(rec, value)));
@@ -218,17 +222,17 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
     Virtual& v = rec.virtualOf(shadow);
     if (v.kind != VirtualKind::kInstance && v.kind != VirtualKind::kFunction &&
         (v.kind != VirtualKind::kException || v.value != ir::kNone)) {
-      PyObject** slot = _PyObject_GetDictPtr(object);
+      PyObject** slot = pyapi::materializedDictSlot(object);
       if (slot == nullptr || *slot == nullptr) return std::nullopt;
       if (v.kind == VirtualKind::kOpaque || v.value != ir::kNone) {
-        rec.abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+        rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
         aborted = true;
       }
       return std::nullopt;
     }
-    PyObject** dict = v.exposed ? _PyObject_GetDictPtr(object) : nullptr;
+    PyObject** dict = v.exposed ? pyapi::materializedDictSlot(object) : nullptr;
     if (dict != nullptr && *dict != nullptr) {
-      rec.abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+      rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
       aborted = true;
       return std::nullopt;
     }
@@ -236,7 +240,7 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
     if (encoded != nullptr) return Recorder::decode(encoded);
     return std::nullopt;
   }
-  PyObject** slot = _PyObject_GetDictPtr(object);
+  PyObject** slot = pyapi::materializedDictSlot(object);
   if (slot == nullptr) return std::nullopt;
   ir::SourceId source = rec.sourceOf(shadow, object);
   if (*slot == nullptr) {
@@ -351,7 +355,7 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     PyObject* encoded = written != nullptr ? PyDict_GetItemWithError(written->attrs.get(), name) : nullptr;
     if (encoded != nullptr) return known(Recorder::decode(encoded));
     pyapi::Ref<> value =
-        pyapi::steal(Py_TYPE(d)->tp_descr_get(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+        pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     ir::SourceId source = rec.sourceOf(shadow, object);
     if (!value) {
       PyErr_Clear();
@@ -363,7 +367,7 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
   if (Py_TYPE(d) == &PyGetSetDescr_Type) {
     std::string_view n = text(name);
     if (n == "__class__") return known(Shadow::constant());
-    PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? _PyObject_GetDictPtr(object) : nullptr;
+    PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? pyapi::materializedDictSlot(object) : nullptr;
     if (slot != nullptr && *slot != nullptr) {
       return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));
     }
@@ -440,21 +444,22 @@ AttributePlan planTraceback(Recorder& rec, PyObject* object, PyObject* name) {
 }
 
 bool isModuleGetattr(PyObject* hook) {
-  static PyObject* code = [] {
+  static constinit pyapi::Lazy<PyObject*> codeSlot;
+  PyObject* code = codeSlot.get([] {
     pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch.nn.modules.module"));
     pyapi::Ref<> cls = pyapi::steal(module ? PyObject_GetAttrString(module.get(), "Module") : nullptr);
     pyapi::Ref<> function = pyapi::steal(cls ? PyObject_GetAttrString(cls.get(), "__getattr__") : nullptr);
     PyErr_Clear();
     return function && PyFunction_Check(function.get()) ? Py_NewRef(PyFunction_GET_CODE(function.get()))
                                                         : nullptr;
-  }();
+  });
   return code != nullptr && PyFunction_Check(hook) && PyFunction_GET_CODE(hook) == code;
 }
 
 // torch.nn.Module.__getattr__ by its meaning, not its bytecode: a module is asked for its parts some hundred
 // times a call.
 AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* hook) {
-  PyObject** slot = _PyObject_GetDictPtr(object);
+  PyObject** slot = pyapi::materializedDictSlot(object);
   if (slot == nullptr || *slot == nullptr) return simple(AttributePlan::kStep);
   rec.pinFunction(hook);
   PyObject* dict = *slot;
@@ -486,7 +491,7 @@ AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
 
 AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
-  PyObject* override = type->tp_getattro == PyObject_GenericGetAttr ? nullptr : getattributeOf(type);
+  PyObject* override = pyapi::getsAttributesPlainly(type) ? nullptr : getattributeOf(type);
   // Modules of a class of their own (torch._VF) look there as other objects do, but for a __getattr__ among
   // their names.
   const bool isModule = PyModule_Check(object) != 0 && override == getattributeOf(&PyModule_Type) &&
@@ -509,7 +514,7 @@ AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObj
 
 // Nothing was found: __getattr__, if there is one.
 AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  PyObject* hook = _PyType_Lookup(Py_TYPE(object), getattrName());
+  PyObject* hook = pyapi::lookUpInType(Py_TYPE(object), getattrName());
   if (hook == nullptr) return simple(AttributePlan::kRaises);
   if (isModuleGetattr(hook) && !shadow.isVirtual()) return planModule(rec, shadow, object, name, hook);
   if (!PyFunction_Check(hook)) return simple(AttributePlan::kStep);
@@ -520,7 +525,7 @@ AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
 // there.
 AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObject* name) {
   PyObject* dict = PyModule_GetDict(module);
-  if (_PyType_Lookup(Py_TYPE(module), name) != nullptr) return simple(AttributePlan::kStep);
+  if (pyapi::lookUpInType(Py_TYPE(module), name) != nullptr) return simple(AttributePlan::kStep);
   if (PyDict_GetItemWithError(dict, getattrName()) != nullptr) return simple(AttributePlan::kStep);
   Shadow pinned = shadow;
   if (pinned.isSource() && !rec.pin(pinned, module)) return simple(AttributePlan::kAborted);
@@ -533,7 +538,7 @@ AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObje
 
 // Of what can't change. Annotations can: they are in a dict of the function.
 std::optional<AttributePlan> planFrozen(Recorder& rec, PyObject* object, PyObject* name) {
-  PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+  PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
   if (d == nullptr || isMethodLike(d) || text(name).ends_with("annotation")) return std::nullopt;
   Paused paused(rec);
   pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(object, name));
@@ -570,7 +575,7 @@ AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObje
     }
     if (Py_TYPE(d) == &PyStaticMethod_Type) return known(Shadow::constant());
     if (Py_TYPE(d) == &PyClassMethod_Type) return known(Shadow{});
-    if (Py_TYPE(d)->tp_descr_get == nullptr)
+    if (!pyapi::hasDescriptorGet(d))
       return known(ownAttribute(rec, type, name, d).value_or(classValue(rec, d)));
     return planDescriptor(rec, shadow, object, name, d);
   }
@@ -586,11 +591,7 @@ Shadow classValue(Recorder& rec, PyObject* value) {
   return rec.pinnedRoot(value);
 }
 
-bool isProperty(PyObject* descriptor) {
-  PyTypeObject* type = Py_TYPE(descriptor);
-  return type->tp_descr_get == PyProperty_Type.tp_descr_get &&
-         type->tp_descr_set == PyProperty_Type.tp_descr_set;
-}
+bool isProperty(PyObject* descriptor) { return pyapi::bindsLikeProperty(descriptor); }
 
 bool isFunctionName(PyObject* name) {
   for (const char* known : {"__name__", "__qualname__", "__module__", "__doc__"}) {
@@ -603,8 +604,8 @@ PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObjec
                          Shadow value, PyObject* real) {
   static PyObject* setName = PyUnicode_InternFromString("__setattr__");
   static PyObject* deleteName = PyUnicode_InternFromString("__delattr__");
-  const bool hook = _PyType_Lookup(Py_TYPE(object), real != nullptr ? setName : deleteName) == setter;
-  PyObject* d = hook ? nullptr : _PyType_Lookup(Py_TYPE(object), name);
+  const bool hook = pyapi::lookUpInType(Py_TYPE(object), real != nullptr ? setName : deleteName) == setter;
+  PyObject* d = hook ? nullptr : pyapi::lookUpInType(Py_TYPE(object), name);
   const bool written = d != nullptr && !isProperty(d);  // __set__ or __delete__ of its class
   PendingFrame pending =
       written ? rec.methodFrame(setter, classValue(rec, d), d) : rec.methodFrame(setter, shadow, object);
@@ -631,7 +632,7 @@ Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow f
 
 AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   if (shadow.isConst() && (Recorder::isPlain(object) || isTorchValue(object))) {
-    PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+    PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
     if (d != nullptr && isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = d;
@@ -651,7 +652,7 @@ AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyOb
   }
   if (PyType_Check(object)) return planClass(rec, shadow, object, name);
   if (shadow.isValue()) {
-    PyObject* d = _PyType_Lookup(Py_TYPE(object), name);
+    PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
     if (d != nullptr && isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);
       plan.function = d;

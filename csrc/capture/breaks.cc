@@ -4,10 +4,11 @@
 #include <string_view>
 
 #include "capture/recorder.h"
-#include "opcode.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
 #include "pyapi/text.h"
 
 namespace kintsugi::capture {
@@ -16,8 +17,8 @@ namespace {
 
 diag::SourceLoc placeOf(const ShadowFrame& frame) {
   diag::SourceLoc place;
-  place.file = pyapi::utf8(frame.code->co_filename);
-  place.function = pyapi::utf8(frame.code->co_name);
+  place.file = pyapi::utf8(pyapi::fileOf(frame.code));
+  place.function = pyapi::utf8(pyapi::nameOf(frame.code));
   // A suspended generator's frame has no activation: it is not on the stack.
   const int32_t unit =
       frame.act != nullptr && frame.act->frame != nullptr ? pyapi::prevInstrIndex(frame.act->frame) : 0;
@@ -40,11 +41,12 @@ struct Folders {
   std::string standard, torch, own;
 };
 const Folders& folders() {
-  static const auto* found = [] {
+  static constinit pyapi::Lazy<const Folders*> foundSlot;
+  const Folders* found = foundSlot.get([] {
     // A break may be noted while the program's exception is on its way.
     const pyapi::KeptError kept;
     return new Folders{folderOf("os"), folderOf("torch"), folderOf("kintsugi")};
-  }();
+  });
   return *found;
 }
 
@@ -105,7 +107,7 @@ bool Recorder::isStrict() const {
 // The instruction's result is dropped by the next one.
 bool Recorder::resultUnused() const {
   return current_ != nullptr && current_->act != nullptr && instr_ != nullptr &&
-         current_->act->code->at(instr_->next).op == POP_TOP;
+         current_->act->code->at(instr_->next).op == op::POP_TOP;
 }
 
 void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {

@@ -1,12 +1,12 @@
 #include "capture/check_shadows.h"
 
-#include <opcode.h>
-
 #include <algorithm>
 #include <optional>
 #include <string_view>
 
+#include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
 
@@ -141,7 +141,7 @@ bool isHandled(PyObject* object) {
 }
 
 std::string place(const char* what, size_t index, PyObject* object, const std::string& problem) {
-  const char* type = object == nullptr ? "nothing" : Py_TYPE(object)->tp_name;
+  const char* type = object == nullptr ? "nothing" : pyapi::typeNameOf(object);
   return std::string(what) + " " + std::to_string(index) + " holds " + type + ": " + problem;
 }
 
@@ -158,7 +158,7 @@ std::string shadowProblem(Recorder& recorder, const ShadowFrame& frame, const Ac
   }
   PyObject** stack = pyapi::stackBase(act.frame);
   for (size_t i = 0; i < frame.stack.size(); ++i) {
-    const bool handles = !frame.handled.isNull() || instr.op == RERAISE;
+    const bool handles = !frame.handled.isNull() || instr.op == op::RERAISE;
     if (handles && frame.stack[i].isNull() && isHandled(stack[i])) {
       continue;
     }

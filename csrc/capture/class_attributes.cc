@@ -6,9 +6,12 @@
 #include <utility>
 
 #include "capture/classes.h"
-#include "opcode.h"
+#include "pyapi/code.h"
 #include "pyapi/errors.h"
+#include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -26,12 +29,13 @@ std::string_view text(PyObject* name) {
 
 // What tensors' classes have is not looked up by the recorder alone.
 bool isTensorClass(PyTypeObject* type) {
-  static auto* base = [] {
+  static constinit pyapi::Lazy<PyTypeObject*> baseSlot;
+  PyTypeObject* base = baseSlot.get([] {
     pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch._C"));
     PyObject* cls = module ? PyObject_GetAttrString(module.get(), "TensorBase") : nullptr;
     PyErr_Clear();
     return reinterpret_cast<PyTypeObject*>(cls);
-  }();
+  });
   return base == nullptr || PyType_IsSubtype(type, base) != 0;
 }
 
@@ -56,7 +60,7 @@ bool isOpen(Recorder& rec, PyTypeObject* type, PyObject* name) {
 }
 
 bool isDescriptor(PyObject* value) {
-  return Py_TYPE(value)->tp_descr_get != nullptr || Py_TYPE(value)->tp_descr_set != nullptr;
+  return pyapi::hasDescriptorGet(value) || pyapi::hasDescriptorSet(value);
 }
 
 // One object for each text.
@@ -89,7 +93,7 @@ bool isStoredHere(Recorder& rec, PyObject* value, PyObject* name) {
   const CodeInfo* code = CodeInfo::of(frame->code);
   for (int32_t i = 0; code != nullptr && i < code->size(); ++i) {
     const Instr& instr = code->at(i);
-    if (instr.op == STORE_ATTR && PyTuple_GET_ITEM(frame->code->co_names, instr.arg) == name) return true;
+    if (instr.op == op::STORE_ATTR && pyapi::nameAt(frame->code, instr.arg) == name) return true;
   }
   PyErr_Clear();
   return false;
@@ -100,7 +104,7 @@ PyTypeObject* at(PyObject* order, Py_ssize_t i) {
 }
 
 PyObject* own(PyTypeObject* type, PyObject* name) {
-  PyObject* value = PyDict_GetItemWithError(type->tp_dict, name);
+  PyObject* value = PyDict_GetItemWithError(pyapi::dictOf(type), name);
   PyErr_Clear();
   return value;
 }
@@ -169,13 +173,13 @@ TypeEntry readOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* na
       if (entry.value != nullptr) return entry;
       continue;
     }
-    const Shadow dict = rec.pinnedRoot(base->tp_dict);
+    const Shadow dict = rec.pinnedRoot(pyapi::dictOf(base));
     if (entry.value == nullptr) {
-      rec.lacksKey(dict, base->tp_dict, name);
+      rec.lacksKey(dict, pyapi::dictOf(base), name);
       continue;
     }
     rec.known().readingOpen_ = true;
-    entry.shadow = rec.dictEntry(dict, base->tp_dict, name, entry.value);
+    entry.shadow = rec.dictEntry(dict, pyapi::dictOf(base), name, entry.value);
     rec.known().readingOpen_ = false;
     entry.open = true;
     settle(rec, entry);
@@ -189,7 +193,7 @@ bool othersAreSame(Recorder& rec, PyTypeObject* type, PyObject* before) {
   Py_ssize_t same = 0, open = 0;
   PyObject *key, *value;
   Py_ssize_t place = 0;
-  while (PyDict_Next(type->tp_dict, &place, &key, &value)) {
+  while (PyDict_Next(pyapi::dictOf(type), &place, &key, &value)) {
     if (PyUnicode_CheckExact(key) && isOpen(rec, type, key)) continue;
     if (PyDict_GetItemWithError(before, key) != value) {
       PyErr_Clear();
@@ -207,7 +211,7 @@ bool othersAreSame(Recorder& rec, PyTypeObject* type, PyObject* before) {
 }  // namespace
 
 TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after) {
-  PyObject* order = type->tp_mro;
+  PyObject* order = pyapi::mroOf(type);
   const Py_ssize_t from = placeBehind(order, after);
   TypeEntry entry;
   if (text(name).starts_with("__")) {
@@ -234,12 +238,12 @@ std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, Py
   if (!PyType_Check(object) || shadow.isValue()) return std::nullopt;
   auto* type = reinterpret_cast<PyTypeObject*>(object);
   PyTypeObject* meta = Py_TYPE(object);
-  if (!mayOpen(rec, type, name) || meta->tp_setattro != PyType_Type.tp_setattro) return std::nullopt;
+  if (!mayOpen(rec, type, name) || !pyapi::setsAttributesLikeType(meta)) return std::nullopt;
   RecorderState& known = rec.known();
   rec.guardTypeVersion(meta);
   const TypeEntry above = typeEntry(rec, meta, name);
-  const bool setter = above.value != nullptr && Py_TYPE(above.value)->tp_descr_set != nullptr;
-  if (setter && isOpen(rec, type, name)) rec.abort(diag::Code::KTG0303, {type->tp_name});
+  const bool setter = above.value != nullptr && pyapi::hasDescriptorSet(above.value);
+  if (setter && isOpen(rec, type, name)) rec.abort(diag::Code::KTG0303, {pyapi::typeName(type)});
   if (setter) return std::nullopt;
   if (!isOpen(rec, type, name)) {
     if (real != nullptr && isDescriptor(real)) return std::nullopt;  // a method, which stays for a while
@@ -250,16 +254,17 @@ std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, Py
   known.written_.add(type, name);
   if (!rec.live() || (shadow.isSource() && !rec.pin(shadow, object))) return false;
   rec.guardTypeVersion(type);
-  const Shadow dict = rec.pinnedRoot(type->tp_dict);
+  const Shadow dict = rec.pinnedRoot(pyapi::dictOf(type));
   const Shadow target = Shadow::source(rec.sourceOf(shadow, object));
   PyObject* before = own(type, name);
-  if (real == nullptr && before == nullptr) return rec.lacksKey(dict, type->tp_dict, name);  // raises
-  if (real == nullptr) rec.dictEntry(dict, type->tp_dict, name, before);
+  if (real == nullptr && before == nullptr) return rec.lacksKey(dict, pyapi::dictOf(type), name);  // raises
+  if (real == nullptr) rec.dictEntry(dict, pyapi::dictOf(type), name, before);
   expectWrites(rec);
   const bool written = real != nullptr ? rec.emitEffect(Op::kSetAttr, {{target, object}, {value, real}}, name)
                                        : rec.emitEffect(Op::kDelAttr, {{target, object}}, name);
   if (!written || !rec.live()) return false;
-  return real != nullptr ? rec.noteWrite(type->tp_dict, name, value) : rec.noteDelete(type->tp_dict, name);
+  return real != nullptr ? rec.noteWrite(pyapi::dictOf(type), name, value)
+                         : rec.noteDelete(pyapi::dictOf(type), name);
 }
 
 void expectWrites(Recorder& rec) {
@@ -272,11 +277,13 @@ void expectWrites(Recorder& rec) {
     if (guards[i].kind != GuardKind::kTypeVersion) continue;
     auto* type = reinterpret_cast<PyTypeObject*>(known.consts_[guards[i].key].get());
     if (guards[i].number != static_cast<int64_t>(*pyapi::typeVersionWord(type))) continue;
-    versions.guards.emplace_back(i, pyapi::newRef(type->tp_mro));
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(type->tp_mro); ++k) {
-      PyTypeObject* base = at(type->tp_mro, k);
-      const auto [entry, fresh] = versions.dicts.try_emplace(base, *pyapi::dictVersionWord(base->tp_dict));
-      if (fresh && hasOpen(rec, base)) versions.contents[base] = pyapi::steal(PyDict_Copy(base->tp_dict));
+    versions.guards.emplace_back(i, pyapi::newRef(pyapi::mroOf(type)));
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++k) {
+      PyTypeObject* base = at(pyapi::mroOf(type), k);
+      const auto [entry, fresh] =
+          versions.dicts.try_emplace(base, *pyapi::dictVersionWord(pyapi::dictOf(base)));
+      if (fresh && hasOpen(rec, base))
+        versions.contents[base] = pyapi::steal(PyDict_Copy(pyapi::dictOf(base)));
     }
   }
 }
@@ -288,13 +295,13 @@ void renewVersions(Recorder& rec) {
   std::unordered_map<PyTypeObject*, bool> same;
   for (const auto& [base, version] : versions.dicts) {
     const auto before = versions.contents.find(base);
-    same[base] = *pyapi::dictVersionWord(base->tp_dict) == version ||
+    same[base] = *pyapi::dictVersionWord(pyapi::dictOf(base)) == version ||
                  (before != versions.contents.end() && othersAreSame(rec, base, before->second.get()));
   }
   for (const auto& [i, order] : versions.guards) {
     guard::Guard& guard = known.document_.guards.guards[i];
     auto* type = reinterpret_cast<PyTypeObject*>(known.consts_[guard.key].get());
-    bool all = type->tp_mro == order.get();
+    bool all = pyapi::mroOf(type) == order.get();
     for (Py_ssize_t k = 0; all && k < PyTuple_GET_SIZE(order.get()); ++k) all = same[at(order.get(), k)];
     if (all && rec.isVersioned(type)) guard.number = static_cast<int64_t>(*pyapi::typeVersionWord(type));
   }

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "capture/recorder.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -26,8 +27,8 @@ struct TypeEntry {
   Shadow shadow;
 };
 
-// _PyType_Lookup() with its guards: the caller has guarded the type's version. What is open and a descriptor
-// is pinned. Behind `after`, a class of the type's order, where one is given.
+// pyapi::lookUpInType() with its guards: the caller has guarded the type's version. What is open and a
+// descriptor is pinned. Behind `after`, a class of the type's order, where one is given.
 TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
 // class.name = value, or `del class.name` where `real` is null. Nothing: not such a write; false: the
 // recording has ended.

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "pyapi/classes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -25,9 +26,9 @@ Shadow own(Recorder& rec, Shadow shadow, PyObject* object) {
 
 std::optional<Shadow> ownAttribute(Recorder& rec, PyTypeObject* type, PyObject* name, PyObject* value) {
   if (rec.known().classes_.empty()) return std::nullopt;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
-    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    if (PyDict_Contains(cls->tp_dict, name) != 1) continue;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
+    if (PyDict_Contains(pyapi::dictOf(cls), name) != 1) continue;
     Virtual* v = ownClass(rec, cls);
     // type.__new__ wraps some functions: then it is not what the namespace says.
     if (v == nullptr || v->exposed) return std::nullopt;
@@ -89,9 +90,9 @@ void noteVersion(Recorder& rec, Virtual& cls) {
 bool guardOwnClass(Recorder& rec, PyTypeObject* type) {
   Virtual* v = ownClass(rec, type);
   if (v == nullptr) return false;
-  if (v->exposed && !pinUnchanged(rec, *v, type->tp_name)) return true;
-  for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
-    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+  if (v->exposed && !pinUnchanged(rec, *v, pyapi::typeName(type))) return true;
+  for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
     rec.guardTypeVersion(base);
   }
   return true;
@@ -104,7 +105,7 @@ void refuseOwn(Recorder& rec, PyObject* object) {
   if (found == state.virtualIds_.end()) return;
   const VirtualKind kind = state.virtuals_[found->second]->kind;
   if (kind == VirtualKind::kClass || kind == VirtualKind::kFunction)
-    refuseClass(rec, Py_TYPE(object)->tp_name);
+    refuseClass(rec, pyapi::typeNameOf(object));
 }
 
 void refuseClass(Recorder& rec, const char* what) {

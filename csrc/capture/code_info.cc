@@ -5,6 +5,7 @@
 #include "capture/handlers/handlers.h"
 #include "capture/interpreter.h"
 #include "pyapi/code.h"
+#include "pyapi/opcodes.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::capture {
@@ -26,7 +27,7 @@ struct Word {
 Word readWord(const uint8_t* bytes, int32_t unit) {
   uint32_t arg = bytes[2 * unit + 1];
   uint8_t op = bytes[2 * unit];
-  while (op == EXTENDED_ARG) {
+  while (op == op::EXTENDED_ARG) {
     unit++;
     op = bytes[2 * unit];
     arg = (arg << 8) | bytes[2 * unit + 1];
@@ -57,16 +58,16 @@ CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
     const Word word = readWord(raw, unit);
     const int32_t next = word.index + 1 + pyapi::cacheCount(word.op);
     int32_t start = unit;
-    if (word.op == KW_NAMES || word.op == PRECALL) {
+    if (word.op == op::KW_NAMES || word.op == op::PRECALL) {
       callStart = callStart < 0 ? unit : callStart;
     } else {
-      start = word.op == CALL && callStart >= 0 ? callStart : unit;
+      start = word.op == op::CALL && callStart >= 0 ? callStart : unit;
       callStart = -1;
     }
     int32_t cache = -1;
-    if (word.op == LOAD_GLOBAL) {
+    if (word.op == op::LOAD_GLOBAL) {
       cache = globals++;
-    } else if (word.op == LOAD_ATTR || word.op == STORE_ATTR || word.op == LOAD_METHOD) {
+    } else if (word.op == op::LOAD_ATTR || word.op == op::STORE_ATTR || word.op == op::LOAD_METHOD) {
       cache = attributes++;
     }
     for (int32_t i = unit; i < next && i < size; i++) {
@@ -100,7 +101,7 @@ void CodeInfoBuilder::destroy(void* info) {
 }
 
 const CodeInfo* CodeInfo::of(PyCodeObject* code) {
-  static const Py_ssize_t index = _PyEval_RequestCodeExtraIndex(&CodeInfoBuilder::destroy);
+  static const Py_ssize_t index = pyapi::requestCodeExtra(&CodeInfoBuilder::destroy);
   if (void* info = pyapi::codeExtra(code, index)) [[likely]] {
     return static_cast<const CodeInfo*>(info);
   }
@@ -109,7 +110,7 @@ const CodeInfo* CodeInfo::of(PyCodeObject* code) {
     return nullptr;
   }
   CodeInfo* info = CodeInfoBuilder::build(code);
-  if (info != nullptr && _PyCode_SetExtra(reinterpret_cast<PyObject*>(code), index, info) < 0) {
+  if (info != nullptr && !pyapi::setCodeExtra(code, index, info)) {
     CodeInfoBuilder::destroy(info);
     return nullptr;
   }

@@ -4,6 +4,7 @@
 #include "capture/calls/model.h"
 #include "capture/foreign.h"
 #include "pyapi/items.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -119,7 +120,7 @@ void settleIterators(Recorder& rec) {
     }
     if (real->sequence != v.partObjects[0].get() &&
         Py_SIZE(real->sequence) != size) {  // a copy, turned round
-      rec.abort(diag::Code::KTG0101, {Py_TYPE(v.object.get())->tp_name});
+      rec.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
       return;
     }
     const int64_t at = placeOf(v, *real);
@@ -243,7 +244,7 @@ bool Recorder::prepareNext(Shadow iterator, CallSite site) {
       return true;
     }
     default:
-      abort(diag::Code::KTG0101, {Py_TYPE(v.object.get())->tp_name});
+      abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
       return false;
   }
 }
@@ -303,7 +304,7 @@ bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
     ir::Operand operand;
     if (!live_ || !escape(arg, real)) return false;
     if (!operandOf(arg, real, operand)) {
-      abort(diag::Code::KTG0302, {Py_TYPE(real)->tp_name});
+      abort(diag::Code::KTG0302, {pyapi::typeNameOf(real)});
       return false;
     }
     operands.push_back(operand);

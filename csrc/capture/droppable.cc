@@ -4,7 +4,9 @@
 #include <initializer_list>
 
 #include "capture/recorder_state.h"
+#include "pyapi/code.h"
 #include "pyapi/generator.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -40,7 +42,7 @@ Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
     counted.times += held == counted.part ? 1 : 0;
     return 0;
   };
-  Py_TYPE(holder)->tp_traverse(holder, visit, &count);
+  pyapi::traverse(holder, visit, &count);
   return count.times;
 }
 
@@ -48,8 +50,8 @@ Py_ssize_t timesHeld(PyObject* holder, PyObject* part) {
 // who would be closed, and holds nothing that runs code when it goes.
 bool isQuietGenerator(PyObject* object) {
   if (!PyGen_CheckExact(object)) return false;
-  auto* generator = reinterpret_cast<PyGenObject*>(object);
-  if (PyBytes_GET_SIZE(generator->gi_code->co_exceptiontable) != 0) return false;
+  auto* generator = pyapi::asGenerator(object);
+  if (pyapi::hasHandlers(pyapi::codeOf(generator))) return false;
   PyObject* inner = pyapi::delegatesTo(generator);
   const auto isOthers = [&] {
     return Py_REFCNT(inner) > timesHeld(object, inner) + 1;
@@ -60,7 +62,7 @@ bool isQuietGenerator(PyObject* object) {
 
 bool hasFinalizer(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  return (type->tp_finalize != nullptr || type->tp_del != nullptr) && !isQuietGenerator(object);
+  return pyapi::hasAnyFinalizer(type) && !isQuietGenerator(object);
 }
 
 bool mayBeDropped(const Virtual& v) {
@@ -83,7 +85,7 @@ void drop(RecorderState& state, Virtual& v) {
 }  // namespace
 
 bool isWeaklyReferenced(PyObject* object) {
-  return Py_TYPE(object)->tp_weaklistoffset > 0 && *PyObject_GET_WEAKREFS_LISTPTR(object) != nullptr;
+  return pyapi::isWeaklyReferenceable(object) && *PyObject_GET_WEAKREFS_LISTPTR(object) != nullptr;
 }
 
 bool hasWeakCallback(PyObject* object) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "pyapi/exception_state.h"
+#include "pyapi/lazy.h"
 #include "pyapi/let_go.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -33,12 +35,14 @@ Operand call(Recorder& rec, PyObject* callable, std::initializer_list<Operand> a
 }
 
 Operand handledOutside(Recorder& rec) {
-  static PyObject* function = PySys_GetObject("exception");
+  static constinit pyapi::Lazy<PyObject*> functionSlot;
+  PyObject* function = functionSlot.get([] { return PySys_GetObject("exception"); });
   return call(rec, function, {});
 }
 
 Operand currentTraceback(Recorder& rec, Operand exception) {
-  static PyObject* getattr = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  static constinit pyapi::Lazy<PyObject*> getattrSlot;
+  PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");
   return call(rec, getattr, {exception, Operand::constant(rec.constId(name))});
 }
@@ -189,9 +193,8 @@ bool isRebuiltException(PyTypeObject* type) {
   PyTypeObject* base = pyapi::exceptionBase(type);
   PyObject* make = Recorder::specialMethod(type, "__new__");
   const bool plainNew = make == nullptr || Py_TYPE(make) != &PyStaticMethod_Type;
-  return plainNew &&
-         (type->tp_init == base->tp_init ||
-          base->tp_basicsize == reinterpret_cast<PyTypeObject*>(PyExc_BaseException)->tp_basicsize);
+  return plainNew && (pyapi::initializesLike(type, base) ||
+                      pyapi::hasSameSize(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)));
 }
 
 ShadowFrame* handlingFrame(Recorder& rec) {
@@ -223,7 +226,7 @@ void noteCaught(Recorder& rec, Shadow shadow, PyObject* exception) {
     raised.caught = true;
     return;
   }
-  rec.abort(diag::Code::KTG0303, {Py_TYPE(exception)->tp_name});
+  rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(exception)});
 }
 
 void contextIsOutside(Recorder& rec, Shadow exception) { rec.virtualOf(exception).index = kContextOutside; }
@@ -235,7 +238,7 @@ void settleRaised(Recorder& rec) {
     if (!raised.caught) {
       rec.known().raised_.push_back(std::move(raised));
     } else if (rec.live() && !settleOne(rec, raised)) {
-      rec.abort(diag::Code::KTG0303, {Py_TYPE(raised.exception.get())->tp_name});
+      rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(raised.exception.get())});
     }
   }
 }
@@ -288,7 +291,8 @@ Shadow tracebackOf(Recorder& rec, Shadow shadow, PyObject* exception, PyObject* 
   if (isNothing(traceback)) return Shadow::constant();
   if (auto known = rec.knownObject(traceback)) return *known;
   if (isOurs(rec, shadow)) return tracebackShadow(rec, traceback);
-  static PyObject* getattr = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  static constinit pyapi::Lazy<PyObject*> getattrSlot;
+  PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");
   Operand operand;
   if (!rec.operandOf(shadow, exception, operand)) return rec.newVirtual(VirtualKind::kOpaque, traceback);

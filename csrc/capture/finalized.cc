@@ -5,7 +5,10 @@
 
 #include "capture/calls/model.h"
 #include "capture/recorder.h"
+#include "pyapi/code.h"
 #include "pyapi/errors.h"
+#include "pyapi/generator.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -36,11 +39,11 @@ void look(PyObject* object, Search& search) {
   search.python = search.python || (python && search.owned);
   search.weak =
       search.weak || PyWeakref_Check(object) || (search.owned && !python && isWeaklyReferenced(object));
-  if ((type->tp_finalize != nullptr && !runs && !python) || (search.owned && hasWeakCallback(object))) {
+  if ((pyapi::hasFinalizer(type) && !runs && !python) || (search.owned && hasWeakCallback(object))) {
     search.found = true;
-  } else if (search.depth < kDepth && type->tp_traverse != nullptr && PyObject_IS_GC(object)) {
+  } else if (search.depth < kDepth && pyapi::isTraversable(object) && PyObject_IS_GC(object)) {
     ++search.depth;
-    type->tp_traverse(object, visit, &search);
+    pyapi::traverse(object, visit, &search);
     --search.depth;
   }
   search.owned = outer;
@@ -76,13 +79,11 @@ bool Finalized::holdsPython(PyObject* object) {
   Search search;
   const auto visitPart = [](PyObject* part, void* data) {
     auto& parts = *static_cast<Search*>(data);
-    if (PyGen_CheckExact(part) &&
-        PyBytes_GET_SIZE(reinterpret_cast<PyGenObject*>(part)->gi_code->co_exceptiontable) > 0)
+    if (PyGen_CheckExact(part) && pyapi::hasHandlers(pyapi::codeOf(pyapi::asGenerator(part))))
       parts.python = true;  // it is closed
     return visit(part, data);
   };
-  if (!Recorder::isPlain(object) && Py_TYPE(object)->tp_traverse != nullptr)
-    Py_TYPE(object)->tp_traverse(object, visitPart, &search);
+  if (!Recorder::isPlain(object) && pyapi::isTraversable(object)) pyapi::traverse(object, visitPart, &search);
   return search.python;
 }
 
@@ -99,11 +100,11 @@ void Finalized::addPart(PyObject* object) {
   const pyapi::KeptError kept;
   PyTypeObject* type = Py_TYPE(object);
   const bool weak = PyWeakref_Check(object) || isWeaklyReferenced(object);
-  if ((type->tp_finalize == nullptr && !weak) || Recorder::isPlain(object)) return;
+  if ((!pyapi::hasFinalizer(type) && !weak) || Recorder::isPlain(object)) return;
   const bool other = PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) ||
                      PyGen_Check(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object) ||
                      torchapi::isTensor(object) || pythonMethod(object, "__del__") != nullptr;
-  if (!other) addTo(type->tp_finalize != nullptr || hasWeakCallback(object) ? objects_ : weak_, object);
+  if (!other) addTo(pyapi::hasFinalizer(type) || hasWeakCallback(object) ? objects_ : weak_, object);
 }
 
 void Finalized::addTo(std::vector<PyObject*>& list, PyObject* object) {

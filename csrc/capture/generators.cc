@@ -12,7 +12,9 @@
 
 #include "capture/nested.h"
 #include "capture/recorder.h"
+#include "pyapi/code.h"
 #include "pyapi/errors.h"
+#include "pyapi/frame.h"
 #include "pyapi/generator.h"
 
 namespace kintsugi::capture {
@@ -35,8 +37,8 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
   if (first) {
     // The cells were made before the generator object was; their contents are the parameters.
     PyObject** locals = pyapi::localsPlus(act.frame);
-    int freeStart = frame->code->co_nlocalsplus - frame->code->co_nfreevars;
-    for (int i = 0; i < frame->code->co_nlocalsplus; ++i) {
+    int freeStart = pyapi::firstFreeVariable(frame->code);
+    for (int i = 0; i < pyapi::localsPlusCount(frame->code); ++i) {
       if (locals[i] == nullptr || !PyCell_Check(locals[i])) continue;
       if (i >= freeStart) {
         auto cell = closureCell(*frame, i - freeStart, locals[i]);
@@ -57,12 +59,12 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
 }
 
 // A generator function has been called: CPython makes the object; its frame waits with the bound arguments.
-bool Recorder::enterGeneratorFunction(_PyInterpreterFrame* raw) {
+bool Recorder::enterGeneratorFunction(pyapi::Frame* raw) {
   if (!live_ || paused_ > 0 || torchDepth_ > 0) return false;
   PyCodeObject* code = pyapi::codeOf(raw);
   if (!pending_.active || pending_.generator || reinterpret_cast<PyObject*>(code) != pending_.code ||
-      !(code->co_flags & CO_GENERATOR)) {
-    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
+      !(pyapi::flagsOf(code) & CO_GENERATOR)) {
+    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   Activation fake{};
@@ -72,7 +74,7 @@ bool Recorder::enterGeneratorFunction(_PyInterpreterFrame* raw) {
   frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
   frame->functionShadow = pending_.functionShadow;
   if (!bindArguments(*frame, fake, pending_)) {
-    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(code->co_qualname)});
+    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   pending_.active = false;
@@ -109,7 +111,7 @@ void Recorder::watch(uint32_t generator) {
   auto holdsWatched = [&](const std::vector<Shadow>& slots) {
     return std::any_of(slots.begin(), slots.end(), isWatched);
   };
-  const bool runs = !pyapi::closesQuietly(reinterpret_cast<PyGenObject*>(v.object.get())) ||
+  const bool runs = !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())) ||
                     holdsWatched(v.frame->locals) || holdsWatched(v.frame->stack);
   if (runs && !isWatched(Shadow::virt(generator))) watched_.push_back(generator);
 }
@@ -247,8 +249,9 @@ void Recorder::checkWatched() {
     const Virtual& v = *virtuals_[id];
     if (v.kind != VirtualKind::kGenerator || !v.frame || v.value != ir::kNone) continue;
     if (v.recipe == ir::kNone || !reached.contains(v.recipe)) {
-      abort(diag::Code::KTG0302, {"generator (" + std::string(PyUnicode_AsUTF8(v.frame->code->co_qualname)) +
-                                  ") that is dropped while it waits"});
+      abort(diag::Code::KTG0302,
+            {"generator (" + std::string(PyUnicode_AsUTF8(pyapi::qualifiedNameOf(v.frame->code))) +
+             ") that is dropped while it waits"});
       return;
     }
   }

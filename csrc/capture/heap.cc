@@ -10,6 +10,7 @@
 #include "capture/lists.h"
 #include "capture/open_values.h"
 #include "capture/stand_ins.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/global_state.h"
 
@@ -82,10 +83,10 @@ namespace {
 bool isDeferrableStore(PyObject* target, PyObject* name) {
   if (name == nullptr) return PyDict_CheckExact(target) || PyList_CheckExact(target);
   PyTypeObject* type = Py_TYPE(target);
-  PyObject* descriptor = _PyType_Lookup(type, name);
+  PyObject* descriptor = pyapi::lookUpInType(type, name);
   return !torchapi::isTensor(target) && !PyModule_Check(target) && !PyType_Check(target) &&
-         type->tp_setattro == PyObject_GenericSetAttr &&
-         (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr);
+         pyapi::setsAttributesPlainly(type) &&
+         (descriptor == nullptr || !pyapi::hasDescriptorSet(descriptor));
 }
 
 }  // namespace
@@ -100,7 +101,7 @@ bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>
     if (!live_ || !escape(shadow, object)) return false;
     Operand operand;
     if (!operandOf(shadow, object, operand)) {
-      abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+      abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
       return false;
     }
     operands.push_back(operand);
@@ -121,7 +122,7 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) {
-      abort(diag::Code::KTG0303, {Py_TYPE(dict)->tp_name});
+      abort(diag::Code::KTG0303, {pyapi::typeNameOf(dict)});
       return false;
     }
     if (isOutside(*this, v) &&
@@ -161,7 +162,7 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
   if (!shadow.isSource() && !(shadow.isConst() && !PyTuple_Check(container) && !PyUnicode_Check(container) &&
                               !PyBytes_Check(container) && !PyFrozenSet_Check(container))) {
     if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kOpaque) {
-      abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
+      abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
     }
     return live_;
   }
@@ -174,7 +175,7 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
   if (Overlay* overlay = overlayOf(container)) {
     if (overlay->lengthUnknown() && PyDict_Check(container)) return pinKeys(shadow, container);
     if (overlay->dirty || overlay->lengthUnknown()) {
-      abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
+      abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
       return false;
     }
     if (overlay->parts) return live_;  // the length at the beginning has been pinned
@@ -209,7 +210,7 @@ PyObject* Recorder::specialMethod(PyTypeObject* type, const char* name) {
     if (key == nullptr) key = PyUnicode_InternFromString(name);
     slot = {name, key};
   }
-  return _PyType_Lookup(type, slot.text);
+  return pyapi::lookUpInType(type, slot.text);
 }
 
 bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
@@ -240,10 +241,7 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
     return pinAnswer("truth", {container}, PyObject_Size(object) != 0 ? Py_True : Py_False);
   }
   if (pyapi::isA(object, pyapi::Known::kNumpyBool)) return pin(shadow, object);  // there is one of each
-  bool none = (type->tp_as_number == nullptr || type->tp_as_number->nb_bool == nullptr) &&
-              (type->tp_as_mapping == nullptr || type->tp_as_mapping->mp_length == nullptr) &&
-              (type->tp_as_sequence == nullptr || type->tp_as_sequence->sq_length == nullptr);
-  if (none) {
+  if (pyapi::isAlwaysTrue(type)) {
     guardType(shadow, object);
     guardTypeVersion(type);
     return live_;
@@ -266,13 +264,13 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   }
   Operand operand;  // C code says so
   if (!live_ || !operandOf(shadow, object, operand)) {
-    abort(diag::Code::KTG0101, {type->tp_name});
+    abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
   const int truth = PyObject_IsTrue(object);
   if (truth < 0) {
     PyErr_Clear();
-    abort(diag::Code::KTG0101, {type->tp_name});
+    abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
   return pinAnswer("truth", {operand}, truth == 1 ? Py_True : Py_False);
@@ -346,7 +344,7 @@ bool Recorder::recordReturn(ShadowFrame& frame, PyObject* object) {
     shadow = tensorShadow(object, shadow);
   Operand operand;
   if (!live_ || holdsStandIn(*this, shadow) || !operandOf(shadow, object, operand)) {
-    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
   emit(Op::kRet, {operand}, {}, stateBefore());

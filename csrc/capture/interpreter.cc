@@ -3,6 +3,7 @@
 
 #include "capture/handlers/common.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/frame.h"
 #include "pyapi/stack_limit.h"
 #include "pyapi/tracing.h"
 
@@ -14,11 +15,10 @@ namespace {
 // library.
 [[gnu::tls_model("initial-exec")]] thread_local Activation* innermost = nullptr;
 
-// A frame that is being evaluated, linked into the thread's chains the way CPython's evaluator does it: its
-// own _PyCFrame on the C stack, the tracing flag carried in and out.
+// A frame that is being evaluated, linked into the thread's chains the way CPython's evaluator does it.
 class RunningFrame {
  public:
-  RunningFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, const CodeInfo* code) {
+  RunningFrame(PyThreadState* tstate, pyapi::Frame* frame, const CodeInfo* code) : link_(tstate, frame) {
     act_.tstate = tstate;
     act_.frame = frame;
     act_.code = code;
@@ -30,30 +30,20 @@ class RunningFrame {
     act_.observerData = nullptr;
     act_.observed = false;
     act_.keepTraceback = false;
-    cframe_.use_tracing = tstate->cframe->use_tracing;
-    cframe_.previous = tstate->cframe;
-    frame->is_entry = true;
-    frame->previous = tstate->cframe->current_frame;
-    cframe_.current_frame = pyapi::visibleFrame(tstate, frame);
-    tstate->cframe = &cframe_;
     innermost = &act_;
   }
 
   RunningFrame(const RunningFrame&) = delete;
   RunningFrame& operator=(const RunningFrame&) = delete;
 
-  ~RunningFrame() {
-    innermost = act_.caller;
-    act_.tstate->cframe = cframe_.previous;
-    cframe_.previous->use_tracing = cframe_.use_tracing;
-  }
+  ~RunningFrame() { innermost = act_.caller; }
 
   Activation& activation() { return act_; }
-  bool tracing() const { return cframe_.use_tracing != 0; }
+  bool tracing() const { return link_.tracing(); }
 
  private:
+  pyapi::FrameLink link_;
   Activation act_;
-  _PyCFrame cframe_;
 };
 
 void cutStack(Activation& act, PyObject** newTop) {
@@ -116,7 +106,7 @@ template <bool kObserved>
 Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
   Activation& act = running.activation();
   const CodeInfo& code = *act.code;
-  _Py_CODEUNIT* units = pyapi::codeUnits(pyapi::codeOf(act.frame));
+  pyapi::CodeUnit* units = pyapi::codeUnits(pyapi::codeOf(act.frame));
   for (;;) {
     if (flow != Flow::kNext) [[unlikely]] {
       if (flow != Flow::kRaise) {
@@ -131,14 +121,14 @@ Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
     }
     const Instr& instr = code.at(act.pc);
     act.pc = instr.next;
-    act.frame->prev_instr = units + instr.index;
+    pyapi::setPrevInstr(act.frame, units, instr.index);
     flow = kObserved ? observer->step(act, instr) : instr.run(act, instr);
   }
 }
 
 // A generator function's first run only makes the generator: MAKE_CELL, COPY_FREE_VARS, RETURN_GENERATOR.
 // CPython does that with functions that it does not export.
-bool onlyMakesGenerator(_PyInterpreterFrame* frame) {
+bool onlyMakesGenerator(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
@@ -148,15 +138,14 @@ Flow serveEvalBreaker(Activation& act) {
   return pyapi::handleEvalBreaker(act.tstate) ? Flow::kNext : Flow::kRaise;
 }
 
-PyObject* interpretFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, bool throwing,
-                         StepObserver* observer) {
+PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwing, StepObserver* observer) {
   if (pyapi::isTracing(tstate) || onlyMakesGenerator(frame)) {
-    return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
+    return pyapi::evaluateFrame(tstate, frame, throwing);
   }
   const CodeInfo* code = CodeInfo::of(pyapi::codeOf(frame));
   if (code == nullptr) {
     PyErr_Clear();  // no memory for our form of the code: CPython's is there
-    return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
+    return pyapi::evaluateFrame(tstate, frame, throwing);
   }
   Flow flow = Flow::kNext;
   PyObject* result = nullptr;
@@ -170,7 +159,7 @@ PyObject* interpretFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, bool
       return nullptr;
     }
     Activation& act = running.activation();
-    frame->stacktop = -1;  // hides the value stack from the cycle collector while it changes
+    pyapi::hideStack(frame);
     if (observer != nullptr && !observer->enterFrame(act, throwing)) {
       observer = nullptr;
     }
@@ -189,7 +178,7 @@ PyObject* interpretFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, bool
     }
     result = act.result;
   }
-  return flow == Flow::kNext ? _PyEval_EvalFrameDefault(tstate, frame, 0) : result;
+  return flow == Flow::kNext ? pyapi::evaluateFrame(tstate, frame, false) : result;
 }
 
 }  // namespace kintsugi::capture

@@ -1,4 +1,4 @@
-// The bytecode interpreter: evaluates one `_PyInterpreterFrame` with the semantics of CPython.
+// The bytecode interpreter: evaluates one frame with the semantics of CPython.
 //
 // It is used in two ways: alone (every frame of a program, `kintsugi._interpret_everything()`), and under a
 // StepObserver (the recorder), which sees every instruction before it is executed and decides how to execute
@@ -14,8 +14,11 @@
 
 #include "pyapi/attribute_cache.h"
 #include "pyapi/frame.h"
+#include "pyapi/opcodes.h"
 
 namespace kintsugi::capture {
+
+namespace op = pyapi::op;  // op::LOAD_FAST
 
 enum class Flow : uint8_t;
 struct Activation;
@@ -70,7 +73,7 @@ enum class Flow : uint8_t { kNext, kReturn, kYield, kRaise };
 // The running state of one frame.
 struct Activation {
   PyThreadState* tstate;
-  _PyInterpreterFrame* frame;
+  pyapi::Frame* frame;
   const CodeInfo* code;
   PyObject** sp;       // one past the top of the value stack
   int32_t pc;          // code unit of the next instruction to run
@@ -106,8 +109,7 @@ class StepObserver {
   virtual void leaveFrame(Activation& act, Flow how) = 0;
 };
 
-// Evaluates `frame`. This is what the PEP 523 hook calls; same contract as _PyEval_EvalFrameDefault.
-PyObject* interpretFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, bool throwing,
-                         StepObserver* observer);
+// Evaluates `frame`. This is what the PEP 523 hook calls; same contract as CPython's own evaluator.
+PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwing, StepObserver* observer);
 
 }  // namespace kintsugi::capture

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "pyapi/slices.h"
+
 namespace kintsugi::capture {
 
 using ir::Op;
@@ -165,8 +167,7 @@ namespace {
 // [:], of constants
 bool takesAll(Recorder& rec, Shadow key, PyObject* index) {
   if (!PySlice_Check(index)) return false;
-  const auto* slice = reinterpret_cast<PySliceObject*>(index);
-  if (slice->start != Py_None || slice->stop != Py_None || slice->step != Py_None) return false;
+  if (!pyapi::takesAll(index)) return false;
   if (key.isConst()) return true;
   if (!key.isVirtual()) return false;
   const auto& parts = rec.virtualOf(key).parts;
@@ -176,8 +177,8 @@ bool takesAll(Recorder& rec, Shadow key, PyObject* index) {
 }  // namespace
 
 bool hasNumberBounds(PyObject* slice) {
-  const auto* parts = reinterpret_cast<PySliceObject*>(slice);
-  return std::ranges::all_of(std::array{parts->start, parts->stop, parts->step},
+  const pyapi::SliceParts parts = pyapi::partsOfSlice(slice);
+  return std::ranges::all_of(std::array{parts.start, parts.stop, parts.step},
                              [](PyObject* part) { return part == Py_None || PyLong_CheckExact(part); });
 }
 

@@ -10,9 +10,11 @@
 #include "guard/source_roots.h"
 #include "ir/liveness.h"
 #include "ir/reach.h"
-#include "opcode.h"
+#include "pyapi/code.h"
 #include "pyapi/generator.h"
 #include "pyapi/let_go.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -21,7 +23,7 @@ using ir::Operand;
 
 bool isMortal(PyObject* object) {
   return pythonMethod(object, "__del__") != nullptr && PyObject_IS_GC(object) &&
-         Py_TYPE(object)->tp_weaklistoffset > 0 && !PyExceptionInstance_Check(object) &&
+         pyapi::isWeaklyReferenceable(object) && !PyExceptionInstance_Check(object) &&
          !Finalized::holdsPython(object);
 }
 
@@ -52,8 +54,7 @@ bool waits(const Virtual& v) {
 }
 
 bool generatorHolds(const Virtual& v, PyObject* object) {
-  auto* raw =
-      reinterpret_cast<_PyInterpreterFrame*>(reinterpret_cast<PyGenObject*>(v.object.get())->gi_iframe);
+  auto* raw = pyapi::frameOf(pyapi::asGenerator(v.object.get()));
   PyObject** locals = pyapi::localsPlus(raw);
   const size_t depth = v.frame->act != nullptr ? v.frame->stack.size() : 0;
   return anyHolds(locals, locals + v.frame->locals.size(), object) ||
@@ -67,7 +68,7 @@ void closeDroppedGenerators(Recorder& rec) {
   for (size_t i = state.virtuals_.size(); i-- > 0;) {
     Virtual& v = *state.virtuals_[i];
     if (!waits(v) || Py_REFCNT(v.object.get()) > 1 ||
-        !pyapi::closesQuietly(reinterpret_cast<PyGenObject*>(v.object.get())))
+        !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())))
       continue;
     const bool holdsOne =
         std::ranges::any_of(state.mortals_, [&v](const Mortal& m) { return generatorHolds(v, m.object); });
@@ -154,7 +155,7 @@ void Mortals::settle(Recorder& rec) {
   while (rec.live_ && !rec.mortals_.empty()) {
     const auto pinned = [&rec](const Mortal& m) { return rec.constIds_.contains(m.object); };
     if (const auto found = std::ranges::find_if(rec.mortals_, pinned); found != rec.mortals_.end())
-      return rec.abort(diag::Code::KTG0302, {Py_TYPE(found->object)->tp_name});
+      return rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(found->object)});
     rec.droppable_.sweepInstances(rec);
     closeDroppedGenerators(rec);
     if (newestFirst) std::ranges::reverse(rec.mortals_);
@@ -171,12 +172,12 @@ void Mortals::settle(Recorder& rec) {
   }
   const auto held = [&rec](const Mortal& m) { return isHeld(rec, m.object); };
   if (rec.live_ && !std::ranges::all_of(rec.mortals_, held))  // but by what the recorder may hold, too
-    rec.abort(diag::Code::KTG0302, {Py_TYPE(rec.mortals_.front().object)->tp_name});
+    rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(rec.mortals_.front().object)});
 }
 
 void Mortals::drop(Recorder& rec, Mortal mortal) {
   PyObject* object = mortal.object;
-  const std::string name = std::string(Py_TYPE(object)->tp_name) + ".__del__";
+  const std::string name = std::string(pyapi::typeNameOf(object)) + ".__del__";
   rec.mortals_.insert(rec.mortals_.begin(), std::move(mortal));  // while the recording may end
   if (!escapeHandled(rec)) return;
   const ir::StateId snap = rec.stateBefore();
@@ -216,13 +217,12 @@ void Mortals::drop(Recorder& rec, Mortal mortal) {
 // A function returns: its variables go in their order, before anything else does.
 void Mortals::clearLocals(Recorder& rec, ShadowFrame& frame, Activation& act) {
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
-  PyFrameObject* seen = act.frame->frame_obj;
-  if ((frame.code->co_flags & kFunction) != kFunction || (seen != nullptr && Py_REFCNT(seen) > 1)) return;
+  if ((pyapi::flagsOf(frame.code) & kFunction) != kFunction || pyapi::isSeen(act.frame)) return;
   PyObject** locals = pyapi::localsPlus(act.frame);
   const auto isWatched = [](PyObject* local) {
     if (local == nullptr || !PyGen_CheckExact(local)) return false;
-    auto* generator = reinterpret_cast<PyGenObject*>(local);
-    return generator->gi_frame_state == FRAME_SUSPENDED && !pyapi::closesQuietly(generator);
+    auto* generator = pyapi::asGenerator(local);
+    return pyapi::stateOf(generator) == pyapi::GeneratorState::kSuspended && !pyapi::closesQuietly(generator);
   };
   if (std::any_of(locals, locals + frame.locals.size(), isWatched))
     return rec.abort(diag::Code::KTG0302, {"generator"});
@@ -238,7 +238,7 @@ void Mortals::clearLocals(Recorder& rec, ShadowFrame& frame, Activation& act) {
 
 // A function that is called from Python code takes its arguments over from the caller's stack.
 void Mortals::handOver(Recorder& rec, ShadowFrame& caller, PyCodeObject* callee) {
-  if (rec.instr_ == nullptr || rec.instr_->op != CALL || caller.act == nullptr || rec.executed_ == false)
+  if (rec.instr_ == nullptr || rec.instr_->op != op::CALL || caller.act == nullptr || rec.executed_ == false)
     return;
   Activation& act = *caller.act;
   const int count = static_cast<int>(rec.instr_->arg);
@@ -261,7 +261,7 @@ bool Mortals::release(Recorder& rec) {
   const auto ended = [&rec](const Mortal& m) { return Py_REFCNT(m.object) == ownReferences(rec, m.object); };
   for (const Mortal& m : rec.mortals_) {
     if (ended(m) || (isHeld(rec, m.object) && !rec.constIds_.contains(m.object))) continue;
-    rec.abort(diag::Code::KTG0302, {Py_TYPE(m.object)->tp_name});
+    rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(m.object)});
     rec.letGo();
     return false;
   }
@@ -366,7 +366,7 @@ void Mortals::check(Recorder& rec) {
   }
   for (const Mortal& m : rec.mortals_) {
     if (std::ranges::find(returned, m.value) == returned.end())
-      return rec.abort(diag::Code::KTG0302, {Py_TYPE(m.object)->tp_name});
+      return rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(m.object)});
   }
   if (!usesEndThere(rec)) rec.abort(diag::Code::KTG0302, {"object that is used behind its end"});
 }

@@ -1,8 +1,8 @@
 // Recorder: arithmetic on numbers that are known only at run time.
 #include "capture/numbers.h"
 
-#include "opcode.h"
 #include "pyapi/number.h"
+#include "pyapi/opcodes.h"
 #include "support/python_power.h"
 
 namespace kintsugi::capture {
@@ -84,10 +84,13 @@ struct BinaryRow {
 };
 // kRet marks "no such operation".
 constexpr BinaryRow kBinary[] = {
-    {NB_ADD, Op::kIntAdd, Op::kFloatAdd},          {NB_SUBTRACT, Op::kIntSub, Op::kFloatSub},
-    {NB_MULTIPLY, Op::kIntMul, Op::kFloatMul},     {NB_TRUE_DIVIDE, Op::kFloatTrueDiv, Op::kFloatTrueDiv},
-    {NB_FLOOR_DIVIDE, Op::kIntFloorDiv, Op::kRet}, {NB_REMAINDER, Op::kIntMod, Op::kRet},
-    {NB_POWER, Op::kRet, Op::kFloatPow},
+    {op::NB_ADD, Op::kIntAdd, Op::kFloatAdd},
+    {op::NB_SUBTRACT, Op::kIntSub, Op::kFloatSub},
+    {op::NB_MULTIPLY, Op::kIntMul, Op::kFloatMul},
+    {op::NB_TRUE_DIVIDE, Op::kFloatTrueDiv, Op::kFloatTrueDiv},
+    {op::NB_FLOOR_DIVIDE, Op::kIntFloorDiv, Op::kRet},
+    {op::NB_REMAINDER, Op::kIntMod, Op::kRet},
+    {op::NB_POWER, Op::kRet, Op::kFloatPow},
 };
 bool divides(Op op) { return op == Op::kFloatTrueDiv || op == Op::kIntFloorDiv || op == Op::kIntMod; }
 
@@ -109,7 +112,7 @@ constexpr Op kCompare[] = {Op::kNumLt, Op::kNumLe, Op::kNumEq, Op::kNumNe, Op::k
 }  // namespace
 
 std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y) {
-  if (nb >= NB_INPLACE_ADD) nb -= NB_INPLACE_ADD;
+  if (nb >= op::NB_INPLACE_ADD) nb -= op::NB_INPLACE_ADD;
   for (const BinaryRow& row : kBinary) {
     if (row.nb != nb) continue;
     auto left = numberOf(rec, a, x);
@@ -119,7 +122,7 @@ std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x,
     Op op = ints ? row.ints : row.floats;
     if (op == Op::kRet || (divides(op) && isZero(y))) return std::nullopt;
     if (op == Op::kFloatPow && !isFloatPower(x, y)) return std::nullopt;
-    TypeKind result = ints && nb != NB_TRUE_DIVIDE ? TypeKind::kInt : TypeKind::kFloat;
+    TypeKind result = ints && nb != op::NB_TRUE_DIVIDE ? TypeKind::kInt : TypeKind::kFloat;
     bool exits = (ir::opInfo(op).flags & ir::kExit) != 0;
     ir::StateId snap = exits ? rec.stateBefore() : ir::kNone;
     if (exits && !rec.trace().states[snap].rebuildable) return std::nullopt;

@@ -4,7 +4,9 @@
 #include "capture/enum_member.h"
 #include "capture/open_values.h"
 #include "capture/recorder.h"
+#include "pyapi/lazy.h"
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -46,17 +48,21 @@ bool Recorder::isIdentityValue(PyObject* object) {
 }
 
 bool isEnumMember(PyObject* object) {
-  static PyObject* enumType = [] {
+  static constinit pyapi::Lazy<PyObject*> enumTypeSlot;
+  PyObject* enumType = enumTypeSlot.get([] {
     PyObject* module = PyImport_ImportModule("enum");
     return PyObject_GetAttrString(module, "Enum");
-  }();
+  });
   return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(enumType)) != 0;
 }
 
 bool isPlainFlag(PyTypeObject* type) {
-  static PyObject* module = PyImport_ImportModule("enum");
-  static PyObject* flag = PyObject_GetAttrString(module, "Flag");
-  static PyObject* base = PyObject_GetAttrString(module, "Enum");
+  static constinit pyapi::Lazy<PyObject*> moduleSlot;
+  PyObject* module = moduleSlot.get([] { return PyImport_ImportModule("enum"); });
+  static constinit pyapi::Lazy<PyObject*> flagSlot;
+  PyObject* flag = flagSlot.get([&] { return PyObject_GetAttrString(module, "Flag"); });
+  static constinit pyapi::Lazy<PyObject*> baseSlot;
+  PyObject* base = baseSlot.get([&] { return PyObject_GetAttrString(module, "Enum"); });
   if (!PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(flag))) return false;
   for (const char* name : {"_missing_", "__new__", "__invert__"}) {
     PyObject* found = Recorder::specialMethod(type, name);
@@ -91,7 +97,7 @@ bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {
     }
     return true;
   }
-  return shadow.isSource() && Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  return shadow.isSource() && pyapi::comparesByIdentity(object);
 }
 
 bool Recorder::tryPinDeep(Shadow& shadow, PyObject* object) {

@@ -15,11 +15,16 @@
 
 #include "capture/handlers/handlers.h"
 #include "capture/record/table.h"
+#include "pyapi/code.h"
 #include "pyapi/collector.h"
+#include "pyapi/containers.h"
 #include "pyapi/errors.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/frame.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/opcodes.h"
 #include "pyapi/text.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 #include "support/fault.h"
 #include "support/verification.h"
@@ -33,9 +38,9 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pya
   argCount_ = args.positional();
   kwNames_ = pyapi::newRef(args.kwnames());
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  document_.trace.function = PyUnicode_AsUTF8(code->co_qualname);
-  document_.trace.file = pyapi::utf8(code->co_filename);
-  document_.trace.line = code->co_firstlineno;
+  document_.trace.function = PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code));
+  document_.trace.file = pyapi::utf8(pyapi::fileOf(code));
+  document_.trace.line = pyapi::firstLineOf(code);
   document_.guards.guards.push_back({guard::GuardKind::kGlobalState, 0, ir::kNone, ir::kNone, ir::kNone, 0});
   PendingFrame entry;
   entry.code = PyFunction_GET_CODE(function);
@@ -78,9 +83,9 @@ namespace {
 
 // The `__del__` of an object that dies: nobody else holds it, unless the collector has found it in a cycle.
 // One that somebody calls is a function like any other.
-bool isDying(_PyInterpreterFrame* frame) {
+bool isDying(pyapi::Frame* frame) {
   PyCodeObject* code = pyapi::codeOf(frame);
-  PyObject* self = code->co_argcount > 0 ? pyapi::localsPlus(frame)[0] : nullptr;
+  PyObject* self = pyapi::argumentCount(code) > 0 ? pyapi::localsPlus(frame)[0] : nullptr;
   if (self == nullptr) return false;
   PyObject* method = Recorder::specialMethod(Py_TYPE(self), "__del__");
   if (method == nullptr || !PyFunction_Check(method) ||
@@ -91,28 +96,27 @@ bool isDying(_PyInterpreterFrame* frame) {
 }
 
 // Finalizers and weak-reference callbacks may run inside any instruction; they are nobody's callee.
-bool isFinalizer(_PyInterpreterFrame* frame) {
+bool isFinalizer(pyapi::Frame* frame) {
   return pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kWeakCallback) || isDying(frame);
 }
 
 // A suspended generator is being closed (its last reference went, say), and no code of it will run.
 bool isQuietClose(Activation& act) {
-  PyObject* table = pyapi::codeOf(act.frame)->co_exceptiontable;
   return pyapi::ownedByGenerator(act.frame) && PyErr_ExceptionMatches(PyExc_GeneratorExit) != 0 &&
-         PyBytes_GET_SIZE(table) == 0;
+         !pyapi::hasHandlers(pyapi::codeOf(act.frame));
 }
 
-bool isTorchFrame(_PyInterpreterFrame* frame) {
+bool isTorchFrame(pyapi::Frame* frame) {
   return pyapi::isTorchCode(pyapi::codeOf(frame), pyapi::globalsOf(frame));
 }
 
 // Does torch's own Python code run the frame, at once or through the standard library? What it does besides
 // calling the dispatcher (to print a tensor, say) changes nothing that a program knows of.
 // (The frame is about to begin: it is not linked with its caller yet.)
-bool isForTorch(_PyInterpreterFrame* frame, const ShadowFrame* recorded) {
+bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
   if (isTorchFrame(frame)) return true;
-  const _PyInterpreterFrame* end = recorded != nullptr ? recorded->act->frame : nullptr;
-  _PyInterpreterFrame* caller = pyapi::currentFrame(PyThreadState_Get());
+  const pyapi::Frame* end = recorded != nullptr ? recorded->act->frame : nullptr;
+  pyapi::Frame* caller = pyapi::currentFrame(PyThreadState_Get());
   for (; caller != nullptr && caller != end; caller = pyapi::previousOf(caller)) {
     if (isTorchFrame(caller)) return true;
   }
@@ -121,7 +125,7 @@ bool isForTorch(_PyInterpreterFrame* frame, const ShadowFrame* recorded) {
 
 }  // namespace
 
-bool Recorder::wants(_PyInterpreterFrame* frame) {
+bool Recorder::wants(pyapi::Frame* frame) {
   if (!live_) return false;
   const pyapi::KeptError kept;
   if (paused_ > 0) {
@@ -143,8 +147,8 @@ bool Recorder::wants(_PyInterpreterFrame* frame) {
 bool Recorder::enterFrame(Activation& act, bool throwing) {
   act.observerData = nullptr;
   if (!wants(act.frame)) return false;
-  if (recursionAtStart_ == 0) recursionAtStart_ = act.tstate->recursion_remaining + 1;
-  recursion_ = std::max(recursion_, recursionAtStart_ - act.tstate->recursion_remaining);
+  if (recursionAtStart_ == 0) recursionAtStart_ = pyapi::recursionLeft(act.tstate) + 1;
+  recursion_ = std::max(recursion_, recursionAtStart_ - pyapi::recursionLeft(act.tstate));
   bool accepted = false;
   try {
     faultPoint("enter");
@@ -153,7 +157,8 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
     abort(diag::Code::KTG0000, {error.what()});
   }
   if (!accepted && throwing && isQuietClose(act)) return false;
-  if (!accepted) abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::codeOf(act.frame)->co_qualname)});
+  if (!accepted)
+    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::codeOf(act.frame)))});
   if (refusing_) raiseRefused();  // before the frame runs
   return accepted && live_;
 }
@@ -199,9 +204,9 @@ bool Recorder::acceptFrame(Activation& act) {
 bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending) {
   PyCodeObject* code = frame.code;
   PyObject** locals = pyapi::localsPlus(act.frame);
-  frame.locals.assign(code->co_nlocalsplus, Shadow::null());
-  frame.stack.reserve(code->co_stacksize);
-  int parameters = code->co_argcount + code->co_kwonlyargcount;
+  frame.locals.assign(pyapi::localsPlusCount(code), Shadow::null());
+  frame.stack.reserve(pyapi::stackCapacity(code));
+  int parameters = pyapi::argumentCount(code) + pyapi::keywordOnlyCount(code);
   if (pending.selfIsNew && !pending.args.empty()) {
     if (pending.args[0] == nullptr) {
       pending.args[0] = locals[0];
@@ -232,15 +237,15 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
   PyObject* function = frame.function.get();
   for (int i = 0; i < parameters; ++i) {
     if (locals[i] == nullptr) return false;
-    if (i < code->co_argcount && static_cast<size_t>(i) < pending.positional) {
+    if (i < pyapi::argumentCount(code) && static_cast<size_t>(i) < pending.positional) {
       frame.locals[i] = pending.shadows[i];
       use(i);
       continue;
     }
-    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+    PyObject* name = pyapi::variableName(code, i);
     bool found = false;
     for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
-      if (_PyUnicode_EQ(PyTuple_GET_ITEM(pending.kwnames, k), name)) {
+      if (pyapi::equalTexts(PyTuple_GET_ITEM(pending.kwnames, k), name)) {
         frame.locals[i] = pending.shadows[pending.positional + k];
         use(pending.positional + k);
         found = true;
@@ -252,16 +257,16 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
     frame.locals[i] = *value;
   }
   int next = parameters;
-  if (code->co_flags & CO_VARARGS) {
+  if (pyapi::flagsOf(code) & CO_VARARGS) {
     std::vector<Shadow> rest;
-    for (size_t i = code->co_argcount; i < pending.positional; ++i) {
+    for (size_t i = pyapi::argumentCount(code); i < pending.positional; ++i) {
       rest.push_back(pending.shadows[i]);
       use(i);
     }
     frame.locals[next] = tupleOf(locals[next], std::move(rest));
     ++next;
   }
-  if (code->co_flags & CO_VARKEYWORDS) {
+  if (pyapi::flagsOf(code) & CO_VARKEYWORDS) {
     Shadow dict = newVirtual(VirtualKind::kDict, locals[next]);
     for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
       size_t at = pending.positional + k;
@@ -282,21 +287,20 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
-    if (parameter < code->co_argcount) {
+    if (parameter < pyapi::argumentCount(code)) {
       if (v.parts.empty() || v.partObjects.empty() || !v.partObjects[0]) return std::nullopt;
       PyObject* defaults = v.partObjects[0].get();
-      Py_ssize_t at = parameter - (code->co_argcount - PyTuple_GET_SIZE(defaults));
+      Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
       return elementOf(v.parts[0], defaults, at);
     }
     if (v.partObjects.size() < 2 || !v.partObjects[1]) return std::nullopt;
-    return dictEntry(v.parts[1], v.partObjects[1].get(),
-                     PyTuple_GET_ITEM(code->co_localsplusnames, parameter), object);
+    return dictEntry(v.parts[1], v.partObjects[1].get(), pyapi::variableName(code, parameter), object);
   }
   ir::SourceId source = sourceOf(shadow, function);
-  if (parameter < code->co_argcount) {
+  if (parameter < pyapi::argumentCount(code)) {
     PyObject* defaults = PyFunction_GET_DEFAULTS(function);
     if (defaults == nullptr) return std::nullopt;
-    Py_ssize_t at = parameter - (code->co_argcount - PyTuple_GET_SIZE(defaults));
+    Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
     Shadow tuple = readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
     if (!tuple.isSource()) return elementOf(tuple, defaults, at);  // the trace has made them
     if (isArgument(shadow)) {
@@ -310,7 +314,7 @@ std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int
   PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
   if (defaults == nullptr) return std::nullopt;
   Shadow dict = readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
-  PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, parameter);
+  PyObject* name = pyapi::variableName(code, parameter);
   if (!dict.isSource()) return dictEntry(dict, defaults, name, object);
   return readSource(guard::SourceKind::kDictItem, dict.sourceId(), name, 0, object);
 }
@@ -376,22 +380,22 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
   Flow flow = Flow::kNext;
   try {
     KINTSUGI_CHECK(static_cast<int32_t>(frame->stack.size()) == act.stackDepth(), "shadow stack of ",
-                   PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ", int(instr.op),
-                   ": ", frame->stack.size(), " against ", act.stackDepth());
+                   PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame->code)), " at ", instr.index, " op ",
+                   int(instr.op), ": ", frame->stack.size(), " against ", act.stackDepth());
     if (verifying()) {
       std::string problem = shadowProblem(*this, *frame, act, instr);
       if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
         abort(diag::Code::KTG0303, {"by another thread"});
         problem.clear();
       }
-      KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(frame->code->co_qualname), " at ", instr.index, " op ",
-                     opcodeName(instr.op), ": ", problem);
+      KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame->code)), " at ",
+                     instr.index, " op ", opcodeName(instr.op), ": ", problem);
     }
     if (blockPending_) flushBlock();
     if (!raised_.empty()) settleRaised(*this);
     if (!iterators_.empty()) settleIterators(*this);
     if (!mortals_.empty()) Mortals::settle(*this);
-    if (!mortals_.empty() && instr.op == RETURN_VALUE) Mortals::clearLocals(*this, *frame, act);
+    if (!mortals_.empty() && instr.op == op::RETURN_VALUE) Mortals::clearLocals(*this, *frame, act);
     if (!live_ && !letGo_) letGo();
     checkLength(*this);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
@@ -410,7 +414,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     if (!classVersions_.guards.empty()) renewVersions(*this);
     if (!watched_.empty() && flow == Flow::kNext && live_) closeDropped();
     if (!finalized_.empty() && live_) finalized_.freeDropped(*this);
-    if (instr.op == JUMP_BACKWARD && live_) sweepDropped(*this);
+    if (instr.op == op::JUMP_BACKWARD && live_) sweepDropped(*this);
   } catch (const std::exception& error) {
     paused_ = 0;
     abort(diag::Code::KTG0000, {error.what()});
@@ -436,7 +440,7 @@ void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) try {
   noteCaught(*this, frame->top(), exception);
   newestFirst_ = !mortals_.empty();
   if (!mortals_.empty() && watched_.size() > 1) {  // they would go in turns
-    abort(diag::Code::KTG0302, {Py_TYPE(mortals_.front().object)->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(mortals_.front().object)});
     letGo();
     return;
   }
@@ -485,7 +489,7 @@ namespace {
 bool isFixed(PyObject* object) {
   if (Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object)) return true;
   if (!PyTuple_CheckExact(object)) return false;
-  auto** items = reinterpret_cast<PyTupleObject*>(object)->ob_item;
+  auto** items = pyapi::tupleItems(object);
   return std::all_of(items, items + PyTuple_GET_SIZE(object), isFixed);
 }
 
@@ -493,11 +497,12 @@ bool isFixed(PyObject* object) {
 
 // An exception that C code raised, for reasons that are guarded: made again from its arguments.
 Shadow Recorder::caughtException(PyObject* exception) {
-  PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
+  PyObject* args = pyapi::partsOf(exception).args;
   PyTypeObject* type = Py_TYPE(exception);
   bool rebuilt = args != nullptr && isFixed(args);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
-    rebuilt = rebuilt && isRebuiltException(type) && type->tp_init == pyapi::exceptionBase(type)->tp_init &&
+    rebuilt = rebuilt && isRebuiltException(type) &&
+              pyapi::initializesLike(type, pyapi::exceptionBase(type)) &&
               pyapi::partsOf(exception).dict == nullptr;
     if (rebuilt) guardTypeVersion(type);
   }
@@ -529,7 +534,7 @@ void Recorder::leaveFrame(Activation& act, Flow how) try {
   if (!live_) return;
   faultPoint("left");
   if (how == Flow::kRaise && mortals_.size() > 1) {  // in the order of the locals, when the traceback goes
-    abort(diag::Code::KTG0302, {Py_TYPE(mortals_.front().object)->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(mortals_.front().object)});
     letGo();
     return;
   }

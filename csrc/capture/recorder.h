@@ -17,6 +17,7 @@
 
 #include "capture/recorder_state.h"
 #include "pyapi/arguments.h"
+#include "pyapi/frame.h"
 
 namespace kintsugi::capture {
 
@@ -34,9 +35,9 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void caught(Activation& act, int32_t depth, bool pushedLasti) override;
   void leaveFrame(Activation& act, Flow how) override;
 
-  bool wants(_PyInterpreterFrame* frame);  // should the hook show this frame to the recorder at all?
-  bool enterGeneratorFunction(_PyInterpreterFrame* frame);     // was just called: CPython makes the object
-  void frameOpened(size_t index, _PyInterpreterFrame* frame);  // of the snapshot, innermost 0: it waits
+  bool wants(pyapi::Frame* frame);  // should the hook show this frame to the recorder at all?
+  bool enterGeneratorFunction(pyapi::Frame* frame);     // was just called: CPython makes the object
+  void frameOpened(size_t index, pyapi::Frame* frame);  // of the snapshot, innermost 0: it waits
   void expectRestored(size_t index) { resuming_ = index; }
   std::unique_ptr<CaptureResult> finish();  // after the call
   // --- for record handlers and call models

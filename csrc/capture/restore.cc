@@ -6,6 +6,7 @@
 #include "capture/exceptions.h"
 #include "capture/sizes.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/frame.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -546,7 +547,7 @@ Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
   return Shadow::source(id);
 }
 
-void Recorder::frameOpened(size_t index, _PyInterpreterFrame* frame) {
+void Recorder::frameOpened(size_t index, pyapi::Frame* frame) {
   RestoredFrame& entry = restored_[index];
   entry.waitingAct.frame = frame;
   entry.frame->act = &entry.waitingAct;

@@ -4,6 +4,10 @@
 #include <string_view>
 
 #include "capture/paused.h"
+#include "pyapi/functions.h"
+#include "pyapi/lazy.h"
+#include "pyapi/object_layout.h"
+#include "pyapi/slices.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
@@ -23,7 +27,7 @@ std::string_view textOf(PyObject* object) {
 
 // Sets of dimensions that users leave at a tensor: mark_dynamic() and mark_static() of torch and ours.
 uint64_t markedDims(PyObject* tensor, std::initializer_list<const char*> names, int64_t rank) {
-  PyObject** dict = _PyObject_GetDictPtr(tensor);
+  PyObject** dict = pyapi::materializedDictSlot(tensor);
   uint64_t dims = 0;
   for (const char* name : names) {
     PyObject* marks = dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, name) : nullptr;
@@ -94,9 +98,10 @@ std::string nameOf(const CallContext& ctx) {
     return std::string(textOf(PyDescr_NAME(callable)));
   }
   if (!PyCFunction_Check(callable)) return {};
-  static PyObject* getattr = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  static constinit pyapi::Lazy<PyObject*> getattrSlot;
+  PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   if (callable == getattr && ctx.positional >= 2) return std::string(textOf(ctx.args[1]));
-  return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  return pyapi::builtinName(callable);
 }
 
 template <size_t N>
@@ -285,10 +290,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
 
 namespace {
 
-bool isFullSlice(PyObject* object) {
-  auto* slice = reinterpret_cast<PySliceObject*>(object);
-  return slice->start == Py_None && slice->stop == Py_None && slice->step == Py_None;
-}
+bool isFullSlice(PyObject* object) { return pyapi::takesAll(object); }
 
 }  // namespace
 
@@ -310,7 +312,7 @@ pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key) {
     PyObject* part = PyTuple_GET_ITEM(key, i);
     pyapi::Ref<> veiled;
     if (PySlice_Check(part)) {
-      auto* slice = reinterpret_cast<PySliceObject*>(part);
+      const pyapi::SliceParts slice = pyapi::partsOfSlice(part);
       auto veil = [&rec](PyObject* bound) {
         if (!PyLong_CheckExact(bound)) return pyapi::newRef(bound);
         torchapi::TraceNumber number{.i = PyLong_AsLongLong(bound), .veiled = true};
@@ -320,9 +322,9 @@ pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key) {
         }
         return torchapi::makeSymNumber(rec.numberSink(), number);
       };
-      pyapi::Ref<> start = veil(slice->start), stop = veil(slice->stop);
+      pyapi::Ref<> start = veil(slice.start), stop = veil(slice.stop);
       if (!start || !stop) return {};
-      veiled = pyapi::steal(PySlice_New(start.get(), stop.get(), slice->step));
+      veiled = pyapi::steal(PySlice_New(start.get(), stop.get(), slice.step));
       if (!veiled) return {};
     }
     PyTuple_SET_ITEM(made.get(), i, veiled ? veiled.release() : Py_NewRef(part));

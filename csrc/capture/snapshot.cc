@@ -11,6 +11,14 @@
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/stand_ins.h"
+#include "pyapi/containers.h"
+#include "pyapi/frame.h"
+#include "pyapi/functions.h"
+#include "pyapi/generator.h"
+#include "pyapi/lazy.h"
+#include "pyapi/object_layout.h"
+#include "pyapi/slices.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -130,7 +138,8 @@ PyObject* iteratorMaker(PyObject* iterator, PyObject* container) {
 
 // functools.partial(zip, strict=True); borrowed, null where it can't be made.
 PyObject* strictZip() {
-  static PyObject* made = [] {
+  static constinit pyapi::Lazy<PyObject*> madeSlot;
+  PyObject* made = madeSlot.get([] {
     pyapi::Ref<> functools = pyapi::steal(PyImport_ImportModule("functools"));
     pyapi::Ref<> partial =
         functools ? pyapi::steal(PyObject_GetAttrString(functools.get(), "partial")) : pyapi::Ref<>();
@@ -140,7 +149,7 @@ PyObject* strictZip() {
         partial && keywords && args ? PyObject_Call(partial.get(), args.get(), keywords.get()) : nullptr;
     if (object == nullptr) PyErr_Clear();
     return object;
-  }();
+  });
   return made;
 }
 
@@ -150,20 +159,21 @@ RecipeKind tupleKind(PyObject* object) {
 
 // A generator: its frame, as a snapshot has it. Where it runs, the frame is a part of the snapshot itself.
 bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
-  auto* generator = reinterpret_cast<PyGenObject*>(v.object.get());
+  auto* generator = pyapi::asGenerator(v.object.get());
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kGenerator;
   list.add(v.parts[0], v.partObjects[0].get());
-  if (generator->gi_frame_state >= FRAME_EXECUTING) {
-    const bool running = generator->gi_frame_state == FRAME_EXECUTING;
+  const pyapi::GeneratorState state = pyapi::stateOf(generator);
+  const bool running = state == pyapi::GeneratorState::kRunning;
+  if (running || state == pyapi::GeneratorState::kFinished) {
     recipe.parts.push_back(Operand::integer(running ? ir::kRunning : ir::kFinished));
     recipe.parts.push_back(Operand::integer(0));
     return list.ok;
   }
   if (!v.frame || !v.frame->handled.isNull()) return false;
-  auto* raw = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  auto* raw = pyapi::frameOf(generator);
   bool started = v.frame->act != nullptr;
-  if (generator->gi_frame_state != (started ? FRAME_SUSPENDED : FRAME_CREATED)) return false;
+  if (state != (started ? pyapi::GeneratorState::kSuspended : pyapi::GeneratorState::kCreated)) return false;
   recipe.parts.push_back(Operand::integer(started ? pyapi::prevInstrIndex(raw) : ir::kNotStarted));
   recipe.parts.push_back(Operand::integer(static_cast<int64_t>(v.frame->locals.size())));
   PyObject** locals = pyapi::localsPlus(raw);
@@ -206,7 +216,7 @@ bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   } else if (PyDict_GET_SIZE(v.entries.get()) != 0) {
     return false;
   }
-  PyObject** dict = _PyObject_GetDictPtr(object);
+  PyObject** dict = pyapi::materializedDictSlot(object);
   pyapi::Ref<> attrs = pyapi::steal(dict || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)
                                         ? PyObject_GenericGetDict(object, nullptr)
                                         : nullptr);
@@ -215,7 +225,7 @@ bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   PyObject *name, *encoded;
   Py_ssize_t at = 0;
   while (list.ok && PyDict_Next(v.attrs.get(), &at, &name, &encoded)) {
-    PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+    PyObject* descriptor = pyapi::lookUpInType(Py_TYPE(object), name);
     if (descriptor == nullptr || !isSlot(descriptor)) continue;
     pyapi::Ref<> real = pyapi::steal(PyObject_GenericGetAttr(object, name));
     PyErr_Clear();
@@ -234,7 +244,7 @@ bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
 bool classParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kClass;
-  list.constant(reinterpret_cast<PyHeapTypeObject*>(v.object.get())->ht_name);
+  list.constant(pyapi::heapTypeName(v.object.get()));
   Recipe tuple;
   tuple.kind = RecipeKind::kTuple;
   PartList bases{rec, tuple};
@@ -254,14 +264,14 @@ bool classParts(Recorder& rec, Virtual& v, Recipe& recipe) {
 
 bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
-  auto* function = reinterpret_cast<PyFunctionObject*>(v.object.get());
+  auto* function = pyapi::asFunction(v.object.get());
   recipe.kind = RecipeKind::kFunction;
-  list.constant(function->func_code);
-  list.constant(function->func_globals);
-  list.constant(function->func_name);
-  list.constant(function->func_qualname);
+  list.constant(pyapi::codeObjectOf(function));
+  list.constant(pyapi::globalsOf(function));
+  list.constant(pyapi::nameOf(function));
+  list.constant(pyapi::qualifiedNameOf(function));
   for (size_t i = 0; i < 2; ++i) {
-    PyObject* real = i == 0 ? function->func_defaults : function->func_kwdefaults;
+    PyObject* real = i == 0 ? pyapi::defaultsOf(function) : pyapi::keywordDefaultsOf(function);
     if (real == nullptr) {
       recipe.parts.push_back(Operand::none());
     } else if (v.partObjects[i].get() != real) {
@@ -270,33 +280,34 @@ bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
       list.add(v.parts[i], real);
     }
   }
-  if (function->func_closure == nullptr) {
+  if (pyapi::closureOf(function) == nullptr) {
     recipe.parts.push_back(Operand::none());
   } else {
     Recipe closure;
     closure.kind = RecipeKind::kTuple;
     PartList cells{rec, closure};
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(function->func_closure); ++i) {
-      cells.add(v.parts[2 + i], PyTuple_GET_ITEM(function->func_closure, i));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pyapi::closureOf(function)); ++i) {
+      cells.add(v.parts[2 + i], PyTuple_GET_ITEM(pyapi::closureOf(function), i));
     }
     if (!cells.ok) return false;
     recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(closure))));
   }
   PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
-  if (annotations != nullptr && function->func_annotations != nullptr) {
-    list.add(Recorder::decode(annotations), function->func_annotations);
+  if (annotations != nullptr && pyapi::annotationsOf(function) != nullptr) {
+    list.add(Recorder::decode(annotations), pyapi::annotationsOf(function));
   } else {
     recipe.parts.push_back(Operand::none());
   }
-  auto attributes = static_cast<Py_ssize_t>(function->func_dict ? PyDict_GET_SIZE(function->func_dict) : 0);
+  auto attributes = static_cast<Py_ssize_t>(
+      pyapi::attributesOf(function) ? PyDict_GET_SIZE(pyapi::attributesOf(function)) : 0);
   if (v.exposed || attributes != PyDict_GET_SIZE(v.attrs.get())) return false;
   if (attributes == 0 && !v.renamed) return list.ok;
-  list.constant(function->func_module != nullptr ? function->func_module : Py_None);
-  list.constant(function->func_doc != nullptr ? function->func_doc : Py_None);
+  list.constant(pyapi::moduleOf(function) != nullptr ? pyapi::moduleOf(function) : Py_None);
+  list.constant(pyapi::docstringOf(function) != nullptr ? pyapi::docstringOf(function) : Py_None);
   Recipe dict;
   dict.kind = RecipeKind::kDict;
   PartList pairs{rec, dict};
-  if (attributes > 0) pairs.dict(v.attrs.get(), function->func_dict);
+  if (attributes > 0) pairs.dict(v.attrs.get(), pyapi::attributesOf(function));
   recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(dict))));
   return list.ok && pairs.ok;
 }
@@ -449,8 +460,7 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       recipe.kind = PyFrozenSet_Check(object) ? RecipeKind::kFrozenSet : RecipeKind::kSet;
       PyObject* key;
       Py_ssize_t at = 0;
-      Py_hash_t hash;
-      while (_PySet_NextEntry(object, &at, &key, &hash)) {
+      while (pyapi::nextSetItem(object, &at, &key)) {
         size_t member = 0;
         while (member < v.parts.size() && v.partObjects[member].get() != key) ++member;
         member < v.parts.size() ? list.add(v.parts[member], key) : list.constant(key);
@@ -459,10 +469,10 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
     }
     case VirtualKind::kSlice: {
       recipe.kind = RecipeKind::kSlice;
-      auto* slice = reinterpret_cast<PySliceObject*>(object);
-      list.add(v.parts[0], slice->start);
-      list.add(v.parts[1], slice->stop);
-      list.add(v.parts[2], slice->step);
+      const pyapi::SliceParts slice = pyapi::partsOfSlice(object);
+      list.add(v.parts[0], slice.start);
+      list.add(v.parts[1], slice.stop);
+      list.add(v.parts[2], slice.step);
       return list.ok;
     }
     case VirtualKind::kInstance:
@@ -673,9 +683,8 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
     for (size_t i = 0; i < v.parts.size() && i < v.partObjects.size(); ++i) {
       parts.emplace_back(v.parts[i], v.partObjects[i].get());
     }
-    PyObject* closure = v.kind == VirtualKind::kFunction
-                            ? reinterpret_cast<PyFunctionObject*>(object)->func_closure
-                            : nullptr;
+    PyObject* closure =
+        v.kind == VirtualKind::kFunction ? pyapi::closureOf(pyapi::asFunction(object)) : nullptr;
     for (size_t i = 2; closure != nullptr && i < v.parts.size(); ++i) {
       parts.emplace_back(v.parts[i], PyTuple_GET_ITEM(closure, static_cast<Py_ssize_t>(i) - 2));
     }
@@ -708,11 +717,11 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
   Virtual& v = virtualOf(shadow);
   if (v.value != ir::kNone) return true;
   if (isStandIn(v)) {
-    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
   if (v.building) {  // it holds itself, as a recursive inner function does in its cell
-    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
   if (Shadow cls = classAround(*this, v); cls.isVirtual()) {  // it comes into being with the class
@@ -732,7 +741,7 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
   v.building = false;
   auto recipe = recipeOf(shadow.virtualId());
   if (!recipe) {
-    abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
   ir::StateId snap = stateBefore();

@@ -12,6 +12,8 @@
 #include "pyapi/number.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
+#include "pyapi/slices.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/transforms.h"
 
@@ -127,7 +129,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
         kept_.add(object);
         return Shadow::source(id);
       }
-      abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+      abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
       return Shadow::constant();
     }
     if (!sourceShadows_[id].isNull()) return sourceShadows_[id];
@@ -177,7 +179,7 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     if (PyTuple_Check(object) && isPlainTuple(object))
       return Shadow::source(id);  // another one would do as well
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
-    abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+    abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
     return Shadow::constant();
   }
   auto [it, fresh] = sourceIds_.try_emplace(object, id);
@@ -213,7 +215,7 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
     torchapi::TensorInfo info = torchapi::tensorInfoOf(tensor);
     guardType(Shadow::source(source), tensor);
     if (!info.plain || !torchapi::isExactTensorType(Py_TYPE(tensor))) {
-      abort(diag::Code::KTG0301, {Py_TYPE(tensor)->tp_name});
+      abort(diag::Code::KTG0301, {pyapi::typeNameOf(tensor)});
       return Shadow::constant();
     }
     ir::Type type{ir::TypeKind::kTensor, ir::kNone};
@@ -292,7 +294,7 @@ void Recorder::guardType(Shadow shadow, PyObject* object) {
 
 bool Recorder::isVersioned(PyTypeObject* type) {
   static PyObject* probe = PyUnicode_InternFromString("__kintsugi_probe__");
-  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) _PyType_Lookup(type, probe);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) pyapi::lookUpInType(type, probe);
   return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
 }
 
@@ -337,7 +339,7 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
       return true;
     case ShadowKind::kValue:
       if (torchapi::isTensor(object)) {
-        abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+        abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
         return false;
       }
       if (!guardScalar(shadow.valueId(), object)) return false;
@@ -358,7 +360,7 @@ namespace {
 bool pinSlice(Recorder& rec, Shadow shadow, PyObject* slice) {
   rec.guardType(shadow, slice);
   for (const char* name : {"start", "stop", "step"}) {
-    PyObject* member = PyDict_GetItemString(PySlice_Type.tp_dict, name);
+    PyObject* member = PyDict_GetItemString(pyapi::dictOf(&PySlice_Type), name);
     pyapi::Ref<> value = pyapi::steal(PyObject_GetAttrString(slice, name));
     if (member == nullptr || !value) return rec.pin(shadow, slice);
     Shadow part = rec.readSource(SourceKind::kMember, shadow.sourceId(), member, 0, value.get());
@@ -408,8 +410,8 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
       }
       return true;
     case VirtualKind::kSlice: {
-      auto* slice = reinterpret_cast<PySliceObject*>(object);
-      PyObject* parts[] = {slice->start, slice->stop, slice->step};
+      const pyapi::SliceParts slice = pyapi::partsOfSlice(object);
+      PyObject* parts[] = {slice.start, slice.stop, slice.step};
       for (size_t i = 0; i < 3; ++i) {
         Shadow part = v.parts[i];
         if (!pinDeep(part, parts[i])) return false;
@@ -418,7 +420,7 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
       return true;
     }
     case VirtualKind::kSet:
-      if (!v.parts.empty()) abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+      if (!v.parts.empty()) abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
       return live_;
     case VirtualKind::kRange:
       return true;
@@ -434,7 +436,7 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
     }
     default:
       // The identity of an object made here means nothing to a C function that we model; its parts might.
-      abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+      abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
       return false;
   }
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "pyapi/types.h"
+
 namespace kintsugi::capture {
 
 namespace {
@@ -32,7 +34,7 @@ bool holds(Recorder& rec, Shadow shadow, std::unordered_set<uint32_t>& seen) {
 bool isStandIn(const Virtual& v) {
   static PyObject* mark = PyUnicode_InternFromString("_kintsugi_stand_in");
   return v.kind == VirtualKind::kInstance && v.object &&
-         _PyType_Lookup(Py_TYPE(v.object.get()), mark) != nullptr;
+         pyapi::lookUpInType(Py_TYPE(v.object.get()), mark) != nullptr;
 }
 
 bool holdsStandIn(Recorder& rec, Shadow shadow) {

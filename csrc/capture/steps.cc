@@ -15,8 +15,12 @@
 #include "capture/paused.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
-#include "opcode.h"
+#include "pyapi/code.h"
+#include "pyapi/generator.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/transforms.h"
@@ -34,7 +38,7 @@ std::string nameOf(PyObject* callable) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
   if (!name || !PyUnicode_Check(name.get())) {
     PyErr_Clear();
-    return Py_TYPE(callable)->tp_name;
+    return pyapi::typeNameOf(callable);
   }
   return PyUnicode_AsUTF8(name.get());
 }
@@ -60,7 +64,7 @@ void Recorder::checkHandlers(ir::StateId snap) {
     if (frame->transform) continue;  // it would only leave the transform, which a replay never enters
     const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
     // A clean-up that the compiler made begins with something else.
-    if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != PUSH_EXC_INFO) continue;
+    if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != op::PUSH_EXC_INFO) continue;
     abort(diag::Code::KTG0103, {"an operation that may raise, under a handler"});
     return;
   }
@@ -78,7 +82,7 @@ bool Recorder::guardTruth(ir::ValueId value, bool truth) {
 
 bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
   if (document_.trace.values[value].kind == TypeKind::kObject) {
-    abort(diag::Code::KTG0302, {Py_TYPE(number)->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(number)});
     return false;
   }
   ir::StateId snap = stateBefore();
@@ -100,7 +104,8 @@ bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
 }
 
 bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args, PyObject* answer) {
-  static PyObject* module = PyImport_ImportModule("_operator");
+  static constinit pyapi::Lazy<PyObject*> moduleSlot;
+  PyObject* module = moduleSlot.get([] { return PyImport_ImportModule("_operator"); });
   pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(module, function));
   return pinAnswerOf(callable.get(), args, answer);
 }
@@ -152,7 +157,8 @@ void Recorder::checkBlocks() {
     if (!guarded[block] || document_.trace.states[ins.snap].rebuildable) continue;
     ir::ConstId code = document_.trace.states[ins.snap].code;
     auto* where = reinterpret_cast<PyCodeObject*>(consts_[code].get());
-    abort(diag::Code::KTG0103, {std::string("after a step in ") + PyUnicode_AsUTF8(where->co_qualname)});
+    abort(diag::Code::KTG0103,
+          {std::string("after a step in ") + PyUnicode_AsUTF8(pyapi::qualifiedNameOf(where))});
     abortedIn_ = document_.trace.states[ins.snap].parent == ir::kNone ? nullptr : consts_[code].get();
     return;
   }
@@ -219,7 +225,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
     if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args.any(i))) return false;
     Operand operand;
     if (!live_ || !operandOf(shadow, ctx.args.any(i), operand)) {
-      abort(diag::Code::KTG0302, {Py_TYPE(ctx.args.any(i))->tp_name});
+      abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.args.any(i))});
       return false;
     }
     operands.push_back(operand);
@@ -256,7 +262,7 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
 bool mayDelegate(PyCodeObject* code) {
   const CodeInfo* info = CodeInfo::of(code);
   for (int32_t at = 0; info != nullptr && at < info->size(); at = info->at(at).next) {
-    if (info->at(at).op == SEND) return true;
+    if (info->at(at).op == op::SEND) return true;
   }
   return false;
 }
@@ -265,8 +271,8 @@ bool mayDelegate(PyCodeObject* code) {
 bool runsWhenDropped(PyObject* object) {
   if (Py_REFCNT(object) > 1) return false;
   if (PyGen_CheckExact(object)) {
-    PyCodeObject* code = reinterpret_cast<PyGenObject*>(object)->gi_code;
-    return PyBytes_GET_SIZE(code->co_exceptiontable) > 0 || mayDelegate(code);
+    PyCodeObject* code = pyapi::codeOf(pyapi::asGenerator(object));
+    return pyapi::hasHandlers(code) || mayDelegate(code);
   }
   return !isMortal(object) && Finalized::runsPython(object);
 }
@@ -281,7 +287,8 @@ bool checkWeaklyHeld(Recorder& rec, CallContext& ctx) {
     const Virtual& v = rec.virtualOf(ctx.shadows.any(i));
     if (v.kind != VirtualKind::kInstance || v.value == ir::kNone || !isWeaklyReferenced(ctx.args.any(i)))
       continue;
-    rec.abort(diag::Code::KTG0302, {std::string(Py_TYPE(ctx.args.any(i))->tp_name) + " (weakly referenced)"});
+    rec.abort(diag::Code::KTG0302,
+              {std::string(pyapi::typeNameOf(ctx.args.any(i))) + " (weakly referenced)"});
     return false;
   }
   return true;
@@ -321,7 +328,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     return flow;
   }
   if (ctx.pushes && runsWhenDropped(ctx.act.peek(1))) {
-    abort(diag::Code::KTG0302, {Py_TYPE(ctx.act.peek(1))->tp_name});
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
     return flow;
   }
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
@@ -359,7 +366,7 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
         isWeaklyReferenced(v->object.get())) {
       // A replay drops it behind this step, the program perhaps later: what the reference says would differ.
-      abort(diag::Code::KTG0302, {std::string(Py_TYPE(v->object.get())->tp_name) + " (weakly referenced)"});
+      abort(diag::Code::KTG0302, {std::string(pyapi::typeNameOf(v->object.get())) + " (weakly referenced)"});
       return;
     }
     bool mutableKind = v->kind == VirtualKind::kList || v->kind == VirtualKind::kDict ||

@@ -3,6 +3,8 @@
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
+#include "pyapi/object_layout.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -25,13 +27,13 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
     return live_;
   }
   guardTypeVersion(type);
-  PyObject* hook = _PyType_Lookup(type, hookName);
+  PyObject* hook = pyapi::lookUpInType(type, hookName);
   if (hook != nullptr && PyFunction_Check(hook)) {
     setter = hook;
     return live_;
   }
-  if (type->tp_setattro != PyObject_GenericSetAttr && !PyModule_Check(object) &&
-      hook != _PyType_Lookup(&PyBaseObject_Type, hookName)) {
+  if (!pyapi::setsAttributesPlainly(type) && !PyModule_Check(object) &&
+      hook != pyapi::lookUpInType(&PyBaseObject_Type, hookName)) {
     setter = Py_None;
     return live_;
   }
@@ -75,7 +77,7 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
     PyDict_SetItem(makeOverlay(object).attrs.get(), name, encoded.get());
     return live_;
   }
-  if (d != nullptr && !slot && Py_TYPE(d)->tp_descr_set != nullptr) {
+  if (d != nullptr && !slot && pyapi::hasDescriptorSet(d)) {
     if (storesLink(*this, shadow, object, name, value, real)) return live_;
     if (isProperty(d)) {
       PyObject* fset = reinterpret_cast<PyObject**>(d)[3];  // prop_set
@@ -92,14 +94,14 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
     Virtual& v = virtualOf(shadow);
     const bool attributes = v.kind == VirtualKind::kInstance || (v.kind == VirtualKind::kException && !slot);
     if (!attributes) {
-      abort(diag::Code::KTG0303, {Py_TYPE(object)->tp_name});
+      abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
       return false;
     }
     if (v.value != ir::kNone && !emitEffect(Op::kSetAttr, {{shadow, object}, {value, real}}, name))
       return false;
     return setAttrShadow(virtualOf(shadow), name, value);
   }
-  PyObject** dict = _PyObject_GetDictPtr(object);
+  PyObject** dict = pyapi::materializedDictSlot(object);
   if (dict == nullptr) {
     setter = Py_None;
     return live_;
@@ -136,8 +138,8 @@ bool Recorder::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Sh
     return live_;
   }
   bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
-  PyObject* d = _PyType_Lookup(&PyFunction_Type, name);
-  if (v.exposed || (!isAnnotations && d != nullptr && Py_TYPE(d)->tp_descr_set != nullptr)) {
+  PyObject* d = pyapi::lookUpInType(&PyFunction_Type, name);
+  if (v.exposed || (!isAnnotations && d != nullptr && pyapi::hasDescriptorSet(d))) {
     abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
     return false;
   }
@@ -160,13 +162,13 @@ bool Recorder::noteWrite(PyObject* dict, PyObject* key, Shadow value) {
 bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObject*& deleter) {
   static PyObject* hookName = PyUnicode_InternFromString("__delattr__");
   PyTypeObject* type = Py_TYPE(object);
-  PyObject* hook = _PyType_Lookup(type, hookName);
+  PyObject* hook = pyapi::lookUpInType(type, hookName);
   deleter = nullptr;
   const bool generic =
-      hook == _PyType_Lookup(&PyBaseObject_Type, hookName) || type->tp_setattro == PyObject_GenericSetAttr;
+      hook == pyapi::lookUpInType(&PyBaseObject_Type, hookName) || pyapi::setsAttributesPlainly(type);
   if (auto deleted = storeOpen(*this, shadow, object, name, Shadow::null(), nullptr)) return *deleted;
   if (PyType_Check(object) || shadow.isValue() || (!generic && !PyFunction_Check(hook))) {
-    abort(diag::Code::KTG0303, {type->tp_name});
+    abort(diag::Code::KTG0303, {pyapi::typeName(type)});
     return false;
   }
   if (PyFunction_Check(hook)) {
@@ -197,8 +199,8 @@ bool Recorder::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* d = typeEntry(*this, type, name).value;
   if (!live_) return false;
-  if (d != nullptr && Py_TYPE(d)->tp_descr_set != nullptr) {
-    abort(diag::Code::KTG0303, {type->tp_name});
+  if (d != nullptr && pyapi::hasDescriptorSet(d)) {
+    abort(diag::Code::KTG0303, {pyapi::typeName(type)});
     return false;
   }
   guardType(shadow, object);
@@ -206,7 +208,7 @@ bool Recorder::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
     if (v.kind != VirtualKind::kInstance) {
-      abort(diag::Code::KTG0303, {type->tp_name});
+      abort(diag::Code::KTG0303, {pyapi::typeName(type)});
       return false;
     }
     if (PyDict_Contains(v.attrs.get(), name) != 1) return live_;  // raises
@@ -215,7 +217,7 @@ bool Recorder::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
     touched();
     return true;
   }
-  PyObject** slot = _PyObject_GetDictPtr(object);
+  PyObject** slot = pyapi::materializedDictSlot(object);
   if (slot == nullptr || *slot == nullptr) return live_;
   ir::SourceId source = sourceOf(shadow, object);
   Shadow dictShadow = readSource(SourceKind::kDict, source, nullptr, 0, *slot);

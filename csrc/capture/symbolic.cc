@@ -10,6 +10,7 @@
 #include "capture/numbers.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
+#include "pyapi/slices.h"
 #include "support/check.h"
 #include "support/fault.h"
 
@@ -21,8 +22,8 @@ bool isNumber(PyObject* object) { return PyLong_CheckExact(object) || PyFloat_Ch
 
 PyObject* partOf(PyObject* object, size_t i) {
   if (PySlice_Check(object)) {
-    auto* slice = reinterpret_cast<PySliceObject*>(object);
-    return i == 0 ? slice->start : i == 1 ? slice->stop : slice->step;
+    const pyapi::SliceParts slice = pyapi::partsOfSlice(object);
+    return i == 0 ? slice.start : i == 1 ? slice.stop : slice.step;
   }
   return PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
 }

@@ -1,6 +1,7 @@
 // Recorder: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has
 // written to.
 #include "capture/recorder.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -112,7 +113,7 @@ std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_
           return there ? std::optional((*overlay->parts)[index]) : std::nullopt;
         }
         if (overlay->dirty) {
-          abort(diag::Code::KTG0303, {Py_TYPE(sequence)->tp_name});
+          abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
           return std::nullopt;
         }
         Py_ssize_t base = Py_SIZE(sequence) - static_cast<Py_ssize_t>(overlay->tail.size());

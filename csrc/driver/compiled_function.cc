@@ -11,9 +11,12 @@
 #include "driver/lifecycle_events.h"
 #include "driver/recording.h"
 #include "guard/document.h"
+#include "pyapi/code.h"
 #include "pyapi/frame.h"
+#include "pyapi/functions.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/stack_limit.h"
+#include "pyapi/types.h"
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
@@ -149,13 +152,13 @@ void CompiledFunction::examine() {
   eager_ = false;
   if (!PyFunction_Check(callable)) {
     eager_ = true;
-    addBreak(diag::Diagnostic(diag::Code::KTG0101, {Py_TYPE(callable)->tp_name}));
-  } else if (reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(callable))->co_flags &
+    addBreak(diag::Diagnostic(diag::Code::KTG0101, {pyapi::typeNameOf(callable)}));
+  } else if (pyapi::flagsOf(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(callable))) &
              (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) {
     eager_ = true;
-    addBreak(diag::Diagnostic(
-        diag::Code::KTG0110, {PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(callable)->func_qualname)},
-        entryPlace()));
+    addBreak(diag::Diagnostic(diag::Code::KTG0110,
+                              {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::asFunction(callable)))},
+                              entryPlace()));
   }
 }
 
@@ -193,7 +196,7 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
   {
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, slots)) {
-      if (PyThreadState_Get()->recursion_remaining >= trace->recording().recursion) [[likely]]
+      if (pyapi::recursionLeft(PyThreadState_Get()) >= trace->recording().recursion) [[likely]]
         return runTrace(*trace, args, slots);
       return eagerBecause("the recursion limit is near", args);
     }
@@ -262,7 +265,7 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
     if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
       failed(capture);
     } else if (type != nullptr && log::enabled(log::Channel::kTrace)) {
-      const char* name = reinterpret_cast<PyTypeObject*>(type)->tp_name;
+      const char* name = pyapi::typeName(reinterpret_cast<PyTypeObject*>(type));
       log::emit(log::Channel::kTrace,
                 "[TRACE --- " + diag::Diagnostic(diag::Code::KTG0111, {name}, entryPlace()).format() + "]");
     }

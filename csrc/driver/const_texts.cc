@@ -2,6 +2,10 @@
 
 #include <string>
 
+#include "pyapi/code.h"
+#include "pyapi/functions.h"
+#include "pyapi/types.h"
+
 namespace kintsugi::driver {
 
 namespace {
@@ -26,16 +30,16 @@ std::string textOf(PyObject* object) {
     return PyUnicode_GET_LENGTH(object) <= kLongest ? "'" + utf8(object) + "'" : "";
   }
   if (PyType_Check(object)) {
-    return reinterpret_cast<PyTypeObject*>(object)->tp_name;
+    return pyapi::typeName(reinterpret_cast<PyTypeObject*>(object));
   }
   if (PyFunction_Check(object)) {
-    return utf8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+    return utf8(pyapi::qualifiedNameOf(pyapi::asFunction(object)));
   }
   if (PyCode_Check(object)) {
-    return utf8(reinterpret_cast<PyCodeObject*>(object)->co_qualname);
+    return utf8(pyapi::qualifiedNameOf(reinterpret_cast<PyCodeObject*>(object)));
   }
   if (PyCFunction_CheckExact(object)) {
-    return reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
+    return pyapi::builtinName(object);
   }
   if (PyModule_Check(object)) {
     const char* name = PyModule_GetName(object);
@@ -67,8 +71,8 @@ void describeConstants(runtime::Recording& recording, PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   const Py_ssize_t positional = static_cast<Py_ssize_t>(recording.argCount);
   for (Py_ssize_t i = 0; names.size() < recording.argCount && i < positional; ++i) {
-    const bool named = i < code->co_argcount;
-    names.push_back(named ? utf8(PyTuple_GET_ITEM(code->co_localsplusnames, i)) : "arg" + std::to_string(i));
+    const bool named = i < pyapi::argumentCount(code);
+    names.push_back(named ? utf8(pyapi::variableName(code, i)) : "arg" + std::to_string(i));
   }
   PyObject* keywords = recording.kwNames.get();
   for (Py_ssize_t i = 0; keywords != nullptr && i < PyTuple_GET_SIZE(keywords); ++i) {

@@ -5,6 +5,7 @@
 
 #include "ir/segments.h"
 #include "passes/pass_manager.h"
+#include "pyapi/lazy.h"
 #include "runtime/run_events.h"
 #include "runtime/segment_runner.h"
 #include "runtime/trace_cache.h"
@@ -215,14 +216,15 @@ class Describer {
 
 // Errors of backends, as against those of the program that they run.
 PyObject* backendError() {
-  static PyObject* type = [] {
+  static constinit pyapi::Lazy<PyObject*> typeSlot;
+  PyObject* type = typeSlot.get([] {
     PyObject *pending = nullptr, *value = nullptr, *traceback = nullptr;
     PyErr_Fetch(&pending, &value, &traceback);
     Ref<> module = pyapi::steal(PyImport_ImportModule("kintsugi.backends.fx"));
     PyObject* found = module ? PyObject_GetAttrString(module.get(), "BackendError") : nullptr;
     PyErr_Restore(pending, value, traceback);
     return found;
-  }();
+  });
   return type != nullptr ? type : PyExc_SystemError;
 }
 

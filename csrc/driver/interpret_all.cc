@@ -1,6 +1,7 @@
 #include "driver/interpret_all.h"
 
 #include "capture/interpreter.h"
+#include "pyapi/frame.h"
 #include "pyapi/hook.h"
 
 namespace kintsugi::driver {
@@ -10,7 +11,7 @@ namespace {
 bool enabled = false;
 uint64_t frameCount = 0;
 
-PyObject* evalFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
+PyObject* evalFrame(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   if (!enabled) {
     // Somebody who was installed above us has put us back after we were switched off.
     return pyapi::evalFrameBelow(tstate, frame, throwing);

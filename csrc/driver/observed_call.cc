@@ -2,6 +2,8 @@
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
+#include "pyapi/code.h"
+#include "pyapi/frame.h"
 #include "pyapi/text.h"
 #include "runtime/run_events.h"
 
@@ -11,7 +13,7 @@ namespace events = diag::events;
 
 diag::SourceLoc CompiledFunction::entryPlace() const {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function_.get()));
-  return {pyapi::utf8(code->co_filename), code->co_firstlineno, pyapi::utf8(code->co_name)};
+  return {pyapi::utf8(pyapi::fileOf(code)), pyapi::firstLineOf(code), pyapi::utf8(pyapi::nameOf(code))};
 }
 
 PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
@@ -19,7 +21,7 @@ PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
   {
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, slots)) {
-      if (PyThreadState_Get()->recursion_remaining < trace->recording().recursion)
+      if (pyapi::recursionLeft(PyThreadState_Get()) < trace->recording().recursion)
         return eagerBecause("the recursion limit is near", args);
       const uint64_t guarded = events::nowNs();
       torchapi::ProfilerRange range;

@@ -17,12 +17,12 @@ namespace {
 thread_local capture::Recorder* active = nullptr;
 int hookUsers = 0;  // recordings under way on all threads (GIL)
 
-bool isGeneratorStart(_PyInterpreterFrame* frame) {
+bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
 // The PEP 523 evaluator while something is recorded.
-PyObject* evalHook(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
+PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   capture::Recorder* recorder = active;
   if (recorder == nullptr || !recorder->wants(frame)) {
     // CPython's evaluator would show the frame to whom the generator calls.
@@ -68,8 +68,8 @@ namespace {
 class RecordingRunner final : public runtime::FrameRunner {
  public:
   explicit RecordingRunner(capture::Recorder& recorder) : recorder_(recorder) {}
-  void opened(size_t index, _PyInterpreterFrame* frame) override { recorder_.frameOpened(index, frame); }
-  PyObject* evaluate(size_t index, PyThreadState* tstate, _PyInterpreterFrame* frame, bool raising) override {
+  void opened(size_t index, pyapi::Frame* frame) override { recorder_.frameOpened(index, frame); }
+  PyObject* evaluate(size_t index, PyThreadState* tstate, pyapi::Frame* frame, bool raising) override {
     recorder_.expectRestored(index);
     return capture::interpretFrame(tstate, frame, raising, &recorder_);
   }

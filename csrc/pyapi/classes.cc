@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "pyapi/lazy.h"
+
 namespace kintsugi::pyapi {
 
 namespace {
@@ -27,7 +29,8 @@ PyObject* shield() {
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
   static PyType_Spec spec = {"kintsugi.Shield", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots};
-  static PyObject* made = PyType_FromSpec(&spec);
+  static constinit Lazy<PyObject*> madeSlot;
+  PyObject* made = madeSlot.get([] { return PyType_FromSpec(&spec); });
   return made;
 }
 
@@ -42,7 +45,9 @@ PyTypeObject* shieldedMeta() {
                                   {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
   static PyType_Spec spec = {"kintsugi.ShieldedMeta", 0, 0, Py_TPFLAGS_DEFAULT, slots};
-  static PyObject* made = PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyType_Type));
+  static constinit Lazy<PyObject*> madeSlot;
+  PyObject* made =
+      madeSlot.get([] { return PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyType_Type)); });
   return reinterpret_cast<PyTypeObject*>(made);
 }
 

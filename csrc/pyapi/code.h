@@ -1,4 +1,4 @@
-// Code objects: inline cache sizes, the extra slot, names of variables.
+// Code objects: their variables, names and constants, the extra slot.
 //
 // Code objects are immutable here; whatever is stored in an extra slot is freed by CPython with the code
 // object. Threads: the GIL is needed.
@@ -10,10 +10,12 @@
 
 namespace kintsugi::pyapi {
 
-// How many inline cache units follow an instruction.
-int cacheCount(uint8_t opcode);
-
-// What _PyCode_SetExtra() stored at `index`, or null. Reads CPython's private struct: this is on the path of
+// A slot for something of ours in each code object, which `free` is called with when the code dies. Negative:
+// no slot is free.
+Py_ssize_t requestCodeExtra(void (*free)(void*));
+// Stores it in the slot. False: an exception is pending.
+bool setCodeExtra(PyCodeObject* code, Py_ssize_t index, void* extra);
+// What was stored in the slot, or null. Reads CPython's private struct: this is on the path of
 // each call.
 inline void* codeExtra(const PyCodeObject* code, Py_ssize_t index) {
   struct Extra {
@@ -27,7 +29,48 @@ inline void* codeExtra(const PyCodeObject* code, Py_ssize_t index) {
 // Where the jump goes that ends right before code unit `next` (FOR_ITER, SEND).
 int32_t jumpTarget(PyCodeObject* code, int32_t next);
 
-// The name of a local, cell or free variable by its index in the frame; borrowed.
+using CodeUnit = _Py_CODEUNIT;
+inline CodeUnit* codeUnits(const PyCodeObject* code) { return _PyCode_CODE(const_cast<PyCodeObject*>(code)); }
+inline int32_t codeUnitCount(const PyCodeObject* code) { return static_cast<int32_t>(Py_SIZE(code)); }
+
+// Names and places; borrowed.
+inline PyObject* fileOf(const PyCodeObject* code) { return code->co_filename; }
+inline PyObject* nameOf(const PyCodeObject* code) { return code->co_name; }
+inline PyObject* qualifiedNameOf(const PyCodeObject* code) { return code->co_qualname; }
+inline int firstLineOf(const PyCodeObject* code) { return code->co_firstlineno; }
+
+// What instructions name by an index; borrowed.
+inline PyObject* namesOf(const PyCodeObject* code) { return code->co_names; }
+inline PyObject* nameAt(const PyCodeObject* code, uint32_t index) {
+  return PyTuple_GET_ITEM(code->co_names, index);
+}
+inline PyObject* constantsOf(const PyCodeObject* code) { return code->co_consts; }
+inline PyObject* constantAt(const PyCodeObject* code, uint32_t index) {
+  return PyTuple_GET_ITEM(code->co_consts, index);
+}
+
+inline int flagsOf(const PyCodeObject* code) { return code->co_flags; }  // CO_GENERATOR and its like
+inline bool isGeneratorCode(const PyCodeObject* code) {
+  return (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
+}
+// Does the code have a `try`, a `with` or anything else that catches exceptions?
+inline bool hasHandlers(const PyCodeObject* code) { return PyBytes_GET_SIZE(code->co_exceptiontable) != 0; }
+
+// Parameters are the first variables: those that may be positional (some of which may be nothing else), then
+// those that are keywords alone, then *args and **kwargs.
+inline int argumentCount(const PyCodeObject* code) { return code->co_argcount; }
+inline int positionalOnlyCount(const PyCodeObject* code) { return code->co_posonlyargcount; }
+inline int keywordOnlyCount(const PyCodeObject* code) { return code->co_kwonlyargcount; }
+// The names of the latter as a new tuple, for a call; null where there are none, or with an exception
+// pending.
+PyObject* keywordOnlyNames(const PyCodeObject* code);
+
+// Locals, then cells, then free variables: how many of all, and where the free ones begin.
+inline int localsPlusCount(const PyCodeObject* code) { return code->co_nlocalsplus; }
+inline int freeVariableCount(const PyCodeObject* code) { return code->co_nfreevars; }
+inline int firstFreeVariable(const PyCodeObject* code) { return code->co_nlocalsplus - code->co_nfreevars; }
+inline int stackCapacity(const PyCodeObject* code) { return code->co_stacksize; }
+// The name of one by its index in the frame; borrowed.
 inline PyObject* variableName(const PyCodeObject* code, uint32_t index) {
   return PyTuple_GET_ITEM(code->co_localsplusnames, index);
 }

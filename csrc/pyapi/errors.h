@@ -18,6 +18,11 @@ void raiseUnbound(PyCodeObject* code, uint32_t index);
 // Makes `value` (a borrowed exception instance) the pending exception, with its own traceback.
 void restoreRaised(PyObject* value);
 
+// `exception` with `format` % `argument` (a %s), whose cause is the pending exception.
+inline void raiseFromPending(PyObject* exception, const char* format, const char* argument) {
+  _PyErr_FormatFromCause(exception, format, argument);
+}
+
 // Takes the pending exception, normalized and with its traceback set; the caller owns the result.
 PyObject* takeRaised();
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "pyapi/internal.h"
 #include "pyapi/ref.h"
@@ -18,6 +19,10 @@ PyObject* handledException();
 // Makes `exception` (perhaps empty) what the innermost item of the running code says, and gives what it said
 // before.
 Ref<> exchangeHandled(Ref<> exception);
+// The same, for the evaluation loop: of this thread, and both are references that somebody owns.
+inline PyObject* exchangeHandled(PyThreadState* tstate, PyObject* exception) {
+  return std::exchange(tstate->exc_info->exc_value, exception);
+}
 
 // One entry of a traceback.
 struct TracebackEntry {

@@ -1,7 +1,7 @@
 #include "pyapi/generator.h"
 
-#include "opcode.h"
 #include "pyapi/frame.h"
+#include "pyapi/opcodes.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::pyapi {
@@ -30,7 +30,7 @@ PyObject* delegatesTo(PyGenObject* generator) {
   auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
   // The RESUME that follows the yield says which kind it is: 2 in `yield from`, 3 in `await`.
   const _Py_CODEUNIT next = frame->prev_instr[1];
-  const bool resumes = _Py_OPCODE(next) == RESUME || _Py_OPCODE(next) == RESUME_QUICK;
+  const bool resumes = _Py_OPCODE(next) == op::RESUME || _Py_OPCODE(next) == op::RESUME_QUICK;
   if (!resumes || _Py_OPARG(next) < 2) {
     return nullptr;
   }
@@ -63,6 +63,8 @@ PyObject* awaitableIterator(PyObject* object) {
   return nullptr;
 }
 
+void raiseStopIteration(PyObject* value) { _PyGen_SetStopIterationValue(value); }
+
 PyObject* wrapAsyncGenValue(PyObject* value) {
   auto* wrapped = PyObject_GC_New(WrappedValue, &_PyAsyncGenWrappedValue_Type);
   if (wrapped == nullptr) {
@@ -94,28 +96,28 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
   for (; unit < count; ++unit) {
     const int op = bytes[2 * unit], arg = bytes[2 * unit + 1];
     switch (op) {
-      case CACHE:
-      case PUSH_EXC_INFO:
+      case op::CACHE:
+      case op::PUSH_EXC_INFO:
         break;
-      case LOAD_GLOBAL:
+      case op::LOAD_GLOBAL:
         if ((arg & 1) != 0 || !isOrdinaryException(frame, PyTuple_GET_ITEM(code->co_names, arg >> 1))) {
           return -1;
         }
         break;
-      case CHECK_EXC_MATCH:
+      case op::CHECK_EXC_MATCH:
         asked = true;
         break;
-      case POP_JUMP_FORWARD_IF_FALSE:
+      case op::POP_JUMP_FORWARD_IF_FALSE:
         if (!asked) {
           return -1;
         }
         asked = false;
         unit += arg;
         break;
-      case COPY:  // what every handler is left by: COPY, POP_EXCEPT, RERAISE
-      case POP_EXCEPT:
+      case op::COPY:  // what every handler is left by: COPY, POP_EXCEPT, RERAISE
+      case op::POP_EXCEPT:
         break;
-      case RERAISE:
+      case op::RERAISE:
         return unit;
       default:
         return -1;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "pyapi/internal.h"
+#include "pyapi/version.h"
+#include KINTSUGI_VERSION_GENERATOR
 
 namespace kintsugi::pyapi {
 
@@ -12,6 +14,12 @@ PyObject* delegatesTo(PyGenObject* generator);
 
 // The iterator that `await object` drives: a new reference, or null with TypeError pending.
 PyObject* awaitableIterator(PyObject* object);
+
+// The generator of an object that PyGen_Check() and its like say yes to.
+inline PyGenObject* asGenerator(PyObject* object) { return reinterpret_cast<PyGenObject*>(object); }
+
+// StopIteration(value), as `return value` in a generator raises it.
+void raiseStopIteration(PyObject* value);
 
 // Marks a value yielded by an async generator, as opposed to one passed through it by `await`. A new
 // reference.

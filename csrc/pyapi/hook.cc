@@ -4,14 +4,14 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-_PyFrameEvalFunction ours = nullptr;
-_PyFrameEvalFunction below = _PyEval_EvalFrameDefault;
+EvalFunction ours = nullptr;
+EvalFunction below = _PyEval_EvalFrameDefault;
 
 }  // namespace
 
-void installEvalHook(_PyFrameEvalFunction function) {
+void installEvalHook(EvalFunction function) {
   PyInterpreterState* interp = PyInterpreterState_Main();
-  const _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
+  const EvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
   if (current != function) {
     // Chaining to ourselves would never end; it happens when our previous hook is replaced by another of
     // ours.
@@ -34,8 +34,14 @@ void removeEvalHook() {
 
 bool evalHookInstalled() { return ours != nullptr; }
 
-PyObject* evalFrameBelow(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
+PyObject* evalFrameBelow(PyThreadState* tstate, Frame* frame, int throwing) {
   return below(tstate, frame, throwing);
+}
+
+EvalFunction evalFunction() { return _PyInterpreterState_GetEvalFrameFunc(PyThreadState_Get()->interp); }
+
+void setEvalFunction(EvalFunction function) {
+  _PyInterpreterState_SetEvalFrameFunc(PyThreadState_Get()->interp, function);
 }
 
 }  // namespace kintsugi::pyapi

@@ -6,13 +6,13 @@
 // be able to pass any frame on. Threads: the GIL is needed. Process-wide state (of the main interpreter).
 #pragma once
 
-#include "pyapi/internal.h"
+#include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {
 
 // Makes `function` the evaluator of every frame and remembers the one before. Installing the installed one
 // again only re-asserts it. Only one function of ours can be installed at a time.
-void installEvalHook(_PyFrameEvalFunction function);
+void installEvalHook(EvalFunction function);
 
 // Puts the previous evaluator back, unless somebody else has replaced ours in the meantime.
 void removeEvalHook();
@@ -20,6 +20,11 @@ void removeEvalHook();
 bool evalHookInstalled();
 
 // Evaluates a frame with the evaluator below ours (CPython's own, mostly): how a hook passes a frame on.
-PyObject* evalFrameBelow(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing);
+PyObject* evalFrameBelow(PyThreadState* tstate, Frame* frame, int throwing);
+
+// The evaluator of this thread's interpreter, whoever's it is. For the length of one call, see
+// runtime/frame_rebuild.cc.
+EvalFunction evalFunction();
+void setEvalFunction(EvalFunction function);
 
 }  // namespace kintsugi::pyapi

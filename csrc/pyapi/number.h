@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "pyapi/internal.h"
+#include "pyapi/opcodes.h"
 
 namespace kintsugi::pyapi {
 
@@ -34,23 +35,23 @@ inline PyObject* fastIntOp(uint32_t op, PyObject* left, PyObject* right) {
   const int64_t a = smallIntValue(left);
   const int64_t b = smallIntValue(right);
   switch (op) {
-    case NB_ADD:
-    case NB_INPLACE_ADD:
+    case op::NB_ADD:
+    case op::NB_INPLACE_ADD:
       return PyLong_FromLongLong(a + b);
-    case NB_SUBTRACT:
-    case NB_INPLACE_SUBTRACT:
+    case op::NB_SUBTRACT:
+    case op::NB_INPLACE_SUBTRACT:
       return PyLong_FromLongLong(a - b);
-    case NB_MULTIPLY:
-    case NB_INPLACE_MULTIPLY:
+    case op::NB_MULTIPLY:
+    case op::NB_INPLACE_MULTIPLY:
       return PyLong_FromLongLong(a * b);
-    case NB_AND:
-    case NB_INPLACE_AND:
+    case op::NB_AND:
+    case op::NB_INPLACE_AND:
       return PyLong_FromLongLong(a & b);
-    case NB_FLOOR_DIVIDE:
-    case NB_INPLACE_FLOOR_DIVIDE:
+    case op::NB_FLOOR_DIVIDE:
+    case op::NB_INPLACE_FLOOR_DIVIDE:
       return a >= 0 && b > 0 ? PyLong_FromLongLong(a / b) : nullptr;
-    case NB_REMAINDER:
-    case NB_INPLACE_REMAINDER:
+    case op::NB_REMAINDER:
+    case op::NB_INPLACE_REMAINDER:
       return a >= 0 && b > 0 ? PyLong_FromLongLong(a % b) : nullptr;
     default:
       return nullptr;
@@ -61,17 +62,17 @@ inline PyObject* fastFloatOp(uint32_t op, PyObject* left, PyObject* right) {
   const double a = PyFloat_AS_DOUBLE(left);
   const double b = PyFloat_AS_DOUBLE(right);
   switch (op) {
-    case NB_ADD:
-    case NB_INPLACE_ADD:
+    case op::NB_ADD:
+    case op::NB_INPLACE_ADD:
       return PyFloat_FromDouble(a + b);
-    case NB_SUBTRACT:
-    case NB_INPLACE_SUBTRACT:
+    case op::NB_SUBTRACT:
+    case op::NB_INPLACE_SUBTRACT:
       return PyFloat_FromDouble(a - b);
-    case NB_MULTIPLY:
-    case NB_INPLACE_MULTIPLY:
+    case op::NB_MULTIPLY:
+    case op::NB_INPLACE_MULTIPLY:
       return PyFloat_FromDouble(a * b);
-    case NB_TRUE_DIVIDE:
-    case NB_INPLACE_TRUE_DIVIDE:
+    case op::NB_TRUE_DIVIDE:
+    case op::NB_INPLACE_TRUE_DIVIDE:
       return b != 0.0 ? PyFloat_FromDouble(a / b) : nullptr;
     default:
       return nullptr;

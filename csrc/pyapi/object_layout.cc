@@ -5,6 +5,7 @@
 #include <array>
 
 #include "pyapi/internal.h"
+#include "pyapi/lazy.h"
 
 namespace kintsugi::pyapi {
 
@@ -67,8 +68,8 @@ PartialLayout findPartialLayout() {
 }
 
 const PartialLayout& partialLayout() {
-  static const PartialLayout layout = findPartialLayout();
-  return layout;
+  static constinit Lazy<const PartialLayout*> layout;
+  return *layout.get([] { return new PartialLayout(findPartialLayout()); });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "pyapi/internal.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::pyapi {
@@ -46,12 +47,59 @@ bool hasFixedInstances(PyTypeObject* type);
 
 // The place of the pointer to the instance dict; null when instances have none. Does not make the dict.
 PyObject** instanceDictSlot(PyObject* object);
+// The same, where attributes that are kept inline have become a dict first.
+inline PyObject** materializedDictSlot(PyObject* object) { return _PyObject_GetDictPtr(object); }
 // The instance (or module, or type) dict itself, made where attributes are kept inline so far. Null: none.
 PyObject* instanceDict(PyObject* object);
 // Does the object have attributes of its own?
 bool hasInstanceAttributes(PyObject* object);
 // The pointer to attributes kept inline, without a dict; null when the type never does that.
 const Word* inlineValuesWord(PyObject* object);
+
+// Where a part of a function, method, cell or sequence is kept.
+inline const Word* closureWord(PyObject* function) {
+  return wordAt(&reinterpret_cast<PyFunctionObject*>(function)->func_closure);
+}
+inline const Word* codeWord(PyObject* function) {
+  return wordAt(&reinterpret_cast<PyFunctionObject*>(function)->func_code);
+}
+inline const Word* defaultsWord(PyObject* function) {
+  return wordAt(&reinterpret_cast<PyFunctionObject*>(function)->func_defaults);
+}
+inline const Word* keywordDefaultsWord(PyObject* function) {
+  return wordAt(&reinterpret_cast<PyFunctionObject*>(function)->func_kwdefaults);
+}
+inline const Word* globalsWord(PyObject* function) {
+  return wordAt(&reinterpret_cast<PyFunctionObject*>(function)->func_globals);
+}
+inline const Word* builtinsWord(PyObject* function) {
+  return wordAt(&reinterpret_cast<PyFunctionObject*>(function)->func_builtins);
+}
+inline const Word* methodFunctionWord(PyObject* method) {
+  return wordAt(&reinterpret_cast<PyMethodObject*>(method)->im_func);
+}
+inline const Word* methodSelfWord(PyObject* method) {
+  return wordAt(&reinterpret_cast<PyMethodObject*>(method)->im_self);
+}
+inline const Word* cellWord(PyObject* cell) { return wordAt(&reinterpret_cast<PyCellObject*>(cell)->ob_ref); }
+inline const Word* tupleItemWord(PyObject* tuple, int64_t index) {
+  return wordAt(&reinterpret_cast<PyTupleObject*>(tuple)->ob_item[index]);
+}
+// Of the free variable in the closure's tuple.
+inline const Word* closureItemWord(PyObject* function, int64_t index) {
+  return tupleItemWord(reinterpret_cast<PyFunctionObject*>(function)->func_closure, index);
+}
+inline const Word* listItemWord(PyObject* list, int64_t index) {
+  return wordAt(&reinterpret_cast<PyListObject*>(list)->ob_item[index]);
+}
+// The array itself, which moves when the list grows.
+inline const Word* listItemsWord(PyObject* list) {
+  return wordAt(&reinterpret_cast<PyListObject*>(list)->ob_item);
+}
+// The length of a list or tuple.
+inline const Word* sizeWord(PyObject* sequence) {
+  return wordAt(&reinterpret_cast<PyVarObject*>(sequence)->ob_size);
+}
 
 // A member descriptor whose slot holds an object (and not a C number or string).
 bool isObjectMember(PyObject* descriptor);

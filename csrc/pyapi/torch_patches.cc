@@ -8,6 +8,7 @@
 #include "pyapi/dict.h"
 #include "pyapi/errors.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/lazy.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::pyapi {
@@ -197,7 +198,8 @@ class Watch {
 };
 
 Watch& watch() {
-  static auto* made = new Watch();
+  static constinit Lazy<Watch*> madeSlot;
+  Watch* made = madeSlot.get([] { return new Watch(); });
   return *made;
 }
 

@@ -2,6 +2,7 @@
 
 #include "diag/diagnostic.h"
 #include "diag/log.h"
+#include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/text.h"
 #include "runtime/compiled_trace.h"
@@ -14,8 +15,8 @@ void reportSideExit(const CompiledTrace& trace, ir::StateId state) {
   }
   const ir::FrameState& frame = trace.trace().states[state];
   auto* code = reinterpret_cast<PyCodeObject*>(trace.recording().consts[frame.code].get());
-  const diag::SourceLoc place{pyapi::utf8(code->co_filename), pyapi::lineAt(code, frame.pc),
-                              pyapi::utf8(code->co_name)};
+  const diag::SourceLoc place{pyapi::utf8(pyapi::fileOf(code)), pyapi::lineAt(code, frame.pc),
+                              pyapi::utf8(pyapi::nameOf(code))};
   const diag::Diagnostic report(diag::Code::KTG0203,
                                 {"a value is not what it was when the call was recorded"}, place);
   diag::log::emit(diag::log::Channel::kGraphBreaks, report.format());

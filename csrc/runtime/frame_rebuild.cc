@@ -5,6 +5,9 @@
 #include "pyapi/code.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/generator.h"
+#include "pyapi/hook.h"
+#include "pyapi/types.h"
 #include "support/check.h"
 
 namespace kintsugi::runtime {
@@ -17,7 +20,7 @@ struct PendingCall {
   size_t index;  // into images; 0 is the innermost
   bool raising;
   FrameRunner* runner;
-  _PyFrameEvalFunction previous;
+  pyapi::EvalFunction previous;
   bool collecting;
   bool caught = false;
   // The pending exception, kept away from the call's own business until the frame is there.
@@ -36,34 +39,12 @@ struct Outcome {
 
 Outcome callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner);
 
-// The frame is on top of its thread while it calls: what CPython's evaluator does at its start.
-class FrameLink {
- public:
-  FrameLink(PyThreadState* tstate, _PyInterpreterFrame* frame) : tstate_(tstate) {
-    cframe_.use_tracing = tstate->cframe->use_tracing;
-    cframe_.previous = tstate->cframe;
-    frame->is_entry = true;
-    frame->previous = tstate->cframe->current_frame;
-    cframe_.current_frame = pyapi::visibleFrame(tstate, frame);
-    tstate->cframe = &cframe_;
-  }
-  ~FrameLink() {
-    tstate_->cframe = cframe_.previous;
-    tstate_->cframe->use_tracing = cframe_.use_tracing;
-  }
-  FrameLink(const FrameLink&) = delete;
-
- private:
-  PyThreadState* tstate_;
-  _PyCFrame cframe_;
-};
-
-void fillFrame(_PyInterpreterFrame* frame, FrameImage& image) {
+void fillFrame(pyapi::Frame* frame, FrameImage& image) {
   PyObject** slots = pyapi::localsPlus(frame);
-  const int localCount = pyapi::localsPlusCount(frame->f_code);
+  const int localCount = pyapi::localsPlusCount(pyapi::codeOf(frame));
   KINTSUGI_CHECK(static_cast<int>(image.locals.size()) == localCount,
                  "a snapshot with another number of locals");
-  KINTSUGI_CHECK(static_cast<int>(image.stack.size()) <= pyapi::stackCapacity(frame->f_code),
+  KINTSUGI_CHECK(static_cast<int>(image.stack.size()) <= pyapi::stackCapacity(pyapi::codeOf(frame)),
                  "the stack overflows");
   std::vector<PyObject*> dropped;
   for (int k = pyapi::stackDepth(frame); k-- > 0;) {  // what a generator was sent
@@ -90,13 +71,13 @@ void fillFrame(_PyInterpreterFrame* frame, FrameImage& image) {
   }
 }
 
-void pushOn(_PyInterpreterFrame* frame, pyapi::Ref<> object) {
+void pushOn(pyapi::Frame* frame, pyapi::Ref<> object) {
   PyObject** top = pyapi::stackPointer(frame);
   *top++ = object.release();
   pyapi::setStackPointer(frame, top);
 }
 
-pyapi::Ref<> popFrom(_PyInterpreterFrame* frame) {
+pyapi::Ref<> popFrom(pyapi::Frame* frame) {
   PyObject** top = pyapi::stackPointer(frame);
   pyapi::Ref<> object = pyapi::steal(*--top);
   pyapi::setStackPointer(frame, top);
@@ -115,7 +96,7 @@ bool swallow(std::initializer_list<PyObject*> kinds) {
 }
 
 // There is no further item, for what drives an iterator.
-bool acceptEnd(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner) {
+bool acceptEnd(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
   const bool returned = inner.status == PYGEN_RETURN;
   switch (image.action) {
     case ir::ReturnAction::kIterate:
@@ -137,7 +118,7 @@ bool acceptEnd(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner) {
       if (returned && inner.result.get() == Py_None) {
         PyErr_SetNone(PyExc_StopIteration);
       } else if (returned) {
-        _PyGen_SetStopIterationValue(inner.result.get());
+        pyapi::raiseStopIteration(inner.result.get());
       }
       return false;
     case ir::ReturnAction::kNextOr:
@@ -158,7 +139,7 @@ bool acceptEnd(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner) {
 }
 
 // Takes over what the frame further in gave. False: an exception is pending.
-bool acceptResult(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner) {
+bool acceptResult(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
   if (inner.status != PYGEN_NEXT) {
     return acceptEnd(frame, image, inner);
   }
@@ -168,7 +149,7 @@ bool acceptResult(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner)
     case ir::ReturnAction::kReplace:
       if (inner.result.get() != Py_None) {
         PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'",
-                     Py_TYPE(inner.result.get())->tp_name);
+                     pyapi::typeNameOf(inner.result.get()));
         return false;
       }
       pushOn(frame, std::move(image.replacement));
@@ -183,7 +164,7 @@ bool acceptResult(_PyInterpreterFrame* frame, FrameImage& image, Outcome& inner)
   }
 }
 
-PyObject* evaluateRebuilt(PyThreadState* tstate, _PyInterpreterFrame* frame, std::vector<FrameImage>& images,
+PyObject* evaluateRebuilt(PyThreadState* tstate, pyapi::Frame* frame, std::vector<FrameImage>& images,
                           size_t index, bool raising, FrameRunner* runner) {
   FrameImage& image = images[index];
   fillFrame(frame, image);
@@ -191,7 +172,8 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, _PyInterpreterFrame* frame, std
     runner->opened(index, frame);
   }
   if (index > 0) {
-    FrameLink link(tstate, frame);
+    // On top of its thread while it calls, as in CPython's evaluator.
+    pyapi::FrameLink link(tstate, frame);
     Outcome inner = callFrame(images, index - 1, raising, runner);
     if (inner.status == PYGEN_ERROR) {
       pyapi::dropPolyfillEntry(reinterpret_cast<PyCodeObject*>(images[index - 1].code.get()));
@@ -202,12 +184,11 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, _PyInterpreterFrame* frame, std
     pyapi::setPrevInstrIndex(frame, image.pc);
   }
   return runner != nullptr ? runner->evaluate(index, tstate, frame, raising)
-                           : _PyEval_EvalFrameDefault(tstate, frame, raising ? 1 : 0);
+                           : pyapi::evaluateFrame(tstate, frame, raising);
 }
 
 void restoreAfterCatch(PendingCall& call) {
-  PyInterpreterState* interp = PyThreadState_Get()->interp;
-  _PyInterpreterState_SetEvalFrameFunc(interp, call.previous);
+  pyapi::setEvalFunction(call.previous);
   if (call.collecting) {
     PyGC_Enable();
   }
@@ -217,17 +198,17 @@ void restoreAfterCatch(PendingCall& call) {
   }
 }
 
-bool belongsTo(_PyInterpreterFrame* frame, PyObject* owner) {
+bool belongsTo(pyapi::Frame* frame, PyObject* owner) {
   if (PyGen_CheckExact(owner)) {
     return pyapi::ownedByGenerator(frame) && reinterpret_cast<PyObject*>(pyapi::generatorOf(frame)) == owner;
   }
-  return reinterpret_cast<PyObject*>(frame->f_func) == owner;
+  return reinterpret_cast<PyObject*>(pyapi::functionOf(frame)) == owner;
 }
 
-PyObject* catchFrame(PyThreadState* tstate, _PyInterpreterFrame* frame, int throwing) {
+PyObject* catchFrame(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   PendingCall* call = pending;
   if (call == nullptr || call->caught || !belongsTo(frame, (*call->images)[call->index].function.get())) {
-    return _PyEval_EvalFrameDefault(tstate, frame, throwing);
+    return pyapi::evaluateFrame(tstate, frame, throwing != 0);
   }
   pending = nullptr;
   restoreAfterCatch(*call);
@@ -244,16 +225,17 @@ Outcome enter(PyObject* owner, const PyCodeObject* code, PyObject* kwNames) {
     outcome.result = pyapi::steal(result);
     return outcome;
   }
-  std::vector<PyObject*> args(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount) + 1, Py_None);
-  outcome.result =
-      pyapi::steal(PyObject_Vectorcall(owner, args.data(), static_cast<size_t>(code->co_argcount), kwNames));
+  std::vector<PyObject*> args(
+      static_cast<size_t>(pyapi::argumentCount(code) + pyapi::keywordOnlyCount(code)) + 1, Py_None);
+  outcome.result = pyapi::steal(
+      PyObject_Vectorcall(owner, args.data(), static_cast<size_t>(pyapi::argumentCount(code)), kwNames));
   outcome.status = outcome.result ? PYGEN_NEXT : PYGEN_ERROR;
   return outcome;
 }
 
 PyObject* codeOfOwner(PyObject* owner) {
   if (PyGen_CheckExact(owner)) {
-    return reinterpret_cast<PyObject*>(reinterpret_cast<PyGenObject*>(owner)->gi_code);
+    return reinterpret_cast<PyObject*>(pyapi::codeOf(pyapi::asGenerator(owner)));
   }
   return PyFunction_Check(owner) ? PyFunction_GET_CODE(owner) : nullptr;
 }
@@ -264,21 +246,18 @@ Outcome callFrame(std::vector<FrameImage>& images, size_t index, bool raising, F
                  "the function of a snapshot has other code");
   const auto* code = reinterpret_cast<PyCodeObject*>(image.code.get());
   pyapi::Ref<> kwNames;
-  if (code->co_kwonlyargcount > 0) {
-    kwNames = pyapi::steal(PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount,
-                                            code->co_argcount + code->co_kwonlyargcount));
+  if (pyapi::keywordOnlyCount(code) > 0) {
+    kwNames = pyapi::steal(pyapi::keywordOnlyNames(code));
     if (!kwNames) {
       return {};
     }
   }
-  PyInterpreterState* interp = PyThreadState_Get()->interp;
-  PendingCall call{
-      &images, index, raising, runner, _PyInterpreterState_GetEvalFrameFunc(interp), PyGC_Disable() != 0};
+  PendingCall call{&images, index, raising, runner, pyapi::evalFunction(), PyGC_Disable() != 0};
   if (raising) {
     PyErr_Fetch(&call.type, &call.value, &call.traceback);
   }
   PendingCall* outer = std::exchange(pending, &call);
-  _PyInterpreterState_SetEvalFrameFunc(interp, &catchFrame);
+  pyapi::setEvalFunction(&catchFrame);
   pyapi::Ref<> owner = image.function.clone();  // as whoever drives it holds it for the length of the call
   Outcome outcome = enter(owner.get(), code, kwNames.get());
   if (!call.caught) {

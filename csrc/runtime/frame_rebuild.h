@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ir/trace.h"
+#include "pyapi/frame.h"
 #include "pyapi/internal.h"
 #include "pyapi/ref.h"
 
@@ -36,10 +37,9 @@ class FrameRunner {
  public:
   virtual ~FrameRunner() = default;
   // Frame `index` (0: the innermost) is filled; the frames further in are made and run next.
-  virtual void opened(size_t index, _PyInterpreterFrame* frame) = 0;
-  // Runs it to its end; the contract of _PyEval_EvalFrameDefault.
-  virtual PyObject* evaluate(size_t index, PyThreadState* tstate, _PyInterpreterFrame* frame,
-                             bool raising) = 0;
+  virtual void opened(size_t index, pyapi::Frame* frame) = 0;
+  // Runs it to its end; the contract of CPython's own evaluator.
+  virtual PyObject* evaluate(size_t index, PyThreadState* tstate, pyapi::Frame* frame, bool raising) = 0;
 };
 
 // Runs the frames, innermost first, and returns the result of the outermost one, or null with an exception

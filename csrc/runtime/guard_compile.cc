@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/guard_block.h"
 
@@ -407,7 +408,7 @@ class BlockCompiler {
           break;
         case GuardKind::kNoDict:
           // Attributes kept inline can come without any pointer changing.
-          if (type != nullptr && (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) == 0) {
+          if (type != nullptr && !pyapi::hasManagedDict(type)) {
             words |= kTypeWord | kNoDictWord;
           } else {
             words |= kTypeWord;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 
 namespace kintsugi::runtime {
@@ -31,7 +32,7 @@ std::string shortened(std::string text) {
 }
 
 std::string typeName(PyTypeObject* type) {
-  const std::string name = type->tp_name;
+  const std::string name = pyapi::typeName(type);
   return name.substr(name.rfind('.') + 1);
 }
 
@@ -165,7 +166,7 @@ class Explainer {
     for (size_t i = 0; i < check.entries.size(); ++i) {
       auto* base =
           reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), static_cast<Py_ssize_t>(i)));
-      const bool same = *pyapi::dictVersionWord(base->tp_dict) == check.dictVersions[i];
+      const bool same = *pyapi::dictVersionWord(pyapi::dictOf(base)) == check.dictVersions[i];
       if (same || check.entries[i] == nullptr) {
         continue;
       }
@@ -173,10 +174,10 @@ class Explainer {
                                                                         check.entries[i]->end());
       PyObject *key, *value;
       Py_ssize_t at = 0;
-      while (PyDict_Next(base->tp_dict, &at, &key, &value)) {
+      while (PyDict_Next(pyapi::dictOf(base), &at, &key, &value)) {
         const auto found = before.find(key);
         const bool changed = found == before.end() || found->second != value;
-        const bool bound = Py_TYPE(value)->tp_descr_get != nullptr || Py_TYPE(value)->tp_descr_set != nullptr;
+        const bool bound = pyapi::hasDescriptorGet(value) || pyapi::hasDescriptorSet(value);
         if (changed && !bound && PyUnicode_CheckExact(key)) {
           attributes_.emplace_back(base, pyapi::newRef(key));
         }

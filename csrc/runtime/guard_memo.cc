@@ -1,5 +1,7 @@
 // The memo of a block: its flat words, the loop over them, and the repair of what has changed since.
 
+#include "pyapi/containers.h"
+#include "pyapi/functions.h"
 #include "pyapi/plain.h"
 #include "runtime/guard_block.h"
 
@@ -20,36 +22,35 @@ constexpr WordCheck kPoison{&kZero, 1};
 WordCheck seen(const Word* address) { return {address, *address}; }
 
 // The parent's field that holds the object of `node`.
-const void* linkAddress(const Node& node, PyObject* parent) {
+const Word* linkWord(const Node& node, PyObject* parent) {
   bool noneIfNull = false;
-  auto* function = reinterpret_cast<PyFunctionObject*>(parent);
   switch (node.kind) {
     case SourceKind::kDict:
-      return pyapi::instanceDictSlot(parent);
+      return wordAt(pyapi::instanceDictSlot(parent));
     case SourceKind::kListItem:
-      return &reinterpret_cast<PyListObject*>(parent)->ob_item[node.index];
+      return pyapi::listItemWord(parent, node.index);
     case SourceKind::kTupleItem:
-      return &reinterpret_cast<PyTupleObject*>(parent)->ob_item[node.index];
+      return pyapi::tupleItemWord(parent, node.index);
     case SourceKind::kMember:
-      return pyapi::memberSlot(node.key, parent, &noneIfNull);
+      return wordAt(pyapi::memberSlot(node.key, parent, &noneIfNull));
     case SourceKind::kCell:
-      return &reinterpret_cast<PyCellObject*>(parent)->ob_ref;
+      return pyapi::cellWord(parent);
     case SourceKind::kClosure:
-      return &reinterpret_cast<PyTupleObject*>(function->func_closure)->ob_item[node.index];
+      return pyapi::closureItemWord(parent, node.index);
     case SourceKind::kDefaults:
-      return &function->func_defaults;
+      return pyapi::defaultsWord(parent);
     case SourceKind::kKwDefaults:
-      return &function->func_kwdefaults;
+      return pyapi::keywordDefaultsWord(parent);
     case SourceKind::kGlobals:
-      return &function->func_globals;
+      return pyapi::globalsWord(parent);
     case SourceKind::kBuiltins:
-      return &function->func_builtins;
+      return pyapi::builtinsWord(parent);
     case SourceKind::kMethodFunction:
-      return &reinterpret_cast<PyMethodObject*>(parent)->im_func;
+      return pyapi::methodFunctionWord(parent);
     case SourceKind::kMethodSelf:
-      return &reinterpret_cast<PyMethodObject*>(parent)->im_self;
+      return pyapi::methodSelfWord(parent);
     case SourceKind::kPartial:
-      return pyapi::partialField(parent, node.index);
+      return wordAt(pyapi::partialField(parent, node.index));
     case SourceKind::kArg:
     case SourceKind::kPinned:
     case SourceKind::kValue:
@@ -61,14 +62,14 @@ const void* linkAddress(const Node& node, PyObject* parent) {
   KINTSUGI_UNREACHABLE("a source of kind ", static_cast<int>(node.kind), " has no link");
 }
 
-const void* emptyAddress(const Block& block, const Node& node, PyObject* object) {
+const Word* emptyWord(const Block& block, const Node& node, PyObject* object) {
   for (const LocalGuard& g : block.guardsOf(node)) {
     if (g.kind == GuardKind::kEmptyMember) {
       bool noneIfNull = false;
-      return pyapi::memberSlot(g.key, object, &noneIfNull);
+      return wordAt(pyapi::memberSlot(g.key, object, &noneIfNull));
     }
   }
-  return &reinterpret_cast<PyCellObject*>(object)->ob_ref;
+  return pyapi::cellWord(object);
 }
 
 // The index of the first word in [from, to) that differs, or `to`. The heart of the matter: two loads and a
@@ -274,8 +275,8 @@ void writeWords(Block& block, NodeId id) {
     }
   };
   // A closure's tuple comes before the element in it.
-  add(kClosureWord, [&] { return seen(wordAt(&reinterpret_cast<PyFunctionObject*>(parent)->func_closure)); });
-  add(kLinkWord, [&] { return seen(wordAt(linkAddress(node, parent))); });
+  add(kClosureWord, [&] { return seen(pyapi::closureWord(parent)); });
+  add(kLinkWord, [&] { return seen(linkWord(node, parent)); });
   add(kTypeWord, [&] { return seen(pyapi::typeWord(object)); });
   // Without a guard on its type the object may be anything; what is read below it will not resolve then.
   const bool dict = PyDict_Check(object) != 0, list = PyList_Check(object) != 0;
@@ -287,19 +288,15 @@ void writeWords(Block& block, NodeId id) {
     const Word* order = pyapi::dictOrderWord(object);
     return order == nullptr ? kPasses : seen(order);
   });
-  add(kBoundsWord, [&] {
-    return list || PyTuple_Check(object) ? seen(wordAt(&reinterpret_cast<PyVarObject*>(object)->ob_size))
-                                         : kPoison;
-  });
-  add(kItemsWord,
-      [&] { return list ? seen(wordAt(&reinterpret_cast<PyListObject*>(object)->ob_item)) : kPoison; });
+  add(kBoundsWord, [&] { return list || PyTuple_Check(object) ? seen(pyapi::sizeWord(object)) : kPoison; });
+  add(kItemsWord, [&] { return list ? seen(pyapi::listItemsWord(object)) : kPoison; });
   add(kLengthWord, [&] { return seen(pyapi::lengthWord(object)); });
-  add(kCodeWord, [&] { return seen(wordAt(&reinterpret_cast<PyFunctionObject*>(object)->func_code)); });
+  add(kCodeWord, [&] { return seen(pyapi::codeWord(object)); });
   add(kNoDictWord, [&] {
     PyObject** slot = pyapi::instanceDictSlot(object);
     return slot == nullptr ? kPasses : WordCheck{wordAt(slot), 0};  // an empty dict that is there may fill up
   });
-  add(kEmptyWord, [&] { return seen(wordAt(emptyAddress(block, node, object))); });
+  add(kEmptyWord, [&] { return seen(emptyWord(block, node, object)); });
 }
 
 bool checkBlock(Block& block, const Inputs& in) {

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "pyapi/frame.h"
+#include "pyapi/functions.h"
 #include "pyapi/number.h"
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 #include "runtime/guard_block.h"
 
 namespace kintsugi::runtime {
@@ -19,22 +22,22 @@ PyObject* functionPart(SourceKind kind, PyObject* object, int64_t index) {
   if (!PyFunction_Check(object)) {
     return nullptr;
   }
-  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  auto* function = pyapi::asFunction(object);
   switch (kind) {
     case SourceKind::kClosure:
-      if (function->func_closure == nullptr || index < 0 ||
-          index >= PyTuple_GET_SIZE(function->func_closure)) {
+      if (pyapi::closureOf(function) == nullptr || index < 0 ||
+          index >= PyTuple_GET_SIZE(pyapi::closureOf(function))) {
         return nullptr;
       }
-      return PyTuple_GET_ITEM(function->func_closure, index);
+      return PyTuple_GET_ITEM(pyapi::closureOf(function), index);
     case SourceKind::kDefaults:
-      return function->func_defaults;
+      return pyapi::defaultsOf(function);
     case SourceKind::kKwDefaults:
-      return function->func_kwdefaults;
+      return pyapi::keywordDefaultsOf(function);
     case SourceKind::kGlobals:
-      return function->func_globals;
+      return pyapi::globalsOf(function);
     default:
-      return function->func_builtins;
+      return pyapi::builtinsOf(function);
   }
 }
 
@@ -193,13 +196,13 @@ std::shared_ptr<const ClassEntries> entriesOf(PyObject* dict) {
 bool setTypeBaseline(TypeCheck& check) {
   const bool versioned = pyapi::ensureTypeVersion(check.type);
   check.version = versioned ? *pyapi::typeVersionWord(check.type) : ~pyapi::Word{0};
-  check.mro = pyapi::newRef(check.type->tp_mro);
+  check.mro = pyapi::newRef(pyapi::mroOf(check.type));
   check.dictVersions.clear();
   check.entries.clear();
   for (Py_ssize_t i = 0; check.mro && i < PyTuple_GET_SIZE(check.mro.get()); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), i));
-    check.dictVersions.push_back(*pyapi::dictVersionWord(base->tp_dict));
-    check.entries.push_back(PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) ? entriesOf(base->tp_dict)
+    check.dictVersions.push_back(*pyapi::dictVersionWord(pyapi::dictOf(base)));
+    check.entries.push_back(PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) ? entriesOf(pyapi::dictOf(base))
                                                                          : nullptr);
   }
   return versioned;
@@ -215,12 +218,12 @@ bool isLeftOut(const OpenDict& dict, PyObject* key) {
 
 // Entry by entry: keys that are not left out keep their order, unless one is deleted and set again.
 bool othersHold(OpenDict& dict) {
-  const pyapi::Word version = *pyapi::dictVersionWord(dict.type->tp_dict);
+  const pyapi::Word version = *pyapi::dictVersionWord(pyapi::dictOf(dict.type));
   if (version == dict.version) return true;
   size_t next = 0;
   PyObject *key, *value;
   Py_ssize_t at = 0;
-  while (PyDict_Next(dict.type->tp_dict, &at, &key, &value)) {
+  while (PyDict_Next(pyapi::dictOf(dict.type), &at, &key, &value)) {
     const bool expected = next < dict.others.size() && dict.others[next].first.get() == key;
     if (expected && dict.others[next].second.get() != value) return false;
     if (!expected && !isLeftOut(dict, key)) return false;
@@ -236,20 +239,20 @@ bool othersHold(OpenDict& dict) {
 void setDictBaseline(OpenDict& dict) {
   PyObject *key, *value;
   Py_ssize_t at = 0;
-  dict.version = *pyapi::dictVersionWord(dict.type->tp_dict);
-  while (PyDict_Next(dict.type->tp_dict, &at, &key, &value)) {
+  dict.version = *pyapi::dictVersionWord(pyapi::dictOf(dict.type));
+  while (PyDict_Next(pyapi::dictOf(dict.type), &at, &key, &value)) {
     if (!isLeftOut(dict, key)) dict.others.emplace_back(pyapi::newRef(key), pyapi::newRef(value));
   }
 }
 
 // The version is gone after any write to the type or a base, even one that stored what was there before.
 bool typeHolds(Block& block, TypeCheck& check) {
-  if (check.broken || check.type->tp_mro != check.mro.get() || !check.mro) {
+  if (check.broken || pyapi::mroOf(check.type) != check.mro.get() || !check.mro) {
     return false;
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(check.mro.get()); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(check.mro.get(), i));
-    const pyapi::Word version = *pyapi::dictVersionWord(base->tp_dict);
+    const pyapi::Word version = *pyapi::dictVersionWord(pyapi::dictOf(base));
     pyapi::Word& known = check.dictVersions[static_cast<size_t>(i)];
     if (version == known) continue;
     const auto open = std::find_if(block.openDicts.begin(), block.openDicts.end(),

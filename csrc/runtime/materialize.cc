@@ -4,6 +4,9 @@
 #include "pyapi/code.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/generator.h"
+#include "pyapi/lazy.h"
+#include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
 
@@ -253,11 +256,11 @@ bool Materializer::setAttributes(PyObject* instance, const Recipe& recipe, size_
     }
     // What was recorded is the instance dict: a `__setattr__` or a descriptor of the same name must not run
     // again. The generic setter keeps the compact form of the dict, which makes reading it faster.
-    PyObject* descriptor = _PyType_Lookup(Py_TYPE(instance), name.get());
+    PyObject* descriptor = pyapi::lookUpInType(Py_TYPE(instance), name.get());
     int status = -1;
     if (PyType_Check(instance)) {
       status = PyObject_SetAttr(instance, name.get(), value.get());
-    } else if (descriptor == nullptr || Py_TYPE(descriptor)->tp_descr_set == nullptr ||
+    } else if (descriptor == nullptr || !pyapi::hasDescriptorSet(descriptor) ||
                Py_TYPE(descriptor) == &PyMemberDescr_Type) {
       status = PyObject_GenericSetAttr(instance, name.get(), value.get());
     } else {
@@ -275,21 +278,22 @@ namespace {
 
 // What classes with a `__new__` in Python have for tp_new.
 newfunc newInPython() {
-  static const newfunc found = [] {
+  static constinit pyapi::Lazy<newfunc> foundSlot;
+  const newfunc found = foundSlot.get([] {
     Ref<> cls = pyapi::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){sO}",
                                                    "Maker", "__new__", Py_None));
     KINTSUGI_CHECK(cls, "a class can't be made");
-    return reinterpret_cast<PyTypeObject*>(cls.get())->tp_new;
-  }();
+    return pyapi::newFunctionOf(reinterpret_cast<PyTypeObject*>(cls.get()));
+  });
   return found;
 }
 
 // The `__new__` that makes an instance, around those in Python, which were recorded themselves.
 newfunc makerOf(PyTypeObject* type) {
-  while (type->tp_new == newInPython() && type->tp_base != nullptr) {
-    type = type->tp_base;
+  while (pyapi::newFunctionOf(type) == newInPython() && pyapi::baseOf(type) != nullptr) {
+    type = pyapi::baseOf(type);
   }
-  return type->tp_new;
+  return pyapi::newFunctionOf(type);
 }
 
 }  // namespace
@@ -336,11 +340,11 @@ Ref<> Materializer::buildNamedTuple(const Recipe& recipe) {
   }
   // Struct sequences (torch.return_types) have hidden fields and are made by calling the type; other
   // subclasses around their own `__new__`, which takes the fields one by one.
-  if (PyDict_GetItemString(type->tp_dict, "n_sequence_fields") != nullptr) {
+  if (PyDict_GetItemString(pyapi::dictOf(type), "n_sequence_fields") != nullptr) {
     return pyapi::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), tuple.get()));
   }
   Ref<> args = pyapi::steal(PyTuple_Pack(1, tuple.get()));
-  return args ? pyapi::steal(PyTuple_Type.tp_new(type, args.get(), nullptr)) : nullptr;
+  return args ? pyapi::steal(pyapi::newFunctionOf(&PyTuple_Type)(type, args.get(), nullptr)) : nullptr;
 }
 
 Ref<> Materializer::buildCell(const Recipe& recipe) {
@@ -443,13 +447,11 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
   const int64_t position = recipe.parts.at(1).i;
   const bool empty = position == ir::kRunning || position == ir::kFinished;
   KINTSUGI_CHECK(empty || recipe.parts.at(2).i == localCount, "a generator with another number of locals");
-  std::vector<PyObject*> args(static_cast<size_t>(code->co_argcount + code->co_kwonlyargcount) + 1, Py_None);
-  Ref<> kwNames = pyapi::steal(code->co_kwonlyargcount == 0
-                                   ? nullptr
-                                   : PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount,
-                                                      code->co_argcount + code->co_kwonlyargcount));
-  Ref<> made = pyapi::steal(PyObject_Vectorcall(function.get(), args.data(),
-                                                static_cast<size_t>(code->co_argcount), kwNames.get()));
+  std::vector<PyObject*> args(
+      static_cast<size_t>(pyapi::argumentCount(code) + pyapi::keywordOnlyCount(code)) + 1, Py_None);
+  Ref<> kwNames = pyapi::steal(pyapi::keywordOnlyNames(code));
+  Ref<> made = pyapi::steal(PyObject_Vectorcall(
+      function.get(), args.data(), static_cast<size_t>(pyapi::argumentCount(code)), kwNames.get()));
   if (!made || !PyGen_CheckExact(made.get())) {
     return {};
   }
@@ -458,8 +460,8 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
                                              : pyapi::newRef(Py_None);
     return closed ? std::move(made) : nullptr;
   }
-  auto* generator = reinterpret_cast<PyGenObject*>(made.get());
-  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  auto* generator = pyapi::asGenerator(made.get());
+  auto* frame = pyapi::frameOf(generator);
   PyObject** locals = pyapi::localsPlus(frame);
   for (int k = 0; k < localCount; ++k) {
     Ref<>& value = slots[static_cast<size_t>(k)];
@@ -478,7 +480,7 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
     }
     pyapi::setStackDepth(frame, static_cast<int>(slots.size()) - localCount);
     pyapi::setPrevInstrIndex(frame, static_cast<int32_t>(position));
-    generator->gi_frame_state = FRAME_SUSPENDED;
+    pyapi::markSuspended(generator);
   }
   return made;
 }

@@ -6,7 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "pyapi/frame.h"
 #include "pyapi/items.h"
+#include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/exit_report.h"
 #include "runtime/guard_explain.h"
@@ -246,7 +248,7 @@ bool Run::cross(const Step& step) {
     if (code.steps.front().op != Op::kGuardBlock && !guardHolds(code, code.steps.front(), 0)) {
       continue;
     }
-    if (PyThreadState_Get()->recursion_remaining < link.trace->recording().recursion) {
+    if (pyapi::recursionLeft(PyThreadState_Get()) < link.trace->recording().recursion) {
       return false;
     }
     owner_->sides().used(link);
@@ -398,7 +400,7 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
       // A __setattr__ of the class has been recorded itself: this is what it, or nobody, came to.
       // A class forgets what look-ups in it have found.
       status = PyType_Check(target.get())
-                   ? PyType_Type.tp_setattro(target.get(), step.names.get(), second.get())
+                   ? pyapi::setTypeAttribute(target.get(), step.names.get(), second.get())
                    : PyObject_GenericSetAttr(target.get(), step.names.get(), second.get());
       break;
     case Op::kDelAttr:

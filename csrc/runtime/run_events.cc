@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/text.h"
+#include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 
 namespace kintsugi::runtime {
@@ -25,7 +27,7 @@ std::string qualifiedName(PyObject* callable) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
   const char* text = name && PyUnicode_Check(name.get()) ? pyapi::utf8(name.get()) : nullptr;
   if (text == nullptr) PyErr_Clear();
-  return text != nullptr ? text : Py_TYPE(callable)->tp_name;
+  return text != nullptr ? text : pyapi::typeNameOf(callable);
 }
 
 // What is called, or what is written to.
@@ -80,8 +82,8 @@ std::vector<diag::SourceLoc> framesOf(const CompiledTrace& trace, ir::StateId st
   for (; state != ir::kNone; state = recorded.states[state].parent) {
     const ir::FrameState& frame = recorded.states[state];
     auto* code = reinterpret_cast<PyCodeObject*>(trace.recording().consts[frame.code].get());
-    frames.push_back({pyapi::utf8(code->co_filename), pyapi::lineAt(code, std::max(frame.pc, 0)),
-                      pyapi::utf8(code->co_name)});
+    frames.push_back({pyapi::utf8(pyapi::fileOf(code)), pyapi::lineAt(code, std::max(frame.pc, 0)),
+                      pyapi::utf8(pyapi::nameOf(code))});
   }
   std::reverse(frames.begin(), frames.end());
   return frames;

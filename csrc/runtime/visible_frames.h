@@ -13,10 +13,9 @@
 // gone with the step.
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "pyapi/frame.h"
+#include "pyapi/shown_frames.h"
 #include "runtime/materialize.h"
 
 namespace kintsugi::runtime {
@@ -33,14 +32,9 @@ class VisibleFrames {
 
  private:
   void handle(Materializer& make, const ir::Trace& trace, ir::StateId state);
-  void push(PyFunctionObject* function, PyCodeObject* code, int32_t unit, char* memory);
 
-  PyThreadState* tstate_;
-  _PyCFrame cframe_;
-  std::unique_ptr<char[]> memory_;
-  std::vector<_PyInterpreterFrame*> frames_;  // outermost first
-  std::vector<pyapi::Ref<>> functions_;
-  int levels_ = 0;  // that the frames take of the recursion limit
+  std::vector<pyapi::Ref<>> functions_;  // of the frames, which borrow them
+  pyapi::ShownFrames frames_;
   bool handles_ = false;
   pyapi::Ref<> handledBefore_;
 };

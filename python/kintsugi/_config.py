@@ -206,8 +206,8 @@ class Config:
         True,
         "Callables whose traces have steps that are not looked into, or are left again and again, are compared with "
         "eager mode, on the program's own calls; where eager mode is faster, calls run there, with KTG0114 in the log "
-        "`perf`, and the traces are tried again ever more rarely. Not where breaks are errors (fullgraph=True), nor with "
-        "backends that get graphs.",
+        "`perf`, and the traces are tried again ever more rarely. Not where breaks are errors (fullgraph=True), and "
+        "not with backends that get graphs.",
         core=True,
     )
     audit = Option(

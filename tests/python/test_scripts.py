@@ -1,8 +1,10 @@
-"""The checks of `make lint` (scripts/check_layers.py, check_identity.py, check_sizes.py, check_docs.py); docstrings."""
+"""The checks of `make lint` (scripts/check_layers.py, check_identity.py, check_statics.py, ...); docstrings."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +25,7 @@ def load(name: str) -> ModuleType:
 check_layers = load("check_layers")
 check_identity = load("check_identity")
 check_sizes = load("check_sizes")
+check_statics = load("check_statics")
 check_docs = load("check_docs")
 api_reference = load("api_reference")
 
@@ -41,6 +44,7 @@ def write(root: Path, name: str, text: str) -> Path:
         ("const char* name = type->tp_name;\n", "tp_name"),
         ('return file.find("/torch/") != npos;\n', "/torch/"),
         ("\nreturn code->co_filename;\n", "co_filename"),
+        ("return pyapi::typeNameOf(object);\n", "pyapi::typeNameOf"),
         ('get(object, "__module__");\n', "__module__"),
     ],
 )
@@ -49,6 +53,31 @@ def test_a_decision_by_name_is_refused(tmp_path: Path, text: str, expected: str)
     problems = [p for p in check_identity.check_tree(tmp_path) if "x.cc" in p]
     line = 2 + text.startswith("\n")
     assert problems == [f"csrc/capture/x.cc:{line}: {expected} outside a message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('  static PyObject* m = PyImport_ImportModule("enum");\n', "PyImport_ImportModule"),
+        (
+            '  static auto* m = [] {\n    return PyObject_GetAttrString(m, "x");\n  }();\n',
+            "PyObject_GetAttrString",
+        ),
+        ('  static PyCodeObject* code = innerCode("functools", "f", "g");\n', "innerCode"),
+        ("  static const Layout found{findLayout()};\n", "findLayout"),
+        ('  static PyObject* n = PyUnicode_InternFromString("n");\n', ""),
+        ("  static auto* all = new std::vector<int>();\n", ""),
+        ("  static constinit Lazy<PyObject*> slot;\n  return slot.get([] { return find(); });\n", ""),
+        ("  static bool isOpen(int x) { return find(x); }\n", ""),
+        ("  // static PyObject* m = find();\n", ""),
+    ],
+)
+def test_statics_do_not_run_python(tmp_path: Path, text: str, expected: str) -> None:
+    write(tmp_path, "csrc/capture/x.cc", f"int f() {{\n{text}}}\n")
+    problems = check_statics.check_tree(tmp_path)
+    assert [p.split(" in ")[0] for p in problems] == (
+        [f"csrc/capture/x.cc:2: {expected}()"] if expected else []
+    )
 
 
 LAYERS = """
@@ -92,6 +121,54 @@ def test_layers_find(tree: Path, name: str, text: str, expected: str) -> None:
     write(tree, name, text)
     problems = check_layers.check_tree(tree)
     assert len(problems) == 1 and expected in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("PyObject* d = _PyType_Lookup(type, name);", "_PyType_Lookup"),
+        ("auto* name = &_Py_ID(__name__);", "_Py_ID"),
+        ("void run(_PyInterpreterFrame* frame);", "_PyInterpreterFrame"),
+        ("f(Py_TYPE(object)->tp_name);", "->tp_name"),
+        ("bool own = PyType_Type.tp_new == make;", ".tp_new"),
+        ("PyObject** items = tuple->ob_item;", "->ob_item"),
+        ("if (methods->nb_bool != nullptr) f();", "->nb_bool"),
+        ("if (methods->sq_length != nullptr) f();", "->sq_length"),
+        ("if (methods->mp_length != nullptr) f();", "->mp_length"),
+        ("if (methods->am_await != nullptr) f();", "->am_await"),
+        ("int count = code->co_argcount;", "->co_argcount"),
+        ("PyObject* globals = act.frame->f_globals;", "->f_globals"),
+        ("PyObject* cells = function->func_closure;", "->func_closure"),
+        ("auto* code = generator->gi_code;", "->gi_code"),
+        ("auto* self = method->im_self;", "->im_self"),
+        ("auto version = dict->ma_version_tag;", "->ma_version_tag"),
+        ("auto* definition = builtin->m_ml;", "->m_ml"),
+        ("auto* definition = descriptor->d_method;", "->d_method"),
+        ("const char* name = definition->ml_name;", "->ml_name"),
+        ("frame->prev_instr = units;", "->prev_instr"),
+        ("tstate->recursion_remaining--;", "->recursion_remaining"),
+        ("if (state == FRAME_SUSPENDED) f();", "FRAME_SUSPENDED"),
+        ("auto* slice = reinterpret_cast<PySliceObject*>(object);", "PySliceObject"),
+    ],
+)
+def test_layers_keep_cpython_in_one_layer(tree: Path, line: str, found: str) -> None:
+    real = tomllib.loads((ROOT / "csrc/layers.toml").read_text())
+    rows = "".join(
+        f"[[patterns]]\nwhat = {json.dumps(row['what'])}\npattern = '{row['pattern']}'\nlayers = {row['layers']}\n"
+        for row in real["patterns"]
+    )
+    write(tree, "csrc/layers.toml", LAYERS + rows)
+    write(tree, "csrc/pyapi/x.cc", line + "\n")
+    # Initializers of our own types and methods are no uses of CPython's.
+    write(
+        tree,
+        "csrc/ir/y.cc",
+        "PyTypeObject type = {\n    .tp_name = kName,\n};\nname_.f();\nentry->d_name[0];\n",
+    )
+    assert check_layers.check_tree(tree) == []
+    write(tree, "csrc/ir/x.cc", line + "\n")
+    problems = check_layers.check_tree(tree)
+    assert len(problems) == 1 and problems[0].startswith(f"csrc/ir/x.cc:1: {found} (")
 
 
 def test_layers_ignore_comments(tree: Path) -> None:

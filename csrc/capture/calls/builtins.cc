@@ -14,6 +14,7 @@
 #include "capture/record/fallback.h"
 #include "pyapi/items.h"
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -211,7 +212,7 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
     if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.frameResult(ctx.act.peek(1));
     return flow;
   }
-  if (Py_TYPE(o)->tp_iter == PyObject_SelfIter || PyGen_CheckExact(o)) {
+  if (pyapi::isOwnIterator(o) || PyGen_CheckExact(o)) {
     result = shadow;
     return run(ctx);
   }
@@ -395,7 +396,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   for (size_t i = 0; i < ctx.positional; ++i) kept = kept || isKept(ctx.rec, ctx.shadows.any(i));
   if (!ok && kept && python.empty() && ctx.rec.live()) return opaqueModel(ctx, result);
   if (!ok) {
-    ctx.rec.abort(diag::Code::KTG0101, {reinterpret_cast<PyTypeObject*>(ctx.callable)->tp_name});
+    ctx.rec.abort(diag::Code::KTG0101, {pyapi::typeName(reinterpret_cast<PyTypeObject*>(ctx.callable))});
     return run(ctx);
   }
   Flow flow = runVirtual(ctx, kind, result);

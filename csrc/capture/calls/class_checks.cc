@@ -8,6 +8,7 @@
 #include "capture/paused.h"
 #include "pyapi/abc_registry.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/types.h"
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::capture {
@@ -61,7 +62,7 @@ void addClasses(PyObject* classes, std::vector<PyObject*>& all) {
 bool saysItsClass(PyObject* object) {
   static PyObject* name = PyUnicode_InternFromString("__class__");
   return pythonMethod(object, "__getattribute__") != nullptr ||
-         _PyType_Lookup(Py_TYPE(object), name) != _PyType_Lookup(&PyBaseObject_Type, name);
+         pyapi::lookUpInType(Py_TYPE(object), name) != pyapi::lookUpInType(&PyBaseObject_Type, name);
 }
 
 // Built-in types whose objects have the attributes of their type, all of them, and none that is None.

@@ -13,6 +13,8 @@
 #include "capture/paused.h"
 #include "pyapi/classes.h"
 #include "pyapi/code.h"
+#include "pyapi/containers.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -35,12 +37,12 @@ struct Making {
 // Instances without anything of C code in them.
 bool isPlainBase(PyObject* base) {
   if (!PyType_Check(base) || Py_TYPE(base) != &PyType_Type) return false;
-  for (auto* type = reinterpret_cast<PyTypeObject*>(base); type != nullptr; type = type->tp_base) {
+  for (auto* type = reinterpret_cast<PyTypeObject*>(base); type != nullptr; type = pyapi::baseOf(type)) {
     if (type == &PyBaseObject_Type) return true;
     PyObject* make = Recorder::specialMethod(type, "__new__");
     const bool python = make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type;
     if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ||
-        (!python && type->tp_new != PyBaseObject_Type.tp_new)) {
+        (!python && !pyapi::makesLike(type, &PyBaseObject_Type))) {
       return false;
     }
   }
@@ -104,7 +106,7 @@ bool pinFunctions(Making& made) {
   while (PyDict_Next(made.space.get(), &at, &key, &value)) {
     PyObject* encoded = PyDict_GetItemWithError(made.entries.get(), key);
     Shadow shadow = encoded != nullptr ? Recorder::decode(encoded) : Shadow::constant();
-    if (Py_TYPE(value)->tp_descr_get == nullptr || shadow.isConst() || shadow.isVirtual()) continue;
+    if (!pyapi::hasDescriptorGet(value) || shadow.isConst() || shadow.isVirtual()) continue;
     if (rec.comesFromStep(shadow) || !rec.pin(shadow, value)) return false;
     pyapi::Ref<> pinned = pyapi::steal(Recorder::encode(shadow));
     PyDict_SetItem(made.entries.get(), key, pinned.get());
@@ -129,7 +131,7 @@ Shadow describeClass(Making& made, PyObject* cls) {
   v.index = PyDict_GET_SIZE(made.space.get());
   rec.known().classes_.push_back(shadow.virtualId());
   if ((made.cell && !celled) || !pinFunctions(made))
-    refuseClass(rec, reinterpret_cast<PyTypeObject*>(cls)->tp_name);
+    refuseClass(rec, pyapi::typeName(reinterpret_cast<PyTypeObject*>(cls)));
   if (celled) {
     rec.virtualOf(made.cellShadow).parts[0] = shadow;
     rec.touched();
@@ -163,7 +165,7 @@ void raiseForName(PyObject* value, PyObject* key, PyObject* cls) {
   Py_XDECREF(type);
   Py_XDECREF(traceback);
   PyErr_Format(PyExc_RuntimeError, "Error calling __set_name__ on '%.100s' instance %R in '%.100s'",
-               Py_TYPE(value)->tp_name, key, reinterpret_cast<PyTypeObject*>(cls)->tp_name);
+               pyapi::typeNameOf(value), key, pyapi::typeName(reinterpret_cast<PyTypeObject*>(cls)));
   PyObject *outerType, *outer, *outerTraceback;
   PyErr_Fetch(&outerType, &outer, &outerTraceback);
   PyErr_NormalizeException(&outerType, &outer, &outerTraceback);
@@ -226,7 +228,8 @@ Flow finishClass(Making& made, Shadow& result) {
   if (ctx.rec.live()) {
     // What type.__new__ adds follows from the frame that calls it.
     static PyObject* module = PyUnicode_InternFromString("__module__");
-    PyObject* added = PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(cls.get())->tp_dict, module);
+    PyObject* added =
+        PyDict_GetItemWithError(pyapi::dictOf(reinterpret_cast<PyTypeObject*>(cls.get())), module);
     if (added != nullptr && PyDict_Contains(made.space.get(), module) == 0) {
       pyapi::Ref<> constant = pyapi::steal(Recorder::encode(Shadow::constant()));
       PyDict_SetItem(made.space.get(), module, added);
@@ -329,7 +332,7 @@ Flow flagModel(CallContext& ctx, Shadow& result) {
   if (!simple) return inlineFunction(ctx, result);
   auto* type = reinterpret_cast<PyTypeObject*>(ctx.args[0]);
   Shadow cls = ctx.shadows[0], value = ctx.shadows[1];
-  pyapi::Ref<> map = pyapi::newRef(PyDict_GetItemWithError(type->tp_dict, mapName));
+  pyapi::Ref<> map = pyapi::newRef(PyDict_GetItemWithError(pyapi::dictOf(type), mapName));
   if (!map || !PyDict_CheckExact(map.get())) return inlineFunction(ctx, result);
   if (!rec.pin(cls, ctx.args[0]) || !rec.pin(value, ctx.args[1])) return run(ctx);
   rec.guardTypeVersion(type);
@@ -343,7 +346,7 @@ Flow flagModel(CallContext& ctx, Shadow& result) {
   if (flow != Flow::kNext || !rec.live() || Recorder::isPlain(ctx.act.peek(1))) return flow;
   PyObject* member = PyDict_GetItemWithError(map.get(), key.get());
   if (member != ctx.act.peek(1)) {
-    rec.abort(diag::Code::KTG0302, {type->tp_name});
+    rec.abort(diag::Code::KTG0302, {pyapi::typeName(type)});
     return flow;
   }
   Shadow entry = rec.dictEntry(rec.pinnedRoot(map.get()), map.get(), key.get(), member);
@@ -370,8 +373,8 @@ Flow newTypeModel(CallContext& ctx, Shadow& result) {
   Shadow name = ctx.shadows[0];
   auto bases = rec.elementsOf(ctx.shadows[1], ctx.args[1]);
   auto values = rec.live() && bases ? rec.dictParts(ctx.shadows[2], ctx.args[2], 1) : std::nullopt;
-  const bool known = values && rec.pin(name, ctx.args[0]) &&
-                     pinBases(rec, reinterpret_cast<PyTupleObject*>(ctx.args[1])->ob_item, *bases);
+  const bool known =
+      values && rec.pin(name, ctx.args[0]) && pinBases(rec, pyapi::tupleItems(ctx.args[1]), *bases);
   if (!known) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
   Making made{ctx};
   made.name = pyapi::newRef(ctx.args[0]);

@@ -4,6 +4,7 @@
 #include "capture/calls/open_lists.h"
 #include "capture/open_values.h"
 #include "capture/sizes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -58,7 +59,7 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
   if (generator) parts = ctx.rec.takeItems();
   PyObject* made = ctx.act.peek(1);
   if (parts->size() != static_cast<size_t>(Py_SIZE(made))) {
-    ctx.rec.abort(diag::Code::KTG0303, {Py_TYPE(made)->tp_name});
+    ctx.rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(made)});
     return flow;
   }
   if (auto known = ctx.rec.knownObject(made)) {  // tuple(t) is t

@@ -11,7 +11,11 @@
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "pyapi/code.h"
+#include "pyapi/containers.h"
+#include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -27,30 +31,30 @@ bool isObjectsOwn(PyTypeObject* type, const char* name) {
 }
 
 // Instructions that change nothing. What CALL calls is limited by the names that may be loaded.
-constexpr uint8_t kLookups[] = {CACHE,
-                                NOP,
-                                RESUME,
-                                COPY_FREE_VARS,
-                                MAKE_CELL,
-                                LOAD_FAST,
-                                STORE_FAST,
-                                LOAD_CONST,
-                                COMPARE_OP,
-                                CONTAINS_OP,
-                                IS_OP,
-                                BINARY_SUBSCR,
-                                POP_TOP,
-                                PUSH_NULL,
-                                COPY,
-                                SWAP,
-                                JUMP_FORWARD,
-                                POP_JUMP_FORWARD_IF_FALSE,
-                                POP_JUMP_FORWARD_IF_TRUE,
-                                JUMP_IF_FALSE_OR_POP,
-                                JUMP_IF_TRUE_OR_POP,
-                                PRECALL,
-                                CALL,
-                                RETURN_VALUE};
+constexpr uint8_t kLookups[] = {op::CACHE,
+                                op::NOP,
+                                op::RESUME,
+                                op::COPY_FREE_VARS,
+                                op::MAKE_CELL,
+                                op::LOAD_FAST,
+                                op::STORE_FAST,
+                                op::LOAD_CONST,
+                                op::COMPARE_OP,
+                                op::CONTAINS_OP,
+                                op::IS_OP,
+                                op::BINARY_SUBSCR,
+                                op::POP_TOP,
+                                op::PUSH_NULL,
+                                op::COPY,
+                                op::SWAP,
+                                op::JUMP_FORWARD,
+                                op::POP_JUMP_FORWARD_IF_FALSE,
+                                op::POP_JUMP_FORWARD_IF_TRUE,
+                                op::JUMP_IF_FALSE_OR_POP,
+                                op::JUMP_IF_TRUE_OR_POP,
+                                op::PRECALL,
+                                op::CALL,
+                                op::RETURN_VALUE};
 
 // Is the attribute hook a function that only looks things up and asks its super class? Copying asks for a few
 // special names, so the hook runs; what it would do on later runs must not be missed.
@@ -62,14 +66,14 @@ bool onlyForwards(PyObject* function) {
   const auto* raw = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get()));
   for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes.get()); i += 2) {
     uint32_t arg = raw[i + 1];
-    PyObject* names = code->co_names;
+    PyObject* names = pyapi::namesOf(code);
     auto named = [&](uint32_t index, std::string_view allowed) {
       return index < static_cast<uint32_t>(PyTuple_GET_SIZE(names)) &&
              std::string_view(PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, index))) == allowed;
     };
     if (std::find(std::begin(kLookups), std::end(kLookups), raw[i]) != std::end(kLookups)) continue;
-    bool super = raw[i] == LOAD_GLOBAL && named(arg >> 1, "super");
-    bool forwards = (raw[i] == LOAD_METHOD || raw[i] == LOAD_ATTR) && named(arg, "__getattribute__");
+    bool super = raw[i] == op::LOAD_GLOBAL && named(arg >> 1, "super");
+    bool forwards = (raw[i] == op::LOAD_METHOD || raw[i] == op::LOAD_ATTR) && named(arg, "__getattribute__");
     if (!super && !forwards) return false;
   }
   return true;
@@ -96,8 +100,8 @@ void keepVersions(Recorder& rec, const Look& look) {
 // An instance that `copy` takes apart into its class and its dict, without any code of the class.
 bool isPlainInstance(Recorder& rec, PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_new != PyBaseObject_Type.tp_new ||
-      !isObjectsOwn(type, "__new__") || type->tp_itemsize != 0) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !pyapi::makesLike(type, &PyBaseObject_Type) ||
+      !isObjectsOwn(type, "__new__") || pyapi::hasVariableSize(type)) {
     return false;
   }
   for (const char* name : {"__deepcopy__", "__copy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__",
@@ -109,7 +113,8 @@ bool isPlainInstance(Recorder& rec, PyObject* object) {
   }
   if (!isObjectsOwn(type, "__getattribute__") && !onlyForwards(lookUp(type, "__getattribute__")))
     return false;
-  static PyObject* registry = PyImport_ImportModule("copyreg");
+  static constinit pyapi::Lazy<PyObject*> registrySlot;
+  PyObject* registry = registrySlot.get([] { return PyImport_ImportModule("copyreg"); });
   pyapi::Ref<> table = pyapi::steal(PyObject_GetAttrString(registry, "dispatch_table"));
   if (!table || PyDict_Contains(table.get(), reinterpret_cast<PyObject*>(type)) != 0) return false;
   // The slots of the class; looking remembers them in the class, as copying itself would.
@@ -117,7 +122,7 @@ bool isPlainInstance(Recorder& rec, PyObject* object) {
   keepVersions(rec, [&] { slots = pyapi::steal(PyObject_CallMethod(registry, "_slotnames", "O", type)); });
   PyErr_Clear();
   if (!slots || !PyList_Check(slots.get()) || PyList_GET_SIZE(slots.get()) != 0) return false;
-  PyObject** dict = _PyObject_GetDictPtr(object);
+  PyObject** dict = pyapi::materializedDictSlot(object);
   if (dict == nullptr) return false;
   for (const char* name : {"__deepcopy__", "__copy__", "__reduce_ex__", "__reduce__", "__setstate__"}) {
     if (*dict != nullptr && PyDict_GetItemString(*dict, name) != nullptr) return false;
@@ -143,8 +148,7 @@ struct Copier {
     if (PyAnySet_CheckExact(x)) {
       PyObject* key;
       Py_ssize_t at = 0;
-      Py_hash_t hash;
-      while (_PySet_NextEntry(x, &at, &key, &hash)) {
+      while (pyapi::nextSetItem(x, &at, &key)) {
         if (!Recorder::isPlainDeep(key)) return false;
       }
       return true;
@@ -158,7 +162,7 @@ struct Copier {
     }
     if (PyDict_CheckExact(x)) return copyableEntries(x, depth);
     if (!isPlainInstance(rec, x)) return false;
-    PyObject** dict = _PyObject_GetDictPtr(x);
+    PyObject** dict = pyapi::materializedDictSlot(x);
     return *dict == nullptr || copyableEntries(*dict, depth);
   }
 
@@ -186,7 +190,7 @@ struct Copier {
   }
 
   Shadow failed(PyObject* x) {
-    rec.abort(diag::Code::KTG0302, {Py_TYPE(x)->tp_name});
+    rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(x)});
     return Shadow::constant();
   }
 
@@ -266,7 +270,7 @@ struct Copier {
     rec.guardType(shadow, x);
     rec.guardTypeVersion(Py_TYPE(x));
     Shadow result = rec.newVirtual(VirtualKind::kInstance, y);
-    PyObject **from = _PyObject_GetDictPtr(x), **to = _PyObject_GetDictPtr(y);
+    PyObject **from = pyapi::materializedDictSlot(x), **to = pyapi::materializedDictSlot(y);
     if (shadow.isVirtual()) {
       Virtual& v = rec.virtualOf(shadow);
       if (v.kind != VirtualKind::kInstance || from == nullptr || to == nullptr) return failed(x);
@@ -315,7 +319,7 @@ Flow copyModel(CallContext& ctx, bool deep, Shadow& result) {
     flow = run(ctx);
   }
   if (flow != Flow::kNext) {
-    rec.abort(diag::Code::KTG0302, {Py_TYPE(original.get())->tp_name});
+    rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(original.get())});
     return flow;
   }
   result = copier.mirror(shadow, original.get(), ctx.act.peek(1));

@@ -5,6 +5,10 @@
 #include "capture/exceptions.h"
 #include "capture/paused.h"
 #include "pyapi/code.h"
+#include "pyapi/frame.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -26,8 +30,12 @@ Flow outputModel(CallContext& ctx, Shadow& result) {
 // Logger.isEnabledFor() fills a cache that nothing else reads: asked again on every run, in whatever state it
 // is.
 Flow enabledModel(CallContext& ctx, Shadow& result) {
-  static PyObject* logger = PyObject_GetAttrString(PyImport_ImportModule("logging"), "Logger");
-  static PyObject* root = PyObject_GetAttrString(PyImport_ImportModule("logging"), "RootLogger");
+  static constinit pyapi::Lazy<PyObject*> loggerSlot;
+  PyObject* logger =
+      loggerSlot.get([] { return PyObject_GetAttrString(PyImport_ImportModule("logging"), "Logger"); });
+  static constinit pyapi::Lazy<PyObject*> rootSlot;
+  PyObject* root =
+      rootSlot.get([] { return PyObject_GetAttrString(PyImport_ImportModule("logging"), "RootLogger"); });
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0]));
   if (type != logger && type != root) return outputModel(ctx, result);
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
@@ -46,12 +54,13 @@ bool asksOnce(PyCodeObject* code) {
   int asked = 0;
   for (int32_t at = 0; info != nullptr && at < info->size(); at = info->at(at).next) {
     const Instr& in = info->at(at);
-    if (in.op == JUMP_BACKWARD || in.op == POP_JUMP_BACKWARD_IF_TRUE || in.op == POP_JUMP_BACKWARD_IF_FALSE ||
-        in.op == POP_JUMP_BACKWARD_IF_NONE || in.op == POP_JUMP_BACKWARD_IF_NOT_NONE) {
+    if (in.op == op::JUMP_BACKWARD || in.op == op::POP_JUMP_BACKWARD_IF_TRUE ||
+        in.op == op::POP_JUMP_BACKWARD_IF_FALSE || in.op == op::POP_JUMP_BACKWARD_IF_NONE ||
+        in.op == op::POP_JUMP_BACKWARD_IF_NOT_NONE) {
       return false;
     }
-    if (in.op != LOAD_GLOBAL) continue;
-    PyObject* name = PyTuple_GET_ITEM(code->co_names, in.arg >> 1);
+    if (in.op != op::LOAD_GLOBAL) continue;
+    PyObject* name = pyapi::nameAt(code, in.arg >> 1);
     for (const char* asks : {"locals", "vars", "dir", "eval", "exec", "sys"}) {
       asked += PyUnicode_CompareWithASCIIString(name, asks) == 0 ? 1 : 0;
     }
@@ -68,8 +77,8 @@ Flow localsModel(CallContext& ctx, Shadow& result) {
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* dict = ctx.act.peek(1);
   PyObject** slots = pyapi::localsPlus(ctx.act.frame);
-  for (int i = 0; i < frame.code->co_nlocalsplus; ++i) {
-    PyObject* name = PyTuple_GET_ITEM(frame.code->co_localsplusnames, i);
+  for (int i = 0; i < pyapi::localsPlusCount(frame.code); ++i) {
+    PyObject* name = pyapi::variableName(frame.code, i);
     if (PyDict_Contains(dict, name) != 1) continue;
     Shadow shadow = frame.locals[i];
     if (slots[i] != nullptr && PyCell_Check(slots[i])) {
@@ -96,7 +105,7 @@ Flow varsModel(CallContext& ctx, Shadow& result) {
 Flow dirModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return frameModel(ctx, result);
   PyTypeObject* type = Py_TYPE(ctx.args[0]);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dictoffset == 0 &&
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && pyapi::hasNoInstanceDict(type) &&
       Recorder::specialMethod(type, "__dir__") ==
           Recorder::specialMethod(&PyBaseObject_Type, "__dir__")) {  // what its class says, for good
     ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
@@ -113,8 +122,8 @@ bool isConstantExpression(PyObject* text) {
   const char* source = PyUnicode_AsUTF8(text);
   pyapi::Ref<> code = pyapi::steal(source ? Py_CompileString(source, "<string>", Py_eval_input) : nullptr);
   PyErr_Clear();
-  return code && PyTuple_GET_SIZE(reinterpret_cast<PyCodeObject*>(code.get())->co_names) == 0 &&
-         reinterpret_cast<PyCodeObject*>(code.get())->co_nlocalsplus == 0;
+  return code && PyTuple_GET_SIZE(pyapi::namesOf(reinterpret_cast<PyCodeObject*>(code.get()))) == 0 &&
+         pyapi::localsPlusCount(reinterpret_cast<PyCodeObject*>(code.get())) == 0;
 }
 
 // eval() and exec(): with a namespace of their own they do not look at the frame.
@@ -128,7 +137,7 @@ Flow evalModel(CallContext& ctx, Shadow& result) {
   Paused paused(ctx.rec);
   Flow flow = run(ctx);
   if (flow == Flow::kNext && !Recorder::isPlainDeep(ctx.act.peek(1))) {
-    ctx.rec.abort(diag::Code::KTG0302, {Py_TYPE(ctx.act.peek(1))->tp_name});
+    ctx.rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
   }
   result = Shadow::constant();
   return flow;

@@ -2,6 +2,8 @@
 #include "capture/calls/inner_code.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
+#include "pyapi/code.h"
+#include "pyapi/lazy.h"
 
 namespace kintsugi::capture {
 
@@ -29,7 +31,8 @@ Flow partialModel(CallContext& ctx, Shadow& result) {
 }
 
 bool isDispatch(PyObject* function) {
-  static PyCodeObject* code = innerCode("functools", "singledispatch", "dispatch");
+  static constinit pyapi::Lazy<PyCodeObject*> codeSlot;
+  PyCodeObject* code = codeSlot.get([] { return innerCode("functools", "singledispatch", "dispatch"); });
   return code != nullptr && PyFunction_GET_CODE(function) == reinterpret_cast<PyObject*>(code);
 }
 
@@ -38,9 +41,9 @@ std::optional<Shadow> freeVariable(Recorder& rec, ir::SourceId function, PyObjec
                                    pyapi::Ref<>& content) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(object));
   PyObject* closure = PyFunction_GET_CLOSURE(object);
-  const int first = code->co_nlocalsplus - code->co_nfreevars;
-  for (int i = 0; closure != nullptr && i < code->co_nfreevars; ++i) {
-    PyObject* variable = PyTuple_GET_ITEM(code->co_localsplusnames, first + i);
+  const int first = pyapi::firstFreeVariable(code);
+  for (int i = 0; closure != nullptr && i < pyapi::freeVariableCount(code); ++i) {
+    PyObject* variable = pyapi::variableName(code, first + i);
     if (PyUnicode_CompareWithASCIIString(variable, name) != 0) continue;
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
     content = pyapi::newRef(PyCell_GET(cell));

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "pyapi/lazy.h"
+
 namespace kintsugi::capture {
 
 namespace {
@@ -18,23 +20,25 @@ constexpr std::array kGetters = {Getter{"itemgetter", "get_items"}, Getter{"attr
 constexpr Getter kComparing = {"cmp_to_key", "compared"};
 
 PyObject* cmpToKey() {
-  static PyObject* function = [] {
+  static constinit pyapi::Lazy<PyObject*> functionSlot;
+  PyObject* function = functionSlot.get([] {
     pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("_functools"));
     PyObject* found = module ? PyObject_GetAttrString(module.get(), "cmp_to_key") : nullptr;
     PyErr_Clear();
     return found;
-  }();
+  });
   return function;
 }
 
 // The type of what cmp_to_key() gives, which has no name.
 PyTypeObject* keyType() {
-  static PyTypeObject* type = [] {
+  static constinit pyapi::Lazy<PyTypeObject*> typeSlot;
+  PyTypeObject* type = typeSlot.get([] {
     pyapi::Ref<> made =
         pyapi::steal(cmpToKey() != nullptr ? PyObject_CallOneArg(cmpToKey(), Py_None) : nullptr);
     PyErr_Clear();
     return made ? reinterpret_cast<PyTypeObject*>(Py_NewRef(Py_TYPE(made.get()))) : nullptr;
-  }();
+  });
   return type;
 }
 

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "capture/interpreter.h"
-#include "opcode.h"
+#include "pyapi/code.h"
+#include "pyapi/opcodes.h"
 
 namespace kintsugi::capture {
 
@@ -32,11 +33,11 @@ class Uses {
   // `unit` is the FOR_ITER.
   bool stayInLoop(int32_t unit) const {
     const Instr* in = &info_.at(unit);
-    if (in->op != FOR_ITER) return false;
+    if (in->op != op::FOR_ITER) return false;
     in = after(*in);
-    if (in->op != UNPACK_SEQUENCE || in->arg != 2) return false;
+    if (in->op != op::UNPACK_SEQUENCE || in->arg != 2) return false;
     in = behindTarget(after(*in));
-    return in != nullptr && in->op == STORE_FAST && isOnlyIterated(in->arg);
+    return in != nullptr && in->op == op::STORE_FAST && isOnlyIterated(in->arg);
   }
 
  private:
@@ -44,13 +45,13 @@ class Uses {
 
   // The instruction behind those that store the key.
   const Instr* behindTarget(const Instr* in) const {
-    if (in->op == UNPACK_SEQUENCE) {
+    if (in->op == op::UNPACK_SEQUENCE) {
       const uint32_t count = in->arg;
       in = after(*in);
       for (uint32_t i = 0; in != nullptr && i < count; ++i) in = behindTarget(in);
       return in;
     }
-    const bool plain = in->op == STORE_FAST || in->op == STORE_DEREF || in->op == STORE_GLOBAL;
+    const bool plain = in->op == op::STORE_FAST || in->op == op::STORE_DEREF || in->op == op::STORE_GLOBAL;
     return plain ? after(*in) : nullptr;
   }
 
@@ -58,7 +59,7 @@ class Uses {
     std::vector<const Instr*> all;
     for (int32_t unit = 0; unit < info_.size(); unit = info_.at(unit).next) all.push_back(&info_.at(unit));
     for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i]->op == LOAD_FAST && all[i]->arg == variable && !isTaken(all, i)) return false;
+      if (all[i]->op == op::LOAD_FAST && all[i]->arg == variable && !isTaken(all, i)) return false;
     }
     return true;
   }
@@ -66,27 +67,29 @@ class Uses {
   // all[at] loads the variable.
   bool isTaken(const std::vector<const Instr*>& all, size_t at) const {
     if (at < 3 || at + 5 >= all.size()) return false;
-    if (all[at + 1]->op != GET_ITER) return calls(all, at + 1, *all[at - 1]);
-    if (all[at - 1]->op != MAKE_FUNCTION) return true;
+    if (all[at + 1]->op != op::GET_ITER) return calls(all, at + 1, *all[at - 1]);
+    if (all[at - 1]->op != op::MAKE_FUNCTION) return true;
     // A comprehension is over when it has its items. A generator holds what it goes over, until it is
     // dropped.
-    if (all[at - 2]->op != LOAD_CONST || all[at + 2]->op != PRECALL || all[at + 3]->op != CALL) return false;
+    if (all[at - 2]->op != op::LOAD_CONST || all[at + 2]->op != op::PRECALL || all[at + 3]->op != op::CALL)
+      return false;
     return !isGenerator(all[at - 2]->arg) || calls(all, at + 4, *all[at - 3]);
   }
 
   // Is all[at] the call of a builtin that drops its only argument? `load` has loaded what is called.
   bool calls(const std::vector<const Instr*>& all, size_t at, const Instr& load) const {
-    return all[at]->op == PRECALL && all[at]->arg == 1 && all[at + 1]->op == CALL && load.op == LOAD_GLOBAL &&
-           (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
+    return all[at]->op == op::PRECALL && all[at]->arg == 1 && all[at + 1]->op == op::CALL &&
+           load.op == op::LOAD_GLOBAL && (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
   }
 
   bool isGenerator(uint32_t constant) const {
-    PyObject* inner = PyTuple_GET_ITEM(code_->co_consts, constant);
-    return !PyCode_Check(inner) || (reinterpret_cast<PyCodeObject*>(inner)->co_flags & CO_GENERATOR) != 0;
+    PyObject* inner = pyapi::constantAt(code_, constant);
+    return !PyCode_Check(inner) ||
+           (pyapi::flagsOf(reinterpret_cast<PyCodeObject*>(inner)) & CO_GENERATOR) != 0;
   }
 
   PyObject* global(uint32_t index) const {
-    PyObject* name = PyTuple_GET_ITEM(code_->co_names, index);
+    PyObject* name = pyapi::nameAt(code_, index);
     PyObject* found = PyDict_GetItemWithError(globals_, name);
     return found != nullptr ? found : PyDict_GetItemWithError(PyEval_GetBuiltins(), name);
   }
@@ -100,7 +103,7 @@ class Uses {
 int32_t firstLoop(PyCodeObject* code) {
   const CodeInfo& info = *CodeInfo::of(code);
   for (int32_t unit = 0; unit < info.size(); unit = info.at(unit).next) {
-    if (info.at(unit).op == FOR_ITER) return unit;
+    if (info.at(unit).op == op::FOR_ITER) return unit;
   }
   return -1;
 }
@@ -110,17 +113,17 @@ int32_t firstLoop(PyCodeObject* code) {
 bool groupsStay(CallContext& ctx) {
   const CodeInfo& info = *CodeInfo::of(ctx.frame.code);
   const Instr& iterate = info.at(ctx.instr.next);
-  if (iterate.op != GET_ITER) return false;
-  PyObject* globals = ctx.act.frame->f_globals;
+  if (iterate.op != op::GET_ITER) return false;
+  PyObject* globals = pyapi::globalsOf(ctx.act.frame);
   const Instr& next = info.at(iterate.next);
-  if (next.op == FOR_ITER) return Uses(ctx.frame.code, globals).stayInLoop(next.start);
+  if (next.op == op::FOR_ITER) return Uses(ctx.frame.code, globals).stayInLoop(next.start);
   // [... for k, g in groupby(...)]: the function of the comprehension lies below the call.
   const int below = static_cast<int>(ctx.popped) + 1;
-  if (next.op != PRECALL || next.arg != 0 || ctx.act.stackDepth() < below) return false;
+  if (next.op != op::PRECALL || next.arg != 0 || ctx.act.stackDepth() < below) return false;
   PyObject* function = ctx.act.peek(below);
   if (function == nullptr || !PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  const int32_t loop = (code->co_flags & CO_GENERATOR) == 0 ? firstLoop(code) : -1;
+  const int32_t loop = (pyapi::flagsOf(code) & CO_GENERATOR) == 0 ? firstLoop(code) : -1;
   return loop >= 0 && Uses(code, globals).stayInLoop(loop);
 }
 

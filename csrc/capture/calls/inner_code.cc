@@ -1,5 +1,10 @@
 #include "capture/calls/inner_code.h"
 
+#include "pyapi/code.h"
+#include "pyapi/functions.h"
+#include "pyapi/lazy.h"
+#include "pyapi/types.h"
+
 namespace kintsugi::capture {
 
 namespace {
@@ -8,9 +13,9 @@ namespace {
 PyObject* freeVariable(PyObject* function, const char* name) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   PyObject* closure = PyFunction_GET_CLOSURE(function);
-  const int first = code->co_nlocalsplus - code->co_nfreevars;
-  for (int i = 0; closure != nullptr && i < code->co_nfreevars; ++i) {
-    PyObject* variable = PyTuple_GET_ITEM(code->co_localsplusnames, first + i);
+  const int first = pyapi::firstFreeVariable(code);
+  for (int i = 0; closure != nullptr && i < pyapi::freeVariableCount(code); ++i) {
+    PyObject* variable = pyapi::variableName(code, first + i);
     if (PyUnicode_CompareWithASCIIString(variable, name) == 0)
       return PyCell_GET(PyTuple_GET_ITEM(closure, i));
   }
@@ -20,14 +25,12 @@ PyObject* freeVariable(PyObject* function, const char* name) {
 }  // namespace
 
 PyObject* classMethodBehind(PyObject* bound, PyObject* name) {
-  PyObject* order = reinterpret_cast<PyTypeObject*>(PyCFunction_GET_SELF(bound))->tp_mro;
+  PyObject* order = pyapi::mroOf(reinterpret_cast<PyTypeObject*>(PyCFunction_GET_SELF(bound)));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(order); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(order, i));
-    PyObject* found = PyDict_GetItemWithError(cls->tp_dict, name);
+    PyObject* found = PyDict_GetItemWithError(pyapi::dictOf(cls), name);
     if (found == nullptr || Py_TYPE(found) != &PyClassMethodDescr_Type) continue;
-    if (reinterpret_cast<PyMethodDescrObject*>(found)->d_method ==
-        reinterpret_cast<PyCFunctionObject*>(bound)->m_ml)
-      return found;
+    if (pyapi::methodDefinitionOf(found) == pyapi::definitionOf(bound)) return found;
   }
   return nullptr;
 }
@@ -37,19 +40,20 @@ PyCodeObject* innerCode(const char* module, const char* function, const char* na
   pyapi::Ref<> outer = pyapi::steal(imported ? PyObject_GetAttrString(imported.get(), function) : nullptr);
   PyErr_Clear();
   if (!outer || !PyFunction_Check(outer.get())) return nullptr;
-  PyObject* consts = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(outer.get()))->co_consts;
+  PyObject* consts = pyapi::constantsOf(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(outer.get())));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(consts); ++i) {
     PyObject* found = PyTuple_GET_ITEM(consts, i);
     if (!PyCode_Check(found)) continue;
     auto* code = reinterpret_cast<PyCodeObject*>(found);
-    if (PyUnicode_CompareWithASCIIString(code->co_name, name) == 0)
+    if (PyUnicode_CompareWithASCIIString(pyapi::nameOf(code), name) == 0)
       return reinterpret_cast<PyCodeObject*>(Py_NewRef(found));
   }
   return nullptr;
 }
 
 bool isTorchWrapper(PyObject* function) {
-  static PyCodeObject* code = innerCode("torch._compile", "_disable_dynamo", "inner");
+  static constinit pyapi::Lazy<PyCodeObject*> codeSlot;
+  PyCodeObject* code = codeSlot.get([] { return innerCode("torch._compile", "_disable_dynamo", "inner"); });
   return code != nullptr && PyFunction_GET_CODE(function) == reinterpret_cast<PyObject*>(code);
 }
 

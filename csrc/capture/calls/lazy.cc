@@ -5,6 +5,8 @@
 // are recorded like any other code, and the object stays what it is.
 #include "capture/calls/lazy.h"
 
+#include "pyapi/types.h"
+
 namespace kintsugi::capture {
 
 namespace {
@@ -39,7 +41,7 @@ std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
   PyObject* inner = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
   if (inner == nullptr || PyTuple_GET_SIZE(inner) != static_cast<Py_ssize_t>(objects.size())) {
     PyErr_Clear();
-    rec.abort(diag::Code::KTG0101, {Py_TYPE(ctx.act.peek(1))->tp_name});
+    rec.abort(diag::Code::KTG0101, {pyapi::typeNameOf(ctx.act.peek(1))});
     return flow;
   }
   for (size_t i = 1; i < objects.size(); ++i) {

@@ -5,6 +5,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
 #include "capture/lists.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -181,7 +182,7 @@ constexpr ModelRow kRows[] = {
 
 std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& args,
                              const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result) {
-  bool own = type->tp_new == PyList_Type.tp_new && args.size() <= 1;
+  bool own = pyapi::makesLike(type, &PyList_Type) && args.size() <= 1;
   for (const char* name : {"__init__", "__new__"}) {
     own = own && Recorder::specialMethod(type, name) == Recorder::specialMethod(&PyList_Type, name);
   }

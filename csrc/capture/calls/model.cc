@@ -1,10 +1,14 @@
 #include "capture/calls/model.h"
 
 #include <cstring>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "capture/numbers.h"
+#include "pyapi/lazy.h"
 #include "pyapi/plain.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -18,6 +22,12 @@ std::unordered_map<PyObject*, CallModel>& table() {
 std::vector<ModelEntry>& entries() {
   static auto* all = new std::vector<ModelEntry>();
   return *all;
+}
+
+// Two threads may register the models at the same time, each all rows (see pyapi/lazy.h): a row counts once.
+bool isNewRow(const ModelRow& row) {
+  static auto* seen = new std::set<std::pair<std::string, CallModel>>();
+  return seen->emplace(row.callable, row.model).second;
 }
 
 // "torch.nn.functional.relu": the longest prefix that is an imported module, then attributes. Nothing is
@@ -36,7 +46,7 @@ PyObject* resolve(const std::string& path) {
       PyObject* next = nullptr;
       if (PyType_Check(object.get())) {
         pyapi::Ref<> key = pyapi::steal(PyUnicode_FromString(name.c_str()));
-        next = Py_XNewRef(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(object.get()), key.get()));
+        next = Py_XNewRef(pyapi::lookUpInType(reinterpret_cast<PyTypeObject*>(object.get()), key.get()));
         if (next != nullptr && Py_TYPE(next) == &PyStaticMethod_Type) {
           Py_DECREF(next);
           next = PyObject_GetAttrString(object.get(), name.c_str());
@@ -62,7 +72,7 @@ PyObject* resolve(const std::string& path) {
 
 void addAll(PyObject* owner, CallModel model, ModelEntry& entry) {
   PyObject* dict =
-      PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner)->tp_dict : PyModule_GetDict(owner);
+      PyType_Check(owner) ? pyapi::dictOf(reinterpret_cast<PyTypeObject*>(owner)) : PyModule_GetDict(owner);
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(dict, &at, &key, &value)) {
@@ -84,6 +94,10 @@ void addModels(const ModelRow* rows, size_t count) {
     PyObject* object = path.find('.') == std::string::npos
                            ? Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()))
                            : resolve(path);
+    if (!isNewRow(rows[i])) {
+      Py_XDECREF(object);
+      continue;
+    }
     ModelEntry& entry =
         entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
     if (object == nullptr) continue;  // not in this version
@@ -125,7 +139,8 @@ const char* kindOf(CallModel model) {
 }
 
 CallModel modelOf(PyObject* callable) {
-  static bool registered = [] {
+  static constinit pyapi::Lazy<bool> registered;
+  registered.get([] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
                              "collections", "_heapq", "_bisect", "re", "enum", "_json"}) {
       Py_XDECREF(PyImport_ImportModule(name));
@@ -153,8 +168,7 @@ CallModel modelOf(PyObject* callable) {
     registerClassModels();
     registerStandardLibraryModels();
     return true;
-  }();
-  (void)registered;
+  });
   auto it = table().find(callable);
   return it == table().end() ? nullptr : it->second;
 }
@@ -177,7 +191,7 @@ Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) 
   }
   const bool fixed = Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object) ||
                      PyRange_Check(object) || pyapi::isNumpyNumber(object);
-  if (!fixed) rec.abort(diag::Code::KTG0302, {Py_TYPE(object)->tp_name});
+  if (!fixed) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
   return given.shadowOf(object);
 }
 

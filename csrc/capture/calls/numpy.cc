@@ -10,7 +10,9 @@
 #include <initializer_list>
 #include <unordered_set>
 
+#include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -18,7 +20,7 @@ using pyapi::Known;
 
 namespace {
 
-bool isStatic(const PyTypeObject* type) { return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0; }
+bool isStatic(const PyTypeObject* type) { return !pyapi::isHeapType(type); }
 
 bool isOneOf(PyTypeObject* type, std::initializer_list<Known> classes) {
   return std::any_of(classes.begin(), classes.end(), [type](Known one) { return pyapi::isKnown(type, one); });
@@ -43,11 +45,11 @@ struct Numpy {
     forEach(PyModule_GetDict(module), [this](PyObject* value) {
       auto* type = reinterpret_cast<PyTypeObject*>(value);
       if (PyType_Check(value) && isStatic(type) && isOwn(type)) types.insert(type);
-      if (PyCFunction_Check(value)) definitions.insert(reinterpret_cast<PyCFunctionObject*>(value)->m_ml);
+      if (PyCFunction_Check(value)) definitions.insert(pyapi::definitionOf(value));
     });
     for (const PyTypeObject* type : types) {
       for (const char* name : {"resize", "setflags", "__setstate__"}) {
-        PyObject* method = PyDict_GetItemString(type->tp_dict, name);
+        PyObject* method = PyDict_GetItemString(pyapi::dictOf(type), name);
         if (method != nullptr) reshaping.insert(Py_NewRef(method));
       }
     }
@@ -63,7 +65,7 @@ struct Numpy {
       auto* type = reinterpret_cast<PyTypeObject*>(value);
       if (PyType_Check(value) && isStatic(type) && isRandom(type)) {
         types.insert(type);
-        forEach(type->tp_dict, addFunction);
+        forEach(pyapi::dictOf(type), addFunction);
       }
       addFunction(value);
     });
@@ -158,8 +160,7 @@ bool isNumpyCallable(PyObject* callable) {
   if (pyapi::isA(callable, Known::kNumpyDispatcher)) return true;
   if (isMethod(callable)) return true;
   if (PyType_Check(callable)) return isNumpyType(reinterpret_cast<PyTypeObject*>(callable));
-  if (PyCFunction_Check(callable))
-    return numpy().definitions.contains(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml);
+  if (PyCFunction_Check(callable)) return numpy().definitions.contains(pyapi::definitionOf(callable));
   return numpy().functions.contains(callable);
 }
 

@@ -7,6 +7,7 @@
 #include "capture/classes.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -284,7 +285,8 @@ void registerObjectModels() {
   Py_ssize_t at = 0;
   while (PyDict_Next(PyEval_GetBuiltins(), &at, &name, &object)) {
     auto* type = reinterpret_cast<PyTypeObject*>(object);
-    if (!PyType_Check(object) || !PyType_IsSubtype(type, root) || type->tp_init != root->tp_init) continue;
+    if (!PyType_Check(object) || !PyType_IsSubtype(type, root) || !pyapi::initializesLike(type, root))
+      continue;
     const std::string path = std::string("builtins.") + PyUnicode_AsUTF8(name) + ".__init__";
     const ModelRow row{path.c_str(), exceptionInitModel};
     addModels(&row, 1);

@@ -4,6 +4,9 @@
 #include <string_view>
 
 #include "capture/open_values.h"
+#include "pyapi/code.h"
+#include "pyapi/functions.h"
+#include "pyapi/lazy.h"
 
 #include "pyapi/plain.h"
 
@@ -39,19 +42,18 @@ bool pinPlainItems(CallContext& ctx) {
 
 // What torch makes one tensor of, without a look at anything but the tensors.
 bool joinsTensors(PyObject* callable) {
-  static const auto* definitions = [] {
+  static constinit pyapi::Lazy<const std::unordered_set<const PyMethodDef*>*> definitionsSlot;
+  const std::unordered_set<const PyMethodDef*>* definitions = definitionsSlot.get([] {
     auto* found = new std::unordered_set<const PyMethodDef*>();
     PyObject* owner = pyapi::known(pyapi::Known::kVariableFunctions);
     for (const char* name : {"stack", "cat", "concat", "concatenate", "hstack", "vstack", "dstack",
                              "row_stack", "column_stack"}) {
       pyapi::Ref<> function = pyapi::steal(owner != nullptr ? pyapi::attributeOf(owner, name) : nullptr);
-      if (function && PyCFunction_Check(function.get()))
-        found->insert(reinterpret_cast<PyCFunctionObject*>(function.get())->m_ml);
+      if (function && PyCFunction_Check(function.get())) found->insert(pyapi::definitionOf(function.get()));
     }
     return found;
-  }();
-  return PyCFunction_Check(callable) &&
-         definitions->contains(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml);
+  });
+  return PyCFunction_Check(callable) && definitions->contains(pyapi::definitionOf(callable));
 }
 
 // Is there something in the list, and is it tensors whose class is torch's own?
@@ -149,9 +151,10 @@ bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator) {
 bool isComprehension(PyObject* function) {
   if (!PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  if (code->co_argcount != 1 || (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0) return false;
+  if (pyapi::argumentCount(code) != 1 || (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0)
+    return false;
   // Its one argument has a name that no program can write.
-  PyObject* argument = PyTuple_GET_ITEM(code->co_localsplusnames, 0);
+  PyObject* argument = pyapi::variableName(code, 0);
   return PyUnicode_CompareWithASCIIString(argument, ".0") == 0;
 }
 

@@ -11,8 +11,11 @@
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
-#include "opcode.h"
+#include "pyapi/code.h"
+#include "pyapi/containers.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
 #include "support/check.h"
 #include "torchapi/global_state.h"
 
@@ -168,9 +171,9 @@ bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque)
 // deque(this, maxlen=0), which only runs an iterator to its end.
 bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
   const Instr* next = &after;
-  while (next->op == KW_NAMES || next->op == PRECALL) next = &info.at(next->next);
+  while (next->op == op::KW_NAMES || next->op == op::PRECALL) next = &info.at(next->next);
   const int popped = static_cast<int>(ctx.popped);
-  return next->op == CALL && next->arg == 2 && ctx.act.peek(popped + 2) == nullptr &&
+  return next->op == op::CALL && next->arg == 2 && ctx.act.peek(popped + 2) == nullptr &&
          isDeque(ctx.act.peek(popped + 1));
 }
 
@@ -216,23 +219,23 @@ const Taker* takerOf(PyObject* callable) {
 bool computesAbove(const Instr& in, int& depth) {
   int popped = 0;
   switch (in.op) {
-    case LOAD_CONST:
-    case LOAD_FAST:
-    case LOAD_DEREF:
+    case op::LOAD_CONST:
+    case op::LOAD_FAST:
+    case op::LOAD_DEREF:
       break;
-    case LOAD_GLOBAL:
+    case op::LOAD_GLOBAL:
       if ((in.arg & 1) != 0) return false;  // of a call
       break;
-    case LOAD_ATTR:
-    case UNARY_NEGATIVE:
+    case op::LOAD_ATTR:
+    case op::UNARY_NEGATIVE:
       popped = 1;
       break;
-    case BINARY_OP:
-    case BINARY_SUBSCR:
+    case op::BINARY_OP:
+    case op::BINARY_SUBSCR:
       popped = 2;
       break;
-    case BUILD_TUPLE:
-    case BUILD_LIST:
+    case op::BUILD_TUPLE:
+    case op::BUILD_LIST:
       popped = static_cast<int>(in.arg);
       break;
     default:
@@ -246,15 +249,17 @@ bool computesAbove(const Instr& in, int& depth) {
 // Are the items of an object taken at once that lies where the `replaced` topmost entries of the stack are
 // now, when `next` comes?
 bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int replaced) {
-  if (next->op == GET_ITER) return true;
+  if (next->op == op::GET_ITER) return true;
   int loads = 0;
   for (; computesAbove(*next, loads); next = &info.at(next->next)) {
   }
-  while (next->op == PRECALL) next = &info.at(next->next);
+  while (next->op == op::PRECALL) next = &info.at(next->next);
   const int before = static_cast<int>(next->arg) - loads - 1;  // arguments below it
-  if (next->op != CALL || before < 0) return false;
+  if (next->op != op::CALL || before < 0) return false;
   if (replaced + before + 2 > ctx.act.stackDepth()) return false;
-  static PyObject* join = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyUnicode_Type), "join");
+  static constinit pyapi::Lazy<PyObject*> joinSlot;
+  PyObject* join = joinSlot.get(
+      [] { return PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyUnicode_Type), "join"); });
   PyObject* method = ctx.act.peek(replaced + before + 2);
   if (method != nullptr) return method == join && next->arg == 1;
   const Taker* taker = takerOf(ctx.act.peek(replaced + before + 1));
@@ -266,7 +271,7 @@ bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int repl
 bool consumedAtOnce(CallContext& ctx) {
   const CodeInfo* info = CodeInfo::of(ctx.frame.code);
   const Instr* next = &info->at(ctx.instr.next);
-  if (next->op == LOAD_CONST && isDropped(ctx, *info, info->at(next->next))) return true;
+  if (next->op == op::LOAD_CONST && isDropped(ctx, *info, info->at(next->next))) return true;
   return takenBy(ctx, *info, next, static_cast<int>(ctx.popped));
 }
 
@@ -296,7 +301,7 @@ Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain
 bool acceptsBounds(CallContext& ctx, std::string_view name) {
   const auto isCount = [&](size_t i) {
     ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
-    return PyLong_CheckExact(ctx.args.any(i)) && _PyLong_Sign(ctx.args.any(i)) >= 0;
+    return PyLong_CheckExact(ctx.args.any(i)) && !pyapi::isNegativeInt(ctx.args.any(i));
   };
   if (name == "islice") {
     for (size_t i = 1; i < ctx.total(); ++i) {
@@ -330,12 +335,13 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
 
 // [*islice(x, 2)]
 bool isUnpacked(CallContext& ctx) {
-  return CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == LIST_EXTEND;
+  return CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == op::LIST_EXTEND;
 }
 
 // The polyfills that are called as the C callables are that they stand for, by these.
 const char* polyfillOf(PyObject* callable) {
-  static const auto* names = [] {
+  static constinit pyapi::Lazy<const std::unordered_map<PyObject*, const char*>*> namesSlot;
+  const auto* names = namesSlot.get([] {
     struct Module {
       const char* name;
       std::vector<const char*> callables;
@@ -362,7 +368,7 @@ const char* polyfillOf(PyObject* callable) {
       }
     }
     return found;
-  }();
+  });
   const auto it = names->find(callable);
   KINTSUGI_CHECK(it != names->end(), "a row without a polyfill");
   return it->second;
@@ -526,7 +532,7 @@ bool makesFrames(CallContext& ctx, size_t argument) {
   if (pythonMethod(ctx.args[argument], "__next__") != nullptr) return true;
   PyObject* iter = pythonMethod(ctx.args[argument], "__iter__");
   return iter != nullptr &&
-         (reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(iter))->co_flags & CO_GENERATOR) != 0;
+         (pyapi::flagsOf(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(iter))) & CO_GENERATOR) != 0;
 }
 
 std::optional<Flow> iterateInstead(CallContext& ctx, const char* name, Shadow& result) {
@@ -574,7 +580,7 @@ Flow reversedObject(CallContext& ctx, Shadow& result) {
                         pythonMethod(ctx.args[0], "__getitem__") != nullptr &&
                         Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__reversed__") == nullptr;
   // The sequence's length is asked for at once, and again by whoever asks the object how long it is.
-  const bool loop = CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == GET_ITER;
+  const bool loop = CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == op::GET_ITER;
   return sequence && loop ? lazyModel(ctx, "reversed_", result) : opaqueModel(ctx, result);
 }
 

@@ -3,6 +3,8 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
+#include "pyapi/containers.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -155,16 +157,14 @@ bool pinSet(Recorder& rec, Shadow shadow, PyObject* set) {
   }
   PyObject* item;
   Py_ssize_t at = 0;
-  Py_hash_t hash;
-  while (_PySet_NextEntry(set, &at, &item, &hash)) {
+  while (pyapi::nextSetItem(set, &at, &item)) {
     if (!isKnownMember(item)) return false;
   }
   return rec.pinContainer(shadow, set);
 }
 
 bool hashesByIdentity(PyObject* object) {
-  return Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash &&
-         Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  return pyapi::hashesByIdentity(object) && pyapi::comparesByIdentity(object);
 }
 
 bool isMemberByIdentity(Shadow item, PyObject* object) {

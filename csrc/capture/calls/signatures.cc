@@ -6,6 +6,7 @@
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
+#include "pyapi/functions.h"
 
 namespace kintsugi::capture {
 
@@ -30,7 +31,7 @@ bool isFreezable(PyObject* object) {
 }
 
 PyObject* entryOf(PyObject* function, const char* name) {
-  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
   return dict != nullptr ? PyDict_GetItemString(dict, name) : nullptr;
 }
 

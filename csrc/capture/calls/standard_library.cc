@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "capture/calls/model.h"
+#include "pyapi/functions.h"
 
 namespace kintsugi::capture {
 
@@ -84,8 +85,7 @@ Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
 bool isMethodOf(PyTypeObject* type, const char* name, PyObject* bound) {
   PyObject* method = Recorder::specialMethod(type, name);
   return method != nullptr && Py_TYPE(method) == &PyMethodDescr_Type &&
-         reinterpret_cast<PyMethodDescrObject*>(method)->d_method ==
-             reinterpret_cast<PyCFunctionObject*>(bound)->m_ml;
+         pyapi::methodDefinitionOf(method) == pyapi::definitionOf(bound);
 }
 
 // Does a JSON scanner call nothing but the constructors of numbers, and the table of constants?

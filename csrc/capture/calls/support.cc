@@ -7,6 +7,8 @@
 #include "capture/calls/numpy.h"
 #include "capture/foreign.h"
 #include "capture/paused.h"
+#include "pyapi/code.h"
+#include "pyapi/frame.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -30,15 +32,15 @@ bool Recorder::exhausted(Shadow iterator) {
 void Recorder::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {
   PyCodeObject* code = frame.code;
   PyObject** locals = pyapi::localsPlus(frame.act->frame);
-  if (code->co_argcount == 0 || locals[0] == nullptr) return;
+  if (pyapi::argumentCount(code) == 0 || locals[0] == nullptr) return;
   self = locals[0];
   selfShadow = frame.locals[0];
   if (PyCell_Check(self) && selfShadow.isVirtual() && virtualOf(selfShadow).kind == VirtualKind::kCell) {
     self = PyCell_GET(self);
     selfShadow = virtualOf(selfShadow).parts[0];
   }
-  for (int i = code->co_nlocalsplus - code->co_nfreevars; i < code->co_nlocalsplus; ++i) {
-    PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+  for (int i = pyapi::firstFreeVariable(code); i < pyapi::localsPlusCount(code); ++i) {
+    PyObject* name = pyapi::variableName(code, i);
     if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0 || locals[i] == nullptr) continue;
     type = PyCell_GET(locals[i]);
     // The cell is part of the function, whose identity is known; methods do not change their class.
@@ -127,16 +129,16 @@ bool acceptsArguments(PyObject* called, const CallContext& ctx) {
   KINTSUGI_CHECK(function != nullptr && PyFunction_Check(function), "a polyfill that is no Python code");
   const size_t self = made ? 1 : 0;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  const auto count = static_cast<size_t>(code->co_argcount);
-  const size_t named = count + static_cast<size_t>(code->co_kwonlyargcount);
-  if (self + ctx.positional > count && (code->co_flags & CO_VARARGS) == 0) return false;
+  const auto count = static_cast<size_t>(pyapi::argumentCount(code));
+  const size_t named = count + static_cast<size_t>(pyapi::keywordOnlyCount(code));
+  if (self + ctx.positional > count && (pyapi::flagsOf(code) & CO_VARARGS) == 0) return false;
   std::vector<bool> given(named);
   for (size_t i = 0; i < std::min(self + ctx.positional, count); ++i) given[i] = true;
   pyapi::Ref<> names = pyapi::steal(PyCode_GetVarnames(code));
   for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    auto at = static_cast<size_t>(code->co_posonlyargcount);
+    auto at = static_cast<size_t>(pyapi::positionalOnlyCount(code));
     while (at < named && PyUnicode_Compare(PyTuple_GET_ITEM(names.get(), at), ctx.nameOf(i)) != 0) ++at;
-    if (at == named && (code->co_flags & CO_VARKEYWORDS) == 0) return false;
+    if (at == named && (pyapi::flagsOf(code) & CO_VARKEYWORDS) == 0) return false;
     if (at < named && given[at]) return false;
     if (at < named) given[at] = true;
   }

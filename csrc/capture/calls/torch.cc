@@ -9,6 +9,7 @@
 #include "capture/foreign.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -61,7 +62,7 @@ Flow overridesModel(CallContext& ctx, Shadow& result) {
 std::string nameOf(PyObject* callable) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
   PyErr_Clear();
-  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : Py_TYPE(callable)->tp_name;
+  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : pyapi::typeNameOf(callable);
 }
 
 Flow autogradModel(CallContext& ctx, Shadow& result) {

@@ -4,8 +4,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "pyapi/functions.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/lazy.h"
 #include "pyapi/torch_patches.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -27,12 +30,12 @@ std::unordered_set<const PyMethodDef*> torchDefinitions() {
         function = pyapi::steal(PyObject_GetAttrString(value, "__func__"));
         PyErr_Clear();
       }
-      if (function && PyCFunction_Check(function.get()))
-        found.insert(reinterpret_cast<PyCFunctionObject*>(function.get())->m_ml);
+      if (function && PyCFunction_Check(function.get())) found.insert(pyapi::definitionOf(function.get()));
     }
   };
   // torch.relu and its like are static methods of a class without a public name.
-  if (known(Known::kVariableFunctions) != nullptr) add(pyapi::knownType(Known::kVariableFunctions)->tp_dict);
+  if (known(Known::kVariableFunctions) != nullptr)
+    add(pyapi::dictOf(pyapi::knownType(Known::kVariableFunctions)));
   for (const Known module : {Known::kTorchNn, Known::kTorchFft, Known::kTorchLinalg, Known::kTorchSpecial,
                              Known::kTorchNested, Known::kTorchSparse}) {
     if (known(module) != nullptr) add(PyModule_GetDict(known(module)));
@@ -71,7 +74,7 @@ Functions torchFunctions() {
   }
   PyTypeObject* tensor = pyapi::knownType(Known::kTensor);
   for (const char* name : kTensorMethods) {
-    PyObject* method = tensor != nullptr ? PyDict_GetItemString(tensor->tp_dict, name) : nullptr;
+    PyObject* method = tensor != nullptr ? PyDict_GetItemString(pyapi::dictOf(tensor), name) : nullptr;
     if (method != nullptr && PyFunction_Check(method) &&
         pyapi::isTorchCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(method)),
                            PyFunction_GET_GLOBALS(method)))
@@ -93,9 +96,10 @@ bool isProfilerMark(PyObject* callable) {
 }
 
 bool isTorchCallable(PyObject* callable) {
-  static const auto* definitions = new std::unordered_set<const PyMethodDef*>(torchDefinitions());
-  if (PyCFunction_Check(callable))
-    return definitions->contains(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml);
+  static constinit pyapi::Lazy<const std::unordered_set<const PyMethodDef*>*> definitionsSlot;
+  const std::unordered_set<const PyMethodDef*>* definitions =
+      definitionsSlot.get([] { return new std::unordered_set<const PyMethodDef*>(torchDefinitions()); });
+  if (PyCFunction_Check(callable)) return definitions->contains(pyapi::definitionOf(callable));
   if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type) {
     const PyTypeObject* owner = PyDescr_TYPE(callable);
     return pyapi::isKnown(owner, Known::kTensorBase) || pyapi::isKnown(owner, Known::kTensorMeta);
@@ -104,7 +108,8 @@ bool isTorchCallable(PyObject* callable) {
 }
 
 bool isTorchFunctional(PyObject* function) {
-  static const auto* functions = new Functions(torchFunctions());
+  static constinit pyapi::Lazy<const Functions*> functionsSlot;
+  const Functions* functions = functionsSlot.get([] { return new Functions(torchFunctions()); });
   const auto it = functions->find(function);
   return it != functions->end() && it->second == PyFunction_GET_CODE(function) &&
          pyapi::torchPatches().epoch == 0;

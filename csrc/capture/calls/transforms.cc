@@ -7,6 +7,7 @@
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
 #include "capture/calls/model.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/lazy.h"
 
 namespace kintsugi::capture {
 
@@ -26,12 +27,13 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
 
 // torch.func.functional_call: which parameters are tied. It looks at the module, and makes a dict.
 Flow untieModel(CallContext& ctx, Shadow& result) {
-  static PyObject* module = [] {
+  static constinit pyapi::Lazy<PyObject*> moduleSlot;
+  PyObject* module = moduleSlot.get([] {
     pyapi::Ref<> found = pyapi::steal(PyImport_ImportModule("torch.nn"));
     PyObject* type = found ? PyObject_GetAttrString(found.get(), "Module") : nullptr;
     PyErr_Clear();
     return type;
-  }();
+  });
   bool plain = ctx.total() == 2 && ctx.kwnames == nullptr && module != nullptr &&
                PyDict_CheckExact(ctx.args[1]) &&
                PyObject_TypeCheck(ctx.args[0], reinterpret_cast<PyTypeObject*>(module));

@@ -1,5 +1,6 @@
 // Attribute access.
 #include "capture/handlers/common.h"
+#include "pyapi/functions.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -58,7 +59,7 @@ Flow loadMethod(Activation& act, const Instr& instr) {
     Py_INCREF(method);
   } else {
     PyObject* name = nameArg(act, instr);
-    unbound = _PyObject_GetMethod(owner, name, &method) != 0;
+    unbound = pyapi::lookUpMethod(owner, name, &method);
     if (method == nullptr) {
       return Flow::kRaise;
     }

@@ -3,20 +3,25 @@
 // A call of a Python function goes through its vectorcall, which pushes a frame and evaluates it through the
 // frame hook: that is how callees come back to the interpreter.
 #include "capture/handlers/common.h"
+#include "pyapi/containers.h"
+#include "pyapi/frame.h"
+#include "pyapi/functions.h"
+#include "pyapi/names.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
 namespace {
 
-// What `f(**x)` raises when x is no mapping, or repeats a keyword; _PyDict_MergeEx() said so in its own
+// What `f(**x)` raises when x is no mapping, or repeats a keyword; mergeUnique() said so in its own
 // words.
 void rewordKeywordsError(PyObject* function, PyObject* keywords) {
   if (PyErr_ExceptionMatches(PyExc_AttributeError) != 0) {
     PyErr_Clear();
-    auto name = pyapi::steal(_PyObject_FunctionStr(function));
+    auto name = pyapi::steal(pyapi::callableText(function));
     if (name) {
       PyErr_Format(PyExc_TypeError, "%U argument after ** must be a mapping, not %.200s", name.get(),
-                   Py_TYPE(keywords)->tp_name);
+                   pyapi::typeNameOf(keywords));
     }
     return;
   }
@@ -31,7 +36,7 @@ void rewordKeywordsError(PyObject* function, PyObject* keywords) {
     PyErr_Restore(type, value, traceback);
     return;
   }
-  auto name = pyapi::steal(_PyObject_FunctionStr(function));
+  auto name = pyapi::steal(pyapi::callableText(function));
   if (name) {
     PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(),
                  PyTuple_GET_ITEM(value, 0));
@@ -46,12 +51,12 @@ pyapi::Ref<> positionalTuple(PyObject* function, pyapi::Ref<> args) {
   if (PyTuple_CheckExact(args.get())) {
     return args;
   }
-  if (Py_TYPE(args.get())->tp_iter == nullptr && PySequence_Check(args.get()) == 0) {
+  if (!pyapi::isIterable(args.get()) && PySequence_Check(args.get()) == 0) {
     PyErr_Clear();  // the function's name is asked for below
-    auto name = pyapi::steal(_PyObject_FunctionStr(function));
+    auto name = pyapi::steal(pyapi::callableText(function));
     if (name) {
       PyErr_Format(PyExc_TypeError, "%U argument after * must be an iterable, not %.200s", name.get(),
-                   Py_TYPE(args.get())->tp_name);
+                   pyapi::typeNameOf(args.get()));
     }
     return nullptr;
   }
@@ -64,7 +69,7 @@ pyapi::Ref<> keywordDict(PyObject* function, pyapi::Ref<> keywords) {
     return keywords;
   }
   auto dict = pyapi::steal(PyDict_New());
-  if (dict && _PyDict_MergeEx(dict.get(), keywords.get(), 2) < 0) {
+  if (dict && pyapi::mergeUnique(dict.get(), keywords.get()) < 0) {
     rewordKeywordsError(function, keywords.get());
     return nullptr;
   }
@@ -143,7 +148,7 @@ Flow callFunctionEx(Activation& act, const Instr& instr) {
 Flow dictMerge(Activation& act, const Instr& instr) {
   auto update = popRef(act);
   const auto depth = static_cast<int>(instr.arg);
-  if (_PyDict_MergeEx(act.peek(depth), update.get(), 2) < 0) {
+  if (pyapi::mergeUnique(act.peek(depth), update.get()) < 0) {
     rewordKeywordsError(act.peek(depth + 2), update.get());
     return Flow::kRaise;
   }
@@ -156,26 +161,27 @@ Flow makeFunction(Activation& act, const Instr& instr) {
   if (object == nullptr) {
     return Flow::kRaise;
   }
-  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  pyapi::FunctionParts parts;
   if ((instr.arg & 8) != 0) {
-    function->func_closure = pop(act);
+    parts.closure = popRef(act);
   }
   if ((instr.arg & 4) != 0) {
-    function->func_annotations = pop(act);
+    parts.annotations = popRef(act);
   }
   if ((instr.arg & 2) != 0) {
-    function->func_kwdefaults = pop(act);
+    parts.keywordDefaults = popRef(act);
   }
   if ((instr.arg & 1) != 0) {
-    function->func_defaults = pop(act);
+    parts.defaults = popRef(act);
   }
+  pyapi::fillNewFunction(pyapi::asFunction(object), std::move(parts));
   push(act, object);
   return Flow::kNext;
 }
 
 Flow loadBuildClass(Activation& act, const Instr&) {
   PyObject* builtins = pyapi::builtinsOf(act.frame);
-  PyObject* name = &_Py_ID(__build_class__);
+  PyObject* name = pyapi::names::buildClass();
   PyObject* builder = nullptr;
   if (PyDict_CheckExact(builtins)) {
     builder = Py_XNewRef(PyDict_GetItemWithError(builtins, name));

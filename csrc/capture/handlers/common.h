@@ -5,6 +5,7 @@
 #pragma once
 
 #include "capture/handlers/handlers.h"
+#include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
 #include "pyapi/ref.h"
@@ -33,10 +34,10 @@ inline Flow pushBool(Activation& act, bool value) {
 }
 
 inline PyObject* nameArg(const Activation& act, const Instr& instr) {
-  return PyTuple_GET_ITEM(pyapi::codeOf(act.frame)->co_names, instr.arg);
+  return pyapi::nameAt(pyapi::codeOf(act.frame), instr.arg);
 }
 inline PyObject* constArg(const Activation& act, const Instr& instr) {
-  return PyTuple_GET_ITEM(pyapi::codeOf(act.frame)->co_consts, instr.arg);
+  return pyapi::constantAt(pyapi::codeOf(act.frame), instr.arg);
 }
 inline PyObject*& localSlot(Activation& act, uint32_t index) { return pyapi::localsPlus(act.frame)[index]; }
 

@@ -1,5 +1,7 @@
 // Building and unpacking tuples, lists, sets, dicts, slices and strings.
+#include "pyapi/containers.h"
 #include "capture/handlers/common.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -69,9 +71,9 @@ Flow expectExhausted(PyObject* iterator, int expected) {
 Flow unpackIterable(Activation& act, PyObject* source, int before, int after) {
   auto iterator = pyapi::steal(PyObject_GetIter(source));
   if (!iterator) {
-    if (PyErr_ExceptionMatches(PyExc_TypeError) != 0 && Py_TYPE(source)->tp_iter == nullptr &&
+    if (PyErr_ExceptionMatches(PyExc_TypeError) != 0 && !pyapi::isIterable(source) &&
         PySequence_Check(source) == 0) {
-      PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", Py_TYPE(source)->tp_name);
+      PyErr_Format(PyExc_TypeError, "cannot unpack non-iterable %.200s object", pyapi::typeNameOf(source));
     }
     return Flow::kRaise;
   }
@@ -137,7 +139,7 @@ Flow buildSet(Activation& act, const Instr& instr) {
 }
 
 Flow buildMap(Activation& act, const Instr& instr) {
-  auto dict = pyapi::steal(_PyDict_NewPresized(instr.arg));
+  auto dict = pyapi::steal(pyapi::newDict(instr.arg));
   if (!dict) {
     return Flow::kRaise;
   }
@@ -157,7 +159,7 @@ Flow buildConstKeyMap(Activation& act, const Instr& instr) {
     PyErr_SetString(PyExc_SystemError, "bad BUILD_CONST_KEY_MAP keys argument");
     return Flow::kRaise;
   }
-  auto dict = pyapi::steal(_PyDict_NewPresized(instr.arg));
+  auto dict = pyapi::steal(pyapi::newDict(instr.arg));
   if (!dict) {
     return Flow::kRaise;
   }
@@ -174,7 +176,7 @@ Flow buildConstKeyMap(Activation& act, const Instr& instr) {
 
 Flow buildString(Activation& act, const Instr& instr) {
   auto empty = pyapi::steal(PyUnicode_New(0, 0));
-  PyObject* joined = empty ? _PyUnicode_JoinArray(empty.get(), act.sp - instr.arg, instr.arg) : nullptr;
+  PyObject* joined = empty ? pyapi::joinTexts(empty.get(), act.sp - instr.arg, instr.arg) : nullptr;
   if (joined == nullptr) {
     return Flow::kRaise;
   }
@@ -241,24 +243,24 @@ Flow mapAdd(Activation& act, const Instr& instr) {
 
 Flow listExtend(Activation& act, const Instr& instr) {
   auto iterable = popRef(act);
-  auto* list = reinterpret_cast<PyListObject*>(act.peek(static_cast<int>(instr.arg)));
-  auto none = pyapi::steal(_PyList_Extend(list, iterable.get()));
+  PyObject* list = act.peek(static_cast<int>(instr.arg));
+  auto none = pyapi::steal(pyapi::extendList(list, iterable.get()));
   if (none) {
     return Flow::kNext;
   }
   PyTypeObject* type = Py_TYPE(iterable.get());
-  if (PyErr_ExceptionMatches(PyExc_TypeError) != 0 && type->tp_iter == nullptr &&
+  if (PyErr_ExceptionMatches(PyExc_TypeError) != 0 && !pyapi::isIterable(iterable.get()) &&
       PySequence_Check(iterable.get()) == 0) {
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s", type->tp_name);
+    PyErr_Format(PyExc_TypeError, "Value after * must be an iterable, not %.200s", pyapi::typeName(type));
   }
   return Flow::kRaise;
 }
 
 Flow setUpdate(Activation& act, const Instr& instr) {
   auto iterable = popRef(act);
-  return _PySet_Update(act.peek(static_cast<int>(instr.arg)), iterable.get()) >= 0 ? Flow::kNext
-                                                                                   : Flow::kRaise;
+  return pyapi::updateSet(act.peek(static_cast<int>(instr.arg)), iterable.get()) >= 0 ? Flow::kNext
+                                                                                      : Flow::kRaise;
 }
 
 Flow dictUpdate(Activation& act, const Instr& instr) {
@@ -267,7 +269,7 @@ Flow dictUpdate(Activation& act, const Instr& instr) {
     return Flow::kNext;
   }
   if (PyErr_ExceptionMatches(PyExc_AttributeError) != 0) {
-    PyErr_Format(PyExc_TypeError, "'%.200s' object is not a mapping", Py_TYPE(update.get())->tp_name);
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not a mapping", pyapi::typeNameOf(update.get()));
   }
   return Flow::kRaise;
 }

@@ -1,6 +1,10 @@
 // Raising, matching and handling exceptions; entering and leaving `with`.
 #include "capture/handlers/common.h"
 #include "pyapi/exception_group.h"
+#include "pyapi/exception_state.h"
+#include "pyapi/functions.h"
+#include "pyapi/names.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -8,8 +12,8 @@ namespace {
 
 // `raise` without an operand.
 Flow reraiseHandled(Activation& act) {
-  PyObject* value = _PyErr_GetTopmostException(act.tstate)->exc_value;
-  if (value == nullptr || value == Py_None) {
+  PyObject* value = pyapi::handledException();
+  if (value == nullptr) {
     PyErr_SetString(PyExc_RuntimeError, "No active exception to reraise");
     return Flow::kRaise;
   }
@@ -102,17 +106,17 @@ struct WithNames {
 // Stack: [manager] becomes [bound exit method, result of the enter method].
 Flow enterWith(Activation& act, const WithNames& names) {
   PyObject* manager = top(act);
-  auto enter = pyapi::steal(_PyObject_LookupSpecial(manager, names.enter));
+  auto enter = pyapi::steal(pyapi::lookUpSpecial(manager, names.enter));
   if (!enter) {
     if (PyErr_Occurred() == nullptr) {
-      PyErr_Format(PyExc_TypeError, names.noEnter, Py_TYPE(manager)->tp_name);
+      PyErr_Format(PyExc_TypeError, names.noEnter, pyapi::typeNameOf(manager));
     }
     return Flow::kRaise;
   }
-  PyObject* exit = _PyObject_LookupSpecial(manager, names.exit);
+  PyObject* exit = pyapi::lookUpSpecial(manager, names.exit);
   if (exit == nullptr) {
     if (PyErr_Occurred() == nullptr) {
-      PyErr_Format(PyExc_TypeError, names.noExit, Py_TYPE(manager)->tp_name);
+      PyErr_Format(PyExc_TypeError, names.noExit, pyapi::typeNameOf(manager));
     }
     return Flow::kRaise;
   }
@@ -165,18 +169,14 @@ Flow prepReraiseStar(Activation& act, const Instr&) {
 // Makes the exception on top the handled one; the one handled before goes below it.
 Flow pushExcInfo(Activation& act, const Instr&) {
   PyObject* value = top(act);
-  _PyErr_StackItem* handled = act.tstate->exc_info;
-  top(act) = handled->exc_value != nullptr ? handled->exc_value : Py_NewRef(Py_None);
+  PyObject* before = pyapi::exchangeHandled(act.tstate, Py_NewRef(value));
+  top(act) = before != nullptr ? before : Py_NewRef(Py_None);
   push(act, value);
-  handled->exc_value = Py_NewRef(value);
   return Flow::kNext;
 }
 
 Flow popExcept(Activation& act, const Instr&) {
-  _PyErr_StackItem* handled = act.tstate->exc_info;
-  PyObject* old = handled->exc_value;
-  handled->exc_value = pop(act);
-  Py_XDECREF(old);
+  Py_XDECREF(pyapi::exchangeHandled(act.tstate, pop(act)));
   return Flow::kNext;
 }
 
@@ -220,13 +220,13 @@ Flow loadAssertionError(Activation& act, const Instr&) {
 
 Flow beforeWith(Activation& act, const Instr&) {
   return enterWith(
-      act,
-      {&_Py_ID(__enter__), &_Py_ID(__exit__), "'%.200s' object does not support the context manager protocol",
-       "'%.200s' object does not support the context manager protocol (missed __exit__ method)"});
+      act, {pyapi::names::enter(), pyapi::names::exit(),
+            "'%.200s' object does not support the context manager protocol",
+            "'%.200s' object does not support the context manager protocol (missed __exit__ method)"});
 }
 
 Flow beforeAsyncWith(Activation& act, const Instr&) {
-  return enterWith(act, {&_Py_ID(__aenter__), &_Py_ID(__aexit__),
+  return enterWith(act, {pyapi::names::asyncEnter(), pyapi::names::asyncExit(),
                          "'%.200s' object does not support the asynchronous context manager protocol",
                          "'%.200s' object does not support the asynchronous context manager protocol (missed "
                          "__aexit__ method)"});

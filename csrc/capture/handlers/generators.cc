@@ -1,6 +1,9 @@
 // Leaving a frame (return, yield), generators, coroutines and async generators.
 #include "capture/handlers/common.h"
+#include "pyapi/code.h"
+#include "pyapi/errors.h"
 #include "pyapi/generator.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -15,7 +18,7 @@ Flow returnGenerator(Activation& act, const Instr& instr) { return unknownOpcode
 // Must not raise: the compiler takes an exception here for a failed close() or throw().
 Flow yieldValue(Activation& act, const Instr&) {
   act.result = pop(act);
-  pyapi::generatorOf(act.frame)->gi_frame_state = FRAME_SUSPENDED;
+  pyapi::markSuspended(pyapi::generatorOf(act.frame));
   return Flow::kYield;
 }
 
@@ -44,7 +47,7 @@ Flow getYieldFromIter(Activation& act, const Instr&) {
     return Flow::kNext;
   }
   if (PyCoro_CheckExact(iterable)) {
-    if ((pyapi::codeOf(act.frame)->co_flags & (CO_COROUTINE | CO_ITERABLE_COROUTINE)) != 0) {
+    if ((pyapi::flagsOf(pyapi::codeOf(act.frame)) & (CO_COROUTINE | CO_ITERABLE_COROUTINE)) != 0) {
       return Flow::kNext;
     }
     Py_DECREF(pop(act));
@@ -61,17 +64,17 @@ Flow getAwaitable(Activation& act, const Instr& instr) {
   PyTypeObject* type = Py_TYPE(iterable.get());
   auto iterator = pyapi::steal(pyapi::awaitableIterator(iterable.get()));
   if (!iterator) {
-    const bool noAwait = type->tp_as_async == nullptr || type->tp_as_async->am_await == nullptr;
+    const bool noAwait = pyapi::awaitFunctionOf(type) == nullptr;
     if (noAwait && (instr.arg == 1 || instr.arg == 2)) {
       PyErr_Format(PyExc_TypeError,
                    "'async with' received an object from %s that does not implement __await__: %.100s",
-                   instr.arg == 1 ? "__aenter__" : "__aexit__", type->tp_name);
+                   instr.arg == 1 ? "__aenter__" : "__aexit__", pyapi::typeName(type));
     }
     return Flow::kRaise;
   }
   iterable.reset();
   if (PyCoro_CheckExact(iterator.get()) &&
-      pyapi::delegatesTo(reinterpret_cast<PyGenObject*>(iterator.get())) != nullptr) {
+      pyapi::delegatesTo(pyapi::asGenerator(iterator.get())) != nullptr) {
     iterator.reset();
     PyErr_SetString(PyExc_RuntimeError, "coroutine is being awaited already");
     return Flow::kRaise;
@@ -83,10 +86,10 @@ Flow getAwaitable(Activation& act, const Instr& instr) {
 Flow getAiter(Activation& act, const Instr&) {
   auto object = popRef(act);
   PyTypeObject* type = Py_TYPE(object.get());
-  const unaryfunc getter = type->tp_as_async != nullptr ? type->tp_as_async->am_aiter : nullptr;
+  const unaryfunc getter = pyapi::aiterFunctionOf(type);
   if (getter == nullptr) {
     PyErr_Format(PyExc_TypeError, "'async for' requires an object with __aiter__ method, got %.100s",
-                 type->tp_name);
+                 pyapi::typeName(type));
     return Flow::kRaise;
   }
   auto iterator = pyapi::steal(getter(object.get()));
@@ -95,10 +98,10 @@ Flow getAiter(Activation& act, const Instr&) {
     return Flow::kRaise;
   }
   PyTypeObject* iteratorType = Py_TYPE(iterator.get());
-  if (iteratorType->tp_as_async == nullptr || iteratorType->tp_as_async->am_anext == nullptr) {
+  if (pyapi::anextFunctionOf(iteratorType) == nullptr) {
     PyErr_Format(PyExc_TypeError,
                  "'async for' received an object from __aiter__ that does not implement __anext__: %.100s",
-                 iteratorType->tp_name);
+                 pyapi::typeName(iteratorType));
     return Flow::kRaise;
   }
   push(act, iterator.release());
@@ -108,13 +111,13 @@ Flow getAiter(Activation& act, const Instr&) {
 Flow getAnext(Activation& act, const Instr&) {
   PyObject* iterator = top(act);
   PyTypeObject* type = Py_TYPE(iterator);
+  const unaryfunc getter = pyapi::anextFunctionOf(type);
   if (PyAsyncGen_CheckExact(iterator)) {
-    return pushResult(act, type->tp_as_async->am_anext(iterator));
+    return pushResult(act, getter(iterator));
   }
-  const unaryfunc getter = type->tp_as_async != nullptr ? type->tp_as_async->am_anext : nullptr;
   if (getter == nullptr) {
     PyErr_Format(PyExc_TypeError, "'async for' requires an iterator with __anext__ method, got %.100s",
-                 type->tp_name);
+                 pyapi::typeName(type));
     return Flow::kRaise;
   }
   auto next = pyapi::steal(getter(iterator));
@@ -123,8 +126,8 @@ Flow getAnext(Activation& act, const Instr&) {
   }
   PyObject* awaitable = pyapi::awaitableIterator(next.get());
   if (awaitable == nullptr) {
-    _PyErr_FormatFromCause(PyExc_TypeError, "'async for' received an invalid object from __anext__: %.100s",
-                           Py_TYPE(next.get())->tp_name);
+    pyapi::raiseFromPending(PyExc_TypeError, "'async for' received an invalid object from __anext__: %.100s",
+                            pyapi::typeNameOf(next.get()));
   }
   return pushResult(act, awaitable);
 }

@@ -1,5 +1,6 @@
 // Jumps and loops. Jump distances count from the next instruction, in code units.
 #include "capture/handlers/common.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -99,7 +100,7 @@ Flow getIter(Activation& act, const Instr&) {
 
 Flow forIter(Activation& act, const Instr& instr) {
   PyObject* iterator = top(act);
-  PyObject* value = Py_TYPE(iterator)->tp_iternext(iterator);
+  PyObject* value = pyapi::nextItem(iterator);
   if (value != nullptr) {
     push(act, value);
     return Flow::kNext;

@@ -1,5 +1,8 @@
 // Structural pattern matching.
 #include "capture/handlers/common.h"
+#include "pyapi/functions.h"
+#include "pyapi/names.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -15,7 +18,7 @@ pyapi::Ref<> attributeOf(PyObject* subject, PyObject* type, PyObject* name, PyOb
   if (seenBefore(seen, name)) {
     if (PyErr_Occurred() == nullptr) {
       PyErr_Format(PyExc_TypeError, "%s() got multiple sub-patterns for attribute %R",
-                   reinterpret_cast<PyTypeObject*>(type)->tp_name, name);
+                   pyapi::typeName(reinterpret_cast<PyTypeObject*>(type)), name);
     }
     return nullptr;
   }
@@ -41,14 +44,14 @@ pyapi::Ref<> matchArgsOf(PyObject* type, bool* matchSelf) {
       return names;
     }
     PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)",
-                 reinterpret_cast<PyTypeObject*>(type)->tp_name, Py_TYPE(names.get())->tp_name);
+                 pyapi::typeName(reinterpret_cast<PyTypeObject*>(type)), pyapi::typeNameOf(names.get()));
     return nullptr;
   }
   if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) {
     return nullptr;
   }
   PyErr_Clear();
-  *matchSelf = PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type), _Py_TPFLAGS_MATCH_SELF) != 0;
+  *matchSelf = pyapi::matchesSelf(reinterpret_cast<PyTypeObject*>(type));
   return pyapi::steal(PyTuple_New(0));
 }
 
@@ -62,7 +65,7 @@ bool matchPositional(PyObject* attributes, PyObject* subject, PyObject* type, Py
   const Py_ssize_t allowed = matchSelf ? 1 : PyTuple_GET_SIZE(names.get());
   if (allowed < count) {
     PyErr_Format(PyExc_TypeError, "%s() accepts %d positional sub-pattern%s (%d given)",
-                 reinterpret_cast<PyTypeObject*>(type)->tp_name, static_cast<int>(allowed),
+                 pyapi::typeName(reinterpret_cast<PyTypeObject*>(type)), static_cast<int>(allowed),
                  allowed == 1 ? "" : "s", static_cast<int>(count));
     return false;
   }
@@ -73,7 +76,7 @@ bool matchPositional(PyObject* attributes, PyObject* subject, PyObject* type, Py
     PyObject* name = PyTuple_GET_ITEM(names.get(), i);
     if (!PyUnicode_CheckExact(name)) {
       PyErr_Format(PyExc_TypeError, "__match_args__ elements must be strings (got %s)",
-                   Py_TYPE(name)->tp_name);
+                   pyapi::typeNameOf(name));
       return false;
     }
     if (!appendAttribute(attributes, subject, type, name, seen)) {
@@ -116,7 +119,7 @@ pyapi::Ref<> mappingValues(PyObject* mapping, PyObject* keys) {
     return pyapi::steal(PyTuple_New(0));
   }
   PyObject* method = nullptr;
-  const bool unbound = _PyObject_GetMethod(mapping, &_Py_ID(get), &method) != 0;
+  const bool unbound = pyapi::lookUpMethod(mapping, pyapi::names::get(), &method);
   auto get = pyapi::steal(method);
   auto seen = get ? pyapi::steal(PySet_New(nullptr)) : nullptr;
   auto missing =

@@ -1,12 +1,17 @@
 // Imports, and what only module-level and interactive code does.
 #include "capture/handlers/common.h"
+#include "pyapi/containers.h"
+#include "pyapi/frame.h"
+#include "pyapi/functions.h"
+#include "pyapi/names.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
 namespace {
 
 PyObject* importModule(const Activation& act, PyObject* name, PyObject* fromList, PyObject* level) {
-  PyObject* function = PyDict_GetItemWithError(pyapi::builtinsOf(act.frame), &_Py_ID(__import__));
+  PyObject* function = PyDict_GetItemWithError(pyapi::builtinsOf(act.frame), pyapi::names::import());
   if (function == nullptr) {
     if (PyErr_Occurred() == nullptr) {
       PyErr_SetString(PyExc_ImportError, "__import__ not found");
@@ -15,8 +20,8 @@ PyObject* importModule(const Activation& act, PyObject* name, PyObject* fromList
   }
   PyObject* globals = pyapi::globalsOf(act.frame);
   PyObject* locals = pyapi::localsDictOf(act.frame) != nullptr ? pyapi::localsDictOf(act.frame) : Py_None;
-  if (function == act.tstate->interp->import_func) {
-    const int levelValue = _PyLong_AsInt(level);
+  if (pyapi::isBuiltinImport(act.tstate, function)) {
+    const int levelValue = pyapi::asInt(level);
     if (levelValue == -1 && PyErr_Occurred() != nullptr) {
       return nullptr;
     }
@@ -42,9 +47,9 @@ Flow raiseCannotImport(PyObject* module, PyObject* name, pyapi::Ref<> moduleName
     message = pyapi::steal(
         PyUnicode_FromFormat("cannot import name %R from %R (unknown location)", name, shownName.get()));
   } else {
-    auto spec = pyapi::steal(PyObject_GetAttr(module, &_Py_ID(__spec__)));
+    auto spec = pyapi::steal(PyObject_GetAttr(module, pyapi::names::spec()));
     const char* format =
-        _PyModuleSpec_IsInitializing(spec.get()) != 0
+        pyapi::isInitializing(spec.get())
             ? "cannot import name %R from partially initialized module %R (most likely due to a "
               "circular import) (%S)"
             : "cannot import name %R from %R (%S)";
@@ -62,7 +67,7 @@ struct StarNames {
 
 bool starNames(PyObject* module, StarNames* star) {
   PyObject* all = nullptr;
-  if (_PyObject_LookupAttr(module, &_Py_ID(__all__), &all) < 0) {
+  if (pyapi::lookUpAttribute(module, pyapi::names::all(), &all) < 0) {
     return false;
   }
   star->names = pyapi::steal(all);
@@ -70,7 +75,7 @@ bool starNames(PyObject* module, StarNames* star) {
     return true;
   }
   PyObject* dict = nullptr;
-  if (_PyObject_LookupAttr(module, &_Py_ID(__dict__), &dict) < 0) {
+  if (pyapi::lookUpAttribute(module, pyapi::names::dict(), &dict) < 0) {
     return false;
   }
   if (dict == nullptr) {
@@ -84,16 +89,16 @@ bool starNames(PyObject* module, StarNames* star) {
 }
 
 bool raiseBadStarName(PyObject* module, PyObject* name, bool fromDict) {
-  auto moduleName = pyapi::steal(PyObject_GetAttr(module, &_Py_ID(__name__)));
+  auto moduleName = pyapi::steal(PyObject_GetAttr(module, pyapi::names::name()));
   if (!moduleName) {
     return false;
   }
   if (!PyUnicode_Check(moduleName.get())) {
     PyErr_Format(PyExc_TypeError, "module __name__ must be a string, not %.100s",
-                 Py_TYPE(moduleName.get())->tp_name);
+                 pyapi::typeNameOf(moduleName.get()));
   } else {
     PyErr_Format(PyExc_TypeError, "%s in %U.%s must be str, not %.100s", fromDict ? "Key" : "Item",
-                 moduleName.get(), fromDict ? "__dict__" : "__all__", Py_TYPE(name)->tp_name);
+                 moduleName.get(), fromDict ? "__dict__" : "__all__", pyapi::typeNameOf(name));
   }
   return false;
 }
@@ -150,12 +155,12 @@ Flow importFrom(Activation& act, const Instr& instr) {
   PyObject* module = top(act);
   PyObject* name = nameArg(act, instr);
   PyObject* value = nullptr;
-  if (_PyObject_LookupAttr(module, name, &value) != 0) {
+  if (pyapi::lookUpAttribute(module, name, &value) != 0) {
     return pushResult(act, value);
   }
   // In a circular relative import the submodule may be in sys.modules before it is an attribute of its
   // package.
-  auto moduleName = pyapi::steal(PyObject_GetAttr(module, &_Py_ID(__name__)));
+  auto moduleName = pyapi::steal(PyObject_GetAttr(module, pyapi::names::name()));
   if (!moduleName || !PyUnicode_Check(moduleName.get())) {
     return raiseCannotImport(module, name, nullptr);
   }
@@ -185,7 +190,7 @@ Flow importStar(Activation& act, const Instr&) {
 // Makes sure that the namespace has an __annotations__ dict.
 Flow setupAnnotations(Activation& act, const Instr&) {
   PyObject* locals = pyapi::localsDictOf(act.frame);
-  PyObject* key = &_Py_ID(__annotations__);
+  PyObject* key = pyapi::names::annotations();
   if (locals == nullptr) {
     PyErr_SetString(PyExc_SystemError, "no locals found when setting up annotations");
     return Flow::kRaise;

@@ -1,6 +1,7 @@
 // Unary, binary and comparison operators, subscripts.
 #include "capture/handlers/common.h"
 #include "pyapi/number.h"
+#include "pyapi/opcodes.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -48,16 +49,16 @@ constexpr BinaryFunction kBinaryFunctions[] = {
     PyNumber_InPlaceTrueDivide,
     PyNumber_InPlaceXor,
 };
-static_assert(NB_ADD == 0 && NB_POWER == 8 && NB_INPLACE_ADD == 13 && NB_INPLACE_XOR == 25);
+static_assert(op::NB_ADD == 0 && op::NB_POWER == 8 && op::NB_INPLACE_ADD == 13 && op::NB_INPLACE_XOR == 25);
 
-bool isAdd(uint32_t op) { return op == NB_ADD || op == NB_INPLACE_ADD; }
+bool isAdd(uint32_t op) { return op == op::NB_ADD || op == op::NB_INPLACE_ADD; }
 
 // `s = s + t` and `s += t` on strings grow `s` in place when nobody else owns it; without that, building a
 // string in a loop takes quadratic time. Does the work of the STORE_FAST that follows, too. kNext with
 // `*done` false: not the case.
 Flow appendToLocal(Activation& act, bool* done) {
   const Instr& next = act.code->at(act.pc);
-  if (act.observed || next.op != STORE_FAST || localSlot(act, next.arg) != second(act)) {
+  if (act.observed || next.op != op::STORE_FAST || localSlot(act, next.arg) != second(act)) {
     return Flow::kNext;
   }
   *done = true;

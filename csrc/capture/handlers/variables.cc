@@ -2,6 +2,8 @@
 #include "capture/handlers/common.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
+#include "pyapi/frame.h"
+#include "pyapi/functions.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -93,8 +95,8 @@ Flow makeCell(Activation& act, const Instr& instr) {
 
 Flow copyFreeVars(Activation& act, const Instr& instr) {
   PyCodeObject* code = pyapi::codeOf(act.frame);
-  PyObject* closure = pyapi::functionOf(act.frame)->func_closure;
-  PyObject** slots = pyapi::localsPlus(act.frame) + code->co_nlocalsplus - code->co_nfreevars;
+  PyObject* closure = pyapi::closureOf(pyapi::functionOf(act.frame));
+  PyObject** slots = pyapi::localsPlus(act.frame) + pyapi::firstFreeVariable(code);
   for (uint32_t i = 0; i < instr.arg; i++) {
     slots[i] = Py_NewRef(PyTuple_GET_ITEM(closure, i));
   }
@@ -150,7 +152,7 @@ Flow loadGlobal(Activation& act, const Instr& instr) {
   }
   PyObject* globals = pyapi::globalsOf(act.frame);
   PyObject* builtins = pyapi::builtinsOf(act.frame);
-  PyObject* name = PyTuple_GET_ITEM(pyapi::codeOf(act.frame)->co_names, instr.arg >> 1);
+  PyObject* name = pyapi::nameAt(pyapi::codeOf(act.frame), instr.arg >> 1);
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) [[unlikely]] {
     return loadGlobalSlow(act, name);
   }

@@ -7,6 +7,9 @@
 
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -16,7 +19,8 @@ PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuil
 
 CallContext getattrContext(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
                            Shadow* shadows) {
-  static PyObject* getattr = Py_NewRef(builtin("getattr"));
+  static constinit pyapi::Lazy<PyObject*> getattrSlot;
+  PyObject* getattr = getattrSlot.get([] { return Py_NewRef(builtin("getattr")); });
   return CallContext(rec, f, act, in).of(getattr, Shadow::constant(), args, shadows, 2);
 }
 
@@ -56,11 +60,11 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   if (!rec.live()) return rec.execute(act, in);
   PyObject* found = nullptr;
   PyTypeObject* owner = nullptr;
-  PyObject* mro = type->tp_mro;
+  PyObject* mro = pyapi::mroOf(type);
   bool after = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro) && found == nullptr; ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    if (after) found = PyDict_GetItemWithError(cls->tp_dict, name);
+    if (after) found = PyDict_GetItemWithError(pyapi::dictOf(cls), name);
     after = after || cls == start;
     owner = cls;
   }
@@ -152,16 +156,17 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
 }
 
 Flow loadAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  return loadByPlan(rec, f, act, in, PyTuple_GET_ITEM(f.code->co_names, in.arg), false);
+  return loadByPlan(rec, f, act, in, pyapi::nameAt(f.code, in.arg), false);
 }
 
 Flow loadMethod(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  return loadByPlan(rec, f, act, in, PyTuple_GET_ITEM(f.code->co_names, in.arg), true);
+  return loadByPlan(rec, f, act, in, pyapi::nameAt(f.code, in.arg), true);
 }
 
 // setattr() on something that we do not track: done again on every run.
 Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name) {
-  static PyObject* setattr = Py_NewRef(builtin("setattr"));
+  static constinit pyapi::Lazy<PyObject*> setattrSlot;
+  PyObject* setattr = setattrSlot.get([] { return Py_NewRef(builtin("setattr")); });
   PyObject* args[] = {act.peek(1), name, act.peek(2)};
   Shadow shadows[] = {f.top(1), Shadow::constant(), f.top(2)};
   if (!rec.escape(shadows[0], args[0]) || !rec.escape(shadows[2], args[2])) return rec.execute(act, in);
@@ -178,7 +183,7 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 }
 
 Flow storeAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* object = act.peek(1);
   PyObject* value = act.peek(2);
   Shadow shadow = f.top(1);
@@ -197,7 +202,7 @@ Flow storeAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 }
 
 Flow deleteAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
   Shadow shadow = f.top(1);
   PyObject* deleter = nullptr;
   if (!rec.planDelete(shadow, act.peek(1), name, deleter)) return rec.execute(act, in);
@@ -214,10 +219,10 @@ Flow deleteAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 }  // namespace
 
 void registerAttributeRecords(RecordTable& t) {
-  t[LOAD_ATTR] = loadAttr;
-  t[LOAD_METHOD] = loadMethod;
-  t[STORE_ATTR] = storeAttr;
-  t[DELETE_ATTR] = deleteAttr;
+  t[op::LOAD_ATTR] = loadAttr;
+  t[op::LOAD_METHOD] = loadMethod;
+  t[op::STORE_ATTR] = storeAttr;
+  t[op::DELETE_ATTR] = deleteAttr;
 }
 
 }  // namespace kintsugi::capture

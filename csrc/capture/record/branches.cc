@@ -2,6 +2,7 @@
 #include "capture/calls/model.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/opcodes.h"
 
 namespace kintsugi::capture {
 
@@ -87,13 +88,13 @@ Flow unaryNot(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }  // namespace
 
 void registerBranchRecords(RecordTable& t) {
-  t[JUMP_FORWARD] = t[JUMP_BACKWARD] = t[JUMP_BACKWARD_NO_INTERRUPT] = jump;
-  t[POP_JUMP_FORWARD_IF_FALSE] = t[POP_JUMP_FORWARD_IF_TRUE] = popJumpIf;
-  t[POP_JUMP_BACKWARD_IF_FALSE] = t[POP_JUMP_BACKWARD_IF_TRUE] = popJumpIf;
-  t[POP_JUMP_FORWARD_IF_NONE] = t[POP_JUMP_FORWARD_IF_NOT_NONE] = popJumpIfNone;
-  t[POP_JUMP_BACKWARD_IF_NONE] = t[POP_JUMP_BACKWARD_IF_NOT_NONE] = popJumpIfNone;
-  t[JUMP_IF_FALSE_OR_POP] = t[JUMP_IF_TRUE_OR_POP] = jumpIfOrPop;
-  t[UNARY_NOT] = unaryNot;
+  t[op::JUMP_FORWARD] = t[op::JUMP_BACKWARD] = t[op::JUMP_BACKWARD_NO_INTERRUPT] = jump;
+  t[op::POP_JUMP_FORWARD_IF_FALSE] = t[op::POP_JUMP_FORWARD_IF_TRUE] = popJumpIf;
+  t[op::POP_JUMP_BACKWARD_IF_FALSE] = t[op::POP_JUMP_BACKWARD_IF_TRUE] = popJumpIf;
+  t[op::POP_JUMP_FORWARD_IF_NONE] = t[op::POP_JUMP_FORWARD_IF_NOT_NONE] = popJumpIfNone;
+  t[op::POP_JUMP_BACKWARD_IF_NONE] = t[op::POP_JUMP_BACKWARD_IF_NOT_NONE] = popJumpIfNone;
+  t[op::JUMP_IF_FALSE_OR_POP] = t[op::JUMP_IF_TRUE_OR_POP] = jumpIfOrPop;
+  t[op::UNARY_NOT] = unaryNot;
 }
 
 }  // namespace kintsugi::capture

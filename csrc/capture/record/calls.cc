@@ -21,6 +21,10 @@
 #include "capture/record/table.h"
 #include "pyapi/classes.h"
 #include "pyapi/code.h"
+#include "pyapi/functions.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -99,13 +103,11 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
     call.prepend(self, Shadow::constant());
     return true;
   }
-  PyObject* descriptor = name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr;
+  PyObject* descriptor = name ? pyapi::lookUpInType(Py_TYPE(self), name.get()) : nullptr;
   PyErr_Clear();
   if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type) return false;
   // A class may call another method by that name.
-  if (reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method !=
-      reinterpret_cast<PyCFunctionObject*>(call.callable)->m_ml)
-    return false;
+  if (pyapi::methodDefinitionOf(descriptor) != pyapi::definitionOf(call.callable)) return false;
   const bool plain = Recorder::isPlain(self);
   auto known = plain ? std::nullopt : rec.knownObject(self);
   if (!plain && (modelOf(descriptor) == nullptr || (known && !known->isSource()))) return false;
@@ -199,7 +201,9 @@ bool unwrapNewPartial(Recorder& rec, Call& call) {
 }
 
 bool unwrapPartial(Recorder& rec, Call& call) {
-  static PyObject* type = PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial");
+  static constinit pyapi::Lazy<PyObject*> typeSlot;
+  PyObject* type =
+      typeSlot.get([] { return PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial"); });
   if (reinterpret_cast<PyObject*>(Py_TYPE(call.callable)) != type) return false;
   if (call.shadow.isVirtual()) return unwrapNewPartial(rec, call);
   if (!call.shadow.isSource() && !call.shadow.isConst()) return false;
@@ -249,7 +253,7 @@ Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__qualname__"));
   PyErr_Clear();
   std::vector<std::string> args = {name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get())
-                                                                       : Py_TYPE(call.callable)->tp_name};
+                                                                       : pyapi::typeNameOf(call.callable)};
   if (code == diag::Code::KTG0107) args.push_back(disableReason(call.callable));
   ctx.rec.noteBreak(code, std::move(args));
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
@@ -357,7 +361,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   }
   // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
   if (isMarkedAllowed(call.callable)) return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
-  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+  if (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (call.args.size() == 1 && walksOpenList(rec, call.callable, call.shadows[0])) {
     Flow flow = opaque(call, ctx, diag::Code::KTG0101, result);
@@ -377,7 +381,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return rec.torchStep(ctx, result);
   }
   PendingFrame pending = pendingFor(call);
-  bool generator = (code->co_flags & CO_GENERATOR) != 0;
+  bool generator = (pyapi::flagsOf(code) & CO_GENERATOR) != 0;
   if (!generator) pending.site = rec.callSite(ctx.instr, ctx.popped);
   rec.expectFrame(std::move(pending));
   Flow flow = rec.execute(ctx.act, ctx.instr);
@@ -411,7 +415,7 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
   Flow flow = rec.execute(ctx.act, ctx.instr);
   if (flow != Flow::kNext || !rec.live()) return flow;
   auto known = rec.knownObject(ctx.act.peek(1));
-  if (!known) rec.abort(diag::Code::KTG0302, {Py_TYPE(ctx.act.peek(1))->tp_name});
+  if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
   result = known.value_or(Shadow::constant());
   return flow;
 }
@@ -449,14 +453,14 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
       return exceptionCall(call, ctx, made && call.kwnames == nullptr, result);
   }
   bool heap = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
-              (byType || Py_TYPE(type)->tp_call == PyType_Type.tp_call);
+              (byType || pyapi::callsLike(Py_TYPE(type), &PyType_Type));
   if (!heap || finalizer) return opaque(call, ctx, diag::Code::KTG0101, result);
   if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
   rec.guardTypeVersion(type);
-  bool plainNew = exception || type->tp_new == PyBaseObject_Type.tp_new ||
-                  type->tp_new == PyDict_Type.tp_new || type->tp_new == PyODict_Type.tp_new;
+  bool plainNew = exception || pyapi::makesLike(type, &PyBaseObject_Type) ||
+                  pyapi::makesLike(type, &PyDict_Type) || pyapi::makesLike(type, &PyODict_Type);
   if (make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type) {
-    pyapi::Ref<> function = pyapi::steal(Py_TYPE(make)->tp_descr_get(make, nullptr, call.callable));
+    pyapi::Ref<> function = pyapi::steal(pyapi::bindDescriptor(make, nullptr, call.callable));
     bool ownInit = init != nullptr && PyFunction_Check(init);
     if (!function || !PyFunction_Check(function.get())) return opaque(call, ctx, diag::Code::KTG0101, result);
     if (ownInit) return twoStepCall(call, ctx, function.get(), init, result);
@@ -490,7 +494,7 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
     Flow flow = rec.execute(ctx.act, ctx.instr);
     if (flow == Flow::kNext && rec.live()) {
       auto known = rec.knownObject(ctx.act.peek(1));
-      if (!known) rec.abort(diag::Code::KTG0302, {type->tp_name});
+      if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeName(type)});
       result = known.value_or(Shadow::constant());
     }
     return flow;
@@ -502,7 +506,8 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
 
 // type.__call__(cls, ...), as the __call__ of a metaclass ends.
 std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
-  static PyObject* method = Recorder::specialMethod(&PyType_Type, "__call__");
+  static constinit pyapi::Lazy<PyObject*> methodSlot;
+  PyObject* method = methodSlot.get([] { return Recorder::specialMethod(&PyType_Type, "__call__"); });
   if (call.callable == method && call.positional > 0 && PyType_Check(call.args[0]) &&
       call.args[0] != reinterpret_cast<PyObject*>(&PyType_Type)) {
     Call made;
@@ -520,7 +525,7 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
 // torch wraps some functions to keep its own compiler out of them: our model is of what they wrap.
 CallModel modelOfFunction(PyObject* function) {
   CallModel model = modelOf(function);
-  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
   if (model != nullptr || dict == nullptr) return model;
   static PyObject* name = PyUnicode_InternFromString("__wrapped__");
   PyObject* wrapped = isTorchWrapper(function) ? PyDict_GetItemWithError(dict, name) : nullptr;
@@ -787,9 +792,9 @@ Flow inlineFunction(CallContext& ctx, Shadow& result) {
 }
 
 void registerCallRecords(RecordTable& t) {
-  t[CALL] = call;
-  t[CALL_FUNCTION_EX] = callEx;
-  t[MAKE_FUNCTION] = makeFunction;
+  t[op::CALL] = call;
+  t[op::CALL_FUNCTION_EX] = callEx;
+  t[op::MAKE_FUNCTION] = makeFunction;
 }
 
 }  // namespace kintsugi::capture

@@ -11,6 +11,8 @@
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -140,7 +142,7 @@ Flow mapAdd(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 
 // An iterator, or another object that gives one, of which the trace knows nothing: it is asked item by item.
 bool isUnknownIterable(Shadow shadow, PyObject* object) {
-  if (!shadow.isSource() || Py_TYPE(object)->tp_iter == nullptr || torchapi::isTensor(object)) return false;
+  if (!shadow.isSource() || !pyapi::isIterable(object) || torchapi::isTensor(object)) return false;
   return !PyList_Check(object) && !PyTuple_Check(object) && !PyDict_Check(object) &&
          !PyAnySet_Check(object) && !PyUnicode_Check(object) && !PyBytes_Check(object) &&
          !PyRange_Check(object);
@@ -198,7 +200,7 @@ Flow dictUpdate(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   pyapi::Ref<> keys = pyapi::steal(values ? PySequence_List(more) : nullptr);
   if (!values || !keys) {
     PyErr_Clear();
-    rec.abort(diag::Code::KTG0303, {Py_TYPE(more)->tp_name});
+    rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(more)});
     return rec.execute(act, in);
   }
   Flow flow = rec.execute(act, in);
@@ -257,7 +259,7 @@ Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
     if ((at < 0 || at >= n) && !rec.pinLength(shadow, sequence.get())) return rec.execute(act, in);
     if (at < 0) at += n;
     auto item = at >= 0 && at < n ? rec.elementOf(shadow, sequence.get(), at) : Shadow::constant();
-    if (!item) rec.abort(diag::Code::KTG0303, {Py_TYPE(sequence.get())->tp_name});
+    if (!item) rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence.get())});
     return finishSubscr(rec, f, act, in, item.value_or(Shadow::constant()));
   }
   if (!PySlice_Check(index) || !hasNumberBounds(index) || !rec.pinDeep(f.top(1), index)) {
@@ -464,7 +466,7 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     return storeByStep(rec, f, act, in);
   }
   if (!ok) {
-    rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
+    rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
     return rec.execute(act, in);
   }
   std::optional<Paused> paused;  // Tensor.__hash__ is Python code
@@ -484,7 +486,7 @@ Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   }
   bool ok = rec.live() && PyDict_Check(container) && rec.plainDict(container) &&
             rec.tryPinDeep(f.top(1), key) && rec.deleteItem(f.top(2), container, key);
-  if (!ok) rec.abort(diag::Code::KTG0303, {Py_TYPE(container)->tp_name});
+  if (!ok) rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(2);
   return flow;
@@ -493,22 +495,22 @@ Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 }  // namespace
 
 void registerContainerRecords(RecordTable& t) {
-  t[BUILD_TUPLE] = buildTuple;
-  t[BUILD_LIST] = buildList;
-  t[BUILD_SET] = buildSet;
-  t[BUILD_MAP] = buildMap;
-  t[BUILD_CONST_KEY_MAP] = buildConstKeyMap;
-  t[BUILD_SLICE] = buildSlice;
-  t[LIST_APPEND] = listAppend;
-  t[SET_ADD] = setAdd;
-  t[MAP_ADD] = mapAdd;
-  t[LIST_EXTEND] = listExtend;
-  t[LIST_TO_TUPLE] = listToTuple;
-  t[SET_UPDATE] = setUpdate;
-  t[DICT_UPDATE] = t[DICT_MERGE] = dictUpdate;
-  t[BINARY_SUBSCR] = binarySubscr;
-  t[STORE_SUBSCR] = storeSubscr;
-  t[DELETE_SUBSCR] = deleteSubscr;
+  t[op::BUILD_TUPLE] = buildTuple;
+  t[op::BUILD_LIST] = buildList;
+  t[op::BUILD_SET] = buildSet;
+  t[op::BUILD_MAP] = buildMap;
+  t[op::BUILD_CONST_KEY_MAP] = buildConstKeyMap;
+  t[op::BUILD_SLICE] = buildSlice;
+  t[op::LIST_APPEND] = listAppend;
+  t[op::SET_ADD] = setAdd;
+  t[op::MAP_ADD] = mapAdd;
+  t[op::LIST_EXTEND] = listExtend;
+  t[op::LIST_TO_TUPLE] = listToTuple;
+  t[op::SET_UPDATE] = setUpdate;
+  t[op::DICT_UPDATE] = t[op::DICT_MERGE] = dictUpdate;
+  t[op::BINARY_SUBSCR] = binarySubscr;
+  t[op::STORE_SUBSCR] = storeSubscr;
+  t[op::DELETE_SUBSCR] = deleteSubscr;
 }
 
 }  // namespace kintsugi::capture

@@ -10,6 +10,10 @@
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/exception_state.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -76,7 +80,7 @@ bool isGroup(PyObject* exception) {
 
 // The exceptions that a group was made of.
 PyObject* membersOf(PyObject* group) {
-  PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(group)->args;
+  PyObject* args = pyapi::partsOf(group).args;
   return PyTuple_GET_SIZE(args) == 2 ? PyTuple_GET_ITEM(args, 1) : nullptr;
 }
 
@@ -86,7 +90,9 @@ bool isKnownGroup(Recorder& rec, PyObject* exception) {
   auto known = rec.knownObject(exception);
   if (!known || !known->isVirtual() || rec.virtualOf(*known).kind != VirtualKind::kException) return false;
   if (!isGroup(exception)) return true;
-  static PyObject* plainGroup = PyDict_GetItemString(PyEval_GetBuiltins(), "ExceptionGroup");
+  static constinit pyapi::Lazy<PyObject*> plainGroupSlot;
+  PyObject* plainGroup =
+      plainGroupSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "ExceptionGroup"); });
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(exception));
   PyObject* members = membersOf(exception);
   if (type != plainGroup && type != PyExc_BaseExceptionGroup) return false;
@@ -114,8 +120,7 @@ std::optional<Shadow> describeGroup(Recorder& rec, PyObject* exception) {
   Shadow group = rec.newVirtual(VirtualKind::kException, exception);
   Virtual& v = rec.virtualOf(group);
   v.parts = {Shadow::constant(), list};
-  v.partObjects.push_back(
-      pyapi::newRef(PyTuple_GET_ITEM(reinterpret_cast<PyBaseExceptionObject*>(exception)->args, 0)));
+  v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(pyapi::partsOf(exception).args, 0)));
   v.partObjects.push_back(pyapi::newRef(members));
   return group;
 }
@@ -216,7 +221,7 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     return enterByStep(rec, f, act, in, enter, leave);
   }
   if (shadow.isValue() || !python) {
-    rec.abort(diag::Code::KTG0101, {type->tp_name});
+    rec.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return rec.execute(act, in);
   }
   rec.guardType(shadow, manager.get());
@@ -276,15 +281,15 @@ Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
 }  // namespace
 
 void registerExceptionRecords(RecordTable& t) {
-  t[RAISE_VARARGS] = raise;
-  t[RERAISE] = reraise;
-  t[PUSH_EXC_INFO] = pushExcInfo;
-  t[POP_EXCEPT] = popExcept;
-  t[CHECK_EXC_MATCH] = checkExcMatch;
-  t[CHECK_EG_MATCH] = checkEgMatch;
-  t[PREP_RERAISE_STAR] = prepReraiseStar;
-  t[BEFORE_WITH] = beforeWith;
-  t[WITH_EXCEPT_START] = withExceptStart;
+  t[op::RAISE_VARARGS] = raise;
+  t[op::RERAISE] = reraise;
+  t[op::PUSH_EXC_INFO] = pushExcInfo;
+  t[op::POP_EXCEPT] = popExcept;
+  t[op::CHECK_EXC_MATCH] = checkExcMatch;
+  t[op::CHECK_EG_MATCH] = checkEgMatch;
+  t[op::PREP_RERAISE_STAR] = prepReraiseStar;
+  t[op::BEFORE_WITH] = beforeWith;
+  t[op::WITH_EXCEPT_START] = withExceptStart;
 }
 
 }  // namespace kintsugi::capture

@@ -5,6 +5,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/lists.h"
+#include "pyapi/lazy.h"
 
 namespace kintsugi::capture {
 
@@ -22,7 +23,8 @@ Flow pinAndRun(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, 
 namespace {
 
 PyObject* operatorFunction(const char* name) {
-  static PyObject* module = PyImport_ImportModule("_operator");
+  static constinit pyapi::Lazy<PyObject*> moduleSlot;
+  PyObject* module = moduleSlot.get([] { return PyImport_ImportModule("_operator"); });
   PyObject* function = PyObject_GetAttrString(module, name);
   return function;  // kept for good: there are a few dozen of them
 }

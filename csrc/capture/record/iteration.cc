@@ -5,14 +5,14 @@
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
 namespace {
 
-bool iteratesItself(PyObject* object) {
-  return Py_TYPE(object)->tp_iter == PyObject_SelfIter || PyGen_CheckExact(object);
-}
+bool iteratesItself(PyObject* object) { return pyapi::isOwnIterator(object) || PyGen_CheckExact(object); }
 
 // Pins how many items there will be; the container's shadow stays what it is. False: the recording has ended.
 bool pinIterable(Recorder& rec, Shadow& shadow, PyObject* object) {
@@ -47,7 +47,7 @@ bool isUnknownIterator(Recorder& rec, Shadow shadow) {
 }
 
 bool hasPythonItems(PyObject* object) {
-  return Py_TYPE(object)->tp_iter == nullptr && pythonMethod(object, "__getitem__") != nullptr;
+  return !pyapi::isIterable(object) && pythonMethod(object, "__getitem__") != nullptr;
 }
 
 // `delegates`: for `yield from`, which hands on what is sent and thrown, and closes.
@@ -72,11 +72,11 @@ Flow iteratorOf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
     if (!isUnknownIterator(rec, shadow)) return rec.execute(act, in);
     return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate");
   }
-  if (Py_TYPE(object.get())->tp_iter == nullptr && !PySequence_Check(object.get()))
+  if (!pyapi::isIterable(object.get()) && !PySequence_Check(object.get()))
     return rec.execute(act, in);  // it raises
   // The comprehension that it is for runs as a step, for as many items as there are.
   const bool open = act.stackDepth() > 1 && isComprehension(act.peek(2)) &&
-                    act.code->at(in.next).op == PRECALL && isOpenIterable(rec, shadow, object.get());
+                    act.code->at(in.next).op == op::PRECALL && isOpenIterable(rec, shadow, object.get());
   if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
     return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate_over");
   if (!rec.live()) return rec.execute(act, in);
@@ -225,13 +225,13 @@ Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }  // namespace
 
 void registerIterationRecords(RecordTable& t) {
-  t[GET_ITER] = getIter;
-  t[FOR_ITER] = forIter;
-  t[UNPACK_SEQUENCE] = unpackSequence;
-  t[UNPACK_EX] = unpackEx;
-  t[YIELD_VALUE] = yieldValue;
-  t[GET_YIELD_FROM_ITER] = getYieldFromIter;
-  t[SEND] = send;
+  t[op::GET_ITER] = getIter;
+  t[op::FOR_ITER] = forIter;
+  t[op::UNPACK_SEQUENCE] = unpackSequence;
+  t[op::UNPACK_EX] = unpackEx;
+  t[op::YIELD_VALUE] = yieldValue;
+  t[op::GET_YIELD_FROM_ITER] = getYieldFromIter;
+  t[op::SEND] = send;
 }
 
 }  // namespace kintsugi::capture

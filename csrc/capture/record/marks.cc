@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "pyapi/functions.h"
+
 namespace kintsugi::capture {
 
 namespace {
@@ -21,7 +23,7 @@ const Marks& marks() {
 }
 
 bool hasMark(PyObject* function, PyObject* name) {
-  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
   if (dict == nullptr || PyDict_GET_SIZE(dict) == 0) return false;
   PyObject* value = PyDict_GetItemWithError(dict, name);
   if (value == nullptr) PyErr_Clear();
@@ -42,8 +44,7 @@ bool isDisabled(PyObject* function) {
 
 // Why the user switched recording off for a function; empty where no reason was given.
 std::string disableReason(PyObject* function) {
-  PyObject* dict =
-      PyFunction_Check(function) ? reinterpret_cast<PyFunctionObject*>(function)->func_dict : nullptr;
+  PyObject* dict = PyFunction_Check(function) ? pyapi::attributesOf(pyapi::asFunction(function)) : nullptr;
   PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
   if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
   return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
@@ -52,7 +53,7 @@ std::string disableReason(PyObject* function) {
 // What torch.optim hides from torch's own compiler (zero_grad(), state_dict()): it keeps books, and computes
 // nothing that a graph would lack. It is a step, but none that anybody has asked for.
 bool isBookkeeping(PyObject* function) {
-  PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
   PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
   if (hidden == nullptr || !PyFunction_Check(hidden)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hidden));

@@ -5,6 +5,7 @@
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/opcodes.h"
 
 namespace kintsugi::capture {
 
@@ -99,10 +100,10 @@ Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 }  // namespace
 
 void registerMatchRecords(RecordTable& t) {
-  t[MATCH_MAPPING] = t[MATCH_SEQUENCE] = matchKind;
-  t[GET_LEN] = getLen;
-  t[MATCH_KEYS] = matchKeys;
-  t[MATCH_CLASS] = matchClass;
+  t[op::MATCH_MAPPING] = t[op::MATCH_SEQUENCE] = matchKind;
+  t[op::GET_LEN] = getLen;
+  t[op::MATCH_KEYS] = matchKeys;
+  t[op::MATCH_CLASS] = matchClass;
 }
 
 }  // namespace kintsugi::capture

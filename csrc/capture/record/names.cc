@@ -1,6 +1,8 @@
 // Record handlers: names in a class body, whose locals are a dict of the trace (calls/classes.cc).
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/frame.h"
+#include "pyapi/opcodes.h"
 
 namespace kintsugi::capture {
 
@@ -27,7 +29,7 @@ std::optional<Shadow> nameIn(Recorder& rec, Shadow space, PyObject* names, PyObj
 Flow loadName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
   std::optional<Shadow> found;
   if (names != nullptr) found = nameIn(rec, space, names, name);
   if (names != nullptr && !found)
@@ -42,8 +44,8 @@ Flow loadClassDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
   if (names == nullptr) return rec.execute(act, in);
-  auto found = nameIn(rec, space, names, PyTuple_GET_ITEM(f.code->co_localsplusnames, in.arg));
-  if (!found) return recordHandler(LOAD_DEREF)(rec, f, act, in);
+  auto found = nameIn(rec, space, names, pyapi::variableName(f.code, in.arg));
+  if (!found) return recordHandler(op::LOAD_DEREF)(rec, f, act, in);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.push(*found);
   return flow;
@@ -52,7 +54,7 @@ Flow loadClassDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
 Flow storeName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
   if (names == nullptr || !rec.storeItem(space, names, name, f.top(), act.peek(1)))
     return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
@@ -63,7 +65,7 @@ Flow storeName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 Flow deleteName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
-  if (names != nullptr) rec.deleteItem(space, names, PyTuple_GET_ITEM(f.code->co_names, in.arg));
+  if (names != nullptr) rec.deleteItem(space, names, pyapi::nameAt(f.code, in.arg));
   return rec.execute(act, in);
 }
 
@@ -82,11 +84,11 @@ Flow setupAnnotations(Recorder& rec, ShadowFrame&, Activation& act, const Instr&
 }  // namespace
 
 void registerNameRecords(RecordTable& t) {
-  t[LOAD_NAME] = loadName;
-  t[LOAD_CLASSDEREF] = loadClassDeref;
-  t[STORE_NAME] = storeName;
-  t[DELETE_NAME] = deleteName;
-  t[SETUP_ANNOTATIONS] = setupAnnotations;
+  t[op::LOAD_NAME] = loadName;
+  t[op::LOAD_CLASSDEREF] = loadClassDeref;
+  t[op::STORE_NAME] = storeName;
+  t[op::DELETE_NAME] = deleteName;
+  t[op::SETUP_ANNOTATIONS] = setupAnnotations;
 }
 
 }  // namespace kintsugi::capture

@@ -13,6 +13,9 @@
 #include "capture/record/overloads.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/lazy.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -50,7 +53,7 @@ bool isTupleLike(PyObject* o) { return PyTuple_CheckExact(o) || isTorchSize(o); 
 // tuple + tuple, list + list, list * n: the parts keep their shadows.
 std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b,
                                                 PyObject* y) {
-  bool add = nb == NB_ADD || (nb == NB_INPLACE_ADD && PyTuple_Check(x));
+  bool add = nb == op::NB_ADD || (nb == op::NB_INPLACE_ADD && PyTuple_Check(x));
   const bool alike = isSequence(x) && (Py_TYPE(x) == Py_TYPE(y) || (isTupleLike(x) && isTupleLike(y)));
   if (add && alike) {
     auto left = rec.elementsOf(a, x);
@@ -59,7 +62,7 @@ std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a,
     left->insert(left->end(), right->begin(), right->end());
     return left;
   }
-  if (nb == NB_MULTIPLY && (isSequence(x) || isSequence(y))) {
+  if (nb == op::NB_MULTIPLY && (isSequence(x) || isSequence(y))) {
     if (isSequence(y)) {
       std::swap(a, b);
       std::swap(x, y);
@@ -123,7 +126,7 @@ Flow setOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 
 bool isSetOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!PyAnySet_CheckExact(act.peek(2)) || !PyAnySet_CheckExact(act.peek(1))) return false;
-  const bool inPlace = in.arg >= NB_INPLACE_ADD && PySet_CheckExact(act.peek(2));
+  const bool inPlace = in.arg >= op::NB_INPLACE_ADD && PySet_CheckExact(act.peek(2));
   return (!inPlace || f.top(2).isVirtual()) && pinSet(rec, f.top(2), act.peek(2)) &&
          pinSet(rec, f.top(1), act.peek(1));
 }
@@ -154,7 +157,7 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return operatorStep(rec, f, act, in, row.function, 2, true);
   if (areConstants(f, act, 2)) return pinAndRun(rec, f, act, in, 2);
   if (isSetOp(rec, f, act, in)) return setOp(rec, f, act, in);
-  if (in.arg == NB_OR && a.isConst() && b.isConst() && isTypeForm(x) && isTypeForm(y)) {
+  if (in.arg == op::NB_OR && a.isConst() && b.isConst() && isTypeForm(x) && isTypeForm(y)) {
     return pinAndRun(rec, f, act, in, 2);
   }
   const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
@@ -179,7 +182,7 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return flow;
   }
   if (!rec.live()) return rec.execute(act, in);
-  if (in.arg == NB_INPLACE_ADD && PyList_CheckExact(x)) return extendInPlace(rec, f, act, in);
+  if (in.arg == op::NB_INPLACE_ADD && PyList_CheckExact(x)) return extendInPlace(rec, f, act, in);
   if ((Recorder::isPlainDeep(x) && Recorder::isPlainDeep(y)) &&
       (isNumberValue(rec, a) || isNumberValue(rec, b) || (pinnable(rec, a, x) && pinnable(rec, b, y)))) {
     return pinAndRun(rec, f, act, in, 2);
@@ -197,11 +200,11 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 
 Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* x = act.peek(1);
-  const char* function = in.op == UNARY_NEGATIVE ? "neg" : in.op == UNARY_INVERT ? "invert" : "pos";
+  const char* function = in.op == op::UNARY_NEGATIVE ? "neg" : in.op == op::UNARY_INVERT ? "invert" : "pos";
   if (torchapi::isTensor(x)) return operatorStep(rec, f, act, in, function, 1, true);
   if (areConstants(f, act, 1)) return pinAndRun(rec, f, act, in, 1);
   const Shadow number = promoted(rec, f.top(), x);
-  if (in.op == UNARY_NEGATIVE && isNumberValue(rec, number)) {
+  if (in.op == op::UNARY_NEGATIVE && isNumberValue(rec, number)) {
     if (auto result = numberNegative(rec, number, x)) {
       Flow flow = rec.execute(act, in);
       if (flow == Flow::kNext) f.top() = *result;
@@ -213,7 +216,7 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (Recorder::isPlain(x)) return pinAndRun(rec, f, act, in, 1);
   const std::string special = std::string("__") + function + "__";
   PyObject* method = pythonMethod(x, special.c_str());
-  if (method != nullptr && in.op == UNARY_INVERT && isPlainFlag(Py_TYPE(x))) {
+  if (method != nullptr && in.op == op::UNARY_INVERT && isPlainFlag(Py_TYPE(x))) {
     Paused paused(rec);  // the member keeps the answer, which is nothing that a program sees
     pyapi::Ref<> answer = pyapi::steal(PyObject_CallOneArg(method, x));
     PyErr_Clear();
@@ -224,8 +227,8 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 
 // Equality of objects that compare by identity, or of what pinning makes constant.
 bool comparesByIdentity(PyObject* o) {
-  return Py_TYPE(o)->tp_richcompare == PyBaseObject_Type.tp_richcompare || PyType_Check(o) ||
-         PyFunction_Check(o) || PyModule_Check(o) || PyCFunction_Check(o);
+  return pyapi::comparesByIdentity(o) || PyType_Check(o) || PyFunction_Check(o) || PyModule_Check(o) ||
+         PyCFunction_Check(o);
 }
 
 // == and != of tuples or lists with numbers of the trace in them: what decides is guarded, not the numbers.
@@ -316,7 +319,7 @@ Flow isOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     ir::Operand left, right;
     const bool known =
         rec.operandOf(f.top(2), act.peek(2), left) && rec.operandOf(f.top(1), act.peek(1), right);
-    if (!known) rec.abort(diag::Code::KTG0302, {Py_TYPE(act.peek(2))->tp_name});
+    if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(act.peek(2))});
     if (!known || !rec.pinAnswer("is_", {left, right}, act.peek(2) == act.peek(1) ? Py_True : Py_False))
       return rec.execute(act, in);
   }
@@ -439,7 +442,8 @@ Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   bool constant = true;
   for (int i = 1; i <= n; ++i) constant = constant && !rec.comesFromStep(f.top(i));
   if (constant) return pinAndRun(rec, f, act, in, n);
-  static PyObject* join = PyObject_GetAttrString(PyUnicode_FromString(""), "join");
+  static constinit pyapi::Lazy<PyObject*> joinSlot;
+  PyObject* join = joinSlot.get([] { return PyObject_GetAttrString(PyUnicode_FromString(""), "join"); });
   pyapi::Ref<> pieces = pyapi::steal(PyTuple_New(n));
   std::vector<Shadow> parts;
   for (int i = n; i >= 1; --i) {
@@ -461,13 +465,13 @@ Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 }  // namespace
 
 void registerOperatorRecords(RecordTable& t) {
-  t[BINARY_OP] = binaryOp;
-  t[UNARY_NEGATIVE] = t[UNARY_INVERT] = t[UNARY_POSITIVE] = unary;
-  t[COMPARE_OP] = compareOp;
-  t[IS_OP] = isOp;
-  t[CONTAINS_OP] = containsOp;
-  t[FORMAT_VALUE] = formatValue;
-  t[BUILD_STRING] = buildString;
+  t[op::BINARY_OP] = binaryOp;
+  t[op::UNARY_NEGATIVE] = t[op::UNARY_INVERT] = t[op::UNARY_POSITIVE] = unary;
+  t[op::COMPARE_OP] = compareOp;
+  t[op::IS_OP] = isOp;
+  t[op::CONTAINS_OP] = containsOp;
+  t[op::FORMAT_VALUE] = formatValue;
+  t[op::BUILD_STRING] = buildString;
 }
 
 }  // namespace kintsugi::capture

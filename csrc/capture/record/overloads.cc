@@ -7,6 +7,8 @@
 
 #include "capture/calls/model.h"
 #include "capture/record/overloads.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -42,12 +44,8 @@ bool isPlainData(PyObject* o) {
 // either one's for a product.
 bool isSequenceOp(uint32_t base, PyObject* x, PyObject* y) {
   const std::string_view name = kNames[base];
-  const PySequenceMethods *left = Py_TYPE(x)->tp_as_sequence, *right = Py_TYPE(y)->tp_as_sequence;
-  if (name == "add")
-    return left != nullptr && (left->sq_concat != nullptr || left->sq_inplace_concat != nullptr);
-  if (name != "mul") return false;
-  return (left != nullptr && (left->sq_repeat != nullptr || left->sq_inplace_repeat != nullptr)) ||
-         (right != nullptr && right->sq_repeat != nullptr);
+  if (name == "add") return pyapi::concatenates(x);
+  return name == "mul" && (pyapi::repeats(x) || pyapi::repeatsInPlace(x) || pyapi::repeats(y));
 }
 
 bool isProperSubtype(PyObject* y, PyObject* x) {
@@ -68,8 +66,8 @@ bool guardOperands(Recorder& rec, ShadowFrame& f, PyObject* x, PyObject* y) {
 
 std::optional<Flow> overloadedOperator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1), *function = polyfill("operate");
-  const bool inPlace = in.arg >= NB_INPLACE_ADD;
-  const uint32_t base = inPlace ? in.arg - NB_INPLACE_ADD : in.arg;
+  const bool inPlace = in.arg >= op::NB_INPLACE_ADD;
+  const uint32_t base = inPlace ? in.arg - op::NB_INPLACE_ADD : in.arg;
   PyObject* own = inPlace ? method(x, "__i", kNames[base]) : nullptr;
   PyObject* left = method(x, "__", kNames[base]);
   PyObject* right = Py_TYPE(x) != Py_TYPE(y) ? method(y, "__r", kNames[base]) : nullptr;
@@ -87,7 +85,7 @@ std::optional<Flow> overloadedOperator(Recorder& rec, ShadowFrame& f, Activation
                                                                              : "");
   pyapi::Ref<> problem =
       pyapi::steal(PyUnicode_FromFormat("unsupported operand type(s) for %s: '%.100s' and '%.100s'",
-                                        symbol.c_str(), Py_TYPE(x)->tp_name, Py_TYPE(y)->tp_name));
+                                        symbol.c_str(), pyapi::typeNameOf(x), pyapi::typeNameOf(y)));
   if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
   return rec.callInPlace(f, act, in, function, 2,
                          {orNone(own), orNone(left), orNone(right), truth(rightFirst), problem.get()});
@@ -127,7 +125,7 @@ std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activati
   }
   pyapi::Ref<> problem = pyapi::steal(
       PyUnicode_FromFormat("'%s' not supported between instances of '%.100s' and '%.100s'",
-                           kComparisonSymbols[in.arg], Py_TYPE(x)->tp_name, Py_TYPE(y)->tp_name));
+                           kComparisonSymbols[in.arg], pyapi::typeNameOf(x), pyapi::typeNameOf(y)));
   PyObject* identity = op == Py_EQ || op == Py_NE ? truth(op == Py_EQ) : Py_None;
   if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
   return rec.callInPlace(f, act, in, function, 2,

@@ -3,6 +3,9 @@
 #include "capture/paused.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
+#include "pyapi/frame.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -65,7 +68,7 @@ Flow makeCell(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 
 Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
-  int start = f.code->co_nlocalsplus - static_cast<int>(in.arg);
+  int start = pyapi::localsPlusCount(f.code) - static_cast<int>(in.arg);
   for (int i = 0; i < static_cast<int>(in.arg); ++i) {
     PyObject* cell = pyapi::localsPlus(act.frame)[start + i];
     auto shadow = rec.closureCell(f, i, cell);
@@ -131,7 +134,7 @@ Flow deleteDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 
 Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withNull = (in.arg & 1) != 0;
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg >> 1);
+  PyObject* name = pyapi::nameAt(f.code, in.arg >> 1);
   auto shadow = rec.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
@@ -141,7 +144,7 @@ Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 }
 
 Flow storeGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
   if (rec.storeItem(rec.pinnedRoot(globals), globals, name, f.top(), act.peek(1))) {
     Flow flow = rec.execute(act, in);
@@ -175,7 +178,7 @@ Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     }
   }
   f.drop(2);
-  rec.pinImport(act.peek(1), PyTuple_GET_ITEM(f.code->co_names, in.arg));
+  rec.pinImport(act.peek(1), pyapi::nameAt(f.code, in.arg));
   f.push(Shadow::constant());
   return Flow::kNext;
 }
@@ -183,7 +186,7 @@ Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 // A module of a class of its own, whose __getattr__ in Python gives what it does not have.
 PyObject* lazyGetter(PyObject* module, PyObject* name) {
   if (!PyModule_Check(module) || PyModule_CheckExact(module)) return nullptr;
-  if (_PyType_Lookup(Py_TYPE(module), name) != nullptr ||
+  if (pyapi::lookUpInType(Py_TYPE(module), name) != nullptr ||
       PyDict_Contains(PyModule_GetDict(module), name) != 0) {
     return nullptr;
   }
@@ -192,7 +195,7 @@ PyObject* lazyGetter(PyObject* module, PyObject* name) {
 
 Flow importLazily(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* getter) {
   PyObject* module = act.peek(1);
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
   const ir::SourceId source = rec.sourceOf(f.top(), module);
   PyObject* dict = PyModule_GetDict(module);
   const Shadow entries = rec.readSource(guard::SourceKind::kDict, source, nullptr, 0, dict);
@@ -210,7 +213,7 @@ Flow importLazily(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 }
 
 Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* name = PyTuple_GET_ITEM(f.code->co_names, in.arg);
+  PyObject* name = pyapi::nameAt(f.code, in.arg);
   if (PyObject* getter = lazyGetter(act.peek(1), name)) return importLazily(rec, f, act, in, getter);
   auto shadow = rec.moduleAttribute(f.top(), act.peek(1), name);
   Flow flow;
@@ -226,27 +229,27 @@ Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 }  // namespace
 
 void registerStackRecords(RecordTable& t) {
-  t[NOP] = t[CACHE] = t[EXTENDED_ARG] = t[PRECALL] = t[KW_NAMES] = plain;
-  t[RESUME] = resume;
-  t[POP_TOP] = popTop;
-  t[PUSH_NULL] = pushNull;
-  t[COPY] = copy;
-  t[SWAP] = swap;
-  t[LOAD_CONST] = t[LOAD_ASSERTION_ERROR] = t[LOAD_BUILD_CLASS] = loadConst;
-  t[LOAD_FAST] = loadFast;
-  t[STORE_FAST] = storeFast;
-  t[DELETE_FAST] = deleteFast;
-  t[MAKE_CELL] = makeCell;
-  t[COPY_FREE_VARS] = copyFreeVars;
-  t[LOAD_CLOSURE] = loadClosure;
-  t[LOAD_DEREF] = loadDeref;
-  t[STORE_DEREF] = storeDeref;
-  t[DELETE_DEREF] = deleteDeref;
-  t[LOAD_GLOBAL] = loadGlobal;
-  t[STORE_GLOBAL] = storeGlobal;
-  t[RETURN_VALUE] = returnValue;
-  t[IMPORT_NAME] = importName;
-  t[IMPORT_FROM] = importFrom;
+  t[op::NOP] = t[op::CACHE] = t[op::EXTENDED_ARG] = t[op::PRECALL] = t[op::KW_NAMES] = plain;
+  t[op::RESUME] = resume;
+  t[op::POP_TOP] = popTop;
+  t[op::PUSH_NULL] = pushNull;
+  t[op::COPY] = copy;
+  t[op::SWAP] = swap;
+  t[op::LOAD_CONST] = t[op::LOAD_ASSERTION_ERROR] = t[op::LOAD_BUILD_CLASS] = loadConst;
+  t[op::LOAD_FAST] = loadFast;
+  t[op::STORE_FAST] = storeFast;
+  t[op::DELETE_FAST] = deleteFast;
+  t[op::MAKE_CELL] = makeCell;
+  t[op::COPY_FREE_VARS] = copyFreeVars;
+  t[op::LOAD_CLOSURE] = loadClosure;
+  t[op::LOAD_DEREF] = loadDeref;
+  t[op::STORE_DEREF] = storeDeref;
+  t[op::DELETE_DEREF] = deleteDeref;
+  t[op::LOAD_GLOBAL] = loadGlobal;
+  t[op::STORE_GLOBAL] = storeGlobal;
+  t[op::RETURN_VALUE] = returnValue;
+  t[op::IMPORT_NAME] = importName;
+  t[op::IMPORT_FROM] = importFrom;
 }
 
 }  // namespace kintsugi::capture

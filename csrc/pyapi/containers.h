@@ -1,0 +1,48 @@
+// Tuples, lists, dicts, sets and texts: their storage, and operations that CPython keeps to itself.
+//
+// Ownership: arrays of items belong to their container. Threads: the GIL is needed. Invalidation: the array
+// of a list moves when the list grows.
+#pragma once
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+inline PyObject** tupleItems(PyObject* tuple) { return reinterpret_cast<PyTupleObject*>(tuple)->ob_item; }
+inline PyObject** listItems(PyObject* list) { return reinterpret_cast<PyListObject*>(list)->ob_item; }
+
+// list.extend() of any iterable. A new reference to None, or null with an exception pending.
+inline PyObject* extendList(PyObject* list, PyObject* iterable) {
+  return _PyList_Extend(reinterpret_cast<PyListObject*>(list), iterable);
+}
+
+inline PyObject* newDict(Py_ssize_t expected) { return _PyDict_NewPresized(expected); }
+// dict.update(), but a key that is there already raises KeyError with the key. 0, or -1 with an exception.
+inline int mergeUnique(PyObject* dict, PyObject* mapping) { return _PyDict_MergeEx(dict, mapping, 2); }
+
+// set.update(). Negative: an exception is pending.
+inline int updateSet(PyObject* set, PyObject* iterable) { return _PySet_Update(set, iterable); }
+// Goes through a set or frozenset as PyDict_Next() does through a dict; the key is borrowed.
+inline bool nextSetItem(PyObject* set, Py_ssize_t* at, PyObject** key) {
+  Py_hash_t hash = 0;
+  return _PySet_NextEntry(set, at, key, &hash) != 0;
+}
+
+inline bool equalTexts(PyObject* left, PyObject* right) { return _PyUnicode_EQ(left, right) != 0; }
+// separator.join() of an array; a new reference.
+inline PyObject* joinTexts(PyObject* separator, PyObject* const* items, Py_ssize_t count) {
+  return _PyUnicode_JoinArray(separator, items, count);
+}
+
+inline bool isNegativeInt(PyObject* number) { return _PyLong_Sign(number) < 0; }
+// -1 with an exception pending where it does not fit.
+inline int asInt(PyObject* number) { return _PyLong_AsInt(number); }
+
+// Is a module's `__spec__` that of one whose import has begun and not ended?
+inline bool isInitializing(PyObject* spec) { return _PyModuleSpec_IsInitializing(spec) != 0; }
+// The function that `import` calls where nobody has replaced builtins.__import__.
+inline bool isBuiltinImport(const PyThreadState* tstate, PyObject* function) {
+  return function == tstate->interp->import_func;
+}
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,40 @@
+// An object of Python that is found or made at the first use and kept for good, such as a function of a
+// module.
+//
+// The initializer of a function's `static` runs under a lock of C++. Python code in it may let the GIL go, to
+// a thread that then waits for that lock while it holds the GIL: both wait for good. Here there is no lock.
+// Two threads may both make the value; the first that is ready wins, and the other one's is dropped (a
+// reference of it stays). scripts/check_statics.py refuses Python code in initializers.
+//
+// Ownership: holds what it was given for good. Threads: the GIL is needed. Invalidation: none. Example:
+//   static constinit Lazy<PyObject*> module;
+//   return module.get([] { return PyImport_ImportModule("enum"); });
+#pragma once
+
+#include <type_traits>
+
+namespace kintsugi::pyapi {
+
+template <typename T>
+class Lazy {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  template <typename Make>
+  T get(Make&& make) {
+    if (!made_) [[unlikely]] {
+      const T value = make();
+      if (!made_) {
+        value_ = value;
+        made_ = true;
+      }
+    }
+    return value_;
+  }
+
+ private:
+  T value_{};
+  bool made_ = false;
+};
+
+}  // namespace kintsugi::pyapi

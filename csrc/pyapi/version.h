@@ -1,0 +1,19 @@
+// Which folder holds what differs between CPython's versions: the only place that asks for the version.
+//
+// A version is a folder of files with the same names and the same declarations: frame.h (frames and the
+// thread's chain of them), generator.h (a generator's state and frame), opcodes.def, exception_table.cc and
+// shown_frames.cc. The build compiles the sources in the folder of the Python that it is for.
+#pragma once
+
+#ifndef PY_SSIZE_T_CLEAN
+#define PY_SSIZE_T_CLEAN
+#endif
+#include <Python.h>
+
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#define KINTSUGI_VERSION_FRAME "pyapi/v311/frame.h"
+#define KINTSUGI_VERSION_GENERATOR "pyapi/v311/generator.h"
+#define KINTSUGI_VERSION_OPCODES "pyapi/v311/opcodes.def"
+#else
+#error "kintsugi supports CPython 3.11"
+#endif
