@@ -10,6 +10,7 @@
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "guard/document.h"
+#include "pyapi/imports.h"
 #include "pyapi/types.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
@@ -42,7 +43,7 @@ thread_local bool auditing = false;
 // Made by kintsugi._audit, which runs the callable twice; no call inside is audited.
 PyObject* auditedCall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   const auto count = static_cast<Py_ssize_t>(PyVectorcall_NARGS(nargsf));
-  pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("kintsugi._audit"));
+  pyapi::Ref<> module = pyapi::steal(pyapi::importModule("kintsugi._audit"));
   pyapi::Ref<> run = pyapi::steal(module ? PyObject_GetAttrString(module.get(), "run") : nullptr);
   pyapi::Ref<> positional = pyapi::steal(PyTuple_New(count));
   pyapi::Ref<> named = pyapi::steal(PyDict_New());

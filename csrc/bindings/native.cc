@@ -8,6 +8,7 @@
 #include "driver/native_segments.h"
 #include "passes/operator_rules.h"
 #include "passes/pass_statistics.h"
+#include "pyapi/imports.h"
 #include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
@@ -103,7 +104,7 @@ nb::list passTotals(bool clear) {
 // Of the cache on disk, told while its locks are held, without the GIL: said when the interpreter gets to it.
 int sayWarning(void* text) {
   const std::unique_ptr<std::string> owned(static_cast<std::string*>(text));
-  PyObject* module = PyImport_ImportModule("kintsugi._logs");
+  PyObject* module = pyapi::importModule("kintsugi._logs");
   PyObject* line = PyUnicode_DecodeFSDefault(owned->c_str());  // folders have any name
   PyObject* done =
       module != nullptr && line != nullptr ? PyObject_CallMethod(module, "warn", "O", line) : nullptr;

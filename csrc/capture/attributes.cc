@@ -8,6 +8,7 @@
 #include "capture/paused.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
@@ -446,7 +447,7 @@ AttributePlan planTraceback(Recorder& rec, PyObject* object, PyObject* name) {
 bool isModuleGetattr(PyObject* hook) {
   static constinit pyapi::Lazy<PyObject*> codeSlot;
   PyObject* code = codeSlot.get([] {
-    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch.nn.modules.module"));
+    pyapi::Ref<> module = pyapi::steal(pyapi::importModule("torch.nn.modules.module"));
     pyapi::Ref<> cls = pyapi::steal(module ? PyObject_GetAttrString(module.get(), "Module") : nullptr);
     pyapi::Ref<> function = pyapi::steal(cls ? PyObject_GetAttrString(cls.get(), "__getattr__") : nullptr);
     PyErr_Clear();

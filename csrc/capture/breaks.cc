@@ -7,6 +7,7 @@
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
@@ -28,7 +29,7 @@ diag::SourceLoc placeOf(const ShadowFrame& frame) {
 
 // The folder of an imported module's file, with a slash; empty: there is none.
 std::string folderOf(const char* name) {
-  pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule(name));
+  pyapi::Ref<> module = pyapi::steal(pyapi::importModule(name));
   pyapi::Ref<> file =
       module ? pyapi::steal(PyObject_GetAttrString(module.get(), "__file__")) : pyapi::Ref<>();
   const std::string path = file && PyUnicode_Check(file.get()) ? pyapi::utf8(file.get()) : "";
@@ -86,7 +87,7 @@ diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::ve
 
 void raiseGraphBreak(const diag::Diagnostic& diagnostic, const char* why) {
   PyErr_Clear();
-  pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("kintsugi._errors"));
+  pyapi::Ref<> module = pyapi::steal(pyapi::importModule("kintsugi._errors"));
   pyapi::Ref<> stack = pyapi::steal(PyList_New(0));
   bool ok = module && stack;
   for (size_t i = 0; ok && i < diagnostic.stack.size(); ++i)

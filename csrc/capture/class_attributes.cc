@@ -8,6 +8,7 @@
 #include "capture/classes.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
@@ -31,7 +32,7 @@ std::string_view text(PyObject* name) {
 bool isTensorClass(PyTypeObject* type) {
   static constinit pyapi::Lazy<PyTypeObject*> baseSlot;
   PyTypeObject* base = baseSlot.get([] {
-    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("torch._C"));
+    pyapi::Ref<> module = pyapi::steal(pyapi::importModule("torch._C"));
     PyObject* cls = module ? PyObject_GetAttrString(module.get(), "TensorBase") : nullptr;
     PyErr_Clear();
     return reinterpret_cast<PyTypeObject*>(cls);

@@ -4,6 +4,7 @@
 #include "capture/enum_member.h"
 #include "capture/open_values.h"
 #include "capture/recorder.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -50,7 +51,7 @@ bool Recorder::isIdentityValue(PyObject* object) {
 bool isEnumMember(PyObject* object) {
   static constinit pyapi::Lazy<PyObject*> enumTypeSlot;
   PyObject* enumType = enumTypeSlot.get([] {
-    PyObject* module = PyImport_ImportModule("enum");
+    PyObject* module = pyapi::importModule("enum");
     return PyObject_GetAttrString(module, "Enum");
   });
   return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(enumType)) != 0;
@@ -58,7 +59,7 @@ bool isEnumMember(PyObject* object) {
 
 bool isPlainFlag(PyTypeObject* type) {
   static constinit pyapi::Lazy<PyObject*> moduleSlot;
-  PyObject* module = moduleSlot.get([] { return PyImport_ImportModule("enum"); });
+  PyObject* module = moduleSlot.get([] { return pyapi::importModule("enum"); });
   static constinit pyapi::Lazy<PyObject*> flagSlot;
   PyObject* flag = flagSlot.get([&] { return PyObject_GetAttrString(module, "Flag"); });
   static constinit pyapi::Lazy<PyObject*> baseSlot;

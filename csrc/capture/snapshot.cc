@@ -15,6 +15,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
 #include "pyapi/generator.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/slices.h"
@@ -140,7 +141,7 @@ PyObject* iteratorMaker(PyObject* iterator, PyObject* container) {
 PyObject* strictZip() {
   static constinit pyapi::Lazy<PyObject*> madeSlot;
   PyObject* made = madeSlot.get([] {
-    pyapi::Ref<> functools = pyapi::steal(PyImport_ImportModule("functools"));
+    pyapi::Ref<> functools = pyapi::steal(pyapi::importModule("functools"));
     pyapi::Ref<> partial =
         functools ? pyapi::steal(PyObject_GetAttrString(functools.get(), "partial")) : pyapi::Ref<>();
     pyapi::Ref<> keywords = pyapi::steal(Py_BuildValue("{sO}", "strict", Py_True));

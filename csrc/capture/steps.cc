@@ -17,6 +17,7 @@
 #include "capture/sizes.h"
 #include "pyapi/code.h"
 #include "pyapi/generator.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/plain.h"
@@ -105,7 +106,7 @@ bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
 
 bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args, PyObject* answer) {
   static constinit pyapi::Lazy<PyObject*> moduleSlot;
-  PyObject* module = moduleSlot.get([] { return PyImport_ImportModule("_operator"); });
+  PyObject* module = moduleSlot.get([] { return pyapi::importModule("_operator"); });
   pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(module, function));
   return pinAnswerOf(callable.get(), args, answer);
 }

@@ -5,6 +5,7 @@
 
 #include "ir/segments.h"
 #include "passes/pass_manager.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "runtime/run_events.h"
 #include "runtime/segment_runner.h"
@@ -220,7 +221,7 @@ PyObject* backendError() {
   PyObject* type = typeSlot.get([] {
     PyObject *pending = nullptr, *value = nullptr, *traceback = nullptr;
     PyErr_Fetch(&pending, &value, &traceback);
-    Ref<> module = pyapi::steal(PyImport_ImportModule("kintsugi.backends.fx"));
+    Ref<> module = pyapi::steal(pyapi::importModule("kintsugi.backends.fx"));
     PyObject* found = module ? PyObject_GetAttrString(module.get(), "BackendError") : nullptr;
     PyErr_Restore(pending, value, traceback);
     return found;

@@ -65,6 +65,8 @@ torchapi::GradNodeForm formOf(const TrainingSegments& parts) {
   };
   for (const TrainingSegments::Kept& kept : parts.kept) form.kept.push_back(placeOf(kept));
   for (const TrainingSegments::Kept& watched : parts.watched) form.watched.push_back(placeOf(watched));
+  form.byView = parts.byView;
+  form.asIs = parts.asIs;
   form.hasOwnGraphs = parts.hasTapes;
   return form;
 }

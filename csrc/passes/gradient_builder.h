@@ -54,6 +54,8 @@ class GradientBuilder {
     return {ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
   }
   bool wants(size_t k) const { return isActive(tensor(k)); }
+  // Eager mode's operator keeps a view of the tensor: see GradNodeForm::byView.
+  void keepsView(V value) { graph_.viewsKept.push_back(value); }
   const ir::TensorMeta& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
   // Copies: what is made later moves the metadata.
   std::vector<int64_t> sizes(V value) const { return meta(value).sizes; }

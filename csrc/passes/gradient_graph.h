@@ -47,6 +47,7 @@ struct GradientGraph {
   std::vector<ir::ValueId> outputs;    // of the node
   std::vector<ir::ValueId> incoming;   // by output: its gradient; kNone: it has none
   std::vector<ir::ValueId> gradients;  // by input; kNone: it gets none
+  std::vector<ir::ValueId> viewsKept;  // of these autograd keeps a view, not the tensor itself
   std::vector<InputStore> stores;
   std::vector<uint32_t> epilogue;    // instructions, in order, changes of the grad mode among them
   std::vector<ir::ValueId> results;  // of the segment: inputs, outputs and what the epilogue makes

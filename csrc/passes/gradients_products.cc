@@ -81,6 +81,7 @@ bool linear(B& b) {
   }
   const V g = asMatrix(b, b.gradient());
   if (b.wants(0)) {
+    b.keepsView(w);  // it multiplies by the transposed weight
     b.give(0, b.reshape(b.matmul(g, w), b.sizes(x)));
   }
   if (b.wants(1)) {

@@ -257,11 +257,18 @@ class Splitter {
     return std::max<int64_t>(1, bytes);
   }
 
+  // A view, or an alias that has no derivative (detach): it shares the version of what it looks at.
+  bool sharesVersion(ValueId value) const {
+    const uint32_t at = madeBy_[value];
+    return at != ir::kNone &&
+           (isView(value) || (passes::isView(operatorOf(at)) && !ops::has(operatorOf(at), Trait::kMayCopy)));
+  }
+
   // Kept by eager mode: what the backward takes, and what views that it takes look at.
   std::vector<bool> withBases(const std::vector<bool>& taken) const {
     std::vector<bool> keeps = taken;
     for (ValueId value = static_cast<ValueId>(keeps.size()); value-- > 0;) {
-      for (ValueId v = value; taken[value] && isView(v);) {
+      for (ValueId v = value; taken[value] && sharesVersion(v);) {
         v = used(madeBy_[v]).front();
         keeps[v] = true;
       }
@@ -341,6 +348,10 @@ class Splitter {
     }
   }
 
+  bool isKeptAsView(ValueId value) const {
+    return std::find(graph_.viewsKept.begin(), graph_.viewsKept.end(), value) != graph_.viewsKept.end();
+  }
+
   void watch(ValueId value, TrainingSegments& out) const {
     using From = TrainingSegments::Kept::From;
     const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
@@ -370,6 +381,9 @@ class Splitter {
     using From = TrainingSegments::Kept::From;
     const std::vector<bool> eager = withBases(neededByRules_);
     out.hasTapes = !taped_.empty();
+    for (uint32_t k = 0; k < graph_.inputs.size(); ++k) {
+      if (neededByRules_[graph_.inputs[k]] && !isKeptAsView(graph_.inputs[k])) out.asIs.push_back(k);
+    }
     for (ValueId value = 0; value < kept_.size(); ++value) {
       if (!kept_[value]) {
         if (eager[value]) watch(value, out);
@@ -380,6 +394,9 @@ class Splitter {
       const bool taped = std::find(taped_.begin(), taped_.end(), value) != taped_.end();
       if (input != graph_.inputs.end()) {
         out.kept.push_back({From::kInput, static_cast<uint32_t>(input - graph_.inputs.begin())});
+        if (isKeptAsView(value) || (!neededByRules_[value] && !taped)) {
+          out.byView.push_back(out.kept.back().index);
+        }
       } else if (output != graph_.outputs.end() && !taped) {
         out.kept.push_back({From::kOutput, static_cast<uint32_t>(output - graph_.outputs.begin())});
       } else {

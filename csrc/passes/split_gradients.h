@@ -34,9 +34,11 @@ struct TrainingSegments {
   // Inputs and outputs that eager mode keeps and the backward does not take: a write to them is an error,
   // too.
   std::vector<Kept> watched;
-  bool hasTapes = false;       // some operators are differentiated by autograd, in graphs of their own
-  std::vector<bool> follows;   // by output of the node: it has a gradient, which arrives in order
-  std::vector<uint32_t> gets;  // by output of `backward`: which input's gradient it is
+  std::vector<uint32_t> byView;  // inputs that eager mode keeps as views alone
+  std::vector<uint32_t> asIs;    // ... and those that it keeps themselves
+  bool hasTapes = false;         // some operators are differentiated by autograd, in graphs of their own
+  std::vector<bool> follows;     // by output of the node: it has a gradient, which arrives in order
+  std::vector<uint32_t> gets;    // by output of `backward`: which input's gradient it is
   std::vector<Result> results;
   std::optional<bool> gradBefore;  // the grad mode that the segment has to start in
 };

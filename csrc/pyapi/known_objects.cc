@@ -10,6 +10,7 @@
 #include "pyapi/dict.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
+#include "pyapi/imports.h"
 #include "pyapi/module_code.h"
 #include "pyapi/ref.h"
 
@@ -302,8 +303,7 @@ void findKnownObjects() {
   KeptError keep;
   for (size_t i = 0; i < std::size(kObjects); ++i) {
     if (kObjects[i].there == kAlways) {
-      for (const Path& path : pathsOf(kObjects[i].path))
-        Py_XDECREF(PyImport_ImportModule(path.module.c_str()));
+      for (const Path& path : pathsOf(kObjects[i].path)) Py_XDECREF(importModule(path.module.c_str()));
       PyErr_Clear();
     }
     detail::findKnown(static_cast<Known>(i));

@@ -8,7 +8,7 @@
 //
 // Ownership: holds what it was given for good. Threads: the GIL is needed. Invalidation: none. Example:
 //   static constinit Lazy<PyObject*> module;
-//   return module.get([] { return PyImport_ImportModule("enum"); });
+//   return module.get([] { return pyapi::importModule("enum"); });
 #pragma once
 
 #include <type_traits>

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "pyapi/imports.h"
 #include "pyapi/internal.h"
 #include "pyapi/lazy.h"
 
@@ -49,7 +50,7 @@ struct PartialLayout {
 
 PartialLayout findPartialLayout() {
   PartialLayout layout;
-  Ref<> module = steal(PyImport_ImportModule("_functools"));
+  Ref<> module = steal(importModule("_functools"));
   Ref<> type = module ? steal(PyObject_GetAttrString(module.get(), "partial")) : Ref<>();
   if (!type || !PyType_Check(type.get())) {
     PyErr_Clear();

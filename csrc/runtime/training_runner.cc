@@ -143,6 +143,8 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
                                 .gets = plans.form.gets,
                                 .written = plans.form.written,
                                 .watched = {},  // its own graph does
+                                .byView = plans.form.byView,
+                                .asIs = plans.form.asIs,
                                 .hasOwnGraphs = true};
   const auto followed = static_cast<uint32_t>(std::count(replay.follows.begin(), replay.follows.end(), true));
   for (uint32_t k = 0; k < followed + replay.gets.size(); ++k) {

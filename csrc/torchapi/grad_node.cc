@@ -93,7 +93,24 @@ class SegmentBackward final : public autograd::Node {
     }
   }
 
-  // Before outputs get their history, and behind: a counter is all that is held.
+  // The memory that inputs have now.
+  void keepMemory(std::span<const Value> inputs) {
+    const GradNodeForm& form = code_->form();
+    views_.resize(inputs.size());
+    for (uint32_t k = 0; k < inputs.size(); ++k) {
+      if (inputs[k].kind != ValueKind::kTensor) continue;
+      at::TensorImpl& impl = *implOf(inputs[k].tensor);
+      const bool byView = std::find(form.byView.begin(), form.byView.end(), k) != form.byView.end();
+      if (byView && !impl.is_inference()) {
+        views_[k] = at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
+      } else if (form.hasOwnGraphs && impl.has_storage() &&
+                 std::find(form.asIs.begin(), form.asIs.end(), k) != form.asIs.end()) {
+        memory_.push_back({sharedTensor(inputs[k].tensor), impl.storage().unsafeGetStorageImpl()});
+      }
+    }
+  }
+
+  // A counter is all that is held.
   void watch(std::span<const Value> inputs, std::span<const Value> outputs) {
     const GradNodeForm& form = code_->form();
     for (const GradNodeForm::Kept& place : form.watched) {
@@ -103,12 +120,6 @@ class SegmentBackward final : public autograd::Node {
       if (value.kind != ValueKind::kTensor || isWritten || implOf(value.tensor)->is_inference()) continue;
       const c10::VariableVersion& counter = implOf(value.tensor)->version_counter();
       watched_.push_back({counter, counter.current_version()});
-    }
-    for (const Value& input : inputs) {
-      if (form.hasOwnGraphs && input.kind == ValueKind::kTensor) {
-        const at::Tensor tensor = sharedTensor(input.tensor);
-        memory_.push_back({tensor, tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr});
-      }
     }
   }
 
@@ -123,6 +134,7 @@ class SegmentBackward final : public autograd::Node {
     const std::lock_guard<std::mutex> lock(mutex_);
     released_ = true;
     own_.clear();
+    views_.clear();
     memory_.clear();
     watched_.clear();
     for (auto* list : {&inputs_, &outputs_}) {
@@ -192,6 +204,7 @@ class SegmentBackward final : public autograd::Node {
       switch (kept.from) {
         case From::kInput:
           out.push_back(inputs_[kept.index].unpack());
+          if (views_[kept.index].defined()) out.back() = views_[kept.index];
           break;
         case From::kOutput:
           out.push_back(outputs_[kept.index].unpack(getptr()));
@@ -289,7 +302,8 @@ class SegmentBackward final : public autograd::Node {
   std::vector<Value> numbers_;                    // by input: what is no tensor
   autograd::variable_list own_;
   std::vector<Watched> watched_;
-  std::vector<Memory> memory_;  // of inputs
+  autograd::variable_list views_;  // by input; of those that eager mode keeps as views alone
+  std::vector<Memory> memory_;     // of inputs
   uint64_t forwardTime_;
   bool released_ = false;
 };
@@ -333,6 +347,7 @@ void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Va
   }
   node->keepOutputs(outputs);
   node->watch(inputs, outputs);
+  node->keepMemory(inputs);
   node->keepOwn(own);
 }
 

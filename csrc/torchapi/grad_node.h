@@ -32,6 +32,10 @@ struct GradNodeForm {
   // Inputs and outputs that the backward does not take, but that of eager mode would: a write to one of them
   // in between is the error that it is there.
   std::vector<Kept> watched = {};
+  // Inputs that eager mode keeps as views alone: where such a tensor is given other memory (`weight.data =
+  // other`), autograd goes on with the memory before, else with the new one.
+  std::vector<uint32_t> byView = {};
+  std::vector<uint32_t> asIs = {};  // inputs that eager mode keeps themselves
   // What is kept has graphs of autograd's, over the memory that the inputs had in the forward.
   bool hasOwnGraphs = false;
 };

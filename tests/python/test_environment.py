@@ -193,3 +193,33 @@ print("lived")
 """
     done = run(code, {b"KINTSUGI_CACHE_DIR": os.fsencode(tmp_path)})
     assert done.stdout == "lived\n", done.stderr[-2000:]
+
+
+SANDBOXED = """
+import types, builtins
+from unittest import mock
+import torch, kintsugi
+
+def body(x):
+    return x + 1
+
+def refuse(name, *args, **kwargs):
+    raise ImportError(name)
+
+restricted = types.FunctionType(body.__code__, {"__builtins__": {"len": len}})
+if CASE == "no __import__":
+    print(kintsugi.compile(restricted, backend=BACKEND)(torch.ones(1)))
+else:
+    with mock.patch("builtins.__import__", refuse):
+        print(kintsugi.compile(body, backend=BACKEND)(torch.ones(1)))
+"""
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("case", ["no __import__", "an __import__ that raises"])
+def test_the_core_does_not_import_by_the_program_s_import(case: str, backend: str) -> None:
+    """In the first call of a process: what the core needs is looked up then."""
+    program = f"CASE, BACKEND = {case!r}, {backend!r}\n{SANDBOXED}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stdout.strip() == "tensor([2.])"

@@ -12,6 +12,7 @@
 #include "capture/paused.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
@@ -114,7 +115,7 @@ bool isPlainInstance(Recorder& rec, PyObject* object) {
   if (!isObjectsOwn(type, "__getattribute__") && !onlyForwards(lookUp(type, "__getattribute__")))
     return false;
   static constinit pyapi::Lazy<PyObject*> registrySlot;
-  PyObject* registry = registrySlot.get([] { return PyImport_ImportModule("copyreg"); });
+  PyObject* registry = registrySlot.get([] { return pyapi::importModule("copyreg"); });
   pyapi::Ref<> table = pyapi::steal(PyObject_GetAttrString(registry, "dispatch_table"));
   if (!table || PyDict_Contains(table.get(), reinterpret_cast<PyObject*>(type)) != 0) return false;
   // The slots of the class; looking remembers them in the class, as copying itself would.

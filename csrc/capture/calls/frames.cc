@@ -6,6 +6,7 @@
 #include "capture/paused.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
@@ -32,10 +33,10 @@ Flow outputModel(CallContext& ctx, Shadow& result) {
 Flow enabledModel(CallContext& ctx, Shadow& result) {
   static constinit pyapi::Lazy<PyObject*> loggerSlot;
   PyObject* logger =
-      loggerSlot.get([] { return PyObject_GetAttrString(PyImport_ImportModule("logging"), "Logger"); });
+      loggerSlot.get([] { return PyObject_GetAttrString(pyapi::importModule("logging"), "Logger"); });
   static constinit pyapi::Lazy<PyObject*> rootSlot;
   PyObject* root =
-      rootSlot.get([] { return PyObject_GetAttrString(PyImport_ImportModule("logging"), "RootLogger"); });
+      rootSlot.get([] { return PyObject_GetAttrString(pyapi::importModule("logging"), "RootLogger"); });
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0]));
   if (type != logger && type != root) return outputModel(ctx, result);
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);

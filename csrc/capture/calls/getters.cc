@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 
 namespace kintsugi::capture {
@@ -22,7 +23,7 @@ constexpr Getter kComparing = {"cmp_to_key", "compared"};
 PyObject* cmpToKey() {
   static constinit pyapi::Lazy<PyObject*> functionSlot;
   PyObject* function = functionSlot.get([] {
-    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("_functools"));
+    pyapi::Ref<> module = pyapi::steal(pyapi::importModule("_functools"));
     PyObject* found = module ? PyObject_GetAttrString(module.get(), "cmp_to_key") : nullptr;
     PyErr_Clear();
     return found;
@@ -45,7 +46,7 @@ PyTypeObject* keyType() {
 const Getter* getterOf(PyTypeObject* type) {
   static const std::array<PyObject*, kGetters.size()> types = [] {
     std::array<PyObject*, kGetters.size()> found{};
-    pyapi::Ref<> module = pyapi::steal(PyImport_ImportModule("operator"));
+    pyapi::Ref<> module = pyapi::steal(pyapi::importModule("operator"));
     for (size_t i = 0; module && i < kGetters.size(); ++i)
       found[i] = PyObject_GetAttrString(module.get(), kGetters[i].name);
     PyErr_Clear();
@@ -160,7 +161,7 @@ std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* get
     return std::nullopt;
   }
   // functools.partial(function, *args, **keywords) takes the getter's place on the value stack.
-  pyapi::Ref<> functools = pyapi::steal(PyImport_ImportModule("functools"));
+  pyapi::Ref<> functools = pyapi::steal(pyapi::importModule("functools"));
   pyapi::Ref<> partial = pyapi::steal(PyObject_GetAttrString(functools.get(), "partial"));
   const size_t positional = call.args.size() - call.names.size();
   pyapi::Ref<> args = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(positional + 1)));

@@ -2,6 +2,7 @@
 
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/types.h"
 
@@ -36,7 +37,7 @@ PyObject* classMethodBehind(PyObject* bound, PyObject* name) {
 }
 
 PyCodeObject* innerCode(const char* module, const char* function, const char* name) {
-  pyapi::Ref<> imported = pyapi::steal(PyImport_ImportModule(module));
+  pyapi::Ref<> imported = pyapi::steal(pyapi::importModule(module));
   pyapi::Ref<> outer = pyapi::steal(imported ? PyObject_GetAttrString(imported.get(), function) : nullptr);
   PyErr_Clear();
   if (!outer || !PyFunction_Check(outer.get())) return nullptr;
@@ -63,7 +64,7 @@ bool prepareTorchWrapper(PyObject* function) {
   PyObject* wrapped = freeVariable(function, "fn");
   PyObject* recursive = freeVariable(function, "recursive");
   if (wrapped == nullptr || recursive == nullptr || PyObject_HasAttr(wrapped, name)) return true;
-  pyapi::Ref<> dynamo = pyapi::steal(PyImport_ImportModule("torch._dynamo"));
+  pyapi::Ref<> dynamo = pyapi::steal(pyapi::importModule("torch._dynamo"));
   pyapi::Ref<> disable = pyapi::steal(dynamo ? PyObject_GetAttrString(dynamo.get(), "disable") : nullptr);
   pyapi::Ref<> args = pyapi::steal(PyTuple_Pack(2, wrapped, recursive));
   pyapi::Ref<> options = pyapi::steal(Py_BuildValue("{sO}", "wrapping", Py_False));

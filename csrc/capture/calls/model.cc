@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "capture/numbers.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -143,7 +144,7 @@ CallModel modelOf(PyObject* callable) {
   registered.get([] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
                              "collections", "_heapq", "_bisect", "re", "enum", "_json"}) {
-      Py_XDECREF(PyImport_ImportModule(name));
+      Py_XDECREF(pyapi::importModule(name));
     }
     PyErr_Clear();
     registerBuiltinModels();

@@ -14,6 +14,7 @@
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
 #include "pyapi/exception_state.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "support/check.h"
@@ -125,7 +126,7 @@ Flow orderModel(CallContext& ctx, Shadow& result) {
   if (!known) return inlineFunction(ctx, result);
   Shadow keys = ctx.shadows[0], reverse = ctx.shadows[1];
   if (!rec.pinDeep(keys, ctx.args[0]) || !rec.pinDeep(reverse, ctx.args[1])) return run(ctx);
-  pyapi::Ref<> builtins = pyapi::steal(PyImport_ImportModule("builtins"));
+  pyapi::Ref<> builtins = pyapi::steal(pyapi::importModule("builtins"));
   pyapi::Ref<> get = pyapi::steal(PyObject_GetAttrString(ctx.args[0], "__getitem__"));
   pyapi::Ref<> sorted = pyapi::steal(PyObject_GetAttrString(builtins.get(), "sorted"));
   pyapi::Ref<> range = pyapi::steal(

@@ -6,6 +6,7 @@
 // again, so there is no exit, and no call that needs one, from where the transform is entered until torch's
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
 #include "capture/calls/model.h"
+#include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 
@@ -29,7 +30,7 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
 Flow untieModel(CallContext& ctx, Shadow& result) {
   static constinit pyapi::Lazy<PyObject*> moduleSlot;
   PyObject* module = moduleSlot.get([] {
-    pyapi::Ref<> found = pyapi::steal(PyImport_ImportModule("torch.nn"));
+    pyapi::Ref<> found = pyapi::steal(pyapi::importModule("torch.nn"));
     PyObject* type = found ? PyObject_GetAttrString(found.get(), "Module") : nullptr;
     PyErr_Clear();
     return type;

@@ -2,7 +2,6 @@
 // functions become frames, torch's functions operations, C callables what their model says; the rest is an
 // opaque step.
 #include <algorithm>
-#include <string_view>
 
 #include "capture/attributes.h"
 #include "capture/calls/getters.h"
@@ -22,6 +21,7 @@
 #include "pyapi/classes.h"
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
@@ -203,7 +203,7 @@ bool unwrapNewPartial(Recorder& rec, Call& call) {
 bool unwrapPartial(Recorder& rec, Call& call) {
   static constinit pyapi::Lazy<PyObject*> typeSlot;
   PyObject* type =
-      typeSlot.get([] { return PyObject_GetAttrString(PyImport_ImportModule("functools"), "partial"); });
+      typeSlot.get([] { return PyObject_GetAttrString(pyapi::importModule("functools"), "partial"); });
   if (reinterpret_cast<PyObject*>(Py_TYPE(call.callable)) != type) return false;
   if (call.shadow.isVirtual()) return unwrapNewPartial(rec, call);
   if (!call.shadow.isSource() && !call.shadow.isConst()) return false;

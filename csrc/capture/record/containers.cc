@@ -11,6 +11,7 @@
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
+#include "pyapi/imports.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
 
@@ -423,7 +424,7 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   Shadow shadows[] = {f.top(2), f.top(1), f.top(3)};
   if (shadows[2].isVirtual() && !rec.escape(shadows[2], args[2]))
     return rec.execute(act, in);  // it may be kept
-  pyapi::Ref<> operators = pyapi::steal(PyImport_ImportModule("_operator"));
+  pyapi::Ref<> operators = pyapi::steal(pyapi::importModule("_operator"));
   pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(operators.get(), "setitem"));
   CallContext ctx(rec, f, act, in);
   ctx.of(callable.get(), Shadow::constant(), args, shadows, 3);

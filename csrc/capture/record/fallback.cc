@@ -5,6 +5,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/lists.h"
+#include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 
 namespace kintsugi::capture {
@@ -24,7 +25,7 @@ namespace {
 
 PyObject* operatorFunction(const char* name) {
   static constinit pyapi::Lazy<PyObject*> moduleSlot;
-  PyObject* module = moduleSlot.get([] { return PyImport_ImportModule("_operator"); });
+  PyObject* module = moduleSlot.get([] { return pyapi::importModule("_operator"); });
   PyObject* function = PyObject_GetAttrString(module, name);
   return function;  // kept for good: there are a few dozen of them
 }
