@@ -1,5 +1,5 @@
 // Where a plan's kernels run: memory for results, launches, and waiting for them. The processor is one such
-// device.
+// device; docs/adr/0015-targets.md says what another one has to bring.
 //
 // Ownership: a device lives as long as the process; newTensor() gives one reference away. Threads: any; no
 // GIL. Invalidation: none.

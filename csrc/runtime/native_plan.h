@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/native_device.h"
+#include "support/target.h"
 #include "torchapi/aten_call.h"
 #include "torchapi/folded_convolution.h"
 #include "torchapi/native_tensors.h"
@@ -186,8 +187,8 @@ struct NativePlanStep {
 
 struct NativePlan {
   size_t slotCount = 0;
-  NativeDevice* device = &processor();  // of all kernels and what they make
-  int64_t worthAThread = 65536;         // so many cheap operations on elements
+  NativeDevice* device = &processor();                 // of all kernels and what they make
+  int64_t worthAThread = target().costs.worthAThread;  // so many cheap operations on elements
   struct Input {
     torchapi::ValueKind kind = torchapi::ValueKind::kTensor;
     bool known = false;  // else any ordinary tensor will do
