@@ -11,7 +11,6 @@
 #include "codegen/emit_product.h"
 #include "codegen/emit_take.h"
 #include "codegen/emit_turn.h"
-#include "codegen/expand_halves.h"
 #include "codegen/plan_kernel.h"
 #include "support/check.h"
 
@@ -780,13 +779,9 @@ class Emitter {
 
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const Kernel& kernel,
                                          const std::string& name, const EmitOptions& options) {
-  const TargetScope scope(options.target);  // for elementary functions, which take no options
-  auto made = kernel.attention ? emitAttention(context, kernel, name, options)
-                               : Emitter(context, kernel, name, options).run();
-  if (!levelInfo(options.target.machine.level).halves) {
-    expandHalves(*made);
-  }
-  return made;
+  const TargetScope scope(options.target);  // for what works on single values, and takes no options
+  return kernel.attention ? emitAttention(context, kernel, name, options)
+                          : Emitter(context, kernel, name, options).run();
 }
 
 }  // namespace kintsugi::codegen

@@ -27,6 +27,10 @@ def elementary(x: torch.Tensor) -> list[torch.Tensor]:
     return [f(x) * 2 for f in functions] + [torch.log(x.abs() + 1e-3), torch.sqrt(x.abs()) + 1]
 
 
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v) * 2
+
+
 def programs() -> Iterator[Program]:
     torch.manual_seed(7)
     x = torch.randn(37, 53)
@@ -64,6 +68,8 @@ def programs() -> Iterator[Program]:
             lambda q, k, v, causal=causal: F.scaled_dot_product_attention(q, k, v, is_causal=causal) * 2,
             (q, k, v),
         )
+        halves = (q.half(), k.half(), v.half())
+        yield f"attention of {queries} queries in f16", attention, halves
     norm = torch.nn.BatchNorm2d(8).eval()
     convolution = torch.nn.Conv2d(3, 8, 3, padding=1)
     yield "a convolution", lambda x: F.relu(norm(convolution(x))), (torch.randn(2, 3, 20, 20),)

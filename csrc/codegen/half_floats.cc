@@ -1,17 +1,10 @@
-#include "codegen/expand_halves.h"
-
-#include <llvm/IR/IRBuilder.h>
-#include <llvm/IR/InstIterator.h>
-#include <llvm/IR/Instructions.h>
-
-#include <vector>
+#include "codegen/half_floats.h"
 
 namespace kintsugi::codegen {
 
-namespace {
-
 using llvm::Value;
-using Builder = llvm::IRBuilder<>;
+
+namespace {
 
 // The type with another element, of as many lanes.
 llvm::Type* withElement(llvm::Type* like, llvm::Type* element) {
@@ -25,10 +18,12 @@ llvm::Constant* word(Value* like, uint64_t v) { return llvm::ConstantInt::get(li
 constexpr uint64_t kHalf = 0x3f000000;
 constexpr uint64_t kExponentShift = 112;  // 127 - 15
 
-Value* toFloat(Builder& b, Value* x) {
+}  // namespace
+
+Value* floatOfHalf(Builder& b, Value* x) {
   llvm::Type* floats = withElement(x->getType(), b.getFloatTy());
   llvm::Type* words = withElement(x->getType(), b.getInt32Ty());
-  Value* bits = b.CreateZExt(b.CreateBitCast(x, withElement(x->getType(), b.getInt16Ty())), words);
+  Value* bits = b.CreateZExt(x, words);
   Value* size = b.CreateAnd(bits, word(bits, 0x7fff));
   Value* sign = b.CreateShl(b.CreateAnd(bits, word(bits, 0x8000)), word(bits, 16));
   Value* shifted = b.CreateShl(size, word(bits, 13));
@@ -43,8 +38,7 @@ Value* toFloat(Builder& b, Value* x) {
   return b.CreateBitCast(b.CreateOr(out, sign), floats);
 }
 
-// To nearest, ties to even.
-Value* toHalf(Builder& b, Value* x) {
+Value* halfOfFloat(Builder& b, Value* x) {
   llvm::Type* words = withElement(x->getType(), b.getInt32Ty());
   Value* bits = b.CreateBitCast(x, words);
   Value* size = b.CreateAnd(bits, word(bits, 0x7fffffff));
@@ -59,31 +53,7 @@ Value* toHalf(Builder& b, Value* x) {
   Value* out = b.CreateSelect(b.CreateICmpULT(size, word(bits, 0x38800000)), tiny, normal);      // 2^-14
   out = b.CreateSelect(b.CreateICmpUGE(size, word(bits, 0x47800000)), word(bits, 0x7c00), out);  // 2^16
   out = b.CreateSelect(b.CreateICmpUGT(size, word(bits, 0x7f800000)), nan, out);
-  out = b.CreateTrunc(b.CreateOr(out, sign), withElement(x->getType(), b.getInt16Ty()));
-  return b.CreateBitCast(out, withElement(x->getType(), b.getHalfTy()));
-}
-
-}  // namespace
-
-void expandHalves(llvm::Module& module) {
-  std::vector<llvm::CastInst*> casts;
-  for (llvm::Function& function : module) {
-    for (llvm::Instruction& instruction : llvm::instructions(function)) {
-      auto* cast = llvm::dyn_cast<llvm::CastInst>(&instruction);
-      const bool found =
-          cast != nullptr && (llvm::isa<llvm::FPExtInst>(cast) || llvm::isa<llvm::FPTruncInst>(cast));
-      if (found &&
-          (cast->getSrcTy()->getScalarType()->isHalfTy() || cast->getDestTy()->getScalarType()->isHalfTy())) {
-        casts.push_back(cast);
-      }
-    }
-  }
-  for (llvm::CastInst* cast : casts) {
-    Builder b(cast);
-    Value* from = cast->getOperand(0);
-    cast->replaceAllUsesWith(llvm::isa<llvm::FPExtInst>(cast) ? toFloat(b, from) : toHalf(b, from));
-    cast->eraseFromParent();
-  }
+  return b.CreateTrunc(b.CreateOr(out, sign), withElement(x->getType(), b.getInt16Ty()));
 }
 
 }  // namespace kintsugi::codegen
