@@ -33,9 +33,17 @@ target_link_directories(kintsugi_llvm INTERFACE ${directory})
 target_link_libraries(kintsugi_llvm INTERFACE ${libraries} ${system})
 target_link_options(kintsugi_llvm INTERFACE -Wl,--exclude-libs,ALL -Wl,--gc-sections)
 
+# Every architecture that code is made for, for tests of what is generated: what is shipped has the machine's own alone.
+kintsugi_llvm(every --link-static --libs orcjit native passes x86 aarch64)
+separate_arguments(every UNIX_COMMAND "${every}")
+add_library(kintsugi_llvm_all_targets INTERFACE)
+target_link_libraries(kintsugi_llvm_all_targets INTERFACE ${every} ${system})
+
 # Kernels on disk are those of one emitter: its sources are part of their keys.
 file(GLOB emitter CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/codegen/*.cc ${CMAKE_SOURCE_DIR}/csrc/codegen/*.h)
-list(APPEND emitter ${CMAKE_SOURCE_DIR}/csrc/passes/kernel.h ${CMAKE_SOURCE_DIR}/csrc/passes/core_ops.def)
+list(APPEND emitter ${CMAKE_SOURCE_DIR}/csrc/passes/kernel.h ${CMAKE_SOURCE_DIR}/csrc/passes/core_ops.def
+     ${CMAKE_SOURCE_DIR}/csrc/support/target.h ${CMAKE_SOURCE_DIR}/csrc/support/target.cc
+     ${CMAKE_SOURCE_DIR}/csrc/support/vector_levels.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${emitter})
 set(hashes "")
 foreach(source ${emitter})

@@ -25,6 +25,7 @@
 #include "pyapi/torch_patches.h"
 #include "pyapi/type_versions.h"
 #include "support/fault.h"
+#include "support/target.h"
 #include "support/verification.h"
 #include "torchapi/run_memory.h"
 
@@ -102,6 +103,7 @@ void setConfig(const std::string& name, nb::object value) {
   if (name == "suppress_errors") s.suppressErrors = nb::cast<bool>(value);
   if (name == "cache_dir" || name == "disk_cache_limit") setDiskCache(name, value);
   if (name == "verify") setVerification(nb::cast<std::string>(value));
+  if (name == "target") limitTarget(levelNamed(nb::cast<std::string>(value)));
   if (name == "memory_pool_limit") torchapi::setRunMemoryLimit(nb::cast<uint64_t>(value));
 }
 

@@ -9,6 +9,8 @@
 #include "passes/operator_rules.h"
 #include "passes/pass_statistics.h"
 #include "pyapi/imports.h"
+#include "support/host_machine.h"
+#include "support/target.h"
 #include "torchapi/run_memory.h"
 
 namespace nb = nanobind;
@@ -42,6 +44,34 @@ nb::dict cacheInfo() {
   out["rejected"] = counters.rejected;
   out["bytes"] = counters.bytes;
   out["seconds"] = counters.seconds;
+  return out;
+}
+
+// Names of levels of vectors that this architecture has, the smallest first; the machine may have fewer.
+nb::list targetLevels() {
+  nb::list out;
+  for (const VectorLevelInfo& info : vectorLevels()) {
+    if (info.triple == levelInfo(hostMachine().level).triple) out.append(strOf(info.name));
+  }
+  return out;
+}
+
+nb::dict targetInfo() {
+  const Target& made = target();
+  const Machine& m = made.machine;
+  const VectorLevelInfo& level = levelInfo(m.level);
+  nb::dict out;
+  out["level"] = strOf(level.name);
+  out["machine"] = strOf(levelInfo(hostMachine().level).name);
+  out["register_floats"] = level.registerFloats;
+  out["registers"] = level.registers;
+  out["fma"] = level.fma;
+  out["lanes"] = made.lanes;
+  out["l1"] = m.l1Bytes;
+  out["l2"] = m.l2Bytes;
+  out["l3"] = m.l3Bytes;
+  out["page"] = m.pageBytes;
+  out["cores"] = m.cores;
   return out;
 }
 
@@ -127,6 +157,8 @@ void bindNative(nb::module_& m) {
   m.def("native_backlog", &driver::nativeBacklog);
   m.def("stop_native", &stop);
   m.def("cache_info", &cacheInfo);
+  m.def("target_levels", &targetLevels);
+  m.def("target_info", &targetInfo);
   m.def("clear_cache", &clearCache, nb::arg("disk"));
   m.def("native_accuracies", &accuracies);
   m.def("operators", &operators);

@@ -13,7 +13,6 @@ using llvm::Value;
 using passes::Elem;
 using passes::Inner;
 
-constexpr int64_t kKeys = 128;  // in a block
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 class FewQueries : public AttentionParts {
@@ -21,14 +20,14 @@ class FewQueries : public AttentionParts {
   FewQueries(llvm::LLVMContext& context, const passes::Kernel& kernel, const std::string& name,
              const EmitOptions& options)
       : AttentionParts(context, kernel, name, options),
-        // A register for each key of a group, and one for the query: there are 32 of the full size, or 16.
-        lanes_(options.tile.vectors > 1 ? options.lanes : std::min(options.lanes, 8U)),
+        lanes_(options.target.attention.fewLanes),
+        block_(options.target.attention.keysOfFew),
         padded_((form_.valueSize + lanes_ - 1) / lanes_ * lanes_) {
     Value* rows = b_.CreateMul(group_, least(queries_, integer(kChunk)));
     sums_ = room(b_.CreateMul(rows, integer(padded_)));
     tops_ = room(rows);
     totals_ = room(rows);
-    scores_ = room(kKeys + lanes_);
+    scores_ = room(block_ + lanes_);
     top_ = variable(floats(lanes_));
     total_ = variable(floats(lanes_));
   }
@@ -50,8 +49,8 @@ class FewQueries : public AttentionParts {
              [&](Value* d) { store(number(0, lanes_), cell(row, d), 4 * lanes_); });
       });
       Value* seen = form_.causal ? least(keys_, to_) : keys_;
-      loop(integer(0), seen, kKeys, [&](Value* key) {
-        Value* count = least(b_.CreateSub(seen, key), integer(kKeys));
+      loop(integer(0), seen, block_, [&](Value* key) {
+        Value* count = least(b_.CreateSub(seen, key), integer(block_));
         forEachRow([&](Value* row, Value* head, Value* query) { emitKeys(row, head, query, key, count); });
       });
       forEachRow([&](Value* row, Value* head, Value* query) { storeRow(row, head, query); });
@@ -257,6 +256,7 @@ class FewQueries : public AttentionParts {
   }
 
   const unsigned lanes_;
+  const int64_t block_;   // keys of a block
   const int64_t padded_;  // the size of a value, in whole vectors
   Value* sums_ = nullptr;
   Value* tops_ = nullptr;

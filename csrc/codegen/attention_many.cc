@@ -13,8 +13,6 @@ using llvm::Value;
 using passes::Elem;
 using passes::KernelAccess;
 
-constexpr int64_t kKeys = 96;    // in a block
-constexpr unsigned kSquare = 8;  // elements that are turned at once, each way
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 class ManyQueries : public AttentionParts {
@@ -22,21 +20,23 @@ class ManyQueries : public AttentionParts {
   ManyQueries(llvm::LLVMContext& context, const passes::Kernel& kernel, const std::string& name,
               const EmitOptions& options)
       : AttentionParts(context, kernel, name, options),
-        lanes_(options.lanes),
+        lanes_(options.target.lanes),
+        block_(options.target.attention.keysOfMany),
+        side_(options.target.turnedSquare),
         most_(options.tile.vectors),
         rows_(options.tile.rows) {
     const auto columns = static_cast<int64_t>(most_ * lanes_);
     turned_ = room(form_.headSize * columns);
     sums_ = room(form_.valueSize * columns);
-    scores_ = room((kKeys + rows_) * columns);
+    scores_ = room((block_ + rows_) * columns);
     for (uint32_t a = 0; a < kernel.accesses.size(); ++a) {
       if (isAdded(a) && kernel.accesses[a].turned) {
-        turnedScores_[a] = room((kKeys + lanes_) * columns);
+        turnedScores_[a] = room((block_ + lanes_) * columns);
       }
     }
     for (const uint32_t a : {1, 2}) {
       if (kernel.accesses[a].elem != Elem::kF32 && wide_ == nullptr) {
-        wide_ = room(kKeys * std::max(form_.headSize, form_.valueSize));
+        wide_ = room(block_ * std::max(form_.headSize, form_.valueSize));
       }
     }
     for (unsigned v = 0; v < most_; ++v) {
@@ -107,17 +107,17 @@ class ManyQueries : public AttentionParts {
     });
     Value* last = least(b_.CreateAdd(first_, integer(columns())), queries_);
     Value* seen = form_.causal ? least(keys_, last) : keys_;
-    loop(integer(0), seen, kKeys,
-         [&](Value* from) { emitKeys(from, least(b_.CreateSub(seen, from), integer(kKeys))); });
+    loop(integer(0), seen, block_,
+         [&](Value* from) { emitKeys(from, least(b_.CreateSub(seen, from), integer(block_))); });
     storeSums();
   }
 
-  // Groups of kSquare queries: of their first columns, and of each its number.
+  // Groups of side_ queries: of their first columns, and of each its number.
   void forEachGroup(const std::function<void(Value* column, const std::vector<Value*>& index)>& visit) {
     Value* last = b_.CreateSub(queries_, integer(1));
-    loop(integer(0), integer(columns()), kSquare, [&](Value* column) {
+    loop(integer(0), integer(columns()), side_, [&](Value* column) {
       std::vector<Value*> index;
-      for (unsigned k = 0; k < kSquare; ++k) {
+      for (unsigned k = 0; k < side_; ++k) {
         index.push_back(least(b_.CreateAdd(b_.CreateAdd(first_, column), integer(k)), last));
       }
       visit(column, index);
@@ -128,24 +128,24 @@ class ManyQueries : public AttentionParts {
   void turnQueries() {
     const Access& from = accesses_[0];
     auto* type = memoryType(b_, from.elem, 1);
-    const int64_t squares = form_.headSize / kSquare * kSquare;
+    const int64_t squares = form_.headSize / side_ * side_;
     forEachGroup([&](Value* column, const std::vector<Value*>& index) {
       std::vector<Value*> rows;
       for (Value* query : index) {
         rows.push_back(b_.CreateGEP(type, matrices_[0], b_.CreateMul(query, from.row)));
       }
-      loop(integer(0), integer(squares), kSquare, [&](Value* p) {
+      loop(integer(0), integer(squares), side_, [&](Value* p) {
         std::vector<Value*> square;
         for (Value* row : rows) {
-          square.push_back(loadFloats(from.elem, kSquare, b_.CreateGEP(type, row, p)));
+          square.push_back(loadFloats(from.elem, side_, b_.CreateGEP(type, row, p)));
         }
         transposeSquare(b_, square);
-        for (unsigned k = 0; k < kSquare; ++k) {
-          store(square[k], cell(turned_, b_.CreateAdd(p, integer(k)), column), 4 * kSquare);
+        for (unsigned k = 0; k < side_; ++k) {
+          store(square[k], cell(turned_, b_.CreateAdd(p, integer(k)), column), 4 * side_);
         }
       });
       loop(integer(squares), integer(form_.headSize), 1, [&](Value* p) {
-        for (unsigned k = 0; k < kSquare; ++k) {
+        for (unsigned k = 0; k < side_; ++k) {
           Value* x = loadFloats(from.elem, 1, b_.CreateGEP(type, rows[k], p));
           store(x, cell(turned_, p, b_.CreateAdd(column, integer(k))));
         }
@@ -292,17 +292,17 @@ class ManyQueries : public AttentionParts {
       const auto move = [&](Value* key, Value* mask) {
         std::vector<Value*> square;
         for (Value* row : rows) {
-          square.push_back(floatsAt(b_.CreateGEP(type, row, key), kSquare, mask));
+          square.push_back(floatsAt(b_.CreateGEP(type, row, key), side_, mask));
         }
         transposeSquare(b_, square);
-        for (unsigned k = 0; k < kSquare; ++k) {
-          store(square[k], cell(room, b_.CreateAdd(key, integer(k)), column), 4 * kSquare);
+        for (unsigned k = 0; k < side_; ++k) {
+          store(square[k], cell(room, b_.CreateAdd(key, integer(k)), column), 4 * side_);
         }
       };
-      Value* whole = b_.CreateAnd(count, integer(-int64_t{kSquare}));
-      loop(integer(0), whole, kSquare, [&](Value* key) { move(key, nullptr); });
-      loop(whole, count, kSquare,
-           [&](Value* key) { move(key, firstLanes(b_, kSquare, b_.CreateSub(count, key))); });
+      Value* whole = b_.CreateAnd(count, integer(-int64_t{side_}));
+      loop(integer(0), whole, side_, [&](Value* key) { move(key, nullptr); });
+      loop(whole, count, side_,
+           [&](Value* key) { move(key, firstLanes(b_, side_, b_.CreateSub(count, key))); });
     });
   }
 
@@ -387,26 +387,26 @@ class ManyQueries : public AttentionParts {
       }
       storeCell(b_.CreateFDiv(number(1, lanes_), total), scores_, integer(0), v);
     }
-    const int64_t squares = form_.valueSize / kSquare * kSquare;
+    const int64_t squares = form_.valueSize / side_ * side_;
     forEachGroup([&](Value* column, const std::vector<Value*>& index) {
-      Value* factor = load(kSquare, cell(scores_, integer(0), column), 4 * kSquare);
+      Value* factor = load(side_, cell(scores_, integer(0), column), 4 * side_);
       std::vector<Value*> rows;
       for (Value* query : index) {
         rows.push_back(b_.CreateGEP(type, matrices_[out_], b_.CreateMul(query, out.row)));
       }
-      loop(integer(0), integer(squares), kSquare, [&](Value* d) {
+      loop(integer(0), integer(squares), side_, [&](Value* d) {
         std::vector<Value*> square;
-        for (unsigned k = 0; k < kSquare; ++k) {
-          Value* sum = load(kSquare, cell(sums_, b_.CreateAdd(d, integer(k)), column), 4 * kSquare);
+        for (unsigned k = 0; k < side_; ++k) {
+          Value* sum = load(side_, cell(sums_, b_.CreateAdd(d, integer(k)), column), 4 * side_);
           square.push_back(b_.CreateFMul(sum, factor));
         }
         transposeSquare(b_, square);
-        for (unsigned k = 0; k < kSquare; ++k) {
+        for (unsigned k = 0; k < side_; ++k) {
           storeFloats(out.elem, square[k], b_.CreateGEP(type, rows[k], d));
         }
       });
       loop(integer(squares), integer(form_.valueSize), 1, [&](Value* d) {
-        for (unsigned k = 0; k < kSquare; ++k) {
+        for (unsigned k = 0; k < side_; ++k) {
           Value* sum = load(1, cell(sums_, d, b_.CreateAdd(column, integer(k))));
           Value* x = b_.CreateFMul(sum, b_.CreateExtractElement(factor, uint64_t{k}));
           storeFloats(out.elem, x, b_.CreateGEP(type, rows[k], d));
@@ -416,6 +416,8 @@ class ManyQueries : public AttentionParts {
   }
 
   const unsigned lanes_;
+  const int64_t block_;  // keys of a block
+  const unsigned side_;  // elements that are turned at once, each way
   const unsigned most_;  // vectors of queries
   const unsigned rows_;  // of a tile
   Value* turned_ = nullptr;

@@ -28,12 +28,12 @@ using passes::KernelAccess;
 using passes::KernelOp;
 using passes::KernelOpKind;
 
-// Columns are narrow reads of long memory: vectors as wide as the registers allow.
-unsigned lanesFor(const Kernel& kernel, unsigned lanes) {
+// Columns are narrow reads of long memory, and may have wider vectors.
+unsigned lanesFor(const Kernel& kernel, const Target& target) {
   const bool cheap = std::all_of(kernel.ops.begin(), kernel.ops.end(), [](const KernelOp& op) {
     return op.kind != KernelOpKind::kPoint || passes::coreInfo(op.op).cost == passes::CoreCost::kCheap;
   });
-  return kernel.columns && cheap ? 4 * lanes : lanes;
+  return kernel.columns && cheap ? target.columnLanes : target.lanes;
 }
 
 class Emitter {
@@ -42,8 +42,9 @@ class Emitter {
           const EmitOptions& options)
       : kernel_(kernel),
         plan_(planKernel(kernel)),
-        lanes_(lanesFor(kernel, options.lanes)),
-        tile_{options.tile.rows, options.tile.vectors, lanes_, options.square},
+        target_(options.target),
+        lanes_(lanesFor(kernel, options.target)),
+        tile_{options.tile.rows, options.tile.vectors, lanes_, options.target.square},
         module_(std::make_unique<llvm::Module>(name, context)),
         b_(context) {
     llvm::FastMathFlags flags;
@@ -135,7 +136,8 @@ class Emitter {
     }
     for (uint32_t a = 0; a < kernel_.accesses.size(); ++a) {
       if (kernel_.accesses[a].turned) {
-        llvm::AllocaInst* room = b_.CreateAlloca(b_.getFloatTy(), integer(kTurnedRows * kTurnedColumns));
+        llvm::AllocaInst* room =
+            b_.CreateAlloca(b_.getFloatTy(), integer(target_.turnedRows * target_.turnedColumns));
         room->setAlignment(llvm::Align(64));
         turned_.emplace_back(a, room);
       }
@@ -296,19 +298,19 @@ class Emitter {
   Value* emitTurned(const std::vector<Value*>& at, Value* most) {
     Value* count =
         b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(extents_.back(), at.back()), most);
-    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(kTurnedRows));
+    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(target_.turnedRows));
     const std::vector<Value*> block = row_;
-    loop(integer(0), inner_, kTurnedColumns, [&](Value* from) {
-      Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, integer(kTurnedColumns)),
-                                           inner_);
+    loop(integer(0), inner_, target_.turnedColumns, [&](Value* from) {
+      Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
+                                           b_.CreateAdd(from, integer(target_.turnedColumns)), inner_);
       for (const auto& [access, room] : turned_) {
-        emitTurn(b_, function_, {block[access], innerStride_[access], room}, from, to, count);
+        emitTurn(b_, function_, target_, {block[access], innerStride_[access], room}, from, to, count);
       }
       loop(integer(0), count, 1, [&](Value* r) {
         std::vector<Value*> place = at;
         place.back() = b_.CreateAdd(place.back(), r);
         setRow(place);
-        Value* shift = b_.CreateSub(b_.CreateMul(r, integer(kTurnedColumns)), from);
+        Value* shift = b_.CreateSub(b_.CreateMul(r, integer(target_.turnedColumns)), from);
         for (const auto& [access, room] : turned_) {
           row_[access] = b_.CreateGEP(b_.getFloatTy(), room, shift);
         }
@@ -738,6 +740,7 @@ class Emitter {
 
   const Kernel& kernel_;
   const Plan plan_;
+  const Target target_;
   const unsigned lanes_;
   const TileShape tile_;
   std::unique_ptr<llvm::Module> module_;
@@ -776,6 +779,7 @@ class Emitter {
 
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const Kernel& kernel,
                                          const std::string& name, const EmitOptions& options) {
+  const TargetScope scope(options.target);  // for what works on single values, and takes no options
   return kernel.attention ? emitAttention(context, kernel, name, options)
                           : Emitter(context, kernel, name, options).run();
 }

@@ -18,19 +18,13 @@
 #include <string>
 
 #include "passes/kernel.h"
+#include "support/target.h"
 
 namespace kintsugi::codegen {
 
-// What is computed in registers, of a product or of scores: rows by vectors of `lanes`.
-struct Tile {
-  unsigned rows = 6;
-  unsigned vectors = 1;
-};
-
 struct EmitOptions {
-  unsigned lanes = 16;  // floats handled at once
-  Tile tile;
-  unsigned square = 8;    // elements that are transposed at once, each way: as many registers hold them
+  Target target = describeTarget({});
+  ProductTile tile = target.products.tall;
   bool contract = false;  // a * b + c may be rounded once, whatever operators they come from
 };
 

@@ -4,8 +4,10 @@
 
 #include <limits>
 
+#include "codegen/half_floats.h"
 #include "codegen/vector_math.h"
 #include "support/check.h"
+#include "support/target.h"
 
 namespace kintsugi::codegen {
 
@@ -38,6 +40,8 @@ Value* roundToBFloat(Builder& b, Value* x) {
   return b.CreateTrunc(b.CreateSelect(nan, integer(bits, 0x7fc0), rounded),
                        widen(b.getInt16Ty(), lanesOf(x)));
 }
+
+bool convertsHalves() { return levelInfo(target().machine.level).halves; }
 
 Value* propagatingNan(Builder& b, bool max, Value* x, Value* y) {
   Value* chosen = max ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y);
@@ -176,7 +180,7 @@ Type* memoryType(Builder& b, Elem elem, unsigned lanes) {
     case Elem::kBool:
       return widen(b.getInt8Ty(), lanes);
     case Elem::kF16:
-      return widen(b.getHalfTy(), lanes);
+      return widen(convertsHalves() ? b.getHalfTy() : static_cast<Type*>(b.getInt16Ty()), lanes);
     case Elem::kBF16:
       return widen(b.getInt16Ty(), lanes);
     default:
@@ -189,7 +193,7 @@ Value* fromMemory(Builder& b, Elem elem, Value* x) {
     case Elem::kBool:
       return b.CreateICmpNE(x, llvm::Constant::getNullValue(x->getType()));
     case Elem::kF16:
-      return b.CreateFPExt(x, widen(b.getFloatTy(), lanesOf(x)));
+      return convertsHalves() ? b.CreateFPExt(x, widen(b.getFloatTy(), lanesOf(x))) : floatOfHalf(b, x);
     case Elem::kBF16: {
       Value* wide = b.CreateZExt(x, widen(b.getInt32Ty(), lanesOf(x)));
       return b.CreateBitCast(b.CreateShl(wide, integer(wide, 16)), widen(b.getFloatTy(), lanesOf(x)));
@@ -204,7 +208,7 @@ Value* toMemory(Builder& b, Elem elem, Value* x) {
     case Elem::kBool:
       return b.CreateZExt(x, widen(b.getInt8Ty(), lanesOf(x)));
     case Elem::kF16:
-      return b.CreateFPTrunc(x, widen(b.getHalfTy(), lanesOf(x)));
+      return convertsHalves() ? b.CreateFPTrunc(x, widen(b.getHalfTy(), lanesOf(x))) : halfOfFloat(b, x);
     case Elem::kBF16:
       return roundToBFloat(b, x);
     default:

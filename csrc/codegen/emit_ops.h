@@ -14,7 +14,8 @@ namespace kintsugi::codegen {
 
 using Builder = llvm::IRBuilder<>;
 
-// In registers, and in memory (bool: a byte; bf16: 16 bits). `lanes` 1: a scalar.
+// In registers, and in memory (bool: a byte; bf16: 16 bits, and f16 where target() has no instructions for
+// it). `lanes` 1: a scalar.
 llvm::Type* registerType(Builder& b, passes::Elem elem, unsigned lanes);
 llvm::Type* memoryType(Builder& b, passes::Elem elem, unsigned lanes);
 llvm::Value* fromMemory(Builder& b, passes::Elem elem, llvm::Value* value);

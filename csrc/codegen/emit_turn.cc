@@ -9,14 +9,9 @@ namespace kintsugi::codegen {
 using llvm::BasicBlock;
 using llvm::Value;
 
-namespace {
-
-constexpr unsigned kSquare = 8;  // elements, each way
-
-}  // namespace
-
-void emitTurn(Builder& b, llvm::Function* function, const Turned& turned, Value* from, Value* to,
-              Value* count) {
+void emitTurn(Builder& b, llvm::Function* function, const Target& target, const Turned& turned, Value* from,
+              Value* to, Value* count) {
+  const unsigned side = target.turnedSquare;
   const auto integer = [&b](int64_t v) { return b.getInt64(static_cast<uint64_t>(v)); };
   const auto block = [&](const char* name) { return BasicBlock::Create(b.getContext(), name, function); };
   const auto loop = [&](Value* low, Value* high, int64_t step, const std::function<void(Value*)>& visit) {
@@ -36,20 +31,20 @@ void emitTurn(Builder& b, llvm::Function* function, const Turned& turned, Value*
   };
   const auto placeOf = [&](Value* j, unsigned row) {
     return b.CreateGEP(b.getFloatTy(), turned.room,
-                       b.CreateAdd(b.CreateSub(j, from), integer(row * kTurnedColumns)));
+                       b.CreateAdd(b.CreateSub(j, from), integer(row * target.turnedColumns)));
   };
-  Value* squares = b.CreateAnd(b.CreateSub(to, from), integer(-int64_t{kSquare}));
+  Value* squares = b.CreateAnd(b.CreateSub(to, from), integer(-int64_t{side}));
   squares = b.CreateAdd(from, squares);
   const auto move = [&](bool part) {
-    loop(from, squares, kSquare, [&](Value* j) {
-      for (unsigned first = 0; first < kTurnedRows; first += kSquare) {
+    loop(from, squares, side, [&](Value* j) {
+      for (unsigned first = 0; first < target.turnedRows; first += side) {
         std::vector<Value*> square;
-        for (unsigned k = 0; k < kSquare; ++k) {
-          square.push_back(loadAt(b.CreateAdd(j, integer(k)), first, kSquare, part));
+        for (unsigned k = 0; k < side; ++k) {
+          square.push_back(loadAt(b.CreateAdd(j, integer(k)), first, side, part));
         }
         transposeSquare(b, square);
-        for (unsigned k = 0; k < kSquare; ++k) {
-          b.CreateAlignedStore(square[k], placeOf(j, first + k), llvm::Align(4 * kSquare));
+        for (unsigned k = 0; k < side; ++k) {
+          b.CreateAlignedStore(square[k], placeOf(j, first + k), llvm::Align(4 * side));
         }
       }
     });
@@ -57,7 +52,7 @@ void emitTurn(Builder& b, llvm::Function* function, const Turned& turned, Value*
   BasicBlock* whole = block("whole");
   BasicBlock* part = block("part");
   BasicBlock* after = block("turned");
-  b.CreateCondBr(b.CreateICmpEQ(count, integer(kTurnedRows)), whole, part);
+  b.CreateCondBr(b.CreateICmpEQ(count, integer(target.turnedRows)), whole, part);
   b.SetInsertPoint(whole);
   move(false);
   b.CreateBr(after);
@@ -66,8 +61,8 @@ void emitTurn(Builder& b, llvm::Function* function, const Turned& turned, Value*
   b.CreateBr(after);
   b.SetInsertPoint(after);
   loop(squares, to, 1, [&](Value* j) {
-    Value* x = loadAt(j, 0, kTurnedRows, true);
-    for (unsigned k = 0; k < kTurnedRows; ++k) {
+    Value* x = loadAt(j, 0, target.turnedRows, true);
+    for (unsigned k = 0; k < target.turnedRows; ++k) {
       b.CreateAlignedStore(b.CreateExtractElement(x, uint64_t{k}), placeOf(j, k), llvm::Align(4));
     }
   });

@@ -12,6 +12,7 @@
 #include "codegen/emit_kernel.h"
 #include "codegen/object_code.h"
 #include "codegen/perf_map.h"
+#include "codegen/plan_kernel.h"
 #include "support/check.h"
 
 namespace kintsugi::codegen {
@@ -33,13 +34,15 @@ class Cache {
   std::shared_ptr<const CompiledKernel> get(const passes::Kernel& kernel, bool contract, unsigned tiles,
                                             std::string& reason) {
     std::lock_guard lock(mutex_);
-    const Tile tile = compiler().tileOf(kernel, tiles != 0);
+    const Target& machine = target();
+    const ProductTile tile = tileFor(kernel, machine, tiles != 0);
     std::string structure = contract ? "contract " : "";
     if (kernel.product || kernel.attention) {
       structure += "tile=" + std::to_string(tile.rows) + "x" + std::to_string(tile.vectors) + " ";
     }
     structure += kernel.key();
-    const auto found = kernels_.find(structure);
+    const std::string name = targetKey(machine) + " " + structure;
+    const auto found = kernels_.find(name);
     if (found != kernels_.end()) {
       ++counters_.reused;
       found->second.used = ++uses_;
@@ -52,15 +55,15 @@ class Cache {
     Entry entry;
     entry.used = ++uses_;
     const auto start = std::chrono::steady_clock::now();
-    entry.kernel = make(kernel, structure, contract, tile, entry);
+    entry.kernel = make(kernel, structure, {machine, tile, contract}, entry);
     counters_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     reason = entry.reason;
-    return kernels_.emplace(structure, std::move(entry)).first->second.kernel;
+    return kernels_.emplace(name, std::move(entry)).first->second.kernel;
   }
 
   // Choices have a lock of their own: whoever runs a program does not wait for what is being compiled.
   std::optional<std::string> recall(const std::string& question) {
-    const std::string key = "choice " + target() + "\n" + question;
+    const std::string key = "choice " + describe() + "\n" + question;
     std::lock_guard lock(choiceMutex_);
     choiceKeys_.insert_or_assign(question, key);
     const auto found = choices_.find(question);
@@ -113,9 +116,9 @@ class Cache {
     }
   }
 
-  std::string target() {
+  std::string describe() {
     std::lock_guard lock(mutex_);
-    return compiler().target();
+    return compilerFor(target()).key();
   }
 
   void lock() {
@@ -159,21 +162,22 @@ class Cache {
     });
   }
 
-  ObjectCompiler& compiler() {
-    if (compiler_ == nullptr) {
-      compiler_ = std::make_unique<ObjectCompiler>();
+  ObjectCompiler& compilerFor(const Target& target) {
+    std::unique_ptr<ObjectCompiler>& compiler = compilers_[targetKey(target)];
+    if (compiler == nullptr) {
+      compiler = std::make_unique<ObjectCompiler>(target);
     }
-    return *compiler_;
+    return *compiler;
   }
 
   std::shared_ptr<const CompiledKernel> make(const passes::Kernel& kernel, const std::string& structure,
-                                             bool contract, Tile tile, Entry& entry) {
+                                             const EmitOptions& options, Entry& entry) {
     std::string& reason = entry.reason;
-    ObjectCompiler& code = compiler();
+    ObjectCompiler& code = compilerFor(options.target);
     if (!code.ready(reason)) {
       return nullptr;
     }
-    const std::string key = code.target() + "\n" + structure;
+    const std::string key = code.key() + "\n" + structure;
     bool bad = false;
     if (const std::optional<std::string> object = disk_.read(key, bad)) {
       if (auto loaded = code.load(*object, kSymbol, reason)) {
@@ -189,8 +193,6 @@ class Cache {
     std::string object;
     try {
       llvm::LLVMContext context;
-      const EmitOptions options{
-          .lanes = code.lanes(), .tile = tile, .square = code.square(), .contract = contract};
       object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
     } catch (const InternalError& error) {
       reason = error.what();
@@ -210,8 +212,8 @@ class Cache {
   }
 
   std::mutex mutex_;
-  std::unique_ptr<ObjectCompiler> compiler_;
-  std::unordered_map<std::string, Entry> kernels_;
+  std::unordered_map<std::string, std::unique_ptr<ObjectCompiler>> compilers_;  // by target
+  std::unordered_map<std::string, Entry> kernels_;                              // by target and structure
   CacheCounters counters_;
   uint64_t uses_ = 0;
   size_t limit_ = kMostKernels;
@@ -244,6 +246,6 @@ CacheCounters cacheCounters() { return Cache::instance().counters(); }
 void clearCache(bool disk) { Cache::instance().clear(disk); }
 void prepareFork() { Cache::instance().lock(); }
 void afterFork() { Cache::instance().unlock(); }
-std::string targetDescription() { return Cache::instance().target(); }
+std::string targetDescription() { return Cache::instance().describe(); }
 
 }  // namespace kintsugi::codegen

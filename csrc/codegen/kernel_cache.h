@@ -1,8 +1,8 @@
 // Compiled kernels: made once for each structure, kept in memory and on disk.
 //
-// Idea: kernels are keyed by their structure (Kernel::key()), so 24 equal blocks compile once. What is
-// compiled is an object file; the same bytes are written to the disk cache, under a name made of the key, the
-// target and the versions, with a checksum. A file that does not check out is ignored and replaced.
+// Idea: kernels are keyed by target() and their structure (Kernel::key()), so 24 equal blocks compile once.
+// What is compiled is an object file; the same bytes are written to the disk cache, under a name made of the
+// key, the target and the versions, with a checksum. A file that does not check out is ignored and replaced.
 //
 // Ownership: a CompiledKernel owns its machine code; whoever may run it holds it. Threads: all functions may
 // be called by any thread; compiling is done by one at a time, without the GIL. Fork: prepareFork() and
@@ -44,8 +44,8 @@ struct CacheCounters {
 std::shared_ptr<const CompiledKernel> compileKernel(const passes::Kernel& kernel, bool contract,
                                                     std::string& reason, unsigned tiles = 0);
 
-// Which of several ways has been found the fastest: remembered where kernels are. Asking comes first, and may
-// wait for a kernel that is being compiled; remembering does not.
+// Which of several ways has been found the fastest: remembered where kernels are, and for the present target.
+// Asking comes first, and may wait for a kernel that is being compiled; remembering does not.
 std::optional<std::string> recallChoice(const std::string& question);
 void rememberChoice(const std::string& question, const std::string& choice);
 
@@ -62,7 +62,8 @@ void clearCache(bool disk);
 void prepareFork();
 void afterFork();
 
-// The machine that code is made for, for people: "znver3 +avx2 ...".
+// The machine that code is made for, as LLVM names it: "... avx2-32768-8-1048576-64 x86_64-... znver3 +avx2
+// ...".
 std::string targetDescription();
 
 }  // namespace kintsugi::codegen

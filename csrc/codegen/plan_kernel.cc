@@ -91,4 +91,18 @@ void forEachTarget(const Kernel& kernel, const Plan& plan, uint32_t s,
   }
 }
 
+// A wide tile is the usual one where the target prefers it, unless it computes a twentieth more columns for
+// nothing than the tall one does.
+ProductTile tileFor(const Kernel& kernel, const Target& target, bool other) {
+  const Target::Products& p = target.products;
+  const auto wasted = [&](const ProductTile& tile) {
+    const auto columns = static_cast<int64_t>(tile.vectors * target.lanes);
+    const int64_t n = kernel.sizes.back().hint;
+    return (columns - n % columns) % columns;
+  };
+  const bool wide =
+      kernel.product && p.preferWide && (wasted(p.wide) - wasted(p.tall)) * 20 <= kernel.sizes.back().hint;
+  return wide != other ? p.wide : p.tall;
+}
+
 }  // namespace kintsugi::codegen

@@ -1,5 +1,5 @@
-// Inside codegen only: in which of its loops over a row a kernel computes what (passes/kernel.h says what
-// stages are).
+// Inside codegen only: what is decided before a kernel is emitted: in which of its loops over a row it
+// computes what (passes/kernel.h says what stages are), and in which tile.
 //
 // Plain data, pure functions, no LLVM.
 #pragma once
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "passes/kernel.h"
+#include "support/target.h"
 
 namespace kintsugi::codegen {
 
@@ -23,5 +24,8 @@ Plan planKernel(const passes::Kernel& kernel);
 // The values that loop `s` exists for: arguments of its reductions, and what is stored in it.
 void forEachTarget(const passes::Kernel& kernel, const Plan& plan, uint32_t s,
                    const std::function<void(uint32_t)>& visit);
+
+// In which tile the kernel is computed: the target's usual one, or (`other`) the one of the other shape.
+ProductTile tileFor(const passes::Kernel& kernel, const Target& target, bool other);
 
 }  // namespace kintsugi::codegen

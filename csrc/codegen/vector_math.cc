@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <limits>
 
+#include "support/target.h"
+
 namespace kintsugi::codegen {
 
 namespace {
@@ -21,6 +23,12 @@ Constant* number(Value* like, double value) { return ConstantFP::get(like->getTy
 Type* intTypeOf(Builder& b, Value* x) {
   Type* element = b.getInt32Ty();
   auto* vector = llvm::dyn_cast<llvm::VectorType>(x->getType());
+  return vector != nullptr ? llvm::VectorType::get(element, vector->getElementCount()) : element;
+}
+
+Type* doublesLike(Builder& b, Value* x) {
+  auto* vector = llvm::dyn_cast<llvm::VectorType>(x->getType());
+  Type* element = b.getDoubleTy();
   return vector != nullptr ? llvm::VectorType::get(element, vector->getElementCount()) : element;
 }
 
@@ -174,13 +182,18 @@ Value* emitTanh(Builder& b, Value* x) {
 // A rational function of x^2 times x; beyond the bound, erf is 1 in floats.
 Value* emitErf(Builder& b, Value* x) {
   Value* bounded = atLeast(b, atMost(b, x, 3.832506856900711), -3.832506856900711);
-  Value* square = b.CreateFMul(bounded, bounded);
+  // Where products and sums are rounded one by one, the polynomials' errors would be too large.
+  const bool wide = !levelInfo(target().machine.level).fma;
+  Value* exact = wide ? b.CreateFPExt(bounded, doublesLike(b, x)) : bounded;
+  Value* square = b.CreateFMul(exact, exact);
   Value* p = pairwise(b, square,
                       {0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861,
                        0.18520832239976145, 1.128379143519084});
   Value* q = pairwise(b, square,
                       {-1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885,
                        0.014070470171167667, 0.11098505178285362, 0.49746925110067538, 1.0});
+  p = wide ? b.CreateFPTrunc(p, x->getType()) : p;
+  q = wide ? b.CreateFPTrunc(q, x->getType()) : q;
   return atLeast(b, atMost(b, b.CreateFDiv(b.CreateFMul(bounded, p), q), 1.0), -1.0);
 }
 

@@ -2,6 +2,7 @@
 //
 // Each works on `float` or a vector of it. Errors stay within 3 units in the last place, those of erf within
 // 6 (tests/unit/codegen checks it); NaN stays NaN, infinities and signed zeros come out as in the C library.
+// On targets without fma, products and sums are rounded one by one, and the bounds hold there, too.
 // Ownership: none. Threads: as the builder's.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "ir/trace.h"
+#include "support/target.h"
 
 namespace kintsugi::driver {
 
@@ -71,8 +72,7 @@ void keepPlaces(NativePlan& plan, const std::vector<std::vector<uint32_t>>& used
     const torchapi::TensorLayout* layout;
     size_t until;
   };
-  // To allocate a small tensor takes longer than to compute it. Elements.
-  constexpr int64_t kSmall = 16384, kMostKept = 262144;
+  const Target::Costs& costs = target().costs;
   const std::vector<size_t> last = lastLooks(plan, usedBy, aliases);
   std::vector<Place> places;
   int64_t kept = 0;
@@ -80,7 +80,7 @@ void keepPlaces(NativePlan& plan, const std::vector<std::vector<uint32_t>>& used
     for (runtime::NativeMade& made : madeAt(plan, at)) {
       const torchapi::TensorLayout& wanted = made.layout.layout;
       const bool varies = !made.layout.sizes.empty() || !made.layout.strides.empty();
-      if (last[made.slot] == usedBy.size() || varies || (!all && elementsOf(wanted) > kSmall)) {
+      if (last[made.slot] == usedBy.size() || varies || (!all && elementsOf(wanted) > costs.smallTensor)) {
         continue;
       }
       const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) {
@@ -88,7 +88,7 @@ void keepPlaces(NativePlan& plan, const std::vector<std::vector<uint32_t>>& used
                p.layout->strides == wanted.strides;
       });
       made.place = static_cast<uint32_t>(place - places.begin());
-      if (place == places.end() && !all && kept + elementsOf(wanted) > kMostKept) {
+      if (place == places.end() && !all && kept + elementsOf(wanted) > costs.keptElements) {
         made.place = ir::kNone;
       } else if (place == places.end()) {
         kept += elementsOf(wanted);

@@ -30,6 +30,7 @@
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
 #include "support/check.h"
+#include "support/target.h"
 #include "torchapi/eager_traits.h"
 #include "torchapi/products.h"
 
@@ -164,7 +165,8 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
   void tryVariants(const NativeSegmentInfo& info, std::unique_ptr<const runtime::NativePlan> usual,
                    const NativeSummary& summary) {
     const int64_t threads = torchapi::threadCount();
-    question_ = "threads=" + std::to_string(threads) + (info.keepMemory ? " kept\n" : "\n") + summary.graph;
+    question_ = targetKey(target()) + " threads=" + std::to_string(threads) +
+                (info.keepMemory ? " kept\n" : "\n") + summary.graph;
     const std::optional<std::string> known = codegen::recallChoice(question_);
     std::vector<std::unique_ptr<const runtime::NativePlan>> plans;
     for (const NativeVariant& variant : nativeVariants()) {

@@ -9,8 +9,8 @@ std::span<const NativeVariant> nativeVariants() {
       {.name = "attention by the library", .attention = false},
       {.name = "products and attention by the library", .tiles = false, .attention = false},
       {.name = "tiles of another shape", .shape = 1},
-      {.name = "smaller parts for threads", .worthAThread = 16384},
-      {.name = "larger parts for threads", .worthAThread = 262144},
+      {.name = "smaller parts for threads", .parts = 0.25},
+      {.name = "larger parts for threads", .parts = 4},
   };
   return kVariants;
 }
@@ -19,7 +19,7 @@ bool makesDifference(const NativeVariant& variant, const VariantUses& uses) {
   const NativeVariant same;
   return (variant.tiles || uses.tiled != 0) && (variant.attention || uses.attention != 0) &&
          (variant.shape == same.shape || uses.tiled + uses.attention != 0) &&
-         (variant.worthAThread == same.worthAThread || uses.threads > 1);
+         (variant.parts == same.parts || uses.threads > 1);
 }
 
 }  // namespace kintsugi::driver

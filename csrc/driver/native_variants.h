@@ -12,10 +12,10 @@ namespace kintsugi::driver {
 
 struct NativeVariant {
   std::string_view name = "the usual way";
-  bool tiles = true;             // products as kernels
-  bool attention = true;         // attention as a kernel
-  unsigned shape = 0;            // of tiles (codegen/kernel_cache.h)
-  int64_t worthAThread = 65536;  // so many cheap operations on elements
+  bool tiles = true;      // products as kernels
+  bool attention = true;  // attention as a kernel
+  unsigned shape = 0;     // of tiles (codegen/kernel_cache.h)
+  double parts = 1;       // what is worth a thread, compared with the target's costs.worthAThread
 };
 
 // The first is the usual one.

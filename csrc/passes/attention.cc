@@ -8,14 +8,11 @@
 #include "passes/broadcast_strides.h"
 #include "passes/move_reshapes.h"
 #include "support/check.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
 namespace {
-
-// Fewer queries than this leave most of a vector of them empty. Measured with 12 heads of 64 and 512 keys:
-// each of a few takes 29 to 36 us, sixteen and fewer at once 253 to 280 us.
-constexpr int64_t kFewQueries = 9;
 
 // Memory by batch, head, row and element; the outer ones 0 where all share it. Nothing: elements are no run.
 std::optional<std::vector<Size>> matrixStrides(const Node& node, const std::vector<Size>& batches) {
@@ -137,7 +134,7 @@ std::optional<Node> AttentionMaker::finish(const AttentionOperand& query, const 
   }
   kernel_.sizes.back() = form.valueSize;
   const Size queries = settled(kernel_.sizes[2]);
-  form.few = queries.fixed() && queries.hint < kFewQueries;
+  form.few = queries.fixed() && queries.hint < target().attention.fewQueries;
   if (form.few && form.group != 1) {
     kernel_.sizes[1] = Size(kernel_.sizes[1].hint / form.group);
   }

@@ -6,6 +6,7 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/fold_convolutions.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -128,7 +129,6 @@ class Mover {
   // The same elements in the other layout.
   ValueId move(ValueId from, ir::Type type, bool last) {
     constexpr int64_t kContiguous = 0, kChannelsLast = 2;  // torch.memory_format
-    constexpr double kElement = 0.8;                       // nanoseconds
     Instruction ins;
     ins.op = Op::kAten;
     ins.opName = trace_.internOpName(ops::Operator::kClone);
@@ -139,7 +139,7 @@ class Mover {
     ins.firstResult = addValue(type);
     ins.resultCount = 1;
     trace_.code.push_back(ins);
-    cost_ += kElement * static_cast<double>(countOf(trace_.metas[type.meta].sizes));
+    cost_ += target().costs.moveNanoseconds * static_cast<double>(countOf(trace_.metas[type.meta].sizes));
     return ins.firstResult;
   }
 
@@ -257,10 +257,9 @@ class Mover {
     formOf(old) = {ir::kNone, ins.firstResult, false};
   }
 
-  // Nanoseconds, measured at about 100 GFLOP/s. Few channels gain most: the library has no good code for them
-  // otherwise.
+  // Nanoseconds. Few channels gain most: the library has no good code for them otherwise.
   double gainOf(const Instruction& ins, std::string_view name) const {
-    constexpr double kPerNanosecond = 100, kElement = 0.25;
+    const Target::Costs& costs = target().costs;
     const auto operands = trace_.operandsOf(ins);
     const bool folded = name == kFoldedConvolution;
     const std::vector<int64_t>& made = trace_.metas[trace_.values[ins.firstResult].meta].sizes;
@@ -273,13 +272,14 @@ class Mover {
       return 0;
     }
     const double places = static_cast<double>(countOf(folded ? made : from));
-    const double work = 2 * places * static_cast<double>(weight[1] * weight[2] * weight[3]) / kPerNanosecond;
+    const double work =
+        2 * places * static_cast<double>(weight[1] * weight[2] * weight[3]) / costs.flopsPerNanosecond;
     if (!folded) {
       return 0.5 * work;
     }
     const bool behind = operands[FoldedOperands::kAdded].isValue() ||
                         trace_.strings[operands[FoldedOperands::kActivation].id] != "none";
-    const double saved = behind ? kElement * places : 0;
+    const double saved = behind ? costs.passNanoseconds * places : 0;
     const int64_t channels = weight[1];
     if (weight[2] * weight[3] == 1) {
       return saved + (std::min(weight[0], channels) < 16 ? -0.5 : 0.1) * work;

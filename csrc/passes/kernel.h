@@ -64,7 +64,8 @@ struct KernelProduct {
   int64_t leftStride = 0, rightStride = 0;  // from row to row; of the second perhaps from column to column
   int64_t chunk = 0;                        // rows
   int64_t depth = 0;                        // of k that is packed at once
-  static constexpr int64_t kStrip = 64;     // columns
+  // Of every target: a strip is a multiple of the columns of its tiles, and nobody packs more of k.
+  static constexpr int64_t kStrip = 64;  // columns
   static constexpr int64_t kMostDepth = 512;
 };
 
@@ -79,7 +80,8 @@ struct KernelAttention {
   bool emptyZero = false;  // a query that sees no key gets zeros, not NaN
   // Few queries: vectors run along keys, and the second of `sizes` counts heads of keys.
   bool few = false;
-  static constexpr int64_t kChunk = 64;  // queries that a thread takes at once
+  // Queries that a thread takes at once: a multiple of the columns of every target's tiles.
+  static constexpr int64_t kChunk = 64;
   static constexpr int64_t kMostSize = 256;
 };
 

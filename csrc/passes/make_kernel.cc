@@ -6,6 +6,7 @@
 #include "passes/attention.h"
 #include "passes/products.h"
 #include "support/check.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -196,7 +197,7 @@ class KernelMaker {
 
   // Along which dimension does most memory lie? Where it is not the row, vectors hold elements of many rows.
   void chooseVectors() {
-    constexpr int64_t kFewestLanes = 4;
+    const int64_t fewest = target().costs.fewestRows;
     const size_t rank = kernel_.sizes.size();
     auto count = [&](size_t d) {
       return std::count_if(kernel_.accesses.begin(), kernel_.accesses.end(), [&](const KernelAccess& access) {
@@ -205,7 +206,7 @@ class KernelMaker {
     };
     size_t best = rank - 1;
     for (size_t d = rank - 1; d-- > 0;) {
-      best = kernel_.sizes[d].hint >= kFewestLanes && count(d) > count(best) ? d : best;
+      best = kernel_.sizes[d].hint >= fewest && count(d) > count(best) ? d : best;
     }
     if (best == rank - 1) {
       return;
@@ -221,9 +222,9 @@ class KernelMaker {
   // Loads that have no order along the inner dimension, but along an outer one: that comes last of these.
   void turnLoads() {
     constexpr size_t kMost = 2;
-    constexpr int64_t kFewest = 8;
+    const int64_t fewest = target().turnedSquare;
     const size_t rank = kernel_.sizes.size();
-    if (rank < 2 || kernel_.sizes.back().hint < kFewest || !bounds().empty() || kernel_.checks()) {
+    if (rank < 2 || kernel_.sizes.back().hint < fewest || !bounds().empty() || kernel_.checks()) {
       return;
     }
     const auto fits = [&](const KernelAccess& access, size_t d) {
@@ -236,7 +237,7 @@ class KernelMaker {
       const auto count =
           static_cast<size_t>(std::count_if(kernel_.accesses.begin(), kernel_.accesses.end(),
                                             [&](const KernelAccess& access) { return fits(access, d); }));
-      if (count > found && kernel_.sizes[d].hint >= kFewest) {
+      if (count > found && kernel_.sizes[d].hint >= fewest) {
         best = d;
         found = count;
       }
@@ -259,15 +260,14 @@ class KernelMaker {
   // Each element of some loads is taken for `count` neighbours: the two inner dimensions are one
   // nevertheless.
   void foldRepeats() {
-    constexpr int64_t kMostRepeats = 8;
     const size_t rank = kernel_.sizes.size();
     // Threads that share the inner dimension could begin between neighbours.
     if (rank < 3 || group_.reduced != 0 || kernel_.product || !bounds().empty() || kernel_.checks()) {
       return;
     }
     const Size count = settled(kernel_.sizes.back());
-    const bool power =
-        count.fixed() && count.hint > 1 && count.hint <= kMostRepeats && (count.hint & (count.hint - 1)) == 0;
+    const bool power = count.fixed() && count.hint > 1 && count.hint <= target().costs.mostRepeats &&
+                       (count.hint & (count.hint - 1)) == 0;
     const auto one = [&](const KernelAccess& access) {
       return access.strides[rank - 2] == access.strides.back() * kernel_.sizes.back();
     };
@@ -286,8 +286,8 @@ class KernelMaker {
 
   // Values of a row are kept on the stack. Where its length varies, a run checks it.
   void measureRows() {
-    constexpr int64_t kLongestRow = 16384, kLongestColumn = 1024;
-    const int64_t most = kernel_.columns ? kLongestColumn : kLongestRow;
+    const Target::Costs& costs = target().costs;
+    const int64_t most = kernel_.columns ? costs.longestColumn : costs.longestRow;
     const Size row = settled(kernel_.sizes.back());
     kernel_.longRows = row.hint > most || (!row.fixed() && !sizeTable().require(row, most, kLess | kZero));
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "passes/simplify_graph.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -109,8 +110,8 @@ class Merger {
   }
 
   bool pays(uint32_t into, uint32_t from) const {
-    constexpr int64_t kSmall = 4096;
-    constexpr size_t kMostSmall = 64, kMost = 32, kSmallStreams = 16, kStreams = 12;
+    constexpr size_t kMostSmall = 64, kMost = 32;  // larger kernels take longer to compile than they save
+    const Target::Costs& costs = target().costs;
     const Group& a = grouping_.groups[into];
     const Group& b = grouping_.groups[from];
     if (std::max(a.level, b.level) >= std::min(a.firstUser, b.firstUser) || !mayMerge(graph_, a, b)) {
@@ -126,10 +127,10 @@ class Merger {
       streams += both ? 0 : 1;
       shared = shared || (both && isLarge(load, a.sizes));
     }
-    if (elementCount(a.sizes).hint <= kSmall) {
-      return members <= kMostSmall && streams <= kSmallStreams;
+    if (elementCount(a.sizes).hint <= costs.smallKernel) {
+      return members <= kMostSmall && streams <= costs.smallStreams;
     }
-    return shared && !x.moves && !y.moves && members <= kMost && streams <= kStreams;
+    return shared && !x.moves && !y.moves && members <= kMost && streams <= costs.streams;
   }
 
   // Does it take as much memory as there is to compute, about?

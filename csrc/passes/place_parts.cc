@@ -9,6 +9,7 @@
 #include "passes/products.h"
 #include "passes/rewrite_nodes.h"
 #include "passes/simplify_graph.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -108,9 +109,9 @@ class Placer {
       placed.push_back(places.has_value());
     }
     constexpr size_t kMostCopies = 4;
-    constexpr int64_t kSmall = 16384;
+    const int64_t small = target().costs.smallTensor;
     const bool many = copies > bases.size() + kMostCopies;
-    if (mayCall && (many || (bases.empty() && elementCount(all.sizes).hint > kSmall))) {
+    if (mayCall && (many || (bases.empty() && elementCount(all.sizes).hint > small))) {
       return;
     }
     for (const Places& places : moves) {
@@ -134,10 +135,10 @@ class Placer {
 
   // Stores of a few elements each are slower than to compute all in one run and to copy it.
   bool isNarrow(const Node& all, NodeId arg) const {
-    constexpr int64_t kFewest = 8, kSmall = 2048;
+    const Target::Costs& costs = target().costs;
     const int64_t run = all.strides[all.dim].hint * (all.stacked ? 1 : node(arg).sizes[all.dim].hint);
     const int64_t count = elementCount(node(arg).sizes).hint;
-    return run < kFewest && run < count && count > kSmall;
+    return run < costs.narrowRun && run < count && count > costs.narrowTensor;
   }
 
   // Where everything comes to lie that is in the memory of `base`. Nothing: it has to stay.

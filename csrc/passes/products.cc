@@ -6,6 +6,7 @@
 
 #include "passes/kernel.h"
 #include "passes/move_reshapes.h"
+#include "support/target.h"
 
 namespace kintsugi::passes {
 
@@ -91,20 +92,22 @@ std::optional<ProductForm> productForm(const Node& left, const Node& right, bool
 // The second operand is packed for every run, which takes about as long as a few rows do; a product of fewer
 // rows, or of a narrow matrix, is bound by memory in any case.
 bool isWorthTiles(const ProductForm& form) {
-  constexpr int64_t kFewestRows = 12, kFewestColumns = 8, kLeastDepth = 8;
-  return form.m.hint >= kFewestRows && form.n >= kFewestColumns && form.k >= kLeastDepth;
+  constexpr int64_t kLeastDepth = 8;  // sums are stored after so many steps, which take as long as that
+  const Target::Products& least = target().products;
+  return form.m.hint >= least.fewestRows && form.n >= least.fewestColumns && form.k >= kLeastDepth;
 }
 
+// Chunks of about the same size, no larger than the target's.
 int64_t chunkOf(const ProductForm& form) {
-  // All tiles have a number of rows that divides kStep. More rows than so many do not stay in the cache.
-  constexpr int64_t kMostRows = 288, kStep = 24;
-  const int64_t chunks = (form.m.hint + kMostRows - 1) / kMostRows;
-  return (form.m.hint / chunks / kStep + 1) * kStep;
+  const Target::Products& most = target().products;
+  const int64_t chunks = (form.m.hint + most.rows - 1) / most.rows;
+  return (form.m.hint / chunks / most.rowStep + 1) * most.rowStep;
 }
 
 int64_t depthOf(const ProductForm& form) {
   constexpr int64_t kStep = 8;
-  const int64_t parts = (form.k + KernelProduct::kMostDepth - 1) / KernelProduct::kMostDepth;
+  const int64_t most = target().products.depth;
+  const int64_t parts = (form.k + most - 1) / most;
   return ((form.k + parts - 1) / parts + kStep - 1) / kStep * kStep;
 }
 

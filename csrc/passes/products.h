@@ -26,7 +26,7 @@ struct ProductForm {
 // Nothing: they do not lie so. Sizes that meet may become requirements.
 std::optional<ProductForm> productForm(const Node& left, const Node& right, bool byRows);
 
-// Is a kernel of our own (Kernel::product) better than BLAS?
+// Of target(): is a kernel of our own (Kernel::product) better than BLAS?
 bool isWorthTiles(const ProductForm& form);
 // Rows that share the packing of the second operand; how much of k is packed at once.
 int64_t chunkOf(const ProductForm& form);

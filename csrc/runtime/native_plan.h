@@ -10,6 +10,8 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/native_device.h"
+#include "support/target.h"
 #include "torchapi/aten_call.h"
 #include "torchapi/folded_convolution.h"
 #include "torchapi/native_tensors.h"
@@ -18,8 +20,6 @@
 #include "torchapi/taped_call.h"
 
 namespace kintsugi::runtime {
-
-using KernelFunction = void (*)(void* const* memory, const int64_t* numbers, int64_t begin, int64_t end);
 
 // Where a number of a plan varies from run to run: which of NativeFrame::sizes it is.
 struct NativePatch {
@@ -187,7 +187,8 @@ struct NativePlanStep {
 
 struct NativePlan {
   size_t slotCount = 0;
-  int64_t worthAThread = 65536;  // so many cheap operations on elements
+  NativeDevice* device = &processor();                 // of all kernels and what they make
+  int64_t worthAThread = target().costs.worthAThread;  // so many cheap operations on elements
   struct Input {
     torchapi::ValueKind kind = torchapi::ValueKind::kTensor;
     bool known = false;  // else any ordinary tensor will do

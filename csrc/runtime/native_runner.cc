@@ -43,16 +43,6 @@ class GradModeScope {
   bool now_;
 };
 
-struct KernelRange {
-  KernelFunction function;
-  const int64_t* numbers;
-  void* const* memory;
-  static void run(void* context, int64_t begin, int64_t end) {
-    const auto* range = static_cast<KernelRange*>(context);
-    range->function(range->memory, range->numbers, begin, end);
-  }
-};
-
 const torchapi::TensorLayout& layoutOf(const NativeLayout& layout, NativeFrame& frame) {
   if (layout.sizes.empty() && layout.strides.empty()) [[likely]] {
     return layout.layout;
@@ -130,7 +120,7 @@ const std::vector<int64_t>& numbersOf(const NativeKernel& kernel, NativeFrame& f
 void* keptTensor(const NativeMade& made, NativeFrame& frame) {
   void*& kept = frame.kept[made.place];
   if (kept == nullptr || !torchapi::isSoleOwner(kept)) {
-    void* fresh = torchapi::newTensor(made.layout.layout);
+    void* fresh = frame.plan->device->newTensor(made.layout.layout);
     if (kept != nullptr) {
       torchapi::releaseTensor(kept);
     }
@@ -147,8 +137,8 @@ void make(const NativeMade& made, NativeFrame& frame) {
     torchapi::retainTensor(value.tensor);
     return;
   }
-  value.tensor =
-      made.place != ir::kNone ? keptTensor(made, frame) : torchapi::newTensor(layoutOf(made.layout, frame));
+  value.tensor = made.place != ir::kNone ? keptTensor(made, frame)
+                                         : frame.plan->device->newTensor(layoutOf(made.layout, frame));
   value.kind = ValueKind::kTensor;
 }
 
@@ -210,11 +200,10 @@ bool runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& fr
   const int64_t unit =
       kernel.flat || kernel.chunk != 0 ? kernel.cost : kernel.cost * std::max<int64_t>(1, numbers[0]);
   const int64_t grain = std::max<int64_t>(1, worthAThread / unit);
-  KernelRange range{kernel.function, numbers.data(), frame.memory.data()};
-  if (count <= grain) {
-    KernelRange::run(&range, 0, count);
-  } else {
-    torchapi::parallelFor(count, grain, KernelRange::run, &range);
+  NativeDevice& device = *frame.plan->device;
+  device.launch({kernel.function, numbers.data(), frame.memory.data(), count, grain});
+  if (kernel.checks) {
+    device.synchronize();
   }
   return frame.outside == 0;
 }
@@ -233,6 +222,7 @@ void runNumber(const NativeNumber& number, NativeFrame& frame) {
 }
 
 void runRead(const NativeRead& read, NativeFrame& frame) {
+  frame.plan->device->synchronize();
   const char* from = pointerTo(read.from, frame);
   Value& value = frame.values[read.slot];
   const auto load = [from](auto& number) { std::memcpy(&number, from, sizeof(number)); };

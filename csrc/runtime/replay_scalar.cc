@@ -1,11 +1,13 @@
 // Scalar instructions: Python's semantics on 64-bit integers and doubles. Where Python would raise, or use
 // more bits, the trace is left and Python does it.
 #include <cmath>
+#include <compare>
 #include <cstdint>
 #include <limits>
 
 #include "runtime/replay_program.h"
 #include "support/check.h"
+#include "support/exact_compare.h"
 #include "support/python_power.h"
 
 namespace kintsugi::runtime {
@@ -61,20 +63,23 @@ void setBool(Value& out, bool b) {
   out.i = b ? 1 : 0;
 }
 
-// Python compares an int with a float exactly. x86's long double holds both without rounding; elsewhere it is
-// checked.
-static_assert(std::numeric_limits<long double>::digits >= 64,
-              "needs another comparison of int64 with double");
+// How an int and a float compare, as a number to be compared with 0; NaN if the float is.
+double signOf(std::partial_ordering order) {
+  return order < 0 ? -1 : order > 0 ? 1 : order == 0 ? 0 : std::numeric_limits<double>::quiet_NaN();
+}
 
 template <typename Compare>
 bool compare(const Value& a, const Value& b, Compare&& holds) {
   if (isInteger(a) && isInteger(b)) {
     return holds(a.i, b.i);
   }
-  auto wide = [](const Value& v) {
-    return isInteger(v) ? static_cast<long double>(v.i) : static_cast<long double>(v.f);
-  };
-  return holds(wide(a), wide(b));
+  if (isInteger(a)) {
+    return holds(signOf(compareExactly(a.i, b.f)), 0.0);
+  }
+  if (isInteger(b)) {
+    return holds(0.0, signOf(compareExactly(b.i, a.f)));
+  }
+  return holds(a.f, b.f);
 }
 
 bool floorDivMod(int64_t a, int64_t b, int64_t& quotient, int64_t& remainder) {

@@ -7,14 +7,14 @@
 #include <cstdint>
 
 #include "support/check.h"
+#include "support/host_machine.h"
 
 namespace kintsugi {
 
 namespace {
 
-constexpr size_t kPage = 4096;
 // A rest smaller than that stays with the block that it was part of.
-constexpr size_t kLeastRest = 2 * kPage;
+constexpr size_t kLeastRest = 8192;
 // So much is used page by page; who needs more gets huge pages, which are zeroed and looked up as one.
 constexpr size_t kSmallPages = size_t{8} << 20;
 // No region is smaller, unless the system or the heap's owner has less to give.
@@ -293,8 +293,9 @@ void BlockHeap::trim(size_t keep) {
         dropRegion(block->region);
         continue;
       }
-      const auto begin = roundUp(reinterpret_cast<uintptr_t>(block + 1), kPage);
-      const auto end = reinterpret_cast<uintptr_t>(block->bytes() + block->size) / kPage * kPage;
+      const size_t page = hostMachine().pageBytes;
+      const auto begin = roundUp(reinterpret_cast<uintptr_t>(block + 1), page);
+      const auto end = reinterpret_cast<uintptr_t>(block->bytes() + block->size) / page * page;
       if (begin < end) {
         madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
       }

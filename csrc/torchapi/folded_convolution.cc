@@ -8,9 +8,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <mutex>
 
+#include "support/content_hash.h"
+#include "support/target.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
 
@@ -37,65 +38,16 @@ const Library& library() {
   return found;
 }
 
-// Every byte counts, at every place. Lanes are folded as XXH3 does it: the halves of what is read, each mixed
-// with a key, are multiplied, so that neither order nor position is lost.
-constexpr size_t kLanes = 8;
-constexpr uint64_t kPrime = 0x9E3779B185EBCA87ull;
-
-uint64_t mix(uint64_t x) {
-  x ^= x >> 32;
-  x *= 0xD6E8FEB86659FD93ull;
-  return x ^ (x >> 29);
-}
-
-__attribute__((target_clones("avx512f", "avx2", "default"))) uint64_t hashBlock(const unsigned char* from,
-                                                                                size_t words) {
-  uint64_t sums[kLanes], keys[kLanes];
-  for (size_t k = 0; k < kLanes; ++k) {
-    sums[k] = keys[k] = kPrime * (2 * k + 1);
-  }
-  size_t at = 0;
-  for (; at + kLanes <= words; at += kLanes) {
-    uint64_t read[kLanes];
-    std::memcpy(read, from + at * sizeof(uint64_t), sizeof(read));
-    for (size_t k = 0; k < kLanes; ++k) {
-      const uint64_t mixed = read[k] ^ keys[k];
-      sums[k] += (mixed & 0xFFFFFFFFu) * (mixed >> 32) + ((read[k] << 32) | (read[k] >> 32));
-      keys[k] += kPrime;
-    }
-  }
-  uint64_t out = words;
-  for (size_t k = 0; k < kLanes; ++k) {
-    out = mix(out + sums[k]) * kPrime;
-  }
-  for (; at < words; ++at) {
-    uint64_t word = 0;
-    std::memcpy(&word, from + at * sizeof(uint64_t), sizeof(word));
-    out = mix(out ^ word) * kPrime;
-  }
-  return out;
-}
-
 uint64_t hashBytes(const void* data, size_t bytes) {
-  constexpr size_t kBlock = size_t{1} << 18;
+  const size_t most = target().costs.hashedBytes;
   const auto* from = static_cast<const unsigned char*>(data);
-  const size_t blocks = (bytes + kBlock - 1) / kBlock;
-  std::vector<uint64_t> parts(blocks);
-  at::parallel_for(0, static_cast<int64_t>(blocks), 1, [&](int64_t begin, int64_t end) {
-    for (auto block = static_cast<size_t>(begin); block < static_cast<size_t>(end); ++block) {
-      const size_t size = std::min(kBlock, bytes - block * kBlock);
-      parts[block] = hashBlock(from + block * kBlock, size / sizeof(uint64_t));
-      uint64_t rest = 0;
-      std::memcpy(&rest, from + block * kBlock + size / sizeof(uint64_t) * sizeof(uint64_t),
-                  size % sizeof(uint64_t));
-      parts[block] = mix(parts[block] ^ rest);
+  std::vector<uint64_t> parts((bytes + most - 1) / most);
+  at::parallel_for(0, static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto part = static_cast<size_t>(begin); part < static_cast<size_t>(end); ++part) {
+      parts[part] = hashContent(from + part * most, std::min(most, bytes - part * most));
     }
   });
-  uint64_t out = bytes;
-  for (const uint64_t part : parts) {
-    out = mix(out * kPrime + part);
-  }
-  return out;
+  return hashContent(parts.data(), parts.size() * sizeof(uint64_t)) + bytes;
 }
 
 // What a packed weight was made of.

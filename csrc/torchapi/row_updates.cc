@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "support/target.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
 
@@ -16,8 +17,6 @@ namespace {
 struct Shape {
   int64_t outer = 1, places = 1, count = 1, inner = 1;
 };
-
-constexpr int64_t kGrain = 32768;  // elements that are worth a thread
 
 bool isPlain(const void* impl, c10::ScalarType dtype) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
@@ -57,20 +56,22 @@ template <class T, class Write>
 bool updateWhole(const Shape& shape, T* target, const int64_t* index, const T* source) {
   std::atomic<bool> fine{true};
   const int64_t rows = std::max<int64_t>(1, shape.outer * shape.count);
-  at::parallel_for(0, shape.inner, std::max<int64_t>(16, kGrain / rows), [&](int64_t from, int64_t to) {
-    for (int64_t row = 0; row < shape.outer * shape.count; ++row) {
-      const int64_t at = index[row % shape.count];
-      if (static_cast<uint64_t>(at) >= static_cast<uint64_t>(shape.places)) {
-        fine.store(false, std::memory_order_relaxed);
-        continue;
-      }
-      T* const __restrict into = target + (row / shape.count * shape.places + at) * shape.inner;
-      const T* const __restrict of = source + row * shape.inner;
-      for (int64_t k = from; k < to; ++k) {
-        Write()(into[k], of[k]);
-      }
-    }
-  });
+  at::parallel_for(0, shape.inner, std::max<int64_t>(16, kintsugi::target().costs.updateGrain / rows),
+                   [&](int64_t from, int64_t to) {
+                     for (int64_t row = 0; row < shape.outer * shape.count; ++row) {
+                       const int64_t at = index[row % shape.count];
+                       if (static_cast<uint64_t>(at) >= static_cast<uint64_t>(shape.places)) {
+                         fine.store(false, std::memory_order_relaxed);
+                         continue;
+                       }
+                       T* const __restrict into =
+                           target + (row / shape.count * shape.places + at) * shape.inner;
+                       const T* const __restrict of = source + row * shape.inner;
+                       for (int64_t k = from; k < to; ++k) {
+                         Write()(into[k], of[k]);
+                       }
+                     }
+                   });
   return fine.load(std::memory_order_relaxed);
 }
 
@@ -110,20 +111,20 @@ template <class T, class Write, class Source>
 bool updateEach(const Shape& shape, T* target, const int64_t* index, Source source) {
   std::atomic<bool> fine{true};
   const int64_t size = shape.count * shape.inner;
-  at::parallel_for(0, shape.outer, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, size)),
-                   [&](int64_t from, int64_t to) {
-                     bool inside = true;
-                     for (int64_t o = from; o < to; ++o) {
-                       T* const into = target + o * shape.places * shape.inner;
-                       inside =
-                           (shape.inner == 1 ? updateRun<T, Write>(shape, into, index, source, o * size)
-                                             : updateRuns<T, Write>(shape, into, index, source, o * size)) &&
-                           inside;
-                     }
-                     if (!inside) {
-                       fine.store(false, std::memory_order_relaxed);
-                     }
-                   });
+  at::parallel_for(
+      0, shape.outer, std::max<int64_t>(1, kintsugi::target().costs.updateGrain / std::max<int64_t>(1, size)),
+      [&](int64_t from, int64_t to) {
+        bool inside = true;
+        for (int64_t o = from; o < to; ++o) {
+          T* const into = target + o * shape.places * shape.inner;
+          inside = (shape.inner == 1 ? updateRun<T, Write>(shape, into, index, source, o * size)
+                                     : updateRuns<T, Write>(shape, into, index, source, o * size)) &&
+                   inside;
+        }
+        if (!inside) {
+          fine.store(false, std::memory_order_relaxed);
+        }
+      });
   return fine.load(std::memory_order_relaxed);
 }
 

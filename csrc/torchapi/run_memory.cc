@@ -10,13 +10,12 @@
 
 #include "support/block_heap.h"
 #include "support/memory_limits.h"
+#include "support/target.h"
 
 namespace kintsugi::torchapi {
 
 namespace {
 
-// Smaller ones are not worth a lock, and glibc keeps them.
-constexpr size_t kLeastBytes = size_t{32} << 10;
 // After so many allocations, what has not been needed since the last time goes back to the system.
 constexpr uint32_t kEpoch = 4096;
 
@@ -118,8 +117,9 @@ void* allocateElsewhere(size_t bytes) {
 // All that it gives away has one deleter, as who asks for raw_deleter() expects.
 class RunAllocator final : public at::Allocator {
  public:
+  RunAllocator() : leastBytes_(target().costs.pooledBytes) {}
   c10::DataPtr allocate(size_t bytes) override {
-    if (RunMemoryScope::isActive() && bytes >= kLeastBytes && Pool::instance().isOn()) {
+    if (RunMemoryScope::isActive() && bytes >= leastBytes_ && Pool::instance().isOn()) {
       if (void* block = Pool::instance().allocate(bytes); block != nullptr) {
         c10::profiledCPUMemoryReporter().New(block, bytes);
         return {block, block, &release, at::Device(at::DeviceType::CPU)};
@@ -132,6 +132,9 @@ class RunAllocator final : public at::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override {
     fallback->copy_data(to, from, bytes);
   }
+
+ private:
+  const size_t leastBytes_;  // smaller ones are not worth a lock, and glibc keeps them
 };
 
 }  // namespace

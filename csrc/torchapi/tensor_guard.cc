@@ -11,7 +11,7 @@ namespace {
 
 using torch::autograd::AutogradMeta;
 
-constexpr size_t kLine = 64;
+constexpr size_t kLine = 64;  // no cache line of a processor that torch runs on is shorter
 
 // Sizes and strides are short: a loop beats the call of memcmp.
 bool same(const int64_t* a, const int64_t* b, size_t count) {

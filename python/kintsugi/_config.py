@@ -76,6 +76,13 @@ def _own_backend(value: object) -> str:
     raise ValueError("expected 'eager' or 'native'")
 
 
+def _target(value: object) -> str:
+    names = ["native", *_C.target_levels()]
+    if value in names:
+        return str(value)
+    raise ValueError(f"expected {', '.join(map(repr, names[:-1]))} or {names[-1]!r}")
+
+
 def _path(value: object) -> Path:
     if not isinstance(value, (str, Path)):
         raise TypeError("expected a path")
@@ -140,6 +147,7 @@ _NATURAL = _Kind(_natural, lambda text: _natural(_integer(text)))
 _PATH = _Kind(_path, _path)
 _VERIFICATION = _Kind(_verification, _verification_text)
 _BACKEND = _Kind(_own_backend, _own_backend)
+_TARGET = _Kind(_target, _target)
 
 
 class Option(Generic[T]):
@@ -271,6 +279,14 @@ class Config:
         "How many bytes of memory that tensors of compiled calls have had may stay with the process for the next ones, "
         "so that no page is touched for the first time in steady state; never more than an eighth of the memory that "
         "there is. With 0, none.",
+        core=True,
+    )
+    target = Option(
+        _TARGET,
+        "native",
+        "The vector instructions that machine code may use: 'sse4', 'avx2' or 'avx512' on x86-64, 'neon' on AArch64, "
+        "and never more than the machine has; 'native' is all of them. It counts for what is compiled from then on. "
+        "KINTSUGI_TARGET sets it.",
         core=True,
     )
     default_backend = Option(

@@ -23,6 +23,7 @@
 #include "passes/simplify_graph.h"
 #include "passes/size_text.h"
 #include "passes/split_gradients.h"
+#include "support/target.h"
 
 namespace kintsugi::filetests {
 namespace {
@@ -260,6 +261,9 @@ int main(int argc, char** argv) {
   std::vector<ModeRow> modes(std::begin(kintsugi::filetests::kModes), std::end(kintsugi::filetests::kModes));
   const std::span<const ModeRow> more = kintsugi::filetests::graphModes();
   modes.insert(modes.end(), more.begin(), more.end());
+  // Kernels are those of one machine, wherever the tests run.
+  const kintsugi::TargetScope target(kintsugi::describeTarget(
+      {.level = kintsugi::VectorLevel::kAvx512, .l1Bytes = 32768, .l2Bytes = 1 << 20, .cores = 2}));
   // What makes machine code, and what runs it, has runners of its own.
   constexpr std::string_view kOthers[] = {"codegen", "exec"};
   return kintsugi::filetests::runFileTests(argc, argv, KINTSUGI_FILETESTS_DIR, modes, kOthers);

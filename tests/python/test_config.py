@@ -33,6 +33,7 @@ def test_defaults() -> None:
         "cache_dir": Path("~/.cache/kintsugi").expanduser(),
         "audit": 0,
         "disk_cache_limit": 256 * 1024 * 1024,
+        "target": "native",
         "memory_pool_limit": 512 * 1024 * 1024,
         "default_backend": "native",
     }

@@ -225,6 +225,7 @@ def test_operators_of_the_program_are_rounded_one_by_one() -> None:
             assert runner._kintsugi_compiled.stats()["native_runs"] > 0
 
 
+@pytest.mark.skipif(not _C.target_info()["fma"], reason="the target has no multiply-adds")
 def test_contraction_is_there_for_who_asks() -> None:
     a = torch.rand(1000)
     runner = native(lambda a, b: a * a - b * b, fp_contract=True)

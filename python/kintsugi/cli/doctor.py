@@ -106,6 +106,24 @@ def _cpu() -> str:
     return models[0] if models else platform.machine()
 
 
+def _bytes(count: int) -> str:
+    if count == 0:
+        return "unknown"
+    return f"{count >> 20} MiB" if count % (1 << 20) == 0 else f"{count >> 10} KiB"
+
+
+def _target() -> str:
+    """What machine code is made for, and what of it is known."""
+    found = _C.target_info()
+    limited = "" if found["level"] == found["machine"] else f" (the machine has {found['machine']})"
+    caches = ", ".join(f"L{n} {_bytes(found[f'l{n}'])}" for n in (1, 2, 3))
+    return (
+        f"{found['level']}{limited}: {found['registers']} registers of {found['register_floats']} floats, "
+        f"{'with' if found['fma'] else 'without'} fma; {caches}; pages of {_bytes(found['page'])}; "
+        f"{found['cores']} cores"
+    )
+
+
 def collect() -> dict[str, Any]:
     """Everything that doctor knows."""
     checks = [_extension(), _tracers(), _cache_dir(), _knowledge_base(), _runs()]
@@ -116,7 +134,12 @@ def collect() -> dict[str, Any]:
             "torch": torch.__version__,
             "system": platform.platform(),
         },
-        "hardware": {"cpu": _cpu(), "threads": torch.get_num_threads(), "cuda": torch.cuda.is_available()},
+        "hardware": {
+            "cpu": _cpu(),
+            "target": _target(),
+            "threads": torch.get_num_threads(),
+            "cuda": torch.cuda.is_available(),
+        },
         "environment": {
             name: value for name, value in sorted(os.environ.items()) if name.startswith("KINTSUGI_")
         },

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "codegen/kernel_cache.h"
+#include "unit/codegen/each_level.h"
 
 namespace kintsugi::codegen {
 namespace {
@@ -145,7 +146,10 @@ void compare(const Sizes& s) {
   }
 }
 
-TEST(Attention, ManyQueries) {
+class AttentionCode : public EachLevel {};
+KTG_EACH_LEVEL(AttentionCode);
+
+TEST_P(AttentionCode, ManyQueries) {
   compare({1, 2, 70, 40, 16, 16});
   compare({2, 1, 33, 97, 16, 16});
   compare({1, 1, 1, 1, 16, 16});
@@ -153,7 +157,7 @@ TEST(Attention, ManyQueries) {
   compare({1, 4, 17, 11, 16, 16, 2});
 }
 
-TEST(Attention, FewQueries) {
+TEST_P(AttentionCode, FewQueries) {
   compare({1, 2, 1, 300, 16, 16, 1, false, true});
   compare({2, 1, 3, 7, 16, 16, 1, false, true});
   compare({1, 1, 2, 129, 13, 21, 1, false, true});
@@ -161,7 +165,7 @@ TEST(Attention, FewQueries) {
   compare({1, 1, 70, 140, 16, 150, 1, false, true});
 }
 
-TEST(Attention, MasksAndCausal) {
+TEST_P(AttentionCode, MasksAndCausal) {
   for (const bool few : {false, true}) {
     compare({1, 1, 40, 103, 16, 16, 1, true, few});
     compare({1, 1, 103, 40, 16, 16, 1, true, few});

@@ -13,6 +13,7 @@
 
 #include "codegen/kernel_cache.h"
 #include "ops/operator.h"
+#include "unit/codegen/each_level.h"
 
 namespace kintsugi::codegen {
 namespace {
@@ -109,7 +110,10 @@ double boundOf(std::string_view name) {
   return 0;
 }
 
-TEST(VectorMath, IsCloseToTheTrueValue) {
+class VectorMath : public EachLevel {};
+KTG_EACH_LEVEL(VectorMath);
+
+TEST_P(VectorMath, IsCloseToTheTrueValue) {
   const Function functions[] = {
       {Core::kExp, std::exp, "aten.exp.default"},
       {Core::kLog, std::log, "aten.log.default"},
@@ -142,7 +146,10 @@ TEST(VectorMath, IsCloseToTheTrueValue) {
   }
 }
 
-TEST(Kernel, TailsAndRangesWriteNothingElse) {
+class KernelCode : public EachLevel {};
+KTG_EACH_LEVEL(KernelCode);
+
+TEST_P(KernelCode, TailsAndRangesWriteNothingElse) {
   for (int64_t count : {1, 2, 15, 16, 17, 31, 33, 100}) {
     std::vector<float> x(static_cast<size_t>(count)), y(static_cast<size_t>(count) + 2, -7.0f);
     for (int64_t k = 0; k < count; ++k) {
@@ -157,7 +164,7 @@ TEST(Kernel, TailsAndRangesWriteNothingElse) {
   }
 }
 
-TEST(Kernel, StridesAndBroadcasts) {
+TEST_P(KernelCode, StridesAndBroadcasts) {
   // out[i, j] = x[j, i] + w[j], 5 x 19
   Kernel kernel;
   kernel.sizes = {5, 19};
@@ -181,7 +188,7 @@ TEST(Kernel, StridesAndBroadcasts) {
 }
 
 // Softmax: three loops over a row, with the exponentials kept in between.
-TEST(Kernel, RowsWithSeveralReductions) {
+TEST_P(KernelCode, RowsWithSeveralReductions) {
   Kernel kernel;
   kernel.hasReductions = true;
   kernel.sizes = {3, 37};
@@ -209,7 +216,7 @@ TEST(Kernel, RowsWithSeveralReductions) {
   }
 }
 
-TEST(Kernel, BFloat16RoundsToNearestEven) {
+TEST_P(KernelCode, BFloat16RoundsToNearestEven) {
   Kernel kernel = unary(Core::kCast, 4);
   kernel.accesses[1].elem = Elem::kBF16;
   kernel.ops[1].elem = Elem::kBF16;
@@ -245,7 +252,7 @@ Kernel productKernel(int64_t m, int64_t n, int64_t k, bool byColumns) {
   return kernel;
 }
 
-TEST(Kernel, ProductsOfAnySizesAndWhatIsMadeOfThem) {
+TEST_P(KernelCode, ProductsOfAnySizesAndWhatIsMadeOfThem) {
   struct Case {
     int64_t m, n, k;
   };

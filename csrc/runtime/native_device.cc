@@ -1,0 +1,35 @@
+#include "runtime/native_device.h"
+
+namespace kintsugi::runtime {
+
+namespace {
+
+void runRange(void* context, int64_t begin, int64_t end) {
+  const auto& launch = *static_cast<const KernelLaunch*>(context);
+  launch.function(launch.memory, launch.numbers, begin, end);
+}
+
+class Processor final : public NativeDevice {
+ public:
+  void* newTensor(const torchapi::TensorLayout& layout) override { return torchapi::newTensor(layout); }
+
+  void launch(const KernelLaunch& launch) override {
+    if (launch.count <= launch.grain) {
+      launch.function(launch.memory, launch.numbers, 0, launch.count);
+      return;
+    }
+    KernelLaunch shared = launch;
+    torchapi::parallelFor(launch.count, launch.grain, runRange, &shared);
+  }
+
+  void synchronize() override {}
+};
+
+}  // namespace
+
+NativeDevice& processor() {
+  static Processor device;
+  return device;
+}
+
+}  // namespace kintsugi::runtime
