@@ -152,7 +152,10 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     PyErr_Clear();
   }
   symbolicNumbers_.clear();
-  if (flow != Flow::kRaise || ops_.pending() || !live_) return flow;
+  // It is made again with the numbers themselves, which the message is to name, unless something has been
+  // done.
+  if (flow != Flow::kRaise || ops_.hasEffects() || !live_) return flow;
+  ops_.discard();
   PyErr_Clear();
   KINTSUGI_CHECK(act.sp <= sp, "an instruction that raised has pushed");
   KINTSUGI_CHECK(static_cast<size_t>(sp - act.sp) <= originals.size(),

@@ -2,10 +2,14 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
+#include "ops/operator.h"
 #include "support/check.h"
 #include "support/fault.h"
 #include "torchapi/op_drain.h"
 #include "torchapi/op_log.h"
+#include "torchapi/op_schema.h"
 #include "torchapi/tensor_stamp.h"
 #include "torchapi/tensor_table.h"
 
@@ -46,7 +50,12 @@ void OpRecorder::pause() {
   OpLog::active() = impl_->outerLog;
 }
 
-bool OpRecorder::pending() const { return !impl_->log.entries.empty(); }
+bool OpRecorder::hasEffects() const {
+  return std::any_of(impl_->log.entries.begin(), impl_->log.entries.end(), [](const OpLog::Entry& entry) {
+    const OpSchema& schema = opSchemaOf(entry.op);
+    return schema.mutates || !ops::isTorchs(schema.name);
+  });
+}
 
 void OpRecorder::discard() { impl_->log.clear(); }
 

@@ -53,7 +53,9 @@ class OpRecorder {
   void resume();
   void pause();
 
-  bool pending() const;  // are there undrained calls?
+  // May an undrained call have changed something: memory, a generator, or whatever an operator of a library
+  // does?
+  bool hasEffects() const;
   // Appends the logged calls to `trace` as `aten` instructions with snapshot `snap` and binds their outputs.
   DrainResult drain(ir::Trace& trace, ir::StateId snap);
   void discard();            // forgets the logged calls

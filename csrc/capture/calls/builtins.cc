@@ -8,10 +8,12 @@
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
 #include "capture/classes.h"
+#include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/sizes.h"
 #include "pyapi/items.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -158,11 +160,26 @@ Flow callableModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
+// A tensor with dimensions whose sizes vary: with more or fewer elements than one it raises, before any
+// operator is called.
+bool pinOneElement(CallContext& ctx) {
+  Shadow shadow = ctx.shadows[0];
+  if (shadow.isVirtual() || isForeign(shadow, ctx.args[0])) return true;
+  shadow = ctx.rec.tensorShadow(ctx.args[0], shadow);
+  if (!ctx.rec.live()) return false;
+  if (!shadow.isValue() || ctx.rec.hasStaticMeta(shadow, ctx.args[0])) return true;
+  if (torchapi::tensorInfoOf(ctx.args[0]).sizes.empty()) return true;
+  return pinMeta(ctx.rec, shadow, ctx.args[0]);
+}
+
 // int(), float(), bool() of tensors, run-time numbers and constants.
 Flow numberModel(CallContext& ctx, Shadow& result, ir::TypeKind kind) {
   if (ctx.total() != 1) return foldModel(ctx, result);
   PyObject* o = ctx.args[0];
-  if (torchapi::isTensor(o)) return torchModel(ctx, result);
+  if (torchapi::isTensor(o)) {
+    if (!pinOneElement(ctx)) return run(ctx);
+    return torchModel(ctx, result);
+  }
   const bool raises = kind == ir::TypeKind::kInt && PyFloat_Check(o) && !std::isfinite(PyFloat_AS_DOUBLE(o));
   if (ctx.shadows[0].isValue() && !raises) {
     if (auto converted = numberConvert(ctx.rec, kind, ctx.shadows[0])) {
