@@ -78,8 +78,9 @@ def summary(result: Result) -> Result:
         )
     for name, goal in (("bert-12", 20), ("qwen2-24", 30)):
         if "guards" in result:
-            value = _rows(result["guards"][name]).get("kintsugi", {}).get("us", math.nan)
-            add(f"guards and dispatch of {name}, us", value, goal, True)
+            for row, figures in _rows(result["guards"][name]).items():
+                if row.startswith("kintsugi"):
+                    add(f"{name}, {row}, us", figures.get("us", math.nan), goal, True)
     if result.get("breaks"):
         _summarize_breaks(result, add)
     for name, part in result.get("shapes", {}).items():
@@ -90,6 +91,8 @@ def summary(result: Result) -> Result:
         _summarize_native(result, add)
     if result.get("kernels"):
         _summarize_kernels(result, add)
+    if result.get("bandwidth"):
+        _summarize_bandwidth(result, add)
     return figures
 
 
@@ -187,9 +190,19 @@ def _summarize_kernels(result: Result, add: Any) -> None:
             False,
             behind,
         )
-    share = {name: row[NATIVE]["share"] for name, row in native.items() if row["eager"]["bound"] == "memory"}
+
+
+def _summarize_bandwidth(result: Result, add: Any) -> None:
+    rows = {name: _rows(part) for name, part in result["bandwidth"].items() if name != "peaks"}
+    share = {name: row[NATIVE]["share"] for name, row in rows.items() if NATIVE in row}
     low = [f"{name} {value:.0%}" for name, value in share.items() if value < 0.85]
-    add("memory-bound kernels, share of the bandwidth (median)", _median([*share.values()]), 0.85, False, low)
+    add(
+        "arrays beyond the cache, share of the bandwidth (median)",
+        _median([*share.values()]),
+        0.85,
+        False,
+        low,
+    )
 
 
 def _milliseconds(value: float | None) -> str:
@@ -257,13 +270,41 @@ def models_table(result: Result) -> Table:
     return table
 
 
-def kernels_table(result: Result) -> Table:
-    measured = result["kernels"]
+def inference_table(result: Result) -> Table:
+    title = "Inference, a process each: cold first call (from compile(); from the process's start), memory"
+    table = Table(title=title)
+    for column in (
+        "model",
+        "system",
+        "ms",
+        "x",
+        "first s",
+        "start s",
+        "ready s",
+        "MB",
+        "peak MB",
+        "beyond",
+        "diff",
+    ):
+        table.add_column(column, justify="left" if column in ("model", "system") else "right")
+    columns = (("seconds", ".2f", 1e3), ("speedup", ".2f", 1), ("first_s", ".2f", 1), ("start_s", ".2f", 1),
+               ("ready_s", ".2f", 1), ("resident_mb", ".0f", 1), ("peak_mb", ".0f", 1), ("beyond_mb", ".1f", 1),
+               ("difference", ".1g", 1))  # fmt: skip
+    for model, rows in result["inference"].items():
+        for system, row in rows.items():
+            cells = [_number(row, key, form, factor) for key, form, factor in columns]
+            table.add_row(model, system, *([row["error"]] if "error" in row else cells))
+    return table
+
+
+def kernels_table(result: Result, part: str = "kernels") -> Table:
+    measured = result[part]
     peaks = _rows(measured["peaks"])
     rows = {name: _rows(part) for name, part in measured.items() if name != "peaks"}
     names = list(dict.fromkeys(name for row in rows.values() for name in row if name != "eager"))
     limits = f"{peaks['bandwidth'] / 1e9:.1f} GB/s, {peaks['flops'] / 1e9:.0f} GFLOP/s" if peaks else "failed"
-    title = f"Kernels: microseconds, speed-up over eager, share of what the machine allows ({limits})"
+    what = "Kernels" if part == "kernels" else "Arrays larger than the last cache"
+    title = f"{what}: microseconds, speed-up over eager, share of what the machine allows ({limits})"
     table = _table(title, ["kernel", "bound by", "eager us", "share"], names, ("us", "x", "share"))
     for name, row in rows.items():
         if not row:
@@ -389,8 +430,11 @@ def show(result: Result) -> None:
         console.print(breaks_table(result))
     if result.get("shapes"):
         console.print(shapes_table(result))
-    if result.get("kernels"):
-        console.print(kernels_table(result))
+    for part in ("kernels", "bandwidth"):
+        if result.get(part):
+            console.print(kernels_table(result, part))
+    if result.get("inference"):
+        console.print(inference_table(result))
     if result.get("training"):
         console.print(training_table(result))
     if result.get("models"):
