@@ -123,7 +123,8 @@ def environment(options: argparse.Namespace) -> dict[str, Any]:
 def _commit(output: Callable[..., str]) -> str:
     """The commit that is measured, with `-modified` where what runs is not the commit's."""
     root = ("git", "-C", str(RESULTS.parents[1]))
-    changed = output(*root, "status", "--porcelain", "--", "csrc", "python", "bench", "requirements")
+    measured = ("csrc", "python", "bench", "requirements", ":(exclude)bench/figures")
+    changed = output(*root, "status", "--porcelain", "--", *measured)
     return output(*root, "rev-parse", "--short", "HEAD") + ("-modified" if changed else "")
 
 
