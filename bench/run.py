@@ -14,10 +14,8 @@ import json
 import os
 import pathlib
 import platform
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -27,6 +25,7 @@ from bench import breaks, cases, kernels, measure, models, report, shapes, syste
 from bench.deploy import inference
 from bench.deploy import models as deploy_models
 from bench.deploy import systems as deploy_systems
+from bench.environment import commit, machine, started
 from bench.models.spec import ModelSpec
 
 PARTS = ("tiny", "guards", "breaks", "shapes", "kernels", "bandwidth", "training", "models", "inference")
@@ -100,32 +99,15 @@ def empty_caches() -> Iterator[None]:
 
 
 def environment(options: argparse.Namespace) -> dict[str, Any]:
-    def output(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    cpu = [
-        line.split(":")[1].strip() for line in output("lscpu").splitlines() if line.startswith("Model name")
-    ]
-    return {
+    return machine() | {
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "cpu": (cpu or [platform.processor()])[0],
-        "cpus": torch.multiprocessing.cpu_count(),
         "threads": options.threads,
-        "commit": _commit(output),
+        "commit": commit(),
         "command": " ".join(["python", "-m", "bench.run", *sys.argv[1:]]),
-        "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "started": started(),
         "report_compiling": _report_compiling(),
     }
-
-
-def _commit(output: Callable[..., str]) -> str:
-    """The commit that is measured, with `-modified` where what runs is not the commit's."""
-    root = ("git", "-C", str(RESULTS.parents[1]))
-    measured = ("csrc", "python", "bench", "requirements", ":(exclude)bench/figures")
-    changed = output(*root, "status", "--porcelain", "--", *measured)
-    return output(*root, "rev-parse", "--short", "HEAD") + ("-modified" if changed else "")
 
 
 def _report_compiling() -> bool:

@@ -17,7 +17,7 @@ Book = dict[str, Row]
 
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-PARTS = ("inference", "guards", "breaks", "shapes", "kernels", "bandwidth", "training")
+PARTS = ("inference", "guards", "breaks", "shapes", "kernels", "bandwidth", "training", "classes")
 SINGLE = ("tiny", "executor")
 
 
@@ -40,9 +40,11 @@ def source(result: Result, head: str) -> Row:
         raise Refused(f"a result of {commit} without a date")
     if not environment.get("command"):
         raise Refused(f"a result of {commit} without its command")
-    arguments = environment["command"].removeprefix("python -m bench.run").split(" --output")[0].strip()
+    command = environment["command"].split(" --output")[0]
+    if command.startswith("python -m bench.run"):
+        command = f'make bench ARGS="{command.removeprefix("python -m bench.run").strip()}"'
     machine = {key: environment[key] for key in ("cpu", "cpus", "threads", "load") if key in environment}
-    return {"commit": commit, "date": date, "command": f'make bench ARGS="{arguments}"', "machine": machine}
+    return {"commit": commit, "date": date, "command": command, "machine": machine}
 
 
 def _short(value: Any) -> Any:

@@ -26,8 +26,17 @@ def _origin(rows: Iterable[Row]) -> str:
 
 
 def _commands(rows: Iterable[Row]) -> str:
+    """The commands, and how much else the machine did when they began."""
+    rows = list(rows)
     commands = dict.fromkeys(row["command"] for row in rows)
-    return "Measured by " + ", ".join(f"`{command}`" for command in commands) + "."
+    said = "Measured by " + ", ".join(f"`{command}`" for command in commands)
+    machines = [row["machine"] for row in rows if "load" in row.get("machine", {})]
+    if machines:
+        cores = max(machine["cpus"] for machine in machines)
+        loads = [machine["load"][0] for machine in machines]
+        span = f"{min(loads):g}" if min(loads) == max(loads) else f"{min(loads):g} to {max(loads):g}"
+        said += f"; the machine has {cores} cores, its load from other work was {span} when these began"
+    return said + "."
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]], rows: Sequence[Row]) -> str:
