@@ -156,7 +156,7 @@ def _summarize_native(result: Result, add: Any) -> None:
     ready = [
         rows[NATIVE]["ready_s"] / rows[INDUCTOR]["ready_s"]
         for rows in first.values()
-        if NATIVE in rows and INDUCTOR in rows
+        if "ready_s" in rows.get(NATIVE, {}) and "ready_s" in rows.get(INDUCTOR, {})
     ]
     add("time until native, share of inductor's (median)", _median(ready), 1 / 20, True)
     memory = {
@@ -234,7 +234,9 @@ def _number(row: Result, key: str, form: str = ".2f", factor: float = 1) -> str:
 
 def capture_table(result: Result) -> Table:
     names = _systems(result)
-    title = "Models: first call (x eager), seconds until all is compiled, graphs/breaks, largest difference"
+    title = (
+        "Models: first call (x eager), seconds until compiled code runs, graphs/breaks, largest difference"
+    )
     table = _table(title, ["model"], names, ("first", "ready", "g/b", "diff"))
     for key, entry in _entries(result):
         cells = []
@@ -242,7 +244,8 @@ def capture_table(result: Result) -> Table:
             first, steady = _rows(entry["first"]).get(name, {}), _rows(entry["steady"]).get(name, {})
             counts = steady.get("counts", {})
             shape = f"{counts['graph_count']}/{counts['graph_break_count']}" if counts else ""
-            cells += [_number(first, "ratio"), _number(first, "ready_s"), shape]
+            ready = first.get("never", "")[:30] or _number(first, "ready_s")
+            cells += [_number(first, "ratio"), ready, shape]
             cells.append(steady.get("error", "")[:30] or _number(steady, "difference", ".1g"))
         table.add_row(key, *cells)
         for part in ("first", "steady"):
