@@ -5,7 +5,7 @@ target that it names exists too. A path is looked for from the root, from csrc/,
 file's own directory. What does not look like a path (a placeholder, an option, a dotted name) is left alone.
 
 Every block of figures (`<!-- BEGIN figures NAME -->`) names the command that it is from, and each of its rows the
-commit and the date.
+commit and the date; a demo's output (`<!-- BEGIN demo output ... -->`) ends with both.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"^\.{0,2}/?[\w.+-]+(?:/[\w.+-]+)*/?$")
 CODE = re.compile(r"\bKTG\d{4}\b")
 FIGURES = re.compile(r"<!-- BEGIN figures\b.*?-->\n(.*?)<!-- (END figures) -->", re.DOTALL)
+DEMO = re.compile(r"<!-- BEGIN demo output.*?<!-- END demo output -->", re.DOTALL)
+DEMO_ORIGIN = re.compile(r"\nOf commit `[0-9a-f]{7,40}`, \d{4}-\d{2}-\d{2}\.\n<!-- END")
 ORIGIN = re.compile(r"`[0-9a-f]{7,40}`, \d{4}-\d{2}-\d{2} \|$")
 COMMAND = re.compile(r"`(make|scripts/\w+\.py) ?[^`]*`")
 UNMEASURED = "Not measured yet."
@@ -76,6 +78,9 @@ def check_figures(doc: Path, root: Path) -> Iterator[str]:
     """Blocks whose figures can't be told the origin of."""
     text = doc.read_text()
     where = doc.relative_to(root)
+    for demo in DEMO.finditer(text):
+        if not DEMO_ORIGIN.search(demo[0]):
+            yield f"{where}: a demo's output without commit and date"
     begun = text.count("<!-- BEGIN figures")
     blocks = list(FIGURES.finditer(text))
     if begun != len(blocks) or any("<!-- BEGIN" in block[1] for block in blocks):

@@ -206,6 +206,16 @@ def test_the_check_of_documents_finds_a_block_without_end(tmp_path: Path) -> Non
     assert "no end" in problem
 
 
+def test_the_check_of_documents_finds_a_demo_without_commit(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    end = "Of commit `abc1234`, 2026-11-24.\n<!-- END demo output -->\n"
+    check = load_check_docs().check_figures
+    path.write_text(f"<!-- BEGIN demo output: x -->\n1 ms\n{end}")
+    assert list(check(path, tmp_path)) == []
+    path.write_text(f"<!-- BEGIN demo output: x -->\n1 ms\n{end[end.index('<') :]}")
+    assert len(list(check(path, tmp_path))) == 1
+
+
 def test_the_documents_are_what_the_book_says() -> None:
     made = tables.bodies(book.load(figures.BOOK))
     for document in figures.DOCUMENTS:
