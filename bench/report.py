@@ -78,9 +78,9 @@ def summary(result: Result) -> Result:
         )
     for name, goal in (("bert-12", 20), ("qwen2-24", 30)):
         if "guards" in result:
-            for row, figures in _rows(result["guards"][name]).items():
+            for row, cost in _rows(result["guards"][name]).items():
                 if row.startswith("kintsugi"):
-                    add(f"{name}, {row}, us", figures.get("us", math.nan), goal, True)
+                    add(f"{name}, {row}, us", cost.get("us", math.nan), goal, True)
     if result.get("breaks"):
         _summarize_breaks(result, add)
     for name, part in result.get("shapes", {}).items():
@@ -443,4 +443,5 @@ def show(result: Result) -> None:
     if result.get("models"):
         console.print(capture_table(result))
         console.print(models_table(result))
-    console.print(summary_table(result))
+    if result["summary"]:
+        console.print(summary_table(result))
