@@ -155,7 +155,7 @@ def overhead(book: Book) -> str:
         return [_number(figures.get(name, {}).get(key)) for name in (PEER, REPLAY, NATIVE)]
 
     for key, title, field in (
-        ("tiny", "`x + 1` on four numbers: a call, above eager", "excess_us"),
+        ("tiny", "`x + 1` on four numbers: above (eager's call)", "excess_us"),
         ("executor", "one of a hundred small kernels in a row", "us"),
     ):
         if key in book:
@@ -164,7 +164,7 @@ def overhead(book: Book) -> str:
                 add(title, book[key], _failed(book[key], 4))
                 continue
             eager = figures.get("eager", {})
-            first = _number(eager["seconds"], 1e6) if "seconds" in eager else _number(eager.get("us"))
+            first = f"({_number(eager['seconds'], 1e6)})" if "seconds" in eager else _number(eager.get("us"))
             add(title, book[key], [first, *each(figures, field)])
     for name, row in _of(book, "guards").items():
         figures = row["figures"]
