@@ -123,8 +123,9 @@ def _write_weights(model: str, folder: pathlib.Path) -> None:
 def measure(
     model: str, names: Sequence[str], rounds: int, threads: int, target: float, allowed: float
 ) -> dict[str, Row]:
-    """Figures of each system, or its `error`. `seconds`: median of rounds in turn; `speedup`: over eager mode, the
-    median of the rounds' ratios. Figures of a second system on the first one's caches have no cold call."""
+    """Figures of each system, or its `error`. `seconds` and `cpu_s`: medians of rounds in turn, by the clock and
+    of processor time, which other work on the machine adds less to; `speedup`: over eager mode, the median of the
+    rounds' ratios of processor time. With one thread and an idle machine the two are the same."""
     rows: dict[str, Row] = {}
     processes: dict[str, Process] = {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -135,37 +136,38 @@ def measure(
             if process is not None:
                 processes[name] = process
                 stack.callback(process.close)
-        times = _rounds(processes, rows, rounds, target, allowed)
-        for name, series in times.items():
-            rows[name]["seconds"] = statistics.median(series)
-            if "eager" in times:
-                pairs = zip(times["eager"], series, strict=True)
-                rows[name]["speedup"] = statistics.median(eager / own for eager, own in pairs)
+        taken = _rounds(processes, rows, rounds, target, allowed)
+        for name, series in taken.items():
+            for key in ("seconds", "cpu_s"):
+                rows[name][key] = statistics.median(row[key] for row in series)
+            if "eager" in taken:
+                pairs = zip(taken["eager"], series, strict=True)
+                rows[name]["speedup"] = statistics.median(base["cpu_s"] / own["cpu_s"] for base, own in pairs)
     return rows
 
 
 def _rounds(
     processes: dict[str, Process], rows: dict[str, Row], rounds: int, target: float, allowed: float
-) -> dict[str, list[float]]:
-    """Seconds a call of each round. A process that fails now leaves with its `error`."""
-    times: dict[str, list[float]] = {name: [] for name in processes}
+) -> dict[str, list[Row]]:
+    """Each system's rounds. A process that fails now leaves with its `error`."""
+    taken: dict[str, list[Row]] = {name: [] for name in processes}
 
-    def one(name: str, calls: int) -> float:
+    def one(name: str, calls: int) -> Row:
         try:
-            return float(processes[name].ask("round", calls, allowed=allowed)["seconds"])
+            return processes[name].ask("round", calls, allowed=allowed)
         except Failed as error:
             rows[name] = {"error": str(error)}
-            del processes[name], times[name]
-            return 0.0
+            del processes[name], taken[name]
+            return {}
 
-    warm = {name: one(name, 3) for name in list(processes)}
+    warm = {name: one(name, 3).get("cpu_s", 0.0) for name in list(processes)}
     base = warm.get("eager") or max(warm.values(), default=0.0)
     calls = max(2, min(200, round(target / base))) if base else 2
     for turn in range(rounds):
         order = list(processes)
         shift = turn % max(1, len(order))
         for name in order[shift:] + order[:shift]:
-            seconds = one(name, calls)
-            if name in times:
-                times[name].append(seconds)
-    return times
+            row = one(name, calls)
+            if name in taken:
+                taken[name].append(row)
+    return taken

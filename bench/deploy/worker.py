@@ -129,11 +129,13 @@ class Worker:
         return row
 
     def round(self, calls: int) -> Row:
+        """Seconds a call by the clock, and of processor time, of all threads of the process."""
         from bench import measure
 
         with measure.no_collection():
-            thunk = functools.partial(_repeat, self.call)
-            return {"seconds": measure.seconds(thunk, calls)}
+            begun = time.process_time()
+            seconds = measure.seconds(functools.partial(_repeat, self.call), calls)
+            return {"seconds": seconds, "cpu_s": (time.process_time() - begun) / calls}
 
 
 def _repeat(call: Callable[[], Any], calls: int) -> None:

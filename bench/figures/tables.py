@@ -60,13 +60,17 @@ def _failed(row: Row, columns: int) -> list[str]:
 def _deployed(row: Row) -> str:
     if "error" in row:
         return "fails"
-    text = _number(row["seconds"], 1e3)
+    text = _number(row["cpu_s"], 1e3)
     return f"{text} (replayed)" if row.get("native_segments") == 0 else text
 
 
+def _deployments(book: Book) -> dict[str, Row]:
+    return {name: row for name, row in _of(book, "inference").items() if name in MODELS}
+
+
 def inference(book: Book) -> str:
-    """Milliseconds a call of each model and system."""
-    rows = {name: row for name, row in _of(book, "inference").items() if name in MODELS}
+    """Milliseconds of processor time a call, of each model and system."""
+    rows = _deployments(book)
     names = [name for name in SYSTEMS if any(name in row["figures"] for row in rows.values())]
     lines = []
     for name, model in MODELS.items():
@@ -74,7 +78,7 @@ def inference(book: Book) -> str:
             figures = rows[name]["figures"]
             cells = [_deployed(figures[system]) if system in figures else NONE for system in names]
             lines.append([model.title, *cells, _origin([rows[name]])])
-    head = ["ms a call", *(SYSTEMS[name].title for name in names)]
+    head = ["ms of processor time a call", *(SYSTEMS[name].title for name in names)]
     failures = [
         f"* {MODELS[name].title}, {SYSTEMS[system].title}: {figures['error']}"
         for name, row in rows.items()
@@ -109,7 +113,7 @@ def _process_cells(system: str, figures: Sequence[Row]) -> list[str]:
 
 def process(book: Book) -> str:
     """Medians over the models: a cold first call, and the memory of a process of one's own."""
-    rows = {name: row for name, row in _of(book, "inference").items() if name in MODELS}
+    rows = _deployments(book)
     lines = []
     for system in SYSTEMS:
         having = [
@@ -125,21 +129,30 @@ def process(book: Book) -> str:
 def processes(book: Book) -> str:
     """The same for each model and system, with the difference from eager mode."""
     lines = []
-    rows = {name: row for name, row in _of(book, "inference").items() if name in MODELS}
+    rows = _deployments(book)
     for name, row in rows.items():
         for system, figures in row["figures"].items():
             title = [MODELS[name].title, SYSTEMS[system].title]
             if "error" in figures:
-                cells = _failed({"figures": figures}, len(PROCESS) + 3)
+                cells = _failed({"figures": figures}, len(PROCESS) + 4)
             else:
                 cells = [
+                    _number(figures["cpu_s"], 1e3),
                     _number(figures["seconds"], 1e3),
                     _number(figures.get("speedup")),
                     *_process_cells(system, [figures]),
                     _number(figures["difference"], 1, ".1g") if figures["difference"] >= 1e-9 else "0",
                 ]
             lines.append([*title, *cells, _origin([row])])
-    head = ["model", "system", "ms", "× eager", *(title for _, title, _ in PROCESS), "difference, relative"]
+    head = [
+        "model",
+        "system",
+        "ms of processor time",
+        "ms by the clock",
+        "× eager",
+        *(title for _, title, _ in PROCESS),
+        "difference, relative",
+    ]
     return _table(head, lines, list(rows.values()))
 
 
