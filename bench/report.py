@@ -279,6 +279,7 @@ def inference_table(result: Result) -> Table:
     for column in (
         "model",
         "system",
+        "cpu ms",
         "ms",
         "x",
         "first s",
@@ -290,7 +291,7 @@ def inference_table(result: Result) -> Table:
         "diff",
     ):
         table.add_column(column, justify="left" if column in ("model", "system") else "right")
-    columns = (("seconds", ".2f", 1e3), ("speedup", ".2f", 1), ("first_s", ".2f", 1), ("start_s", ".2f", 1),
+    columns = (("cpu_s", ".2f", 1e3), ("seconds", ".2f", 1e3), ("speedup", ".2f", 1), ("first_s", ".2f", 1), ("start_s", ".2f", 1),
                ("ready_s", ".2f", 1), ("resident_mb", ".0f", 1), ("peak_mb", ".0f", 1), ("beyond_mb", ".1f", 1),
                ("difference", ".1g", 1))  # fmt: skip
     for model, rows in result["inference"].items():
