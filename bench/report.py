@@ -291,9 +291,18 @@ def inference_table(result: Result) -> Table:
         "diff",
     ):
         table.add_column(column, justify="left" if column in ("model", "system") else "right")
-    columns = (("cpu_s", ".2f", 1e3), ("seconds", ".2f", 1e3), ("speedup", ".2f", 1),
-               ("first_s", ".2f", 1), ("start_s", ".2f", 1), ("ready_s", ".2f", 1), ("resident_mb", ".0f", 1), ("peak_mb", ".0f", 1), ("beyond_mb", ".1f", 1),
-               ("difference", ".1g", 1))  # fmt: skip
+    columns = (
+        ("cpu_s", ".2f", 1e3),
+        ("seconds", ".2f", 1e3),
+        ("speedup", ".2f", 1.0),
+        ("first_s", ".2f", 1.0),
+        ("start_s", ".2f", 1.0),
+        ("ready_s", ".2f", 1.0),
+        ("resident_mb", ".0f", 1.0),
+        ("peak_mb", ".0f", 1.0),
+        ("beyond_mb", ".1f", 1.0),
+        ("difference", ".1g", 1.0),
+    )
     for model, rows in result["inference"].items():
         for system, row in rows.items():
             cells = [_number(row, key, form, factor) for key, form, factor in columns]
