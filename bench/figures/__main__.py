@@ -1,8 +1,8 @@
 """`python -m bench.figures`: runs the benches, writes down what they measured, and puts the figures into the documents.
 
 Each part is a run of `bench.run`; its rows replace those of before, all others keep their commit and date. `--quick`
-takes some kernels, steps and rounds less, and leaves out what compiles for minutes; it takes about a quarter of an
-hour on two idle cores.
+takes some kernels, steps and rounds less, and leaves out what compiles for minutes; it is meant to take less than
+twenty minutes on two idle cores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUICK = {
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.figures", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--quick", action="store_true", help="about a quarter of an hour instead of two hours"
+        "--quick", action="store_true", help="less than twenty minutes on two idle cores, instead of hours"
     )
     parser.add_argument("--only", help=f"some of {','.join(RUNS)}; the other rows stay as they are")
     parser.add_argument(
