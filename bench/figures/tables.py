@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -25,10 +26,23 @@ def _origin(rows: Iterable[Row]) -> str:
     return "; ".join(dict.fromkeys(f"`{row['commit']}`, {row['date']}" for row in rows))
 
 
+_SOME_MODELS = re.compile(r"(?<= --models )[^ \"]+")
+
+
+def _merged(commands: Iterable[str]) -> list[str]:
+    """Commands that differ in their --models alone are one, with all of these."""
+    found: dict[str, list[str]] = {}
+    for command in commands:
+        match = _SOME_MODELS.search(command)
+        chosen = found.setdefault(_SOME_MODELS.sub("{}", command), [])
+        chosen += [name for name in (match[0].split(",") if match else ()) if name not in chosen]
+    return [command.format(",".join(chosen)) for command, chosen in found.items()]
+
+
 def _commands(rows: Iterable[Row]) -> str:
     """The commands, and how much else the machine did when they began."""
     rows = list(rows)
-    commands = dict.fromkeys(row["command"] for row in rows)
+    commands = _merged(row["command"] for row in rows)
     said = "Measured by " + ", ".join(f"`{command}`" for command in commands)
     machines = [row["machine"] for row in rows if "load" in row.get("machine", {})]
     if machines:

@@ -124,6 +124,19 @@ def test_rows_that_a_run_has_not_measured_keep_commit_and_date() -> None:
     assert cells(table, "one of a hundred")[-1] == "`abc1234`, 2026-11-24"
 
 
+def test_runs_of_one_model_each_are_one_command() -> None:
+    known: book.Book = {}
+    for name in ("vit", "minilm", "vit"):
+        taken = deployed()
+        taken["inference"] = {name: taken["inference"]["vit"]}
+        taken["environment"]["command"] = f"python -m bench.run --only inference --models {name} --rounds 7"
+        book.record(known, taken, "abc1234")
+    assert (
+        '`make bench ARGS="--only inference --models vit,minilm --rounds 7"`.'
+        in tables.bodies(known)["inference"]
+    )
+
+
 def test_a_result_of_another_commit_keeps_that() -> None:
     known: book.Book = {}
     book.record(known, deployed(), "def5678")
