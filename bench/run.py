@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -104,7 +105,7 @@ def environment(options: argparse.Namespace) -> dict[str, Any]:
         "python": platform.python_version(),
         "threads": options.threads,
         "commit": commit(),
-        "command": " ".join(["python", "-m", "bench.run", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", "bench.run", *sys.argv[1:]]),
         "started": started(),
         "report_compiling": _report_compiling(),
     }
