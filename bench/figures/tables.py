@@ -23,7 +23,12 @@ def _of(book: Book, part: str) -> dict[str, Row]:
 
 
 def _origin(rows: Iterable[Row]) -> str:
-    return "; ".join(dict.fromkeys(f"`{row['commit']}`, {row['date']}" for row in rows))
+    """Commits and dates; several commits of a day share it."""
+    days: dict[str, list[str]] = {}
+    for row in rows:
+        commits = days.setdefault(row["date"], [])
+        commits += [row["commit"]] if row["commit"] not in commits else []
+    return "; ".join(f"{' '.join(f'`{each}`' for each in days[date])}, {date}" for date in sorted(days))
 
 
 _SOME_MODELS = re.compile(r"(?<= --models )[^ \"]+")
@@ -155,7 +160,7 @@ def processes(book: Book) -> str:
                     _number(figures["seconds"], 1e3),
                     _number(figures.get("speedup")),
                     *_process_cells(system, [figures]),
-                    _number(figures["difference"], 1, ".1g") if figures["difference"] >= 1e-9 else "0",
+                    f"{figures['difference']:.1g}",
                 ]
             lines.append([*title, *cells, _origin([row])])
     head = [

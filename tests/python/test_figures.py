@@ -79,6 +79,8 @@ def test_rows_of_inference() -> None:
         row[column(table, "OpenVINO")] == "fails" and "OpenVINO: Missing: openvino is not installed" in table
     )
     assert row[-1] == "`abc1234`, 2026-11-24"
+    detail = tables.bodies(known)["processes"]
+    assert "| 1e-07 |" in detail and "12.3 | 500 | 1.5" in detail
     assert '`make bench ARGS="--only inference --quick"`' in table
 
 
