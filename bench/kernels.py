@@ -1,8 +1,10 @@
-"""Fused kernels, memory-bound for the most part, against the limits of the machine (`bench.run --only kernels`).
+"""Fused kernels against the limits of the machine: `bench.run --only kernels`, and `--only bandwidth`.
 
 The least time of a kernel is what its bytes take at the bandwidth of a copy, or its floating-point operations at the
 speed of a large matrix product, whichever is longer; both are measured in the same run. Bytes are those of each input
-and output, once. What a system reaches of it is its `share`: below 1 unless the data stays in a cache.
+and output, once. What a system reaches of it is its `share`. Kernels have arrays of some megabytes, which stay in the
+last cache of many processors, so a share may be above 1. For `bandwidth`, every large array has twice the bytes of the
+last cache, whose size the system tells; the copy has the same.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench import compare, measure
+from bench import compare, measure, memory
 from bench.systems import EAGER, System, settle_all
 
 Data = dict[str, Any]
@@ -116,10 +118,33 @@ def suite() -> list[Kernel]:
     ]
 
 
-def select(pattern: str | None = None) -> list[str]:
+def large_suite() -> list[Kernel]:
+    """What only reads and writes, each large array twice as large as the last cache."""
+    torch.manual_seed(0)
+    rows = -(-2 * memory.last_level_cache() // (768 * 4))
+    x, y = torch.randn(rows, 768), torch.randn(rows, 768)
+    w, b = torch.randn(768), torch.randn(768)
+    k = Kernel
+    return [
+        k("bias_gelu, large", lambda x, b: F.gelu(x + b), (x, b)),
+        k("residual_relu, large", lambda x, y: F.relu(x + y * 0.5), (x, y)),
+        k("layer_norm, large", lambda x, w, b: F.layer_norm(x, (768,), w, b), (x, w, b)),
+        k("residual_norm, large", _residual_norm, (x, y, w, b)),
+        k("manual_rms, large", _manual_rms, (x, w)),
+        k("softmax, large", lambda x: F.softmax(x, -1), (x,)),
+        k("sum_last, large", lambda x: (x * x).sum(-1), (x,)),
+    ]
+
+
+SUITES = {"kernels": suite, "bandwidth": large_suite}
+
+
+def select(pattern: str | None = None, part: str = "kernels") -> list[str]:
     """Names of kernels that contain one of the comma-separated parts of `pattern`."""
     parts = [part.strip() for part in (pattern or "").split(",") if part.strip()]
-    return [kernel.name for kernel in suite() if not parts or any(part in kernel.name for part in parts)]
+    return [
+        kernel.name for kernel in SUITES[part]() if not parts or any(part in kernel.name for part in parts)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +156,8 @@ class Peaks:
 
 
 def peaks() -> Data:
-    """Measured: a copy of 64 MB (read and written), and a product of two matrices of 1024 x 1024."""
-    source = torch.ones(16 * 1024 * 1024)
+    """Measured: a copy of twice the last cache (read and written), and a product of two matrices of 1024 x 1024."""
+    source = torch.ones(2 * memory.last_level_cache() // 4)
     target = torch.empty_like(source)
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
 
@@ -160,9 +185,16 @@ def least_seconds(kernel: Kernel, peak: Peaks) -> Data:
     return {"bytes": moved, "flops": flops, "least_s": max(by_memory, by_arithmetic), "bound": bound}
 
 
-def measure_kernel(name: str, systems: Sequence[System], rounds: int, peak: Peaks) -> Data:
-    """Medians of interleaved rounds of all systems, and the share of the machine that each reaches."""
-    kernel = next(kernel for kernel in suite() if kernel.name == name)
+def measure_kernel(
+    name: str, systems: Sequence[System], rounds: int, peak: Peaks, part: str = "kernels"
+) -> Data:
+    """Medians of interleaved rounds of all systems, and the share of the machine that each reaches.
+
+    For `bandwidth` all systems have the allocator of compiled runs: with torch's, every large result is new pages.
+    """
+    from kintsugi import _C
+
+    kernel = next(kernel for kernel in SUITES[part]() if kernel.name == name)
     thunks: dict[str, measure.Thunk] = {}
     rows: Data = {}
 
@@ -175,6 +207,8 @@ def measure_kernel(name: str, systems: Sequence[System], rounds: int, peak: Peak
         system.reset()
         call = kernel.function if system is EAGER else system.compile(kernel.function)
         system.settle(lambda call=call: call(*kernel.inputs))
+        if part == "bandwidth":
+            call = functools.partial(_C.call_in_run_memory, call)
         rows[system.name] = {"difference": compare.distance(expected, seeded(call))}
         thunks[system.name] = measure.loop(call, kernel.inputs, {})
     settle_all(systems, {name: functools.partial(thunk, 1) for name, thunk in thunks.items()})

@@ -78,8 +78,9 @@ def summary(result: Result) -> Result:
         )
     for name, goal in (("bert-12", 20), ("qwen2-24", 30)):
         if "guards" in result:
-            value = _rows(result["guards"][name]).get("kintsugi", {}).get("us", math.nan)
-            add(f"guards and dispatch of {name}, us", value, goal, True)
+            for row, cost in _rows(result["guards"][name]).items():
+                if row.startswith("kintsugi"):
+                    add(f"{name}, {row}, us", cost.get("us", math.nan), goal, True)
     if result.get("breaks"):
         _summarize_breaks(result, add)
     for name, part in result.get("shapes", {}).items():
@@ -90,6 +91,8 @@ def summary(result: Result) -> Result:
         _summarize_native(result, add)
     if result.get("kernels"):
         _summarize_kernels(result, add)
+    if result.get("bandwidth"):
+        _summarize_bandwidth(result, add)
     return figures
 
 
@@ -153,7 +156,7 @@ def _summarize_native(result: Result, add: Any) -> None:
     ready = [
         rows[NATIVE]["ready_s"] / rows[INDUCTOR]["ready_s"]
         for rows in first.values()
-        if NATIVE in rows and INDUCTOR in rows
+        if "ready_s" in rows.get(NATIVE, {}) and "ready_s" in rows.get(INDUCTOR, {})
     ]
     add("time until native, share of inductor's (median)", _median(ready), 1 / 20, True)
     memory = {
@@ -187,9 +190,19 @@ def _summarize_kernels(result: Result, add: Any) -> None:
             False,
             behind,
         )
-    share = {name: row[NATIVE]["share"] for name, row in native.items() if row["eager"]["bound"] == "memory"}
+
+
+def _summarize_bandwidth(result: Result, add: Any) -> None:
+    rows = {name: _rows(part) for name, part in result["bandwidth"].items() if name != "peaks"}
+    share = {name: row[NATIVE]["share"] for name, row in rows.items() if NATIVE in row}
     low = [f"{name} {value:.0%}" for name, value in share.items() if value < 0.85]
-    add("memory-bound kernels, share of the bandwidth (median)", _median([*share.values()]), 0.85, False, low)
+    add(
+        "arrays beyond the cache, share of the bandwidth (median)",
+        _median([*share.values()]),
+        0.85,
+        False,
+        low,
+    )
 
 
 def _milliseconds(value: float | None) -> str:
@@ -221,7 +234,9 @@ def _number(row: Result, key: str, form: str = ".2f", factor: float = 1) -> str:
 
 def capture_table(result: Result) -> Table:
     names = _systems(result)
-    title = "Models: first call (x eager), seconds until all is compiled, graphs/breaks, largest difference"
+    title = (
+        "Models: first call (x eager), seconds until compiled code runs, graphs/breaks, largest difference"
+    )
     table = _table(title, ["model"], names, ("first", "ready", "g/b", "diff"))
     for key, entry in _entries(result):
         cells = []
@@ -229,7 +244,8 @@ def capture_table(result: Result) -> Table:
             first, steady = _rows(entry["first"]).get(name, {}), _rows(entry["steady"]).get(name, {})
             counts = steady.get("counts", {})
             shape = f"{counts['graph_count']}/{counts['graph_break_count']}" if counts else ""
-            cells += [_number(first, "ratio"), _number(first, "ready_s"), shape]
+            ready = first.get("never", "")[:30] or _number(first, "ready_s")
+            cells += [_number(first, "ratio"), ready, shape]
             cells.append(steady.get("error", "")[:30] or _number(steady, "difference", ".1g"))
         table.add_row(key, *cells)
         for part in ("first", "steady"):
@@ -257,13 +273,51 @@ def models_table(result: Result) -> Table:
     return table
 
 
-def kernels_table(result: Result) -> Table:
-    measured = result["kernels"]
+def inference_table(result: Result) -> Table:
+    title = "Inference, a process each: cold first call (from compile(); from the process's start), memory"
+    table = Table(title=title)
+    for column in (
+        "model",
+        "system",
+        "cpu ms",
+        "ms",
+        "x",
+        "first s",
+        "start s",
+        "ready s",
+        "MB",
+        "peak MB",
+        "beyond",
+        "diff",
+    ):
+        table.add_column(column, justify="left" if column in ("model", "system") else "right")
+    columns = (
+        ("cpu_s", ".2f", 1e3),
+        ("seconds", ".2f", 1e3),
+        ("speedup", ".2f", 1.0),
+        ("first_s", ".2f", 1.0),
+        ("start_s", ".2f", 1.0),
+        ("ready_s", ".2f", 1.0),
+        ("resident_mb", ".0f", 1.0),
+        ("peak_mb", ".0f", 1.0),
+        ("beyond_mb", ".1f", 1.0),
+        ("difference", ".1g", 1.0),
+    )
+    for model, rows in result["inference"].items():
+        for system, row in rows.items():
+            cells = [_number(row, key, form, factor) for key, form, factor in columns]
+            table.add_row(model, system, *([row["error"]] if "error" in row else cells))
+    return table
+
+
+def kernels_table(result: Result, part: str = "kernels") -> Table:
+    measured = result[part]
     peaks = _rows(measured["peaks"])
     rows = {name: _rows(part) for name, part in measured.items() if name != "peaks"}
     names = list(dict.fromkeys(name for row in rows.values() for name in row if name != "eager"))
     limits = f"{peaks['bandwidth'] / 1e9:.1f} GB/s, {peaks['flops'] / 1e9:.0f} GFLOP/s" if peaks else "failed"
-    title = f"Kernels: microseconds, speed-up over eager, share of what the machine allows ({limits})"
+    what = "Kernels" if part == "kernels" else "Arrays larger than the last cache"
+    title = f"{what}: microseconds, speed-up over eager, share of what the machine allows ({limits})"
     table = _table(title, ["kernel", "bound by", "eager us", "share"], names, ("us", "x", "share"))
     for name, row in rows.items():
         if not row:
@@ -389,11 +443,15 @@ def show(result: Result) -> None:
         console.print(breaks_table(result))
     if result.get("shapes"):
         console.print(shapes_table(result))
-    if result.get("kernels"):
-        console.print(kernels_table(result))
+    for part in ("kernels", "bandwidth"):
+        if result.get(part):
+            console.print(kernels_table(result, part))
+    if result.get("inference"):
+        console.print(inference_table(result))
     if result.get("training"):
         console.print(training_table(result))
     if result.get("models"):
         console.print(capture_table(result))
         console.print(models_table(result))
-    console.print(summary_table(result))
+    if result["summary"]:
+        console.print(summary_table(result))

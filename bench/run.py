@@ -14,19 +14,22 @@ import json
 import os
 import pathlib
 import platform
-import subprocess
+import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from bench import breaks, cases, kernels, measure, models, report, shapes, systems, training
+from bench.deploy import inference
+from bench.deploy import models as deploy_models
+from bench.deploy import systems as deploy_systems
+from bench.environment import commit, machine, started
 from bench.models.spec import ModelSpec
 
-PARTS = ("tiny", "guards", "breaks", "shapes", "kernels", "training", "models")
+PARTS = ("tiny", "guards", "breaks", "shapes", "kernels", "bandwidth", "training", "models", "inference")
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
@@ -57,6 +60,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--models",
         help="only models, kernels and steps whose name contains one of these comma-separated parts",
+    )
+    parser.add_argument(
+        "--systems",
+        type=_several(deploy_systems.SYSTEMS),
+        help=f"of --only inference: some of {', '.join(deploy_systems.SYSTEMS)}",
     )
     parser.add_argument("--only", choices=PARTS, help="only this part")
     parser.add_argument("--size", choices=models.SIZES, help="only this size")
@@ -92,22 +100,13 @@ def empty_caches() -> Iterator[None]:
 
 
 def environment(options: argparse.Namespace) -> dict[str, Any]:
-    def output(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    cpu = [
-        line.split(":")[1].strip() for line in output("lscpu").splitlines() if line.startswith("Model name")
-    ]
-    return {
+    return machine() | {
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "cpu": (cpu or [platform.processor()])[0],
-        "cpus": torch.multiprocessing.cpu_count(),
         "threads": options.threads,
-        "commit": output("git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"),
-        "command": " ".join(["python", "-m", "bench.run", *sys.argv[1:]]),
-        "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "commit": commit(),
+        "command": shlex.join(["python", "-m", "bench.run", *sys.argv[1:]]),
+        "started": started(),
         "report_compiling": _report_compiling(),
     }
 
@@ -143,13 +142,31 @@ def model_cases(spec: ModelSpec, size: str, options: argparse.Namespace) -> dict
         }
 
 
-def kernel_cases(options: argparse.Namespace) -> dict[str, Any]:
+def inference_cases(options: argparse.Namespace) -> dict[str, Any]:
+    """Of every model: the systems in processes of their own. Those that compile for long are left out with --quick."""
+    names = options.systems or [
+        name for name, system in deploy_systems.SYSTEMS.items() if not (options.quick and system.slow)
+    ]
+    parts = (options.models or "").split(",")
+    result = {}
+    for name in deploy_models.MODELS:
+        if any(part in name for part in parts):
+            print(name, file=sys.stderr, flush=True)
+            result[name] = inference.measure(
+                name, names, options.rounds, options.threads, 4 * options.target, options.timeout
+            )
+    return result
+
+
+def kernel_cases(options: argparse.Namespace, part: str) -> dict[str, Any]:
     measured = in_child(kernels.peaks, options)
     result: dict[str, Any] = {"peaks": measured}
-    for name in kernels.select(options.models) if "rows" in measured else ():
+    for name in kernels.select(options.models, part) if "rows" in measured else ():
         print(name, file=sys.stderr, flush=True)
         peak = kernels.Peaks(**measured["rows"])
-        work = functools.partial(kernels.measure_kernel, name, chosen_systems(options), options.rounds, peak)
+        work = functools.partial(
+            kernels.measure_kernel, name, chosen_systems(options), options.rounds, peak, part
+        )
         with empty_caches():
             result[name] = in_child(work, options)
     return result
@@ -194,8 +211,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             tell(case.name)
             work = functools.partial(shapes.measure_case, case, chosen_systems(options))
             result["shapes"][case.name] = in_child(work, options)
-    if options.only in (None, "kernels"):
-        result["kernels"] = kernel_cases(options)
+    for part in ("kernels", "bandwidth"):
+        if options.only in (None, part):
+            result[part] = kernel_cases(options, part)
     if options.only in (None, "training"):
         result["training"] = {}
         for case in training.select(options.models):
@@ -208,6 +226,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for spec, size in each_model(options):
             tell(f"{spec.name} ({size})")
             result["models"][f"{spec.name}/{size}"] = model_cases(spec, size, options)
+    if options.only == "inference":  # long, so only where it is asked for
+        result["inference"] = inference_cases(options)
     result["summary"] = report.summary(result)
     return result
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from bench.readiness import SETTLING_CALLS, NeverCompiled, until_compiled
 
 Compile = Callable[..., Any]
 
@@ -14,9 +17,6 @@ PEERS = {
     "max-autotune": {"backend": "inductor", "mode": "max-autotune"},
 }
 BACKENDS = ("eager", "native")
-# A backend that compares on the program's own calls has decided after so many: native code and replay take up to
-# sixteen turns each.
-SETTLING_CALLS = 40
 
 
 def _nothing() -> None:
@@ -28,7 +28,7 @@ class System:
     """How to compile with a system, how to forget everything, and what it says about a compiled object.
 
     `wait` returns when nothing is left to compile in the background. `first_calls` is how many first calls are worth
-    their time: those of a slow compiler are measured once.
+    their time: those of a slow compiler are measured once. `runs`: Kintsugi's backend ("eager" is replay), or nothing.
     """
 
     name: str
@@ -37,6 +37,25 @@ class System:
     counts: Callable[[Any], dict[str, int]]
     wait: Callable[[], Any] = _nothing
     first_calls: int = 100
+    runs: str = ""
+
+    def ready(self, compiled: Any, call: Callable[[], Any], start: float) -> float:
+        """Seconds from `start` to the end of the first call that runs compiled code, behind a first call that is over.
+
+        torch.compile's backends compile in the first call and run the result there. Replay runs from the second call
+        on. Native code runs later, and by turns with replay until one of them is chosen: see `readiness`. Raises
+        NeverCompiled.
+        """
+        if self.runs == "native":
+            return until_compiled(call, compiled.stats, start=start).seconds
+        if self.runs:
+            before = self.counts(compiled)["hits"]
+            call()
+            if self.counts(compiled)["hits"] == before:
+                raise NeverCompiled("the second call was no replay")
+        elif self is not EAGER and self.counts(compiled)["graph_count"] == 0:
+            raise NeverCompiled("the first call compiled no graph")
+        return time.perf_counter() - start
 
     @property
     def is_peer(self) -> bool:
@@ -77,6 +96,7 @@ def kintsugi(backend: str = "eager") -> System:
             "guard_count",
             "hits",
             "misses",
+            "native_runs",
         )
         return {name: int(getattr(stats, name)) for name in names}
 
@@ -84,7 +104,7 @@ def kintsugi(backend: str = "eager") -> System:
         return library.compile(model, **({"backend": backend} | options))
 
     name = "kintsugi" if backend == "eager" else f"kintsugi {backend}"
-    return System(name, compile_model, library.reset, counts, wait=library.wait)
+    return System(name, compile_model, library.reset, counts, wait=library.wait, runs=backend)
 
 
 def peer(name: str) -> System:

@@ -3,6 +3,9 @@
 Every path that a Markdown file names, in backticks or as a link, exists; every diagnostic code and every `make`
 target that it names exists too. A path is looked for from the root, from csrc/, from python/kintsugi/ and from the
 file's own directory. What does not look like a path (a placeholder, an option, a dotted name) is left alone.
+
+Every block of figures (`<!-- BEGIN figures NAME -->`) names the command that it is from, and each of its rows the
+commit and the date; a demo's output (`<!-- BEGIN demo output ... -->`) ends with both.
 """
 
 from __future__ import annotations
@@ -17,6 +20,12 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"^\.{0,2}/?[\w.+-]+(?:/[\w.+-]+)*/?$")
 CODE = re.compile(r"\bKTG\d{4}\b")
+FIGURES = re.compile(r"<!-- BEGIN figures\b.*?-->\n(.*?)<!-- (END figures) -->", re.DOTALL)
+DEMO = re.compile(r"<!-- BEGIN demo output.*?<!-- END demo output -->", re.DOTALL)
+DEMO_ORIGIN = re.compile(r"\nOf commit `[0-9a-f]{7,40}`, \d{4}-\d{2}-\d{2}\.\n<!-- END")
+ORIGIN = re.compile(r"`[0-9a-f]{7,40}`, \d{4}-\d{2}-\d{2} \|$")
+COMMAND = re.compile(r"`(make|scripts/\w+\.py) ?[^`]*`")
+UNMEASURED = "Not measured yet."
 TARGET = re.compile(r"^make ([a-z][\w-]*)")
 # Made by a build or by a run, so not part of the tree.
 GENERATED = (".venv", "build")
@@ -65,6 +74,33 @@ def check_file(doc: Path, root: Path, codes: set[str], targets: set[str]) -> Ite
                 yield f"{where}:{number}: {code} is not in csrc/diag/codes.def"
 
 
+def check_figures(doc: Path, root: Path) -> Iterator[str]:
+    """Blocks whose figures can't be told the origin of."""
+    text = doc.read_text()
+    where = doc.relative_to(root)
+    for demo in DEMO.finditer(text):
+        if not DEMO_ORIGIN.search(demo[0]):
+            yield f"{where}: a demo's output without commit and date"
+    begun = text.count("<!-- BEGIN figures")
+    blocks = list(FIGURES.finditer(text))
+    if begun != len(blocks) or any("<!-- BEGIN" in block[1] for block in blocks):
+        yield f"{where}: a block of figures has no end"
+        return
+    for block in blocks:
+        first = text.count("\n", 0, block.start(1)) + 1
+        if block[1].strip() == UNMEASURED:
+            continue
+        lines = block[1].splitlines()
+        rows = [(first + k, line) for k, line in enumerate(lines) if line.startswith("|")]
+        if len(rows) < 3:
+            yield f"{where}:{first}: a block of figures without a row"
+        for number, line in rows[2:]:
+            if not ORIGIN.search(line):
+                yield f"{where}:{number}: a row of figures without commit and date"
+        if not any(COMMAND.search(line) for line in lines if not line.startswith("|")):
+            yield f"{where}:{first}: a block of figures without its command"
+
+
 def check_tree(root: Path) -> list[str]:
     defs = root / "csrc" / "diag" / "codes.def"
     codes = set(re.findall(r"^X\((KTG\d{4})", defs.read_text(), re.MULTILINE)) if defs.exists() else set()
@@ -73,7 +109,8 @@ def check_tree(root: Path) -> list[str]:
         set(re.findall(r"^([\w-]+):", makefile.read_text(), re.MULTILINE)) if makefile.exists() else set()
     )
     docs = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "kb").rglob("*.md")]
-    return [problem for doc in sorted(docs) for problem in check_file(doc, root, codes, targets)]
+    problems = [problem for doc in sorted(docs) for problem in check_file(doc, root, codes, targets)]
+    return problems + [problem for doc in sorted(docs) for problem in check_figures(doc, root)]
 
 
 def main() -> int:

@@ -4,6 +4,7 @@
     sample_library.py run --networks         the networks of diffusers and monai
     sample_library.py run --again NAME,...   measures these classes once more (`failing`: those not equal or not whole)
     sample_library.py summary                what the results say
+    sample_library.py figures --output FILE  the counts, as `python -m bench.figures --record FILE` takes them
     sample_library.py write                  makes bench/models/library.toml of them
 
 A seeded sample over all classes that the library's automatic classes know. Each is built by bench/models/library.py in
@@ -28,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import torch
 
-from bench import measure, observe
+from bench import environment, measure, observe
 from bench.models import library, networks
 from bench.models.spec import ModelSpec
 
@@ -126,7 +127,8 @@ def run(options: argparse.Namespace) -> None:
     options.results.parent.mkdir(parents=True, exist_ok=True)
     with options.results.open("a") as out:
         for spec, kind in _chosen(options, read(options.results)):
-            row = {"name": spec.name, "type": kind, **measured(spec)}
+            origin = {"commit": environment.commit(), "started": environment.started()}
+            row = {"name": spec.name, "type": kind, **origin, **measured(spec)}
             out.write(json.dumps(row) + "\n")
             out.flush()
 
@@ -157,6 +159,31 @@ def summary(options: argparse.Namespace) -> None:
     )
     for (code, where), times in codes.most_common(40):
         print(times, code, where)
+
+
+def figures(options: argparse.Namespace) -> None:
+    """Writes the counts of each library. Rows of several commits are no figure of any: that ends with a sentence."""
+    rows = read(options.results)
+    commits = {row.get("commit", "") for row in rows.values()}
+    if len(commits) != 1:
+        raise SystemExit(f"{options.results} has rows of {len(commits)} commits: measure into a new file")
+    result: Row = {
+        "environment": {
+            "commit": commits.pop(),
+            "started": max(row["started"] for row in rows.values()),
+            "command": "scripts/sample_library.py run",
+        },
+        "classes": {},
+    }
+    titles = {"library": "transformers"}
+    for part in sorted({name.split("/")[0] for name in rows}):
+        here = [row for name, row in rows.items() if name.startswith(part + "/")]
+        ran = [row for row in here if "excluded" not in row]
+        counts = {"sampled": len(here), "excluded": len(here) - len(ran), "ran": len(ran)}
+        for key, holds in (("equal", _equal), ("whole", _whole)):
+            counts[key] = sum(all(holds(row[mode]) for mode in ("eval", "train")) for row in ran)
+        result["classes"][titles.get(part, part)] = {"rows": counts}
+    options.output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def _reasons(row: Row) -> Iterator[str]:
@@ -190,13 +217,14 @@ def write(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("command", choices=["run", "summary", "write"])
+    parser.add_argument("command", choices=["run", "summary", "figures", "write"])
     parser.add_argument("--count", type=int, default=320)
     parser.add_argument("--networks", action="store_true")
     parser.add_argument("--again", default="")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
+    parser.add_argument("--output", type=pathlib.Path, default=RESULTS.with_name("library-figures.json"))
     options = parser.parse_args()
-    {"run": run, "summary": summary, "write": write}[options.command](options)
+    {"run": run, "summary": summary, "figures": figures, "write": write}[options.command](options)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include "passes/operator_rules.h"
 #include "passes/pass_statistics.h"
 #include "pyapi/imports.h"
+#include "runtime/work_clock.h"
 #include "support/host_machine.h"
 #include "support/target.h"
 #include "torchapi/run_memory.h"
@@ -88,6 +89,37 @@ nb::dict runMemory() {
   return out;
 }
 
+// Calls with what allocates for runs of ours, whoever runs: benchmarks tell so what memory that stays gains.
+nb::object callInRunMemory(const nb::object& call, const nb::args& args, const nb::kwargs& kwargs) {
+  torchapi::installRunMemory();
+  const torchapi::RunMemoryScope scope;
+  return call(*args, **kwargs);
+}
+
+// What it takes to read the clock, in nanoseconds.
+double clockCost() {
+  constexpr int kReads = 1000;
+  const uint64_t start = diag::events::nowNs();
+  uint64_t last = start;
+  for (int k = 0; k < kReads; ++k) {
+    last = diag::events::nowNs();
+  }
+  return static_cast<double>(last - start) / kReads;
+}
+
+// (nanoseconds of the call, those in native segments and operators of the replay, how many these were)
+nb::tuple timeWork(const nb::object& call, const nb::args& args, const nb::kwargs& kwargs) {
+  struct Switch {
+    Switch() { runtime::WorkClock::ofThread() = {.on = true}; }
+    ~Switch() { runtime::WorkClock::ofThread().on = false; }
+  };
+  const Switch on;
+  const runtime::WorkClock& clock = runtime::WorkClock::ofThread();
+  const uint64_t start = diag::events::nowNs();
+  const nb::object result = call(*args, **kwargs);
+  return nb::make_tuple(diag::events::nowNs() - start, clock.nanoseconds, clock.spans);
+}
+
 // (operator, argument, ulp, of x, least) of each row of ops/operators.def.
 nb::list accuracies() {
   nb::list out;
@@ -165,6 +197,9 @@ void bindNative(nb::module_& m) {
   m.def("run_memory", &runMemory);
   m.def("pass_totals", &passTotals, nb::arg("clear") = false);
   m.def("trim_run_memory", &torchapi::trimRunMemory);
+  m.def("call_in_run_memory", &callInRunMemory, nb::arg("call"), nb::arg("args"), nb::arg("kwargs"));
+  m.def("clock_cost", &clockCost);
+  m.def("time_work", &timeWork, nb::arg("call"), nb::arg("args"), nb::arg("kwargs"));
   codegen::setDiskWarning(noteWarning);
   driver::installNativeForkHandlers();
 }

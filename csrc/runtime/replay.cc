@@ -17,6 +17,7 @@
 #include "runtime/run_events.h"
 #include "runtime/side_exit.h"
 #include "runtime/visible_frames.h"
+#include "runtime/work_clock.h"
 #include "support/check.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/profiler_range.h"
@@ -292,7 +293,7 @@ void Run::enter(std::shared_ptr<CompiledTrace> side) {
 }
 
 Outcome Run::executeAten(const Step& step) {
-  const AtenCall::Status status = step.call->run(values_, storage_.calls);
+  const AtenCall::Status status = timed([&] { return step.call->run(values_, storage_.calls); });
   if (status == AtenCall::Status::kOk && !storage_.calls.hasWarnings()) [[likely]] {
     return Outcome::kNext;
   }

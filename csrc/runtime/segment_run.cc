@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "pyapi/ref.h"
+#include "runtime/work_clock.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::runtime {
@@ -100,7 +101,7 @@ SegmentOutcome runSegment(const SegmentCode& segment, Value* values) {
     inputs[i] = values[segment.inputs[i]];  // borrowed
   }
   const Before before(segment, inputs);
-  const SegmentRunner::Status status = segment.runner->run(inputs, outputs);
+  const SegmentRunner::Status status = timed([&] { return segment.runner->run(inputs, outputs); });
   if (status != SegmentRunner::Status::kOk) {
     return failed(before, inputs, status);
   }

@@ -1,0 +1,1 @@
+"""Inference as people deploy it: six models, each system in a process of its own, all in turn (`--only inference`)."""

@@ -1,0 +1,321 @@
+"""Tables of the book's rows, as Markdown: a body for each block. Every row ends with its commit and date."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from bench.deploy.models import MODELS
+from bench.deploy.systems import SYSTEMS
+from bench.figures.book import Book, Row
+from bench.measure import geometric_mean
+
+REPLAY, NATIVE = "kintsugi", "kintsugi native"
+PEER, INDUCTOR = "torch.compile(eager)", "torch.compile(inductor)"
+NONE = ""
+
+
+def _of(book: Book, part: str) -> dict[str, Row]:
+    """Rows of a part, by the name behind it."""
+    return {key.split("/", 1)[1]: row for key, row in book.items() if key.startswith(part + "/")}
+
+
+def _origin(rows: Iterable[Row]) -> str:
+    """Commits and dates; several commits of a day share it."""
+    days: dict[str, list[str]] = {}
+    for row in rows:
+        commits = days.setdefault(row["date"], [])
+        commits += [row["commit"]] if row["commit"] not in commits else []
+    return "; ".join(f"{' '.join(f'`{each}`' for each in days[date])}, {date}" for date in sorted(days))
+
+
+_SOME_MODELS = re.compile(r"(?<= --models )[^ \"]+")
+
+
+def _merged(commands: Iterable[str]) -> list[str]:
+    """Commands that differ in their --models alone are one, with all of these."""
+    found: dict[str, list[str]] = {}
+    for command in commands:
+        match = _SOME_MODELS.search(command)
+        chosen = found.setdefault(_SOME_MODELS.sub("{}", command), [])
+        chosen += [name for name in (match[0].split(",") if match else ()) if name not in chosen]
+    return [command.format(",".join(chosen)) for command, chosen in found.items()]
+
+
+def _commands(rows: Iterable[Row]) -> str:
+    """The commands, and how much else the machine did when they began."""
+    rows = list(rows)
+    commands = _merged(row["command"] for row in rows)
+    said = "Measured by " + ", ".join(f"`{command}`" for command in commands)
+    machines = [row["machine"] for row in rows if "load" in row.get("machine", {})]
+    if machines:
+        cores = max(machine["cpus"] for machine in machines)
+        loads = [machine["load"][0] for machine in machines]
+        span = f"{min(loads):g}" if min(loads) == max(loads) else f"{min(loads):g} to {max(loads):g}"
+        said += f"; the machine has {cores} cores, its load from other work was {span} when these began"
+    return said + "."
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]], rows: Sequence[Row]) -> str:
+    """A table whose last column is where the figures are from, and the commands below it."""
+    made = ["| " + " | ".join([*head, "commit, date"]) + " |", "|" + "---|" * (len(head) + 1)]
+    made += ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join(made) + "\n\n" + _commands(rows) + "\n"
+
+
+def _number(value: float | None, factor: float = 1.0, form: str = ".3g") -> str:
+    if value is None:
+        return NONE
+    text = f"{factor * value:{form}}"
+    return f"{float(text):.0f}" if "e" in text else text
+
+
+def _failed(row: Row, columns: int) -> list[str]:
+    return [row["figures"]["error"], *[NONE] * (columns - 1)]
+
+
+def _deployed(row: Row) -> str:
+    if "error" in row:
+        return "fails"
+    text = _number(row["cpu_s"], 1e3)
+    return f"{text} (replayed)" if row.get("native_segments") == 0 else text
+
+
+def _deployments(book: Book) -> dict[str, Row]:
+    return {name: row for name, row in _of(book, "inference").items() if name in MODELS}
+
+
+def inference(book: Book) -> str:
+    """Milliseconds of processor time a call, of each model and system."""
+    rows = _deployments(book)
+    names = [name for name in SYSTEMS if any(name in row["figures"] for row in rows.values())]
+    lines = []
+    for name, model in MODELS.items():
+        if name in rows:
+            figures = rows[name]["figures"]
+            cells = [_deployed(figures[system]) if system in figures else NONE for system in names]
+            lines.append([model.title, *cells, _origin([rows[name]])])
+    head = ["ms of processor time a call", *(SYSTEMS[name].title for name in names)]
+    failures = [
+        f"* {MODELS[name].title}, {SYSTEMS[system].title}: {figures['error']}"
+        for name, row in rows.items()
+        for system, figures in row["figures"].items()
+        if "error" in figures
+    ]
+    return _table(head, lines, list(rows.values())) + ("\n" + "\n".join(failures) + "\n" if failures else "")
+
+
+PROCESS: tuple[tuple[str, str, float], ...] = (
+    ("first_s", "first call, s", 1),
+    ("start_s", "with the process's start and imports, s", 1),
+    ("ready_s", "until compiled code runs, s", 1),
+    ("resident_mb", "resident, MB", 1),
+    ("peak_mb", "peak while running, MB", 1),
+    ("compile_peak_mb", "peak while compiling, MB", 1),
+    ("beyond_mb", "a call's tensors beyond inputs, MB", 1),
+)
+# What a second process on the first one's caches has no cold figure of.
+WARM = ("inductor-pool",)
+COLD = ("first_s", "start_s", "ready_s", "compile_peak_mb")
+
+
+def _process_cells(system: str, figures: Sequence[Row]) -> list[str]:
+    cells = []
+    for key, _, factor in PROCESS:
+        values = [row[key] for row in figures if key in row]
+        warm = system in WARM and key in COLD
+        cells.append(NONE if warm or not values else _number(statistics.median(values), factor))
+    return cells
+
+
+def process(book: Book) -> str:
+    """Medians over the models: a cold first call, and the memory of a process of one's own."""
+    rows = _deployments(book)
+    lines = []
+    for system in SYSTEMS:
+        having = [
+            row for row in rows.values() if system in row["figures"] and "error" not in row["figures"][system]
+        ]
+        if having:
+            cells = _process_cells(system, [row["figures"][system] for row in having])
+            lines.append([SYSTEMS[system].title, str(len(having)), *cells, _origin(having)])
+    head = ["median of the models", "models", *(title for _, title, _ in PROCESS)]
+    return _table(head, lines, list(rows.values()))
+
+
+def processes(book: Book) -> str:
+    """The same for each model and system, with the difference from eager mode."""
+    lines = []
+    rows = _deployments(book)
+    for name, row in rows.items():
+        for system, figures in row["figures"].items():
+            title = [MODELS[name].title, SYSTEMS[system].title]
+            if "error" in figures:
+                cells = _failed({"figures": figures}, len(PROCESS) + 4)
+            else:
+                cells = [
+                    _number(figures["cpu_s"], 1e3),
+                    _number(figures["seconds"], 1e3),
+                    _number(figures.get("speedup")),
+                    *_process_cells(system, [figures]),
+                    f"{figures['difference']:.1g}",
+                ]
+            lines.append([*title, *cells, _origin([row])])
+    head = [
+        "model",
+        "system",
+        "ms of processor time",
+        "ms by the clock",
+        "× eager",
+        *(title for _, title, _ in PROCESS),
+        "difference, relative",
+    ]
+    return _table(head, lines, list(rows.values()))
+
+
+def overhead(book: Book) -> str:
+    """Microseconds of calls that do little."""
+    lines, used = [], []
+
+    def add(title: str, row: Row, cells: Sequence[str]) -> None:
+        used.append(row)
+        lines.append([title, *cells, _origin([row])])
+
+    def each(figures: Row, key: str) -> list[str]:
+        return [_number(figures.get(name, {}).get(key)) for name in (PEER, REPLAY, NATIVE)]
+
+    for key, title, field in (
+        ("tiny", "`x + 1` on four numbers: above (eager's call)", "excess_us"),
+        ("executor", "one of a hundred small kernels in a row", "us"),
+    ):
+        if key in book:
+            figures = book[key]["figures"]
+            if "error" in figures:
+                add(title, book[key], _failed(book[key], 4))
+                continue
+            eager = figures.get("eager", {})
+            first = f"({_number(eager['seconds'], 1e6)})" if "seconds" in eager else _number(eager.get("us"))
+            add(title, book[key], [first, *each(figures, field)])
+    for name, row in _of(book, "guards").items():
+        figures = row["figures"]
+        if "error" in figures:
+            add(f"guards and dispatch, {name}", row, _failed(row, 4))
+            continue
+        kept = [
+            _number(figures.get(f"{system}, kept results", {}).get("us")) for system in (PEER, "kintsugi")
+        ]
+        add(f"{name}, FX backend that returns kept results: a call", row, [NONE, kept[0], NONE, kept[1]])
+        rest = [
+            next((f["us"] for k, f in figures.items() if k.startswith(f"{own}, call less")), None)
+            for own in (REPLAY, NATIVE)
+        ]
+        title = f"{name}: a call less its operators (replay) or native segments"
+        add(title, row, [NONE, NONE, *map(_number, rest)])
+    return _table(["µs", "eager", "torch.compile, backend eager", "replay", "native"], lines, used)
+
+
+def _mean_and_worst(values: Sequence[float]) -> str:
+    return f"{geometric_mean(values):.2f}; {min(values):.2f}" if values else NONE
+
+
+def programs(book: Book) -> str:
+    """Programs that break graphs, and sizes that vary."""
+    lines = []
+    rows = _of(book, "breaks")
+    good = [row["figures"] for row in rows.values() if "error" not in row["figures"]]
+    if good:
+        names = (PEER, REPLAY, NATIVE)
+        speed = [_mean_and_worst([f[n]["speedup"] for f in good if "speedup" in f.get(n, {})]) for n in names]
+        title = f"{len(good)} of {len(rows)} programs that break graphs, × eager: geometric mean; worst"
+        lines.append([title, *speed, _origin(rows.values())])
+        first = [[1e3 * f[n]["first_s"] for f in good if n in f] for n in names]
+        spans = [f"{min(times):.0f}–{max(times):.0f}" if times else NONE for times in first]
+        lines.append(["their first calls, ms", *spans, _origin(rows.values())])
+    shapes = _of(book, "shapes")
+    for name, row in shapes.items():
+        figures = row["figures"]
+        if "error" in figures:
+            lines.append([name, *_failed(row, 3), _origin([row])])
+            continue
+        cells = []
+        for system in (PEER, REPLAY, NATIVE):
+            counts = figures.get(system, {}).get("counts", {})
+            traces = counts.get("trace_count", counts.get("graph_count"))
+            cells.append(NONE if traces is None else f"{traces}; {figures[system]['lost_s']:.2f} s")
+        lines.append([f"{name}: traces; time lost to recording", *cells, _origin([row])])
+    head = ["what", "torch.compile, backend eager", "replay", "native"]
+    return _table(head, lines, [*rows.values(), *shapes.values()])
+
+
+def classes(book: Book) -> str:
+    """Libraries' classes: how many there are in the sample, how many don't run in eager mode, and how the rest does."""
+    rows = _of(book, "classes")
+    lines = []
+    for name, row in rows.items():
+        figures = row["figures"]
+        names = ("sampled", "excluded", "ran", "equal", "whole")
+        lines.append([name, *(str(figures.get(key, NONE)) for key in names), _origin([row])])
+    head = ["library", "classes", "excluded: no eager run this way", "ran", "equal in every bit", "no break"]
+    return _table(head, lines, list(rows.values()))
+
+
+def _timed(book: Book, part: str, head: str, names: Sequence[tuple[str, str]], factor: float) -> str:
+    rows = _of(book, part)
+    lines = []
+    for name, row in rows.items():
+        if "error" in row["figures"]:
+            lines.append([name, *_failed(row, len(names)), _origin([row])])
+            continue
+        cells = [_number(row["figures"].get(key, {}).get("seconds"), factor) for key, _ in names]
+        lines.append([name, *cells, _origin([row])])
+    return _table([head, *(title for _, title in names)], lines, list(rows.values()))
+
+
+LIKE = (("eager", "eager"), (PEER, "torch.compile, backend eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"),
+        (NATIVE, "native"))  # fmt: skip
+COMPILED = (("eager", "eager"), (REPLAY, "replay"), (INDUCTOR, "inductor"), (NATIVE, "native"))
+
+
+def kernels(book: Book) -> str:
+    return _timed({k: r for k, r in book.items() if k != "kernels/peaks"}, "kernels", "µs", COMPILED, 1e6)
+
+
+def training(book: Book) -> str:
+    return _timed(book, "training", "ms a step", COMPILED, 1e3)
+
+
+def bandwidth(book: Book) -> str:
+    """The share of a copy's bandwidth, like beside like."""
+    rows = {name: row for name, row in _of(book, "bandwidth").items() if name != "peaks"}
+    lines = []
+    for name, row in rows.items():
+        if "error" in row["figures"]:
+            lines.append([name, *_failed(row, len(LIKE) + 1), _origin([row])])
+            continue
+        moved = _number(row["figures"]["eager"]["bytes"], 1e-6, ".0f")
+        shares = [row["figures"].get(key, {}).get("share") for key, _ in LIKE]
+        cells = [NONE if share is None else f"{share:.0%}" for share in shares]
+        lines.append([name.removesuffix(", large"), moved, *cells, _origin([row])])
+    head = ["share of a copy's bandwidth", "MB", *(title for _, title in LIKE)]
+    return _table(head, lines, list(rows.values()))
+
+
+BLOCKS: dict[str, Callable[[Book], str]] = {
+    table.__name__: table
+    for table in (inference, process, processes, overhead, programs, classes, kernels, bandwidth, training)
+}
+
+
+def bodies(book: Book) -> dict[str, str]:
+    """What each block says. A block of which nothing was measured says so."""
+    made: dict[str, Any] = {}
+    for name, table in BLOCKS.items():
+        parts = {
+            "inference": ("inference",), "process": ("inference",), "processes": ("inference",),
+            "overhead": ("tiny", "executor", "guards"), "programs": ("breaks", "shapes"),
+        }.get(name, (name,))  # fmt: skip
+        known = any(key.split("/")[0] in parts for key in book)
+        made[name] = table(book) if known else "Not measured yet.\n"
+    return made
