@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,9 @@ from ._callable import CompiledFunction, Signature
 from ._options import CompileOptions
 from ._stats import Stats
 
+# What compiled functions have besides stats(). A module that has such a name of its own keeps it: many have a reset().
+_TOOLS = ("breaks", "recompiles", "reset", "traces")
+
 
 def _rebuild(module: torch.nn.Module, options: CompileOptions) -> CompiledModule:
     return compile_module(module, options)
@@ -25,7 +29,8 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
 
     Everything but calling is the original's: state_dict() has the original's keys, train() changes the original,
     attributes are read, set and deleted there, and a hook that is registered here fires once. `_orig_mod` is the
-    original, as in torch. Calls are the base's: see CompiledFunction.
+    original, as in torch. Calls are the base's: see CompiledFunction, whose breaks(), recompiles(), reset() and
+    traces() are here too, unless the original has attributes of these names.
     """
 
     __slots__ = ()
@@ -70,7 +75,10 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
         del self._orig_mod.forward
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_orig_mod"], name)
+        original = self.__dict__["_orig_mod"]
+        if name in _TOOLS and not hasattr(original, name):
+            return types.MethodType(getattr(CompiledFunction, name), self)
+        return getattr(original, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":
@@ -84,7 +92,7 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
         delattr(self._orig_mod, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*dir(self._orig_mod), "stats", "_orig_mod"})
+        return sorted({*dir(self._orig_mod), *_TOOLS, "stats", "_orig_mod"})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(\n  (_orig_mod): " + repr(self._orig_mod).replace("\n", "\n  ") + "\n)"

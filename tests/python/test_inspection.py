@@ -193,3 +193,39 @@ def test_modules_are_exported() -> None:
     got, expected = exported.module()(x, flag=True), module(x, flag=True)
     assert torch.equal(got, expected)
     assert list(exported.state_dict) == list(module.state_dict())
+
+
+def test_modules_have_what_compiled_functions_have() -> None:
+    compiled = kintsugi.compile(torch.nn.Linear(3, 3), backend="eager")
+    for rows in (2, 2, 5):
+        compiled(torch.ones(rows, 3))
+    assert compiled.breaks() == []
+    assert len(compiled.traces()) == 2
+    assert compiled.recompiles()[0]["guard"]
+    assert {"breaks", "recompiles", "reset", "traces", "stats"} <= set(dir(compiled))
+    compiled.reset()
+    assert compiled.stats().hits == 0
+    assert compiled.traces() == []
+
+
+def test_a_module_s_own_names_come_first() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 5
+            self.traces = "mine"
+
+        def reset(self) -> str:
+            self.count = 0
+            return "reset by the module"
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x + self.count
+
+    compiled = kintsugi.compile(Counter())
+    compiled(torch.ones(2))
+    assert compiled.reset() == "reset by the module"
+    assert compiled.count == 0
+    assert compiled.traces == "mine"
+    assert compiled.breaks() == []
