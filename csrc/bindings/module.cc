@@ -22,6 +22,7 @@
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "driver/recording.h"
+#include "pyapi/imports.h"
 #include "pyapi/torch_patches.h"
 #include "pyapi/type_versions.h"
 #include "support/fault.h"
@@ -158,6 +159,7 @@ nb::list codes() {
 NB_MODULE(_C, m) {
   using namespace kintsugi;
   nb::set_leak_warnings(false);
+  if (!pyapi::keepModules()) throw nb::python_error();
   pyapi::findKnownObjects();
   bindings::bindCallHolder(m);
   bindings::bindCompiled(m);

@@ -65,6 +65,10 @@ torchapi::GradNodeForm formOf(const TrainingSegments& parts) {
   };
   for (const TrainingSegments::Kept& kept : parts.kept) form.kept.push_back(placeOf(kept));
   for (const TrainingSegments::Kept& watched : parts.watched) form.watched.push_back(placeOf(watched));
+  form.feeds = parts.feeds;
+  form.together = parts.together;
+  form.keptFor = parts.keptFor;
+  form.watchedFor = parts.watchedFor;
   form.byView = parts.byView;
   form.asIs = parts.asIs;
   form.hasOwnGraphs = parts.hasTapes;

@@ -352,7 +352,7 @@ class Splitter {
     return std::find(graph_.viewsKept.begin(), graph_.viewsKept.end(), value) != graph_.viewsKept.end();
   }
 
-  void watch(ValueId value, TrainingSegments& out) const {
+  void watch(ValueId value, TrainingSegments& out) {
     using From = TrainingSegments::Kept::From;
     const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
     const auto output = std::find(graph_.outputs.begin(), graph_.outputs.end(), value);
@@ -360,6 +360,74 @@ class Splitter {
       out.watched.push_back({From::kInput, static_cast<uint32_t>(input - graph_.inputs.begin())});
     } else if (output != graph_.outputs.end()) {
       out.watched.push_back({From::kOutput, static_cast<uint32_t>(output - graph_.outputs.begin())});
+    } else {
+      return;
+    }
+    watchedValues_.push_back(value);
+  }
+
+  // Eager mode has a node for each operator. Which of them run, what they take, and which inputs get a
+  // gradient follows from which outputs have one: here, as bits.
+  void findDependences(const std::vector<ValueId>& keptValues, TrainingSegments& out) const {
+    // By value: the outputs whose gradients it is made of; those for whose gradients it is used.
+    std::vector<uint64_t> madeOf(trace_.values.size(), 0), takes(trace_.values.size(), 0);
+    uint64_t next = 1;
+    for (const ValueId incoming : graph_.incoming) {
+      if (incoming == ir::kNone) continue;
+      if (next == 0) {
+        out.together.clear();
+        return;
+      }
+      madeOf[incoming] = next;
+      out.together.push_back(next);
+      next <<= 1;
+    }
+    for (const uint32_t at : backward_) {
+      const Instruction& ins = trace_.code[at];
+      for (const ValueId value : used(at)) {
+        for (uint32_t r = 0; r < ins.resultCount; ++r) madeOf[ins.firstResult + r] |= madeOf[value];
+      }
+    }
+    for (size_t k = backward_.size(); k-- > 0;) {
+      const Instruction& ins = trace_.code[backward_[k]];
+      uint64_t outputs = 0;  // of what no gradient is part of, those for which it is computed
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        const ValueId result = ins.firstResult + r;
+        outputs |= madeOf[result] != 0 ? madeOf[result] : takes[result];
+      }
+      bool takesForward = false;
+      for (const ValueId value : used(backward_[k])) {
+        takes[value] |= outputs;
+        takesForward = takesForward || isForward_[value];
+      }
+      if (takesForward) join(out.together, outputs);
+    }
+    for (const uint32_t k : out.gets) out.feeds.push_back(madeOf[graph_.gradients[k]]);
+    std::vector<uint64_t> bases = takes;  // what a view that is taken looks at
+    for (ValueId value = static_cast<ValueId>(bases.size()); value-- > 0;) {
+      if (bases[value] != 0 && sharesVersion(value)) bases[used(madeBy_[value]).front()] |= bases[value];
+    }
+    for (const ValueId value : watchedValues_) out.watchedFor.push_back(bases[value]);
+    // What is computed again needs what it is computed of.
+    for (size_t k = graph_.forward.size(); k-- > 0;) {
+      const Instruction& ins = trace_.code[graph_.forward[k]];
+      uint64_t outputs = 0;
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        outputs |= kept_[ins.firstResult + r] ? 0 : takes[ins.firstResult + r];
+      }
+      for (const ValueId value : used(graph_.forward[k])) takes[value] |= outputs;
+    }
+    for (const ValueId value : keptValues) out.keptFor.push_back(takes[value]);
+  }
+
+  // Outputs of one set belong to one group from now on.
+  static void join(std::vector<uint64_t>& together, uint64_t outputs) {
+    uint64_t all = outputs;
+    for (size_t k = 0; k < together.size(); ++k) {
+      if ((outputs >> k & 1) != 0) all |= together[k];
+    }
+    for (size_t k = 0; k < together.size(); ++k) {
+      if ((all >> k & 1) != 0) together[k] = all;
     }
   }
 
@@ -405,6 +473,7 @@ class Splitter {
       }
       inputs.push_back(value);
     }
+    const std::vector<ValueId> keptValues = inputs;
     for (const ValueId incoming : graph_.incoming) {
       out.follows.push_back(incoming != ir::kNone);
       if (incoming != ir::kNone) {
@@ -418,6 +487,7 @@ class Splitter {
       }
     }
     out.backward = segmentOf(trace_, inputs, code, outputs);
+    findDependences(keptValues, out);
   }
 
   void makeForward(TrainingSegments& out) {
@@ -466,6 +536,7 @@ class Splitter {
   std::vector<bool> whole_;          // ... and a call takes it, or a view of it
   std::vector<ValueId> taped_;       // what gradients of taped operators take
   std::vector<bool> kept_;
+  std::vector<ValueId> watchedValues_;
   std::vector<ValueId> own_;  // kept, and neither input nor result
 };
 

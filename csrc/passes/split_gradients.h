@@ -36,9 +36,16 @@ struct TrainingSegments {
   std::vector<Kept> watched;
   std::vector<uint32_t> byView;  // inputs that eager mode keeps as views alone
   std::vector<uint32_t> asIs;    // ... and those that it keeps themselves
-  bool hasTapes = false;         // some operators are differentiated by autograd, in graphs of their own
-  std::vector<bool> follows;     // by output of the node: it has a gradient, which arrives in order
-  std::vector<uint32_t> gets;    // by output of `backward`: which input's gradient it is
+  // Which gradients matter for what, as bits: outputs that have one, in order. All empty where there are more
+  // than 64.
+  std::vector<uint64_t> feeds;  // by `gets`: the outputs that this input's gradient depends on
+  std::vector<uint64_t>
+      together;  // by output: those whose gradients share something that is taken of the forward
+  std::vector<uint64_t> keptFor;     // by `kept`: the outputs whose gradients need it
+  std::vector<uint64_t> watchedFor;  // by `watched`: likewise
+  bool hasTapes = false;             // some operators are differentiated by autograd, in graphs of their own
+  std::vector<bool> follows;         // by output of the node: it has a gradient, which arrives in order
+  std::vector<uint32_t> gets;        // by output of `backward`: which input's gradient it is
   std::vector<Result> results;
   std::optional<bool> gradBefore;  // the grad mode that the segment has to start in
 };

@@ -2,19 +2,52 @@
 
 namespace kintsugi::pyapi {
 
+namespace {
+
+// Modules of the standard library that the core asks for in the middle of calls.
+constexpr const char* kAtStart[] = {"_functools", "_operator", "builtins", "copyreg", "math",
+                                    "enum",       "functools", "logging",  "operator"};
+
+PyObject* kept = nullptr;  // dict of the modules above; for good
+
+}  // namespace
+
+bool keepModules() {
+  Ref<> modules = steal(PyDict_New());
+  for (const char* name : kAtStart) {
+    const Ref<> module = steal(modules ? importModule(name) : nullptr);
+    if (!module || PyDict_SetItemString(modules.get(), name, module.get()) < 0) return false;
+  }
+  kept = modules.release();
+  return true;
+}
+
+PyObject* loadedNamespace(const char* name) {
+  PyObject* module = kept != nullptr ? PyDict_GetItemString(kept, name) : nullptr;
+  if (module == nullptr) module = PyDict_GetItemString(PyImport_GetModuleDict(), name);
+  return module != nullptr && PyModule_Check(module) ? PyModule_GetDict(module) : nullptr;
+}
+
 PyObject* importModule(const char* name) {
   const Ref<> text = steal(PyUnicode_FromString(name));
   if (!text) return nullptr;
-  if (PyObject* module = PyImport_GetModule(text.get())) return module;
-  if (PyErr_Occurred()) return nullptr;
-  // Of a dotted name this gives the first part.
-  const Ref<> first = steal(PyImport_ImportModuleLevelObject(text.get(), nullptr, nullptr, nullptr, 0));
-  if (!first) return nullptr;
-  PyObject* module = PyImport_GetModule(text.get());
-  if (module == nullptr && !PyErr_Occurred()) {
-    PyErr_Format(PyExc_ModuleNotFoundError, "No module named '%s'", name);
+  if (PyObject* own = kept != nullptr ? PyDict_GetItemWithError(kept, text.get()) : nullptr) {
+    return Py_NewRef(own);
   }
-  return module;
+  if (PyErr_Occurred()) return nullptr;
+  Ref<> module = steal(PyImport_GetModule(text.get()));
+  if (!module && PyErr_Occurred()) return nullptr;
+  if (!module) {
+    // Of a dotted name this gives the first part.
+    const Ref<> first = steal(PyImport_ImportModuleLevelObject(text.get(), nullptr, nullptr, nullptr, 0));
+    if (!first) return nullptr;
+    module = steal(PyImport_GetModule(text.get()));
+  }
+  if (!module || module.get() == Py_None) {
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_ModuleNotFoundError, "No module named '%s'", name);
+    return nullptr;
+  }
+  return module.release();
 }
 
 }  // namespace kintsugi::pyapi

@@ -15,4 +15,12 @@ namespace kintsugi::pyapi {
 
 PyObject* importModule(const char* name);
 
+// The namespace of a module that is loaded, borrowed. Null: it is not, or what stands in its place is no
+// module. Never leaves an exception pending.
+PyObject* loadedNamespace(const char* name);
+
+// Once, when the extension is loaded: what the core asks for later is found whatever becomes of sys.modules
+// (tests put None there for a module that is to be missing). False: an exception is pending.
+bool keepModules();
+
 }  // namespace kintsugi::pyapi

@@ -58,6 +58,8 @@ void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
 // Shared with the nodes.
 struct TrainingRunner::Code {
   TrainingPlans plans;
+  // By kept value: how it has to lie. Of inputs whose metadata is known.
+  std::vector<std::optional<torchapi::TensorLayout>> keptLayouts;
   mutable PlanRunner forward, backward, again, epilogue;
   std::shared_ptr<const torchapi::GradNodeCode> native, replay;
   mutable std::atomic<uint64_t> backwards{0};
@@ -73,7 +75,7 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
-    if (code == nullptr || !code->backward.runPlan(values, gradients)) {
+    if (code == nullptr || !lieAsBefore(*code, values) || !code->backward.runPlan(values, gradients)) {
       return false;
     }
     code->backwards.fetch_add(1, std::memory_order_relaxed);
@@ -91,6 +93,15 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
 
  protected:
   std::weak_ptr<const Code> code_;
+
+ private:
+  // `weight.data = other` in between may have given an input other sizes.
+  static bool lieAsBefore(const Code& code, std::span<const Value> values) {
+    for (size_t k = 0; k < code.keptLayouts.size(); ++k) {
+      if (code.keptLayouts[k] && !torchapi::hasLayout(values[k].tensor, *code.keptLayouts[k])) return false;
+    }
+    return true;
+  }
 };
 
 // Behind a segment whose instructions were run in a graph of their own: results, leaves, gradients.
@@ -98,13 +109,20 @@ class TrainingRunner::ReplayCode final : public NativeCode {
  public:
   using NativeCode::NativeCode;
 
+  bool takesZeros() const override { return false; }
+
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
     const size_t leaves = form().gets.size();
-    const size_t results = (values.size() - leaves) / 2;
-    if (code == nullptr || !torchapi::runTape(values.first(results), values.subspan(results, leaves),
-                                              values.subspan(results + leaves), gradients)) {
+    const size_t count = (values.size() - leaves) / 2;
+    std::vector<Value> results, arrived;
+    for (size_t k = 0; k < count; ++k) {
+      if (values[count + leaves + k].kind != ValueKind::kTensor) continue;
+      results.push_back(values[k]);
+      arrived.push_back(values[count + leaves + k]);
+    }
+    if (code == nullptr || !torchapi::runTape(results, values.subspan(count, leaves), arrived, gradients)) {
       return false;
     }
     if (forwardTime != 0) {
@@ -138,11 +156,20 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
     code->epilogue.setPlan(std::move(plans.epilogue));
   }
   code->native = std::make_shared<NativeCode>(plans.form, code);
+  for (const torchapi::GradNodeForm::Kept& kept : plans.form.kept) {
+    std::optional<torchapi::TensorLayout>& layout = code->keptLayouts.emplace_back();
+    if (kept.from != From::kInput || kept.index >= plans.inputs.size())
+      continue;  // a mask, drawn for the run
+    const NativePlan::Input& input = plans.inputs[kept.index];
+    if (input.known) layout = {input.info.dtype, input.info.sizes, input.info.strides};
+  }
   torchapi::GradNodeForm replay{.kept = {},
                                 .follows = plans.form.follows,
                                 .gets = plans.form.gets,
                                 .written = plans.form.written,
                                 .watched = {},  // its own graph does
+                                .feeds = plans.form.feeds,
+                                .together = plans.form.together,
                                 .byView = plans.form.byView,
                                 .asIs = plans.form.asIs,
                                 .hasOwnGraphs = true};

@@ -119,7 +119,23 @@ class SegmentBackward final : public autograd::Node {
                                                                      place.index) != form.written.end();
       if (value.kind != ValueKind::kTensor || isWritten || implOf(value.tensor)->is_inference()) continue;
       const c10::VariableVersion& counter = implOf(value.tensor)->version_counter();
-      watched_.push_back({counter, counter.current_version()});
+      const size_t at = static_cast<size_t>(&place - form.watched.data());
+      watched_.push_back(
+          {counter, counter.current_version(), form.watchedFor.empty() ? kAll : form.watchedFor[at]});
+    }
+  }
+
+  // Whatever becomes of them: for backwards that do not depend on them. A write to one output is no error of
+  // another one's backward; nor is one to an input, where outputs have backwards of their own.
+  void keepAsTheyAre(std::span<const Value> inputs, std::span<const Value> outputs) {
+    const GradNodeForm& form = code_->form();
+    if (form.keptFor.empty() || form.together.size() < 2) return;
+    const bool oneGroup = form.together[0] == allOutputs();
+    for (const GradNodeForm::Kept& kept : form.kept) {
+      asTheyAre_.emplace_back();
+      if (kept.from == From::kOwn || (oneGroup && kept.from == From::kInput)) continue;
+      at::TensorImpl& impl = *implOf((kept.from == From::kInput ? inputs : outputs)[kept.index].tensor);
+      asTheyAre_.back() = at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
     }
   }
 
@@ -132,7 +148,10 @@ class SegmentBackward final : public autograd::Node {
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    released_ = true;
+    released_ |= groups_;
+    if (!code_->form().together.empty() && released_ != allOutputs()) return;
+    released_ = kAll;
+    asTheyAre_.clear();
     own_.clear();
     views_.clear();
     memory_.clear();
@@ -148,22 +167,33 @@ class SegmentBackward final : public autograd::Node {
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     const GradNodeForm& form = code_->form();
-    bool any = false, ordinary = true;
-    for (const at::Tensor& gradient : gradients) {
+    uint64_t arriving = 0;
+    bool any = false, all = true, ordinary = true;
+    for (size_t k = 0; k < gradients.size(); ++k) {
+      const at::Tensor& gradient = gradients[k];
+      arriving |= gradient.defined() && !form.together.empty() ? uint64_t{1} << k : 0;
       any = any || gradient.defined();
+      all = all && gradient.defined();
       ordinary = ordinary && (!gradient.defined() || isOrdinary(gradient.unsafeGetTensorImpl()));
     }
+    arrived_ = groups_ = 0;
     if (!any) {
       return autograd::variable_list(form.gets.size());
     }
-    TORCH_CHECK(!released_ || form.kept.empty(), autograd::ERR_BACKWARD_TWICE);
+    arrived_ = form.together.empty() ? kAll : arriving;
+    groups_ = withGroups(arriving);
+    TORCH_CHECK((released_ & groups_) == 0 || !takesKept(), autograd::ERR_BACKWARD_TWICE);
     checkWatched();
     const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
     autograd::variable_list made;
     // Who wants to see the operators of the backward (a mode, a transform) sees those of eager mode.
     ordinary = ordinary && kernelsAreOwn() && !hasOtherMemory();
-    if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, made)) {
+    if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, all, made) ||
+        (!all && !areFinite(made))) {
       made = runAgain(gradients);
+    }
+    for (size_t k = 0; k < form.feeds.size(); ++k) {
+      if ((form.feeds[k] & arriving) == 0) made[k] = at::Tensor();
     }
     gradients.clear();
     separate(made);
@@ -171,17 +201,51 @@ class SegmentBackward final : public autograd::Node {
   }
 
  private:
+  static constexpr uint64_t kAll = ~uint64_t{0};
   struct Watched {
     c10::VariableVersion counter;
     uint32_t version;
+    uint64_t outputs;  // whose gradients need it
   };
   struct Memory {
     at::Tensor tensor;
     const c10::StorageImpl* storage;
   };
 
+  uint64_t allOutputs() const {
+    const size_t count = code_->form().together.size();
+    return count == 64 ? kAll : (uint64_t{1} << count) - 1;
+  }
+  uint64_t withGroups(uint64_t outputs) const {
+    const std::vector<uint64_t>& together = code_->form().together;
+    uint64_t all = together.empty() ? kAll : 0;
+    for (size_t k = 0; k < together.size(); ++k) {
+      all |= (outputs >> k & 1) != 0 ? together[k] : 0;
+    }
+    return all;
+  }
+  // Does the backward of the gradients that have arrived need a value that is kept?
+  bool isNeeded(size_t kept) const {
+    const std::vector<uint64_t>& keptFor = code_->form().keptFor;
+    return keptFor.empty() || (keptFor[kept] & arrived_) != 0;
+  }
+  bool takesKept() const {
+    for (size_t k = 0; k < code_->form().kept.size(); ++k) {
+      if (isNeeded(k)) return true;
+    }
+    return false;
+  }
+
+  // Gradients that have not arrived are taken for zeros, which make NaN of infinities.
+  static bool areFinite(const autograd::variable_list& made) {
+    return std::all_of(made.begin(), made.end(), [](const at::Tensor& gradient) {
+      return !gradient.defined() || at::isfinite(gradient).all().item<bool>();
+    });
+  }
+
   void checkWatched() const {
     for (const Watched& watched : watched_) {
+      if ((watched.outputs & arrived_) == 0) continue;
       TORCH_CHECK(watched.counter.current_version() == watched.version,
                   "one of the variables needed for gradient computation has been modified by an inplace "
                   "operation: it "
@@ -200,7 +264,13 @@ class SegmentBackward final : public autograd::Node {
   // What is kept, in the order in which the code takes it. Raises where it was written to or is gone.
   autograd::variable_list unpack() {
     autograd::variable_list out;
-    for (const GradNodeForm::Kept& kept : code_->form().kept) {
+    const std::vector<GradNodeForm::Kept>& all = code_->form().kept;
+    for (size_t k = 0; k < all.size(); ++k) {
+      const GradNodeForm::Kept& kept = all[k];
+      if (!asTheyAre_.empty() && asTheyAre_[k].defined() && !isNeeded(k)) {
+        out.push_back(asTheyAre_[k]);
+        continue;
+      }
       switch (kept.from) {
         case From::kInput:
           out.push_back(inputs_[kept.index].unpack());
@@ -231,19 +301,22 @@ class SegmentBackward final : public autograd::Node {
     return gradient.defined() ? gradient.contiguous() : input_metadata(k).zeros_like();
   }
 
-  bool runCode(const autograd::variable_list& gradients, autograd::variable_list& made) {
+  bool runCode(const autograd::variable_list& gradients, bool all, autograd::variable_list& made) {
     autograd::variable_list tensors = unpack();
     for (size_t k = 0; k < gradients.size(); ++k) {
-      tensors.push_back(gradientOrZeros(gradients[k], k));
+      const bool absent = !gradients[k].defined() && !code_->takesZeros();
+      tensors.push_back(absent ? at::Tensor() : gradientOrZeros(gradients[k], k));
     }
     std::vector<Value> values;
     for (const at::Tensor& tensor : tensors) {
-      values.push_back(borrowed(tensor));
+      values.push_back(tensor.defined() ? borrowed(tensor) : Value());
     }
     OwnValues results(code_->form().gets.size());
     takeTapeError();
     if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0))) {
-      if (const std::exception_ptr error = takeTapeError()) std::rethrow_exception(error);
+      // Of a gradient that has not arrived nobody would know.
+      const std::exception_ptr error = takeTapeError();
+      if (error && (all || !code_->takesZeros())) std::rethrow_exception(error);
       return false;
     }
     for (size_t k = 0; k < results.all().size(); ++k) {
@@ -305,7 +378,10 @@ class SegmentBackward final : public autograd::Node {
   autograd::variable_list views_;  // by input; of those that eager mode keeps as views alone
   std::vector<Memory> memory_;     // of inputs
   uint64_t forwardTime_;
-  bool released_ = false;
+  autograd::variable_list asTheyAre_;  // by kept value; empty where all outputs are of one group
+  uint64_t released_ = 0;              // groups of outputs whose backward has been run
+  uint64_t arrived_ = 0;               // outputs whose gradients have arrived last
+  uint64_t groups_ = 0;                // with those that share what is kept
 };
 
 }  // namespace
@@ -348,6 +424,7 @@ void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Va
   node->keepOutputs(outputs);
   node->watch(inputs, outputs);
   node->keepMemory(inputs);
+  node->keepAsTheyAre(inputs, outputs);
   node->keepOwn(own);
 }
 

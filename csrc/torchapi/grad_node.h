@@ -32,6 +32,11 @@ struct GradNodeForm {
   // Inputs and outputs that the backward does not take, but that of eager mode would: a write to one of them
   // in between is the error that it is there.
   std::vector<Kept> watched = {};
+  // Which outputs' gradients matter for what, as bits, in the order in which they arrive. Empty: all for all.
+  std::vector<uint64_t> feeds = {};     // by `gets`: without any of these, the input gets none
+  std::vector<uint64_t> together = {};  // by output: those that share what is kept; it is released with them
+  std::vector<uint64_t> keptFor = {};   // by `kept`
+  std::vector<uint64_t> watchedFor = {};  // by `watched`
   // Inputs that eager mode keeps as views alone: where such a tensor is given other memory (`weight.data =
   // other`), autograd goes on with the memory before, else with the new one.
   std::vector<uint32_t> byView = {};
@@ -49,6 +54,8 @@ class GradNodeCode {
   // `values`: what was kept, then the gradients of the outputs that are followed; borrowed. Fills
   // `gradients`. Grad mode and autocast are off. False: it can't be done.
   virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const = 0;
+  // Gradients that have not arrived are zeros, or (false) empty values.
+  virtual bool takesZeros() const { return true; }
   // The segment once more, from inputs to outputs, in the present grad mode.
   virtual bool again(std::span<const Value> inputs, std::span<Value> outputs) const = 0;
 

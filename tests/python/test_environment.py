@@ -225,3 +225,36 @@ def test_the_core_does_not_import_by_the_program_s_import(case: str, backend: st
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-500:]
     assert done.stdout.strip() == "tensor([2.])"
+
+
+MISSING = """
+import enum, functools, math, operator, sys, types
+import torch, kintsugi
+
+class Kind(enum.Enum):
+    A = 1
+    B = 2
+
+def f(x, kind, k):
+    more = functools.partial(torch.add, x)
+    numbers = [k, 2, 3]
+    numbers[0] = numbers[k] + 1
+    made = (more(1) if kind is Kind.A else more(2)) + numbers[0] + math.floor(2.5)
+    return made + functools.reduce(operator.add, [1, 2]) + Kind(1).value
+
+for name in ("functools", "_functools", "operator", "_operator", "enum", "copyreg", "logging", "math"):
+    sys.modules[name] = OTHER
+compiled = kintsugi.compile(f, backend=BACKEND)
+for k in range(6):
+    args = torch.ones(2), (Kind.A, Kind.B)[k % 2], k % 3
+    assert torch.equal(compiled(*args), f(*args))
+"""
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("other", ["None", "types.ModuleType('other')"])
+def test_the_core_needs_no_entries_of_sys_modules(other: str, backend: str) -> None:
+    """As tests do that pretend that a module is missing."""
+    program = MISSING.replace("OTHER", other).replace("BACKEND", repr(backend))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]

@@ -101,7 +101,7 @@ void addModels(const ModelRow* rows, size_t count) {
     }
     ModelEntry& entry =
         entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
-    if (object == nullptr) continue;  // not in this version
+    if (object == nullptr || object == Py_None) continue;  // not in this version, or not to be had
     if (all) {
       addAll(object, rows[i].model, entry);
     } else {

@@ -208,10 +208,9 @@ const Taker* takerOf(PyObject* callable) {
   for (const Taker& taker : kBuiltinTakers) {
     if (PyDict_GetItemString(builtins, taker.name) == callable) return &taker;
   }
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "itertools");
+  PyObject* itertools = pyapi::loadedNamespace("itertools");
   for (const Taker& taker : kIteratorTakers) {
-    if (module != nullptr && PyDict_GetItemString(PyModule_GetDict(module), taker.name) == callable)
-      return &taker;
+    if (itertools != nullptr && PyDict_GetItemString(itertools, taker.name) == callable) return &taker;
   }
   return nullptr;
 }
@@ -586,10 +585,8 @@ Flow reversedObject(CallContext& ctx, Shadow& result) {
 }
 
 PyObject* polyfill(const char* name) {
-  static PyObject* moduleName = PyUnicode_InternFromString("kintsugi._polyfills");
-  PyObject* module = PyDict_GetItemWithError(PyImport_GetModuleDict(), moduleName);
-  PyObject* function = module != nullptr ? PyDict_GetItemString(PyModule_GetDict(module), name) : nullptr;
-  return function;  // borrowed from the module
+  PyObject* polyfills = pyapi::loadedNamespace("kintsugi._polyfills");
+  return polyfills != nullptr ? PyDict_GetItemString(polyfills, name) : nullptr;  // borrowed from the module
 }
 
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result) {

@@ -7,6 +7,7 @@
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "pyapi/functions.h"
+#include "pyapi/imports.h"
 
 namespace kintsugi::capture {
 
@@ -23,8 +24,7 @@ bool isFreezable(PyObject* object) {
       type == &PyDictItems_Type) {
     return true;
   }
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "inspect");
-  PyObject* dict = module != nullptr ? PyModule_GetDict(module) : nullptr;
+  PyObject* dict = pyapi::loadedNamespace("inspect");
   auto* typeObject = reinterpret_cast<PyObject*>(type);
   return dict != nullptr && (typeObject == PyDict_GetItemString(dict, "Signature") ||
                              typeObject == PyDict_GetItemString(dict, "Parameter"));

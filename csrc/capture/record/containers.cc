@@ -369,8 +369,8 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 
 // collections.abc.Callable, whose Callable[[int], str] is Python code of the standard library.
 bool isCallableType(PyObject* type) {
-  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "_collections_abc");
-  return module != nullptr && type == PyDict_GetItemString(PyModule_GetDict(module), "Callable");
+  PyObject* abc = pyapi::loadedNamespace("_collections_abc");
+  return abc != nullptr && type == PyDict_GetItemString(abc, "Callable");
 }
 
 Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {

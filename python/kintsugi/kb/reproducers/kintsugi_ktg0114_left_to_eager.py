@@ -3,6 +3,7 @@
 import torch
 
 KINTSUGI_BACKEND = "native"
+CONFIG = {"eager_when_faster": True}
 
 
 def around(run):
