@@ -1,6 +1,7 @@
 #include "torchapi/grad_node.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/GradMode.h>
@@ -135,6 +136,7 @@ class SegmentBackward final : public autograd::Node {
       asTheyAre_.emplace_back();
       if (kept.from == From::kOwn || (oneGroup && kept.from == From::kInput)) continue;
       at::TensorImpl& impl = *implOf((kept.from == From::kInput ? inputs : outputs)[kept.index].tensor);
+      if (impl.is_inference()) continue;
       asTheyAre_.back() = at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
     }
   }
@@ -236,10 +238,14 @@ class SegmentBackward final : public autograd::Node {
     return false;
   }
 
-  // Gradients that have not arrived are taken for zeros, which make NaN of infinities.
+  // Gradients that have not arrived are taken for zeros, which make NaN of infinities. A sum shows that; one
+  // that overflows has the segment run again for nothing.
   static bool areFinite(const autograd::variable_list& made) {
     return std::all_of(made.begin(), made.end(), [](const at::Tensor& gradient) {
-      return !gradient.defined() || at::isfinite(gradient).all().item<bool>();
+      if (!gradient.defined()) return true;
+      const at::Tensor reals = gradient.is_complex() ? at::view_as_real(gradient.resolve_conj()) : gradient;
+      const bool small = reals.scalar_type() == at::kHalf || reals.scalar_type() == at::kBFloat16;
+      return std::isfinite((small ? reals.sum(at::kFloat) : reals.sum()).item<double>());
     });
   }
 
@@ -248,8 +254,7 @@ class SegmentBackward final : public autograd::Node {
       if ((watched.outputs & arrived_) == 0) continue;
       TORCH_CHECK(watched.counter.current_version() == watched.version,
                   "one of the variables needed for gradient computation has been modified by an inplace "
-                  "operation: it "
-                  "is at version ",
+                  "operation: it is at version ",
                   watched.counter.current_version(), "; expected version ", watched.version, " instead.");
     }
   }
