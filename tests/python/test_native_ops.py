@@ -424,3 +424,16 @@ def test_one_plus_tanh() -> None:
     check(lambda x: 1 + x.tanh(), x)
     check(lambda x: x * (x.tanh() + 1.0) / 4, x[torch.isfinite(x)])
     check(lambda x: (x.tanh() + 1, x.tanh()), x)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Dropout, torch.nn.Dropout2d])
+def test_dropout_in_place_that_does_nothing_is_no_obstacle(kind: type[torch.nn.Module]) -> None:
+    """Models of phones have it behind their pooling."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), kind(0.5, inplace=True), torch.nn.ReLU()).eval()
+    compiled = kintsugi.compile(model, backend="native", options={"sync": True})
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.rand(2, 3, 6)
+            torch.testing.assert_close(compiled(x), model(x))
+    assert compiled.stats().native_refused == 0
+    assert compiled.stats().native_runs > 0

@@ -74,6 +74,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "aten.arange.start": (0, 4),
     "aten.item.default": (f(1),),
     "aten.dropout.default": (f(2, 3), 0.5, True),
+    "aten.dropout_.default": (f(2, 3), 0.5, False),
+    "aten.feature_dropout_.default": (f(2, 3), 0.5, False),
     "aten.reshape.default": (f(2, 3), [3, 2]),
     "aten.flatten.using_ints": (f(2, 3),),
     "aten.contiguous.default": (f(2, 3),),
