@@ -402,7 +402,11 @@ class Splitter {
       }
       if (takesForward) join(out.together, outputs);
     }
-    for (const uint32_t k : out.gets) out.feeds.push_back(madeOf[graph_.gradients[k]]);
+    // A gradient that is a constant (zeros, of a step function) comes with whichever arrives.
+    for (const uint32_t k : out.gets) {
+      const uint64_t outputs = madeOf[graph_.gradients[k]];
+      out.feeds.push_back(outputs != 0 ? outputs : ~uint64_t{0});
+    }
     std::vector<uint64_t> bases = takes;  // what a view that is taken looks at
     for (ValueId value = static_cast<ValueId>(bases.size()); value-- > 0;) {
       if (bases[value] != 0 && sharesVersion(value)) bases[used(madeBy_[value]).front()] |= bases[value];

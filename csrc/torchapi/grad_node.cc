@@ -98,14 +98,17 @@ class SegmentBackward final : public autograd::Node {
   void keepMemory(std::span<const Value> inputs) {
     const GradNodeForm& form = code_->form();
     views_.resize(inputs.size());
-    for (uint32_t k = 0; k < inputs.size(); ++k) {
+    for (const uint32_t k : form.byView) {
       if (inputs[k].kind != ValueKind::kTensor) continue;
       at::TensorImpl& impl = *implOf(inputs[k].tensor);
-      const bool byView = std::find(form.byView.begin(), form.byView.end(), k) != form.byView.end();
-      if (byView && !impl.is_inference()) {
-        views_[k] = at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
-      } else if (form.hasOwnGraphs && impl.has_storage() &&
-                 std::find(form.asIs.begin(), form.asIs.end(), k) != form.asIs.end()) {
+      if (impl.is_inference()) continue;
+      views_[k] = at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
+    }
+    if (!form.hasOwnGraphs) return;
+    for (const uint32_t k : form.asIs) {
+      if (inputs[k].kind != ValueKind::kTensor) continue;
+      const at::TensorImpl& impl = *implOf(inputs[k].tensor);
+      if (impl.has_storage()) {
         memory_.push_back({sharedTensor(inputs[k].tensor), impl.storage().unsafeGetStorageImpl()});
       }
     }

@@ -220,3 +220,16 @@ def test_a_weight_of_another_size(shape: tuple[int, ...]) -> None:
         assert (outcome_of(compiled) == "gradients") == (outcome_of(f) == "gradients"), call
         if call == 2:
             kintsugi.wait()
+
+
+def test_gradients_of_steps_are_zeros_and_not_missing() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return x.sign() + x.floor() + x.round() + w * 2
+
+    def run(f: Callable[..., Any], call: int) -> Any:
+        x, w = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+        f(x, w).sum().backward()
+        return x.grad, w.grad
+
+    both(Model(), run)
