@@ -1,8 +1,8 @@
 # CPython, nanobind and the extension module.
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
-if(NOT Python_VERSION VERSION_LESS 3.12)
-  message(FATAL_ERROR "Kintsugi supports CPython 3.11; ${Python_EXECUTABLE} is ${Python_VERSION}.")
+if(NOT Python_VERSION VERSION_LESS 3.13)
+  message(FATAL_ERROR "Kintsugi supports CPython 3.11 and 3.12; ${Python_EXECUTABLE} is ${Python_VERSION}.")
 endif()
 if(NOT EXISTS "${Python_INCLUDE_DIRS}/internal/pycore_frame.h")
   message(FATAL_ERROR "The headers of CPython 3.11 lack internal/pycore_frame.h: install python3.11-dev.")

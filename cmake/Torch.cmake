@@ -10,7 +10,7 @@ if(NOT status EQUAL 0)
 endif()
 
 file(STRINGS ${KINTSUGI_TORCH_DIR}/version.py version REGEX "^__version__")
-if(NOT version MATCHES "2\\.13\\.0")
+if(NOT version MATCHES "2\\.1[34]")
   message(FATAL_ERROR "Kintsugi needs torch 2.13.0, found ${version} in ${KINTSUGI_TORCH_DIR}.")
 endif()
 file(STRINGS ${KINTSUGI_TORCH_DIR}/share/cmake/Torch/TorchConfig.cmake abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")

@@ -67,7 +67,7 @@ bool fillModule(AttributeCache* cache, PyObject* owner, PyObject* name) {
   PyErr_Clear();
   if (value != nullptr) {
     cache->kind = AttributeCache::Kind::kModule;
-    cache->dictVersion = reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+    cache->dictVersion = *versionTag(dict);
     cache->value = value;
   }
   return true;

@@ -11,6 +11,8 @@
 #include <cstdint>
 
 #include "pyapi/internal.h"
+#include "pyapi/version.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
 
@@ -31,8 +33,7 @@ struct AttributeCache {
 
 // The inline attribute values of an instance; null when it has an ordinary dict, or none.
 inline PyDictValues* inlineValues(PyObject* owner) {
-  return (Py_TYPE(owner)->tp_flags & Py_TPFLAGS_MANAGED_DICT) != 0 ? *_PyObject_ValuesPointer(owner)
-                                                                   : nullptr;
+  return (Py_TYPE(owner)->tp_flags & Py_TPFLAGS_MANAGED_DICT) != 0 ? managedValues(owner) : nullptr;
 }
 inline PyDictKeysObject* sharedKeys(PyTypeObject* type) {
   return reinterpret_cast<PyHeapTypeObject*>(type)->ht_cached_keys;
@@ -41,12 +42,11 @@ inline PyDictKeysObject* sharedKeys(PyTypeObject* type) {
 // The attribute's value (kInstance, kModule), borrowed; null: unknown.
 inline PyObject* cachedAttribute(const AttributeCache& cache, PyObject* owner) {
   if (cache.kind == AttributeCache::Kind::kInstance && Py_TYPE(owner)->tp_version_tag == cache.typeVersion) {
-    PyDictValues* values = *_PyObject_ValuesPointer(owner);
+    PyDictValues* values = managedValues(owner);
     return values != nullptr ? values->values[cache.index] : nullptr;
   }
   if (cache.kind == AttributeCache::Kind::kModule && Py_IS_TYPE(owner, &PyModule_Type)) {
-    auto* dict = reinterpret_cast<PyDictObject*>(PyModule_GetDict(owner));
-    return dict->ma_version_tag == cache.dictVersion ? cache.value : nullptr;
+    return *versionTag(PyModule_GetDict(owner)) == cache.dictVersion ? cache.value : nullptr;
   }
   return nullptr;
 }
@@ -60,7 +60,7 @@ inline PyObject* cachedMethod(const AttributeCache& cache, PyObject* owner) {
     return cache.value;
   }
   const bool unshadowed =
-      *_PyObject_ValuesPointer(owner) != nullptr && sharedKeys(Py_TYPE(owner))->dk_nentries == cache.index;
+      managedValues(owner) != nullptr && sharedKeys(Py_TYPE(owner))->dk_nentries == cache.index;
   return unshadowed ? cache.value : nullptr;
 }
 
@@ -69,7 +69,7 @@ inline bool storeCachedAttribute(const AttributeCache& cache, PyObject* owner, P
   if (cache.kind != AttributeCache::Kind::kInstance || Py_TYPE(owner)->tp_version_tag != cache.typeVersion) {
     return false;
   }
-  PyDictValues* values = *_PyObject_ValuesPointer(owner);
+  PyDictValues* values = managedValues(owner);
   if (values == nullptr) {
     return false;
   }

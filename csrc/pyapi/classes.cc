@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "pyapi/lazy.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
 
@@ -87,7 +88,7 @@ PyObject* subclassHook(PyTypeObject* type) {
   PyObject* order = type->tp_mro;
   for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(order); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(order, i));
-    PyObject* found = PyDict_GetItemWithError(base->tp_dict, hookName());
+    PyObject* found = PyDict_GetItemWithError(dictOf(base), hookName());
     if (found != nullptr) return found == ofObject() ? nullptr : found;
   }
   return nullptr;
@@ -153,7 +154,7 @@ bool isOverriddenInC(PyObject* method, PyTypeObject* type) {
       return false;
     }
     const bool inC = !PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE);
-    PyObject* own = inC ? PyDict_GetItemWithError(base->tp_dict, PyDescr_NAME(method)) : nullptr;
+    PyObject* own = inC ? PyDict_GetItemWithError(dictOf(base), PyDescr_NAME(method)) : nullptr;
     if (own != nullptr && !wrapsTheSame(own, method)) {
       return true;
     }

@@ -26,9 +26,6 @@ inline void* codeExtra(const PyCodeObject* code, Py_ssize_t index) {
   return extra != nullptr && index >= 0 && index < extra->size ? extra->items[index] : nullptr;
 }
 
-// Where the jump goes that ends right before code unit `next` (FOR_ITER, SEND).
-int32_t jumpTarget(PyCodeObject* code, int32_t next);
-
 using CodeUnit = _Py_CODEUNIT;
 inline CodeUnit* codeUnits(const PyCodeObject* code) { return _PyCode_CODE(const_cast<PyCodeObject*>(code)); }
 inline int32_t codeUnitCount(const PyCodeObject* code) { return static_cast<int32_t>(Py_SIZE(code)); }

@@ -8,10 +8,12 @@
 
 #include "pyapi/internal.h"
 #include "pyapi/known_objects.h"
+#include "pyapi/version.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
 
-inline uint64_t dictVersion(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+inline uint64_t dictVersion(PyObject* dict) { return *versionTag(dict); }
 
 // collections.defaultdict itself, which CPython does not export.
 inline bool isDefaultDict(const PyTypeObject* type) { return isKnown(type, Known::kDefaultDict); }

@@ -6,22 +6,6 @@
 
 namespace kintsugi::pyapi {
 
-namespace {
-
-// CPython's own arithmetic of the flag that makes evaluators stop; its functions are not exported.
-void recomputeEvalBreaker(PyInterpreterState* interp) {
-  _ceval_runtime_state& runtime = _PyRuntime.ceval;
-  _ceval_state& state = interp->ceval;
-  const bool signals =
-      _Py_atomic_load_relaxed(&runtime.signals_pending) != 0 && _Py_ThreadCanHandleSignals(interp) != 0;
-  const bool calls =
-      _Py_atomic_load_relaxed(&state.pending.calls_to_do) != 0 && _Py_ThreadCanHandlePendingCalls() != 0;
-  const bool drop = _Py_atomic_load_relaxed(&state.gil_drop_request) != 0;
-  _Py_atomic_store_relaxed(&state.eval_breaker, drop || signals || calls || state.pending.async_exc != 0);
-}
-
-}  // namespace
-
 PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame) {
   if (frame->frame_obj != nullptr) {
     return frame->frame_obj;
@@ -32,34 +16,6 @@ PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame) {
 
 int lineAt(PyCodeObject* code, int32_t unit) {
   return PyCode_Addr2Line(code, unit * static_cast<int>(sizeof(_Py_CODEUNIT)));
-}
-
-bool handleEvalBreaker(PyThreadState* tstate) {
-  PyInterpreterState* interp = tstate->interp;
-  _ceval_state& state = interp->ceval;
-  const bool signals = _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending) != 0;
-  const bool calls = _Py_atomic_load_relaxed(&state.pending.calls_to_do) != 0;
-  // Does both, on the thread that may: it also resets the requests and, when a handler raises, sets them
-  // again.
-  if ((signals || calls) && Py_MakePendingCalls() != 0) {
-    return false;
-  }
-  if (_Py_atomic_load_relaxed(&state.gil_drop_request) != 0) {
-    PyEval_RestoreThread(PyEval_SaveThread());
-  }
-  if (tstate->async_exc != nullptr) {
-    auto exception = steal(tstate->async_exc);
-    tstate->async_exc = nullptr;
-    state.pending.async_exc = 0;
-    recomputeEvalBreaker(interp);
-    PyErr_SetNone(exception.get());
-    return false;
-  }
-  return true;
-}
-
-bool recursionLimitHit(PyThreadState* tstate, const char* where) {
-  return _Py_CheckRecursiveCall(tstate, where) != 0;
 }
 
 void raiseForName(PyObject* exception, const char* format, PyObject* name) {

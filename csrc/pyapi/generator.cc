@@ -1,8 +1,10 @@
 #include "pyapi/generator.h"
 
 #include "pyapi/frame.h"
+#include "pyapi/code.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/ref.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
 
@@ -13,7 +15,7 @@ bool isCoroutine(PyObject* object) {
     return true;
   }
   return PyGen_CheckExact(object) &&
-         (reinterpret_cast<PyGenObject*>(object)->gi_code->co_flags & CO_ITERABLE_COROUTINE) != 0;
+         (codeOf(asGenerator(object))->co_flags & CO_ITERABLE_COROUTINE) != 0;
 }
 
 // The layout of CPython's private _PyAsyncGenWrappedValue.
@@ -30,8 +32,7 @@ PyObject* delegatesTo(PyGenObject* generator) {
   auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
   // The RESUME that follows the yield says which kind it is: 2 in `yield from`, 3 in `await`.
   const _Py_CODEUNIT next = frame->prev_instr[1];
-  const bool resumes = _Py_OPCODE(next) == op::RESUME || _Py_OPCODE(next) == op::RESUME_QUICK;
-  if (!resumes || _Py_OPARG(next) < 2) {
+  if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || argumentIn(next) < 2) {
     return nullptr;
   }
   return _PyFrame_StackPeek(frame);
@@ -91,34 +92,36 @@ bool isOrdinaryException(const _PyInterpreterFrame* frame, PyObject* name) {
 // Where the handler at `unit` raises GeneratorExit again having run nothing; -1: it may run something.
 int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, int32_t unit) {
   const PyCodeObject* code = frame->f_code;
-  const auto count = static_cast<int32_t>(Py_SIZE(code));
+  const int32_t count = codeUnitCount(code);
   bool asked = false;  // for a type, which is not GeneratorExit's
-  for (; unit < count; ++unit) {
-    const int op = bytes[2 * unit], arg = bytes[2 * unit + 1];
-    switch (op) {
-      case op::CACHE:
+  while (unit < count) {
+    const Decoded in = decode(bytes, unit);
+    unit = in.next;
+    switch (in.op) {
       case op::PUSH_EXC_INFO:
+      case op::STOPITERATION_ERROR:  // of StopIteration alone
         break;
       case op::LOAD_GLOBAL:
-        if ((arg & 1) != 0 || !isOrdinaryException(frame, PyTuple_GET_ITEM(code->co_names, arg >> 1))) {
+        if ((in.arg & 1) != 0 ||
+            !isOrdinaryException(frame, PyTuple_GET_ITEM(code->co_names, in.arg >> 1))) {
           return -1;
         }
         break;
       case op::CHECK_EXC_MATCH:
         asked = true;
         break;
-      case op::POP_JUMP_FORWARD_IF_FALSE:
+      case op::POP_JUMP_IF_FALSE:
         if (!asked) {
           return -1;
         }
         asked = false;
-        unit += arg;
+        unit = in.target;
         break;
       case op::COPY:  // what every handler is left by: COPY, POP_EXCEPT, RERAISE
       case op::POP_EXCEPT:
         break;
       case op::RERAISE:
-        return unit;
+        return in.index;
       default:
         return -1;
     }

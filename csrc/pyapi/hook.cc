@@ -7,25 +7,26 @@ namespace {
 EvalFunction ours = nullptr;
 EvalFunction below = _PyEval_EvalFrameDefault;
 
+PyObject* evaluate(PyThreadState* tstate, Frame* frame, int throwing) {
+  return isServiceFrame(frame) || ours == nullptr ? below(tstate, frame, throwing)
+                                                  : ours(tstate, frame, throwing);
+}
+
 }  // namespace
 
 void installEvalHook(EvalFunction function) {
   PyInterpreterState* interp = PyInterpreterState_Main();
   const EvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
-  if (current != function) {
-    // Chaining to ourselves would never end; it happens when our previous hook is replaced by another of
-    // ours.
-    if (current != ours) {
-      below = current;
-    }
-    _PyInterpreterState_SetEvalFrameFunc(interp, function);
+  if (current != evaluate) {  // chaining to ourselves would never end
+    below = current;
+    _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
   }
   ours = function;
 }
 
 void removeEvalHook() {
   PyInterpreterState* interp = PyInterpreterState_Main();
-  if (ours != nullptr && _PyInterpreterState_GetEvalFrameFunc(interp) == ours) {
+  if (ours != nullptr && _PyInterpreterState_GetEvalFrameFunc(interp) == evaluate) {
     _PyInterpreterState_SetEvalFrameFunc(interp, below);
     below = _PyEval_EvalFrameDefault;
   }

@@ -4,7 +4,7 @@
 // Threads: the GIL is needed.
 #pragma once
 
-#include "pyapi/internal.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
 
@@ -13,7 +13,7 @@ inline int storeItemInC(PyObject* object, PyObject* key, PyObject* value) {
   const char* name = value != nullptr ? "__setitem__" : "__delitem__";
   PyTypeObject* type = Py_TYPE(object);
   while (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_base != nullptr) {
-    PyObject* own = PyDict_GetItemString(type->tp_dict, name);
+    PyObject* own = PyDict_GetItemString(dictOf(type), name);
     if (own != nullptr && !PyFunction_Check(own)) break;  // a class of an extension module
     type = type->tp_base;
   }

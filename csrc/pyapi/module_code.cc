@@ -8,6 +8,7 @@
 #include "pyapi/dict.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/ref.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
 
@@ -55,7 +56,7 @@ class Collector {
     if (PyType_Check(object)) {
       PyObject *key, *value;
       Py_ssize_t at = 0;
-      while (PyDict_Next(reinterpret_cast<PyTypeObject*>(object)->tp_dict, &at, &key, &value)) visit(value);
+      while (PyDict_Next(dictOf(reinterpret_cast<PyTypeObject*>(object)), &at, &key, &value)) visit(value);
       return;
     }
     if (Py_TYPE(object) == &PyStaticMethod_Type || Py_TYPE(object) == &PyClassMethod_Type) {
@@ -118,7 +119,7 @@ bool standsFor(PyObject* module, PyObject* globals) {
   }
   PyObject* bases = Py_TYPE(module)->tp_mro;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
-    PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i))->tp_dict;
+    PyObject* dict = dictOf(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i)));
     at = 0;
     while (PyDict_Next(dict, &at, &key, &value)) {
       if (PyFunction_Check(value) && PyFunction_GET_GLOBALS(value) == globals) return true;

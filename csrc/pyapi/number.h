@@ -9,17 +9,9 @@
 
 #include "pyapi/internal.h"
 #include "pyapi/opcodes.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
-
-// An int of at most one digit, whose value fits in 31 bits.
-inline bool isSmallInt(PyObject* object) {
-  const Py_ssize_t size = Py_SIZE(object);
-  return size >= -1 && size <= 1;
-}
-inline int64_t smallIntValue(PyObject* object) {
-  return static_cast<int64_t>(Py_SIZE(object)) * reinterpret_cast<PyLongObject*>(object)->ob_digit[0];
-}
 
 // May an int be a value of a trace?
 inline bool fitsInt64(PyObject* object) {

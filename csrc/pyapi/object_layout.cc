@@ -58,7 +58,7 @@ PartialLayout findPartialLayout() {
   }
   const char* names[] = {"func", "args", "keywords"};
   for (size_t i = 0; i < layout.offsets.size(); ++i) {
-    PyObject* member = PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(type.get())->tp_dict, names[i]);
+    PyObject* member = PyDict_GetItemString(dictOf(reinterpret_cast<PyTypeObject*>(type.get())), names[i]);
     if (member == nullptr || Py_TYPE(member) != &PyMemberDescr_Type) {
       return layout;
     }
@@ -98,16 +98,15 @@ bool hasFixedInstances(PyTypeObject* type) {
 }
 
 PyObject** instanceDictSlot(PyObject* object) {
-  return hasManagedDict(object) ? _PyObject_ManagedDictPointer(object) : _PyObject_GetDictPtr(object);
+  return hasManagedDict(object) ? managedDictSlot(object) : _PyObject_GetDictPtr(object);
 }
 
 PyObject* instanceDict(PyObject* object) {
   PyObject** slot = instanceDictSlot(object);
-  if (slot == nullptr || *slot != nullptr) {
+  if (slot == nullptr || dictIn(slot) != nullptr) {
     return slot == nullptr ? nullptr : *slot;
   }
-  const Word* values = inlineValuesWord(object);
-  if (values == nullptr || *values == 0) {
+  if (!hasManagedDict(object) || managedValues(object) == nullptr) {
     return nullptr;
   }
   PauseCollector pause;
@@ -117,25 +116,20 @@ PyObject* instanceDict(PyObject* object) {
 
 bool hasInstanceAttributes(PyObject* object) {
   PyObject** slot = instanceDictSlot(object);
-  if (slot != nullptr && *slot != nullptr) {
+  if (slot != nullptr && dictIn(slot) != nullptr) {
     return PyDict_GET_SIZE(*slot) != 0;
   }
-  const Word* word = inlineValuesWord(object);
-  if (word == nullptr || *word == 0) {
+  PyDictValues* values = hasManagedDict(object) ? managedValues(object) : nullptr;
+  if (values == nullptr) {
     return false;
   }
   auto* keys = reinterpret_cast<PyHeapTypeObject*>(Py_TYPE(object))->ht_cached_keys;
-  auto* values = reinterpret_cast<PyDictValues*>(*word);
   for (Py_ssize_t i = 0; i < keys->dk_nentries; ++i) {
     if (values->values[i] != nullptr) {
       return true;
     }
   }
   return false;
-}
-
-const Word* inlineValuesWord(PyObject* object) {
-  return hasManagedDict(object) ? wordAt(_PyObject_ValuesPointer(object)) : nullptr;
 }
 
 bool isObjectMember(PyObject* descriptor) {

@@ -1,4 +1,4 @@
-// Where CPython 3.11 keeps the state that guards depend on, as addresses of eight-byte words: dict and type
+// Where CPython keeps the state that guards depend on, as addresses of eight-byte words: dict and type
 // versions, instance dict slots, members, container sizes. Reading the same word again tells whether that
 // state has changed.
 //
@@ -11,6 +11,8 @@
 
 #include "pyapi/internal.h"
 #include "pyapi/ref.h"
+#include "pyapi/version.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
 
@@ -24,7 +26,7 @@ inline const Word* typeWord(PyObject* object) { return wordAt(&object->ob_type);
 
 // Unique in the process for each state of each dict: two equal tags mean the same dict with the same entries.
 inline const Word* dictVersionWord(PyObject* dict) {
-  return wordAt(&reinterpret_cast<PyDictObject*>(dict)->ma_version_tag);
+  return wordAt(versionTag(dict));
 }
 inline const Word* dictSizeWord(PyObject* dict) {
   return wordAt(&reinterpret_cast<PyDictObject*>(dict)->ma_used);
@@ -45,7 +47,8 @@ bool ensureTypeVersion(PyTypeObject* type);
 // round.
 bool hasFixedInstances(PyTypeObject* type);
 
-// The place of the pointer to the instance dict; null when instances have none. Does not make the dict.
+// The place of the pointer to the instance dict; null when instances have none. Does not make the dict: while
+// attributes are kept inline, there may be something else that is not zero.
 PyObject** instanceDictSlot(PyObject* object);
 // The same, where attributes that are kept inline have become a dict first.
 inline PyObject** materializedDictSlot(PyObject* object) { return _PyObject_GetDictPtr(object); }
@@ -53,8 +56,6 @@ inline PyObject** materializedDictSlot(PyObject* object) { return _PyObject_GetD
 PyObject* instanceDict(PyObject* object);
 // Does the object have attributes of its own?
 bool hasInstanceAttributes(PyObject* object);
-// The pointer to attributes kept inline, without a dict; null when the type never does that.
-const Word* inlineValuesWord(PyObject* object);
 
 // Where a part of a function, method, cell or sequence is kept.
 inline const Word* closureWord(PyObject* function) {

@@ -1,9 +1,11 @@
-// The opcodes of the CPython that the build is for, as data: pyapi/v311/opcodes.def and its like.
+// The instructions of code objects, in one form for all versions of CPython.
 //
-// `op::LOAD_FAST` has CPython's name and number. Code is read in its de-specialized form (PyCode_GetCode()),
-// so specialized forms are only met where CPython's own copy of the code is read. <opcode.h>, whose macros
-// have the same names, must not be included. Owns nothing; no GIL is needed. Example: if (instr.op ==
-// op::FOR_ITER) ... ; int units = opcodeInfo(op::CALL).caches;
+// `op::LOAD_FAST` is an instruction of instructions.def, which is what the interpreter and the recorder know.
+// `raw::LOAD_FAST` is an opcode as the CPython that the build is for numbers it (pyapi/v311/opcodes.def and its
+// like); only this layer reads those. decode() makes the one of the other. Code is read in its de-specialized
+// form (PyCode_GetCode()). <opcode.h>, whose macros have the same names, must not be included. Owns nothing; no
+// GIL is needed.
+// Example: const Decoded in = decode(bytes, unit); if (in.op == op::FOR_ITER) ... in.target ... unit = in.next;
 #pragma once
 
 #include <cstdint>
@@ -14,10 +16,11 @@ namespace kintsugi::pyapi {
 
 namespace op {
 
-enum Opcode : uint8_t {
-#define KINTSUGI_OPCODE(name, number, caches, argument) name = number,
-#define KINTSUGI_SPECIALIZED(name, number, base) name = number,
-#include KINTSUGI_VERSION_OPCODES
+enum Instruction : uint8_t {
+  UNKNOWN,  // nothing that compilers write
+#define KINTSUGI_INSTRUCTION(name) name,
+#include "pyapi/instructions.def"
+  kCount,
 };
 
 // The argument of BINARY_OP.
@@ -28,7 +31,17 @@ enum BinaryOperator : uint8_t {
 
 }  // namespace op
 
-// What the argument of an instruction is.
+namespace raw {
+
+enum Opcode : uint8_t {
+#define KINTSUGI_OPCODE(name, number, caches, argument) name = number,
+#define KINTSUGI_SPECIALIZED(name, number, base) name = number,
+#include KINTSUGI_VERSION_OPCODES
+};
+
+}  // namespace raw
+
+// What the argument of an opcode is.
 enum class ArgumentKind : uint8_t {
   kNone,      // unused
   kNumber,    // a count, or flags
@@ -37,19 +50,41 @@ enum class ArgumentKind : uint8_t {
   kLocal,     // of a local variable
   kFree,      // of a cell or free variable
   kCompare,   // which comparison
-  kJump,      // how far
-  kJumpAbsolute,
+  kJump,      // how far forwards, from the next instruction
+  kJumpBack,  // how far backwards
 };
 
 struct OpcodeInfo {
   const char* name = nullptr;  // null: the version has no such opcode
   uint8_t caches = 0;          // inline cache units that follow the instruction
   ArgumentKind argument = ArgumentKind::kNone;
-  uint8_t base = 0;  // what it is a specialized form of; itself, if it is none
+  uint8_t base = 0;                  // what it is a specialized form of; itself, if it is none
+  uint8_t instruction = op::UNKNOWN;  // of the same name, or the one that the version names
 };
-const OpcodeInfo& opcodeInfo(uint8_t opcode);
+const OpcodeInfo& opcodeInfo(uint8_t rawOpcode);
+// Of an op::Instruction.
+const char* instructionName(uint8_t instruction);
 
-// How many inline cache units follow an instruction.
-inline int cacheCount(uint8_t opcode) { return opcodeInfo(opcode).caches; }
+// What an opcode with its argument means.
+struct Meaning {
+  uint8_t op = op::UNKNOWN;
+  uint32_t arg = 0;
+  int32_t skips = 0;  // a jump goes so many units farther
+};
+// The version's own (its meaning.cc).
+Meaning meaningOf(uint8_t rawOpcode, uint32_t arg);
+
+// One instruction as it stands in code.
+struct Decoded {
+  uint8_t op = op::UNKNOWN;
+  uint32_t arg = 0;
+  int32_t index = 0;    // the code unit of the opcode itself, behind its EXTENDED_ARGs
+  int32_t next = 0;     // the code unit behind its inline caches
+  int32_t target = -1;  // where it may jump; -1: it does not
+};
+// The instruction that begins at code unit `unit`; `bytes` is what PyCode_GetCode() gives.
+Decoded decode(const uint8_t* bytes, int32_t unit);
+// The instruction of code that ends right before code unit `next`; UNKNOWN when there is no memory.
+Decoded decodeBefore(PyCodeObject* code, int32_t next);
 
 }  // namespace kintsugi::pyapi

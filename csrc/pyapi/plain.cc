@@ -63,13 +63,6 @@ bool stringsEqual(PyObject* a, PyObject* b) {
              0;
 }
 
-bool longsEqual(PyObject* a, PyObject* b) {
-  const auto* x = reinterpret_cast<PyLongObject*>(a);
-  const auto* y = reinterpret_cast<PyLongObject*>(b);
-  const size_t digits = static_cast<size_t>(std::abs(Py_SIZE(a)));
-  return Py_SIZE(a) == Py_SIZE(b) && std::memcmp(x->ob_digit, y->ob_digit, digits * sizeof(digit)) == 0;
-}
-
 // `==` for two plain constants, across types (1 == True == 1.0), as dict look-up asks it.
 bool plainRichEquals(PyObject* a, PyObject* b) {
   if (PyUnicode_CheckExact(a) != PyUnicode_CheckExact(b)) {
@@ -249,7 +242,7 @@ bool plainEquals(PyObject* a, PyObject* b) {
     return stringsEqual(a, b);
   }
   if (PyLong_CheckExact(a)) {
-    return longsEqual(a, b);
+    return sameDigits(a, b);
   }
   if (PyFloat_CheckExact(a)) {
     return std::memcmp(&reinterpret_cast<PyFloatObject*>(a)->ob_fval,

@@ -10,6 +10,7 @@
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/ref.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
 
@@ -132,7 +133,7 @@ class Watch {
   }
 
   void addTensor(PyTypeObject* tensor) {
-    Space space{Py_NewRef(tensor->tp_dict), true};
+    Space space{Py_NewRef(dictOf(tensor)), true};
     versions_.push_back({space.dict, dictVersion(space.dict)});
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(space.dict, &at, &name, &value);) {

@@ -19,14 +19,14 @@ int callTracer(Py_tracefunc function, PyObject* object, PyThreadState* tstate, _
   if (frameObject == nullptr) {
     return 0;
   }
-  const int outerEvent = tstate->tracing_what;
-  tstate->tracing_what = event;
+  const int outerEvent = tracedEvent(tstate);
+  tracedEvent(tstate) = event;
   PyThreadState_EnterTracing(tstate);
   frameObject->f_lineno = lineAt(codeOf(frame), prevInstrIndex(frame));
   const int error = function(object, frameObject, event, argument);
   frameObject->f_lineno = 0;
   PyThreadState_LeaveTracing(tstate);
-  tstate->tracing_what = outerEvent;
+  tracedEvent(tstate) = outerEvent;
   return error;
 }
 

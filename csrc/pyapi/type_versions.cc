@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "pyapi/dict.h"
+#include "pyapi/types.h"
 
 namespace kintsugi::pyapi {
 
@@ -45,25 +46,25 @@ TypeVersions::TypeVersions(PyTypeObject* root) {
       open.push_back(reinterpret_cast<PyTypeObject*>(PyList_GET_ITEM(subclasses.get(), i)));
     }
   }
-  kept_.at(root).contents = steal(PyDict_Copy(root->tp_dict));
+  kept_.at(root).contents = steal(PyDict_Copy(dictOf(root)));
   PyErr_Clear();
 }
 
 void TypeVersions::remember(PyTypeObject* type) {
   auto [it, fresh] = kept_.try_emplace(type);
-  if (!fresh || type->tp_dict == nullptr) return;
+  if (!fresh || dictOf(type) == nullptr) return;
   Kept& kept = it->second;
   kept.type = newRef(reinterpret_cast<PyObject*>(type));
   kept.order = newRef(type->tp_mro);
   kept.version = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
-  kept.dictVersion = dictVersion(type->tp_dict);
+  kept.dictVersion = dictVersion(dictOf(type));
 }
 
 bool TypeVersions::unchanged(const Kept& kept) const {
   auto* type = reinterpret_cast<PyTypeObject*>(kept.type.get());
-  if (type == nullptr || type->tp_mro != kept.order.get() || type->tp_dict == nullptr) return false;
-  if (dictVersion(type->tp_dict) == kept.dictVersion) return true;
-  return kept.contents && sameContents(kept.contents.get(), type->tp_dict);
+  if (type == nullptr || type->tp_mro != kept.order.get() || dictOf(type) == nullptr) return false;
+  if (dictVersion(dictOf(type)) == kept.dictVersion) return true;
+  return kept.contents && sameContents(kept.contents.get(), dictOf(type));
 }
 
 void TypeVersions::restore() {

@@ -7,6 +7,8 @@
 #pragma once
 
 #include "pyapi/internal.h"
+#include "pyapi/version.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
 
@@ -19,8 +21,7 @@ inline PyObject* heapTypeName(PyObject* type) { return reinterpret_cast<PyHeapTy
 inline PyObject* mroOf(const PyTypeObject* type) { return type->tp_mro; }      // a tuple
 inline PyObject* basesOf(const PyTypeObject* type) { return type->tp_bases; }  // a tuple
 inline PyTypeObject* baseOf(const PyTypeObject* type) { return type->tp_base; }
-// The dict of the class itself, without what it inherits.
-inline PyObject* dictOf(const PyTypeObject* type) { return type->tp_dict; }
+// dictOf(type), of the version: the dict of the class itself, without what it inherits.
 // What the class or the first of its bases that has the name says it is; null: none does. Runs no code.
 inline PyObject* lookUpInType(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
 

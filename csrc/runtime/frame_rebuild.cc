@@ -7,6 +7,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/generator.h"
 #include "pyapi/hook.h"
+#include "pyapi/opcodes.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 
@@ -105,13 +106,16 @@ bool acceptEnd(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
       }
       inner.result.reset();
       popFrom(frame).reset();
-      pyapi::setResumeUnit(frame, pyapi::jumpTarget(pyapi::codeOf(frame), image.pc));
+      pyapi::setResumeUnit(frame, pyapi::decodeBefore(pyapi::codeOf(frame), image.pc).target);
       return true;
     case ir::ReturnAction::kDelegate:
       if (returned) {
-        popFrom(frame).reset();
+        const pyapi::Decoded send = pyapi::decodeBefore(pyapi::codeOf(frame), image.pc);
+        if (send.op == pyapi::op::SEND_AND_DROP) {
+          popFrom(frame).reset();
+        }
         pushOn(frame, std::move(inner.result));
-        pyapi::setResumeUnit(frame, pyapi::jumpTarget(pyapi::codeOf(frame), image.pc));
+        pyapi::setResumeUnit(frame, send.target);
       }
       return returned;
     case ir::ReturnAction::kNext:

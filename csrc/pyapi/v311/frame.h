@@ -80,6 +80,19 @@ inline bool isSeen(const Frame* frame) {
   return frame->frame_obj != nullptr && Py_REFCNT(frame->frame_obj) > 1;
 }
 
+// Whoever evaluates a frame calls this at the end. In 3.11 its caller does what there is to do.
+enum class FrameEnd : uint8_t { kSuspended, kOver };
+inline void finishFrame(PyThreadState*, Frame*, FrameEnd) {}
+
+// An exception is pending on the running thread.
+inline bool isRaising(const PyThreadState* tstate) { return tstate->curexc_type != nullptr; }
+
+// A frame of code that is there to have CPython's evaluator do something: only that may run it.
+inline bool isServiceFrame(const Frame*) { return false; }
+
+// The event that the thread's tracing function is told of.
+inline int& tracedEvent(PyThreadState* tstate) { return tstate->tracing_what; }
+
 // A sys.settrace() or sys.setprofile() function is active on this thread.
 inline bool isTracing(const PyThreadState* tstate) { return tstate->cframe->use_tracing != 0; }
 

@@ -1,0 +1,65 @@
+// What CPython 3.12's evaluator does between instructions when somebody asks for it, and its limit of recursion.
+//
+// Signals, pending calls, asynchronous exceptions, the GIL and the collector are served by functions that CPython
+// does not export, at the beginning of each function among other places: so a function that does nothing is called.
+#include "pyapi/frame.h"
+#include "pyapi/lazy.h"
+#include "pyapi/ref.h"
+
+namespace kintsugi::pyapi {
+
+namespace {
+
+PyObject* makeService() {
+  Ref<> code = steal(Py_CompileString("def serve(): pass\n", "<kintsugi>", Py_file_input));
+  Ref<> space = steal(PyDict_New());
+  Ref<> done = code && space ? steal(PyEval_EvalCode(code.get(), space.get(), space.get())) : Ref<>();
+  PyObject* function = done ? PyDict_GetItemString(space.get(), "serve") : nullptr;
+  if (function == nullptr) return nullptr;
+  hideFramesOf(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
+  return Py_NewRef(function);
+}
+
+Lazy<PyObject*>& slot() {
+  static constinit Lazy<PyObject*> made;
+  return made;
+}
+
+const PyObject* serviceCode = nullptr;
+
+}  // namespace
+
+bool isServiceFrame(const Frame* frame) {
+  return reinterpret_cast<const PyObject*>(frame->f_code) == serviceCode && serviceCode != nullptr;
+}
+
+bool handleEvalBreaker(PyThreadState* tstate) {
+  PyObject* service = slot().get(makeService);
+  if (service == nullptr) return false;
+  serviceCode = PyFunction_GET_CODE(service);
+  // The call must not count: it may come where the limit of recursion is just kept.
+  constexpr int kLevels = 4;
+  tstate->py_recursion_remaining += kLevels;
+  tstate->c_recursion_remaining += kLevels;
+  const Ref<> done = steal(PyObject_CallNoArgs(service));
+  tstate->py_recursion_remaining -= kLevels;
+  tstate->c_recursion_remaining -= kLevels;
+  return static_cast<bool>(done);
+}
+
+bool recursionLimitHit(PyThreadState* tstate, const char* where) {
+  if (tstate->recursion_headroom != 0) {
+    if (tstate->py_recursion_remaining < -50) {
+      Py_FatalError("Cannot recover from Python stack overflow.");
+    }
+    return false;
+  }
+  if (tstate->py_recursion_remaining > 0) return false;
+  tstate->recursion_headroom++;
+  PyErr_Format(PyExc_RecursionError, "maximum recursion depth exceeded%s", where);
+  tstate->recursion_headroom--;
+  ++tstate->py_recursion_remaining;
+  return true;
+}
+
+}  // namespace kintsugi::pyapi

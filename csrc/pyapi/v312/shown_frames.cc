@@ -1,0 +1,83 @@
+#include "pyapi/shown_frames.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pyapi/errors.h"
+#include "pyapi/v312/frame_end.h"
+
+namespace kintsugi::pyapi {
+
+ShownFrames::ShownFrames() : tstate_(PyThreadState_Get()) {
+  state_.previous = tstate_->cframe;
+  state_.current_frame = tstate_->cframe->current_frame;
+  tstate_->cframe = &state_;
+}
+
+size_t ShownFrames::sizeOf(const PyCodeObject* code) {
+  return offsetof(Frame, localsplus) +
+         sizeof(PyObject*) * static_cast<size_t>(std::max(1, code->co_nlocalsplus));
+}
+
+void ShownFrames::allocate(size_t size, int count) {
+  memory_ = std::make_unique<char[]>(size);
+  next_ = memory_.get();
+  levels_ = count;
+  takeRecursion(tstate_, levels_);
+}
+
+Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t unit) {
+  auto* frame = reinterpret_cast<Frame*>(std::exchange(next_, next_ + sizeOf(code)));
+  frame->f_funcobj = reinterpret_cast<PyObject*>(function);
+  frame->f_globals = function->func_globals;
+  frame->f_builtins = function->func_builtins;
+  frame->f_locals = nullptr;
+  frame->f_code = code;
+  frame->frame_obj = nullptr;
+  frame->previous = state_.current_frame;
+  frame->stacktop = code->co_nlocalsplus;
+  frame->return_offset = 0;
+  frame->owner = FRAME_OWNED_BY_THREAD;
+  for (int k = 0; k < code->co_nlocalsplus; ++k) {
+    frame->localsplus[k] = nullptr;
+  }
+  setPrevInstrIndex(frame, unit);
+  state_.current_frame = frame;
+  frames_.push_back(frame);
+  return frame;
+}
+
+// CPython reads the cells of free variables without asking whether they are there.
+void ShownFrames::fillFreeVariables() {
+  Frame* frame = frames_.back();
+  const PyCodeObject* code = frame->f_code;
+  const int first = firstFreeVariable(code);
+  for (int k = 0; k < code->co_nfreevars; ++k) {
+    PyObject*& slot = frame->localsplus[first + k];
+    if (slot == nullptr || !PyCell_Check(slot)) {
+      Py_XSETREF(slot, Py_NewRef(PyTuple_GET_ITEM(functionOf(frame)->func_closure, k)));
+    }
+  }
+}
+
+ShownFrames::~ShownFrames() {
+  takeRecursion(tstate_, -levels_);
+  for (size_t k = frames_.size(); k-- > 0;) {
+    Frame* frame = frames_[k];
+    state_.current_frame = frame->previous;
+    PyFrameObject* object = std::exchange(frame->frame_obj, nullptr);
+    if (object != nullptr && Py_REFCNT(object) > 1) {
+      Py_INCREF(frame->f_funcobj);
+      keepFrameObject(tstate_, object, frame);  // takes over what the frame holds
+    } else {
+      for (int slot = 0; slot < frame->f_code->co_nlocalsplus; ++slot) {
+        Py_CLEAR(frame->localsplus[slot]);
+      }
+      Py_CLEAR(frame->f_locals);
+    }
+    Py_XDECREF(object);
+  }
+  tstate_->cframe = state_.previous;
+}
+
+}  // namespace kintsugi::pyapi
