@@ -15,28 +15,6 @@ struct CodeInfoBuilder {
   static void destroy(void* info);
 };
 
-namespace {
-
-// Instruction words joined from EXTENDED_ARG prefixes.
-struct Word {
-  uint8_t op;
-  uint32_t arg;
-  int32_t index;  // of the opcode itself
-};
-
-Word readWord(const uint8_t* bytes, int32_t unit) {
-  uint32_t arg = bytes[2 * unit + 1];
-  uint8_t op = bytes[2 * unit];
-  while (op == op::EXTENDED_ARG) {
-    unit++;
-    op = bytes[2 * unit];
-    arg = (arg << 8) | bytes[2 * unit + 1];
-  }
-  return {op, arg, unit};
-}
-
-}  // namespace
-
 // A unit inside an instruction (an inline cache, or an EXTENDED_ARG after the first) is decoded like a
 // beginning: nothing jumps there.
 CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
@@ -55,8 +33,7 @@ CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
   int32_t globals = 0;
   int32_t attributes = 0;
   for (int32_t unit = 0; unit < size;) {
-    const Word word = readWord(raw, unit);
-    const int32_t next = word.index + 1 + pyapi::cacheCount(word.op);
+    const pyapi::Decoded word = pyapi::decode(raw, unit);
     int32_t start = unit;
     if (word.op == op::KW_NAMES || word.op == op::PRECALL) {
       callStart = callStart < 0 ? unit : callStart;
@@ -67,13 +44,15 @@ CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
     int32_t cache = -1;
     if (word.op == op::LOAD_GLOBAL) {
       cache = globals++;
-    } else if (word.op == op::LOAD_ATTR || word.op == op::STORE_ATTR || word.op == op::LOAD_METHOD) {
+    } else if (word.op == op::LOAD_ATTR || word.op == op::STORE_ATTR || word.op == op::LOAD_METHOD ||
+               word.op == op::LOAD_SUPER_ATTR) {
       cache = attributes++;
     }
-    for (int32_t i = unit; i < next && i < size; i++) {
-      instrs[i] = Instr{word.op, word.arg, start, word.index, next, cache, handlerOf(word.op)};
+    for (int32_t i = unit; i < word.next && i < size; i++) {
+      instrs[i] = Instr{word.op,   word.arg,    start, word.index,
+                        word.next, word.target, cache, handlerOf(word.op)};
     }
-    unit = next;
+    unit = word.next;
   }
   std::unique_ptr<GlobalCache[]> globalCaches(new (std::nothrow) GlobalCache[globals]);
   std::unique_ptr<pyapi::AttributeCache[]> attributeCaches(new (std::nothrow)

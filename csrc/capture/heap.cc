@@ -335,11 +335,11 @@ std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool 
   return truth == 1;
 }
 
-bool Recorder::recordReturn(ShadowFrame& frame, PyObject* object) {
-  if (frame.pinResult && !frame.top().isConst() && !tryPinDeep(frame.top(), object)) return live_;
-  returned_ = frame.pinResult ? Shadow::constant() : frame.top();
+bool Recorder::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) {
+  if (frame.pinResult && !shadow.isConst() && !tryPinDeep(shadow, object)) return live_;
+  returned_ = frame.pinResult ? Shadow::constant() : shadow;
   if (frame.caller != nullptr) return true;
-  Shadow shadow = returned_;
+  shadow = returned_;
   if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
     shadow = tensorShadow(object, shadow);
   Operand operand;

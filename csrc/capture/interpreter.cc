@@ -132,6 +132,18 @@ bool onlyMakesGenerator(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
+// False: an exception is pending.
+bool enterCall(PyThreadState* tstate) {
+  if (!pyapi::enterRecursion(tstate, "")) {
+    return false;
+  }
+  if (!pyapi::checkStackLimit()) {
+    pyapi::leaveRecursion(tstate);
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Flow serveEvalBreaker(Activation& act) {
@@ -149,15 +161,12 @@ PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwi
   }
   Flow flow = Flow::kNext;
   PyObject* result = nullptr;
+  if (!enterCall(tstate)) {
+    pyapi::finishFrame(tstate, frame, pyapi::FrameEnd::kOver);
+    return nullptr;
+  }
   {
     RunningFrame running(tstate, frame, code);
-    if (!pyapi::enterRecursion(tstate, "")) {
-      return nullptr;
-    }
-    if (!pyapi::checkStackLimit()) {
-      pyapi::leaveRecursion(tstate);
-      return nullptr;
-    }
     Activation& act = running.activation();
     pyapi::hideStack(frame);
     if (observer != nullptr && !observer->enterFrame(act, throwing)) {
@@ -178,7 +187,11 @@ PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwi
     }
     result = act.result;
   }
-  return flow == Flow::kNext ? pyapi::evaluateFrame(tstate, frame, false) : result;
+  if (flow == Flow::kNext) {
+    return pyapi::evaluateFrame(tstate, frame, false);
+  }
+  pyapi::finishFrame(tstate, frame, flow == Flow::kYield ? pyapi::FrameEnd::kSuspended : pyapi::FrameEnd::kOver);
+  return result;
 }
 
 }  // namespace kintsugi::capture

@@ -5,7 +5,7 @@
 // it.
 //
 // Ownership: an Activation lives on the C stack of interpretFrame(); the frame belongs to CPython, which
-// pushed it and will clear and pop it. All stack slots own one reference, as in CPython. Threads: everything
+// pushed it; it is gone when it has returned or raised (pyapi::finishFrame). All stack slots own one reference, as in CPython. Threads: everything
 // here needs the GIL. One Activation belongs to one thread. Invalidation: a CodeInfo lives as long as its
 // code object (it is stored in the code object's extra slot).
 #pragma once
@@ -34,6 +34,7 @@ struct Instr {
   int32_t start = 0;
   int32_t index = 0;
   int32_t next = 0;
+  int32_t target = -1;      // the code unit that it may jump to
   int32_t cache = -1;       // the number of its GlobalCache or AttributeCache in the CodeInfo
   OpHandler run = nullptr;  // what executes it
 };
@@ -66,6 +67,13 @@ class CodeInfo {
   GlobalCache* globalCaches_ = nullptr;
   pyapi::AttributeCache* attributeCaches_ = nullptr;
 };
+
+// The instruction behind `in`, past those that only belong to a CALL.
+inline const Instr& callAfter(const CodeInfo& code, const Instr& in) {
+  const Instr* next = &code.at(in.next);
+  while (next->op == op::PRECALL || next->op == op::KW_NAMES) next = &code.at(next->next);
+  return *next;
+}
 
 // What an instruction did. Raise: a Python exception is pending and the exception table is to be searched.
 enum class Flow : uint8_t { kNext, kReturn, kYield, kRaise };

@@ -361,6 +361,8 @@ Flow leaveFailed(RecorderState& state, Activation& act, const Instr& instr) {
   return Flow::kRaise;
 }
 
+bool returns(const Instr& instr) { return instr.op == op::RETURN_VALUE || instr.op == op::RETURN_CONST; }
+
 }  // namespace
 
 Flow Recorder::step(Activation& act, const Instr& instr) {
@@ -395,7 +397,7 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
     if (!raised_.empty()) settleRaised(*this);
     if (!iterators_.empty()) settleIterators(*this);
     if (!mortals_.empty()) Mortals::settle(*this);
-    if (!mortals_.empty() && instr.op == op::RETURN_VALUE) Mortals::clearLocals(*this, *frame, act);
+    if (!mortals_.empty() && returns(instr)) Mortals::clearLocals(*this, *frame, act);
     if (!live_ && !letGo_) letGo();
     checkLength(*this);
     RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;

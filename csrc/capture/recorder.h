@@ -115,7 +115,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool noteWrite(PyObject* dict, PyObject* key, Shadow value);
   bool noteDelete(PyObject* dict, PyObject* key);
   bool isDirty(PyObject* container);
-  bool recordReturn(ShadowFrame& frame, PyObject* object);
+  bool recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object);
   void pinImport(PyObject* module, PyObject* name);
   std::optional<Shadow> moduleAttribute(Shadow shadow, PyObject* module, PyObject* name);
   // Questions (queries.cc)

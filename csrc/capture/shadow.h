@@ -132,6 +132,14 @@ struct CallSite {
   uint64_t epoch = 0;
 };
 
+struct ShadowFrame;
+// The value stack of a frame as it was when the instruction at hand began.
+struct StackBefore {
+  const ShadowFrame* frame = nullptr;
+  std::vector<Shadow> shadows;
+  std::vector<pyapi::Ref<>> objects;
+};
+
 // The recorder's view of one observed frame.
 struct ShadowFrame {
   Activation* act = nullptr;

@@ -542,7 +542,10 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
     put(frame.functionShadow, frame.function.get(), state.function);
   }
   for (size_t i = 0; i < frame.locals.size(); ++i) put(frame.locals[i], locals[i], localOperands[i]);
-  size_t depth = frame.stack.size() - popped;
+  const bool half = stackBefore_ != nullptr && stackBefore_->frame == &frame && pc == instr_->start && popped == 0;
+  const std::vector<Shadow>& stack = half ? stackBefore_->shadows : frame.stack;
+  const auto stackObject = [&](size_t i) { return half ? stackBefore_->objects[i].get() : base[i]; };
+  size_t depth = stack.size() - popped;
   if (!frame.handled.isNull()) {
     put(frame.handled, frame.handledObject.get(), state.handled);
     state.handledOver = static_cast<uint16_t>(frame.handledOver);
@@ -552,7 +555,7 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
     }
   }
   stackOperands.resize(depth + extra.size(), Operand::null());
-  for (size_t i = 0; i < depth; ++i) put(frame.stack[i], base[i], stackOperands[i]);
+  for (size_t i = 0; i < depth; ++i) put(stack[i], stackObject(i), stackOperands[i]);
   for (size_t i = 0; i < extra.size(); ++i) {
     if (extra[i].isConst() || !operandOf(extra[i], nullptr, stackOperands[depth + i])) {
       state.rebuildable = false;

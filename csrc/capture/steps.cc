@@ -263,7 +263,7 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
 bool mayDelegate(PyCodeObject* code) {
   const CodeInfo* info = CodeInfo::of(code);
   for (int32_t at = 0; info != nullptr && at < info->size(); at = info->at(at).next) {
-    if (info->at(at).op == op::SEND) return true;
+    if (info->at(at).op == op::SEND || info->at(at).op == op::SEND_AND_DROP) return true;
   }
   return false;
 }

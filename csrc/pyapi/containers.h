@@ -5,6 +5,8 @@
 #pragma once
 
 #include "pyapi/internal.h"
+#include "pyapi/version.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
 
@@ -42,7 +44,7 @@ inline int asInt(PyObject* number) { return _PyLong_AsInt(number); }
 inline bool isInitializing(PyObject* spec) { return _PyModuleSpec_IsInitializing(spec) != 0; }
 // The function that `import` calls where nobody has replaced builtins.__import__.
 inline bool isBuiltinImport(const PyThreadState* tstate, PyObject* function) {
-  return function == tstate->interp->import_func;
+  return function == importFunction(tstate);
 }
 
 }  // namespace kintsugi::pyapi

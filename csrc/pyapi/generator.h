@@ -18,6 +18,10 @@ PyObject* awaitableIterator(PyObject* object);
 // The generator of an object that PyGen_Check() and its like say yes to.
 inline PyGenObject* asGenerator(PyObject* object) { return reinterpret_cast<PyGenObject*>(object); }
 
+// What a StopIteration says; borrowed.
+inline PyObject* stopIterationValue(PyObject* exception) {
+  return reinterpret_cast<PyStopIterationObject*>(exception)->value;
+}
 // StopIteration(value), as `return value` in a generator raises it.
 void raiseStopIteration(PyObject* value);
 

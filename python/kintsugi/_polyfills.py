@@ -150,12 +150,19 @@ def as_c_int(value: Any) -> bool:
     return number != 0
 
 
+def _keys(values: list[Any], key: Callable[[Any], Any]) -> list[Any]:
+    keys = []
+    for value in values:
+        keys.append(key(value))
+    return keys
+
+
 def sorted_(
     iterable: Iterable[Any], /, *, key: Callable[[Any], Any] | None = None, reverse: bool = False
 ) -> list[Any]:
     values = list(iterable)
     backwards = as_c_int(reverse)
-    keys = values if key is None else [key(value) for value in values]
+    keys = values if key is None else _keys(values, key)
     return [values[at] for at in order(keys, backwards)]
 
 
@@ -168,7 +175,7 @@ def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, re
         return
     self.clear()
     try:
-        keys = values if key is None else [key(value) for value in values]
+        keys = values if key is None else _keys(values, key)
         placed = [values[at] for at in order(keys, backwards)]
     except BaseException:
         self[:] = values

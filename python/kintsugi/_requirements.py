@@ -6,15 +6,15 @@ import platform
 import sys
 
 VERSION = "0.1.0"
-PYTHON = (3, 11)
+PYTHONS = ((3, 11), (3, 12))
 TORCH = "2.13.0"
 
 
 def check() -> None:
     """Raises ImportError with one sentence when Python or torch is not what the extension was built for."""
     name = platform.python_implementation()
-    if name != "CPython" or sys.version_info[:2] != PYTHON:
-        wanted = ".".join(map(str, PYTHON))
+    if name != "CPython" or sys.version_info[:2] not in PYTHONS:
+        wanted = " or ".join(".".join(map(str, version)) for version in PYTHONS)
         found = ".".join(map(str, sys.version_info[:2]))
         raise ImportError(f"kintsugi {VERSION} needs CPython {wanted}, and this is {name} {found}.")
     try:

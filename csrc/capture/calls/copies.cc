@@ -15,6 +15,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
+#include "capture/handlers/handlers.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
 
@@ -32,13 +33,13 @@ bool isObjectsOwn(PyTypeObject* type, const char* name) {
 }
 
 // Instructions that change nothing. What CALL calls is limited by the names that may be loaded.
-constexpr uint8_t kLookups[] = {op::CACHE,
-                                op::NOP,
+constexpr uint8_t kLookups[] = {op::NOP,
                                 op::RESUME,
                                 op::COPY_FREE_VARS,
                                 op::MAKE_CELL,
                                 op::LOAD_FAST,
                                 op::STORE_FAST,
+                                op::LOAD_DEREF,
                                 op::LOAD_CONST,
                                 op::COMPARE_OP,
                                 op::CONTAINS_OP,
@@ -49,32 +50,35 @@ constexpr uint8_t kLookups[] = {op::CACHE,
                                 op::COPY,
                                 op::SWAP,
                                 op::JUMP_FORWARD,
-                                op::POP_JUMP_FORWARD_IF_FALSE,
-                                op::POP_JUMP_FORWARD_IF_TRUE,
+                                op::POP_JUMP_IF_FALSE,
+                                op::POP_JUMP_IF_TRUE,
                                 op::JUMP_IF_FALSE_OR_POP,
                                 op::JUMP_IF_TRUE_OR_POP,
                                 op::PRECALL,
                                 op::CALL,
-                                op::RETURN_VALUE};
+                                op::RETURN_VALUE,
+                                op::RETURN_CONST};
 
 // Is the attribute hook a function that only looks things up and asks its super class? Copying asks for a few
 // special names, so the hook runs; what it would do on later runs must not be missed.
 bool onlyForwards(PyObject* function) {
   if (!PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  pyapi::Ref<> bytes = pyapi::steal(PyCode_GetCode(code));
-  if (!bytes) return false;
-  const auto* raw = reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get()));
-  for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes.get()); i += 2) {
-    uint32_t arg = raw[i + 1];
-    PyObject* names = pyapi::namesOf(code);
-    auto named = [&](uint32_t index, std::string_view allowed) {
-      return index < static_cast<uint32_t>(PyTuple_GET_SIZE(names)) &&
-             std::string_view(PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, index))) == allowed;
-    };
-    if (std::find(std::begin(kLookups), std::end(kLookups), raw[i]) != std::end(kLookups)) continue;
-    bool super = raw[i] == op::LOAD_GLOBAL && named(arg >> 1, "super");
-    bool forwards = (raw[i] == op::LOAD_METHOD || raw[i] == op::LOAD_ATTR) && named(arg, "__getattribute__");
+  const CodeInfo* info = CodeInfo::of(code);
+  if (info == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  const auto named = [&](uint32_t index, const char* allowed) {
+    return PyUnicode_CompareWithASCIIString(pyapi::nameAt(code, index), allowed) == 0;
+  };
+  for (int32_t at = 0; at < info->size(); at = info->at(at).next) {
+    const Instr& in = info->at(at);
+    if (std::find(std::begin(kLookups), std::end(kLookups), in.op) != std::end(kLookups)) continue;
+    const bool super = in.op == op::LOAD_GLOBAL && named(in.arg >> 1, "super");
+    const bool forwards =
+        ((in.op == op::LOAD_METHOD || in.op == op::LOAD_ATTR) && named(in.arg, "__getattribute__")) ||
+        (in.op == op::LOAD_SUPER_ATTR && named(attributeOfSuper(in).arg, "__getattribute__"));
     if (!super && !forwards) return false;
   }
   return true;

@@ -55,11 +55,7 @@ bool asksOnce(PyCodeObject* code) {
   int asked = 0;
   for (int32_t at = 0; info != nullptr && at < info->size(); at = info->at(at).next) {
     const Instr& in = info->at(at);
-    if (in.op == op::JUMP_BACKWARD || in.op == op::POP_JUMP_BACKWARD_IF_TRUE ||
-        in.op == op::POP_JUMP_BACKWARD_IF_FALSE || in.op == op::POP_JUMP_BACKWARD_IF_NONE ||
-        in.op == op::POP_JUMP_BACKWARD_IF_NOT_NONE) {
-      return false;
-    }
+    if (in.target >= 0 && in.target <= in.index) return false;  // a loop
     if (in.op != op::LOAD_GLOBAL) continue;
     PyObject* name = pyapi::nameAt(code, in.arg >> 1);
     for (const char* asks : {"locals", "vars", "dir", "eval", "exec", "sys"}) {

@@ -57,7 +57,9 @@ class Uses {
 
   bool isOnlyIterated(uint32_t variable) const {
     std::vector<const Instr*> all;
-    for (int32_t unit = 0; unit < info_.size(); unit = info_.at(unit).next) all.push_back(&info_.at(unit));
+    for (int32_t unit = 0; unit < info_.size(); unit = info_.at(unit).next) {
+      if (info_.at(unit).op != op::PRECALL) all.push_back(&info_.at(unit));
+    }
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i]->op == op::LOAD_FAST && all[i]->arg == variable && !isTaken(all, i)) return false;
     }
@@ -66,20 +68,18 @@ class Uses {
 
   // all[at] loads the variable.
   bool isTaken(const std::vector<const Instr*>& all, size_t at) const {
-    if (at < 3 || at + 5 >= all.size()) return false;
+    if (at < 3 || at + 4 >= all.size()) return false;
     if (all[at + 1]->op != op::GET_ITER) return calls(all, at + 1, *all[at - 1]);
     if (all[at - 1]->op != op::MAKE_FUNCTION) return true;
     // A comprehension is over when it has its items. A generator holds what it goes over, until it is
     // dropped.
-    if (all[at - 2]->op != op::LOAD_CONST || all[at + 2]->op != op::PRECALL || all[at + 3]->op != op::CALL)
-      return false;
-    return !isGenerator(all[at - 2]->arg) || calls(all, at + 4, *all[at - 3]);
+    if (all[at - 2]->op != op::LOAD_CONST || all[at + 2]->op != op::CALL) return false;
+    return !isGenerator(all[at - 2]->arg) || calls(all, at + 3, *all[at - 3]);
   }
 
   // Is all[at] the call of a builtin that drops its only argument? `load` has loaded what is called.
   bool calls(const std::vector<const Instr*>& all, size_t at, const Instr& load) const {
-    return all[at]->op == op::PRECALL && all[at]->arg == 1 && all[at + 1]->op == op::CALL &&
-           load.op == op::LOAD_GLOBAL && (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
+    return all[at]->op == op::CALL && all[at]->arg == 1 && load.op == op::LOAD_GLOBAL && (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
   }
 
   bool isGenerator(uint32_t constant) const {
@@ -108,6 +108,16 @@ int32_t firstLoop(PyCodeObject* code) {
   return -1;
 }
 
+// A comprehension that runs in its function's own frame puts the variables of its loop aside first.
+const Instr& behindComprehensionStart(const CodeInfo& info, const Instr& first) {
+  const Instr* in = &first;
+  while (in->op == op::LOAD_FAST_AND_CLEAR || in->op == op::SWAP ||
+         ((in->op == op::BUILD_LIST || in->op == op::BUILD_SET || in->op == op::BUILD_MAP) && in->arg == 0)) {
+    in = &info.at(in->next);
+  }
+  return *in;
+}
+
 }  // namespace
 
 bool groupsStay(CallContext& ctx) {
@@ -115,11 +125,11 @@ bool groupsStay(CallContext& ctx) {
   const Instr& iterate = info.at(ctx.instr.next);
   if (iterate.op != op::GET_ITER) return false;
   PyObject* globals = pyapi::globalsOf(ctx.act.frame);
-  const Instr& next = info.at(iterate.next);
+  const Instr& next = behindComprehensionStart(info, callAfter(info, iterate));
   if (next.op == op::FOR_ITER) return Uses(ctx.frame.code, globals).stayInLoop(next.start);
   // [... for k, g in groupby(...)]: the function of the comprehension lies below the call.
   const int below = static_cast<int>(ctx.popped) + 1;
-  if (next.op != op::PRECALL || next.arg != 0 || ctx.act.stackDepth() < below) return false;
+  if (next.op != op::CALL || next.arg != 0 || ctx.act.stackDepth() < below) return false;
   PyObject* function = ctx.act.peek(below);
   if (function == nullptr || !PyFunction_Check(function)) return false;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));

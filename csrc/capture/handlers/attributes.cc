@@ -76,4 +76,33 @@ Flow loadMethod(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
+// Stack: [super, class, object] becomes [what super(class, object) gives]; super() finds both by itself.
+Flow makeSuper(Activation& act, const Instr& instr) {
+  PyObject** args = act.sp - 2;
+  PyObject* made = PyObject_Vectorcall(args[-1], args, superArgumentCount(instr), nullptr);
+  for (int i = 0; i < 3; ++i) {
+    Py_DECREF(pop(act));
+  }
+  return pushResult(act, made);
+}
+
+Flow loadSuperAttr(Activation& act, const Instr& instr) {
+  const Flow flow = makeSuper(act, instr);
+  return flow == Flow::kNext ? attributeOfSuper(instr).run(act, attributeOfSuper(instr)) : flow;
+}
+
 }  // namespace kintsugi::capture::handlers
+
+namespace kintsugi::capture {
+
+size_t superArgumentCount(const Instr& instr) { return (instr.arg & 2) != 0 ? 2 : 0; }
+
+Instr attributeOfSuper(const Instr& instr) {
+  Instr load = instr;
+  load.op = (instr.arg & 1) != 0 ? op::LOAD_METHOD : op::LOAD_ATTR;
+  load.arg = instr.arg >> 2;
+  load.run = handlerOf(load.op);
+  return load;
+}
+
+}  // namespace kintsugi::capture

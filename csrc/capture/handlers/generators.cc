@@ -12,6 +12,11 @@ Flow returnValue(Activation& act, const Instr&) {
   return Flow::kReturn;
 }
 
+Flow returnConst(Activation& act, const Instr& instr) {
+  act.result = Py_NewRef(constArg(act, instr));
+  return Flow::kReturn;
+}
+
 // Frames of generator functions begin in CPython's evaluator, which runs this one.
 Flow returnGenerator(Activation& act, const Instr& instr) { return unknownOpcode(act, instr); }
 
@@ -22,22 +27,75 @@ Flow yieldValue(Activation& act, const Instr&) {
   return Flow::kYield;
 }
 
+// Stack: [receiver, value] becomes [receiver, what it yielded], or, with a jump, [receiver, what it returned].
 Flow send(Activation& act, const Instr& instr) {
   auto value = popRef(act);
-  PyObject* receiver = top(act);
   PyObject* result = nullptr;
-  const PySendResult status = PyIter_Send(receiver, value.get(), &result);
+  const PySendResult status = PyIter_Send(top(act), value.get(), &result);
   value.reset();
   if (status == PYGEN_ERROR) {
     return Flow::kRaise;
   }
-  if (status == PYGEN_NEXT) {
-    push(act, result);
+  push(act, result);
+  if (status == PYGEN_RETURN) {
+    act.pc = instr.target;
+  }
+  return Flow::kNext;
+}
+
+Flow endSend(Activation& act, const Instr&) {
+  PyObject* value = pop(act);
+  PyObject* receiver = top(act);
+  top(act) = value;
+  Py_DECREF(receiver);
+  return Flow::kNext;
+}
+
+Flow sendAndDrop(Activation& act, const Instr& instr) {
+  const Flow flow = send(act, instr);
+  return flow == Flow::kNext && act.pc == instr.target ? endSend(act, instr) : flow;
+}
+
+// What was thrown into a generator that delegates has come back from the other one. Stack: [receiver, what was
+// sent last, exception]: StopIteration is the other one's result, [None, value]; anything else goes on.
+Flow cleanupThrow(Activation& act, const Instr&) {
+  PyObject* exception = top(act);
+  if (PyErr_GivenExceptionMatches(exception, PyExc_StopIteration) == 0) {
+    pyapi::restoreRaised(exception);
+    act.keepTraceback = true;
+    return Flow::kRaise;
+  }
+  PyObject* value = Py_NewRef(pyapi::stopIterationValue(exception));
+  for (int i = 0; i < 3; ++i) {
+    Py_DECREF(pop(act));
+  }
+  pushNew(act, Py_None);
+  push(act, value);
+  return Flow::kNext;
+}
+
+// A StopIteration that leaves a generator is an error there; other exceptions stay what they are.
+Flow stopIterationError(Activation& act, const Instr&) {
+  const int flags = pyapi::flagsOf(pyapi::codeOf(act.frame));
+  PyObject* exception = top(act);
+  const char* what = (flags & CO_ASYNC_GENERATOR) != 0 ? "async generator"
+                     : (flags & CO_COROUTINE) != 0     ? "coroutine"
+                                                       : "generator";
+  const char* raised = PyErr_GivenExceptionMatches(exception, PyExc_StopIteration) != 0 ? "StopIteration"
+                       : (flags & CO_ASYNC_GENERATOR) != 0 &&
+                               PyErr_GivenExceptionMatches(exception, PyExc_StopAsyncIteration) != 0
+                           ? "StopAsyncIteration"
+                           : nullptr;
+  if (raised == nullptr) {
     return Flow::kNext;
   }
-  top(act) = result;
-  Py_DECREF(receiver);
-  act.pc += static_cast<int32_t>(instr.arg);
+  PyObject* error = PyObject_CallFunction(PyExc_RuntimeError, "N", PyUnicode_FromFormat("%s raised %s", what, raised));
+  if (error == nullptr) {
+    return Flow::kRaise;
+  }
+  PyException_SetCause(error, Py_NewRef(exception));
+  PyException_SetContext(error, exception);  // takes it over
+  top(act) = error;
   return Flow::kNext;
 }
 

@@ -7,6 +7,7 @@
 // (null slots are allowed). Threads: the GIL is needed.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "capture/interpreter.h"
@@ -17,13 +18,21 @@ namespace kintsugi::capture {
 namespace handlers {
 #define KINTSUGI_OPCODE(opcode, function) Flow function(Activation& act, const Instr& instr);
 #include "capture/handlers/opcodes.def"
-// What every opcode number that this Python version does not define runs: SystemError.
+// What every instruction without a handler runs: SystemError.
 Flow unknownOpcode(Activation& act, const Instr& instr);
 }  // namespace handlers
 
-// The handler of a (de-specialized) opcode.
+// LOAD_SUPER_ATTR is two instructions in one: super() is called with so many arguments, then an attribute of the
+// result is loaded. BINARY_SLICE and STORE_SLICE make a slice first.
+size_t superArgumentCount(const Instr& instr);
+Instr attributeOfSuper(const Instr& instr);
+namespace handlers {
+Flow makeSuper(Activation& act, const Instr& instr);
+}
+
+// The handler of an instruction.
 OpHandler handlerOf(uint8_t opcode);
-// As CPython calls it; its number if there is none.
+// As CPython calls it.
 std::string opcodeName(uint8_t opcode);
 
 }  // namespace kintsugi::capture

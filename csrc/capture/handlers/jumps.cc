@@ -1,4 +1,4 @@
-// Jumps and loops. Jump distances count from the next instruction, in code units.
+// Jumps and loops.
 #include "capture/handlers/common.h"
 #include "pyapi/types.h"
 
@@ -6,21 +6,13 @@ namespace kintsugi::capture::handlers {
 
 namespace {
 
-enum class Direction { kForward, kBackward };
-
 // Loops are where a signal or another thread has to get its turn.
-template <Direction kDirection>
 Flow jump(Activation& act, const Instr& instr) {
-  if constexpr (kDirection == Direction::kForward) {
-    act.pc += static_cast<int32_t>(instr.arg);
-    return Flow::kNext;
-  } else {
-    act.pc -= static_cast<int32_t>(instr.arg);
-    return checkEvalBreaker(act);
-  }
+  const bool back = instr.target < act.pc;
+  act.pc = instr.target;
+  return back ? checkEvalBreaker(act) : Flow::kNext;
 }
 
-template <Direction kDirection>
 Flow popJumpIf(Activation& act, const Instr& instr, bool wanted) {
   PyObject* condition = pop(act);
   int truth = 0;
@@ -33,15 +25,14 @@ Flow popJumpIf(Activation& act, const Instr& instr, bool wanted) {
   if (truth < 0) {
     return Flow::kRaise;
   }
-  return (truth != 0) == wanted ? jump<kDirection>(act, instr) : Flow::kNext;
+  return (truth != 0) == wanted ? jump(act, instr) : Flow::kNext;
 }
 
-template <Direction kDirection>
-Flow popJumpIfNone(Activation& act, const Instr& instr, bool wanted) {
+Flow popJumpIfSame(Activation& act, const Instr& instr, bool wanted) {
   PyObject* value = pop(act);
   const bool isNone = value == Py_None;
   Py_DECREF(value);
-  return isNone == wanted ? jump<kDirection>(act, instr) : Flow::kNext;
+  return isNone == wanted ? jump(act, instr) : Flow::kNext;
 }
 
 Flow jumpIfOrPop(Activation& act, const Instr& instr, bool wanted) {
@@ -50,7 +41,7 @@ Flow jumpIfOrPop(Activation& act, const Instr& instr, bool wanted) {
     return Flow::kRaise;
   }
   if ((truth != 0) == wanted) {
-    act.pc += static_cast<int32_t>(instr.arg);
+    act.pc = instr.target;
   } else {
     Py_DECREF(pop(act));
   }
@@ -59,37 +50,17 @@ Flow jumpIfOrPop(Activation& act, const Instr& instr, bool wanted) {
 
 }  // namespace
 
-Flow jumpForward(Activation& act, const Instr& instr) { return jump<Direction::kForward>(act, instr); }
-Flow jumpBackward(Activation& act, const Instr& instr) { return jump<Direction::kBackward>(act, instr); }
-Flow jumpBackwardNoInterrupt(Activation& act, const Instr& instr) {
-  act.pc -= static_cast<int32_t>(instr.arg);
+Flow jumpForward(Activation& act, const Instr& instr) { return jump(act, instr); }
+Flow jumpBackward(Activation& act, const Instr& instr) { return jump(act, instr); }
+Flow jumpNoInterrupt(Activation& act, const Instr& instr) {
+  act.pc = instr.target;
   return Flow::kNext;
 }
 
-Flow popJumpForwardIfFalse(Activation& act, const Instr& instr) {
-  return popJumpIf<Direction::kForward>(act, instr, false);
-}
-Flow popJumpForwardIfTrue(Activation& act, const Instr& instr) {
-  return popJumpIf<Direction::kForward>(act, instr, true);
-}
-Flow popJumpBackwardIfFalse(Activation& act, const Instr& instr) {
-  return popJumpIf<Direction::kBackward>(act, instr, false);
-}
-Flow popJumpBackwardIfTrue(Activation& act, const Instr& instr) {
-  return popJumpIf<Direction::kBackward>(act, instr, true);
-}
-Flow popJumpForwardIfNone(Activation& act, const Instr& instr) {
-  return popJumpIfNone<Direction::kForward>(act, instr, true);
-}
-Flow popJumpForwardIfNotNone(Activation& act, const Instr& instr) {
-  return popJumpIfNone<Direction::kForward>(act, instr, false);
-}
-Flow popJumpBackwardIfNone(Activation& act, const Instr& instr) {
-  return popJumpIfNone<Direction::kBackward>(act, instr, true);
-}
-Flow popJumpBackwardIfNotNone(Activation& act, const Instr& instr) {
-  return popJumpIfNone<Direction::kBackward>(act, instr, false);
-}
+Flow popJumpIfFalse(Activation& act, const Instr& instr) { return popJumpIf(act, instr, false); }
+Flow popJumpIfTrue(Activation& act, const Instr& instr) { return popJumpIf(act, instr, true); }
+Flow popJumpIfNone(Activation& act, const Instr& instr) { return popJumpIfSame(act, instr, true); }
+Flow popJumpIfNotNone(Activation& act, const Instr& instr) { return popJumpIfSame(act, instr, false); }
 Flow jumpIfFalseOrPop(Activation& act, const Instr& instr) { return jumpIfOrPop(act, instr, false); }
 Flow jumpIfTrueOrPop(Activation& act, const Instr& instr) { return jumpIfOrPop(act, instr, true); }
 
@@ -105,14 +76,21 @@ Flow forIter(Activation& act, const Instr& instr) {
     push(act, value);
     return Flow::kNext;
   }
-  if (act.tstate->curexc_type != nullptr) {
+  if (pyapi::isRaising(act.tstate)) {
     if (PyErr_ExceptionMatches(PyExc_StopIteration) == 0) {
       return Flow::kRaise;
     }
     PyErr_Clear();
   }
   Py_DECREF(pop(act));
-  act.pc += static_cast<int32_t>(instr.arg);
+  act.pc = instr.target;
+  return Flow::kNext;
+}
+
+// What FOR_ITER jumps over; only the iterator and the result of a generator that ran inline lie there.
+Flow endFor(Activation& act, const Instr&) {
+  Py_DECREF(pop(act));
+  Py_DECREF(pop(act));
   return Flow::kNext;
 }
 

@@ -1,5 +1,6 @@
 // Imports, and what only module-level and interactive code does.
 #include "capture/handlers/common.h"
+#include "pyapi/intrinsics.h"
 #include "pyapi/containers.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
@@ -143,6 +144,14 @@ bool importAll(PyObject* locals, PyObject* module) {
   }
 }
 
+// From 3.12 on these leave a result, which a POP_TOP drops (the argument says so).
+Flow leaveNone(Activation& act, const Instr& instr) {
+  if (instr.arg != 0) {
+    pushNew(act, Py_None);
+  }
+  return Flow::kNext;
+}
+
 }  // namespace
 
 Flow importName(Activation& act, const Instr& instr) {
@@ -175,7 +184,7 @@ Flow importFrom(Activation& act, const Instr& instr) {
   return pushResult(act, value);
 }
 
-Flow importStar(Activation& act, const Instr&) {
+Flow importStar(Activation& act, const Instr& instr) {
   auto module = popRef(act);
   // Only module-level code may do this: its names live in the dict, there are no fast locals to bring in
   // line.
@@ -184,7 +193,10 @@ Flow importStar(Activation& act, const Instr&) {
     PyErr_SetString(PyExc_SystemError, "no locals found during 'import *'");
     return Flow::kRaise;
   }
-  return importAll(locals, module.get()) ? Flow::kNext : Flow::kRaise;
+  if (!importAll(locals, module.get())) {
+    return Flow::kRaise;
+  }
+  return leaveNone(act, instr);
 }
 
 // Makes sure that the namespace has an __annotations__ dict.
@@ -217,7 +229,7 @@ Flow setupAnnotations(Activation& act, const Instr&) {
 }
 
 // Interactive mode: shows the value of an expression statement.
-Flow printExpr(Activation& act, const Instr&) {
+Flow printExpr(Activation& act, const Instr& instr) {
   auto value = popRef(act);
   PyObject* hook = PySys_GetObject("displayhook");
   if (hook == nullptr) {
@@ -226,7 +238,18 @@ Flow printExpr(Activation& act, const Instr&) {
   }
   auto owned = pyapi::newRef(hook);
   auto result = pyapi::steal(PyObject_CallOneArg(owned.get(), value.get()));
-  return result ? Flow::kNext : Flow::kRaise;
+  return result ? leaveNone(act, instr) : Flow::kRaise;
+}
+
+Flow intrinsic1(Activation& act, const Instr& instr) {
+  auto value = popRef(act);
+  return pushResult(act, pyapi::callIntrinsic(instr.arg, value.get()));
+}
+
+Flow intrinsic2(Activation& act, const Instr& instr) {
+  auto second = popRef(act);
+  auto first = popRef(act);
+  return pushResult(act, pyapi::callIntrinsic(instr.arg, first.get(), second.get()));
 }
 
 }  // namespace kintsugi::capture::handlers

@@ -72,6 +72,18 @@ Flow appendToLocal(Activation& act, bool* done) {
   return Flow::kNext;
 }
 
+// The slice of the two operands on top of the stack replaces them. False: an exception is pending.
+bool makeSlice(Activation& act) {
+  auto stop = popRef(act);
+  auto start = popRef(act);
+  PyObject* slice = PySlice_New(start.get(), stop.get(), nullptr);
+  if (slice == nullptr) {
+    return false;
+  }
+  push(act, slice);
+  return true;
+}
+
 }  // namespace
 
 Flow unaryPositive(Activation& act, const Instr&) { return applyUnary(act, PyNumber_Positive); }
@@ -166,6 +178,14 @@ Flow storeSubscr(Activation& act, const Instr&) {
   Py_DECREF(container);
   Py_DECREF(key);
   return error == 0 ? Flow::kNext : Flow::kRaise;
+}
+
+Flow binarySlice(Activation& act, const Instr& instr) {
+  return makeSlice(act) ? binarySubscr(act, instr) : Flow::kRaise;
+}
+
+Flow storeSlice(Activation& act, const Instr& instr) {
+  return makeSlice(act) ? storeSubscr(act, instr) : Flow::kRaise;
 }
 
 Flow deleteSubscr(Activation& act, const Instr&) {

@@ -7,8 +7,8 @@ namespace kintsugi::capture {
 
 namespace {
 
-constexpr std::array<OpHandler, 256> makeTable() {
-  std::array<OpHandler, 256> table{};
+constexpr std::array<OpHandler, op::kCount> makeTable() {
+  std::array<OpHandler, op::kCount> table{};
   for (OpHandler& entry : table) {
     entry = handlers::unknownOpcode;
   }
@@ -17,21 +17,18 @@ constexpr std::array<OpHandler, 256> makeTable() {
   return table;
 }
 
-constexpr std::array<OpHandler, 256> kHandlers = makeTable();
+constexpr std::array<OpHandler, op::kCount> kHandlers = makeTable();
 
 }  // namespace
 
 OpHandler handlerOf(uint8_t opcode) { return kHandlers[opcode]; }
 
-std::string opcodeName(uint8_t opcode) {
-  const char* name = pyapi::opcodeInfo(opcode).name;
-  return name != nullptr ? name : std::to_string(opcode);
-}
+std::string opcodeName(uint8_t opcode) { return pyapi::instructionName(opcode); }
 
 namespace handlers {
 
 Flow unknownOpcode(Activation& act, const Instr& instr) {
-  PyErr_Format(PyExc_SystemError, "%U:%d: unknown opcode %d", pyapi::fileOf(pyapi::codeOf(act.frame)),
+  PyErr_Format(PyExc_SystemError, "%U:%d: unknown opcode (%d)", pyapi::fileOf(pyapi::codeOf(act.frame)),
                pyapi::lineAt(pyapi::codeOf(act.frame), instr.index), instr.op);
   return Flow::kRaise;
 }

@@ -1,4 +1,6 @@
 // Locals, cells, globals and names.
+#include <utility>
+
 #include "capture/handlers/common.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
@@ -81,6 +83,12 @@ Flow deleteFast(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
+// A comprehension that runs in its function's own frame begins with this: the variable may have no value.
+Flow loadFastAndClear(Activation& act, const Instr& instr) {
+  push(act, std::exchange(localSlot(act, instr.arg), nullptr));
+  return Flow::kNext;
+}
+
 // The cell itself, for a closure tuple.
 Flow loadClosure(Activation& act, const Instr& instr) { return loadFast(act, instr); }
 
@@ -140,6 +148,45 @@ Flow loadClassDeref(Activation& act, const Instr& instr) {
   }
   if (value == nullptr) {
     return loadDeref(act, instr);
+  }
+  push(act, value);
+  return Flow::kNext;
+}
+
+// The namespace of a class body.
+Flow loadLocals(Activation& act, const Instr&) {
+  PyObject* locals = pyapi::localsDictOf(act.frame);
+  if (locals == nullptr) {
+    PyErr_SetString(PyExc_SystemError, "no locals");
+    return Flow::kRaise;
+  }
+  pushNew(act, locals);
+  return Flow::kNext;
+}
+
+// The same as LOAD_CLASSDEREF with the namespace on the stack.
+Flow loadFromDictOrDeref(Activation& act, const Instr& instr) {
+  auto space = popRef(act);
+  PyObject* value = nullptr;
+  if (!lookUp(space.get(), pyapi::variableName(pyapi::codeOf(act.frame), instr.arg), &value)) {
+    return Flow::kRaise;
+  }
+  if (value == nullptr) {
+    return loadDeref(act, instr);
+  }
+  push(act, value);
+  return Flow::kNext;
+}
+
+Flow loadFromDictOrGlobals(Activation& act, const Instr& instr) {
+  auto space = popRef(act);
+  PyObject* name = nameArg(act, instr);
+  PyObject* value = nullptr;
+  if (!lookUp(space.get(), name, &value)) {
+    return Flow::kRaise;
+  }
+  if (value == nullptr) {
+    return loadGlobalSlow(act, name);
   }
   push(act, value);
   return Flow::kNext;

@@ -1,10 +1,13 @@
 // Record handlers: attribute access.
 #include "capture/attributes.h"
+#include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
 
+#include "capture/handlers/handlers.h"
+#include "capture/record/second_half.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 #include "pyapi/lazy.h"
@@ -216,11 +219,38 @@ Flow deleteAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return flow;
 }
 
+// super().name, in one instruction.
+Flow loadSuperAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  PyObject* callable = act.peek(3);
+  CallModel model = callable == reinterpret_cast<PyObject*>(&PySuper_Type) ? modelOf(callable) : nullptr;
+  if (model == nullptr || !rec.pin(f.top(3), callable)) {
+    rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
+    return rec.execute(act, in);
+  }
+  const SecondHalf half(rec, f, act);
+  Instr make = in;
+  make.run = handlers::makeSuper;
+  PyObject* args[] = {act.peek(2), act.peek(1)};
+  Shadow shadows[] = {f.top(2), f.top(1)};
+  CallContext ctx(rec, f, act, make);
+  ctx.of(callable, Shadow::constant(), args, shadows, superArgumentCount(in));
+  ctx.popped = 3;
+  Shadow result;
+  const Flow flow = model(ctx, result);
+  if (flow != Flow::kNext) return flow;
+  if (rec.live()) {
+    f.drop(3);
+    f.push(result);
+  }
+  return half.run(attributeOfSuper(in));
+}
+
 }  // namespace
 
 void registerAttributeRecords(RecordTable& t) {
   t[op::LOAD_ATTR] = loadAttr;
   t[op::LOAD_METHOD] = loadMethod;
+  t[op::LOAD_SUPER_ATTR] = loadSuperAttr;
   t[op::STORE_ATTR] = storeAttr;
   t[op::DELETE_ATTR] = deleteAttr;
 }

@@ -88,11 +88,9 @@ Flow unaryNot(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }  // namespace
 
 void registerBranchRecords(RecordTable& t) {
-  t[op::JUMP_FORWARD] = t[op::JUMP_BACKWARD] = t[op::JUMP_BACKWARD_NO_INTERRUPT] = jump;
-  t[op::POP_JUMP_FORWARD_IF_FALSE] = t[op::POP_JUMP_FORWARD_IF_TRUE] = popJumpIf;
-  t[op::POP_JUMP_BACKWARD_IF_FALSE] = t[op::POP_JUMP_BACKWARD_IF_TRUE] = popJumpIf;
-  t[op::POP_JUMP_FORWARD_IF_NONE] = t[op::POP_JUMP_FORWARD_IF_NOT_NONE] = popJumpIfNone;
-  t[op::POP_JUMP_BACKWARD_IF_NONE] = t[op::POP_JUMP_BACKWARD_IF_NOT_NONE] = popJumpIfNone;
+  t[op::JUMP_FORWARD] = t[op::JUMP_BACKWARD] = t[op::JUMP_NO_INTERRUPT] = jump;
+  t[op::POP_JUMP_IF_FALSE] = t[op::POP_JUMP_IF_TRUE] = popJumpIf;
+  t[op::POP_JUMP_IF_NONE] = t[op::POP_JUMP_IF_NOT_NONE] = popJumpIfNone;
   t[op::JUMP_IF_FALSE_OR_POP] = t[op::JUMP_IF_TRUE_OR_POP] = jumpIfOrPop;
   t[op::UNARY_NOT] = unaryNot;
 }

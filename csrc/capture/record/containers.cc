@@ -8,6 +8,8 @@
 #include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/handlers/handlers.h"
+#include "capture/record/second_half.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
@@ -418,6 +420,22 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   return operatorStep(rec, f, act, in, "getitem", 2, true);
 }
 
+// x[a:b] is two instructions in one: the slice is made, and then it is an index.
+template <uint8_t kSecond>
+Flow bySlice(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const SecondHalf half(rec, f, act);
+  Instr build = in;
+  build.op = op::BUILD_SLICE;
+  build.arg = 2;
+  build.run = handlerOf(build.op);
+  const Flow flow = buildSlice(rec, f, act, build);
+  if (flow != Flow::kNext) return flow;
+  Instr second = in;
+  second.op = kSecond;
+  second.run = handlerOf(second.op);
+  return half.run(second);
+}
+
 // An object that is no dict or list (an array of numpy, a bytearray): a call of its own.
 Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(2), act.peek(1), act.peek(3)};
@@ -512,6 +530,8 @@ void registerContainerRecords(RecordTable& t) {
   t[op::BINARY_SUBSCR] = binarySubscr;
   t[op::STORE_SUBSCR] = storeSubscr;
   t[op::DELETE_SUBSCR] = deleteSubscr;
+  t[op::BINARY_SLICE] = bySlice<op::BINARY_SUBSCR>;
+  t[op::STORE_SLICE] = bySlice<op::STORE_SUBSCR>;
 }
 
 }  // namespace kintsugi::capture

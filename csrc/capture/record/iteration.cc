@@ -2,6 +2,7 @@
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/handlers/handlers.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -76,7 +77,7 @@ Flow iteratorOf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
     return rec.execute(act, in);  // it raises
   // The comprehension that it is for runs as a step, for as many items as there are.
   const bool open = act.stackDepth() > 1 && isComprehension(act.peek(2)) &&
-                    act.code->at(in.next).op == op::PRECALL && isOpenIterable(rec, shadow, object.get());
+                    callAfter(*act.code, in).op == op::CALL && isOpenIterable(rec, shadow, object.get());
   if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
     return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate_over");
   if (!rec.live()) return rec.execute(act, in);
@@ -207,19 +208,32 @@ Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return rec.execute(act, in);
   }
   if (generator) rec.known().pending_.shadows = {f.top(1)};
-  int32_t before = act.stackDepth();
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
-  if (act.stackDepth() == before) {
+  if (act.pc != in.target) {
     auto item = rec.advance(iterator, act.peek(1));
     if (!item) rec.abort(diag::Code::KTG0101, {"send"});
     f.push(item.value_or(Shadow::constant()));
   } else {
-    f.drop(1);
+    if (in.op == op::SEND_AND_DROP) f.drop(1);
     f.push(generator ? rec.returned() : Shadow::constant());
   }
   return flow;
+}
+
+Flow endSend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  f.top(2) = f.top();
+  f.drop(1);
+  return rec.execute(act, in);
+}
+
+// The end of a generator by an exception: only a StopIteration becomes another one.
+Flow stopIterationError(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+  const bool replaced = PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopIteration) != 0 ||
+                        PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopAsyncIteration) != 0;
+  if (replaced) rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
+  return rec.execute(act, in);
 }
 
 }  // namespace
@@ -231,7 +245,9 @@ void registerIterationRecords(RecordTable& t) {
   t[op::UNPACK_EX] = unpackEx;
   t[op::YIELD_VALUE] = yieldValue;
   t[op::GET_YIELD_FROM_ITER] = getYieldFromIter;
-  t[op::SEND] = send;
+  t[op::SEND] = t[op::SEND_AND_DROP] = send;
+  t[op::END_SEND] = endSend;
+  t[op::STOPITERATION_ERROR] = stopIterationError;
 }
 
 }  // namespace kintsugi::capture

@@ -51,6 +51,28 @@ Flow loadClassDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   return flow;
 }
 
+// The namespace itself, for the instruction that follows.
+Flow loadLocals(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow space;
+  if (namespaceOf(rec, act, space) != nullptr) f.push(space);
+  return rec.execute(act, in);
+}
+
+// The same with the namespace on the stack, which is the frame's.
+Flow loadFromDictOrDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Shadow space;
+  PyObject* names = namespaceOf(rec, act, space);
+  if (names != nullptr && names != act.peek(1)) rec.abort(diag::Code::KTG0303, {"locals()"});
+  if (names == nullptr || !rec.live()) return rec.execute(act, in);
+  auto found = nameIn(rec, space, names, pyapi::variableName(f.code, in.arg));
+  if (!found) found = cellContent(rec, f.locals[in.arg], pyapi::localsPlus(act.frame)[in.arg]);
+  if (!found) rec.abort(diag::Code::KTG0303, {"cell"});
+  Flow flow = rec.execute(act, in);
+  f.drop(1);
+  if (flow == Flow::kNext) f.push(found.value_or(Shadow::constant()));
+  return flow;
+}
+
 Flow storeName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
@@ -86,6 +108,8 @@ Flow setupAnnotations(Recorder& rec, ShadowFrame&, Activation& act, const Instr&
 void registerNameRecords(RecordTable& t) {
   t[op::LOAD_NAME] = loadName;
   t[op::LOAD_CLASSDEREF] = loadClassDeref;
+  t[op::LOAD_LOCALS] = loadLocals;
+  t[op::LOAD_FROM_DICT_OR_DEREF] = loadFromDictOrDeref;
   t[op::STORE_NAME] = storeName;
   t[op::DELETE_NAME] = deleteName;
   t[op::SETUP_ANNOTATIONS] = setupAnnotations;

@@ -48,6 +48,13 @@ Flow loadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return flow;
 }
 
+Flow loadFastAndClear(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const bool unset = pyapi::localsPlus(act.frame)[in.arg] == nullptr;
+  f.push(unset ? Shadow::null() : rec.current(f.locals[in.arg]));
+  f.locals[in.arg] = Shadow::null();
+  return rec.execute(act, in);
+}
+
 Flow storeFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.locals[in.arg] = f.pop();
   return rec.execute(act, in);
@@ -79,27 +86,6 @@ Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     f.locals[start + i] = *shadow;
   }
   return flow;
-}
-
-// The content of a cell: of this trace, written by it, or old.
-std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) {
-  cell = rec.current(cell);
-  if (cell.isVirtual()) {
-    Virtual& v = rec.virtualOf(cell);
-    if (v.kind != VirtualKind::kCell) return std::nullopt;
-    return rec.current(v.parts[0]);
-  }
-  PyObject* content = PyCell_GET(object);
-  if (Overlay* overlay = rec.overlayOf(object)) {
-    PyObject* encoded = PyDict_GetItemWithError(overlay->entries.get(), Py_None);
-    if (encoded != nullptr) return Recorder::decode(encoded);
-  }
-  ir::SourceId source = rec.sourceOf(cell, object);
-  if (content == nullptr) {
-    rec.guard(GuardKind::kEmptyCell, source);
-    return Shadow::null();
-  }
-  return rec.readSource(SourceKind::kCell, source, nullptr, 0, content);
 }
 
 Flow loadDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
@@ -162,9 +148,13 @@ Flow loadClosure(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 Flow resume(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
 
 Flow returnValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  if (!rec.recordReturn(f, act.peek(1))) return rec.execute(act, in);
-  Flow flow = rec.execute(act, in);
-  return flow;
+  rec.recordReturn(f, f.top(), act.peek(1));
+  return rec.execute(act, in);
+}
+
+Flow returnConst(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  rec.recordReturn(f, Shadow::constant(), pyapi::constantAt(f.code, in.arg));
+  return rec.execute(act, in);
 }
 
 Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
@@ -228,8 +218,28 @@ Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 
 }  // namespace
 
+std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) {
+  cell = rec.current(cell);
+  if (cell.isVirtual()) {
+    Virtual& v = rec.virtualOf(cell);
+    if (v.kind != VirtualKind::kCell) return std::nullopt;
+    return rec.current(v.parts[0]);
+  }
+  PyObject* content = PyCell_GET(object);
+  if (Overlay* overlay = rec.overlayOf(object)) {
+    PyObject* encoded = PyDict_GetItemWithError(overlay->entries.get(), Py_None);
+    if (encoded != nullptr) return Recorder::decode(encoded);
+  }
+  ir::SourceId source = rec.sourceOf(cell, object);
+  if (content == nullptr) {
+    rec.guard(GuardKind::kEmptyCell, source);
+    return Shadow::null();
+  }
+  return rec.readSource(SourceKind::kCell, source, nullptr, 0, content);
+}
+
 void registerStackRecords(RecordTable& t) {
-  t[op::NOP] = t[op::CACHE] = t[op::EXTENDED_ARG] = t[op::PRECALL] = t[op::KW_NAMES] = plain;
+  t[op::NOP] = t[op::PRECALL] = t[op::KW_NAMES] = plain;
   t[op::RESUME] = resume;
   t[op::POP_TOP] = popTop;
   t[op::PUSH_NULL] = pushNull;
@@ -248,6 +258,8 @@ void registerStackRecords(RecordTable& t) {
   t[op::LOAD_GLOBAL] = loadGlobal;
   t[op::STORE_GLOBAL] = storeGlobal;
   t[op::RETURN_VALUE] = returnValue;
+  t[op::RETURN_CONST] = returnConst;
+  t[op::LOAD_FAST_AND_CLEAR] = loadFastAndClear;
   t[op::IMPORT_NAME] = importName;
   t[op::IMPORT_FROM] = importFrom;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "capture/recorder.h"
 
@@ -14,6 +15,9 @@ using RecordHandler = Flow (*)(Recorder&, ShadowFrame&, Activation&, const Instr
 // The table of record handlers by opcode; families register themselves (record/*.cc).
 RecordHandler recordHandler(uint8_t op);
 using RecordTable = std::array<RecordHandler, 256>;
+
+// What a cell holds: of this trace, written by it, or old. Nothing: the trace can't tell.
+std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object);
 
 void registerStackRecords(RecordTable& table);
 void registerBranchRecords(RecordTable& table);

@@ -26,6 +26,9 @@ inline PyObject* dictIn(PyObject* const* slot) { return *slot; }
 inline PyObject* dictOf(const PyTypeObject* type) { return type->tp_dict; }
 inline uint64_t* versionTag(PyObject* dict) { return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 
+// `builtins.__import__` as the interpreter began with.
+inline PyObject* importFunction(const PyThreadState* tstate) { return tstate->interp->import_func; }
+
 // -- Ints
 
 // An int of at most one digit, whose value fits in 31 bits.

@@ -5,38 +5,14 @@
 #include "pyapi/frame.h"
 #include "pyapi/lazy.h"
 #include "pyapi/ref.h"
+#include "pyapi/v312/service.h"
 
 namespace kintsugi::pyapi {
 
-namespace {
-
-PyObject* makeService() {
-  Ref<> code = steal(Py_CompileString("def serve(): pass\n", "<kintsugi>", Py_file_input));
-  Ref<> space = steal(PyDict_New());
-  Ref<> done = code && space ? steal(PyEval_EvalCode(code.get(), space.get(), space.get())) : Ref<>();
-  PyObject* function = done ? PyDict_GetItemString(space.get(), "serve") : nullptr;
-  if (function == nullptr) return nullptr;
-  hideFramesOf(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
-  return Py_NewRef(function);
-}
-
-Lazy<PyObject*>& slot() {
-  static constinit Lazy<PyObject*> made;
-  return made;
-}
-
-const PyObject* serviceCode = nullptr;
-
-}  // namespace
-
-bool isServiceFrame(const Frame* frame) {
-  return reinterpret_cast<const PyObject*>(frame->f_code) == serviceCode && serviceCode != nullptr;
-}
-
 bool handleEvalBreaker(PyThreadState* tstate) {
-  PyObject* service = slot().get(makeService);
+  static constinit Lazy<PyObject*> slot;
+  PyObject* service = slot.get([] { return makeService("def f(): pass\n", nullptr, 0); });
   if (service == nullptr) return false;
-  serviceCode = PyFunction_GET_CODE(service);
   // The call must not count: it may come where the limit of recursion is just kept.
   constexpr int kLevels = 4;
   tstate->py_recursion_remaining += kLevels;

@@ -34,6 +34,9 @@ inline PyObject* dictOf(const PyTypeObject* type) { return _PyType_GetDict(const
 inline uint64_t* versionTag(PyObject* dict) { return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 #pragma GCC diagnostic pop
 
+// `builtins.__import__` as the interpreter began with.
+inline PyObject* importFunction(const PyThreadState* tstate) { return tstate->interp->imports.import_func; }
+
 // -- Ints
 
 // An int of at most one digit, whose value fits in 31 bits.
