@@ -303,6 +303,24 @@ def case_classes():
     )
 
 
+def case_slices():
+    items, text = list(range(9)), "abcdefgh"
+    low, high = 2, 5
+    out = [items[low:high], items[:high], items[low:], text[low:high], items[low:high:2]]
+    items[low:high] = "xyz"
+    out.append(list(items))
+    for read in (lambda: low[low:high], lambda: items["a":]):
+        try:
+            read()
+        except TypeError as error:
+            out.append(str(error))
+    try:
+        low[low:high] = items
+    except TypeError as error:
+        out.append(str(error))
+    return out
+
+
 def case_calls():
     def f(a, b=2, /, c=3, *args, d, e=5, **kwargs):
         return a, b, c, args, d, e, kwargs
@@ -673,8 +691,27 @@ def case_module_code():
         exec(compile("1 + 1", "<interactive>", "single"), {})
     finally:
         sys.displayhook = hook
+    if sys.version_info >= (3, 12):
+        exec(compile(GENERIC_PROGRAM, "<program>", "exec"), namespace)
     return sorted(k for k in namespace if not k.startswith("__")), namespace["__annotations__"], shown
 
+
+# What 3.12 brings: type parameters and aliases, and names that are looked for in a class's namespace first.
+GENERIC_PROGRAM = """
+type Pair[T] = tuple[T, T]
+def first[T: int, *Ts, **P](x: T) -> T:
+    return x
+class Box[T]:
+    type Inner = list[T]
+    kind = int
+    type Of = kind
+    def get[U: (int, str)](self, x: U) -> U:
+        return x
+generic = (
+    Pair.__value__, first(3), Box.Inner.__value__, Box.Of.__value__, Box().get("a"),
+    [str(p) for p in first.__type_params__], Box.get.__type_params__[0].__constraints__, Box.__module__,
+)
+"""
 
 MODULE_PROGRAM = """
 from math import *

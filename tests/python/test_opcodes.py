@@ -18,29 +18,43 @@ def rows(kind: str, path: str = ROWS) -> list[list[str]]:
     return [[part.strip() for part in row.split(",")] for row in found]
 
 
-def kind_of(number: int) -> str:
+def kind_of(name: str, number: int) -> str:
     kinds = {
         "kConstant": opcode.hasconst,
         "kName": opcode.hasname,
         "kLocal": opcode.haslocal,
         "kFree": opcode.hasfree,
-        "kJump": opcode.hasjrel,
-        "kJumpAbsolute": opcode.hasjabs,
+        "kJumpBack" if "BACKWARD" in name else "kJump": opcode.hasjrel,
         "kCompare": opcode.hascompare,
     }
-    plain = "kNumber" if number >= opcode.HAVE_ARGUMENT else "kNone"
-    return next((kind for kind, numbers in kinds.items() if number in numbers), plain)
+    takes = getattr(opcode, "hasarg", None)  # before 3.12 the number said it
+    has_argument = number in takes if takes is not None else number >= opcode.HAVE_ARGUMENT
+    return next(
+        (kind for kind, numbers in kinds.items() if number in numbers), "kNumber" if has_argument else "kNone"
+    )
+
+
+def opcodes() -> dict[str, int]:
+    """Without what only the compiler uses."""
+    return {name: number for name, number in opcode.opmap.items() if number < 256} | {
+        name: number for number, name in enumerate(dis.opname[:256]) if not name.startswith("<")
+    }
 
 
 def test_every_opcode_has_a_row_and_every_row_an_opcode() -> None:
-    names = {name: number for number, name in enumerate(dis.opname) if not name.startswith("<")}
-    assert {name: int(number) for name, number, *_ in rows("OPCODE")} == names
+    assert {name: int(number) for name, number, *_ in rows("OPCODE")} == opcodes()
 
 
 def test_rows_have_the_caches_and_arguments_of_this_python() -> None:
     caches = opcode._inline_cache_entries
     found = {name: (int(count), kind) for name, _, count, kind in rows("OPCODE")}
-    assert found == {name: (caches[int(number)], kind_of(int(number))) for name, number, *_ in rows("OPCODE")}
+    assert found == {
+        name: (caches[int(number)], kind_of(name, int(number))) for name, number, *_ in rows("OPCODE")
+    }
+
+
+def test_no_jump_is_absolute() -> None:
+    assert not opcode.hasjabs
 
 
 def test_specialized_forms_are_those_of_this_python() -> None:
@@ -60,9 +74,22 @@ def test_binary_operators_are_those_of_this_python() -> None:
     ]
 
 
-def test_handlers_are_of_opcodes_that_there_are() -> None:
+def instructions() -> set[str]:
+    return {name for (name,) in rows("INSTRUCTION", (CSRC / "pyapi/instructions.def").read_text())}
+
+
+def test_every_instruction_has_a_handler_and_every_handler_an_instruction() -> None:
     handled = {row[0] for row in rows("OPCODE", (CSRC / "capture/handlers/opcodes.def").read_text())}
-    known = {name for name, *_ in rows("OPCODE")}
-    assert handled <= known
-    # The decoder folds these into their instruction.
-    assert known - handled <= {"CACHE", "EXTENDED_ARG"}
+    assert handled == instructions()
+
+
+# What meaning.cc makes other instructions of, and what never stands in the code that PyCode_GetCode() gives.
+BY_ARGUMENT = {"CALL_INTRINSIC_1", "CALL_INTRINSIC_2"}
+NEVER_DECODED = {"CACHE", "EXTENDED_ARG", "INTERPRETER_EXIT", "RESERVED"}
+
+
+def test_every_opcode_means_an_instruction() -> None:
+    meant = {name: name for name, *_ in rows("OPCODE")} | dict(rows("MEANS"))
+    meant = {name: what for name, what in meant.items() if not name.startswith("INSTRUMENTED_")}
+    unknown = {name for name, what in meant.items() if what not in instructions()}
+    assert unknown <= BY_ARGUMENT | NEVER_DECODED

@@ -4,6 +4,7 @@
 // frame hook: that is how callees come back to the interpreter.
 #include "capture/handlers/common.h"
 #include "pyapi/containers.h"
+#include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
 #include "pyapi/names.h"
@@ -28,22 +29,17 @@ void rewordKeywordsError(PyObject* function, PyObject* keywords) {
   if (PyErr_ExceptionMatches(PyExc_KeyError) == 0) {
     return;
   }
-  PyObject* type = nullptr;
-  PyObject* value = nullptr;
-  PyObject* traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (value == nullptr || !PyTuple_Check(value) || PyTuple_GET_SIZE(value) != 1) {
-    PyErr_Restore(type, value, traceback);
+  auto raised = pyapi::steal(pyapi::takeRaised());
+  PyObject* args = pyapi::partsOf(raised.get()).args;
+  if (args == nullptr || !PyTuple_Check(args) || PyTuple_GET_SIZE(args) != 1) {
+    pyapi::restoreRaised(raised.get());
     return;
   }
   auto name = pyapi::steal(pyapi::callableText(function));
   if (name) {
     PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(),
-                 PyTuple_GET_ITEM(value, 0));
+                 PyTuple_GET_ITEM(args, 0));
   }
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
 }
 
 // The `*args` of a call as a tuple; empty with an exception pending.

@@ -68,10 +68,11 @@ inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(fra
 inline bool isIncomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }
 
 // Frames of hidden code are not there for whoever looks at the stack (sys._getframe, f_back, warnings,
-// tracebacks): the code has no first traceable instruction. CPython looks at that in frames of functions, but
-// not in those of generators, which whoever links frames leaves out.
-inline void hideFramesOf(PyCodeObject* code) { code->_co_firsttraceable = codeUnitCount(code); }
-inline bool isHidden(const PyCodeObject* code) { return code->_co_firsttraceable >= codeUnitCount(code); }
+// tracebacks): the code's first traceable instruction is its last one, which calls nothing. (Were there none, RESUME
+// would wait for ever for the code to be instrumented.) CPython looks at that in frames of functions, but not in
+// those of generators, which whoever links frames leaves out.
+inline void hideFramesOf(PyCodeObject* code) { code->_co_firsttraceable = codeUnitCount(code) - 1; }
+inline bool isHidden(const PyCodeObject* code) { return code->_co_firsttraceable >= codeUnitCount(code) - 1; }
 // The frame that is the current one while `frame` runs.
 inline Frame* visibleFrame(PyThreadState* tstate, Frame* frame) {
   return isHidden(frame->f_code) ? tstate->cframe->current_frame : frame;

@@ -26,19 +26,17 @@ Ref<> withCode(PyObject* code, const uint8_t* bytes, size_t size) {
 }  // namespace
 
 PyObject* makeService(const char* source, const uint8_t* code, size_t size) {
-  Ref<> compiled = steal(Py_CompileString(source, "<kintsugi>", Py_file_input));
+  // Nothing is run: the code of `f` is the first constant of the module's.
+  Ref<> module = steal(Py_CompileString(source, "<kintsugi>", Py_file_input));
   Ref<> space = steal(PyDict_New());
-  Ref<> done = compiled && space ? steal(PyEval_EvalCode(compiled.get(), space.get(), space.get())) : nullptr;
-  PyObject* function = done ? PyDict_GetItemString(space.get(), "f") : nullptr;
-  if (function == nullptr) return nullptr;
-  Ref<> own = newRef(PyFunction_GET_CODE(function));
-  if (code != nullptr) {
-    own = withCode(own.get(), code, size);
-    if (!own || PyObject_SetAttrString(function, "__code__", own.get()) < 0) return nullptr;
-  }
+  if (!module || !space) return nullptr;
+  Ref<> own = newRef(PyTuple_GET_ITEM(reinterpret_cast<PyCodeObject*>(module.get())->co_consts, 0));
+  if (code != nullptr) own = withCode(own.get(), code, size);
+  if (!own || !PyCode_Check(own.get())) return nullptr;
   hideFramesOf(reinterpret_cast<PyCodeObject*>(own.get()));
-  serviceCodes().push_back(reinterpret_cast<const PyCodeObject*>(own.release()));
-  return Py_NewRef(function);
+  PyObject* function = PyFunction_New(own.get(), space.get());
+  if (function != nullptr) serviceCodes().push_back(reinterpret_cast<const PyCodeObject*>(own.release()));
+  return function;
 }
 
 bool isServiceFrame(const Frame* frame) {
