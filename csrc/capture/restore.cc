@@ -7,6 +7,7 @@
 #include "capture/sizes.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/opcodes.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -573,7 +574,8 @@ bool Recorder::resumeRestored(Activation& act, bool throwing) {
       gaveItem_ ? frame->push(returned_) : frame->drop(1);
       return true;
     case ir::ReturnAction::kDelegate:
-      if (!gaveItem_) frame->drop(1);
+      if (!gaveItem_ && pyapi::decodeBefore(frame->code, entry.waiting.next).op == op::SEND_AND_DROP)
+        frame->drop(1);
       frame->push(returned_);
       return true;
     case ir::ReturnAction::kNextOr:

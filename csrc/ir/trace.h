@@ -114,7 +114,7 @@ enum class ReturnAction : uint8_t {
   kDiscard,   // drop it (a Python __setattr__ or __setitem__ behind a store)
   kReplace,   // drop it and push `replacement` (a Python __init__: the new instance)
   kIterate,   // FOR_ITER: push the item; at the end pop the iterator and jump
-  kDelegate,  // SEND: push the item; at the end put what was returned in the generator's place and jump
+  kDelegate,  // SEND: push the item; at the end put what was returned in its place and jump
   kNext,      // next(), send(), throw(): push the item; at the end raise StopIteration
   kNextOr,    // next() with a default: push the item, or `replacement`
   kClose,     // close(): push None; an item is an error

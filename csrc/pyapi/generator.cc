@@ -121,6 +121,7 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
       case op::POP_EXCEPT:
         break;
       case op::RERAISE:
+      case op::CLEANUP_THROW:  // of what it is delegated to, which is closed by itself
         return in.index;
       default:
         return -1;

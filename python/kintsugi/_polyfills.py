@@ -186,6 +186,17 @@ def list_sort(self: list[Any], /, *, key: Callable[[Any], Any] | None = None, re
         raise ValueError("list modified during sort")
 
 
+def _what_it_says(function: Callable[[Any], Any]) -> str:
+    try:
+        function(())
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(function)
+
+
+_EMPTY = {"max": _what_it_says(max), "min": _what_it_says(min)}  # versions word it in other ways
+
+
 def max_by(first: Any, /, *rest: Any, key: Callable[[Any], Any], default: Any = _MISSING) -> Any:
     best = _MISSING
     best_key = None
@@ -196,7 +207,7 @@ def max_by(first: Any, /, *rest: Any, key: Callable[[Any], Any], default: Any = 
     if best is not _MISSING:
         return best
     if default is _MISSING:
-        raise ValueError("max() arg is an empty sequence")
+        raise ValueError(_EMPTY["max"])
     return default
 
 
@@ -210,7 +221,7 @@ def min_by(first: Any, /, *rest: Any, key: Callable[[Any], Any], default: Any = 
     if best is not _MISSING:
         return best
     if default is _MISSING:
-        raise ValueError("min() arg is an empty sequence")
+        raise ValueError(_EMPTY["min"])
     return default
 
 

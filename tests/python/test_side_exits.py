@@ -23,6 +23,7 @@ from harness import guards_inside
 from kintsugi import _C
 
 replay = _C._replay_testing
+POP_JUMP_IF_FALSE = next(name for name in ("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_IF_FALSE") if name in dis.opmap)
 
 
 def unit(function: Callable[..., Any], opname: str, occurrence: int = 0) -> int:
@@ -107,7 +108,7 @@ def branch_trace(exit_of: Callable[..., Any] = branch) -> Any:
     add = b.state(exit_of, unit(exit_of, "BINARY_OP"), ["%0"], ["%0", "1"])
     b.op("%0 = input $0 : tensor")
     b.op(f"%1 = aten.add.Tensor %0, 1, 1 : tensor snap {add}")
-    jump = b.state(exit_of, unit(exit_of, "POP_JUMP_FORWARD_IF_FALSE"), ["%0", "%1"], ["%3"])
+    jump = b.state(exit_of, unit(exit_of, POP_JUMP_IF_FALSE), ["%0", "%1"], ["%3"])
     b.op(f"%2 = aten.sum.default %1, none : tensor snap {add}")
     b.op(f"%3 = aten.gt.Scalar %2, 0 : tensor snap {add}")
     b.op(f"%4 = aten.is_nonzero.default %3 : bool snap {jump}")
@@ -208,7 +209,7 @@ def nested_trace() -> tuple[Any, Builder]:
     calling = b.state(outer, after_call(outer, 2), ["%0", "$1", "0"], [loop])
     inside = b.state(
         inner,
-        unit(inner, "POP_JUMP_FORWARD_IF_FALSE"),
+        unit(inner, POP_JUMP_IF_FALSE),
         ["%0", "0", "2.0", "@2", "@3", "%1"],
         ["%2"],
         parent=calling,
@@ -279,7 +280,7 @@ def test_cells_and_free_variables() -> None:
     if code_of_read.co_freevars != ("count", "total"):
         pytest.skip("the compiler orders free variables otherwise")
     b.recipes[1] = f"recipe @1 tuple #none [$1, {cell}]"
-    at = b.state(step, unit(step, "POP_JUMP_FORWARD_IF_FALSE"), [values[n] for n in names], ["%2"])
+    at = b.state(step, unit(step, POP_JUMP_IF_FALSE), [values[n] for n in names], ["%2"])
     b.op("%0 = input $0 : tensor")
     b.op(f"%1 = aten.sum.default %0, none : tensor snap {at}".replace(at, "!1"))
     early = b.state(step, 2, ["%0"], [])

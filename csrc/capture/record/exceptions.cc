@@ -8,6 +8,7 @@
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/handlers/handlers.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 #include "pyapi/exception_state.h"
@@ -183,6 +184,16 @@ Flow reraise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
   return rec.execute(act, in);
 }
 
+// What was thrown into a generator that delegates goes on in it, unless the other one has ended by it.
+Flow cleanupThrow(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+  if (PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopIteration) != 0) {
+    rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
+  } else {
+    noteRaised(rec, act.peek(1), false);
+  }
+  return rec.execute(act, in);
+}
+
 bool isMethodOfC(PyObject* method) {
   return method != nullptr && !PyFunction_Check(method) &&
          PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR);
@@ -283,6 +294,7 @@ Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
 void registerExceptionRecords(RecordTable& t) {
   t[op::RAISE_VARARGS] = raise;
   t[op::RERAISE] = reraise;
+  t[op::CLEANUP_THROW] = cleanupThrow;
   t[op::PUSH_EXC_INFO] = pushExcInfo;
   t[op::POP_EXCEPT] = popExcept;
   t[op::CHECK_EXC_MATCH] = checkExcMatch;
