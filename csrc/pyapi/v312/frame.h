@@ -27,8 +27,13 @@ inline PyObject* globalsOf(const Frame* frame) { return frame->f_globals; }
 inline PyObject* builtinsOf(const Frame* frame) { return frame->f_builtins; }
 // The namespace of a class body or module; null in functions (until somebody asked for locals()).
 inline PyObject* localsDictOf(const Frame* frame) { return frame->f_locals; }
-inline Frame* previousOf(const Frame* frame) { return frame->previous; }
-inline Frame* currentFrame(PyThreadState* tstate) { return tstate->cframe->current_frame; }
+// Each run of CPython's evaluator puts a frame of its own on the chain, which has no code, globals or variables.
+inline Frame* pastEntry(Frame* frame) {
+  while (frame != nullptr && frame->owner == FRAME_OWNED_BY_CSTACK) frame = frame->previous;
+  return frame;
+}
+inline Frame* previousOf(const Frame* frame) { return pastEntry(frame->previous); }
+inline Frame* currentFrame(PyThreadState* tstate) { return pastEntry(tstate->cframe->current_frame); }
 
 // Locals, then cells, then free variables; the value stack follows.
 inline PyObject** localsPlus(Frame* frame) { return frame->localsplus; }
