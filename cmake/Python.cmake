@@ -39,9 +39,7 @@ function(kintsugi_extension name)
   nanobind_add_module(${name} NB_STATIC NOMINSIZE NOSTRIP ${sources})
   kintsugi_link_layers(${name} ${ARG_LAYERS})
   target_link_libraries(${name} PRIVATE kintsugi_torch)
-  set_target_properties(${name} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${KINTSUGI_EXT_DIR}/kintsugi
-    # torch is imported first, so the loader has its libraries already; this is for a wheel used in other ways.
-    INSTALL_RPATH "$ORIGIN/../torch/lib")
-  install(TARGETS ${name} LIBRARY DESTINATION kintsugi COMPONENT extension)
+  kintsugi_torch_pair(${name})
+  # torch is imported first, so the loader has its libraries already; this is for a wheel used in other ways.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
 endfunction()
