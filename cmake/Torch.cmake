@@ -22,10 +22,11 @@ endforeach()
 list(REMOVE_DUPLICATES minors)
 
 file(STRINGS ${KINTSUGI_TORCH_DIR}/version.py version REGEX "^__version__")
-if(NOT version MATCHES "'([0-9]+)\\.([0-9]+)\\.")
+if(NOT version MATCHES "'([0-9]+)\\.([0-9]+)\\.([^+']+)")
   message(FATAL_ERROR "${KINTSUGI_TORCH_DIR}/version.py says no version: ${version}")
 endif()
 set(KINTSUGI_TORCH_FOLDER torch${CMAKE_MATCH_1}${CMAKE_MATCH_2})
+set(KINTSUGI_TORCH_RELEASE ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}.${CMAKE_MATCH_3})
 if(NOT "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}" IN_LIST minors)
   list(JOIN minors " or " minors)
   message(FATAL_ERROR "Kintsugi needs torch ${minors}, found ${version} in ${KINTSUGI_TORCH_DIR}.")
@@ -43,6 +44,7 @@ target_link_libraries(kintsugi_torch INTERFACE
   ${KINTSUGI_TORCH_DIR}/lib/libtorch_cpu.so
   ${KINTSUGI_TORCH_DIR}/lib/libc10.so
   Python::Module)
+include(${CMAKE_CURRENT_LIST_DIR}/TorchFeatures.cmake)
 
 # kintsugi_torch_pair(name): the extension goes to a folder of its minor version of torch, with a file beside it that says
 # which release it was built with (python/kintsugi/_built_with.py).

@@ -3,7 +3,7 @@
 #
 #   setup.sh system NEED...       system packages; NEED is one of compiler headers llvm tests lint
 #   setup.sh testsuite DIR        DIR/test is CPython's own test package, where the interpreter came without it
-#   setup.sh venv DIR FILE        the virtual environment DIR with the requirements of FILE
+#   setup.sh venv DIR FILE MORE.. the virtual environment DIR with the requirements of FILE, and more that pip understands
 #   setup.sh schemas DIR          DIR/share has the schemas that tests validate against (requirements/sources.txt)
 #
 # A package that is missing is installed by apt when that is permitted (root, or sudo without a password);
@@ -119,6 +119,7 @@ testsuite() {
 
 make_venv() {
   dir=$1 requirements=$2
+  shift 2
   if [ ! -x "$dir/bin/python" ]; then
     python=$(find_python)
     say "creating $dir with $("$python" --version)"
@@ -127,7 +128,7 @@ make_venv() {
   "$dir/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
     fail "$dir holds another Python than 3.11: remove it (make distclean) and run make again."
   say "installing what $requirements lists and $dir lacks (the first time this takes some minutes)"
-  "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements"
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" "$@"
 }
 
 # The archives are only unpacked, nothing of them is installed.

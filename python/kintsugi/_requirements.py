@@ -57,10 +57,11 @@ def _check_release(module: Path, version: str, torch_folder: Path) -> None:
     built = _built_with.read(_built_with.beside(module))
     if _built_with.release_of(version) == built.release:
         return
-    if _built_with.headers_of(torch_folder) != built.headers:
+    headers = _built_with.headers_of(torch_folder)
+    if not headers or headers != built.headers:
         raise ImportError(
             f"kintsugi {VERSION} was built with torch {built.release}, and the headers of torch {version}, which is "
-            f"installed, differ: pip install torch=={built.release}"
+            f"installed, {'differ' if headers else 'are missing'}: pip install torch=={built.release}"
         )
 
 
