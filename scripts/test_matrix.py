@@ -1,8 +1,8 @@
 """Builds each pair of requirements/pairs.txt and runs its tests: `test_matrix.py [--smoke] [PAIR ...]`.
 
-Every pair has an environment and a build folder of its own (`make build PAIR=3.11-2.14`), so a second run is incremental. A
-pair whose Python is not on the machine is a row of the table too, and the run has failed: nothing was shown of it. What
-the steps printed is in build/matrix/.
+Every pair has an environment and a build folder of its own (`make build PAIR=3.11-2.14`), so a second run is
+incremental. A pair whose Python is not on the machine is a row of the table too, and the run has failed: nothing was
+shown of it. What the steps printed is in build/matrix/.
 """
 
 from __future__ import annotations
@@ -90,12 +90,16 @@ def run(row: Row) -> None:
 
 def table(done: list[Row]) -> str:
     lines = ["| pair | torch | tests | result | | minutes |", "|---|---|---|---|---|---|"]
-    lines += [f"| {r.pair} | {r.torch} | {r.tests} | {r.result} | {r.counts} | {r.minutes:.0f} |" for r in done]
+    lines += [
+        f"| {r.pair} | {r.torch} | {r.tests} | {r.result} | {r.counts} | {r.minutes:.0f} |" for r in done
+    ]
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help="as 3.11-2.14 (default: all)")
     parser.add_argument("--smoke", action="store_true", help="of every pair only the smoke tests")
     arguments = parser.parse_args()

@@ -1,4 +1,5 @@
-// Inside torchapi only: making a node of autograd. Nodes hold their own count; in torch 2.11 std::shared_ptr has it.
+// Inside torchapi only: making a node of autograd. Nodes hold their own count; in torch 2.11 std::shared_ptr
+// has it.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>

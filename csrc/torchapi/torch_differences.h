@@ -1,9 +1,10 @@
-// Inside torchapi only: what differs between the releases of torch that Kintsugi is built for, under one name.
+// Inside torchapi only: what differs between the releases of torch that Kintsugi is built for, under one
+// name.
 //
-// cmake/TorchFeatures.cmake compiles a few lines for each feature when the build is configured and writes what it found
-// as macros, 0 or 1. They are asked in this header and in those that need more of torch (node_ownership.h), and nobody
-// asks for a version number: a patched torch has the features that it has. How to add one:
-// docs/howto/add-a-torch-version.md.
+// cmake/TorchFeatures.cmake compiles a few lines for each feature when the build is configured and writes
+// what it found as macros, 0 or 1. They are asked in this header and in those that need more of torch
+// (node_ownership.h), and nobody asks for a version number: a patched torch has the features that it has. How
+// to add one: docs/howto/add-a-torch-version.md.
 #pragma once
 
 #include <ATen/Context.h>

@@ -2,10 +2,10 @@
 
     python _built_with.py TORCH_FOLDER FILE      (cmake/Torch.cmake: writes FILE, which lies beside the module)
 
-libtorch promises no stable ABI. Between minor versions its structures do change, so each has a module of its own. Within
-one they hardly ever do, and what tells is the headers: our module has their layouts and inline functions compiled in.
-Another release than the one that it was built with is taken if the headers are the same, byte for byte. (Symbols are bound
-when the module is loaded, so a function that is missing shows there.)
+libtorch promises no stable ABI. Between minor versions its structures do change, so each has a module of its own.
+Within one they hardly ever do, and what tells is the headers: our module has their layouts and inline functions
+compiled in. Another release than the one that it was built with is taken if the headers are the same, byte for byte.
+(Symbols are bound when the module is loaded, so a function that is missing shows there.)
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-# Folders below include/ that have what csrc/torchapi/ is compiled with. Not those whose files differ between builds of one
-# release (ATen/ itself lists the kernels of the devices), nor the header that has the release's number.
+# Folders below include/ that have what csrc/torchapi/ is compiled with. Not those whose files differ between builds of
+# one release (ATen/ itself lists the kernels of the devices), nor the header that has the release's number.
 FOLDERS = ("ATen/core", "c10/core", "c10/util", "torch/csrc", "torch/headeronly")
 NUMBER = "torch/headeronly/version.h"
 

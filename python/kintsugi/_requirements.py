@@ -15,8 +15,8 @@ from . import _built_with
 VERSION = "0.1.0"
 PYTHON = (3, 11)
 
-# torch213/_C.cpython-311-x86_64-linux-gnu.so: a folder for each minor version of torch, named without the point, and in it
-# a module for each version of CPython.
+# torch213/_C.cpython-311-x86_64-linux-gnu.so: a folder for each minor version of torch, named without the point, and in
+# it a module for each version of CPython.
 FOLDERS = "torch[0-9]*"
 
 

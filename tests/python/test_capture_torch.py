@@ -734,6 +734,21 @@ def storage_and_set(x):
     return y, x * 2
 
 
+if hasattr(torch.ops.aten, "shallow_copy_data_"):  # of torch 2.14
+
+    @case((3,), (2, 2), breaks=None)
+    def data_taken_over(x, y):
+        z = x.clone()
+        torch.ops.aten.shallow_copy_data_(z, y)
+        z.add_(1)
+        return z, z.shape, y, y.data_ptr() == z.data_ptr(), x
+
+
+@case()
+def asked_whether_a_stream_is_captured(x):
+    return x + 1 if torch.cuda.is_current_stream_capturing() else x * 2
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)

@@ -1,4 +1,4 @@
-"""Pairs of CPython and torch: which module the import takes, what it says where there is none, and what lists the pairs."""
+"""Pairs of CPython and torch: which module the import takes, what it says where there is none, and the list of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ import kintsugi
 from kintsugi import _C, _built_with, _requirements
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = [line.split() for line in (ROOT / "requirements" / "pairs.txt").read_text().splitlines() if line[:1] != "#"]
+ROWS = [
+    line.split() for line in (ROOT / "requirements" / "pairs.txt").read_text().splitlines() if line[:1] != "#"
+]
 SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
 TORCH_FOLDER = Path(torch.__file__).parent
 
@@ -58,9 +60,9 @@ def is_one_sentence(text: str) -> bool:
 
 
 def test_the_module_is_that_of_this_torch() -> None:
-    minor = "".join(torch.__version__.split(".")[:2])
-    assert Path(_C.__file__).parent.name == f"torch{minor}"
-    assert _built_with.read(_built_with.beside(Path(_C.__file__))).release == torch.__version__.partition("+")[0]
+    minor = _built_with.minor_of(torch.__version__)
+    assert Path(_C.__file__).parent.name == f"torch{minor.replace('.', '')}"
+    assert _built_with.read(_built_with.beside(Path(_C.__file__))).release.startswith(f"{minor}.")
 
 
 def test_names_do_not_say_which_folder() -> None:
@@ -87,14 +89,18 @@ def test_import_refuses_another_python_with_one_sentence() -> None:
 
 def test_import_without_torch_says_what_to_install() -> None:
     last = import_error("import sys; sys.modules['torch'] = None\nimport kintsugi")
-    assert re.search(r"which is not installed: pip install torch==\d+\.\d+\.\*$", last) and is_one_sentence(last)
+    assert re.search(r"which is not installed: pip install torch==\d+\.\d+\.\*$", last) and is_one_sentence(
+        last
+    )
 
 
 def test_the_sentence_lists_what_was_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair(tmp_path, "2.9", "2.9.0")
     newer = pair(tmp_path, "2.10", "2.10.0")
     monkeypatch.setattr(torch, "__version__", "2.11.0")
-    with pytest.raises(ImportError, match=r"needs torch 2\.9 or 2\.10, and torch 2\.11\.0 .*torch==2\.10\.\*"):
+    with pytest.raises(
+        ImportError, match=r"needs torch 2\.9 or 2\.10, and torch 2\.11\.0 .*torch==2\.10\.\*"
+    ):
         _requirements.check([str(tmp_path)])
     monkeypatch.setattr(torch, "__version__", "2.10.0+cpu")
     assert _requirements.check([str(tmp_path)]) == newer
@@ -205,7 +211,9 @@ def test_pair_reads_the_rows() -> None:
         assert run_pair("tests", name).stdout.strip() == tests
     assert run_pair("torch").stdout.strip() == ROWS[0][2]
     unknown = run_pair("torch", "3.9-1.0")
-    assert unknown.returncode == 1 and "has no row for 3.9-1.0" in unknown.stderr and listed[0] in unknown.stderr
+    assert (
+        unknown.returncode == 1 and "has no row for 3.9-1.0" in unknown.stderr and listed[0] in unknown.stderr
+    )
 
 
 def test_pair_finds_a_python() -> None:
@@ -225,11 +233,15 @@ def test_a_missing_python_is_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch)
     (row,) = matrix.rows(["3.99-2.14"])
     matrix.run(row)
     assert row.result == "missing" and not row.good
-    assert "| 3.99-2.14 | 2.14.1 | whole | missing | CPython 3.99 is not on this machine" in matrix.table([row])
+    assert "| 3.99-2.14 | 2.14.1 | whole | missing | CPython 3.99 is not on this machine" in matrix.table(
+        [row]
+    )
 
 
 def test_the_table_adds_both_halves_up() -> None:
     matrix = script("test_matrix")
-    text = "....\n10 passed, 2 skipped in 3.10s\n....\n=== 1 failed, 5 passed, 1 error in 61.00s (0:01:01) ===\n"
+    text = (
+        "....\n10 passed, 2 skipped in 3.10s\n....\n=== 1 failed, 5 passed, 1 error in 61.00s (0:01:01) ===\n"
+    )
     assert matrix.counts(text) == {"passed": 15, "failed": 1, "error": 1, "skipped": 2}
     assert matrix.counts("nothing\n") == {}
