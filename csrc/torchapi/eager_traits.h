@@ -9,7 +9,7 @@ namespace kintsugi::torchapi {
 // sign.
 bool geluKeepsSign();
 
-// Is there a device whose streams can be captured? Without one, no stream ever is.
+// Is there a device whose streams can be captured? None appears later.
 bool hasCapturingDevices();
 
 }  // namespace kintsugi::torchapi

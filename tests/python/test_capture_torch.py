@@ -744,9 +744,14 @@ if hasattr(torch.ops.aten, "shallow_copy_data_"):  # of torch 2.14
         return z, z.shape, y, y.data_ptr() == z.data_ptr(), x
 
 
-@case()
+# Without CUDA in the build, torch has a Python function that raises in its place, called by a metaclass in C.
+@case(**({} if torch.backends.cuda.is_built() else {"traces": None, "breaks": None}))
 def asked_whether_a_stream_is_captured(x):
-    return x + 1 if torch.cuda.is_current_stream_capturing() else x * 2
+    try:
+        capturing = torch.cuda.is_current_stream_capturing()
+    except Exception:  # there is no device
+        return x * 3
+    return x + 1 if capturing else x * 2
 
 
 @SUITE.parametrize()

@@ -37,7 +37,8 @@ Flow neverModel(CallContext& ctx, Shadow& result) {
   return constantModel(ctx, result);
 }
 
-// What is being captured changes without a word of the process's state, so it is asked in each run.
+// What is being captured changes without a word of the process's state, so it is asked in each run. Without a
+// device the call raises, and always will.
 Flow streamCaptureModel(CallContext& ctx, Shadow& result) {
   return torchapi::hasCapturingDevices() ? knownModel(ctx, result) : constantModel(ctx, result);
 }
