@@ -4,7 +4,24 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
+# A pair of CPython and torch (requirements/pairs.txt) has an environment and a build folder of its own; without one it is
+# the default pair.
+DEFAULT_PAIR := $(shell scripts/pair.sh list | head -n 1)
+PAIR ?= $(DEFAULT_PAIR)
+ifeq ($(PAIR),$(DEFAULT_PAIR))
 VENV := .venv
+BUILD := build/release
+SANITIZED := build
+SETUP := scripts/setup.sh
+else
+VENV := .venv-$(PAIR)
+BUILD := build/$(PAIR)
+SANITIZED := build/$(PAIR)
+SETUP := python=$$(scripts/pair.sh python $(PAIR)) && KINTSUGI_PYTHON=$$python scripts/setup.sh
+endif
+TORCH := $(shell scripts/pair.sh torch $(PAIR))
+$(if $(TORCH),,$(error there is no pair $(PAIR)))
+
 PY := $(VENV)/bin/python
 CMAKE := $(VENV)/bin/cmake
 NINJA := $(VENV)/bin/ninja
@@ -14,7 +31,7 @@ CONFIGURE := $(CMAKE) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA)
 # A stamp is named after the contents of what it stands for, so an edit of a requirement file makes a new one.
 hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-12)
 TOOLS_STAMP := $(VENV)/.stamp-tools-$(call hash,requirements/tools.txt)
-BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requirements/tools.txt)
+BUILD_STAMP := $(VENV)/.stamp-build-$(call hash,requirements/build.txt requirements/tools.txt)-torch-$(TORCH)
 TEST_STAMP := $(VENV)/.stamp-test-$(call hash,requirements/*.txt)
 DOCS_STAMP := $(VENV)/.stamp-docs-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
@@ -30,9 +47,9 @@ TESTSUITE_STAMP := $(VENV)/.stamp-testsuite
 
 .PHONY: build
 build: extension $(PACKAGE_STAMP) ## all of the set-up: .venv with kintsugi importable and its command
-	@[ build/release/.imported -nt build/release/build.ninja ] && \
-	  [ -z "$$(find python/kintsugi -newer build/release/.imported -name '*.so')" ] || \
-	  { $(PY) -c 'import kintsugi' && touch build/release/.imported; }
+	@[ $(BUILD)/.imported -nt $(BUILD)/build.ninja ] && \
+	  [ -z "$$(find python/kintsugi -newer $(BUILD)/.imported -name '*.so')" ] || \
+	  { $(PY) -c 'import kintsugi' && touch $(BUILD)/.imported; }
 	@echo "kintsugi is ready: $(PY), $(VENV)/bin/kintsugi"
 
 .PHONY: demo
@@ -90,13 +107,25 @@ test-shipped: build $(TEST_STAMP) $(DEMO_STAMP) ## the Python tests with the set
 # Where CPython came without its tests, they lie beside the build.
 TESTSUITE = $(shell test ! -e $(VENV)/testsuite/test || echo PYTHONPATH=$(CURDIR)/$(VENV)/testsuite)
 
+# The interpreter alone, which was built without torch.
+CONFORMANCE = --extension $(firstword $(wildcard $(BUILD)/conformance/_interpreter*.so) kintsugi._C)
+
 .PHONY: conformance
 conformance: build $(TESTSUITE_STAMP) ## CPython's own Lib/test, every frame run by our interpreter
-	$(TESTSUITE) $(PY) tests/conformance/run.py $(ARGS)
+	$(TESTSUITE) $(PY) tests/conformance/run.py $(CONFORMANCE) $(ARGS)
+
+.PHONY: test-matrix
+test-matrix: ## build each pair of requirements/pairs.txt and run its tests: a table (ARGS="3.11-2.14" for some, ARGS=--smoke)
+	@python3 scripts/test_matrix.py $(ARGS)
+
+# A part of the Python tests that takes a minute, for pairs that are not the default.
+.PHONY: test-smoke
+test-smoke: build $(TEST_STAMP) $(DEMO_STAMP)
+	$(PY) -m pytest -q --isolate $$(sed '/^#/d' tests/smoke.txt) $(ARGS)
 
 .PHONY: conformance-subset
 conformance-subset: build $(TESTSUITE_STAMP)
-	$(TESTSUITE) $(PY) tests/conformance/run.py --subset
+	$(TESTSUITE) $(PY) tests/conformance/run.py $(CONFORMANCE) --subset
 
 .PHONY: fuzz
 fuzz: core build $(TEST_STAMP) ## the fuzzers, SECONDS each (default 60)
@@ -145,12 +174,12 @@ format: $(SYSTEM_LINT_STAMP) $(TEST_STAMP) ## rewrite the tree in the house form
 .PHONY: tidy
 tidy: $(SYSTEM_LINT_STAMP) extension ## clang-tidy (skipped, saying so, where it can't be installed)
 	@if command -v clang-tidy >/dev/null; then \
-	  find csrc -name '*.cc' | xargs -P $(JOBS) -n 1 clang-tidy -p build/release --quiet; \
+	  find csrc -name '*.cc' | xargs -P $(JOBS) -n 1 clang-tidy -p $(BUILD) --quiet; \
 	else echo "clang-tidy is not installed: tidy was skipped"; fi
 
 .PHONY: asan
 asan: $(PACKAGE_STAMP) $(TEST_STAMP) $(DEMO_STAMP) $(SYSTEM_TEST_STAMP) ## AddressSanitizer and UBSan: units, file tests, Python tests
-	scripts/sanitize.sh address,undefined build/asan units python $(ARGS)
+	VENV=$(VENV) scripts/sanitize.sh address,undefined $(SANITIZED)/asan units python $(ARGS)
 
 # The files where memory is handed from one owner to another; ARGS="files" for others.
 MEMORY_TESTS := test_call_shapes test_side_exits test_side_traces test_threads test_user_programs test_native_training
@@ -165,11 +194,11 @@ valgrind: build $(TEST_STAMP) ## look-ups, explanations, learning and side exits
 
 .PHONY: ubsan
 ubsan: $(BUILD_STAMP) $(SYSTEM_TEST_STAMP) ## UBSan alone on units and file tests
-	scripts/sanitize.sh undefined build/ubsan units
+	VENV=$(VENV) scripts/sanitize.sh undefined $(SANITIZED)/ubsan units
 
 .PHONY: tsan
 tsan: $(BUILD_STAMP) $(SYSTEM_TEST_STAMP) ## ThreadSanitizer on units and file tests
-	scripts/sanitize.sh thread build/tsan units
+	VENV=$(VENV) scripts/sanitize.sh thread $(SANITIZED)/tsan units
 
 .PHONY: leaks
 leaks: build $(TEST_STAMP) ## 10,000 rounds of compile, call, reset: memory must not grow
@@ -187,12 +216,12 @@ docs: build $(TEST_STAMP) $(DOCS_STAMP) ## check the documentation, write the AP
 ##@ Housekeeping
 
 .PHONY: clean
-clean: ## remove what was built, keep .venv
-	rm -rf build python/kintsugi/_C*.so $(VENV)/.stamp-package-*
+clean: ## remove what was built for all pairs, keep .venv
+	rm -rf build python/kintsugi/torch[0-9]* .venv*/.stamp-package-*
 
 .PHONY: distclean
-distclean: clean ## remove .venv too
-	rm -rf $(VENV)
+distclean: clean ## remove .venv too, and the environments of other pairs
+	rm -rf .venv .venv-*
 
 .PHONY: help
 help: ## this text
@@ -202,40 +231,40 @@ help: ## this text
 # --- the set-up, from here on without help text ---
 
 $(SYSTEM_BUILD_STAMP):
-	@scripts/setup.sh system compiler headers llvm
+	@$(SETUP) system compiler headers llvm
 	@mkdir -p $(VENV) && touch $@
 
 $(SYSTEM_TEST_STAMP):
-	@scripts/setup.sh system compiler llvm tests
+	@$(SETUP) system compiler llvm tests
 	@mkdir -p $(VENV) && touch $@
 
 $(SYSTEM_LINT_STAMP):
-	@scripts/setup.sh system lint
+	@$(SETUP) system lint
 	@mkdir -p $(VENV) && touch $@
 
 $(TESTSUITE_STAMP): | $(SYSTEM_BUILD_STAMP)
-	@scripts/setup.sh testsuite $(VENV)/testsuite
+	@$(SETUP) testsuite $(VENV)/testsuite
 	@touch $@
 
 $(TOOLS_STAMP): | $(SYSTEM_TEST_STAMP)
-	@scripts/setup.sh venv $(VENV) requirements/tools.txt
+	@$(SETUP) venv $(VENV) requirements/tools.txt
 	@touch $@
 
 $(BUILD_STAMP): | $(SYSTEM_BUILD_STAMP)
-	@scripts/setup.sh venv $(VENV) requirements/build.txt
+	@$(SETUP) venv $(VENV) requirements/build.txt torch==$(TORCH)
 	@touch $@
 
 $(TEST_STAMP): | $(SYSTEM_BUILD_STAMP)
-	@scripts/setup.sh venv $(VENV) requirements/test.txt
+	@$(SETUP) venv $(VENV) requirements/test.txt torch==$(TORCH)
 	@scripts/setup.sh schemas $(VENV)
 	@touch $@
 
 $(DOCS_STAMP): | $(BUILD_STAMP)
-	@scripts/setup.sh venv $(VENV) requirements/docs.txt
+	@$(SETUP) venv $(VENV) requirements/docs.txt torch==$(TORCH)
 	@touch $@
 
 $(DEMO_STAMP): | $(BUILD_STAMP)
-	@scripts/setup.sh venv $(VENV) requirements/demo.txt
+	@$(SETUP) venv $(VENV) requirements/demo.txt torch==$(TORCH)
 	@touch $@
 
 $(MODELS_STAMP): | $(DEMO_STAMP)
@@ -254,14 +283,14 @@ $(PACKAGE_STAMP): | $(BUILD_STAMP)
 	  --config-settings=wheel.cmake=false -e .
 	@touch $@
 
-build/release/build.ninja: | $(BUILD_STAMP)
-	@$(CONFIGURE) -B build/release -DPython_EXECUTABLE=$(CURDIR)/$(PY) -DKINTSUGI_TESTS=OFF \
+$(BUILD)/build.ninja: | $(BUILD_STAMP)
+	@$(CONFIGURE) -B $(BUILD) -DPython_EXECUTABLE=$(CURDIR)/$(PY) -DKINTSUGI_TESTS=OFF \
 	  -DKINTSUGI_EXT_DIR=$(CURDIR)/python
 
 .PHONY: extension
-extension: build/release/build.ninja | $(BUILD_STAMP)
-	@ls python/kintsugi/_C*.so >/dev/null 2>&1 || echo "building the extension (some minutes, the first time)"
-	@$(NINJA) -C build/release -j $(JOBS) --quiet
+extension: $(BUILD)/build.ninja | $(BUILD_STAMP)
+	@ls $(BUILD)/.ninja_log >/dev/null 2>&1 || echo "building the extension (some minutes, the first time)"
+	@$(NINJA) -C $(BUILD) -j $(JOBS) --quiet
 
 build/core/build.ninja: | $(TOOLS_STAMP)
 	@$(CONFIGURE) -B build/core -DKINTSUGI_EXTENSION=OFF

@@ -5,7 +5,7 @@ if(NOT Python_VERSION VERSION_LESS 3.13)
   message(FATAL_ERROR "Kintsugi supports CPython 3.11 and 3.12; ${Python_EXECUTABLE} is ${Python_VERSION}.")
 endif()
 if(NOT EXISTS "${Python_INCLUDE_DIRS}/internal/pycore_frame.h")
-  message(FATAL_ERROR "The headers of CPython 3.11 lack internal/pycore_frame.h: install python3.11-dev.")
+  message(FATAL_ERROR "The headers of CPython ${Python_VERSION} lack internal/pycore_frame.h: install python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}-dev.")
 endif()
 
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
@@ -39,9 +39,7 @@ function(kintsugi_extension name)
   nanobind_add_module(${name} NB_STATIC NOMINSIZE NOSTRIP ${sources})
   kintsugi_link_layers(${name} ${ARG_LAYERS})
   target_link_libraries(${name} PRIVATE kintsugi_torch)
-  set_target_properties(${name} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${KINTSUGI_EXT_DIR}/kintsugi
-    # torch is imported first, so the loader has its libraries already; this is for a wheel used in other ways.
-    INSTALL_RPATH "$ORIGIN/../torch/lib")
-  install(TARGETS ${name} LIBRARY DESTINATION kintsugi COMPONENT extension)
+  kintsugi_torch_pair(${name})
+  # torch is imported first, so the loader has its libraries already; this is for a wheel used in other ways.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
 endfunction()

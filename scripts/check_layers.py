@@ -2,7 +2,7 @@
 
 A layer may include its own headers, those of the layers that its row lists, and the standard library. Headers from
 outside (torch, LLVM, CPython's internals ...), a few words and a few patterns are restricted to the layers that the
-file names.
+file names. Every feature of torch that is asked for is one that cmake/TorchFeatures.cmake looks for, and the reverse.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check_file(path: Path, csrc: Path, config: dict[str, Any]) -> Iterator[str]:
             for found in re.finditer(row["pattern"], line):
                 yield (
                     f"{where}:{number}: {found.group()} ({row['what']}) may only be used in "
-                    f"{', '.join(row['layers'])}"
+                    f"{', '.join(row['layers']) or 'no layer'}"
                 )
         match = INCLUDE.match(line)
         if match is None:
@@ -70,10 +70,27 @@ def check_file(path: Path, csrc: Path, config: dict[str, Any]) -> Iterator[str]:
                 yield f"{where}:{number}: {layer} may not include {name} (only {', '.join(allowed)})"
 
 
+def check_features(root: Path) -> Iterator[str]:
+    """A macro that nobody defines is 0, so a misspelt one would be silent."""
+    file = root / "cmake" / "TorchFeatures.cmake"
+    if not file.exists():
+        return
+    probed = set(re.findall(r"^kintsugi_torch_has\((\w+)", file.read_text(), re.MULTILINE)) - {"HEADERS"}
+    asked: dict[str, str] = {}
+    for path in sorted((root / "csrc").rglob("*")):
+        if path.suffix in SOURCES:
+            for name in re.findall(r"\bKINTSUGI_TORCH_HAS_(\w+)", strip_comments(path.read_text())):
+                asked.setdefault(name, str(path.relative_to(root)))
+    for name in sorted(asked.keys() - probed):
+        yield f"{asked[name]}: KINTSUGI_TORCH_HAS_{name} is not looked for in cmake/TorchFeatures.cmake"
+    for name in sorted(probed - asked.keys()):
+        yield f"cmake/TorchFeatures.cmake: nobody asks for KINTSUGI_TORCH_HAS_{name}"
+
+
 def check_tree(root: Path) -> list[str]:
     csrc = root / "csrc"
     config = tomllib.loads((csrc / "layers.toml").read_text())
-    problems = list(check_config(config["layers"]))
+    problems = [*check_config(config["layers"]), *check_features(root)]
     for path in sorted(csrc.rglob("*")):
         if path.suffix in SOURCES:
             problems += check_file(path, csrc, config)

@@ -4,6 +4,7 @@
 #   sanitize.sh SANITIZERS BUILD_DIR units          the C++ units and file tests
 #   sanitize.sh SANITIZERS BUILD_DIR units python   and the Python tests, the arguments left over going to pytest
 #
+# The environment is .venv, or $VENV.
 # Failed checks abort in these builds (KINTSUGI_DEBUG), so that a bug shows at its place.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,7 +15,7 @@ units=false python=false
 [ "${1:-}" = units ] && { units=true; shift; }
 [ "${1:-}" = python ] && { python=true; shift; }
 
-venv=$PWD/.venv
+venv=$PWD/${VENV:-.venv}
 extension=OFF
 $python && extension=ON
 "$venv/bin/cmake" -S . -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$venv/bin/ninja" \

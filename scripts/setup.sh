@@ -3,7 +3,7 @@
 #
 #   setup.sh system NEED...       system packages; NEED is one of compiler headers llvm tests lint
 #   setup.sh testsuite DIR        DIR/test is CPython's own test package, where the interpreter came without it
-#   setup.sh venv DIR FILE        the virtual environment DIR with the requirements of FILE
+#   setup.sh venv DIR FILE MORE.. the virtual environment DIR with the requirements of FILE, and more that pip understands
 #   setup.sh schemas DIR          DIR/share has the schemas that tests validate against (requirements/sources.txt)
 #
 # A package that is missing is installed by apt when that is permitted (root, or sudo without a password);
@@ -13,9 +13,13 @@ set -eu
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
+# The version is that of $KINTSUGI_PYTHON, if it is one of these, and 3.11 where none is named.
 find_python() {
   for candidate in ${KINTSUGI_PYTHON:-} python3.11 python3 python; do
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) or sys.implementation.name != "cpython")' \
+    versions="3.11"
+    [ "$candidate" != "${KINTSUGI_PYTHON:-}" ] || versions="3.11 3.12"
+    if "$candidate" -c 'import sys
+sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv[1].split() or sys.implementation.name != "cpython")' "$versions" \
         2>/dev/null; then
       command -v "$candidate"
       return
@@ -23,6 +27,7 @@ find_python() {
   done
   fail "CPython 3.11 is missing: install the package python3.11, or name one with KINTSUGI_PYTHON=/path/to/python3.11."
 }
+python_version() { "$(find_python)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
 missing=""
 reasons=""
@@ -66,14 +71,15 @@ apt_install() {
 
 system() {
   find_python >/dev/null
+  version=$(python_version)
   for what in "$@"; do
     case $what in
       compiler)
         need g++ "the C++ compiler" command -v "${CXX:-c++}"
-        need python3.11-venv "virtual environments" has_venv
+        need "python$version-venv" "virtual environments" has_venv
         want ccache "faster rebuilds" command -v ccache ;;
       headers)
-        need python3.11-dev "CPython's headers" has_python_headers
+        need "python$version-dev" "CPython's headers" has_python_headers
         want libre2-dev "RE2, for kintsugi kb match" has_header re2/set.h ;;
       llvm)
         need llvm-19-dev "code generation" has_llvm
@@ -102,16 +108,17 @@ system() {
 }
 
 # Some distributions of CPython leave out the package `test`. Debian has it as a package of its own; its tests suit any
-# 3.11, because a test that fails with and without our interpreter is no difference.
+# patch release, because a test that fails with and without our interpreter is no difference.
 testsuite() {
-  dir=$1 debian=/usr/lib/python3.11/test
+  version=$(python_version)
+  dir=$1 debian=/usr/lib/python$version/test
   if "$(find_python)" -c 'import test.support, test.test_generators' 2>/dev/null; then
     return
   fi
   if [ ! -e "$debian/test_generators.py" ]; then
-    say "installing libpython3.11-testsuite"
-    apt_install libpython3.11-testsuite || fail "CPython's own tests are missing and can't be installed from here \
-(no permission, or no apt); please install the package libpython3.11-testsuite and run make again."
+    say "installing libpython$version-testsuite"
+    apt_install libpython$version-testsuite || fail "CPython's own tests are missing and can't be installed from here \
+(no permission, or no apt); please install the package libpython$version-testsuite and run make again."
   fi
   mkdir -p "$dir"
   ln -sfn "$debian" "$dir/test"
@@ -119,15 +126,17 @@ testsuite() {
 
 make_venv() {
   dir=$1 requirements=$2
+  shift 2
   if [ ! -x "$dir/bin/python" ]; then
     python=$(find_python)
     say "creating $dir with $("$python" --version)"
     "$python" -m venv "$dir"
   fi
-  "$dir/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
-    fail "$dir holds another Python than 3.11: remove it (make distclean) and run make again."
+  version=$(python_version)
+  "$dir/bin/python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$version" ||
+    fail "$dir holds another Python than $version: remove it (make distclean) and run make again."
   say "installing what $requirements lists and $dir lacks (the first time this takes some minutes)"
-  "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements"
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" "$@"
 }
 
 # The archives are only unpacked, nothing of them is installed.

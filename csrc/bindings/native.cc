@@ -145,6 +145,7 @@ nb::list operators() {
     const ops::AttentionOperands& a = row.attention;
     each["attention"] = nb::make_tuple(a.mask, a.dropout, a.causal, a.scale, a.grouped);
     each["foreach"] = strOf(row.foreach.name);
+    each["torch"] = nb::make_tuple(strOf(row.torchFrom), strOf(row.torchBefore));
     each["updates_rows"] = row.rowUpdate != ops::RowUpdateKind::kNone;
     each["view"] = passes::isView(row.id);
     out.append(each);

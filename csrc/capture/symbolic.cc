@@ -128,6 +128,7 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
   std::vector<pyapi::Ref<>> originals;
   originals.reserve(ctx.popped);
   bool any = false;
+  const bool tainted = torchTainted_;
   for (size_t n = 1; n <= ctx.popped && n <= ctx.frame.stack.size(); ++n) {
     PyObject*& slot = act.peek(static_cast<int>(n));
     originals.push_back(pyapi::newRef(slot));
@@ -142,6 +143,8 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     any = true;
     Py_SETREF(slot, replaced.release());
   }
+  // Making the numbers is our doing, not the binding's: what torch.SymInt() runs says nothing of the call.
+  torchTainted_ = tainted;
   if (!any) return execute(act, ctx.instr);
   PyObject** sp = act.sp;
   PyObject* kwnames = act.kwnames;

@@ -42,6 +42,8 @@ struct Row {
 #define KTG_FOREACH(name, takes) .with(&OperatorInfo::foreach, Foreach{name, ForeachTakes::takes})
 #define KTG_PRODUCT(left, right, added, byRows, operands) \
   .with(&OperatorInfo::product, ProductOperands{left, right, added, byRows, operands})
+#define KTG_TORCH_FROM(minor) .with(&OperatorInfo::torchFrom, std::string_view(minor))
+#define KTG_TORCH_BEFORE(minor) .with(&OperatorInfo::torchBefore, std::string_view(minor))
 #define KTG_RANDOM .with(Trait::kRandom)
 #define KTG_ATTENTION(mask, dropout, causal, scale, grouped) \
   .with(&OperatorInfo::attention, AttentionOperands{mask, dropout, causal, scale, grouped})

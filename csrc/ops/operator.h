@@ -103,6 +103,8 @@ struct OperatorInfo {
   AttentionOperands attention;
   Activation activation;
   Foreach foreach;
+  std::string_view torchFrom;    // "2.14", where only later minor versions of torch have it; empty: no bound
+  std::string_view torchBefore;  // the same for earlier ones
 
   constexpr bool has(Trait trait) const { return (traits & bitOf(trait)) != 0; }
 };

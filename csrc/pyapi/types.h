@@ -37,7 +37,7 @@ inline bool hasSameSize(const PyTypeObject* type, const PyTypeObject* other) {
   return type->tp_basicsize == other->tp_basicsize;
 }
 inline bool hasVariableSize(const PyTypeObject* type) { return type->tp_itemsize != 0; }
-inline bool isWeaklyReferenceable(PyObject* object) { return Py_TYPE(object)->tp_weaklistoffset > 0; }
+inline bool isWeaklyReferenceable(PyObject* object) { return Py_TYPE(object)->tp_weaklistoffset != 0; }
 // `case int(x)`: the class pattern's only positional argument is the object itself.
 inline bool matchesSelf(const PyTypeObject* type) { return (type->tp_flags & _Py_TPFLAGS_MATCH_SELF) != 0; }
 

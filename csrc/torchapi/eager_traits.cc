@@ -1,5 +1,6 @@
 #include "torchapi/eager_traits.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/gelu_cpu_dispatch.h>
 
@@ -20,6 +21,11 @@ bool geluKeepsSign() {
     return std::signbit(results.front());
   }();
   return keeps;
+}
+
+bool hasCapturingDevices() {
+  static const bool has = at::hasCUDA();
+  return has;
 }
 
 }  // namespace kintsugi::torchapi

@@ -1,6 +1,6 @@
-// What eager mode's own kernels answer differently from processor to processor, asked once.
+// What eager mode answers differently from machine to machine, asked once.
 //
-// Native code follows them where that costs nothing. Threads: any. GIL: not needed. Invalidation: none.
+// Native code follows it where that costs nothing. Threads: any. GIL: not needed. Invalidation: none.
 #pragma once
 
 namespace kintsugi::torchapi {
@@ -8,5 +8,8 @@ namespace kintsugi::torchapi {
 // Is gelu() of a number far below zero a zero with its sign? Loops that multiply say so, fused ones lose the
 // sign.
 bool geluKeepsSign();
+
+// Is there a device whose streams can be captured? None appears later.
+bool hasCapturingDevices();
 
 }  // namespace kintsugi::torchapi

@@ -14,6 +14,7 @@
 #include "support/target.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
+#include "torchapi/torch_differences.h"
 
 namespace kintsugi::torchapi {
 
@@ -62,9 +63,7 @@ struct Packed {
 bool hasFoldedConvolutions() {
   const auto precision =
       at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::CONV);
-  return library().whole() && at::globalContext().userEnabledMkldnn() &&
-         (precision == at::Float32Precision::NONE || precision == at::Float32Precision::IEEE ||
-          precision == at::Float32Precision::DEFAULT);
+  return library().whole() && at::globalContext().userEnabledMkldnn() && isFullPrecision(precision);
 }
 
 struct FoldedConvolution::Impl {

@@ -17,6 +17,7 @@
 
 #include "torchapi/global_state.h"
 #include "torchapi/native_tensors.h"
+#include "torchapi/node_ownership.h"
 #include "torchapi/taped_call.h"
 #include "torchapi/tensor_access.h"
 
@@ -409,7 +410,7 @@ bool mayStandForSegment() {
 void attachGradNode(std::shared_ptr<const GradNodeCode> code, std::span<const Value> inputs,
                     std::span<Value> outputs, std::span<Value> own, uint64_t forwardTime) {
   const GradNodeForm& form = code->form();
-  auto node = c10::make_intrusive<SegmentBackward>(code, forwardTime);
+  auto node = makeNode<SegmentBackward>(code, forwardTime);
   autograd::edge_list edges;
   for (const uint32_t input : form.gets) {
     edges.push_back(autograd::impl::gradient_edge(sharedTensor(inputs[input].tensor)));

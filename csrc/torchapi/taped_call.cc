@@ -1,5 +1,6 @@
 #include "torchapi/taped_call.h"
 
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -9,15 +9,16 @@ Importing this package changes nothing: no hook is installed until something is 
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import _requirements
 
-_requirements.check()
-
 # A build tree or a sanitizer build brings its own extension module: look for it there before anywhere else.
 if _os.environ.get("KINTSUGI_EXT_DIR"):
     __path__.insert(0, _os.path.join(_os.environ["KINTSUGI_EXT_DIR"], "kintsugi"))
+
+_requirements.load(_sys.modules[__name__])
 
 from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402

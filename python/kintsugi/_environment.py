@@ -13,6 +13,7 @@ PREFIX = "KINTSUGI_"
 OTHERS: dict[str, str] = {
     "KINTSUGI_LOGS": "channels that are printed from the start, as set_logs() takes them",
     "KINTSUGI_EXT_DIR": "a folder with an extension module of another build",
+    "KINTSUGI_PYTHON": "the interpreter that `make` sets the environment up with",
     "KINTSUGI_INTERPRET_ALL": "1: every Python frame runs in Kintsugi's interpreter (a test of that)",
     "KINTSUGI_PERF_MAP": "names of native code for `perf`",
     "KINTSUGI_BLESS": "file tests write what they got into their expectations",

@@ -597,18 +597,6 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_import_refuses_another_torch_with_one_sentence() -> None:
-    done = run_python("import torch; torch.__version__ = '2.9.1'\nimport kintsugi")
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: kintsugi") and "torch 2.13.0" in last and "2.9.1" in last
-
-
-def test_import_refuses_another_python_with_one_sentence() -> None:
-    done = run_python("import sys, torch; sys.version_info = (3, 12, 1, 'final', 0)\nimport kintsugi")
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: kintsugi") and "CPython 3.11" in last and "3.12" in last
-
-
 def test_import_is_quick_and_changes_nothing() -> None:
     code = """
 import sys, time, torch

@@ -28,6 +28,7 @@ from kintsugi import _C
 # Rows of what may be missing: of libraries that are imported late, and of other versions.
 LATE = {
     "torch._C._cuda_getDeviceCount",  # of builds with CUDA
+    "torch._C._cuda_isCurrentStreamCapturing",  # the same
     "torch._functorch.eager_transforms.jacfwd_impl",  # of torch 2.14
 }
 

@@ -734,6 +734,26 @@ def storage_and_set(x):
     return y, x * 2
 
 
+if hasattr(torch.ops.aten, "shallow_copy_data_"):  # of torch 2.14
+
+    @case((3,), (2, 2), breaks=None)
+    def data_taken_over(x, y):
+        z = x.clone()
+        torch.ops.aten.shallow_copy_data_(z, y)
+        z.add_(1)
+        return z, z.shape, y, y.data_ptr() == z.data_ptr(), x
+
+
+# Without CUDA in the build, torch has a Python function that raises in its place, called by a metaclass in C.
+@case(**({} if torch.backends.cuda.is_built() else {"traces": None, "breaks": None}))
+def asked_whether_a_stream_is_captured(x):
+    try:
+        capturing = torch.cuda.is_current_stream_capturing()
+    except Exception:  # there is no device
+        return x * 3
+    return x + 1 if capturing else x * 2
+
+
 @SUITE.parametrize()
 def test_equal(case: Case) -> None:
     check(case)

@@ -141,6 +141,8 @@ def test_whatever_is_read_is_known() -> None:
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".py", ".cc", ".h", ".sh"):
                 found |= set(read.findall(path.read_text(encoding="utf-8")))
+            if path.suffix == ".sh":
+                found |= set(re.findall(r"\$\{?(KINTSUGI_\w+)", path.read_text(encoding="utf-8")))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     found |= set(re.findall(r"^\s+(KINTSUGI_\w+)=", makefile, re.MULTILINE))
     assert {"KINTSUGI_LOGS", "KINTSUGI_EXT_DIR", "KINTSUGI_PERF_MAP", "KINTSUGI_BLESS"} <= found

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,19 @@ from torch.utils._pytree import tree_leaves, tree_map
 from bench.compare import same_values
 from kintsugi import _C
 
-ROWS: dict[str, dict[str, Any]] = {row["name"]: row for row in _C.operators()}
+
+def minor(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def of_torch(bounds: tuple[str, str], version: str) -> bool:
+    """Has this torch the operator? `bounds`: the minor versions that it is there from on and before, or ""."""
+    first, after = bounds
+    return (not first or minor(version) >= minor(first)) and (not after or minor(version) < minor(after))
+
+
+EVERY_ROW: list[dict[str, Any]] = _C.operators()
+ROWS = {row["name"]: row for row in EVERY_ROW if of_torch(row["torch"], torch.__version__)}
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 MOST_CALLS = 6  # of one operator
 
@@ -195,6 +208,31 @@ def test_each_is_an_operator_of_torch() -> None:
     assert missing == []
 
 
+def test_rows_of_other_torches_are_not_in_this_one() -> None:
+    """What KTG_TORCH_FROM and KTG_TORCH_BEFORE leave out is not there, and no row is of no torch that we build for."""
+    for row in EVERY_ROW:
+        if row["name"] not in ROWS:
+            space, packet, own = row["name"].split(".")
+            found = getattr(getattr(torch.ops, space), packet, None)
+            assert found is None or own not in found.overloads(), row["name"]
+    built = [
+        line.split()[1]
+        for line in (Path(__file__).parents[2] / "requirements" / "pairs.txt").read_text().splitlines()
+        if line[:1] != "#"
+    ]
+    for row in EVERY_ROW:
+        assert any(of_torch(row["torch"], version) for version in built), row["name"]
+
+
+def test_bounds_are_of_minor_versions() -> None:
+    assert (
+        of_torch(("", ""), "2.9.1")
+        and of_torch(("2.9", ""), "2.10.0a0+git1")
+        and of_torch(("", "2.10"), "2.9.1")
+    )
+    assert not of_torch(("2.10", ""), "2.9.1") and not of_torch(("", "2.10"), "2.10.0")
+
+
 def test_schemas_agree() -> None:
     wrong = []
     for name, row in ROWS.items():
@@ -276,6 +314,59 @@ def test_views_look_at_the_first_argument() -> None:
             assert storages(made) <= storages(args[0]), name
         unseen += [] if count else [name]
     assert unseen == []
+
+
+def filled(argument: Any) -> Any:
+    """A value for an argument that has none by default."""
+    values = {
+        "Tensor": f(2, 2),
+        "List[Tensor]": [f(2, 2)],
+        "int": 1,
+        "List[int]": [2, 2],
+        "float": 0.5,
+        "number": 0.5,
+        "bool": True,
+        "Device": torch.device("cpu"),
+    }
+    return values[str(argument.type)]
+
+
+def written_to() -> Iterator[tuple[str, Any]]:
+    """The overloads of ATen that write to their first argument, by their schemas."""
+    for found in torch._C._jit_get_all_schemas():
+        first = found.arguments[0] if found.arguments else None
+        if found.name.startswith("aten::") and first is not None and str(first.type) == "Tensor":
+            if first.alias_info is not None and first.alias_info.is_write:
+                yield f"aten.{found.name.removeprefix('aten::')}.{found.overload_name or 'default'}", found
+
+
+def what_it_is(x: torch.Tensor) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.storage_offset(), x.data_ptr(), x.dtype, x.requires_grad
+
+
+def test_what_changes_a_tensor_itself_is_known() -> None:
+    """An operator that puts other memory, sizes or flags into a tensor must not be taken for one that writes to it."""
+    unknown, count = [], 0
+    for name, found in written_to():
+        try:
+            function = overload(name)
+            needed = [a for a in found.arguments[1:] if not a.has_default_value() and not a.kwarg_only]
+            args = [filled(a) for a in needed]
+        except (AttributeError, KeyError):
+            continue
+        x = torch.linspace(-1, 1, 3)
+        before = what_it_is(x)
+        try:
+            function(x, *args)
+        except Exception:  # refuses such arguments
+            continue
+        count += 1
+        if what_it_is(x) != before:
+            tags = {tag.name for tag in function.tags}
+            traits = ROWS.get(name, {"traits": []})["traits"]
+            unknown += [] if "inplace_view" in tags or "replaces_tensor" in traits else [name]
+    assert unknown == []
+    assert count > 100
 
 
 def test_what_is_made_by_form_does_not_read() -> None:

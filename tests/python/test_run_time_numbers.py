@@ -107,6 +107,26 @@ def test_integer(name: str) -> None:
     assert (stats.trace_count, stats.side_exits) == (1, 0)
 
 
+@pytest.mark.parametrize("kind", [torch.SymInt, torch.SymFloat])
+def test_what_a_symbolic_number_runs_when_it_is_made(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.SymInt.__init__ is Python code, which may call code that is not torch's: typing.cast, in torch 2.14."""
+    made: list[Any] = []
+    init = kind.__init__
+
+    def calls_others(self: Any, node: Any) -> None:
+        made.append(bisect_left_by_hand([1, 2], 2))
+        init(self, node)
+
+    monkeypatch.setattr(kind, "__init__", calls_others)
+    take = int if kind is torch.SymInt else float
+    stats = check(lambda x, n: (x + take(n.item()), torch.full((2,), take(n.item()))))
+    assert made and (stats.trace_count, stats.side_exits, stats.op_count) == (1, 0, 4)
+
+
+def bisect_left_by_hand(numbers: list[int], number: int) -> int:
+    return sum(other < number for other in numbers)
+
+
 @pytest.mark.parametrize("name", PINNED)
 def test_pinned(name: str) -> None:
     check(lambda x, n: PINNED[name](x, int(n.item())))

@@ -100,6 +100,42 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+FEATURES = """
+kintsugi_torch_has(HEADERS c10/core/GradMode.h "f()")
+kintsugi_torch_has(NODES torch/csrc/autograd/function.h "g()")
+"""
+
+
+def test_features_of_torch_are_looked_for_and_asked_for(tree: Path) -> None:
+    write(tree, "cmake/TorchFeatures.cmake", FEATURES)
+    write(tree, "csrc/pyapi/c.h", "#if KINTSUGI_TORCH_HAS_NODES\n#endif\n")
+    assert check_layers.check_tree(tree) == []
+    write(tree, "csrc/pyapi/c.h", "#if KINTSUGI_TORCH_HAS_NOTES  // KINTSUGI_TORCH_HAS_NODES\n#endif\n")
+    assert check_layers.check_tree(tree) == [
+        "csrc/pyapi/c.h: KINTSUGI_TORCH_HAS_NOTES is not looked for in cmake/TorchFeatures.cmake",
+        "cmake/TorchFeatures.cmake: nobody asks for KINTSUGI_TORCH_HAS_NODES",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#if KINTSUGI_TORCH_HAS_INTRUSIVE_NODES\n#endif\n",
+        "#if TORCH_VERSION_MINOR >= 14\n#endif\n",
+        "#include <torch/headeronly/version.h>\n",
+    ],
+)
+def test_other_layers_know_no_release_of_torch(tmp_path: Path, text: str) -> None:
+    rules = (ROOT / "csrc" / "layers.toml").read_text()
+    write(tmp_path, "csrc/layers.toml", rules)
+    write(tmp_path, "csrc/capture/x.cc", text)
+    problems = check_layers.check_tree(tmp_path)
+    assert problems and "release of torch" in problems[0]
+    path = write(tmp_path, "csrc/torchapi/x.cc", text)
+    in_torchapi = list(check_layers.check_file(path, tmp_path / "csrc", tomllib.loads(rules)))
+    assert bool(in_torchapi) == ("HAS" not in text)
+
+
 def test_layers_accept_what_the_file_allows(tree: Path) -> None:
     write(
         tree, "csrc/pyapi/c.cc", '#include <torch/torch.h>\n#include "support/a.h"\nint v = PY_VERSION_HEX;\n'

@@ -10,6 +10,7 @@
 #include "capture/paused.h"
 #include "capture/sizes.h"
 #include "pyapi/types.h"
+#include "torchapi/eager_traits.h"
 
 namespace kintsugi::capture {
 
@@ -34,6 +35,12 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
 Flow neverModel(CallContext& ctx, Shadow& result) {
   Paused paused(ctx.rec);
   return constantModel(ctx, result);
+}
+
+// What is being captured changes without a word of the process's state, so it is asked in each run. Without a
+// device the call raises, and always will.
+Flow streamCaptureModel(CallContext& ctx, Shadow& result) {
+  return torchapi::hasCapturingDevices() ? knownModel(ctx, result) : constantModel(ctx, result);
 }
 
 // The grad mode has an operation of its own, since nearly every change of it stands between tensor
@@ -203,6 +210,7 @@ constexpr ModelRow kRows[] = {
     {"torch._C._log_api_usage_once", constantModel, {StateWord::kBuild}},
     {"torch._C._get_deterministic_algorithms", constantModel, {StateWord::kDeterministic}},
     {"torch._C._cuda_getDeviceCount", constantModel, {StateWord::kBuild}},
+    {"torch._C._cuda_isCurrentStreamCapturing", streamCaptureModel},
     {"torch._C._get_privateuse1_backend_name", constantModel, {StateWord::kBuild}},
     {"torch._C._get_cudnn_enabled", constantModel, {StateWord::kBackends}},
     {"torch._C._get_mkldnn_enabled", constantModel, {StateWord::kBackends}},
