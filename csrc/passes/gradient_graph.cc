@@ -11,6 +11,8 @@
 #include "passes/build_graph.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_builder.h"
+#include "passes/kept_by_eager.h"
+#include "passes/saved_reads.h"
 #include "passes/tensor_graph.h"
 
 namespace kintsugi::passes {
@@ -49,11 +51,16 @@ class Differentiator {
     std::vector<std::vector<uint32_t>> before(graph_.forward.size());
     GradientBuilder builder(graph_, before);
     addIncoming(builder);
+    SavedReads reads(graph_, madeBy_, graph_.inputs.size() - graph_.draws.size());
+    for (const BatchNorm& norm : norms_) {
+      std::ranges::for_each(norm.parts, [&](ValueId part) { reads.addPart(part); });
+    }
     for (size_t k = graph_.forward.size(); k-- > 0;) {
-      if (!differentiateOne(builder, k)) {
+      if (!differentiateOne(builder, reads, k)) {
         return std::nullopt;
       }
     }
+    reads.settleLeaves();
     bool any = false;
     for (const ValueId input : graph_.inputs) {
       graph_.gradients.push_back(builder.isActive(input) ? builder.gradientOf(input) : ir::kNone);
@@ -338,6 +345,43 @@ class Differentiator {
     return o[3].id != o[4].id && isOnlyWritten(o[3].id) && isOnlyWritten(o[4].id);
   }
 
+  // In `again` autograd follows ATen's own operator, which keeps what eager mode's does.
+  void addNorm(const Instruction& ins, std::vector<ValueId> parts, const std::vector<ValueId>& dropped,
+               ValueId first, ValueId made) {
+    const auto span = trace().operandsOf(ins);
+    const std::vector<Operand> o(span.begin(), span.end());
+    std::erase_if(sequence_, [&](uint32_t at) {
+      const ValueId result = trace().code[at].firstResult;
+      return result == made || std::ranges::find(dropped, result) != dropped.end();
+    });
+    const ir::TensorMeta& mean = trace().metas[trace().values[o[3].id].meta];
+    ir::TensorMeta statistic = mean;
+    statistic.requiresGrad = statistic.isParam = false;
+    const ir::Type flat{TypeKind::kTensor, trace().internMeta(std::move(statistic))};
+    const ir::Type types[] = {trace().values[made], flat, flat};
+    const Operand operands[] = {o[0], o[1], o[2], Operand::boolean(true), o[6], o[7]};
+    const auto whole = static_cast<uint32_t>(trace().append(Op::kAten, operands, types));
+    trace().code[whole].opName = trace().internOpName("aten._native_batch_norm_legit.no_stats");
+    madeBy_.resize(trace().values.size(), ir::kNone);
+    sequence_.push_back(whole);
+    norms_.push_back({ins, first, made, trace().code[whole].firstResult, std::move(parts)});
+  }
+
+  // The segment as it was recorded, but for the norms.
+  ir::Trace makeAgain() {
+    ir::Trace from = trace();
+    std::vector<ValueId> outputs = graph_.outputs;
+    for (const BatchNorm& norm : norms_) {
+      const auto rename = [&](Operand& o) {
+        if (o.isValue() && o.id == norm.made) o.id = norm.whole;
+      };
+      std::ranges::for_each(from.operands, rename);
+      std::ranges::for_each(from.lists, rename);
+      std::ranges::replace(outputs, norm.made, norm.whole);
+    }
+    return segmentOf(from, graph_.inputs, sequence_, outputs);
+  }
+
   // (input, weight, bias, mean, variance, training, momentum, eps, cudnn) in single operators. The statistics
   // are stored later; eager mode does not count those stores.
   bool addBatchNorm(const Instruction ins, bool started) {
@@ -377,8 +421,9 @@ class Differentiator {
     const ValueId scale = compute(Operator::kRsqrt, {val(sum)}, each, follows);
     const ValueId unit = compute(Operator::kMulTensor, {centered, val(scale)}, sizes, follows);
     const bool weighed = follows || isActive(o[1].id);
-    const ValueId product = compute(Operator::kMulTensor, {val(unit), perChannel(o[1])}, sizes, weighed);
-    const Operand last[] = {val(product), perChannel(o[2]), one};
+    const Operand weight = perChannel(o[1]), bias = perChannel(o[2]);
+    const ValueId product = compute(Operator::kMulTensor, {val(unit), weight}, sizes, weighed);
+    const Operand last[] = {val(product), bias, one};
     const auto made = static_cast<ValueId>(trace().values.size());
     const auto rename = [&](Operand& operand) {
       if (operand.isValue() && operand.id == ins.firstResult) {
@@ -389,6 +434,7 @@ class Differentiator {
     std::for_each(trace().lists.begin(), trace().lists.end(), rename);
     const ir::Type type = trace().values[ins.firstResult];
     appendForward(Operator::kAddTensor, last, {&type, 1});
+    addNorm(ins, {centered.id, unit, weight.id}, {scale, unit, weight.id, bias.id, product}, mean, made);
     const double momentum = o[6].f;
     const auto keep = [&](ValueId input, ValueId seen, double factor) {
       const std::vector<int64_t> size{channels};
@@ -512,7 +558,7 @@ class Differentiator {
           {indexIn(graph_.inputs, input), indexIn(graph_.outputs, held.value), held.times});
     }
     graph_.inputs.insert(graph_.inputs.end(), masks_.begin(), masks_.end());
-    graph_.again = segmentOf(trace(), graph_.inputs, sequence_, graph_.outputs);
+    graph_.again = makeAgain();
     for (const uint32_t at : sequence_) {
       if (inEpilogue_[at] || trace().code[at].op == Op::kSetGrad) {
         graph_.epilogue.push_back(at);
@@ -558,13 +604,14 @@ class Differentiator {
     }
   }
 
-  bool differentiateOne(GradientBuilder& builder, size_t position) {
+  bool differentiateOne(GradientBuilder& builder, SavedReads& reads, size_t position) {
     const Instruction ins = trace().code[graph_.forward[position]];
-    bool arrives = false;
+    SavedByEager node;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      arrives = arrives || builder.gradientOf(ins.firstResult + r) != ir::kNone;
+      const ValueId gradient = builder.gradientOf(ins.firstResult + r);
+      if (gradient != ir::kNone) node.arriving.push_back(gradient);
     }
-    if (!arrives) {
+    if (node.arriving.empty()) {
       return true;
     }
     const std::string name = trace().opNames[ins.opName];
@@ -573,12 +620,40 @@ class Differentiator {
     if (rule == nullptr) {
       return refuse("there is no derivative of " + name);
     }
-    builder.start(position);
-    if (rule->make != nullptr && rule->make(builder)) {
-      return true;
+    // Parts of a norm: eager mode has one node, which keeps what the norm's row says.
+    const BatchNorm* norm = normOf(ins.firstResult);
+    std::vector<KeptByEager> kept = keptByEager(trace(), norm != nullptr ? norm->ins : ins);
+    const size_t first = graph_.backward.size();
+    builder.start(position, kept);
+    if (rule->make == nullptr || !rule->make(builder)) {
+      // Run in a graph of its own, an operator may not return what it was given. What is kept, is there.
+      return ops::has(op, Trait::kFresh) ? builder.tape() : refuse("there is no derivative of this " + name);
     }
-    // Run in a graph of its own, an operator may not return what it was given.
-    return ops::has(op, Trait::kFresh) ? builder.tape() : refuse("there is no derivative of this " + name);
+    const Instruction& now = trace().code[graph_.forward[position]];  // perhaps another one
+    for (KeptByEager& each : kept) {
+      if (each.value == ins.firstResult) each.value = now.firstResult;
+    }
+    if (norm == nullptr || norm->made == ins.firstResult) {
+      ir::collectValues(trace(), trace().operandsOf(norm != nullptr ? norm->ins : ins), node.followed);
+      std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
+      reads.note(kept, node);
+    }
+    return reads.settle(kept, first) || refuse("the derivative of " + name + " reads what autograd does not keep");
+  }
+
+  struct BatchNorm {
+    Instruction ins;  // as it was recorded
+    ValueId first;    // results of its parts, up to `made`
+    ValueId made;
+    ValueId whole;    // what ATen's operator makes, in `again`
+    std::vector<ValueId> parts;  // those that are computed of what eager mode keeps, and read by the backward
+  };
+
+  const BatchNorm* normOf(ValueId result) const {
+    const auto norm = std::ranges::find_if(norms_, [&](const BatchNorm& each) {
+      return result >= each.first && result <= each.made;
+    });
+    return norm != norms_.end() ? &*norm : nullptr;
   }
 
   const GradientOptions& options_;
@@ -593,6 +668,7 @@ class Differentiator {
     uint32_t times = 0;
   };
   std::map<ValueId, Held> stores_;
+  std::vector<BatchNorm> norms_;
   size_t segmentEnd_ = 0;  // the place of its mark
   std::vector<ValueId> masks_;
   std::vector<bool> inEpilogue_;  // by instruction
