@@ -42,6 +42,9 @@ class Dependences {
     } else {
       followGradients();
     }
+    for (const ValueId gradient : in_.graph.held) {
+      form_.held |= madeOf_[gradient] != 0 ? madeOf_[gradient] : KeptForm::kAll;
+    }
     addChecked();
     if (form_.together.empty()) {
       form_.again.assign(in_.graph.inputs.size(), KeptForm::kAll);

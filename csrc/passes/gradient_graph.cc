@@ -625,7 +625,11 @@ class Differentiator {
     std::vector<KeptByEager> kept = keptByEager(trace(), norm != nullptr ? norm->ins : ins);
     const size_t first = graph_.backward.size();
     builder.start(position, kept);
+    const auto hold = [&] {
+      graph_.held.insert(graph_.held.end(), node.arriving.begin(), node.arriving.end());
+    };
     if (rule->make == nullptr || !rule->make(builder)) {
+      hold();
       // Run in a graph of its own, an operator may not return what it was given. What is kept, is there.
       return ops::has(op, Trait::kFresh) ? builder.tape() : refuse("there is no derivative of this " + name);
     }
@@ -637,6 +641,7 @@ class Differentiator {
       ir::collectValues(trace(), trace().operandsOf(norm != nullptr ? norm->ins : ins), node.followed);
       std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
       reads.note(kept, node);
+      if (keepsAny(trace(), norm != nullptr ? norm->ins : ins)) hold();
     }
     return reads.settle(kept, first) || refuse("the derivative of " + name + " reads what autograd does not keep");
   }

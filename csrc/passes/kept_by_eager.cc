@@ -66,6 +66,14 @@ bool canJoin(const ir::TensorMeta& meta, size_t count) {
   return true;
 }
 
+bool isWanted(const ir::Trace& trace, const ops::Saved& saved, std::span<const Operand> operands) {
+  bool wanted = saved.wanted == 0;
+  for (size_t k = 0; k < operands.size() && k < 16; ++k) {
+    wanted = wanted || ((saved.wanted >> k & 1) != 0 && isActive(trace, operands[k]));
+  }
+  return wanted;
+}
+
 // ATen's should_fold(), of a product whose left argument has at least as many dimensions as the right one.
 As asFolded(const ir::Trace& trace, const Operand& left, const Operand& right, bool isLeft) {
   const ir::TensorMeta& l = trace.metas[trace.values[left.id].meta];
@@ -117,17 +125,19 @@ Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
   }
 }
 
+bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
+  const std::span<const ops::Saved> row = ops::savedBy(trace.operatorOf(ins));
+  return std::ranges::any_of(
+      row, [&](const ops::Saved& saved) { return isWanted(trace, saved, trace.operandsOf(ins)); });
+}
+
 std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins) {
   using Form = ops::Saved::As;
   const ops::Operator op = trace.operatorOf(ins);
   const std::span<const Operand> operands = trace.operandsOf(ins);
   std::vector<KeptByEager> kept;
   for (const ops::Saved& saved : ops::savedBy(op)) {
-    bool wanted = saved.wanted == 0;
-    for (size_t k = 0; k < operands.size() && k < 16; ++k) {
-      wanted = wanted || ((saved.wanted >> k & 1) != 0 && isActive(trace, operands[k]));
-    }
-    if (!wanted) continue;
+    if (!isWanted(trace, saved, operands)) continue;
     if (saved.what == ops::Saved::kResult) {
       kept.push_back({ins.firstResult, As::kView});
       continue;

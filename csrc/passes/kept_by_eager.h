@@ -30,6 +30,8 @@ enum class Sharing : uint8_t {
 };
 Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins);
 
+// Does it keep anything? A number, too, counts.
+bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins);
 std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins);
 
 }  // namespace kintsugi::passes

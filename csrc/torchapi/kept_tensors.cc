@@ -135,14 +135,9 @@ void KeptTensors::checkRunAgain(uint64_t arrived) const {
   if (const Seen* seen = writtenInput(arrived)) raiseModified(*seen);
 }
 
-bool KeptTensors::isNeeded(uint64_t arrived) const {
-  const auto needed = [&](const auto& each) { return (each.outputs & arrived) != 0; };
-  return std::ranges::any_of(form_.kept, needed) || std::ranges::any_of(form_.checked, needed);
-}
-
 bool KeptTensors::take(std::vector<at::Tensor>& out) {
   TORCH_CHECK(!isCleared_ || form_.kept.empty(), torch::autograd::ERR_BACKWARD_TWICE);
-  moveLeaves();
+  if (!moveLeaves()) return false;
   for (const ir::KeptForm::Kept& kept : form_.kept) {
     if (kept.place.from == From::kOwn) {
       out.push_back(own_[kept.place.index]);
@@ -156,20 +151,27 @@ bool KeptTensors::take(std::vector<at::Tensor>& out) {
 }
 
 // Graphs of autograd's own look at leaves, which are given the memory that what they stand for has by now.
-void KeptTensors::moveLeaves() {
+bool KeptTensors::moveLeaves() {
   for (const ir::KeptForm::Leaf& leaf : form_.leaves) {
     at::Tensor& tensor = own_[form_.kept[leaf.kept].place.index];
     const at::Tensor now = at(leaf.place).now();
-    if (now.defined() && !hasMemoryOf(now, tensor)) tensor.set_data(now.variable_data());
+    if (!now.defined() || hasMemoryOf(now, tensor)) continue;
+    if (!liesAs(now, tensor)) return false;
+    tensor.set_data(now.variable_data());
   }
+  return true;
 }
 
 at::Tensor KeptTensors::inputAgain(size_t k, bool attached) const {
   const Seen& seen = inputs_[k];
   const bool moved = seen.isMoved();
-  at::Tensor alias = !seen.tensor.requires_grad() ? (moved ? seen.tensor.variable_data() : seen.tensor)
-                     : attached                   ? at::alias(seen.tensor)
-                                                  : seen.tensor.detach().requires_grad_();
+  if (!seen.tensor.requires_grad() && !moved) return seen.tensor;
+  at::Tensor alias = seen.tensor;
+  if (!attached || !alias.requires_grad()) {
+    alias = seen.tensor.detach().requires_grad_(seen.tensor.requires_grad());
+  }
+  // No leaf is given other memory: with another type, it would lose its place in the graph.
+  if (alias.requires_grad() && (attached || moved)) alias = at::alias(alias);
   if (moved) alias.set_data(seen.then);
   return alias;
 }

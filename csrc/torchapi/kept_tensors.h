@@ -35,7 +35,7 @@ class KeptTensors {
   // ... and the same of inputs from which the segment can't be run again then.
   bool mayRunAgain(uint64_t arrived) const { return writtenInput(arrived) == nullptr; }
   void checkRunAgain(uint64_t arrived) const;
-  bool isNeeded(uint64_t arrived) const;
+  bool isNeeded(uint64_t arrived) const { return (form_.held & arrived) != 0; }
 
   // In the order in which the code takes it. False: something lies in another way by now.
   bool take(std::vector<at::Tensor>& out);
@@ -69,7 +69,7 @@ class KeptTensors {
   bool isStored(size_t input) const;
   const Seen* writtenInput(uint64_t arrived) const;
   [[noreturn]] static void raiseModified(const Seen& seen);
-  void moveLeaves();
+  bool moveLeaves();
 
   const GradNodeForm& form_;
   std::vector<Seen> inputs_, outputs_;
