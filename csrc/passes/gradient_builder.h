@@ -140,4 +140,10 @@ class GradientBuilder {
   bool inForward_ = false;
 };
 
+// Batch norm in training, of which the forward has computed the mean of each channel and one by the deviation.
+struct BatchNormValues {
+  ir::ValueId input, weight, bias, mean, scale;
+};
+void batchNorm(GradientBuilder& b, const BatchNormValues& values);
+
 }  // namespace kintsugi::passes

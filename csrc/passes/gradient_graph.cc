@@ -52,9 +52,6 @@ class Differentiator {
     GradientBuilder builder(graph_, before);
     addIncoming(builder);
     SavedReads reads(graph_, madeBy_, graph_.inputs.size() - graph_.draws.size());
-    for (const BatchNorm& norm : norms_) {
-      std::ranges::for_each(norm.parts, [&](ValueId part) { reads.addPart(part); });
-    }
     for (size_t k = graph_.forward.size(); k-- > 0;) {
       if (!differentiateOne(builder, reads, k)) {
         return std::nullopt;
@@ -345,26 +342,33 @@ class Differentiator {
     return o[3].id != o[4].id && isOnlyWritten(o[3].id) && isOnlyWritten(o[4].id);
   }
 
+  struct BatchNorm {
+    Instruction ins;  // as it was recorded
+    ValueId mean = ir::kNone, scale = ir::kNone;
+    ValueId made = ir::kNone;   // its result
+    ValueId whole = ir::kNone;  // what ATen's operator makes, in `again`
+  };
+
   // In `again` autograd follows ATen's own operator, which keeps what eager mode's does.
-  void addNorm(const Instruction& ins, std::vector<ValueId> parts, const std::vector<ValueId>& dropped,
-               ValueId first, ValueId made) {
-    const auto span = trace().operandsOf(ins);
+  void addNorm(BatchNorm norm, const std::vector<ValueId>& dropped) {
+    const auto span = trace().operandsOf(norm.ins);
     const std::vector<Operand> o(span.begin(), span.end());
     std::erase_if(sequence_, [&](uint32_t at) {
       const ValueId result = trace().code[at].firstResult;
-      return result == made || std::ranges::find(dropped, result) != dropped.end();
+      return result == norm.made || std::ranges::find(dropped, result) != dropped.end();
     });
     const ir::TensorMeta& mean = trace().metas[trace().values[o[3].id].meta];
     ir::TensorMeta statistic = mean;
     statistic.requiresGrad = statistic.isParam = false;
     const ir::Type flat{TypeKind::kTensor, trace().internMeta(std::move(statistic))};
-    const ir::Type types[] = {trace().values[made], flat, flat};
+    const ir::Type types[] = {trace().values[norm.made], flat, flat};
     const Operand operands[] = {o[0], o[1], o[2], Operand::boolean(true), o[6], o[7]};
     const auto whole = static_cast<uint32_t>(trace().append(Op::kAten, operands, types));
     trace().code[whole].opName = trace().internOpName("aten._native_batch_norm_legit.no_stats");
     madeBy_.resize(trace().values.size(), ir::kNone);
     sequence_.push_back(whole);
-    norms_.push_back({ins, first, made, trace().code[whole].firstResult, std::move(parts)});
+    norm.whole = trace().code[whole].firstResult;
+    norms_.push_back(norm);
   }
 
   // The segment as it was recorded, but for the norms.
@@ -434,7 +438,7 @@ class Differentiator {
     std::for_each(trace().lists.begin(), trace().lists.end(), rename);
     const ir::Type type = trace().values[ins.firstResult];
     appendForward(Operator::kAddTensor, last, {&type, 1});
-    addNorm(ins, {centered.id, unit, weight.id}, {scale, unit, weight.id, bias.id, product}, mean, made);
+    addNorm({.ins = ins, .mean = mean, .scale = scale, .made = made}, {scale, unit, weight.id, bias.id, product});
     const double momentum = o[6].f;
     const auto keep = [&](ValueId input, ValueId seen, double factor) {
       const std::vector<int64_t> size{channels};
@@ -620,15 +624,19 @@ class Differentiator {
     if (rule == nullptr) {
       return refuse("there is no derivative of " + name);
     }
-    // Parts of a norm: eager mode has one node, which keeps what the norm's row says.
+    // A norm consists of several operators; eager mode has one node.
     const BatchNorm* norm = normOf(ins.firstResult);
-    std::vector<KeptByEager> kept = keptByEager(trace(), norm != nullptr ? norm->ins : ins);
+    const Instruction recorded = norm != nullptr ? norm->ins : ins;
+    std::vector<KeptByEager> kept = keptByEager(trace(), recorded);
     const size_t first = graph_.backward.size();
     builder.start(position, kept);
     const auto hold = [&] {
       graph_.held.insert(graph_.held.end(), node.arriving.begin(), node.arriving.end());
     };
-    if (rule->make == nullptr || !rule->make(builder)) {
+    if (norm != nullptr) {
+      const auto o = trace().operandsOf(recorded);
+      batchNorm(builder, {o[0].id, o[1].id, o[2].id, norm->mean, norm->scale});
+    } else if (rule->make == nullptr || !rule->make(builder)) {
       hold();
       // Run in a graph of its own, an operator may not return what it was given. What is kept, is there.
       return ops::has(op, Trait::kFresh) ? builder.tape() : refuse("there is no derivative of this " + name);
@@ -637,27 +645,16 @@ class Differentiator {
     for (KeptByEager& each : kept) {
       if (each.value == ins.firstResult) each.value = now.firstResult;
     }
-    if (norm == nullptr || norm->made == ins.firstResult) {
-      ir::collectValues(trace(), trace().operandsOf(norm != nullptr ? norm->ins : ins), node.followed);
-      std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
-      reads.note(kept, node);
-      if (keepsAny(trace(), norm != nullptr ? norm->ins : ins)) hold();
-    }
-    return reads.settle(kept, first) || refuse("the derivative of " + name + " reads what autograd does not keep");
+    ir::collectValues(trace(), trace().operandsOf(recorded), node.followed);
+    std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
+    reads.note(kept, node);
+    if (keepsAny(trace(), recorded)) hold();
+    return reads.settle(kept, first) ||
+           refuse("the derivative of " + name + " reads what autograd does not keep");
   }
 
-  struct BatchNorm {
-    Instruction ins;  // as it was recorded
-    ValueId first;    // results of its parts, up to `made`
-    ValueId made;
-    ValueId whole;    // what ATen's operator makes, in `again`
-    std::vector<ValueId> parts;  // those that are computed of what eager mode keeps, and read by the backward
-  };
-
   const BatchNorm* normOf(ValueId result) const {
-    const auto norm = std::ranges::find_if(norms_, [&](const BatchNorm& each) {
-      return result >= each.first && result <= each.made;
-    });
+    const auto norm = std::ranges::find(norms_, result, &BatchNorm::made);
     return norm != norms_.end() ? &*norm : nullptr;
   }
 

@@ -180,4 +180,27 @@ bool rmsNorm(B& b) {
 
 }  // namespace gradients
 
+void batchNorm(B& b, const BatchNormValues& v) {
+  const V g = b.gradient();
+  const Dims sizes = b.sizes(v.input), channels{sizes[1]};
+  Dims dims, each(sizes.size(), 1);
+  each[1] = sizes[1];
+  double count = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (d == 1) continue;
+    dims.push_back(static_cast<int64_t>(d));
+    count *= static_cast<double>(sizes[d]);
+  }
+  const V sum = b.sum(g, dims, true);
+  if (b.isActive(v.bias)) b.giveTo(v.bias, b.reshape(sum, channels));
+  if (!b.isActive(v.weight) && !b.isActive(v.input)) return;
+  const V scaled = b.mul(val(b.sub(val(v.input), val(v.mean))), val(v.scale));
+  const V along = b.sum(b.mul(val(g), val(scaled)), dims, true);
+  if (b.isActive(v.weight)) b.giveTo(v.weight, b.reshape(along, channels));
+  if (!b.isActive(v.input)) return;
+  const V mean = b.mul(val(b.add(val(sum), val(b.mul(val(scaled), val(along))))), num(1 / count));
+  const V factor = b.mul(val(v.scale), val(b.reshape(v.weight, each)));
+  b.giveTo(v.input, b.mul(val(b.sub(val(g), val(mean))), val(factor)));
+}
+
 }  // namespace kintsugi::passes

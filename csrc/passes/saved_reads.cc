@@ -1,8 +1,7 @@
 #include "passes/saved_reads.h"
 
 #include <algorithm>
-
-#include "ir/segments.h"
+#include <span>
 
 namespace kintsugi::passes {
 
@@ -25,13 +24,6 @@ ValueId SavedReads::baseOf(ValueId value, Sharing least) const {
   return value;
 }
 
-bool SavedReads::isComputedOfSeen(ValueId value) const {
-  if (parts_.count(value) == 0) return isSeen(baseOf(value, Sharing::kView));
-  std::vector<ValueId> used;
-  ir::collectValues(trace_, trace_.operandsOf(trace_.code[madeBy_[value]]), used);
-  return std::ranges::any_of(used, [&](ValueId argument) { return isComputedOfSeen(argument); });
-}
-
 ValueId SavedReads::nowOf(ValueId base) {
   const auto found = std::ranges::find_if(graph_.now, [&](const auto& pair) { return pair.second == base; });
   if (found != graph_.now.end()) return found->first;
@@ -43,26 +35,7 @@ ValueId SavedReads::nowOf(ValueId base) {
   return graph_.now.back().first;
 }
 
-ValueId SavedReads::computeAgain(ValueId value, const std::vector<KeptByEager>& kept) {
-  if (parts_[value] != ir::kNone) return parts_[value];
-  const ir::Instruction ins = trace_.code[madeBy_[value]];
-  const auto span = trace_.operandsOf(ins);
-  std::vector<Operand> operands(span.begin(), span.end());
-  for (Operand& operand : operands) {
-    if (operand.isValue()) operand.id = readOf(operand.id, kept);
-  }
-  ir::Type type = trace_.values[value];
-  ir::TensorMeta meta = trace_.metas[type.meta];
-  meta.requiresGrad = false;
-  type.meta = trace_.internMeta(std::move(meta));
-  const size_t index = trace_.append(ir::Op::kAten, operands, {&type, 1});
-  trace_.code[index].opName = ins.opName;
-  graph_.backward.push_back(static_cast<uint32_t>(index));
-  return parts_[value] = trace_.code[index].firstResult;
-}
-
 ValueId SavedReads::readOf(ValueId value, const std::vector<KeptByEager>& kept) {
-  if (parts_.count(value) != 0) return isComputedOfSeen(value) ? computeAgain(value, kept) : value;
   if (!isSeen(baseOf(value, Sharing::kView))) return value;
   const auto entry = std::ranges::find(kept, value, &KeptByEager::value);
   if (entry == kept.end() || entry->as == KeptByEager::As::kCopy) {
@@ -75,19 +48,12 @@ ValueId SavedReads::readOf(ValueId value, const std::vector<KeptByEager>& kept) 
 
 bool SavedReads::settle(const std::vector<KeptByEager>& kept, size_t first) {
   ok_ = true;
-  const std::vector<uint32_t> code(graph_.backward.begin() + static_cast<std::ptrdiff_t>(first),
-                                   graph_.backward.end());
-  graph_.backward.resize(first);
-  for (const uint32_t at : code) {
+  for (const uint32_t at : std::span(graph_.backward).subspan(first)) {
     const ir::Instruction ins = trace_.code[at];
     for (uint32_t k = 0; k < ins.operandCount; ++k) {
       const Operand operand = trace_.operands[ins.firstOperand + k];
-      if (operand.isValue()) {
-        const ValueId read = readOf(operand.id, kept);
-        trace_.operands[ins.firstOperand + k].id = read;
-      }
+      if (operand.isValue()) trace_.operands[ins.firstOperand + k].id = readOf(operand.id, kept);
     }
-    graph_.backward.push_back(at);
   }
   return ok_;
 }

@@ -2,13 +2,11 @@
 // nodes read, in the memory in which these read it, and notes what they keep.
 //
 // Idea: an input or output itself in the backward means the memory that it had in the forward. Where eager
-// mode keeps the tensor itself, a stand-in takes its place (GradientGraph::now). Values that stand for parts
-// of an operator and are computed of such tensors (batch norm) are computed again.
+// mode keeps the tensor itself, a stand-in takes its place (GradientGraph::now).
 //
 // Works on the graph while it is differentiated. No GIL.
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "passes/gradient_graph.h"
@@ -22,8 +20,6 @@ class SavedReads {
   SavedReads(GradientGraph& graph, const std::vector<uint32_t>& madeBy, size_t inputs)
       : graph_(graph), trace_(graph.trace), madeBy_(madeBy), inputs_(inputs) {}
 
-  // Computed of what eager mode keeps: in the backward, once more.
-  void addPart(ir::ValueId value) { parts_[value] = ir::kNone; }
   void note(const std::vector<KeptByEager>& kept, const SavedByEager& node);
   // Instructions of the backward, from the `first`-th on, are those of one operator. False: they read
   // something that eager mode does not keep.
@@ -34,16 +30,13 @@ class SavedReads {
  private:
   bool isSeen(ir::ValueId value) const;
   ir::ValueId baseOf(ir::ValueId value, Sharing least) const;
-  bool isComputedOfSeen(ir::ValueId value) const;
   ir::ValueId nowOf(ir::ValueId base);
   ir::ValueId readOf(ir::ValueId value, const std::vector<KeptByEager>& kept);
-  ir::ValueId computeAgain(ir::ValueId value, const std::vector<KeptByEager>& kept);
 
   GradientGraph& graph_;
   ir::Trace& trace_;
   const std::vector<uint32_t>& madeBy_;
   size_t inputs_;
-  std::map<ir::ValueId, ir::ValueId> parts_;  // with what is computed in the backward, if it is
   bool ok_ = true;
 };
 

@@ -192,7 +192,11 @@ def fresh(tensor: torch.Tensor, leaf: bool) -> torch.Tensor:
 
 
 # Operands that no gradient is asked for: there is none, or another operator is taken for it.
-CONSTANT = {"aten.batch_norm.default": {3, 4}, "aten.scaled_dot_product_attention.default": {3}}
+CONSTANT = {
+    "aten.cross_entropy_loss.default": {2},
+    "aten.batch_norm.default": {3, 4},
+    "aten.scaled_dot_product_attention.default": {3},
+}
 
 
 def subsets(name: str, case: tuple[Any, ...]) -> Iterator[frozenset[int]]:
@@ -329,9 +333,9 @@ def attack(
     """The gradients, or the error, of `run` where a tensor (-1: the result) is changed before the backward."""
     tensors = [fresh(x, k in active) for k, (_, x) in enumerate(tensors_of(case))]
     made, loss = run(*with_tensors(case, tensors))
-    with torch.no_grad():
-        CHANGES[change](made if target == -1 else tensors[target])
     try:
+        with torch.no_grad():
+            CHANGES[change](made if target == -1 else tensors[target])
         return [x if x is None else x.detach() for x in WAYS[way](loss, [tensors[k] for k in sorted(active)])]
     except RuntimeError as error:
         return str(error)
@@ -354,7 +358,7 @@ def differs(expected: Any, actual: Any) -> str:
         texts = [x.split(":")[0].split(" (")[0] if isinstance(x, str) else "gradients" for x in (expected, actual)]
         return "" if texts[0] == texts[1] else f"{actual!s:.200}, in eager mode {expected!s:.200}"
     try:
-        torch.testing.assert_close(actual, expected, equal_nan=True)
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
     except AssertionError as error:
         return str(error)[:200]
     return ""
@@ -363,19 +367,21 @@ def differs(expected: Any, actual: Any) -> str:
 def is_known(way: str, change: str, actual: Any) -> bool:
     """The segment is run again for the gradient of a gradient. What is computed of tensors that have been written to
     since is lost then: an error, which eager mode has not; writes through .data are not even noticed."""
-    modified = isinstance(actual, str) and "modified by an inplace" in actual
+    modified = isinstance(actual, str) and "modified" in actual
     return way == "second_order" and (modified or change == "through .data")
+
+
+def weights_of(name: str, case: tuple[Any, ...]) -> torch.Tensor:
+    made = overload(name)(*case)
+    return f(*(made if isinstance(made, torch.Tensor) else made[0]).shape, seed=7)
 
 
 @pytest.mark.parametrize(("name", "number"), CALLS)
 def test_attacks(name: str, number: int) -> None:
     case = CASES.get(name, [ONE])[number]
-    made = overload(name)(*case)
-    shape = (made if isinstance(made, torch.Tensor) else made[0]).shape
-    weights = torch.linspace(0.5, 2.0, max(1, shape.numel())).reshape(shape)
     found = []
     for active, weighed in itertools.product(subsets(name, case), (True, False)):
-        run = function_of(name, weights if weighed else None)
+        run = function_of(name, weights_of(name, case) if weighed else None)
         compiled = kintsugi.compile(run, backend="native", options={"sync": True})
         for _ in range(3):
             attack(compiled, case, active, 0, "nothing", "once")
@@ -387,4 +393,24 @@ def test_attacks(name: str, number: int) -> None:
             text = differs(expected, actual)
             if text and not is_known(way, change, actual):
                 found.append(f"{sorted(active)} {target} {change}, {way}: {text}")
+    assert not found, "\n".join(found[:20])
+
+
+@pytest.mark.parametrize(("name", "number"), CALLS)
+def test_attacks_by_turns(name: str, number: int) -> None:
+    """While it is found out what is faster, each second call is replayed in a graph of its own."""
+    case = CASES.get(name, [ONE])[number]
+    active = list(subsets(name, case))[-1]
+    run = function_of(name, weights_of(name, case))
+    compiled = kintsugi.compile(run, backend="native", options={"autotune": True})
+    for _ in range(3):
+        attack(compiled, case, active, 0, "nothing", "once")
+    kintsugi.wait()
+    found = []
+    for target, change in itertools.product(range(-1, len(tensors_of(case))), list(CHANGES)[1:]):
+        expected = attack(run, case, active, target, change, "once")
+        for _ in range(2):
+            text = differs(expected, attack(compiled, case, active, target, change, "once"))
+            if text:
+                found.append(f"{sorted(active)} {target} {change}: {text}")
     assert not found, "\n".join(found[:20])
