@@ -59,13 +59,16 @@ void GradientBuilder::start(size_t position, std::vector<KeptByEager> kept) {
 }
 
 ValueId GradientBuilder::saved(size_t k) {
+  using As = KeptByEager::As;
   const ValueId value = tensor(k);
-  const bool copied = std::ranges::any_of(kept_, [&](const KeptByEager& kept) {
-    return kept.value == value && kept.as == KeptByEager::As::kCopy;
-  });
-  if (!copied) return value;
+  const auto kept = std::ranges::find(kept_, static_cast<int8_t>(k), &KeptByEager::operand);
+  if (kept == kept_.end() || kept->as == As::kItself) return value;
   const InForward scope(*this);
-  return contiguous(value);
+  if (kept->as == As::kCopy) return contiguous(value);
+  // Another argument may be the same tensor, and be kept itself.
+  const auto same = std::ranges::find_if(
+      kept_, [&](const KeptByEager& other) { return other.value == value && other.as == As::kItself; });
+  return same == kept_.end() ? value : make(Operator::kAlias, {val(value)}, meta(value));
 }
 
 bool GradientBuilder::isSeen(ValueId value) const {

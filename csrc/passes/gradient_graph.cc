@@ -577,7 +577,9 @@ class Differentiator {
       return;
     }
     const Instruction& ins = trace().code[at];
-    if (givesFreshResults(trace().operatorOf(ins))) {
+    const bool copies = ops::has(trace().operatorOf(ins), Trait::kMayCopy) &&
+                        sharingOf(trace(), ins) == Sharing::kNone && isKnown(ins);
+    if (copies || givesFreshResults(trace().operatorOf(ins))) {
       graph_.outputs.push_back(value);
       return;
     }

@@ -81,7 +81,7 @@ bool linear(B& b) {
   }
   const V g = asMatrix(b, b.gradient());
   if (b.wants(0)) {
-    b.give(0, b.reshape(b.matmul(g, w), b.sizes(x)));
+    b.give(0, b.reshape(b.matmul(g, b.saved(1)), b.sizes(x)));
   }
   if (b.wants(1)) {
     b.give(1, b.matmul(matrixTransposed(b, g), asMatrix(b, b.saved(0))));
@@ -114,7 +114,7 @@ bool matmul(B& b) {
   if (left.size() > 2 && right.size() == 2) {
     const V g = asMatrix(b, b.gradient());
     if (b.wants(0)) {
-      b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, y)), left));
+      b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, b.saved(1))), left));
     }
     if (b.wants(1)) {
       b.give(1, b.matmul(matrixTransposed(b, asMatrix(b, b.saved(0))), g));

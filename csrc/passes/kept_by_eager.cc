@@ -154,7 +154,7 @@ std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instructi
     } else if (saved.as == Form::kUnlessBools && trace.metas[type.meta].dtype == "bool") {
       as = As::kCopy;
     }
-    kept.push_back({value, as});
+    kept.push_back({value, as, saved.what});
   }
   return kept;
 }

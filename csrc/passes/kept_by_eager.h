@@ -20,6 +20,7 @@ struct KeptByEager {
   };
   ir::ValueId value = ir::kNone;
   As as = As::kItself;
+  int8_t operand = -1;  // the result
 };
 
 // Does the only result of an operator share the memory, and with it the version, of its first argument?
