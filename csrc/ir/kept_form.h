@@ -40,6 +40,11 @@ struct KeptForm {
     uint64_t outputs = kAll;     // the gradients with which eager mode looks at it
     std::vector<bool> leads;     // by `gets`: the inputs whose gradients come from there
   };
+  // A graph of autograd's own, in the order of the backward: when it has to be run.
+  struct Tape {
+    uint64_t outputs = kAll;
+    std::vector<bool> leads;  // as above
+  };
   // A leaf of a graph of autograd's own, which stands for a tensor of the segment.
   struct Leaf {
     uint32_t kept = 0;
@@ -50,6 +55,7 @@ struct KeptForm {
   std::vector<uint32_t> gets;      // by result of the backward: which input's gradient it is
   std::vector<Kept> kept;
   std::vector<Checked> checked;    // in the order in which eager mode looks
+  std::vector<Tape> tapes;
   std::vector<Leaf> leaves;
   std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them

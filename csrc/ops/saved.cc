@@ -44,6 +44,10 @@ consteval Row parse(std::string_view text) {
         saved.wanted = static_cast<uint16_t>(saved.wanted | 1U << static_cast<unsigned>(text[at] - '0'));
       }
     }
+    if (at < text.size() && text[at] == '!') {
+      saved.alone = true;
+      ++at;
+    }
     if (at < text.size() && text[at] != ' ') throw "a blank between entries";
     row.all[row.count++] = saved;
   }

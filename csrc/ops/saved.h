@@ -8,6 +8,7 @@
 //   KTG_SAVES("1v:0")       a view of operand 1
 //   KTG_SAVES("0f:1")       as matrix products fold it: itself, a view or a copy (passes/kept_by_eager.h)
 //   KTG_SAVES("3m")         itself, if it is no mask of bools (else a copy)
+//   KTG_SAVES("0:0!")       by a node of its own, which runs for the gradients of those operands alone
 // Operators without an entry keep nothing that others can write to. Those that are KTG_TAPED have none either:
 // autograd itself keeps and checks.
 //
@@ -28,6 +29,7 @@ struct Saved {
   int8_t what = kResult;  // an operand, or the result
   As as = As::kItself;
   uint16_t wanted = 0;  // operands, as bits; none: whatever has a gradient
+  bool alone = false;   // by a node that runs for `wanted` alone
 };
 
 std::span<const Saved> savedBy(Operator op);

@@ -376,6 +376,7 @@ ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand>
     follow(saved.base);
     std::ranges::for_each(saved.followed, follow);
   }
+  for (auto& [at, tape] : graph_.tapes) std::ranges::for_each(tape.followed, follow);
   return first;
 }
 

@@ -1,6 +1,7 @@
 #include "passes/gradient_dependences.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "ir/segments.h"
@@ -143,25 +144,33 @@ class Dependences {
     return sources;
   }
 
+  // The outputs and inputs between which a node of eager mode's stands.
+  std::pair<uint64_t, std::vector<bool>> placeOf(const SavedByEager& node) const {
+    uint64_t outputs = 0;
+    for (const ValueId gradient : node.arriving) outputs |= madeOf_[gradient];
+    std::vector<bool> leads(form_.gets.size(), false);
+    for (const ValueId value : node.followed) {
+      for (size_t k = 0; k < sources_[value].size(); ++k) leads[k] = leads[k] || sources_[value][k];
+    }
+    return {outputs != 0 ? outputs : KeptForm::kAll, std::move(leads)};
+  }
+
   void addChecked() {
-    const auto& graph = in_.graph;
-    const std::vector<std::vector<bool>> sources = findSources();
-    for (const SavedByEager& saved : graph.saved) {
-      KeptForm::Checked checked{.place = *placeIn(graph, saved.base)};
-      checked.outputs = 0;
-      for (const ValueId gradient : saved.arriving) checked.outputs |= madeOf_[gradient];
-      if (checked.outputs == 0) checked.outputs = KeptForm::kAll;
-      checked.leads.assign(form_.gets.size(), false);
-      for (const ValueId value : saved.followed) {
-        for (size_t k = 0; k < sources[value].size(); ++k) {
-          checked.leads[k] = checked.leads[k] || sources[value][k];
-        }
-      }
+    sources_ = findSources();
+    for (const SavedByEager& saved : in_.graph.saved) {
+      KeptForm::Checked checked{.place = *placeIn(in_.graph, saved.base)};
+      std::tie(checked.outputs, checked.leads) = placeOf(saved);
       const bool known = std::ranges::any_of(form_.checked, [&](const KeptForm::Checked& other) {
         return other.place == checked.place && other.outputs == checked.outputs &&
                other.leads == checked.leads;
       });
       if (!known) form_.checked.push_back(std::move(checked));
+    }
+    for (const uint32_t at : in_.backward) {
+      const auto tape = std::ranges::find(in_.graph.tapes, at, &std::pair<uint32_t, SavedByEager>::first);
+      if (tape == in_.graph.tapes.end()) continue;
+      auto [outputs, leads] = placeOf(tape->second);
+      form_.tapes.push_back({outputs, std::move(leads)});
     }
   }
 
@@ -169,6 +178,7 @@ class Dependences {
   const ir::Trace& trace_;
   KeptForm& form_;
   std::vector<uint64_t> madeOf_, takes_;
+  std::vector<std::vector<bool>> sources_;  // by value
 };
 
 }  // namespace

@@ -58,6 +58,7 @@ class Differentiator {
       }
     }
     reads.settleLeaves();
+    makeCopies();
     bool any = false;
     for (const ValueId input : graph_.inputs) {
       graph_.gradients.push_back(builder.isActive(input) ? builder.gradientOf(input) : ir::kNone);
@@ -641,18 +642,55 @@ class Differentiator {
     } else if (rule->make == nullptr || !rule->make(builder)) {
       hold();
       // Run in a graph of its own, an operator may not return what it was given. What is kept, is there.
-      return ops::has(op, Trait::kFresh) ? builder.tape() : refuse("there is no derivative of this " + name);
+      if (!ops::has(op, Trait::kFresh)) return refuse("there is no derivative of this " + name);
+      addFollowed(ins, node);
+      return builder.tape() && noteTape(first, node);
     }
     const Instruction& now = trace().code[graph_.forward[position]];  // perhaps another one
     for (KeptByEager& each : kept) {
       if (each.value == ins.firstResult) each.value = now.firstResult;
     }
-    ir::collectValues(trace(), trace().operandsOf(recorded), node.followed);
-    std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
+    addFollowed(recorded, node);
     reads.note(kept, node);
     if (keepsAny(trace(), recorded)) hold();
     return reads.settle(kept, first) ||
            refuse("the derivative of " + name + " reads what autograd does not keep");
+  }
+
+  void addFollowed(const Instruction& ins, SavedByEager& node) {
+    ir::collectValues(trace(), trace().operandsOf(ins), node.followed);
+    std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
+  }
+
+  // What a tape keeps is nobody else's memory where eager mode has made a copy; kernels would leave it out.
+  bool noteTape(size_t first, const SavedByEager& node) {
+    for (const uint32_t at : std::span(graph_.backward).subspan(first)) {
+      if (trace().opNames[trace().code[at].opName] == "taped.gradients") graph_.tapes.emplace_back(at, node);
+    }
+    for (ValueId value : node.followed) {
+      for (uint32_t at = makerOf(value); at != ir::kNone; at = makerOf(value)) {
+        const Operator op = trace().operatorOf(trace().code[at]);
+        const bool looks = sharingOf(trace(), trace().code[at]) != Sharing::kNone;
+        constexpr Operator kCopies[] = {Operator::kClone, Operator::kPrivateToCopy, Operator::kToDtype,
+                                        Operator::kToOther};
+        if (std::ranges::find(kCopies, op) != std::end(kCopies)) copies_.push_back(at);
+        if (!looks) break;
+        value = trace().operandsOf(trace().code[at])[0].id;
+      }
+    }
+    return true;
+  }
+  uint32_t makerOf(ValueId value) const { return value < madeBy_.size() ? madeBy_[value] : ir::kNone; }
+
+  void makeCopies() {
+    for (const uint32_t at : copies_) {
+      Instruction& ins = trace().code[at];
+      const ir::TensorMeta& from = trace().metas[trace().values[trace().operandsOf(ins)[0].id].meta];
+      const ir::TensorMeta& to = trace().metas[trace().values[ins.firstResult].meta];
+      if (from.dtype != to.dtype || sharingOf(trace(), ins) != Sharing::kNone) continue;
+      ins.opName = trace().internOpName("aten.alias_copy.default");
+      ins.operandCount = 1;
+    }
   }
 
   const BatchNorm* normOf(ValueId result) const {
@@ -673,6 +711,7 @@ class Differentiator {
   };
   std::map<ValueId, Held> stores_;
   std::vector<BatchNorm> norms_;
+  std::vector<uint32_t> copies_;  // instructions that make what tapes keep
   size_t segmentEnd_ = 0;  // the place of its mark
   std::vector<ValueId> masks_;
   std::vector<bool> inEpilogue_;  // by instruction

@@ -155,6 +155,9 @@ std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instructi
       as = As::kCopy;
     }
     kept.push_back({value, as, saved.what});
+    for (size_t k = 0; saved.alone && k < operands.size(); ++k) {
+      if ((saved.wanted >> k & 1) != 0 && operands[k].isValue()) kept.back().alone.push_back(operands[k].id);
+    }
   }
   return kept;
 }

@@ -20,7 +20,8 @@ struct KeptByEager {
   };
   ir::ValueId value = ir::kNone;
   As as = As::kItself;
-  int8_t operand = -1;  // the result
+  int8_t operand = -1;                  // -1: the result
+  std::vector<ir::ValueId> alone = {};  // by a node that runs for the gradients of these alone
 };
 
 // Does the only result of an operator share the memory, and with it the version, of its first argument?

@@ -64,6 +64,7 @@ void SavedReads::note(const std::vector<KeptByEager>& kept, const SavedByEager& 
     if (each.as == KeptByEager::As::kCopy || !isSeen(base)) continue;
     graph_.saved.push_back(node);
     graph_.saved.back().base = base;
+    if (!each.alone.empty()) graph_.saved.back().followed = each.alone;
   }
 }
 

@@ -71,9 +71,11 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
   NativeCode(torchapi::GradNodeForm form, std::weak_ptr<const Code> code)
       : GradNodeCode(std::move(form)), code_(std::move(code)) {}
 
-  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
+  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
+           const Asked& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
+    const torchapi::TapesAsked scope(asked.tapes);
     if (code == nullptr || !code->backward.runPlan(values, gradients)) {
       return false;
     }
@@ -101,19 +103,33 @@ class TrainingRunner::ReplayCode final : public NativeCode {
 
   bool takesZeros() const override { return false; }
 
-  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
+  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
+           const Asked& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
     const size_t leaves = form().gets.size();
     const size_t count = (values.size() - leaves) / 2;
-    std::vector<Value> results, arrived;
+    std::vector<Value> results, arrived, targets, made;
     for (size_t k = 0; k < count; ++k) {
       if (values[count + leaves + k].kind != ValueKind::kTensor) continue;
       results.push_back(values[k]);
       arrived.push_back(values[count + leaves + k]);
     }
-    if (code == nullptr || !torchapi::runTape(results, values.subspan(count, leaves), arrived, gradients)) {
+    const auto isAsked = [&](size_t k) { return asked.gets.empty() || asked.gets[k]; };
+    for (size_t k = 0; k < leaves; ++k) {
+      if (isAsked(k)) targets.push_back(values[count + k]);
+    }
+    made.resize(targets.size());
+    if (code == nullptr || !torchapi::runTape(results, targets, arrived, made)) {
       return false;
+    }
+    auto next = made.begin();
+    for (size_t k = 0; k < leaves; ++k) {
+      if (isAsked(k)) {
+        gradients[k] = *next++;
+      } else {
+        torchapi::skipTape(values.subspan(count + k, 1), gradients.subspan(k, 1));
+      }
     }
     if (forwardTime != 0) {
       keepLeast(code->replayTime, forwardTime + diag::events::nowNs() - start);

@@ -159,6 +159,23 @@ class SegmentBackward final : public autograd::Node {
     return gradient.defined() ? gradient.contiguous() : input_metadata(k).zeros_like();
   }
 
+  GradNodeCode::Asked findAsked() const {
+    const GradNodeForm& form = code_->form();
+    GradNodeCode::Asked asked;
+    bool all = form.together.empty() || (arrived_ & allOutputs()) == allOutputs();
+    for (size_t k = 0; k < form.gets.size(); ++k) {
+      asked.gets.push_back(task_should_compute_output(k));
+      all = all && asked.gets.back();
+    }
+    if (all) return {};
+    for (const GradNodeForm::Tape& tape : form.tapes) {
+      bool leads = false;
+      for (size_t k = 0; k < tape.leads.size(); ++k) leads = leads || (tape.leads[k] && asked.gets[k]);
+      asked.tapes.push_back(leads && (tape.outputs & arrived_) != 0);
+    }
+    return asked;
+  }
+
   bool runCode(const autograd::variable_list& gradients, bool all, autograd::variable_list& made) {
     autograd::variable_list tensors;
     if (!kept_.take(tensors)) return false;
@@ -172,7 +189,7 @@ class SegmentBackward final : public autograd::Node {
     }
     OwnValues results(code_->form().gets.size());
     takeTapeError();
-    if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0))) {
+    if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0), findAsked())) {
       // Of a gradient that has not arrived nobody would know.
       const std::exception_ptr error = takeTapeError();
       if (error && (all || !code_->takesZeros())) std::rethrow_exception(error);

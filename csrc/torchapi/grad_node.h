@@ -30,9 +30,16 @@ class GradNodeCode {
   virtual ~GradNodeCode() = default;
   const GradNodeForm& form() const { return form_; }
 
+  // Of which results somebody wants to know, and which tapes have to be run for them. Empty: all.
+  struct Asked {
+    std::vector<bool> gets;
+    std::vector<bool> tapes;
+  };
+
   // `values`: what was kept, then the gradients of the outputs that are followed; borrowed. Fills
   // `gradients`. Grad mode and autocast are off. False: it can't be done.
-  virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const = 0;
+  virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
+                   const Asked& asked) const = 0;
   // Gradients that have not arrived are zeros, or (false) empty values.
   virtual bool takesZeros() const { return true; }
   // The segment once more, from inputs to outputs, in the present grad mode.
