@@ -37,8 +37,8 @@ struct KeptForm {
   // What eager mode keeps: a write to it between forward and backward is an error.
   struct Checked {
     SegmentPlace place;
-    uint64_t outputs = kAll;     // the gradients with which eager mode looks at it
-    std::vector<bool> leads;     // by `gets`: the inputs whose gradients come from there
+    uint64_t outputs = kAll;  // the gradients with which eager mode looks at it
+    std::vector<bool> leads;  // by `gets`: the inputs whose gradients come from there
   };
   // A graph of autograd's own, in the order of the backward: when it has to be run.
   struct Tape {
@@ -51,16 +51,16 @@ struct KeptForm {
     SegmentPlace place;
   };
 
-  std::vector<bool> follows;       // by output: autograd follows it
-  std::vector<uint32_t> gets;      // by result of the backward: which input's gradient it is
+  std::vector<bool> follows;   // by output: autograd follows it
+  std::vector<uint32_t> gets;  // by result of the backward: which input's gradient it is
   std::vector<Kept> kept;
-  std::vector<Checked> checked;    // in the order in which eager mode looks
+  std::vector<Checked> checked;  // in the order in which eager mode looks
   std::vector<Tape> tapes;
   std::vector<Leaf> leaves;
   std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
   std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
-  uint64_t held = 0;               // those for whose gradients eager mode keeps any tensor, which it frees behind them
-  std::vector<uint64_t> again;     // by input: the outputs whose gradients depend on its values, in any way
+  uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees behind them
+  std::vector<uint64_t> again;  // by input: the outputs whose gradients depend on its values, in any way
 };
 
 }  // namespace kintsugi::ir

@@ -140,7 +140,8 @@ class GradientBuilder {
   bool inForward_ = false;
 };
 
-// Batch norm in training, of which the forward has computed the mean of each channel and one by the deviation.
+// Batch norm in training, of which the forward has computed the mean of each channel and one by the
+// deviation.
 struct BatchNormValues {
   ir::ValueId input, weight, bias, mean, scale;
 };

@@ -365,7 +365,7 @@ class Differentiator {
     const ir::Type types[] = {trace().values[norm.made], flat, flat};
     const Operand operands[] = {o[0], o[1], o[2], Operand::boolean(true), o[6], o[7]};
     const auto whole = static_cast<uint32_t>(trace().append(Op::kAten, operands, types));
-    trace().code[whole].opName = trace().internOpName("aten._native_batch_norm_legit.no_stats");
+    trace().code[whole].opName = trace().internOpName(Operator::kPrivateNativeBatchNormLegitNoStats);
     madeBy_.resize(trace().values.size(), ir::kNone);
     sequence_.push_back(whole);
     norm.whole = trace().code[whole].firstResult;
@@ -439,7 +439,8 @@ class Differentiator {
     std::for_each(trace().lists.begin(), trace().lists.end(), rename);
     const ir::Type type = trace().values[ins.firstResult];
     appendForward(Operator::kAddTensor, last, {&type, 1});
-    addNorm({.ins = ins, .mean = mean, .scale = scale, .made = made}, {scale, unit, weight.id, bias.id, product});
+    addNorm({.ins = ins, .mean = mean, .scale = scale, .made = made},
+            {scale, unit, weight.id, bias.id, product});
     const double momentum = o[6].f;
     const auto keep = [&](ValueId input, ValueId seen, double factor) {
       const std::vector<int64_t> size{channels};
@@ -688,7 +689,7 @@ class Differentiator {
       const ir::TensorMeta& from = trace().metas[trace().values[trace().operandsOf(ins)[0].id].meta];
       const ir::TensorMeta& to = trace().metas[trace().values[ins.firstResult].meta];
       if (from.dtype != to.dtype || sharingOf(trace(), ins) != Sharing::kNone) continue;
-      ins.opName = trace().internOpName("aten.alias_copy.default");
+      ins.opName = trace().internOpName(Operator::kAliasCopy);
       ins.operandCount = 1;
     }
   }
@@ -712,7 +713,7 @@ class Differentiator {
   std::map<ValueId, Held> stores_;
   std::vector<BatchNorm> norms_;
   std::vector<uint32_t> copies_;  // instructions that make what tapes keep
-  size_t segmentEnd_ = 0;  // the place of its mark
+  size_t segmentEnd_ = 0;         // the place of its mark
   std::vector<ValueId> masks_;
   std::vector<bool> inEpilogue_;  // by instruction
 };

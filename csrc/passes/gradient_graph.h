@@ -48,16 +48,16 @@ struct SavedByEager {
 struct GradientGraph {
   // All instructions in no order, without marks; metadata says all strides.
   ir::Trace trace;
-  std::vector<uint32_t> forward;       // instructions, in order
-  std::vector<uint32_t> backward;      // likewise; may use values of the forward
-  std::vector<ir::ValueId> inputs;     // of the segment, then masks
-  std::vector<double> draws;           // by mask: the probability of a one
-  std::vector<ir::ValueId> outputs;    // of the node
-  std::vector<ir::ValueId> incoming;   // by output: its gradient; kNone: it has none
-  std::vector<ir::ValueId> gradients;  // by input; kNone: it gets none
-  std::vector<SavedByEager> saved;     // in the order in which eager mode's nodes run
+  std::vector<uint32_t> forward;                         // instructions, in order
+  std::vector<uint32_t> backward;                        // likewise; may use values of the forward
+  std::vector<ir::ValueId> inputs;                       // of the segment, then masks
+  std::vector<double> draws;                             // by mask: the probability of a one
+  std::vector<ir::ValueId> outputs;                      // of the node
+  std::vector<ir::ValueId> incoming;                     // by output: its gradient; kNone: it has none
+  std::vector<ir::ValueId> gradients;                    // by input; kNone: it gets none
+  std::vector<SavedByEager> saved;                       // in the order in which eager mode's nodes run
   std::vector<std::pair<uint32_t, SavedByEager>> tapes;  // by instruction of the backward; without a base
-  std::vector<ir::ValueId> held;       // gradients that arrive at operators of which eager mode keeps anything
+  std::vector<ir::ValueId> held;  // gradients that arrive at operators of which eager mode keeps anything
   // What stands in the backward for an input or output that eager mode keeps itself, in the memory that it
   // has by then: (stand-in, value). The value itself means the memory of the forward.
   std::vector<std::pair<ir::ValueId, ir::ValueId>> now;

@@ -80,7 +80,8 @@ Dims lastDims(B& b, V x, size_t count) {
 
 // What both norms share: y = scaled * weight + bias, with scaled = centred * factor. `weighed`: what the
 // weight's gradient takes for it.
-void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool centred, size_t weight, size_t bias) {
+void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool centred, size_t weight,
+                   size_t bias) {
   const V g = b.cast(b.gradient(), "f32");
   if (b.wants(bias)) {
     b.give(bias, g);

@@ -18,8 +18,7 @@ using ir::ValueId;
 bool isActive(const ir::Trace& trace, const Operand& operand) {
   if (!operand.isValue()) return false;
   const ir::Type& type = trace.values[operand.id];
-  return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone &&
-         trace.metas[type.meta].requiresGrad;
+  return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone && trace.metas[type.meta].requiresGrad;
 }
 
 std::vector<int64_t> stridesOf(const ir::TensorMeta& meta) {

@@ -1,6 +1,6 @@
 // What eager mode keeps of one operator of a trace, by its row (ops/saved.h) and by what is known of its
-// arguments. Matrix products fold tensors of three and more dimensions to matrices: they keep a view where one
-// can be had, and else a copy.
+// arguments. Matrix products fold tensors of three and more dimensions to matrices: they keep a view where
+// one can be had, and else a copy.
 //
 // Pure function, no GIL.
 #pragma once

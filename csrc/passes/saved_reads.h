@@ -1,5 +1,5 @@
-// Makes the backward read of the tensors that others see (inputs and outputs of the segment) what eager mode's
-// nodes read, in the memory in which these read it, and notes what they keep.
+// Makes the backward read of the tensors that others see (inputs and outputs of the segment) what eager
+// mode's nodes read, in the memory in which these read it, and notes what they keep.
 //
 // Idea: an input or output itself in the backward means the memory that it had in the forward. Where eager
 // mode keeps the tensor itself, a stand-in takes its place (GradientGraph::now).

@@ -420,9 +420,9 @@ class Splitter {
 
   const GradientGraph& graph_;
   const ir::Trace& trace_;
-  std::vector<uint32_t> madeBy_;     // by value
-  std::vector<bool> isForward_;      // by value
-  std::vector<uint32_t> backward_;   // what leads to gradients, in order
+  std::vector<uint32_t> madeBy_;    // by value
+  std::vector<bool> isForward_;     // by value
+  std::vector<uint32_t> backward_;  // what leads to gradients, in order
   std::vector<bool> needed_;        // by value of the forward: the backward takes it
   std::vector<bool> isSeen_;        // by value: an input or output, to which others write
   std::vector<bool> whole_;         // by value that is needed: a call takes it, or a view of it

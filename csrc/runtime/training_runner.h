@@ -44,10 +44,10 @@ struct TrainingPlans {
   std::unique_ptr<const NativePlan> backward;
   std::unique_ptr<const NativePlan> again;     // inputs to the node's outputs, operator by operator
   std::unique_ptr<const NativePlan> epilogue;  // null: there is none
-  std::vector<ir::SegmentPlace> results;  // kOwn: of the epilogue
-  std::vector<NativePlan::Input> inputs;  // what they have to be
-  std::optional<bool> gradBefore;         // the grad mode that a run has to start in
-  std::optional<bool> gradAfter;          // ... and leaves
+  std::vector<ir::SegmentPlace> results;       // kOwn: of the epilogue
+  std::vector<NativePlan::Input> inputs;       // what they have to be
+  std::optional<bool> gradBefore;              // the grad mode that a run has to start in
+  std::optional<bool> gradAfter;               // ... and leaves
 };
 
 class TrainingRunner : public SegmentRunner {

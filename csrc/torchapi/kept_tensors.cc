@@ -26,8 +26,9 @@ bool liesAs(const at::Tensor& a, const at::Tensor& b) {
 }
 
 bool hasMemoryOf(const at::Tensor& a, const at::Tensor& b) {
-  return a.has_storage() && a.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
-                                b.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() &&
+  return a.has_storage() &&
+         a.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
+             b.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() &&
          a.storage_offset() == b.storage_offset() && liesAs(a, b);
 }
 

@@ -2,11 +2,11 @@
 // their versions.
 //
 // Idea: eager mode keeps, for each operator, the tensor itself (then other memory that it is given is
-// followed: `weight.data = other`), a view of it (then it isn't), or a copy, and a write to the first two is an
-// error. ir/kept_form.h says which; here are the tensors.
+// followed: `weight.data = other`), a view of it (then it isn't), or a copy, and a write to the first two is
+// an error. ir/kept_form.h says which; here are the tensors.
 //
-// Ownership: inputs are shared; outputs are not, since they own the node; their memory is. Threads: none of its
-// own; who uses it locks. No GIL. Invalidation: clear().
+// Ownership: inputs are shared; outputs are not, since they own the node; their memory is. Threads: none of
+// its own; who uses it locks. No GIL. Invalidation: clear().
 #pragma once
 
 #include <ATen/core/Tensor.h>

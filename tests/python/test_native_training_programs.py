@@ -138,4 +138,6 @@ def test_random_functions(seed: int, turns: bool) -> None:
         attack = Attack(rng, active, inner)
         expected, actual = attack.outcome(f), attack.outcome(compiled)
         difference = differs(expected, actual) if are_finite(expected) else ""
-        assert not difference or is_known(attack.way, attack.change, actual), f"{text}: {attack}: {difference}"
+        assert not difference or is_known(attack.way, attack.change, actual), (
+            f"{text}: {attack}: {difference}"
+        )

@@ -42,7 +42,12 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
         [
             *(f"aten.{name}.Tensor" for name in ("add", "sub", "rsub", "mul", "div", "true_divide")),
             *(f"aten.{name}.default" for name in ("maximum", "minimum", "view_as", "expand_as", "type_as")),
-            *("aten.to.other", "aten.mse_loss.default", "aten.smooth_l1_loss.default", "aten.l1_loss.default"),
+            *(
+                "aten.to.other",
+                "aten.mse_loss.default",
+                "aten.smooth_l1_loss.default",
+                "aten.l1_loss.default",
+            ),
             *("aten.binary_cross_entropy_with_logits.default", "aten.pow.Tensor_Tensor"),
         ],
         [TWO],
@@ -56,7 +61,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     **dict.fromkeys(["aten.softmax.int", "aten.log_softmax.int"], [(f(2, 3), 1), (t(3, 2), 1)]),
     **dict.fromkeys([f"aten.{name}.default" for name in ("amax", "amin", "logsumexp")], [(f(2, 3), [1])]),
     **dict.fromkeys(
-        ["aten.sum.dim_IntList", "aten.mean.dim", "aten.var.dim", "aten.var.correction", "aten.std.correction"],
+        [
+            "aten.sum.dim_IntList",
+            "aten.mean.dim",
+            "aten.var.dim",
+            "aten.var.correction",
+            "aten.std.correction",
+        ],
         [(f(2, 3), [1])],
     ),
     **dict.fromkeys([f"aten.{n}.default" for n in ("squeeze", "unsqueeze")], [(f(2, 3), 0)]),
@@ -74,7 +85,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "aten.where.self": [(mask(2, 3), *TWO)],
     "aten.masked_fill.Scalar": [(f(2, 3), mask(2, 3), 0.5)],
     "aten.masked_fill.Tensor": [(f(2, 3), mask(2, 3), torch.tensor(0.5))],
-    "aten.to.dtype": [(f(2, 3), torch.float32), (f(2, 3), torch.float64), (f(2, 3), torch.float32, False, True)],
+    "aten.to.dtype": [
+        (f(2, 3), torch.float32),
+        (f(2, 3), torch.float64),
+        (f(2, 3), torch.float32, False, True),
+    ],
     "aten.view.default": [(f(2, 3), [3, 2])],
     "aten._unsafe_view.default": [(f(2, 3), [3, 2])],
     "aten.reshape.default": [(f(2, 3), [3, 2]), (t(2, 3), [3, 2])],
@@ -92,17 +107,23 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "aten.slice.Tensor": [(f(2, 3), 1, 0, 2, 1)],
     "aten.cat.default": [([f(2, 3), f(2, 3, seed=3)],)],
     "aten.stack.default": [([f(2, 3), f(2, 3, seed=3)],)],
-    "aten.layer_norm.default": [(f(2, 3), [3], f(3), f(3, seed=1)), (t(2, 3), [3], f(3), None), (f(2, 3), [3])],
+    "aten.layer_norm.default": [
+        (f(2, 3), [3], f(3), f(3, seed=1)),
+        (t(2, 3), [3], f(3), None),
+        (f(2, 3), [3]),
+    ],
     "aten.rms_norm.default": [(f(2, 3), [3], f(3)), (f(2, 3), [3])],
     "aten.group_norm.default": [(f(2, 4, 3), 2, f(4), f(4))],
     "aten.batch_norm.default": [
-        (f(4, 3), f(3), f(3, seed=1), f(3, seed=2), f(3, seed=3), training, 0.1, 1e-5, False) for training in (True, False)
+        (f(4, 3), f(3), f(3, seed=1), f(3, seed=2), f(3, seed=3), training, 0.1, 1e-5, False)
+        for training in (True, False)
     ],
     "aten.cumsum.default": [(f(2, 3), 1)],
     "aten.norm.ScalarOpt_dim": [(f(2, 3), 2, [1])],
     "aten.linalg_vector_norm.default": [(f(2, 3), 2, [1])],
     "aten.scaled_dot_product_attention.default": [
-        (f(1, 2, 4, 8), f(1, 2, 4, 8, seed=1), f(1, 2, 4, 8, seed=2), None, 0.0, causal) for causal in (False, True)
+        (f(1, 2, 4, 8), f(1, 2, 4, 8, seed=1), f(1, 2, 4, 8, seed=2), None, 0.0, causal)
+        for causal in (False, True)
     ]
     + [
         (f(1, 2, 4, 8), f(1, 2, 4, 8, seed=1), f(1, 2, 4, 8, seed=2), f(4, 4)),
@@ -170,7 +191,11 @@ def tensors_of(case: tuple[Any, ...]) -> list[tuple[int, torch.Tensor]]:
     """With the number of the operand; those of a list have its number."""
     found = []
     for k, value in enumerate(case):
-        found += [(k, each) for each in (value if isinstance(value, list) else [value]) if isinstance(each, torch.Tensor)]
+        found += [
+            (k, each)
+            for each in (value if isinstance(value, list) else [value])
+            if isinstance(each, torch.Tensor)
+        ]
     return found
 
 
@@ -229,7 +254,9 @@ def kept_by_torch(outputs: Tensors, tensors: Tensors) -> set[tuple[int, str]]:
         for name in dir(node):
             value = getattr(node, name) if name.startswith("_saved_") else None
             for saved in value if isinstance(value, (list, tuple)) else [value]:
-                for k, tensor in [*enumerate(tensors), (-1, outputs[0])] if isinstance(saved, torch.Tensor) else []:
+                for k, tensor in (
+                    [*enumerate(tensors), (-1, outputs[0])] if isinstance(saved, torch.Tensor) else []
+                ):
                     if saved is tensor:
                         kept.add((k, "itself"))
                     elif saved.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
@@ -355,7 +382,9 @@ def function_of(name: str, weights: torch.Tensor | None) -> Callable[..., Any]:
 
 def differs(expected: Any, actual: Any) -> str:
     if isinstance(expected, str) or isinstance(actual, str):
-        texts = [x.split(":")[0].split(" (")[0] if isinstance(x, str) else "gradients" for x in (expected, actual)]
+        texts = [
+            x.split(":")[0].split(" (")[0] if isinstance(x, str) else "gradients" for x in (expected, actual)
+        ]
         return "" if texts[0] == texts[1] else f"{actual!s:.200}, in eager mode {expected!s:.200}"
     for wanted, given in zip(expected, actual, strict=True):
         if wanted is None or given is None:
