@@ -6,6 +6,8 @@
 #include "bindings/text.h"
 #include "codegen/kernel_cache.h"
 #include "driver/native_segments.h"
+#include "ops/operator.h"
+#include "ops/saved.h"
 #include "passes/operator_rules.h"
 #include "passes/pass_statistics.h"
 #include "pyapi/imports.h"
@@ -129,6 +131,16 @@ nb::list accuracies() {
   return out;
 }
 
+// (operand, how, wanted operands) of each entry of KTG_SAVES; operand -1: the result.
+nb::list savesOf(ops::Operator op) {
+  constexpr const char* kHow[] = {"itself", "view", "folded", "unless bools"};
+  nb::list out;
+  for (const ops::Saved& saved : ops::savedBy(op)) {
+    out.append(nb::make_tuple(saved.what, kHow[static_cast<size_t>(saved.as)], saved.wanted));
+  }
+  return out;
+}
+
 // Each row of ops/operators.def: what tests hold against torch.
 nb::list operators() {
   nb::list out;
@@ -148,6 +160,9 @@ nb::list operators() {
     each["torch"] = nb::make_tuple(strOf(row.torchFrom), strOf(row.torchBefore));
     each["updates_rows"] = row.rowUpdate != ops::RowUpdateKind::kNone;
     each["view"] = passes::isView(row.id);
+    const passes::GradientRule* gradient = passes::gradientOf(row.id);
+    each["gradient"] = gradient == nullptr ? "" : gradient->make == nullptr ? "taped" : "rule";
+    each["saves"] = savesOf(row.id);
     out.append(each);
   }
   return out;

@@ -49,44 +49,6 @@ std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool
   return plan;
 }
 
-torchapi::GradNodeForm formOf(const TrainingSegments& parts) {
-  using From = torchapi::GradNodeForm::From;
-  torchapi::GradNodeForm form{.kept = {}, .follows = parts.follows, .gets = parts.gets};
-  const auto placeOf = [](const TrainingSegments::Kept& kept) -> torchapi::GradNodeForm::Kept {
-    switch (kept.from) {
-      case TrainingSegments::Kept::From::kInput:
-        return {From::kInput, kept.index};
-      case TrainingSegments::Kept::From::kOutput:
-        return {From::kOutput, kept.index};
-      case TrainingSegments::Kept::From::kOwn:
-        break;
-    }
-    return {From::kOwn, kept.index};
-  };
-  for (const TrainingSegments::Kept& kept : parts.kept) form.kept.push_back(placeOf(kept));
-  for (const TrainingSegments::Kept& watched : parts.watched) form.watched.push_back(placeOf(watched));
-  form.feeds = parts.feeds;
-  form.together = parts.together;
-  form.keptFor = parts.keptFor;
-  form.watchedFor = parts.watchedFor;
-  form.byView = parts.byView;
-  form.asIs = parts.asIs;
-  form.hasOwnGraphs = parts.hasTapes;
-  return form;
-}
-
-std::vector<runtime::TrainingResult> resultsOf(const TrainingSegments& parts) {
-  using From = runtime::TrainingResult::From;
-  std::vector<runtime::TrainingResult> results;
-  for (const TrainingSegments::Result& result : parts.results) {
-    const From from = result.from == TrainingSegments::Result::From::kInput    ? From::kInput
-                      : result.from == TrainingSegments::Result::From::kOutput ? From::kOutput
-                                                                               : From::kEpilogue;
-    results.push_back({from, result.index});
-  }
-  return results;
-}
-
 }  // namespace
 
 std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo& info,
@@ -111,14 +73,15 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
       plans.forward != nullptr ? build(parts.backward, false, info.contract, summary, reason) : nullptr;
   plans.again = plans.backward != nullptr ? build(graph->again, true, false, others, reason) : nullptr;
   summary.instructions = graph->forward.size();
-  plans.form = formOf(parts);
-  plans.results = resultsOf(parts);
+  plans.form = {parts.form};
+  plans.results = parts.results;
   for (const passes::InputStore& store : graph->stores) {
     plans.stores.push_back({store.input, store.output, store.times});
     plans.form.written.push_back(store.input);
   }
-  for (const runtime::TrainingResult& result : plans.results) {
-    plans.epilogueCount += result.from == runtime::TrainingResult::From::kEpilogue ? 1 : 0;
+  using From = ir::SegmentPlace::From;
+  for (const ir::SegmentPlace& result : plans.results) {
+    plans.epilogueCount += result.from == From::kOwn ? 1 : 0;
   }
   if (plans.again != nullptr && plans.epilogueCount != 0) {
     plans.epilogue = build(parts.epilogue, true, false, others, reason);
@@ -130,8 +93,8 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
     reason = "there is nothing in it to generate code for";
     return std::nullopt;
   }
-  for (const TrainingSegments::Kept& kept : parts.kept) {
-    plans.ownCount += kept.from == TrainingSegments::Kept::From::kOwn ? 1 : 0;
+  for (const ir::KeptForm::Kept& kept : parts.form.kept) {
+    plans.ownCount += kept.place.from == From::kOwn ? 1 : 0;
   }
   std::vector<ir::ValueId> inputs;
   ir::collectValues(parts.forward, parts.forward.operandsOf(parts.forward.code.front()), inputs);

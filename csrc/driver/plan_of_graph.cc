@@ -499,6 +499,10 @@ class PlanBuilder {
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
         tape->made.push_back(used[r] ? ins.firstResult + r : ir::kNone);
       }
+      for (uint32_t before = 0; before < at; ++before) {
+        const Instruction& other = segment_.code[before];
+        tape->number += other.op == Op::kAten && segment_.opNames[other.opName] == name ? 1 : 0;
+      }
       call.tape = std::move(tape);
       return true;
     }

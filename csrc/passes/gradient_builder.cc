@@ -52,9 +52,28 @@ TensorMeta metaFor(std::string_view dtype, std::vector<int64_t> sizes) {
 
 }  // namespace
 
-void GradientBuilder::start(size_t position) {
+void GradientBuilder::start(size_t position, std::vector<KeptByEager> kept) {
   position_ = position;
+  kept_ = std::move(kept);
   ins_ = trace_.code[graph_.forward[position]];
+}
+
+ValueId GradientBuilder::saved(size_t k) {
+  using As = KeptByEager::As;
+  const ValueId value = tensor(k);
+  const auto kept = std::ranges::find(kept_, static_cast<int8_t>(k), &KeptByEager::operand);
+  if (kept == kept_.end() || kept->as == As::kItself) return value;
+  const InForward scope(*this);
+  if (kept->as == As::kCopy) return contiguous(value);
+  // Another argument may be the same tensor, and be kept itself.
+  const auto same = std::ranges::find_if(
+      kept_, [&](const KeptByEager& other) { return other.value == value && other.as == As::kItself; });
+  return same == kept_.end() ? value : make(Operator::kAlias, {val(value)}, meta(value));
+}
+
+bool GradientBuilder::isSeen(ValueId value) const {
+  return std::ranges::find(graph_.inputs, value) != graph_.inputs.end() ||
+         std::ranges::find(graph_.outputs, value) != graph_.outputs.end();
 }
 
 std::vector<Operand> GradientBuilder::elements(size_t k) const {
@@ -345,11 +364,19 @@ ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand>
   };
   std::for_each(trace_.operands.begin(), trace_.operands.end(), rename);
   std::for_each(trace_.lists.begin(), trace_.lists.end(), rename);
-  for (std::vector<ValueId>* values : {&graph_.outputs, &graph_.results}) {
-    for (ValueId& value : *values) {
-      value = value >= before && value < before + resultCount() ? first + (value - before) : value;
-    }
+  const auto follow = [&](ValueId& value) {
+    value = value >= before && value < before + resultCount() ? first + (value - before) : value;
+  };
+  std::ranges::for_each(graph_.outputs, follow);
+  std::ranges::for_each(graph_.results, follow);
+  for (auto* pairs : {&graph_.now, &graph_.leaves}) {
+    for (auto& pair : *pairs) follow(pair.second);
   }
+  for (SavedByEager& saved : graph_.saved) {
+    follow(saved.base);
+    std::ranges::for_each(saved.followed, follow);
+  }
+  for (auto& [at, tape] : graph_.tapes) std::ranges::for_each(tape.followed, follow);
   return first;
 }
 
@@ -381,6 +408,7 @@ bool GradientBuilder::tape() {
   std::vector<ir::Type> given;
   for (size_t k = 0; k < active.size(); ++k) {
     leaves.push_back(first + static_cast<ValueId>(resultCount() + k));
+    graph_.leaves.emplace_back(leaves.back(), active[k]);
     given.push_back(
         {ir::TypeKind::kTensor, trace_.internMeta(metaFor(meta(active[k]).dtype, sizes(active[k])))});
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "passes/gradient_graph.h"
+#include "passes/kept_by_eager.h"
 #include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
@@ -29,8 +30,8 @@ class GradientBuilder {
         before_(before),
         gradientOf_(graph.trace.values.size(), ir::kNone) {}
 
-  // Starts with another operator: the `position`-th of the forward.
-  void start(size_t position);
+  // Starts with another operator: the `position`-th of the forward. `kept`: what eager mode keeps of it.
+  void start(size_t position, std::vector<KeptByEager> kept);
 
   // The operator
   std::string_view name() const { return trace_.opNames[ins_.opName]; }
@@ -54,8 +55,10 @@ class GradientBuilder {
     return {ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
   }
   bool wants(size_t k) const { return isActive(tensor(k)); }
-  // Eager mode's operator keeps a view of the tensor: see GradNodeForm::byView.
-  void keepsView(V value) { graph_.viewsKept.push_back(value); }
+  // The argument as eager mode keeps it, which is what the backward may read: itself, a view, or a copy.
+  V saved(size_t k);
+  // May others write to the tensor behind the segment?
+  bool isSeen(V value) const;
   const ir::TensorMeta& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
   // Copies: what is made later moves the metadata.
   std::vector<int64_t> sizes(V value) const { return meta(value).sizes; }
@@ -133,7 +136,15 @@ class GradientBuilder {
   std::vector<V> gradientOf_;
   ir::Instruction ins_;
   size_t position_ = 0;
+  std::vector<KeptByEager> kept_;
   bool inForward_ = false;
 };
+
+// Batch norm in training, of which the forward has computed the mean of each channel and one by the
+// deviation.
+struct BatchNormValues {
+  ir::ValueId input, weight, bias, mean, scale;
+};
+void batchNorm(GradientBuilder& b, const BatchNormValues& values);
 
 }  // namespace kintsugi::passes

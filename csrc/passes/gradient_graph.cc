@@ -11,6 +11,8 @@
 #include "passes/build_graph.h"
 #include "passes/extract_segment.h"
 #include "passes/gradient_builder.h"
+#include "passes/kept_by_eager.h"
+#include "passes/saved_reads.h"
 #include "passes/tensor_graph.h"
 
 namespace kintsugi::passes {
@@ -49,11 +51,14 @@ class Differentiator {
     std::vector<std::vector<uint32_t>> before(graph_.forward.size());
     GradientBuilder builder(graph_, before);
     addIncoming(builder);
+    SavedReads reads(graph_, madeBy_, graph_.inputs.size() - graph_.draws.size());
     for (size_t k = graph_.forward.size(); k-- > 0;) {
-      if (!differentiateOne(builder, k)) {
+      if (!differentiateOne(builder, reads, k)) {
         return std::nullopt;
       }
     }
+    reads.settleLeaves();
+    makeCopies();
     bool any = false;
     for (const ValueId input : graph_.inputs) {
       graph_.gradients.push_back(builder.isActive(input) ? builder.gradientOf(input) : ir::kNone);
@@ -338,6 +343,50 @@ class Differentiator {
     return o[3].id != o[4].id && isOnlyWritten(o[3].id) && isOnlyWritten(o[4].id);
   }
 
+  struct BatchNorm {
+    Instruction ins;  // as it was recorded
+    ValueId mean = ir::kNone, scale = ir::kNone;
+    ValueId made = ir::kNone;   // its result
+    ValueId whole = ir::kNone;  // what ATen's operator makes, in `again`
+  };
+
+  // In `again` autograd follows ATen's own operator, which keeps what eager mode's does.
+  void addNorm(BatchNorm norm, const std::vector<ValueId>& dropped) {
+    const auto span = trace().operandsOf(norm.ins);
+    const std::vector<Operand> o(span.begin(), span.end());
+    std::erase_if(sequence_, [&](uint32_t at) {
+      const ValueId result = trace().code[at].firstResult;
+      return result == norm.made || std::ranges::find(dropped, result) != dropped.end();
+    });
+    const ir::TensorMeta& mean = trace().metas[trace().values[o[3].id].meta];
+    ir::TensorMeta statistic = mean;
+    statistic.requiresGrad = statistic.isParam = false;
+    const ir::Type flat{TypeKind::kTensor, trace().internMeta(std::move(statistic))};
+    const ir::Type types[] = {trace().values[norm.made], flat, flat};
+    const Operand operands[] = {o[0], o[1], o[2], Operand::boolean(true), o[6], o[7]};
+    const auto whole = static_cast<uint32_t>(trace().append(Op::kAten, operands, types));
+    trace().code[whole].opName = trace().internOpName(Operator::kPrivateNativeBatchNormLegitNoStats);
+    madeBy_.resize(trace().values.size(), ir::kNone);
+    sequence_.push_back(whole);
+    norm.whole = trace().code[whole].firstResult;
+    norms_.push_back(norm);
+  }
+
+  // The segment as it was recorded, but for the norms.
+  ir::Trace makeAgain() {
+    ir::Trace from = trace();
+    std::vector<ValueId> outputs = graph_.outputs;
+    for (const BatchNorm& norm : norms_) {
+      const auto rename = [&](Operand& o) {
+        if (o.isValue() && o.id == norm.made) o.id = norm.whole;
+      };
+      std::ranges::for_each(from.operands, rename);
+      std::ranges::for_each(from.lists, rename);
+      std::ranges::replace(outputs, norm.made, norm.whole);
+    }
+    return segmentOf(from, graph_.inputs, sequence_, outputs);
+  }
+
   // (input, weight, bias, mean, variance, training, momentum, eps, cudnn) in single operators. The statistics
   // are stored later; eager mode does not count those stores.
   bool addBatchNorm(const Instruction ins, bool started) {
@@ -377,8 +426,9 @@ class Differentiator {
     const ValueId scale = compute(Operator::kRsqrt, {val(sum)}, each, follows);
     const ValueId unit = compute(Operator::kMulTensor, {centered, val(scale)}, sizes, follows);
     const bool weighed = follows || isActive(o[1].id);
-    const ValueId product = compute(Operator::kMulTensor, {val(unit), perChannel(o[1])}, sizes, weighed);
-    const Operand last[] = {val(product), perChannel(o[2]), one};
+    const Operand weight = perChannel(o[1]), bias = perChannel(o[2]);
+    const ValueId product = compute(Operator::kMulTensor, {val(unit), weight}, sizes, weighed);
+    const Operand last[] = {val(product), bias, one};
     const auto made = static_cast<ValueId>(trace().values.size());
     const auto rename = [&](Operand& operand) {
       if (operand.isValue() && operand.id == ins.firstResult) {
@@ -389,6 +439,8 @@ class Differentiator {
     std::for_each(trace().lists.begin(), trace().lists.end(), rename);
     const ir::Type type = trace().values[ins.firstResult];
     appendForward(Operator::kAddTensor, last, {&type, 1});
+    addNorm({.ins = ins, .mean = mean, .scale = scale, .made = made},
+            {scale, unit, weight.id, bias.id, product});
     const double momentum = o[6].f;
     const auto keep = [&](ValueId input, ValueId seen, double factor) {
       const std::vector<int64_t> size{channels};
@@ -512,7 +564,7 @@ class Differentiator {
           {indexIn(graph_.inputs, input), indexIn(graph_.outputs, held.value), held.times});
     }
     graph_.inputs.insert(graph_.inputs.end(), masks_.begin(), masks_.end());
-    graph_.again = segmentOf(trace(), graph_.inputs, sequence_, graph_.outputs);
+    graph_.again = makeAgain();
     for (const uint32_t at : sequence_) {
       if (inEpilogue_[at] || trace().code[at].op == Op::kSetGrad) {
         graph_.epilogue.push_back(at);
@@ -527,7 +579,9 @@ class Differentiator {
       return;
     }
     const Instruction& ins = trace().code[at];
-    if (givesFreshResults(trace().operatorOf(ins))) {
+    const bool copies = ops::has(trace().operatorOf(ins), Trait::kMayCopy) &&
+                        sharingOf(trace(), ins) == Sharing::kNone && isKnown(ins);
+    if (copies || givesFreshResults(trace().operatorOf(ins))) {
       graph_.outputs.push_back(value);
       return;
     }
@@ -558,13 +612,14 @@ class Differentiator {
     }
   }
 
-  bool differentiateOne(GradientBuilder& builder, size_t position) {
+  bool differentiateOne(GradientBuilder& builder, SavedReads& reads, size_t position) {
     const Instruction ins = trace().code[graph_.forward[position]];
-    bool arrives = false;
+    SavedByEager node;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      arrives = arrives || builder.gradientOf(ins.firstResult + r) != ir::kNone;
+      const ValueId gradient = builder.gradientOf(ins.firstResult + r);
+      if (gradient != ir::kNone) node.arriving.push_back(gradient);
     }
-    if (!arrives) {
+    if (node.arriving.empty()) {
       return true;
     }
     const std::string name = trace().opNames[ins.opName];
@@ -573,12 +628,75 @@ class Differentiator {
     if (rule == nullptr) {
       return refuse("there is no derivative of " + name);
     }
-    builder.start(position);
-    if (rule->make != nullptr && rule->make(builder)) {
-      return true;
+    // A norm consists of several operators; eager mode has one node.
+    const BatchNorm* norm = normOf(ins.firstResult);
+    const Instruction recorded = norm != nullptr ? norm->ins : ins;
+    std::vector<KeptByEager> kept = keptByEager(trace(), recorded);
+    const size_t first = graph_.backward.size();
+    builder.start(position, kept);
+    const auto hold = [&] {
+      graph_.held.insert(graph_.held.end(), node.arriving.begin(), node.arriving.end());
+    };
+    if (norm != nullptr) {
+      const auto o = trace().operandsOf(recorded);
+      batchNorm(builder, {o[0].id, o[1].id, o[2].id, norm->mean, norm->scale});
+    } else if (rule->make == nullptr || !rule->make(builder)) {
+      hold();
+      // Run in a graph of its own, an operator may not return what it was given. What is kept, is there.
+      if (!ops::has(op, Trait::kFresh)) return refuse("there is no derivative of this " + name);
+      addFollowed(ins, node);
+      return builder.tape() && noteTape(first, node);
     }
-    // Run in a graph of its own, an operator may not return what it was given.
-    return ops::has(op, Trait::kFresh) ? builder.tape() : refuse("there is no derivative of this " + name);
+    const Instruction& now = trace().code[graph_.forward[position]];  // perhaps another one
+    for (KeptByEager& each : kept) {
+      if (each.value == ins.firstResult) each.value = now.firstResult;
+    }
+    addFollowed(recorded, node);
+    reads.note(kept, node);
+    if (keepsAny(trace(), recorded)) hold();
+    return reads.settle(kept, first) ||
+           refuse("the derivative of " + name + " reads what autograd does not keep");
+  }
+
+  void addFollowed(const Instruction& ins, SavedByEager& node) {
+    ir::collectValues(trace(), trace().operandsOf(ins), node.followed);
+    std::erase_if(node.followed, [&](ValueId value) { return !isActive(value); });
+  }
+
+  // What a tape keeps is nobody else's memory where eager mode has made a copy; kernels would leave it out.
+  bool noteTape(size_t first, const SavedByEager& node) {
+    for (const uint32_t at : std::span(graph_.backward).subspan(first)) {
+      if (trace().opNames[trace().code[at].opName] == "taped.gradients") graph_.tapes.emplace_back(at, node);
+    }
+    for (ValueId value : node.followed) {
+      for (uint32_t at = makerOf(value); at != ir::kNone; at = makerOf(value)) {
+        const Operator op = trace().operatorOf(trace().code[at]);
+        const bool looks = sharingOf(trace(), trace().code[at]) != Sharing::kNone;
+        constexpr Operator kCopies[] = {Operator::kClone, Operator::kPrivateToCopy, Operator::kToDtype,
+                                        Operator::kToOther};
+        if (std::ranges::find(kCopies, op) != std::end(kCopies)) copies_.push_back(at);
+        if (!looks) break;
+        value = trace().operandsOf(trace().code[at])[0].id;
+      }
+    }
+    return true;
+  }
+  uint32_t makerOf(ValueId value) const { return value < madeBy_.size() ? madeBy_[value] : ir::kNone; }
+
+  void makeCopies() {
+    for (const uint32_t at : copies_) {
+      Instruction& ins = trace().code[at];
+      const ir::TensorMeta& from = trace().metas[trace().values[trace().operandsOf(ins)[0].id].meta];
+      const ir::TensorMeta& to = trace().metas[trace().values[ins.firstResult].meta];
+      if (from.dtype != to.dtype || sharingOf(trace(), ins) != Sharing::kNone) continue;
+      ins.opName = trace().internOpName(Operator::kAliasCopy);
+      ins.operandCount = 1;
+    }
+  }
+
+  const BatchNorm* normOf(ValueId result) const {
+    const auto norm = std::ranges::find(norms_, result, &BatchNorm::made);
+    return norm != norms_.end() ? &*norm : nullptr;
   }
 
   const GradientOptions& options_;
@@ -593,7 +711,9 @@ class Differentiator {
     uint32_t times = 0;
   };
   std::map<ValueId, Held> stores_;
-  size_t segmentEnd_ = 0;  // the place of its mark
+  std::vector<BatchNorm> norms_;
+  std::vector<uint32_t> copies_;  // instructions that make what tapes keep
+  size_t segmentEnd_ = 0;         // the place of its mark
   std::vector<ValueId> masks_;
   std::vector<bool> inEpilogue_;  // by instruction
 };

@@ -23,6 +23,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "passes/segments.h"
@@ -37,17 +38,31 @@ struct InputStore {
   uint32_t times = 0;  // how often eager mode counts a write to it
 };
 
+// Eager mode's node of an operator keeps a tensor that others can write to.
+struct SavedByEager {
+  ir::ValueId base = ir::kNone;       // an input or an output
+  std::vector<ir::ValueId> arriving;  // the gradients with which the node runs
+  std::vector<ir::ValueId> followed;  // the operator's arguments that autograd follows
+};
+
 struct GradientGraph {
   // All instructions in no order, without marks; metadata says all strides.
   ir::Trace trace;
-  std::vector<uint32_t> forward;       // instructions, in order
-  std::vector<uint32_t> backward;      // likewise; may use values of the forward
-  std::vector<ir::ValueId> inputs;     // of the segment, then masks
-  std::vector<double> draws;           // by mask: the probability of a one
-  std::vector<ir::ValueId> outputs;    // of the node
-  std::vector<ir::ValueId> incoming;   // by output: its gradient; kNone: it has none
-  std::vector<ir::ValueId> gradients;  // by input; kNone: it gets none
-  std::vector<ir::ValueId> viewsKept;  // of these autograd keeps a view, not the tensor itself
+  std::vector<uint32_t> forward;                         // instructions, in order
+  std::vector<uint32_t> backward;                        // likewise; may use values of the forward
+  std::vector<ir::ValueId> inputs;                       // of the segment, then masks
+  std::vector<double> draws;                             // by mask: the probability of a one
+  std::vector<ir::ValueId> outputs;                      // of the node
+  std::vector<ir::ValueId> incoming;                     // by output: its gradient; kNone: it has none
+  std::vector<ir::ValueId> gradients;                    // by input; kNone: it gets none
+  std::vector<SavedByEager> saved;                       // in the order in which eager mode's nodes run
+  std::vector<std::pair<uint32_t, SavedByEager>> tapes;  // by instruction of the backward; without a base
+  std::vector<ir::ValueId> held;  // gradients that arrive at operators of which eager mode keeps anything
+  // What stands in the backward for an input or output that eager mode keeps itself, in the memory that it
+  // has by then: (stand-in, value). The value itself means the memory of the forward.
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> now;
+  // Leaves of tapes, and the inputs and outputs that they stand for.
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> leaves;
   std::vector<InputStore> stores;
   std::vector<uint32_t> epilogue;    // instructions, in order, changes of the grad mode among them
   std::vector<ir::ValueId> results;  // of the segment: inputs, outputs and what the epilogue makes

@@ -81,11 +81,10 @@ bool linear(B& b) {
   }
   const V g = asMatrix(b, b.gradient());
   if (b.wants(0)) {
-    b.keepsView(w);  // it multiplies by the transposed weight
-    b.give(0, b.reshape(b.matmul(g, w), b.sizes(x)));
+    b.give(0, b.reshape(b.matmul(g, b.saved(1)), b.sizes(x)));
   }
   if (b.wants(1)) {
-    b.give(1, b.matmul(matrixTransposed(b, g), asMatrix(b, x)));
+    b.give(1, b.matmul(matrixTransposed(b, g), asMatrix(b, b.saved(0))));
   }
   if (b.wants(2)) {
     b.give(2, g);
@@ -115,10 +114,10 @@ bool matmul(B& b) {
   if (left.size() > 2 && right.size() == 2) {
     const V g = asMatrix(b, b.gradient());
     if (b.wants(0)) {
-      b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, y)), left));
+      b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, b.saved(1))), left));
     }
     if (b.wants(1)) {
-      b.give(1, b.matmul(matrixTransposed(b, asMatrix(b, x)), g));
+      b.give(1, b.matmul(matrixTransposed(b, asMatrix(b, b.saved(0))), g));
     }
     return true;
   }
@@ -133,10 +132,10 @@ bool matmul(B& b) {
   };
   const V g = flat(b.gradient());
   if (b.wants(0)) {
-    b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, flat(y))), left));
+    b.give(0, b.reshape(b.matmul(g, matrixTransposed(b, flat(b.saved(1)))), left));
   }
   if (b.wants(1)) {
-    b.give(1, b.reshape(b.matmul(matrixTransposed(b, flat(x)), g), right));
+    b.give(1, b.reshape(b.matmul(matrixTransposed(b, flat(b.saved(0))), g), right));
   }
   return true;
 }

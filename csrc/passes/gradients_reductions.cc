@@ -78,14 +78,16 @@ Dims lastDims(B& b, V x, size_t count) {
   return dims;
 }
 
-// What both norms share: y = scaled * weight + bias, with scaled = centred * factor.
-void normGradients(B& b, V scaled, V factor, const Dims& dims, bool centred, size_t weight, size_t bias) {
+// What both norms share: y = scaled * weight + bias, with scaled = centred * factor. `weighed`: what the
+// weight's gradient takes for it.
+void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool centred, size_t weight,
+                   size_t bias) {
   const V g = b.cast(b.gradient(), "f32");
   if (b.wants(bias)) {
     b.give(bias, g);
   }
   if (b.wants(weight)) {
-    b.give(weight, b.mul(val(g), val(scaled)));
+    b.give(weight, b.mul(val(g), val(weighed)));
   }
   if (!b.wants(0)) {
     return;
@@ -152,7 +154,7 @@ bool layerNorm(B& b) {
     factor = b.point(Operator::kRsqrt, {val(b.add(val(variance), num(b.number(4))))});
   }
   const V scaled = b.mul(val(b.sub(val(b.cast(input, "f32")), val(mean))), val(factor));
-  normGradients(b, scaled, factor, dims, true, 2, 3);
+  normGradients(b, scaled, scaled, factor, dims, true, 2, 3);
   return true;
 }
 
@@ -164,16 +166,42 @@ bool rmsNorm(B& b) {
   }
   const Dims dims = lastDims(b, input, b.ints(1).size());
   const double eps = b.isNone(3) ? std::numeric_limits<float>::epsilon() : b.number(3);
-  V factor = ir::kNone;
+  V factor = ir::kNone, product = ir::kNone;
   {
     const B::InForward scope(b);
     const V square = b.sum(b.mul(val(input), val(input)), dims, true, true);
     factor = b.point(Operator::kRsqrt, {val(b.add(val(square), num(eps)))});
+    // The weight's gradient takes the product that eager mode keeps, the input's one the input.
+    if (!b.wants(0) || b.isSeen(input)) product = b.mul(val(input), val(factor));
   }
-  normGradients(b, b.mul(val(input), val(factor)), factor, dims, false, 2, 99);
+  const V scaled = b.wants(0) ? b.mul(val(input), val(factor)) : product;
+  normGradients(b, scaled, product == ir::kNone ? scaled : product, factor, dims, false, 2, 99);
   return true;
 }
 
 }  // namespace gradients
+
+void batchNorm(B& b, const BatchNormValues& v) {
+  const V g = b.gradient();
+  const Dims sizes = b.sizes(v.input), channels{sizes[1]};
+  Dims dims, each(sizes.size(), 1);
+  each[1] = sizes[1];
+  double count = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (d == 1) continue;
+    dims.push_back(static_cast<int64_t>(d));
+    count *= static_cast<double>(sizes[d]);
+  }
+  const V sum = b.sum(g, dims, true);
+  if (b.isActive(v.bias)) b.giveTo(v.bias, b.reshape(sum, channels));
+  if (!b.isActive(v.weight) && !b.isActive(v.input)) return;
+  const V scaled = b.mul(val(b.sub(val(v.input), val(v.mean))), val(v.scale));
+  const V along = b.sum(b.mul(val(g), val(scaled)), dims, true);
+  if (b.isActive(v.weight)) b.giveTo(v.weight, b.reshape(along, channels));
+  if (!b.isActive(v.input)) return;
+  const V mean = b.mul(val(b.add(val(sum), val(b.mul(val(scaled), val(along))))), num(1 / count));
+  const V factor = b.mul(val(v.scale), val(b.reshape(v.weight, each)));
+  b.giveTo(v.input, b.mul(val(b.sub(val(g), val(mean))), val(factor)));
+}
 
 }  // namespace kintsugi::passes

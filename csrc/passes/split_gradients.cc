@@ -7,7 +7,9 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/build_graph.h"
-#include "passes/gradient_builder.h"
+#include "passes/gradient_dependences.h"
+#include "passes/kept_by_eager.h"
+#include "passes/operator_rules.h"
 
 namespace kintsugi::passes {
 
@@ -122,7 +124,7 @@ class Splitter {
         madeBy_(trace_.values.size(), ir::kNone),
         isForward_(trace_.values.size(), false),
         needed_(trace_.values.size(), false),
-        neededByRules_(trace_.values.size(), false),
+        isSeen_(trace_.values.size(), false),
         whole_(trace_.values.size(), false),
         kept_(trace_.values.size(), false) {}
 
@@ -152,6 +154,10 @@ class Splitter {
     for (const ValueId input : graph_.inputs) {
       isForward_[input] = true;
     }
+    const size_t inputs = graph_.inputs.size() - graph_.draws.size();
+    for (const ValueId input : std::span(graph_.inputs).first(inputs)) isSeen_[input] = true;
+    for (const ValueId output : graph_.outputs) isSeen_[output] = true;
+    for (const auto& [now, value] : graph_.now) isForward_[now] = isSeen_[now] = true;
     for (const auto* code : {&graph_.forward, &graph_.backward}) {
       for (const uint32_t at : *code) {
         const Instruction& ins = trace_.code[at];
@@ -166,21 +172,18 @@ class Splitter {
   // Is a value only another look at its maker's first argument?
   bool isView(ValueId value) const {
     const uint32_t at = madeBy_[value];
-    if (at == ir::kNone) {
-      return false;
+    return at != ir::kNone && gradientOf(operatorOf(at)) != nullptr &&
+           sharingOf(trace_, trace_.code[at]) != Sharing::kNone;
+  }
+
+  // Is it memory that others write to?
+  bool looksAtSeen(ValueId value) const {
+    while (!isSeen_[value]) {
+      const uint32_t at = madeBy_[value];
+      if (at == ir::kNone || sharingOf(trace_, trace_.code[at]) == Sharing::kNone) return false;
+      value = used(at).front();
     }
-    const Operator op = operatorOf(at);
-    if (gradientOf(op) == nullptr || ops::has(op, Trait::kFresh)) {
-      return false;
-    }
-    const ValueId base = used(at).front();
-    const ir::TensorMeta& from = trace_.metas[trace_.values[base].meta];
-    const ir::TensorMeta& to = trace_.metas[trace_.values[value].meta];
-    const bool packed =
-        from.strides.empty() || isContiguous(fixedSizes(from.sizes), fixedSizes(from.strides));
-    // These copy where they have to.
-    const bool mayCopy = ops::has(op, Trait::kMayCopy);
-    return !mayCopy || (packed && from.dtype == to.dtype);
+    return true;
   }
 
   bool isPointwise(uint32_t at) const {
@@ -224,7 +227,6 @@ class Splitter {
       const bool tape = nameOf(at) == "taped.gradients";
       for (const ValueId value : used(at)) {
         needed_[value] = needed_[value] || isForward_[value];
-        neededByRules_[value] = neededByRules_[value] || (isForward_[value] && !tape);
         called[value] = called[value] || whole;
       }
       if (tape) {
@@ -257,29 +259,9 @@ class Splitter {
     return std::max<int64_t>(1, bytes);
   }
 
-  // A view, or an alias that has no derivative (detach): it shares the version of what it looks at.
-  bool sharesVersion(ValueId value) const {
-    const uint32_t at = madeBy_[value];
-    return at != ir::kNone &&
-           (isView(value) || (passes::isView(operatorOf(at)) && !ops::has(operatorOf(at), Trait::kMayCopy)));
-  }
-
-  // Kept by eager mode: what the backward takes, and what views that it takes look at.
-  std::vector<bool> withBases(const std::vector<bool>& taken) const {
-    std::vector<bool> keeps = taken;
-    for (ValueId value = static_cast<ValueId>(keeps.size()); value-- > 0;) {
-      for (ValueId v = value; taken[value] && sharesVersion(v);) {
-        v = used(madeBy_[v]).front();
-        keeps[v] = true;
-      }
-    }
-    return keeps;
-  }
-
   void chooseKept() {
     const size_t count = trace_.values.size();
     const size_t source = 2 * count, sink = 2 * count + 1;
-    const std::vector<bool> eager = withBases(needed_);
     std::vector<bool> seen(count, false);
     std::vector<ValueId> waiting;
     Flow flow(2 * count + 2);
@@ -294,8 +276,8 @@ class Splitter {
       const ValueId value = waiting.back();
       waiting.pop_back();
       const uint32_t at = madeBy_[value];
-      flow.edge(2 * value, 2 * value + 1, weight(value, eager[value]));
-      const bool again = at != ir::kNone && (isView(value) || (isPointwise(at) && !whole_[value]));
+      flow.edge(2 * value, 2 * value + 1, weight(value));
+      const bool again = at != ir::kNone && !isSeen_[value] && (isView(value) || mayComputeAgain(value));
       if (!again) {
         flow.edge(source, 2 * value, kNever);
         continue;
@@ -312,23 +294,24 @@ class Splitter {
     const std::vector<bool> reaching = flow.reaching(sink);
     for (ValueId value = 0; value < count; ++value) {
       kept_[value] = cut ? seen[value] && !reaching[2 * value] && reaching[2 * value + 1]
-                         : eager[value] && !isView(value);
+                         : needed_[value] && !isView(value);
     }
     for (const ValueId value : taped_) {
       kept_[value] = kept_[value] || isForward_[value];
     }
   }
 
-  int64_t weight(ValueId value, bool eager) const {
-    const bool isInput = std::find(graph_.inputs.begin(), graph_.inputs.end(), value) != graph_.inputs.end();
-    const bool isOutput =
-        std::find(graph_.outputs.begin(), graph_.outputs.end(), value) != graph_.outputs.end();
-    const auto masks = graph_.inputs.end() - static_cast<std::ptrdiff_t>(graph_.draws.size());
-    const bool isMask = std::find(masks, graph_.inputs.end(), value) != graph_.inputs.end();
-    if (isView(value) || ((isInput || isOutput) && !eager && !isMask)) {
-      return kNever;
-    }
-    return isInput ? 1 : bytesOf(value);
+  // Element by element, and of nothing that others may have written to by then.
+  bool mayComputeAgain(ValueId value) const {
+    if (!isPointwise(madeBy_[value]) || whole_[value]) return false;
+    const std::vector<ValueId> arguments = used(madeBy_[value]);
+    return std::ranges::none_of(arguments, [&](ValueId argument) { return looksAtSeen(argument); });
+  }
+
+  int64_t weight(ValueId value) const {
+    const bool isInput = std::ranges::find(graph_.inputs, value) != graph_.inputs.end() ||
+                         madeBy_[value] == ir::kNone;  // or what stands for one
+    return isView(value) ? kNever : isInput ? 1 : bytesOf(value);
   }
 
   // What has to be computed for the values, down to those of `known`.
@@ -348,93 +331,6 @@ class Splitter {
     }
   }
 
-  bool isKeptAsView(ValueId value) const {
-    return std::find(graph_.viewsKept.begin(), graph_.viewsKept.end(), value) != graph_.viewsKept.end();
-  }
-
-  void watch(ValueId value, TrainingSegments& out) {
-    using From = TrainingSegments::Kept::From;
-    const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
-    const auto output = std::find(graph_.outputs.begin(), graph_.outputs.end(), value);
-    if (input != graph_.inputs.end()) {
-      out.watched.push_back({From::kInput, static_cast<uint32_t>(input - graph_.inputs.begin())});
-    } else if (output != graph_.outputs.end()) {
-      out.watched.push_back({From::kOutput, static_cast<uint32_t>(output - graph_.outputs.begin())});
-    } else {
-      return;
-    }
-    watchedValues_.push_back(value);
-  }
-
-  // Eager mode has a node for each operator. Which of them run, what they take, and which inputs get a
-  // gradient follows from which outputs have one: here, as bits.
-  void findDependences(const std::vector<ValueId>& keptValues, TrainingSegments& out) const {
-    // By value: the outputs whose gradients it is made of; those for whose gradients it is used.
-    std::vector<uint64_t> madeOf(trace_.values.size(), 0), takes(trace_.values.size(), 0);
-    uint64_t next = 1;
-    for (const ValueId incoming : graph_.incoming) {
-      if (incoming == ir::kNone) continue;
-      if (next == 0) {
-        out.together.clear();
-        return;
-      }
-      madeOf[incoming] = next;
-      out.together.push_back(next);
-      next <<= 1;
-    }
-    for (const uint32_t at : backward_) {
-      const Instruction& ins = trace_.code[at];
-      for (const ValueId value : used(at)) {
-        for (uint32_t r = 0; r < ins.resultCount; ++r) madeOf[ins.firstResult + r] |= madeOf[value];
-      }
-    }
-    for (size_t k = backward_.size(); k-- > 0;) {
-      const Instruction& ins = trace_.code[backward_[k]];
-      uint64_t outputs = 0;  // of what no gradient is part of, those for which it is computed
-      for (uint32_t r = 0; r < ins.resultCount; ++r) {
-        const ValueId result = ins.firstResult + r;
-        outputs |= madeOf[result] != 0 ? madeOf[result] : takes[result];
-      }
-      bool takesForward = false;
-      for (const ValueId value : used(backward_[k])) {
-        takes[value] |= outputs;
-        takesForward = takesForward || isForward_[value];
-      }
-      if (takesForward) join(out.together, outputs);
-    }
-    // A gradient that is a constant (zeros, of a step function) comes with whichever arrives.
-    for (const uint32_t k : out.gets) {
-      const uint64_t outputs = madeOf[graph_.gradients[k]];
-      out.feeds.push_back(outputs != 0 ? outputs : ~uint64_t{0});
-    }
-    std::vector<uint64_t> bases = takes;  // what a view that is taken looks at
-    for (ValueId value = static_cast<ValueId>(bases.size()); value-- > 0;) {
-      if (bases[value] != 0 && sharesVersion(value)) bases[used(madeBy_[value]).front()] |= bases[value];
-    }
-    for (const ValueId value : watchedValues_) out.watchedFor.push_back(bases[value]);
-    // What is computed again needs what it is computed of.
-    for (size_t k = graph_.forward.size(); k-- > 0;) {
-      const Instruction& ins = trace_.code[graph_.forward[k]];
-      uint64_t outputs = 0;
-      for (uint32_t r = 0; r < ins.resultCount; ++r) {
-        outputs |= kept_[ins.firstResult + r] ? 0 : takes[ins.firstResult + r];
-      }
-      for (const ValueId value : used(graph_.forward[k])) takes[value] |= outputs;
-    }
-    for (const ValueId value : keptValues) out.keptFor.push_back(takes[value]);
-  }
-
-  // Outputs of one set belong to one group from now on.
-  static void join(std::vector<uint64_t>& together, uint64_t outputs) {
-    uint64_t all = outputs;
-    for (size_t k = 0; k < together.size(); ++k) {
-      if ((outputs >> k & 1) != 0) all |= together[k];
-    }
-    for (size_t k = 0; k < together.size(); ++k) {
-      if ((all >> k & 1) != 0) together[k] = all;
-    }
-  }
-
   void makeBackward(TrainingSegments& out) {
     std::vector<ValueId> values, inputs, outputs;
     for (const uint32_t at : backward_) {
@@ -450,36 +346,15 @@ class Splitter {
     std::copy_if(graph_.forward.begin(), graph_.forward.end(), std::back_inserter(code),
                  [&](uint32_t at) { return made[at]; });
     code.insert(code.end(), backward_.begin(), backward_.end());
-    using From = TrainingSegments::Kept::From;
-    const std::vector<bool> eager = withBases(neededByRules_);
-    out.hasTapes = !taped_.empty();
-    for (uint32_t k = 0; k < graph_.inputs.size(); ++k) {
-      if (neededByRules_[graph_.inputs[k]] && !isKeptAsView(graph_.inputs[k])) out.asIs.push_back(k);
-    }
     for (ValueId value = 0; value < kept_.size(); ++value) {
-      if (!kept_[value]) {
-        if (eager[value]) watch(value, out);
-        continue;
-      }
-      const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), value);
-      const auto output = std::find(graph_.outputs.begin(), graph_.outputs.end(), value);
-      const bool taped = std::find(taped_.begin(), taped_.end(), value) != taped_.end();
-      if (input != graph_.inputs.end()) {
-        out.kept.push_back({From::kInput, static_cast<uint32_t>(input - graph_.inputs.begin())});
-        if (isKeptAsView(value) || (!neededByRules_[value] && !taped)) {
-          out.byView.push_back(out.kept.back().index);
-        }
-      } else if (output != graph_.outputs.end() && !taped) {
-        out.kept.push_back({From::kOutput, static_cast<uint32_t>(output - graph_.outputs.begin())});
-      } else {
-        out.kept.push_back({From::kOwn, static_cast<uint32_t>(own_.size())});
-        own_.push_back(value);
-      }
+      if (!kept_[value]) continue;
+      out.form.kept.push_back(keep(value));
       inputs.push_back(value);
     }
     const std::vector<ValueId> keptValues = inputs;
+    addLeaves(keptValues, out.form);
     for (const ValueId incoming : graph_.incoming) {
-      out.follows.push_back(incoming != ir::kNone);
+      out.form.follows.push_back(incoming != ir::kNone);
       if (incoming != ir::kNone) {
         inputs.push_back(incoming);
       }
@@ -487,11 +362,30 @@ class Splitter {
     for (uint32_t k = 0; k < graph_.gradients.size(); ++k) {
       if (graph_.gradients[k] != ir::kNone) {
         outputs.push_back(graph_.gradients[k]);
-        out.gets.push_back(k);
+        out.form.gets.push_back(k);
       }
     }
     out.backward = segmentOf(trace_, inputs, code, outputs);
-    findDependences(keptValues, out);
+    findDependences({graph_, backward_, isForward_, kept_, keptValues}, out.form);
+  }
+
+  ir::KeptForm::Kept keep(ValueId value) {
+    const auto now = std::ranges::find(graph_.now, value, &std::pair<ValueId, ValueId>::first);
+    if (now != graph_.now.end()) return {.place = *placeIn(graph_, now->second), .now = true};
+    const auto place = placeIn(graph_, value);
+    // A result that a tape runs through has its graph, which results of the segment don't have.
+    const bool taped = std::ranges::find(taped_, value) != taped_.end();
+    if (place && !(taped && place->from == ir::SegmentPlace::From::kOutput)) return {.place = *place};
+    own_.push_back(value);
+    return {.place = {ir::SegmentPlace::From::kOwn, static_cast<uint32_t>(own_.size() - 1)}};
+  }
+
+  void addLeaves(const std::vector<ValueId>& keptValues, ir::KeptForm& form) const {
+    for (const auto& [leaf, value] : graph_.leaves) {
+      const auto at = std::ranges::find(keptValues, leaf);
+      if (at == keptValues.end()) continue;
+      form.leaves.push_back({static_cast<uint32_t>(at - keptValues.begin()), *placeIn(graph_, value)});
+    }
   }
 
   void makeForward(TrainingSegments& out) {
@@ -513,34 +407,27 @@ class Splitter {
   }
 
   void makeEpilogue(TrainingSegments& out) {
-    using From = TrainingSegments::Result::From;
     std::vector<ValueId> inputs = graph_.inputs, outputs;
     inputs.insert(inputs.end(), graph_.outputs.begin(), graph_.outputs.end());
     for (const ValueId value : graph_.results) {
-      const auto at = static_cast<size_t>(std::find(inputs.begin(), inputs.end(), value) - inputs.begin());
-      if (at < graph_.inputs.size()) {
-        out.results.push_back({From::kInput, static_cast<uint32_t>(at)});
-      } else if (at < inputs.size()) {
-        out.results.push_back({From::kOutput, static_cast<uint32_t>(at - graph_.inputs.size())});
-      } else {
-        out.results.push_back({From::kEpilogue, static_cast<uint32_t>(outputs.size())});
-        outputs.push_back(value);
-      }
+      const auto place = placeIn(graph_, value);
+      out.results.push_back(place.value_or(
+          ir::SegmentPlace{ir::SegmentPlace::From::kOwn, static_cast<uint32_t>(outputs.size())}));
+      if (!place) outputs.push_back(value);
     }
     out.epilogue = segmentOf(trace_, inputs, graph_.epilogue, outputs);
   }
 
   const GradientGraph& graph_;
   const ir::Trace& trace_;
-  std::vector<uint32_t> madeBy_;     // by value
-  std::vector<bool> isForward_;      // by value
-  std::vector<uint32_t> backward_;   // what leads to gradients, in order
-  std::vector<bool> needed_;         // by value of the forward: the backward takes it
-  std::vector<bool> neededByRules_;  // ... for a derivative rule, which takes what autograd keeps
-  std::vector<bool> whole_;          // ... and a call takes it, or a view of it
-  std::vector<ValueId> taped_;       // what gradients of taped operators take
+  std::vector<uint32_t> madeBy_;    // by value
+  std::vector<bool> isForward_;     // by value
+  std::vector<uint32_t> backward_;  // what leads to gradients, in order
+  std::vector<bool> needed_;        // by value of the forward: the backward takes it
+  std::vector<bool> isSeen_;        // by value: an input or output, to which others write
+  std::vector<bool> whole_;         // by value that is needed: a call takes it, or a view of it
+  std::vector<ValueId> taped_;      // what gradients of taped operators take
   std::vector<bool> kept_;
-  std::vector<ValueId> watchedValues_;
   std::vector<ValueId> own_;  // kept, and neither input nor result
 };
 

@@ -159,6 +159,7 @@ struct NativeCall {
   struct Tape {
     std::vector<uint32_t> results, leaves, gradients;  // slots
     std::vector<uint32_t> made;                        // by leaf; kNone: nobody uses it
+    uint32_t number = 0;                               // among the tapes of the segment
   };
   std::unique_ptr<Tape> tape;
   bool restride = false;        // results that lie otherwise are copied

@@ -13,6 +13,7 @@ namespace kintsugi::runtime {
 
 using torchapi::Value;
 using torchapi::ValueKind;
+using From = ir::SegmentPlace::From;
 
 namespace {
 
@@ -58,8 +59,6 @@ void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
 // Shared with the nodes.
 struct TrainingRunner::Code {
   TrainingPlans plans;
-  // By kept value: how it has to lie. Of inputs whose metadata is known.
-  std::vector<std::optional<torchapi::TensorLayout>> keptLayouts;
   mutable PlanRunner forward, backward, again, epilogue;
   std::shared_ptr<const torchapi::GradNodeCode> native, replay;
   mutable std::atomic<uint64_t> backwards{0};
@@ -72,10 +71,12 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
   NativeCode(torchapi::GradNodeForm form, std::weak_ptr<const Code> code)
       : GradNodeCode(std::move(form)), code_(std::move(code)) {}
 
-  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
+  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
+           const Asked& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
-    if (code == nullptr || !lieAsBefore(*code, values) || !code->backward.runPlan(values, gradients)) {
+    const torchapi::TapesAsked scope(asked.tapes);
+    if (code == nullptr || !code->backward.runPlan(values, gradients)) {
       return false;
     }
     code->backwards.fetch_add(1, std::memory_order_relaxed);
@@ -93,15 +94,6 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
 
  protected:
   std::weak_ptr<const Code> code_;
-
- private:
-  // `weight.data = other` in between may have given an input other sizes.
-  static bool lieAsBefore(const Code& code, std::span<const Value> values) {
-    for (size_t k = 0; k < code.keptLayouts.size(); ++k) {
-      if (code.keptLayouts[k] && !torchapi::hasLayout(values[k].tensor, *code.keptLayouts[k])) return false;
-    }
-    return true;
-  }
 };
 
 // Behind a segment whose instructions were run in a graph of their own: results, leaves, gradients.
@@ -111,19 +103,33 @@ class TrainingRunner::ReplayCode final : public NativeCode {
 
   bool takesZeros() const override { return false; }
 
-  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const override {
+  bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
+           const Asked& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
     const size_t leaves = form().gets.size();
     const size_t count = (values.size() - leaves) / 2;
-    std::vector<Value> results, arrived;
+    std::vector<Value> results, arrived, targets, made;
     for (size_t k = 0; k < count; ++k) {
       if (values[count + leaves + k].kind != ValueKind::kTensor) continue;
       results.push_back(values[k]);
       arrived.push_back(values[count + leaves + k]);
     }
-    if (code == nullptr || !torchapi::runTape(results, values.subspan(count, leaves), arrived, gradients)) {
+    const auto isAsked = [&](size_t k) { return asked.gets.empty() || asked.gets[k]; };
+    for (size_t k = 0; k < leaves; ++k) {
+      if (isAsked(k)) targets.push_back(values[count + k]);
+    }
+    made.resize(targets.size());
+    if (code == nullptr || !torchapi::runTape(results, targets, arrived, made)) {
       return false;
+    }
+    auto next = made.begin();
+    for (size_t k = 0; k < leaves; ++k) {
+      if (isAsked(k)) {
+        gradients[k] = *next++;
+      } else {
+        torchapi::skipTape(values.subspan(count + k, 1), gradients.subspan(k, 1));
+      }
     }
     if (forwardTime != 0) {
       keepLeast(code->replayTime, forwardTime + diag::events::nowNs() - start);
@@ -147,7 +153,6 @@ uint64_t TrainingRunner::backwards() const {
 }
 
 void TrainingRunner::setPlans(TrainingPlans plans) {
-  using From = torchapi::GradNodeForm::From;
   auto code = std::make_shared<Code>();
   code->forward.setPlan(std::move(plans.forward));
   code->backward.setPlan(std::move(plans.backward));
@@ -156,26 +161,15 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
     code->epilogue.setPlan(std::move(plans.epilogue));
   }
   code->native = std::make_shared<NativeCode>(plans.form, code);
-  for (const torchapi::GradNodeForm::Kept& kept : plans.form.kept) {
-    std::optional<torchapi::TensorLayout>& layout = code->keptLayouts.emplace_back();
-    if (kept.from != From::kInput || kept.index >= plans.inputs.size())
-      continue;  // a mask, drawn for the run
-    const NativePlan::Input& input = plans.inputs[kept.index];
-    if (input.known) layout = {input.info.dtype, input.info.sizes, input.info.strides};
-  }
-  torchapi::GradNodeForm replay{.kept = {},
-                                .follows = plans.form.follows,
-                                .gets = plans.form.gets,
-                                .written = plans.form.written,
-                                .watched = {},  // its own graph does
-                                .feeds = plans.form.feeds,
-                                .together = plans.form.together,
-                                .byView = plans.form.byView,
-                                .asIs = plans.form.asIs,
-                                .hasOwnGraphs = true};
+  torchapi::GradNodeForm replay = plans.form;
+  replay.kept.clear();
+  replay.leaves.clear();
   const auto followed = static_cast<uint32_t>(std::count(replay.follows.begin(), replay.follows.end(), true));
   for (uint32_t k = 0; k < followed + replay.gets.size(); ++k) {
-    replay.kept.push_back({From::kOwn, k});
+    replay.kept.push_back({.place = {From::kOwn, k}});
+  }
+  for (uint32_t k = 0; k < replay.gets.size(); ++k) {
+    replay.leaves.push_back({followed + k, {From::kInput, replay.gets[k]}});
   }
   code->replay = std::make_shared<ReplayCode>(std::move(replay), code);
   code->plans = std::move(plans);
@@ -266,10 +260,10 @@ bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std
     }
   }
   for (size_t k = 0; k < outputs.size(); ++k) {
-    const TrainingResult& result = plans.results[k];
-    outputs[k] = result.from == TrainingResult::From::kInput    ? inputs[result.index]
-                 : result.from == TrainingResult::From::kOutput ? made[result.index]
-                                                                : looks[result.index];
+    const ir::SegmentPlace& result = plans.results[k];
+    outputs[k] = result.from == From::kInput    ? inputs[result.index]
+                 : result.from == From::kOutput ? made[result.index]
+                                                : looks[result.index];
     if (outputs[k].kind == ValueKind::kTensor) {
       torchapi::retainTensor(outputs[k].tensor);
     }

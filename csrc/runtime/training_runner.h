@@ -23,13 +23,6 @@
 
 namespace kintsugi::runtime {
 
-// Where a result of the segment comes from.
-struct TrainingResult {
-  enum class From : uint8_t { kInput, kOutput, kEpilogue };
-  From from = From::kOutput;
-  uint32_t index = 0;
-};
-
 struct TrainingPlans {
   torchapi::GradNodeForm form;
   size_t ownCount = 0;       // what the forward gives behind the node's outputs
@@ -51,10 +44,10 @@ struct TrainingPlans {
   std::unique_ptr<const NativePlan> backward;
   std::unique_ptr<const NativePlan> again;     // inputs to the node's outputs, operator by operator
   std::unique_ptr<const NativePlan> epilogue;  // null: there is none
-  std::vector<TrainingResult> results;
-  std::vector<NativePlan::Input> inputs;  // what they have to be
-  std::optional<bool> gradBefore;         // the grad mode that a run has to start in
-  std::optional<bool> gradAfter;          // ... and leaves
+  std::vector<ir::SegmentPlace> results;       // kOwn: of the epilogue
+  std::vector<NativePlan::Input> inputs;       // what they have to be
+  std::optional<bool> gradBefore;              // the grad mode that a run has to start in
+  std::optional<bool> gradAfter;               // ... and leaves
 };
 
 class TrainingRunner : public SegmentRunner {

@@ -1,9 +1,9 @@
 // The node that stands for a compiled segment in autograd's graph.
 //
-// Idea: a node keeps what the backward takes (as autograd keeps it: writes to it are noticed, and it is freed
-// behind the backward), and the inputs, and runs compiled code. Where that can't be (a gradient of the
-// gradient is asked for, or the gradients are not of the kind that the code was made for), the segment is run
-// again from its inputs with autograd, which then differentiates it.
+// Idea: a node keeps what the backward takes, watches what eager mode would keep (torchapi/kept_tensors.h),
+// and runs compiled code. Where that can't be (a gradient of the gradient is asked for, or the gradients are
+// not of the kind that the code was made for), the segment is run again from its inputs with autograd, which
+// then differentiates it.
 //
 // Ownership: a node shares its code. Threads: autograd runs a node on any; one run at a time. GIL: must not
 // be held while a node runs; attach needs none. Invalidation: none.
@@ -14,35 +14,14 @@
 #include <span>
 #include <vector>
 
+#include "ir/kept_form.h"
 #include "torchapi/value.h"
 
 namespace kintsugi::torchapi {
 
 // What nodes of one segment have in common.
-struct GradNodeForm {
-  enum class From : uint8_t { kInput, kOutput, kOwn };
-  struct Kept {
-    From from = From::kOwn;
-    uint32_t index = 0;
-  };
-  std::vector<Kept> kept;              // what the backward takes
-  std::vector<bool> follows;           // by output: autograd follows it
-  std::vector<uint32_t> gets;          // by result of the backward: which input's gradient it is
+struct GradNodeForm : ir::KeptForm {
   std::vector<uint32_t> written = {};  // inputs that the segment writes to, and of which nothing depends
-  // Inputs and outputs that the backward does not take, but that of eager mode would: a write to one of them
-  // in between is the error that it is there.
-  std::vector<Kept> watched = {};
-  // Which outputs' gradients matter for what, as bits, in the order in which they arrive. Empty: all for all.
-  std::vector<uint64_t> feeds = {};     // by `gets`: without any of these, the input gets none
-  std::vector<uint64_t> together = {};  // by output: those that share what is kept; it is released with them
-  std::vector<uint64_t> keptFor = {};   // by `kept`
-  std::vector<uint64_t> watchedFor = {};  // by `watched`
-  // Inputs that eager mode keeps as views alone: where such a tensor is given other memory (`weight.data =
-  // other`), autograd goes on with the memory before, else with the new one.
-  std::vector<uint32_t> byView = {};
-  std::vector<uint32_t> asIs = {};  // inputs that eager mode keeps themselves
-  // What is kept has graphs of autograd's, over the memory that the inputs had in the forward.
-  bool hasOwnGraphs = false;
 };
 
 class GradNodeCode {
@@ -51,9 +30,16 @@ class GradNodeCode {
   virtual ~GradNodeCode() = default;
   const GradNodeForm& form() const { return form_; }
 
+  // Of which results somebody wants to know, and which tapes have to be run for them. Empty: all.
+  struct Asked {
+    std::vector<bool> gets;
+    std::vector<bool> tapes;
+  };
+
   // `values`: what was kept, then the gradients of the outputs that are followed; borrowed. Fills
   // `gradients`. Grad mode and autocast are off. False: it can't be done.
-  virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime) const = 0;
+  virtual bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
+                   const Asked& asked) const = 0;
   // Gradients that have not arrived are zeros, or (false) empty values.
   virtual bool takesZeros() const { return true; }
   // The segment once more, from inputs to outputs, in the present grad mode.

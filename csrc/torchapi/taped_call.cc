@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "torchapi/native_tensors.h"
 #include "torchapi/tensor_access.h"
 
 namespace kintsugi::torchapi {
@@ -76,6 +77,27 @@ bool runTape(std::span<const Value> results, std::span<const Value> leaves, std:
     return false;
   }
   return true;
+}
+
+namespace {
+
+thread_local const std::vector<bool>* tapesAsked = nullptr;
+
+}  // namespace
+
+TapesAsked::TapesAsked(const std::vector<bool>& tapes) { tapesAsked = &tapes; }
+TapesAsked::~TapesAsked() { tapesAsked = nullptr; }
+bool TapesAsked::isAsked(uint32_t number) {
+  return tapesAsked == nullptr || number >= tapesAsked->size() || (*tapesAsked)[number];
+}
+
+void skipTape(std::span<const Value> leaves, std::span<Value> out) {
+  const BelowAutograd scope;
+  for (size_t k = 0; k < out.size(); ++k) {
+    clear(out[k]);
+    out[k].tensor = givenTensor(at::zeros_like(sharedTensor(leaves[k].tensor)));
+    out[k].kind = ValueKind::kTensor;
+  }
 }
 
 std::exception_ptr takeTapeError() { return std::exchange(tapeError, nullptr); }

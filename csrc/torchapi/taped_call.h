@@ -35,6 +35,16 @@ class TapedCall {
 // of C++, kept in `state` if there is one.
 bool runTape(std::span<const Value> results, std::span<const Value> leaves, std::span<const Value> gradients,
              std::span<Value> out);
+// Not all tapes of a plan have to be run, on this thread, while one lives: `tapes`, by number; empty: all.
+class TapesAsked {
+ public:
+  explicit TapesAsked(const std::vector<bool>& tapes);
+  ~TapesAsked();
+  TapesAsked(const TapesAsked&) = delete;
+  static bool isAsked(uint32_t number);
+};
+// Zeros.
+void skipTape(std::span<const Value> leaves, std::span<Value> out);
 // What the last tape on this thread that failed raised, once; null: none has.
 std::exception_ptr takeTapeError();
 

@@ -211,9 +211,14 @@ std::string runGradients(std::string_view, std::string_view input) {
     print("forward", parts.forward);
     out += "kept";
     constexpr std::string_view kFrom[] = {"input", "output", "own"};
-    for (const passes::TrainingSegments::Kept& kept : parts.kept) {
-      out += " " + std::string(kFrom[static_cast<size_t>(kept.from)]) + " " + std::to_string(kept.index);
+    const auto place = [&](const ir::SegmentPlace& at) {
+      return " " + std::string(kFrom[static_cast<size_t>(at.from)]) + " " + std::to_string(at.index);
+    };
+    for (const ir::KeptForm::Kept& kept : parts.form.kept) {
+      out += place(kept.place) + (kept.now ? " now" : "");
     }
+    out += "\nchecked";
+    for (const ir::KeptForm::Checked& checked : parts.form.checked) out += place(checked.place);
     out += "\n";
     print("backward", parts.backward);
     if (!graph->epilogue.empty()) {

@@ -64,6 +64,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "aten.rms_norm.default": (f(2, 3), [3], f(3)),
     "aten.group_norm.default": (f(2, 4, 3), 2, f(4), f(4)),
     "aten.batch_norm.default": (f(2, 3, 4), f(3), f(3), f(3), f(3).abs() + 1, False, 0.1, 1e-5, False),
+    "aten._native_batch_norm_legit.no_stats": (f(2, 3, 4), f(3), f(3), True, 0.1, 1e-5),
+    "aten.alias_copy.default": (f(2, 3),),
     "aten.var.dim": (f(2, 3), [1]),
     "aten.scaled_dot_product_attention.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),
     "aten._scaled_dot_product_flash_attention_for_cpu.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),

@@ -1,0 +1,66 @@
+// What the node that stands for a segment in autograd's graph keeps: worked out by passes/split_gradients.h,
+// used by torchapi/grad_node.h.
+//
+// Sets of outputs are bits, by the order in which gradients arrive: that of the outputs which autograd
+// follows. Where there are more than 64 of them, each set is all of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kintsugi::ir {
+
+// A tensor of a segment.
+struct SegmentPlace {
+  enum class From : uint8_t {
+    kInput,
+    kOutput,  // of the node
+    kOwn,     // made besides: for the backward, or behind the node
+  };
+  From from = From::kOwn;
+  uint32_t index = 0;
+
+  bool operator==(const SegmentPlace&) const = default;
+};
+
+struct KeptForm {
+  static constexpr uint64_t kAll = ~uint64_t{0};
+
+  // What the backward takes, in its order.
+  struct Kept {
+    SegmentPlace place;
+    // Eager mode keeps the tensor itself: other memory that it was given (`weight.data = other`) is followed.
+    // Else the memory of the forward is taken.
+    bool now = false;
+    uint64_t outputs = kAll;  // whose gradients need it
+  };
+  // What eager mode keeps: a write to it between forward and backward is an error.
+  struct Checked {
+    SegmentPlace place;
+    uint64_t outputs = kAll;  // the gradients with which eager mode looks at it
+    std::vector<bool> leads;  // by `gets`: the inputs whose gradients come from there
+  };
+  // A graph of autograd's own, in the order of the backward: when it has to be run.
+  struct Tape {
+    uint64_t outputs = kAll;
+    std::vector<bool> leads;  // as above
+  };
+  // A leaf of a graph of autograd's own, which stands for a tensor of the segment.
+  struct Leaf {
+    uint32_t kept = 0;
+    SegmentPlace place;
+  };
+
+  std::vector<bool> follows;   // by output: autograd follows it
+  std::vector<uint32_t> gets;  // by result of the backward: which input's gradient it is
+  std::vector<Kept> kept;
+  std::vector<Checked> checked;  // in the order in which eager mode looks
+  std::vector<Tape> tapes;
+  std::vector<Leaf> leaves;
+  std::vector<uint64_t> feeds;     // by `gets`: without a gradient of one of these, the input gets none
+  std::vector<uint64_t> together;  // by output: those that share what is kept; it is released with them
+  uint64_t held = 0;  // those for whose gradients eager mode keeps any tensor, which it frees behind them
+  std::vector<uint64_t> again;  // by input: the outputs whose gradients depend on its values, in any way
+};
+
+}  // namespace kintsugi::ir

@@ -1,0 +1,199 @@
+#include "passes/gradient_dependences.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "ir/segments.h"
+
+namespace kintsugi::passes {
+
+using ir::Instruction;
+using ir::KeptForm;
+using ir::ValueId;
+
+namespace {
+
+// Outputs of one set belong to one group from now on.
+void join(std::vector<uint64_t>& together, uint64_t outputs) {
+  uint64_t all = outputs;
+  for (size_t k = 0; k < together.size(); ++k) {
+    if ((outputs >> k & 1) != 0) all |= together[k];
+  }
+  for (size_t k = 0; k < together.size(); ++k) {
+    if ((all >> k & 1) != 0) together[k] = all;
+  }
+}
+
+class Dependences {
+ public:
+  Dependences(const DependenceInput& input, KeptForm& form)
+      : in_(input),
+        trace_(input.graph.trace),
+        form_(form),
+        madeOf_(trace_.values.size(), 0),
+        takes_(trace_.values.size(), 0) {}
+
+  void run() {
+    if (!addIncoming()) {
+      // Too many: every set is all of them.
+      std::ranges::fill(madeOf_, KeptForm::kAll);
+      std::ranges::fill(takes_, KeptForm::kAll);
+      form_.together.clear();
+    } else {
+      followGradients();
+    }
+    for (const ValueId gradient : in_.graph.held) {
+      form_.held |= madeOf_[gradient] != 0 ? madeOf_[gradient] : KeptForm::kAll;
+    }
+    addChecked();
+    if (form_.together.empty()) {
+      form_.again.assign(in_.graph.inputs.size(), KeptForm::kAll);
+      return;
+    }
+    // A gradient that is a constant (zeros, of a step function) comes with whichever arrives.
+    for (const uint32_t k : form_.gets) {
+      const uint64_t outputs = madeOf_[in_.graph.gradients[k]];
+      form_.feeds.push_back(outputs != 0 ? outputs : KeptForm::kAll);
+    }
+    std::vector<uint64_t> all = takes_;
+    for (const auto& [now, value] : in_.graph.now) all[value] |= all[now];
+    spread(all, false);
+    for (const ValueId value : in_.graph.inputs) form_.again.push_back(all[value]);
+    spread(takes_, true);  // what is computed again needs what it is computed of
+    for (size_t k = 0; k < form_.kept.size(); ++k) form_.kept[k].outputs = takes_[in_.keptValues[k]];
+  }
+
+ private:
+  std::vector<ValueId> used(uint32_t at) const {
+    std::vector<ValueId> values;
+    ir::collectValues(trace_, trace_.operandsOf(trace_.code[at]), values);
+    return values;
+  }
+
+  bool addIncoming() {
+    uint64_t next = 1;
+    for (const ValueId incoming : in_.graph.incoming) {
+      if (incoming == ir::kNone) continue;
+      if (next == 0) return false;
+      madeOf_[incoming] = next;
+      form_.together.push_back(next);
+      next <<= 1;
+    }
+    return true;
+  }
+
+  // By value: the outputs whose gradients it is made of; those for whose gradients it is used.
+  void followGradients() {
+    for (const uint32_t at : in_.backward) {
+      const Instruction& ins = trace_.code[at];
+      for (const ValueId value : used(at)) {
+        for (uint32_t r = 0; r < ins.resultCount; ++r) madeOf_[ins.firstResult + r] |= madeOf_[value];
+      }
+    }
+    for (size_t k = in_.backward.size(); k-- > 0;) {
+      const Instruction& ins = trace_.code[in_.backward[k]];
+      uint64_t outputs = 0;  // of what no gradient is part of, those for which it is computed
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        const ValueId result = ins.firstResult + r;
+        outputs |= madeOf_[result] != 0 ? madeOf_[result] : takes_[result];
+      }
+      bool takesForward = false;
+      for (const ValueId value : used(in_.backward[k])) {
+        takes_[value] |= outputs;
+        takesForward = takesForward || in_.isForward[value];
+      }
+      if (takesForward) join(form_.together, outputs);
+    }
+  }
+
+  // From results of the forward to what they are computed of.
+  void spread(std::vector<uint64_t>& sets, bool stopAtKept) const {
+    for (size_t k = in_.graph.forward.size(); k-- > 0;) {
+      const Instruction& ins = trace_.code[in_.graph.forward[k]];
+      uint64_t outputs = 0;
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        const ValueId result = ins.firstResult + r;
+        outputs |= stopAtKept && in_.isKept[result] ? 0 : sets[result];
+      }
+      if (outputs == 0) continue;
+      for (const ValueId value : used(in_.graph.forward[k])) sets[value] |= outputs;
+    }
+  }
+
+  // By value of the forward that autograd follows: the inputs that get a gradient of it.
+  std::vector<std::vector<bool>> findSources() const {
+    std::vector<std::vector<bool>> sources(trace_.values.size());
+    for (size_t k = 0; k < form_.gets.size(); ++k) {
+      std::vector<bool>& set = sources[in_.graph.inputs[form_.gets[k]]];
+      set.assign(form_.gets.size(), false);
+      set[k] = true;
+    }
+    for (const uint32_t at : in_.graph.forward) {
+      const Instruction& ins = trace_.code[at];
+      std::vector<bool> all;
+      for (const ValueId value : used(at)) {
+        if (all.empty()) {
+          all = sources[value];
+          continue;
+        }
+        for (size_t k = 0; k < sources[value].size(); ++k) all[k] = all[k] || sources[value][k];
+      }
+      for (uint32_t r = 0; r < ins.resultCount; ++r) sources[ins.firstResult + r] = all;
+    }
+    return sources;
+  }
+
+  // The outputs and inputs between which a node of eager mode's stands.
+  std::pair<uint64_t, std::vector<bool>> placeOf(const SavedByEager& node) const {
+    uint64_t outputs = 0;
+    for (const ValueId gradient : node.arriving) outputs |= madeOf_[gradient];
+    std::vector<bool> leads(form_.gets.size(), false);
+    for (const ValueId value : node.followed) {
+      for (size_t k = 0; k < sources_[value].size(); ++k) leads[k] = leads[k] || sources_[value][k];
+    }
+    return {outputs != 0 ? outputs : KeptForm::kAll, std::move(leads)};
+  }
+
+  void addChecked() {
+    sources_ = findSources();
+    for (const SavedByEager& saved : in_.graph.saved) {
+      KeptForm::Checked checked{.place = *placeIn(in_.graph, saved.base)};
+      std::tie(checked.outputs, checked.leads) = placeOf(saved);
+      const bool known = std::ranges::any_of(form_.checked, [&](const KeptForm::Checked& other) {
+        return other.place == checked.place && other.outputs == checked.outputs &&
+               other.leads == checked.leads;
+      });
+      if (!known) form_.checked.push_back(std::move(checked));
+    }
+    for (const uint32_t at : in_.backward) {
+      const auto tape = std::ranges::find(in_.graph.tapes, at, &std::pair<uint32_t, SavedByEager>::first);
+      if (tape == in_.graph.tapes.end()) continue;
+      auto [outputs, leads] = placeOf(tape->second);
+      form_.tapes.push_back({outputs, std::move(leads)});
+    }
+  }
+
+  const DependenceInput& in_;
+  const ir::Trace& trace_;
+  KeptForm& form_;
+  std::vector<uint64_t> madeOf_, takes_;
+  std::vector<std::vector<bool>> sources_;  // by value
+};
+
+}  // namespace
+
+std::optional<ir::SegmentPlace> placeIn(const GradientGraph& graph, ValueId value) {
+  using From = ir::SegmentPlace::From;
+  const auto input = std::ranges::find(graph.inputs, value);
+  if (input != graph.inputs.end()) {
+    return ir::SegmentPlace{From::kInput, static_cast<uint32_t>(input - graph.inputs.begin())};
+  }
+  const auto output = std::ranges::find(graph.outputs, value);
+  if (output == graph.outputs.end()) return std::nullopt;
+  return ir::SegmentPlace{From::kOutput, static_cast<uint32_t>(output - graph.outputs.begin())};
+}
+
+void findDependences(const DependenceInput& input, KeptForm& form) { Dependences(input, form).run(); }
+
+}  // namespace kintsugi::passes

@@ -1,0 +1,164 @@
+#include "passes/kept_by_eager.h"
+
+#include <algorithm>
+#include <span>
+
+#include "ops/operator.h"
+#include "ops/saved.h"
+#include "passes/operator_rules.h"
+
+namespace kintsugi::passes {
+
+namespace {
+
+using As = KeptByEager::As;
+using ir::Operand;
+using ir::ValueId;
+
+bool isActive(const ir::Trace& trace, const Operand& operand) {
+  if (!operand.isValue()) return false;
+  const ir::Type& type = trace.values[operand.id];
+  return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone && trace.metas[type.meta].requiresGrad;
+}
+
+std::vector<int64_t> stridesOf(const ir::TensorMeta& meta) {
+  std::vector<int64_t> strides = meta.strides;
+  strides.resize(meta.sizes.size());
+  int64_t step = 1;
+  for (size_t d = meta.sizes.size(); meta.strides.empty() && d-- > 0;) {
+    strides[d] = step;
+    step *= std::max<int64_t>(1, meta.sizes[d]);
+  }
+  return strides;
+}
+
+// ATen's rule for when a reshape needs no copy.
+bool canView(const ir::TensorMeta& meta, std::span<const int64_t> wanted) {
+  const std::vector<int64_t>& sizes = meta.sizes;
+  if (meta.strides.empty() || std::ranges::find(sizes, 0) != sizes.end() || sizes.empty()) return true;
+  size_t to = wanted.size();
+  int64_t step = meta.strides.back(), run = 1, taken = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    run *= sizes[d];
+    if (d != 0 && (sizes[d - 1] == 1 || meta.strides[d - 1] == run * step)) continue;
+    while (to > 0 && (taken < run || wanted[to - 1] == 1)) {
+      taken *= wanted[--to];
+    }
+    if (taken != run) return false;
+    if (d != 0) {
+      step = meta.strides[d - 1];
+      run = taken = 1;
+    }
+  }
+  return to == 0;
+}
+
+// Can the first `count` dimensions be seen as one?
+bool canJoin(const ir::TensorMeta& meta, size_t count) {
+  if (meta.strides.empty() || std::ranges::find(meta.sizes, 0) != meta.sizes.end()) return true;
+  int64_t next = -1;  // what a stride has to be
+  for (size_t d = count; d-- > 0;) {
+    if (meta.sizes[d] == 1) continue;
+    if (next >= 0 && meta.strides[d] != next) return false;
+    next = meta.strides[d] * meta.sizes[d];
+  }
+  return true;
+}
+
+bool isWanted(const ir::Trace& trace, const ops::Saved& saved, std::span<const Operand> operands) {
+  bool wanted = saved.wanted == 0;
+  for (size_t k = 0; k < operands.size() && k < 16; ++k) {
+    wanted = wanted || ((saved.wanted >> k & 1) != 0 && isActive(trace, operands[k]));
+  }
+  return wanted;
+}
+
+// ATen's should_fold(), of a product whose left argument has at least as many dimensions as the right one.
+As asFolded(const ir::Trace& trace, const Operand& left, const Operand& right, bool isLeft) {
+  const ir::TensorMeta& l = trace.metas[trace.values[left.id].meta];
+  const ir::TensorMeta& r = trace.metas[trace.values[right.id].meta];
+  const size_t rank = l.sizes.size(), other = r.sizes.size();
+  if (rank <= 2 && other == 2) return rank == 2 || !isLeft ? As::kItself : As::kView;
+  if (other == 2) {
+    const bool matrix = canJoin(l, rank - 1);
+    const bool folds = isActive(trace, right) || matrix;
+    if (!isLeft) return folds ? As::kItself : As::kView;
+    return (folds ? matrix : canJoin(l, rank - 2)) ? As::kView : As::kCopy;
+  }
+  return canJoin(isLeft ? l : r, rank - 2) ? As::kView : As::kCopy;
+}
+
+}  // namespace
+
+Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
+  using ops::Operator;
+  const Operator op = trace.operatorOf(ins);
+  const std::span<const Operand> operands = trace.operandsOf(ins);
+  if (ins.op != ir::Op::kAten || operands.empty() || !operands[0].isValue()) return Sharing::kNone;
+  const ir::Type &from = trace.values[operands[0].id], &to = trace.values[ins.firstResult];
+  if (from.meta == ir::kNone || to.meta == ir::kNone) return isView(op) ? Sharing::kView : Sharing::kNone;
+  const ir::TensorMeta &base = trace.metas[from.meta], &result = trace.metas[to.meta];
+  const bool same = base.dtype == result.dtype && base.sizes == result.sizes;
+  switch (op) {
+    case Operator::kToDtype:
+    case Operator::kToOther:
+    case Operator::kTypeAs:
+    case Operator::kContiguous: {
+      const size_t copy = op == Operator::kToDtype || op == Operator::kToOther ? 3 : operands.size();
+      const bool copies = copy < operands.size() && operands[copy].i != 0;
+      return same && stridesOf(base) == stridesOf(result) && !copies ? Sharing::kItself : Sharing::kNone;
+    }
+    case Operator::kDropout:
+    case Operator::kFeatureDropout:
+      return operands.size() > 2 && operands[2].i == 0 ? Sharing::kItself : Sharing::kNone;
+    case Operator::kFlattenUsingInts:
+      if (same) return Sharing::kItself;
+      [[fallthrough]];
+    case Operator::kReshape:
+      return canView(base, result.sizes) ? Sharing::kView : Sharing::kNone;
+    case Operator::kDropoutInPlace:
+    case Operator::kFeatureDropoutInPlace:
+      return Sharing::kItself;
+    default:
+      return isView(op) && !ops::has(op, ops::Trait::kMayCopy) ? Sharing::kView : Sharing::kNone;
+  }
+}
+
+bool keepsAny(const ir::Trace& trace, const ir::Instruction& ins) {
+  const std::span<const ops::Saved> row = ops::savedBy(trace.operatorOf(ins));
+  return std::ranges::any_of(
+      row, [&](const ops::Saved& saved) { return isWanted(trace, saved, trace.operandsOf(ins)); });
+}
+
+std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instruction& ins) {
+  using Form = ops::Saved::As;
+  const ops::Operator op = trace.operatorOf(ins);
+  const std::span<const Operand> operands = trace.operandsOf(ins);
+  std::vector<KeptByEager> kept;
+  for (const ops::Saved& saved : ops::savedBy(op)) {
+    if (!isWanted(trace, saved, operands)) continue;
+    if (saved.what == ops::Saved::kResult) {
+      kept.push_back({ins.firstResult, As::kView});
+      continue;
+    }
+    const auto at = static_cast<size_t>(saved.what);
+    if (at >= operands.size() || !operands[at].isValue()) continue;
+    const ValueId value = operands[at].id;
+    const ir::Type& type = trace.values[value];
+    if (type.kind != ir::TypeKind::kTensor || type.meta == ir::kNone) continue;
+    As as = saved.as == Form::kView ? As::kView : As::kItself;
+    if (saved.as == Form::kFolded) {
+      const ops::ProductOperands& product = ops::infoOf(op).product;
+      as = asFolded(trace, operands[product.left], operands[product.right], at == product.left);
+    } else if (saved.as == Form::kUnlessBools && trace.metas[type.meta].dtype == "bool") {
+      as = As::kCopy;
+    }
+    kept.push_back({value, as, saved.what});
+    for (size_t k = 0; saved.alone && k < operands.size(); ++k) {
+      if ((saved.wanted >> k & 1) != 0 && operands[k].isValue()) kept.back().alone.push_back(operands[k].id);
+    }
+  }
+  return kept;
+}
+
+}  // namespace kintsugi::passes

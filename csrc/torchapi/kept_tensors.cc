@@ -1,0 +1,188 @@
+#include "torchapi/kept_tensors.h"
+
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "torchapi/native_tensors.h"
+#include "torchapi/tensor_access.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+using From = ir::SegmentPlace::From;
+
+at::Tensor sameMemory(at::TensorImpl& impl) {
+  return at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(), true));
+}
+
+bool liesAs(const at::Tensor& a, const at::Tensor& b) {
+  return isOrdinary(a.unsafeGetTensorImpl()) && a.dtype() == b.dtype() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides();
+}
+
+bool hasMemoryOf(const at::Tensor& a, const at::Tensor& b) {
+  return a.has_storage() &&
+         a.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
+             b.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() &&
+         a.storage_offset() == b.storage_offset() && liesAs(a, b);
+}
+
+}  // namespace
+
+at::Tensor KeptTensors::Seen::now() const {
+  if (tensor.defined()) return tensor;
+  auto alive = output.lock();
+  return alive ? at::Tensor(std::move(alive)) : then;
+}
+
+bool KeptTensors::Seen::isMoved() const { return then.defined() && !hasMemoryOf(now(), then); }
+
+bool KeptTensors::isStored(size_t input) const {
+  return std::ranges::find(form_.written, input) != form_.written.end();
+}
+
+void KeptTensors::keepInputs(std::span<const Value> inputs) {
+  inputs_.resize(inputs.size());
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    if (inputs[k].kind != ValueKind::kTensor) continue;
+    Seen& seen = inputs_[k];
+    at::TensorImpl& impl = *implOf(inputs[k].tensor);
+    seen.tensor = sharedTensor(inputs[k].tensor);
+    seen.version = static_cast<uint32_t>(seen.tensor._version());
+    seen.counter = impl.version_counter();
+    if (isStored(k)) {
+      seen.tensor = seen.tensor.variable_data();  // with a counter of its own
+    } else if (form_.again[k] != 0) {
+      seen.then = sameMemory(impl);
+    }
+  }
+  for (const ir::KeptForm::Kept& kept : form_.kept) {
+    if (kept.place.from != From::kInput) continue;
+    Seen& seen = inputs_[kept.place.index];
+    if (!seen.then.defined()) seen.then = sameMemory(*seen.tensor.unsafeGetTensorImpl());
+  }
+}
+
+void KeptTensors::keepOutputs(std::span<const Value> outputs) {
+  outputs_.resize(outputs.size());
+  const auto keep = [&](const ir::SegmentPlace& place) {
+    if (place.from != From::kOutput || outputs_[place.index].then.defined()) return;
+    Seen& seen = outputs_[place.index];
+    at::TensorImpl& impl = *implOf(outputs[place.index].tensor);
+    seen.then = sameMemory(impl);
+    seen.output = c10::weak_intrusive_ptr<at::TensorImpl>(sharedTensor(&impl).getIntrusivePtr());
+    seen.counter = impl.version_counter();
+    seen.version = seen.counter.enabled() ? seen.counter.current_version() : 0;
+  };
+  for (const ir::KeptForm::Kept& kept : form_.kept) keep(kept.place);
+  for (const ir::KeptForm::Checked& checked : form_.checked) keep(checked.place);
+  for (const ir::KeptForm::Leaf& leaf : form_.leaves) keep(leaf.place);
+}
+
+void KeptTensors::keepOwn(std::span<Value> own) {
+  for (Value& value : own) {
+    value.kind = ValueKind::kEmpty;
+    own_.push_back(takenTensor(value.tensor));
+  }
+}
+
+void KeptTensors::clear() {
+  inputs_.clear();
+  outputs_.clear();
+  own_.clear();
+  isCleared_ = true;
+}
+
+void KeptTensors::raiseModified(const Seen& seen) {
+  const at::Tensor tensor = seen.now();
+  std::ostringstream text;
+  text << "one of the variables needed for gradient computation has been modified by an inplace operation: ["
+       << tensor.toString() << ' ' << tensor.sizes() << ']';
+  if (const auto& node = tensor.grad_fn()) {
+    text << ", which is output " << tensor.output_nr() << " of " << node->name() << ',';
+  }
+  text << " is at version " << seen.counter.current_version() << "; expected version " << seen.version
+       << " instead.";
+  if (!torch::autograd::AnomalyMode::is_enabled()) {
+    text << " Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+            "torch.autograd.set_detect_anomaly(True).";
+  }
+  TORCH_CHECK(false, text.str());
+}
+
+void KeptTensors::check(uint64_t arrived, const torch::autograd::Node& node) const {
+  for (const ir::KeptForm::Checked& checked : form_.checked) {
+    if ((checked.outputs & arrived) == 0 || !at(checked.place).isWritten()) continue;
+    for (size_t k = 0; k < checked.leads.size(); ++k) {
+      if (checked.leads[k] && node.task_should_compute_output(k)) raiseModified(at(checked.place));
+    }
+  }
+}
+
+const KeptTensors::Seen* KeptTensors::writtenInput(uint64_t arrived) const {
+  for (size_t k = 0; k < inputs_.size(); ++k) {
+    if ((form_.again[k] & arrived) != 0 && !isStored(k) && inputs_[k].isWritten()) return &inputs_[k];
+  }
+  return nullptr;
+}
+
+void KeptTensors::checkRunAgain(uint64_t arrived) const {
+  TORCH_CHECK(!isCleared_, torch::autograd::ERR_BACKWARD_TWICE);
+  if (const Seen* seen = writtenInput(arrived)) raiseModified(*seen);
+}
+
+bool KeptTensors::take(std::vector<at::Tensor>& out) {
+  TORCH_CHECK(!isCleared_ || form_.kept.empty(), torch::autograd::ERR_BACKWARD_TWICE);
+  if (!moveLeaves()) return false;
+  for (const ir::KeptForm::Kept& kept : form_.kept) {
+    if (kept.place.from == From::kOwn) {
+      out.push_back(own_[kept.place.index]);
+      continue;
+    }
+    const Seen& seen = at(kept.place);
+    out.push_back(kept.now ? seen.now() : seen.then);
+    if (kept.now && !liesAs(out.back(), seen.then)) return false;
+  }
+  return true;
+}
+
+// Graphs of autograd's own look at leaves, which are given the memory that what they stand for has by now.
+bool KeptTensors::moveLeaves() {
+  for (const ir::KeptForm::Leaf& leaf : form_.leaves) {
+    at::Tensor& tensor = own_[form_.kept[leaf.kept].place.index];
+    const at::Tensor now = at(leaf.place).now();
+    if (!now.defined() || hasMemoryOf(now, tensor)) continue;
+    if (!liesAs(now, tensor)) return false;
+    tensor.set_data(now.variable_data());
+  }
+  return true;
+}
+
+at::Tensor KeptTensors::inputAgain(size_t k, bool attached) const {
+  const Seen& seen = inputs_[k];
+  const bool moved = seen.isMoved();
+  if (!seen.tensor.requires_grad() && !moved) return seen.tensor;
+  at::Tensor alias = seen.tensor;
+  if (!attached || !alias.requires_grad()) {
+    alias = seen.tensor.detach().requires_grad_(seen.tensor.requires_grad());
+  }
+  // No leaf is given other memory: with another type, it would lose its place in the graph.
+  if (alias.requires_grad() && (attached || moved)) alias = at::alias(alias);
+  if (moved) alias.set_data(seen.then);
+  return alias;
+}
+
+void KeptTensors::moveInput(size_t k, at::Tensor& alias) const {
+  if (alias.defined() && inputs_[k].isMoved()) alias.set_data(inputs_[k].tensor.variable_data());
+}
+
+void KeptTensors::moveOutput(size_t k, at::Tensor& output) const {
+  if (output.defined() && outputs_[k].isMoved()) output.set_data(outputs_[k].now().variable_data());
+}
+
+}  // namespace kintsugi::torchapi
