@@ -49,8 +49,8 @@ CodeInfo* CodeInfoBuilder::build(PyCodeObject* code) {
       cache = attributes++;
     }
     for (int32_t i = unit; i < word.next && i < size; i++) {
-      instrs[i] = Instr{word.op,   word.arg,    start, word.index,
-                        word.next, word.target, cache, handlerOf(word.op)};
+      instrs[i] =
+          Instr{word.op, word.arg, start, word.index, word.next, word.target, cache, handlerOf(word.op)};
     }
     unit = word.next;
   }

@@ -190,7 +190,8 @@ PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwi
   if (flow == Flow::kNext) {
     return pyapi::evaluateFrame(tstate, frame, false);
   }
-  pyapi::finishFrame(tstate, frame, flow == Flow::kYield ? pyapi::FrameEnd::kSuspended : pyapi::FrameEnd::kOver);
+  pyapi::finishFrame(tstate, frame,
+                     flow == Flow::kYield ? pyapi::FrameEnd::kSuspended : pyapi::FrameEnd::kOver);
   return result;
 }
 

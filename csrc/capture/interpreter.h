@@ -5,9 +5,9 @@
 // it.
 //
 // Ownership: an Activation lives on the C stack of interpretFrame(); the frame belongs to CPython, which
-// pushed it; it is gone when it has returned or raised (pyapi::finishFrame). All stack slots own one reference, as in CPython. Threads: everything
-// here needs the GIL. One Activation belongs to one thread. Invalidation: a CodeInfo lives as long as its
-// code object (it is stored in the code object's extra slot).
+// pushed it; it is gone when it has returned or raised (pyapi::finishFrame). All stack slots own one
+// reference, as in CPython. Threads: everything here needs the GIL. One Activation belongs to one thread.
+// Invalidation: a CodeInfo lives as long as its code object (it is stored in the code object's extra slot).
 #pragma once
 
 #include <cstdint>

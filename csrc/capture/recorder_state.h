@@ -132,8 +132,9 @@ struct RecorderState {
   std::vector<Collector> collectors_;  // generators that are being consumed whole, innermost last
   ShadowFrame* current_ = nullptr;
   const Instr* instr_ = nullptr;  // being recorded in current_
-  const StackBefore* stackBefore_ = nullptr;  // what it had then, where it is half done (record/second_half.h)
-  size_t depthBefore_ = 0;        // of the shadow stack when it began
+  const StackBefore* stackBefore_ =
+      nullptr;              // what it had then, where it is half done (record/second_half.h)
+  size_t depthBefore_ = 0;  // of the shadow stack when it began
   std::vector<std::unique_ptr<ShadowFrame>> frames_;
   ir::StateId cachedState_ = ir::kNone;
   uint64_t epoch_ = 1;

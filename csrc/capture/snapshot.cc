@@ -542,7 +542,8 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
     put(frame.functionShadow, frame.function.get(), state.function);
   }
   for (size_t i = 0; i < frame.locals.size(); ++i) put(frame.locals[i], locals[i], localOperands[i]);
-  const bool half = stackBefore_ != nullptr && stackBefore_->frame == &frame && pc == instr_->start && popped == 0;
+  const bool half =
+      stackBefore_ != nullptr && stackBefore_->frame == &frame && pc == instr_->start && popped == 0;
   const std::vector<Shadow>& stack = half ? stackBefore_->shadows : frame.stack;
   const auto stackObject = [&](size_t i) { return half ? stackBefore_->objects[i].get() : base[i]; };
   size_t depth = stack.size() - popped;

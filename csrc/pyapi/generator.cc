@@ -1,7 +1,7 @@
 #include "pyapi/generator.h"
 
-#include "pyapi/frame.h"
 #include "pyapi/code.h"
+#include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/ref.h"
 #include KINTSUGI_VERSION_OBJECTS
@@ -14,8 +14,7 @@ bool isCoroutine(PyObject* object) {
   if (PyCoro_CheckExact(object)) {
     return true;
   }
-  return PyGen_CheckExact(object) &&
-         (codeOf(asGenerator(object))->co_flags & CO_ITERABLE_COROUTINE) != 0;
+  return PyGen_CheckExact(object) && (codeOf(asGenerator(object))->co_flags & CO_ITERABLE_COROUTINE) != 0;
 }
 
 // The layout of CPython's private _PyAsyncGenWrappedValue.
@@ -102,8 +101,7 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
       case op::STOPITERATION_ERROR:  // of StopIteration alone
         break;
       case op::LOAD_GLOBAL:
-        if ((in.arg & 1) != 0 ||
-            !isOrdinaryException(frame, PyTuple_GET_ITEM(code->co_names, in.arg >> 1))) {
+        if ((in.arg & 1) != 0 || !isOrdinaryException(frame, PyTuple_GET_ITEM(code->co_names, in.arg >> 1))) {
           return -1;
         }
         break;

@@ -1,7 +1,8 @@
-// What CPython's evaluator does by functions that it keeps to itself and numbers: type parameters and aliases.
+// What CPython's evaluator does by functions that it keeps to itself and numbers: type parameters and
+// aliases.
 //
-// Ownership: arguments are borrowed, results are new references (null with an exception pending). Threads: the GIL
-// is needed. Only for the numbers of the running version (pyapi/v312/meaning.cc).
+// Ownership: arguments are borrowed, results are new references (null with an exception pending). Threads:
+// the GIL is needed. Only for the numbers of the running version (pyapi/v312/meaning.cc).
 #pragma once
 
 #include <cstdint>

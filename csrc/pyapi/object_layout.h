@@ -25,9 +25,7 @@ inline Word wordOf(const void* pointer) { return reinterpret_cast<Word>(pointer)
 inline const Word* typeWord(PyObject* object) { return wordAt(&object->ob_type); }
 
 // Unique in the process for each state of each dict: two equal tags mean the same dict with the same entries.
-inline const Word* dictVersionWord(PyObject* dict) {
-  return wordAt(versionTag(dict));
-}
+inline const Word* dictVersionWord(PyObject* dict) { return wordAt(versionTag(dict)); }
 inline const Word* dictSizeWord(PyObject* dict) {
   return wordAt(&reinterpret_cast<PyDictObject*>(dict)->ma_used);
 }

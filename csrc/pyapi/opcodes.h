@@ -1,11 +1,11 @@
 // The instructions of code objects, in one form for all versions of CPython.
 //
 // `op::LOAD_FAST` is an instruction of instructions.def, which is what the interpreter and the recorder know.
-// `raw::LOAD_FAST` is an opcode as the CPython that the build is for numbers it (pyapi/v311/opcodes.def and its
-// like); only this layer reads those. decode() makes the one of the other. Code is read in its de-specialized
-// form (PyCode_GetCode()). <opcode.h>, whose macros have the same names, must not be included. Owns nothing; no
-// GIL is needed.
-// Example: const Decoded in = decode(bytes, unit); if (in.op == op::FOR_ITER) ... in.target ... unit = in.next;
+// `raw::LOAD_FAST` is an opcode as the CPython that the build is for numbers it (pyapi/v311/opcodes.def and
+// its like); only this layer reads those. decode() makes the one of the other. Code is read in its
+// de-specialized form (PyCode_GetCode()). <opcode.h>, whose macros have the same names, must not be included.
+// Owns nothing; no GIL is needed. Example: const Decoded in = decode(bytes, unit); if (in.op == op::FOR_ITER)
+// ... in.target ... unit = in.next;
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ struct OpcodeInfo {
   const char* name = nullptr;  // null: the version has no such opcode
   uint8_t caches = 0;          // inline cache units that follow the instruction
   ArgumentKind argument = ArgumentKind::kNone;
-  uint8_t base = 0;                  // what it is a specialized form of; itself, if it is none
+  uint8_t base = 0;                   // what it is a specialized form of; itself, if it is none
   uint8_t instruction = op::UNKNOWN;  // of the same name, or the one that the version names
 };
 const OpcodeInfo& opcodeInfo(uint8_t rawOpcode);

@@ -2,7 +2,8 @@
 //
 // A version is a folder of files with the same names and the same declarations: frame.h (frames and the
 // thread's chain of them), generator.h (a generator's state and frame), objects.h (instances, classes, ints),
-// opcodes.def, meaning.cc, exception_table.cc, eval_breaker.cc and shown_frames.cc. The build compiles the sources in the folder of the Python that it is for.
+// opcodes.def, meaning.cc, exception_table.cc, eval_breaker.cc and shown_frames.cc. The build compiles the
+// sources in the folder of the Python that it is for.
 #pragma once
 
 #ifndef PY_SSIZE_T_CLEAN

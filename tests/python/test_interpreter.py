@@ -59,7 +59,9 @@ def test_corpus_has_every_opcode():
             for instr in dis.get_instructions(code)}  # fmt: skip
     # Numbers beyond 255 are the compiler's own; the evaluator writes these over others, or puts them in front.
     internal = {"CACHE", "EXTENDED_ARG", "INTERPRETER_EXIT", "RESERVED"}
-    written = {name for name, number in dis.opmap.items() if number < 256 and not name.startswith("INSTRUMENTED_")}
+    written = {
+        name for name, number in dis.opmap.items() if number < 256 and not name.startswith("INSTRUMENTED_")
+    }
     assert written - used - internal == set()
     source = "def f():\n" + "".join(f"    v{i} = {i}.5\n" for i in range(300))
     assert "EXTENDED_ARG" in {

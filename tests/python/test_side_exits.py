@@ -23,7 +23,9 @@ from harness import guards_inside
 from kintsugi import _C
 
 replay = _C._replay_testing
-POP_JUMP_IF_FALSE = next(name for name in ("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_IF_FALSE") if name in dis.opmap)
+POP_JUMP_IF_FALSE = next(
+    name for name in ("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_IF_FALSE") if name in dis.opmap
+)
 
 
 def unit(function: Callable[..., Any], opname: str, occurrence: int = 0) -> int:

@@ -9,13 +9,13 @@
 #include <unordered_map>
 
 #include "capture/calls/model.h"
+#include "capture/handlers/handlers.h"
 #include "capture/paused.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
-#include "capture/handlers/handlers.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
 

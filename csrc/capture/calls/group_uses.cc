@@ -79,7 +79,8 @@ class Uses {
 
   // Is all[at] the call of a builtin that drops its only argument? `load` has loaded what is called.
   bool calls(const std::vector<const Instr*>& all, size_t at, const Instr& load) const {
-    return all[at]->op == op::CALL && all[at]->arg == 1 && load.op == op::LOAD_GLOBAL && (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
+    return all[at]->op == op::CALL && all[at]->arg == 1 && load.op == op::LOAD_GLOBAL &&
+           (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
   }
 
   bool isGenerator(uint32_t constant) const {

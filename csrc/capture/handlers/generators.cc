@@ -27,7 +27,8 @@ Flow yieldValue(Activation& act, const Instr&) {
   return Flow::kYield;
 }
 
-// Stack: [receiver, value] becomes [receiver, what it yielded], or, with a jump, [receiver, what it returned].
+// Stack: [receiver, value] becomes [receiver, what it yielded], or, with a jump, [receiver, what it
+// returned].
 Flow send(Activation& act, const Instr& instr) {
   auto value = popRef(act);
   PyObject* result = nullptr;
@@ -56,8 +57,8 @@ Flow sendAndDrop(Activation& act, const Instr& instr) {
   return flow == Flow::kNext && act.pc == instr.target ? endSend(act, instr) : flow;
 }
 
-// What was thrown into a generator that delegates has come back from the other one. Stack: [receiver, what was
-// sent last, exception]: StopIteration is the other one's result, [None, value]; anything else goes on.
+// What was thrown into a generator that delegates has come back from the other one. Stack: [receiver, what
+// was sent last, exception]: StopIteration is the other one's result, [None, value]; anything else goes on.
 Flow cleanupThrow(Activation& act, const Instr&) {
   PyObject* exception = top(act);
   if (PyErr_GivenExceptionMatches(exception, PyExc_StopIteration) == 0) {
@@ -89,7 +90,8 @@ Flow stopIterationError(Activation& act, const Instr&) {
   if (raised == nullptr) {
     return Flow::kNext;
   }
-  PyObject* error = PyObject_CallFunction(PyExc_RuntimeError, "N", PyUnicode_FromFormat("%s raised %s", what, raised));
+  PyObject* error =
+      PyObject_CallFunction(PyExc_RuntimeError, "N", PyUnicode_FromFormat("%s raised %s", what, raised));
   if (error == nullptr) {
     return Flow::kRaise;
   }

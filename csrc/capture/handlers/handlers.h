@@ -22,8 +22,8 @@ namespace handlers {
 Flow unknownOpcode(Activation& act, const Instr& instr);
 }  // namespace handlers
 
-// LOAD_SUPER_ATTR is two instructions in one: super() is called with so many arguments, then an attribute of the
-// result is loaded. BINARY_SLICE and STORE_SLICE make a slice first.
+// LOAD_SUPER_ATTR is two instructions in one: super() is called with so many arguments, then an attribute of
+// the result is loaded. BINARY_SLICE and STORE_SLICE make a slice first.
 size_t superArgumentCount(const Instr& instr);
 Instr attributeOfSuper(const Instr& instr);
 namespace handlers {

@@ -1,9 +1,9 @@
 // Imports, and what only module-level and interactive code does.
 #include "capture/handlers/common.h"
-#include "pyapi/intrinsics.h"
 #include "pyapi/containers.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
+#include "pyapi/intrinsics.h"
 #include "pyapi/names.h"
 #include "pyapi/types.h"
 

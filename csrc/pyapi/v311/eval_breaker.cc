@@ -1,4 +1,5 @@
-// What CPython 3.11's evaluator does between instructions when somebody asks for it, and its limit of recursion.
+// What CPython 3.11's evaluator does between instructions when somebody asks for it, and its limit of
+// recursion.
 #include "pyapi/frame.h"
 #include "pyapi/ref.h"
 

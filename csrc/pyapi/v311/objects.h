@@ -1,5 +1,5 @@
-// How CPython 3.11 lays out instances, classes, ints and code units. pyapi/object_layout.h and its like are what
-// others include.
+// How CPython 3.11 lays out instances, classes, ints and code units. pyapi/object_layout.h and its like are
+// what others include.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once

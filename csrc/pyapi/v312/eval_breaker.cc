@@ -1,7 +1,9 @@
-// What CPython 3.12's evaluator does between instructions when somebody asks for it, and its limit of recursion.
+// What CPython 3.12's evaluator does between instructions when somebody asks for it, and its limit of
+// recursion.
 //
-// Signals, pending calls, asynchronous exceptions, the GIL and the collector are served by functions that CPython
-// does not export, at the beginning of each function among other places: so a function that does nothing is called.
+// Signals, pending calls, asynchronous exceptions, the GIL and the collector are served by functions that
+// CPython does not export, at the beginning of each function among other places: so a function that does
+// nothing is called.
 #include "pyapi/frame.h"
 #include "pyapi/lazy.h"
 #include "pyapi/ref.h"

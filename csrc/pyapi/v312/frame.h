@@ -27,7 +27,8 @@ inline PyObject* globalsOf(const Frame* frame) { return frame->f_globals; }
 inline PyObject* builtinsOf(const Frame* frame) { return frame->f_builtins; }
 // The namespace of a class body or module; null in functions (until somebody asked for locals()).
 inline PyObject* localsDictOf(const Frame* frame) { return frame->f_locals; }
-// Each run of CPython's evaluator puts a frame of its own on the chain, which has no code, globals or variables.
+// Each run of CPython's evaluator puts a frame of its own on the chain, which has no code, globals or
+// variables.
 inline Frame* pastEntry(Frame* frame) {
   while (frame != nullptr && frame->owner == FRAME_OWNED_BY_CSTACK) frame = frame->previous;
   return frame;
@@ -73,9 +74,9 @@ inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(fra
 inline bool isIncomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }
 
 // Frames of hidden code are not there for whoever looks at the stack (sys._getframe, f_back, warnings,
-// tracebacks): the code's first traceable instruction is its last one, which calls nothing. (Were there none, RESUME
-// would wait for ever for the code to be instrumented.) CPython looks at that in frames of functions, but not in
-// those of generators, which whoever links frames leaves out.
+// tracebacks): the code's first traceable instruction is its last one, which calls nothing. (Were there none,
+// RESUME would wait for ever for the code to be instrumented.) CPython looks at that in frames of functions,
+// but not in those of generators, which whoever links frames leaves out.
 inline void hideFramesOf(PyCodeObject* code) { code->_co_firsttraceable = codeUnitCount(code) - 1; }
 inline bool isHidden(const PyCodeObject* code) { return code->_co_firsttraceable >= codeUnitCount(code) - 1; }
 // The frame that is the current one while `frame` runs.
@@ -102,8 +103,9 @@ bool isServiceFrame(const Frame* frame);
 // The event that the thread's tracing function is told of.
 inline int& tracedEvent(PyThreadState* tstate) { return tstate->what_event; }
 
-// A function of sys.settrace() or sys.setprofile() is active on this thread, or a tool of sys.monitoring is in
-// use: tools see all threads, and single code objects may report to them. None of it while such a function runs.
+// A function of sys.settrace() or sys.setprofile() is active on this thread, or a tool of sys.monitoring is
+// in use: tools see all threads, and single code objects may report to them. None of it while such a function
+// runs.
 inline bool isTracing(const PyThreadState* tstate) {
   if (tstate->tracing != 0) return false;
   bool found = tstate->c_tracefunc != nullptr || tstate->c_profilefunc != nullptr;

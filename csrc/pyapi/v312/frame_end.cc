@@ -1,4 +1,5 @@
-// CPython 3.12's evaluator clears and frees the frames that it has run, with functions that it does not export.
+// CPython 3.12's evaluator clears and frees the frames that it has run, with functions that it does not
+// export.
 #include "pyapi/v312/frame_end.h"
 
 #include <cstring>

@@ -18,10 +18,18 @@ PyObject* service(uint32_t number, bool two) {
   if (function == nullptr) {
     const uint8_t second = two ? raw::LOAD_FAST : raw::NOP;
     const uint8_t opcode = two ? raw::CALL_INTRINSIC_2 : raw::CALL_INTRINSIC_1;
-    const std::array<uint8_t, 10> code = {
-        raw::RESUME, 0, raw::LOAD_FAST, 0, second, two ? uint8_t{1} : uint8_t{0},
-        opcode,      static_cast<uint8_t>(number), raw::RETURN_VALUE, 0};
-    function = makeService(two ? "def f(a, b): return a + b\n" : "def f(a): return a\n", code.data(), code.size());
+    const std::array<uint8_t, 10> code = {raw::RESUME,
+                                          0,
+                                          raw::LOAD_FAST,
+                                          0,
+                                          second,
+                                          two ? uint8_t{1} : uint8_t{0},
+                                          opcode,
+                                          static_cast<uint8_t>(number),
+                                          raw::RETURN_VALUE,
+                                          0};
+    function =
+        makeService(two ? "def f(a, b): return a + b\n" : "def f(a): return a\n", code.data(), code.size());
   }
   return function;
 }

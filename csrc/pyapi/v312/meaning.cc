@@ -7,10 +7,11 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-// By the argument of CALL_INTRINSIC_1. They leave a result, which argument 1 tells those that left none before.
-// What is UNKNOWN is left to CPython.
-constexpr uint8_t kIntrinsics[] = {op::UNKNOWN,        op::PRINT_EXPR,     op::IMPORT_STAR, op::STOPITERATION_ERROR,
-                                   op::ASYNC_GEN_WRAP, op::UNARY_POSITIVE, op::LIST_TO_TUPLE};
+// By the argument of CALL_INTRINSIC_1. They leave a result, which argument 1 tells those that left none
+// before. What is UNKNOWN is left to CPython.
+constexpr uint8_t kIntrinsics[] = {
+    op::UNKNOWN,        op::PRINT_EXPR,     op::IMPORT_STAR,  op::STOPITERATION_ERROR,
+    op::ASYNC_GEN_WRAP, op::UNARY_POSITIVE, op::LIST_TO_TUPLE};
 // Of CALL_INTRINSIC_2.
 constexpr uint32_t kPrepReraiseStar = 1;
 

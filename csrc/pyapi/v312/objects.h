@@ -1,5 +1,5 @@
-// How CPython 3.12 lays out instances, classes, ints and code units. pyapi/object_layout.h and its like are what
-// others include.
+// How CPython 3.12 lays out instances, classes, ints and code units. pyapi/object_layout.h and its like are
+// what others include.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace kintsugi::pyapi {
 
-// -- Instances whose attributes are kept inline until somebody asks for their dict (managed dicts): one word has
-// the dict, or, with the lowest bit set, where the values are
+// -- Instances whose attributes are kept inline until somebody asks for their dict (managed dicts): one word
+// has the dict, or, with the lowest bit set, where the values are
 
 // Null: a dict has the attributes, or there are none.
 inline PyDictValues* managedValues(PyObject* owner) {
@@ -27,7 +27,8 @@ inline PyObject* dictIn(PyObject* const* slot) {
 
 // -- Classes and dicts
 
-// The dict of the class itself, without what it inherits. Interpreters have dicts of their own for static types.
+// The dict of the class itself, without what it inherits. Interpreters have dicts of their own for static
+// types.
 inline PyObject* dictOf(const PyTypeObject* type) { return _PyType_GetDict(const_cast<PyTypeObject*>(type)); }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // watchers are to take its place, which see less

@@ -20,7 +20,8 @@ Ref<> withCode(PyObject* code, const uint8_t* bytes, size_t size) {
   Ref<> none = steal(PyTuple_New(0));
   Ref<> keywords = steal(
       Py_BuildValue("{sy#}", "co_code", reinterpret_cast<const char*>(bytes), static_cast<Py_ssize_t>(size)));
-  return replace && none && keywords ? steal(PyObject_Call(replace.get(), none.get(), keywords.get())) : nullptr;
+  return replace && none && keywords ? steal(PyObject_Call(replace.get(), none.get(), keywords.get()))
+                                     : nullptr;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Functions in Python that are there to have CPython's evaluator do what it exports no function for.
 //
-// Their frames are hidden, and no evaluator of ours runs them (isServiceFrame()). Ownership: a service lives as long
-// as the process. Threads: the GIL is needed.
-// Example: PyObject* none = makeService("def f(): pass\n", nullptr, 0); PyObject_CallNoArgs(none);
+// Their frames are hidden, and no evaluator of ours runs them (isServiceFrame()). Ownership: a service lives
+// as long as the process. Threads: the GIL is needed. Example: PyObject* none = makeService("def f():
+// pass\n", nullptr, 0); PyObject_CallNoArgs(none);
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace kintsugi::pyapi {
 
-// The function `f` that `source` defines, with `units` bytes of code in the place of its own unless they are null.
-// Null: an exception is pending.
+// The function `f` that `source` defines, with `units` bytes of code in the place of its own unless they are
+// null. Null: an exception is pending.
 PyObject* makeService(const char* source, const uint8_t* code, size_t size);
 
 }  // namespace kintsugi::pyapi
