@@ -12,7 +12,7 @@
 
 namespace kintsugi::pyapi {
 
-// The function `f` that `source` defines, with `units` bytes of code in the place of its own unless they are
+// The function `f` that `source` defines, with `size` bytes of `code` in the place of its own, unless that is
 // null. Null: an exception is pending.
 PyObject* makeService(const char* source, const uint8_t* code, size_t size);
 
