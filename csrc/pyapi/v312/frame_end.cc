@@ -12,10 +12,10 @@ namespace kintsugi::pyapi {
 
 namespace {
 
-void clearExceptCode(PyThreadState* tstate, Frame* frame) {
+void clearExceptCode(Frame* frame) {
   if (PyFrameObject* object = std::exchange(frame->frame_obj, nullptr)) {
     const bool kept = Py_REFCNT(object) > 1;
-    if (kept) keepFrameObject(tstate, object, frame);
+    if (kept) keepFrameObject(object, frame);
     Py_DECREF(object);
     if (kept) return;
   }
@@ -51,7 +51,7 @@ void leaveHandled(PyThreadState* tstate, PyGenObject* generator) {
 
 }  // namespace
 
-void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, Frame* frame) {
+void keepFrameObject(PyFrameObject* object, Frame* frame) {
   Py_INCREF(frame->f_code);
   const auto size = static_cast<size_t>(reinterpret_cast<char*>(&frame->localsplus[frame->stacktop]) -
                                         reinterpret_cast<char*>(frame));
@@ -74,7 +74,6 @@ void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, Frame* frame)
   if (PyObject_GC_IsTracked(reinterpret_cast<PyObject*>(object)) == 0) {
     PyObject_GC_Track(object);
   }
-  static_cast<void>(tstate);
 }
 
 void finishFrame(PyThreadState* tstate, Frame* frame, FrameEnd how) {
@@ -87,12 +86,12 @@ void finishFrame(PyThreadState* tstate, Frame* frame, FrameEnd how) {
     PyGenObject* generator = generatorOf(frame);
     generator->gi_frame_state = FRAME_CLEARED;
     leaveHandled(tstate, generator);
-    clearExceptCode(tstate, frame);
+    clearExceptCode(frame);
     frame->previous = nullptr;
     return;
   }
   PyCodeObject* code = frame->f_code;
-  clearExceptCode(tstate, frame);
+  clearExceptCode(frame);
   Py_DECREF(code);
   popFrame(tstate, frame);
 }

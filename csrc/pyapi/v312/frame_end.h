@@ -11,6 +11,6 @@ namespace kintsugi::pyapi {
 // The frame object outlives its frame: as CPython does when a frame is left, it gets a copy of its own. The
 // frame is no longer the current one, but the one below it is. The code gets a reference, the rest is taken
 // over.
-void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, Frame* frame);
+void keepFrameObject(PyFrameObject* object, Frame* frame);
 
 }  // namespace kintsugi::pyapi

@@ -68,7 +68,7 @@ ShownFrames::~ShownFrames() {
     PyFrameObject* object = std::exchange(frame->frame_obj, nullptr);
     if (object != nullptr && Py_REFCNT(object) > 1) {
       Py_INCREF(frame->f_funcobj);
-      keepFrameObject(tstate_, object, frame);  // takes over what the frame holds
+      keepFrameObject(object, frame);  // takes over what the frame holds
     } else {
       for (int slot = 0; slot < frame->f_code->co_nlocalsplus; ++slot) {
         Py_CLEAR(frame->localsplus[slot]);
