@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -31,20 +32,27 @@ def test_hooks_run_what_lint_runs(target: str) -> None:
         assert text and text in hooks, command
 
 
+def pairs() -> list[str]:
+    listed = subprocess.run(["scripts/pair.sh", "list"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.split()
+
+
 def test_the_gate_of_the_service_is_ours() -> None:
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     wanted = re.search(r"exec make (.*)", (ROOT / ".ci" / "run").read_text()).group(1).split()
     for target in wanted:
         assert f"run: make {target}\n" in workflow
     versions = re.findall(r'"(\d+\.\d+)"', re.search(r"python: \[(.*)\]", workflow).group(1))
-    assert versions == [".".join(map(str, _requirements.PYTHON))]
+    assert versions == [pairs()[0].split("-")[0]]
 
 
 def test_versions_are_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == _requirements.VERSION
-    python = ".".join(map(str, _requirements.PYTHON))
-    assert project["requires-python"].startswith(f">={python},")
+    oldest, newest = _requirements.PYTHONS[0], _requirements.PYTHONS[-1]
+    assert project["requires-python"] == f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
+    pythons = [f"{major}.{minor}" for major, minor in _requirements.PYTHONS]
     support = (ROOT / "docs" / "support.md").read_text()
-    assert f"| Python | CPython {python} |" in support
+    assert f"| Python | CPython {' and '.join(pythons)} |" in support
+    assert {pair.split("-")[0] for pair in pairs()} == set(pythons)
     assert f"The version is {_requirements.VERSION} today." in (ROOT / "SECURITY.md").read_text()
