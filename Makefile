@@ -118,7 +118,7 @@ conformance: build $(TESTSUITE_STAMP) ## CPython's own Lib/test, every frame run
 test-matrix: ## build each pair of requirements/pairs.txt and run its tests: a table (ARGS="3.11-2.14" for some, ARGS=--smoke)
 	@python3 scripts/test_matrix.py $(ARGS)
 
-# A part of the Python tests that takes a minute, for pairs that are not the default.
+# A part of the Python tests that takes a few minutes, for pairs that are not the default.
 .PHONY: test-smoke
 test-smoke: build $(TEST_STAMP) $(DEMO_STAMP)
 	$(PY) -m pytest -q --isolate $$(sed '/^#/d' tests/smoke.txt) $(ARGS)

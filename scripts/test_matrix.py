@@ -64,7 +64,8 @@ def counts(text: str) -> dict[str, int]:
 
 def make(row: Row, target: str, log: Path) -> bool:
     with log.open("a") as file:
-        command = ["make", "--no-print-directory", target, f"PAIR={row.pair}"]
+        # ARGS are ours, not those of what is run here.
+        command = ["make", "--no-print-directory", target, f"PAIR={row.pair}", "ARGS="]
         return subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT).returncode == 0
 
 
