@@ -75,7 +75,7 @@ def comprehensions(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
         [10 // (i - low) for i in range(3)]
     except ZeroDivisionError as error:
         ys.append(torch.tensor(len(str(error))))
-    return sum(ys), i, {i: -i for i in range(2)}, {i for i in items if i != high}
+    return sum(ys), i, {i: -i for i in range(2)}, {ord(str(i)) % 7 for i in items if i != high}
 
 
 def unset_variables(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
@@ -210,3 +210,35 @@ def test_tools_of_sys_monitoring_see_what_they_see_in_eager_mode() -> None:
     compiled(x)
     if hits is not None:
         assert compiled.stats().hits == hits + 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_copies_ask_hooks_that_call_what_they_close_over(backend: str) -> None:
+    import copy
+
+    asked: list[str] = []
+
+    def note(name: str) -> None:
+        asked.append(name)
+
+    class Watched:
+        def __init__(self) -> None:
+            self.held = 3
+
+        def __getattribute__(self, name: str) -> Any:
+            note(name)
+            return super().__getattribute__(name)
+
+    watched = Watched()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + copy.copy(watched).held
+
+    x = torch.arange(3.0)
+    counts = []
+    compiled = kintsugi.compile(program, backend=backend)
+    for function in (program, compiled, compiled, compiled):
+        asked.clear()
+        assert torch.equal(function(x), x + 3)
+        counts.append(list(asked))
+    assert counts == [counts[0]] * 4

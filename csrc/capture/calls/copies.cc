@@ -39,7 +39,6 @@ constexpr uint8_t kLookups[] = {op::NOP,
                                 op::MAKE_CELL,
                                 op::LOAD_FAST,
                                 op::STORE_FAST,
-                                op::LOAD_DEREF,
                                 op::LOAD_CONST,
                                 op::COMPARE_OP,
                                 op::CONTAINS_OP,
@@ -69,11 +68,16 @@ bool onlyForwards(PyObject* function) {
     PyErr_Clear();
     return false;
   }
+  const auto is = [](PyObject* name, const char* allowed) {
+    return PyUnicode_CompareWithASCIIString(name, allowed) == 0;
+  };
   const auto named = [&](uint32_t index, const char* allowed) {
-    return PyUnicode_CompareWithASCIIString(pyapi::nameAt(code, index), allowed) == 0;
+    return is(pyapi::nameAt(code, index), allowed);
   };
   for (int32_t at = 0; at < info->size(); at = info->at(at).next) {
     const Instr& in = info->at(at);
+    if (in.target >= 0 && in.target <= in.index) return false;  // a loop
+    if (in.op == op::LOAD_DEREF && is(pyapi::variableName(code, in.arg), "__class__")) continue;
     if (std::find(std::begin(kLookups), std::end(kLookups), in.op) != std::end(kLookups)) continue;
     const bool super = in.op == op::LOAD_GLOBAL && named(in.arg >> 1, "super");
     const bool forwards =
