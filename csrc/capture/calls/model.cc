@@ -85,17 +85,15 @@ void addAll(PyObject* owner, CallModel model, ModelEntry& entry) {
   }
 }
 
-}  // namespace
-
 // Where a library was built without some device, a class whose `__new__` in Python raises has the name of a C
 // function: a call of it runs that code, which no row speaks of.
-static bool standsForMissing(PyObject* object) {
-  static PyObject* name = PyUnicode_InternFromString("__new__");
+bool standsForMissing(PyObject* object) {
   if (!PyType_Check(object)) return false;
-  PyObject* dict = pyapi::dictOf(reinterpret_cast<PyTypeObject*>(object));
-  PyObject* made = dict != nullptr ? PyDict_GetItemWithError(dict, name) : nullptr;
-  return made != nullptr && (PyFunction_Check(made) || Py_TYPE(made) == &PyStaticMethod_Type);
+  PyObject* made = PyDict_GetItemString(pyapi::dictOf(reinterpret_cast<PyTypeObject*>(object)), "__new__");
+  return made != nullptr && Py_IS_TYPE(made, &PyStaticMethod_Type);  // C's are no static methods
 }
+
+}  // namespace
 
 void addModels(const ModelRow* rows, size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -111,8 +109,8 @@ void addModels(const ModelRow* rows, size_t count) {
     }
     ModelEntry& entry =
         entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
-    if (object == nullptr || object == Py_None ||
-        standsForMissing(object)) {  // not in this version, or not to be had
+    // Not in this version, or not to be had.
+    if (object == nullptr || object == Py_None || standsForMissing(object)) {
       Py_XDECREF(object);
       continue;
     }

@@ -88,7 +88,11 @@ Flow makeSuper(Activation& act, const Instr& instr) {
 
 Flow loadSuperAttr(Activation& act, const Instr& instr) {
   const Flow flow = makeSuper(act, instr);
-  return flow == Flow::kNext ? attributeOfSuper(instr).run(act, attributeOfSuper(instr)) : flow;
+  if (flow != Flow::kNext) {
+    return flow;
+  }
+  const Instr load = attributeOfSuper(instr);
+  return load.run(act, load);
 }
 
 }  // namespace kintsugi::capture::handlers

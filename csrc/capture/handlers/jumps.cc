@@ -28,7 +28,7 @@ Flow popJumpIf(Activation& act, const Instr& instr, bool wanted) {
   return (truth != 0) == wanted ? jump(act, instr) : Flow::kNext;
 }
 
-Flow popJumpIfSame(Activation& act, const Instr& instr, bool wanted) {
+Flow popJumpOnNone(Activation& act, const Instr& instr, bool wanted) {
   PyObject* value = pop(act);
   const bool isNone = value == Py_None;
   Py_DECREF(value);
@@ -59,8 +59,8 @@ Flow jumpNoInterrupt(Activation& act, const Instr& instr) {
 
 Flow popJumpIfFalse(Activation& act, const Instr& instr) { return popJumpIf(act, instr, false); }
 Flow popJumpIfTrue(Activation& act, const Instr& instr) { return popJumpIf(act, instr, true); }
-Flow popJumpIfNone(Activation& act, const Instr& instr) { return popJumpIfSame(act, instr, true); }
-Flow popJumpIfNotNone(Activation& act, const Instr& instr) { return popJumpIfSame(act, instr, false); }
+Flow popJumpIfNone(Activation& act, const Instr& instr) { return popJumpOnNone(act, instr, true); }
+Flow popJumpIfNotNone(Activation& act, const Instr& instr) { return popJumpOnNone(act, instr, false); }
 Flow jumpIfFalseOrPop(Activation& act, const Instr& instr) { return jumpIfOrPop(act, instr, false); }
 Flow jumpIfTrueOrPop(Activation& act, const Instr& instr) { return jumpIfOrPop(act, instr, true); }
 

@@ -38,20 +38,25 @@ bool lookUp(PyObject* mapping, PyObject* name, PyObject** value) {
   return true;
 }
 
-// Globals that are no dict, or builtins that are none (exec() with a subclass).
-Flow loadGlobalSlow(Activation& act, PyObject* name) {
+// Pushes what `mapping` has under the name. What it does not have, `otherwise` loads, as a handler would.
+template <typename Otherwise>
+Flow loadFrom(Activation& act, PyObject* mapping, PyObject* name, const Otherwise& otherwise) {
   PyObject* value = nullptr;
-  if (!lookUp(pyapi::globalsOf(act.frame), name, &value)) {
-    return Flow::kRaise;
-  }
-  if (value == nullptr && !lookUp(pyapi::builtinsOf(act.frame), name, &value)) {
+  if (!lookUp(mapping, name, &value)) {
     return Flow::kRaise;
   }
   if (value == nullptr) {
-    return raiseName(name);
+    return otherwise();
   }
   push(act, value);
   return Flow::kNext;
+}
+
+// Globals that are no dict, or builtins that are none (exec() with a subclass).
+Flow loadGlobalSlow(Activation& act, PyObject* name) {
+  return loadFrom(act, pyapi::globalsOf(act.frame), name, [&] {
+    return loadFrom(act, pyapi::builtinsOf(act.frame), name, [&] { return raiseName(name); });
+  });
 }
 
 Flow raiseNoLocals(const char* format, PyObject* name) {
@@ -141,16 +146,8 @@ Flow deleteDeref(Activation& act, const Instr& instr) {
 
 // A free variable in a class body: the class's namespace comes first.
 Flow loadClassDeref(Activation& act, const Instr& instr) {
-  PyObject* value = nullptr;
-  if (!lookUp(pyapi::localsDictOf(act.frame), pyapi::variableName(pyapi::codeOf(act.frame), instr.arg),
-              &value)) {
-    return Flow::kRaise;
-  }
-  if (value == nullptr) {
-    return loadDeref(act, instr);
-  }
-  push(act, value);
-  return Flow::kNext;
+  PyObject* name = pyapi::variableName(pyapi::codeOf(act.frame), instr.arg);
+  return loadFrom(act, pyapi::localsDictOf(act.frame), name, [&] { return loadDeref(act, instr); });
 }
 
 // The namespace of a class body.
@@ -167,29 +164,14 @@ Flow loadLocals(Activation& act, const Instr&) {
 // The same as LOAD_CLASSDEREF with the namespace on the stack.
 Flow loadFromDictOrDeref(Activation& act, const Instr& instr) {
   auto space = popRef(act);
-  PyObject* value = nullptr;
-  if (!lookUp(space.get(), pyapi::variableName(pyapi::codeOf(act.frame), instr.arg), &value)) {
-    return Flow::kRaise;
-  }
-  if (value == nullptr) {
-    return loadDeref(act, instr);
-  }
-  push(act, value);
-  return Flow::kNext;
+  PyObject* name = pyapi::variableName(pyapi::codeOf(act.frame), instr.arg);
+  return loadFrom(act, space.get(), name, [&] { return loadDeref(act, instr); });
 }
 
 Flow loadFromDictOrGlobals(Activation& act, const Instr& instr) {
   auto space = popRef(act);
   PyObject* name = nameArg(act, instr);
-  PyObject* value = nullptr;
-  if (!lookUp(space.get(), name, &value)) {
-    return Flow::kRaise;
-  }
-  if (value == nullptr) {
-    return loadGlobalSlow(act, name);
-  }
-  push(act, value);
-  return Flow::kNext;
+  return loadFrom(act, space.get(), name, [&] { return loadGlobalSlow(act, name); });
 }
 
 Flow loadGlobal(Activation& act, const Instr& instr) {
