@@ -12,13 +12,12 @@ ifeq ($(PAIR),$(DEFAULT_PAIR))
 VENV := .venv
 BUILD := build/release
 SANITIZED := build
-SETUP := scripts/setup.sh
 else
 VENV := .venv-$(PAIR)
 BUILD := build/$(PAIR)
 SANITIZED := build/$(PAIR)
-SETUP := python=$$(scripts/pair.sh python $(PAIR)) && KINTSUGI_PYTHON=$$python scripts/setup.sh
 endif
+SETUP := PAIR=$(PAIR) scripts/setup.sh
 TORCH := $(shell scripts/pair.sh torch $(PAIR))
 $(if $(TORCH),,$(error there is no pair $(PAIR)))
 

@@ -28,7 +28,7 @@ COMMAND = re.compile(r"`(make|scripts/\w+\.py) ?[^`]*`")
 UNMEASURED = "Not measured yet."
 TARGET = re.compile(r"^make ([a-z][\w-]*)")
 # Made by a build or by a run, so not part of the tree.
-GENERATED = (".venv", "build")
+GENERATED = re.compile(r"\.venv|build|torch\d+")
 
 
 def bases(doc: Path, root: Path) -> tuple[Path, ...]:
@@ -38,7 +38,7 @@ def bases(doc: Path, root: Path) -> tuple[Path, ...]:
 def looks_like_path(text: str, doc: Path, root: Path) -> bool:
     """True for what has a slash and begins with a directory of ours; `ATen/core/Tensor.h` is somebody else's."""
     first = text.split("/")[0]
-    if "/" not in text or not PATH.match(text) or first in ("", *GENERATED):
+    if "/" not in text or not PATH.match(text) or not first or GENERATED.fullmatch(first):
         return False
     return any((base / first).is_dir() for base in bases(doc, root))
 

@@ -13,20 +13,8 @@ set -eu
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# The version is that of $KINTSUGI_PYTHON, if it is one of these, and 3.11 where none is named.
-find_python() {
-  for candidate in ${KINTSUGI_PYTHON:-} python3.11 python3 python; do
-    versions="3.11"
-    [ "$candidate" != "${KINTSUGI_PYTHON:-}" ] || versions="3.11 3.12"
-    if "$candidate" -c 'import sys
-sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv[1].split() or sys.implementation.name != "cpython")' "$versions" \
-        2>/dev/null; then
-      command -v "$candidate"
-      return
-    fi
-  done
-  fail "CPython 3.11 is missing: install the package python3.11, or name one with KINTSUGI_PYTHON=/path/to/python3.11."
-}
+# Of the pair $PAIR, or of the default pair.
+find_python() { "$(dirname "$0")/pair.sh" python ${PAIR:+"$PAIR"}; }
 python_version() { "$(find_python)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
 missing=""
