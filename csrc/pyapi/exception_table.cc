@@ -1,4 +1,4 @@
-// The exception table of CPython 3.11.
+// The exception table of a code object, which is laid out alike in all versions.
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {

@@ -1,5 +1,7 @@
 #include "pyapi/frame.h"
 
+#include <cstring>
+
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/ref.h"
@@ -12,6 +14,31 @@ PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame) {
   }
   // The function that makes frame objects is not exported; this one calls it for the current frame.
   return currentFrame(tstate) == frame ? PyEval_GetFrame() : nullptr;
+}
+
+void keepFrameObject(PyFrameObject* object, Frame* frame) {
+  Py_INCREF(frame->f_code);
+  const auto size = static_cast<size_t>(reinterpret_cast<char*>(&frame->localsplus[frame->stacktop]) -
+                                        reinterpret_cast<char*>(frame));
+  auto* copy = reinterpret_cast<Frame*>(object->_f_frame_data);
+  std::memcpy(copy, frame, size);
+  copy->owner = FRAME_OWNED_BY_FRAME_OBJECT;
+  copy->previous = nullptr;
+  copy->frame_obj = nullptr;
+  if (_PyFrame_IsIncomplete(copy)) {
+    copy->prev_instr = _PyCode_CODE(copy->f_code) + copy->f_code->_co_firsttraceable;
+  }
+  object->f_frame = copy;
+  // The caller is on top now, so that its frame object can be asked for.
+  const KeptError kept;
+  if (PyFrameObject* back = PyEval_GetFrame()) {
+    object->f_back = reinterpret_cast<PyFrameObject*>(Py_NewRef(reinterpret_cast<PyObject*>(back)));
+  } else {
+    PyErr_Clear();
+  }
+  if (PyObject_GC_IsTracked(reinterpret_cast<PyObject*>(object)) == 0) {
+    PyObject_GC_Track(object);
+  }
 }
 
 int lineAt(PyCodeObject* code, int32_t unit) {

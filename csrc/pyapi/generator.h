@@ -3,11 +3,28 @@
 // Threads: the GIL is needed.
 #pragma once
 
-#include "pyapi/internal.h"
-#include "pyapi/version.h"
-#include KINTSUGI_VERSION_GENERATOR
+#include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {
+
+enum class GeneratorState : int8_t { kCreated, kSuspended, kRunning, kFinished };
+
+inline GeneratorState stateOf(const PyGenObject* generator) {
+  switch (generator->gi_frame_state) {
+    case FRAME_CREATED:
+      return GeneratorState::kCreated;
+    case FRAME_SUSPENDED:
+      return GeneratorState::kSuspended;
+    case FRAME_EXECUTING:
+      return GeneratorState::kRunning;
+    default:
+      return GeneratorState::kFinished;
+  }
+}
+inline void markSuspended(PyGenObject* generator) { generator->gi_frame_state = FRAME_SUSPENDED; }
+
+// The frame lies in the generator; it is there until the generator has finished.
+inline Frame* frameOf(PyGenObject* generator) { return reinterpret_cast<Frame*>(generator->gi_iframe); }
 
 // What a suspended generator delegates to (`yield from`, `await`); borrowed; null when it does not.
 PyObject* delegatesTo(PyGenObject* generator);

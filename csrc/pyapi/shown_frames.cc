@@ -1,43 +1,11 @@
 #include "pyapi/shown_frames.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
-
-#include "pyapi/errors.h"
 
 namespace kintsugi::pyapi {
 
-namespace {
-
-// The frame object outlives its frame: as CPython does when a frame is left, it gets a copy of its own.
-void keepFrameObject(PyThreadState* tstate, PyFrameObject* object, Frame* frame) {
-  Py_INCREF(frame->f_code);
-  Py_INCREF(frame->f_func);
-  auto* copy = reinterpret_cast<Frame*>(object->_f_frame_data);
-  std::memcpy(copy, frame, ShownFrames::sizeOf(frame->f_code));
-  copy->owner = FRAME_OWNED_BY_FRAME_OBJECT;
-  copy->previous = nullptr;
-  object->f_frame = copy;
-  // The caller is on top now, so that its frame object can be asked for.
-  if (PyFrameObject* back = currentFrameObject(tstate, currentFrame(tstate))) {
-    object->f_back = reinterpret_cast<PyFrameObject*>(Py_NewRef(reinterpret_cast<PyObject*>(back)));
-  } else {
-    PyErr_Clear();
-  }
-  if (PyObject_GC_IsTracked(reinterpret_cast<PyObject*>(object)) == 0) {
-    PyObject_GC_Track(object);
-  }
-}
-
-}  // namespace
-
-ShownFrames::ShownFrames() : tstate_(PyThreadState_Get()) {
-  state_.use_tracing = tstate_->cframe->use_tracing;
-  state_.previous = tstate_->cframe;
-  state_.current_frame = tstate_->cframe->current_frame;
-  tstate_->cframe = &state_;
-}
+ShownFrames::ShownFrames() : tstate_(PyThreadState_Get()) { linkEvaluation(tstate_, state_); }
 
 size_t ShownFrames::sizeOf(const PyCodeObject* code) {
   return offsetof(Frame, localsplus) +
@@ -53,7 +21,7 @@ void ShownFrames::allocate(size_t size, int count) {
 
 Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t unit) {
   auto* frame = reinterpret_cast<Frame*>(std::exchange(next_, next_ + sizeOf(code)));
-  frame->f_func = function;
+  setFunction(frame, function);
   frame->f_globals = function->func_globals;
   frame->f_builtins = function->func_builtins;
   frame->f_locals = nullptr;
@@ -61,7 +29,7 @@ Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
   frame->frame_obj = nullptr;
   frame->previous = state_.current_frame;
   frame->stacktop = code->co_nlocalsplus;
-  frame->is_entry = true;
+  markEntry(frame);
   frame->owner = FRAME_OWNED_BY_THREAD;
   for (int k = 0; k < code->co_nlocalsplus; ++k) {
     frame->localsplus[k] = nullptr;
@@ -80,7 +48,7 @@ void ShownFrames::fillFreeVariables() {
   for (int k = 0; k < code->co_nfreevars; ++k) {
     PyObject*& slot = frame->localsplus[first + k];
     if (slot == nullptr || !PyCell_Check(slot)) {
-      Py_XSETREF(slot, Py_NewRef(PyTuple_GET_ITEM(frame->f_func->func_closure, k)));
+      Py_XSETREF(slot, Py_NewRef(PyTuple_GET_ITEM(functionOf(frame)->func_closure, k)));
     }
   }
 }
@@ -92,8 +60,8 @@ ShownFrames::~ShownFrames() {
     state_.current_frame = frame->previous;
     PyFrameObject* object = std::exchange(frame->frame_obj, nullptr);
     if (object != nullptr && Py_REFCNT(object) > 1) {
-      const KeptError kept;
-      keepFrameObject(tstate_, object, frame);  // takes over what the frame holds
+      Py_INCREF(functionOf(frame));
+      keepFrameObject(object, frame);
     } else {
       for (int slot = 0; slot < frame->f_code->co_nlocalsplus; ++slot) {
         Py_CLEAR(frame->localsplus[slot]);
@@ -102,8 +70,7 @@ ShownFrames::~ShownFrames() {
     }
     Py_XDECREF(object);
   }
-  tstate_->cframe = state_.previous;
-  state_.previous->use_tracing = state_.use_tracing;
+  unlinkEvaluation(tstate_, state_);
 }
 
 }  // namespace kintsugi::pyapi

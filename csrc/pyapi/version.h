@@ -1,9 +1,8 @@
 // Which folder holds what differs between CPython's versions: the only place that asks for the version.
 //
 // A version is a folder of files with the same names and the same declarations: frame.h (frames and the
-// thread's chain of them), generator.h (a generator's state and frame), objects.h (instances, classes, ints),
-// opcodes.def, meaning.cc, exception_table.cc, eval_breaker.cc and shown_frames.cc. The build compiles the
-// sources in the folder of the Python that it is for.
+// thread's chain of them), objects.h (instances, classes, ints), opcodes.def, meaning.cc, eval_breaker.cc and
+// intrinsics.cc. The build compiles the sources in the folder of the Python that it is for.
 #pragma once
 
 #ifndef PY_SSIZE_T_CLEAN
@@ -13,12 +12,10 @@
 
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 #define KINTSUGI_VERSION_FRAME "pyapi/v311/frame.h"
-#define KINTSUGI_VERSION_GENERATOR "pyapi/v311/generator.h"
 #define KINTSUGI_VERSION_OBJECTS "pyapi/v311/objects.h"
 #define KINTSUGI_VERSION_OPCODES "pyapi/v311/opcodes.def"
 #elif PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
 #define KINTSUGI_VERSION_FRAME "pyapi/v312/frame.h"
-#define KINTSUGI_VERSION_GENERATOR "pyapi/v312/generator.h"
 #define KINTSUGI_VERSION_OBJECTS "pyapi/v312/objects.h"
 #define KINTSUGI_VERSION_OPCODES "pyapi/v312/opcodes.def"
 #else

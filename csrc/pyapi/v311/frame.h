@@ -1,84 +1,24 @@
-// CPython 3.11's frames: `_PyInterpreterFrame`, the chain that a thread keeps of them, and the counters
-// beside it. What each function means is the same in each version; pyapi/frame.h is what others include.
+// CPython 3.11's frames, where they differ: who clears them, what is hidden, the chain that a thread keeps of
+// them, and the counters beside it. What each function means is the same in each version; pyapi/frame.h is
+// what others include.
 //
 // Ownership, threads and invalidation: see there.
 #pragma once
 
-#include <cstdint>
-
-#include "pyapi/code.h"
-#include "pyapi/internal.h"
+#include "pyapi/frame_fields.h"
 
 namespace kintsugi::pyapi {
 
-using Frame = _PyInterpreterFrame;
-// Who evaluates frames (PEP 523): (thread, frame, is an exception thrown into it?) to a result.
-using EvalFunction = _PyFrameEvalFunction;
-// CPython's own evaluator.
-inline PyObject* evaluateFrame(PyThreadState* tstate, Frame* frame, bool throwing) {
-  return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
-}
-
-inline PyCodeObject* codeOf(const Frame* frame) { return frame->f_code; }
 inline PyFunctionObject* functionOf(const Frame* frame) { return frame->f_func; }
-inline PyObject* globalsOf(const Frame* frame) { return frame->f_globals; }
-inline PyObject* builtinsOf(const Frame* frame) { return frame->f_builtins; }
-// The namespace of a class body or module; null in functions (until somebody asked for locals()).
-inline PyObject* localsDictOf(const Frame* frame) { return frame->f_locals; }
+inline void setFunction(Frame* frame, PyFunctionObject* function) { frame->f_func = function; }
+// Of a generator, also when its frame is over.
+inline PyCodeObject* codeOf(const PyGenObject* generator) { return generator->gi_code; }
+
 inline Frame* previousOf(const Frame* frame) { return frame->previous; }
 inline Frame* currentFrame(PyThreadState* tstate) { return tstate->cframe->current_frame; }
 
-// Locals, then cells, then free variables; the value stack follows.
-inline PyObject** localsPlus(Frame* frame) { return frame->localsplus; }
-inline PyObject** stackBase(Frame* frame) { return frame->localsplus + frame->f_code->co_nlocalsplus; }
-
-// The saved stack pointer; only meaningful while the frame does not run (CPython keeps it in a register
-// otherwise).
-inline PyObject** stackPointer(Frame* frame) { return frame->localsplus + frame->stacktop; }
-inline void setStackPointer(Frame* frame, PyObject** sp) {
-  frame->stacktop = static_cast<int>(sp - frame->localsplus);
-}
-// Hides the value stack from the cycle collector while it changes, until setStackPointer().
-inline void hideStack(Frame* frame) { frame->stacktop = -1; }
-inline int stackDepth(Frame* frame) { return frame->stacktop - frame->f_code->co_nlocalsplus; }
-inline void setStackDepth(Frame* frame, int depth) {
-  frame->stacktop = frame->f_code->co_nlocalsplus + depth;
-}
-
-// `prev_instr` as an index: the code unit *before* the next one to run; -1 in a new frame. While an
-// instruction runs it is the index of that instruction.
-inline int32_t prevInstrIndex(const Frame* frame) {
-  return static_cast<int32_t>(frame->prev_instr - codeUnits(frame->f_code));
-}
-inline void setPrevInstrIndex(Frame* frame, int32_t unit) {
-  frame->prev_instr = codeUnits(frame->f_code) + unit;
-}
-// The same, for the evaluation loop, which has the code's units at hand.
-inline void setPrevInstr(Frame* frame, CodeUnit* units, int32_t unit) { frame->prev_instr = units + unit; }
-// Makes `unit` the next code unit that runs when the frame is evaluated (or resumed).
-inline void setResumeUnit(Frame* frame, int32_t unit) { setPrevInstrIndex(frame, unit - 1); }
-
-inline bool ownedByGenerator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
-// The generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().
-inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(frame); }
-// Before the first RESUME (cells and the generator object are not made yet) or of hidden code: nobody sees
-// the frame.
-inline bool isIncomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }
-
-// Frames of hidden code are not there for whoever looks at the stack (sys._getframe, f_back, warnings,
-// tracebacks): the code has no first traceable instruction. CPython looks at that in frames of functions, but
-// not in those of generators, which whoever links frames leaves out.
-inline void hideFramesOf(PyCodeObject* code) { code->_co_firsttraceable = codeUnitCount(code); }
-inline bool isHidden(const PyCodeObject* code) { return code->_co_firsttraceable >= codeUnitCount(code); }
-// The frame that is the current one while `frame` runs.
-inline Frame* visibleFrame(PyThreadState* tstate, Frame* frame) {
-  return isHidden(frame->f_code) ? tstate->cframe->current_frame : frame;
-}
-
-// Somebody holds the frame's object, and may read the variables when the call is over.
-inline bool isSeen(const Frame* frame) {
-  return frame->frame_obj != nullptr && Py_REFCNT(frame->frame_obj) > 1;
-}
+// How many units before the end of hidden code its first traceable instruction lies: there is none.
+inline constexpr int32_t kTraceableTail = 0;
 
 // Whoever evaluates a frame calls this at the end. In 3.11 its caller does what there is to do.
 enum class FrameEnd : uint8_t { kSuspended, kOver };
@@ -93,52 +33,25 @@ inline bool isServiceFrame(const Frame*) { return false; }
 // The event that the thread's tracing function is told of.
 inline int& tracedEvent(PyThreadState* tstate) { return tstate->tracing_what; }
 
+// How many calls of Python code may still be nested.
+inline int& recursionRemaining(PyThreadState* tstate) { return tstate->recursion_remaining; }
+
 // A sys.settrace() or sys.setprofile() function is active on this thread.
 inline bool isTracing(const PyThreadState* tstate) { return tstate->cframe->use_tracing != 0; }
 
-// Something asks the running thread for attention: a signal, a pending call, an asynchronous exception or
-// another thread that wants the GIL.
-inline bool evalBreakerSet(const PyThreadState* tstate) {
-  return __atomic_load_n(reinterpret_cast<const int*>(&tstate->interp->ceval.eval_breaker),
-                         __ATOMIC_RELAXED) != 0;
+// An evaluation begins and ends: whether a tracing function is active is carried in and out.
+inline void linkEvaluation(PyThreadState* tstate, EvaluationState& state) {
+  state = {.use_tracing = tstate->cframe->use_tracing,
+           .current_frame = tstate->cframe->current_frame,
+           .previous = tstate->cframe};
+  tstate->cframe = &state;
 }
-// CPython's recursion accounting for a Python or C call. enterRecursion: false with RecursionError pending.
-bool recursionLimitHit(PyThreadState* tstate, const char* where);
-inline bool enterRecursion(PyThreadState* tstate, const char* where) {
-  return tstate->recursion_remaining-- > 0 || !recursionLimitHit(tstate, where);
+inline void unlinkEvaluation(PyThreadState* tstate, EvaluationState& state) {
+  tstate->cframe = state.previous;
+  state.previous->use_tracing = state.use_tracing;
 }
-inline void leaveRecursion(PyThreadState* tstate) { tstate->recursion_remaining++; }
-// How many calls may still be nested, and taking some of them at once.
-inline int recursionLeft(const PyThreadState* tstate) { return tstate->recursion_remaining; }
-inline void takeRecursion(PyThreadState* tstate, int levels) { tstate->recursion_remaining -= levels; }
-
-// Where the evaluator keeps the current frame of a thread, on the C stack: one for each nested evaluation.
-using EvaluationState = _PyCFrame;
-
-// The frame is the thread's current one while this lives, as when CPython's evaluator runs it. Whether a
-// tracing function is active is carried in and out. Lives on the C stack of the thread.
-class FrameLink {
- public:
-  FrameLink(PyThreadState* tstate, Frame* frame) : tstate_(tstate) {
-    state_.use_tracing = tstate->cframe->use_tracing;
-    state_.previous = tstate->cframe;
-    frame->is_entry = true;
-    frame->previous = tstate->cframe->current_frame;
-    state_.current_frame = visibleFrame(tstate, frame);
-    tstate->cframe = &state_;
-  }
-  ~FrameLink() {
-    tstate_->cframe = state_.previous;
-    state_.previous->use_tracing = state_.use_tracing;
-  }
-  FrameLink(const FrameLink&) = delete;
-  FrameLink& operator=(const FrameLink&) = delete;
-
-  bool tracing() const { return state_.use_tracing != 0; }
-
- private:
-  PyThreadState* tstate_;
-  EvaluationState state_;
-};
+inline bool isTracing(const PyThreadState*, const EvaluationState& state) { return state.use_tracing != 0; }
+// The frame is the first one of an evaluation.
+inline void markEntry(Frame* frame) { frame->is_entry = true; }
 
 }  // namespace kintsugi::pyapi

@@ -1,12 +1,8 @@
 // CPython 3.12's evaluator clears and frees the frames that it has run, with functions that it does not
 // export.
-#include "pyapi/v312/frame_end.h"
-
-#include <cstring>
 #include <utility>
 
-#include "pyapi/errors.h"
-#include "pyapi/generator.h"
+#include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {
 
@@ -50,31 +46,6 @@ void leaveHandled(PyThreadState* tstate, PyGenObject* generator) {
 }
 
 }  // namespace
-
-void keepFrameObject(PyFrameObject* object, Frame* frame) {
-  Py_INCREF(frame->f_code);
-  const auto size = static_cast<size_t>(reinterpret_cast<char*>(&frame->localsplus[frame->stacktop]) -
-                                        reinterpret_cast<char*>(frame));
-  auto* copy = reinterpret_cast<Frame*>(object->_f_frame_data);
-  std::memcpy(copy, frame, size);
-  copy->owner = FRAME_OWNED_BY_FRAME_OBJECT;
-  copy->previous = nullptr;
-  copy->frame_obj = nullptr;
-  if (_PyFrame_IsIncomplete(copy)) {
-    copy->prev_instr = _PyCode_CODE(copy->f_code) + copy->f_code->_co_firsttraceable;
-  }
-  object->f_frame = copy;
-  // The caller is on top now, so that its frame object can be asked for.
-  const KeptError kept;
-  if (PyFrameObject* back = PyEval_GetFrame()) {
-    object->f_back = reinterpret_cast<PyFrameObject*>(Py_NewRef(reinterpret_cast<PyObject*>(back)));
-  } else {
-    PyErr_Clear();
-  }
-  if (PyObject_GC_IsTracked(reinterpret_cast<PyObject*>(object)) == 0) {
-    PyObject_GC_Track(object);
-  }
-}
 
 void finishFrame(PyThreadState* tstate, Frame* frame, FrameEnd how) {
   if (how == FrameEnd::kSuspended) {

@@ -1,0 +1,79 @@
+// Fields of `_PyInterpreterFrame` and of the thread's state that all versions have; the others are in the
+// version's own frame.h (pyapi/v311/frame.h). pyapi/frame.h is what others include.
+//
+// Ownership, threads and invalidation: see there.
+#pragma once
+
+#include <cstdint>
+
+#include "pyapi/code.h"
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+using Frame = _PyInterpreterFrame;
+// Who evaluates frames (PEP 523): (thread, frame, is an exception thrown into it?) to a result.
+using EvalFunction = _PyFrameEvalFunction;
+// CPython's own evaluator.
+inline PyObject* evaluateFrame(PyThreadState* tstate, Frame* frame, bool throwing) {
+  return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
+}
+
+inline PyCodeObject* codeOf(const Frame* frame) { return frame->f_code; }
+inline PyObject* globalsOf(const Frame* frame) { return frame->f_globals; }
+inline PyObject* builtinsOf(const Frame* frame) { return frame->f_builtins; }
+// The namespace of a class body or module; null in functions (until somebody asked for locals()).
+inline PyObject* localsDictOf(const Frame* frame) { return frame->f_locals; }
+
+// Locals, then cells, then free variables; the value stack follows.
+inline PyObject** localsPlus(Frame* frame) { return frame->localsplus; }
+inline PyObject** stackBase(Frame* frame) { return frame->localsplus + frame->f_code->co_nlocalsplus; }
+
+// The saved stack pointer; only meaningful while the frame does not run (CPython keeps it in a register
+// otherwise).
+inline PyObject** stackPointer(Frame* frame) { return frame->localsplus + frame->stacktop; }
+inline void setStackPointer(Frame* frame, PyObject** sp) {
+  frame->stacktop = static_cast<int>(sp - frame->localsplus);
+}
+// Hides the value stack from the cycle collector while it changes, until setStackPointer().
+inline void hideStack(Frame* frame) { frame->stacktop = -1; }
+inline int stackDepth(Frame* frame) { return frame->stacktop - frame->f_code->co_nlocalsplus; }
+inline void setStackDepth(Frame* frame, int depth) {
+  frame->stacktop = frame->f_code->co_nlocalsplus + depth;
+}
+
+// `prev_instr` as an index: the code unit *before* the next one to run; -1 in a new frame. While an
+// instruction runs it is the index of that instruction.
+inline int32_t prevInstrIndex(const Frame* frame) {
+  return static_cast<int32_t>(frame->prev_instr - codeUnits(frame->f_code));
+}
+inline void setPrevInstrIndex(Frame* frame, int32_t unit) {
+  frame->prev_instr = codeUnits(frame->f_code) + unit;
+}
+// The same, for the evaluation loop, which has the code's units at hand.
+inline void setPrevInstr(Frame* frame, CodeUnit* units, int32_t unit) { frame->prev_instr = units + unit; }
+// Makes `unit` the next code unit that runs when the frame is evaluated (or resumed).
+inline void setResumeUnit(Frame* frame, int32_t unit) { setPrevInstrIndex(frame, unit - 1); }
+
+inline bool ownedByGenerator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
+// The generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().
+inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(frame); }
+// Before the first RESUME (cells and the generator object are not made yet) or of hidden code: nobody sees
+// the frame.
+inline bool isIncomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }
+
+// Somebody holds the frame's object, and may read the variables when the call is over.
+inline bool isSeen(const Frame* frame) {
+  return frame->frame_obj != nullptr && Py_REFCNT(frame->frame_obj) > 1;
+}
+
+// Something asks the running thread for attention: a signal, a pending call, an asynchronous exception or
+// another thread that wants the GIL.
+inline bool evalBreakerSet(const PyThreadState* tstate) {
+  return __atomic_load_n(reinterpret_cast<const int*>(&tstate->interp->ceval.eval_breaker),
+                         __ATOMIC_RELAXED) != 0;
+}
+// Where the evaluator keeps the current frame of a thread, on the C stack: one for each nested evaluation.
+using EvaluationState = _PyCFrame;
+
+}  // namespace kintsugi::pyapi
