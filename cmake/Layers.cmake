@@ -5,10 +5,12 @@
 function(kintsugi_layer name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/${name}/*.cc)
-  # Of the folders of CPython versions (csrc/pyapi/v311/ ...), only that of the Python that the build is for.
-  set(version_folder v${Python_VERSION_MAJOR}${Python_VERSION_MINOR})
+  # Of the folders of CPython versions (csrc/pyapi/v311/, since312/, until312/ ...), those of the Python that the build is for.
+  set(version ${Python_VERSION_MAJOR}${Python_VERSION_MINOR})
   foreach(source ${sources})
-    if(source MATCHES "/(v[0-9]+)/[^/]*$" AND NOT CMAKE_MATCH_1 STREQUAL version_folder)
+    if((source MATCHES "/v([0-9]+)/[^/]*$" AND NOT CMAKE_MATCH_1 EQUAL version) OR
+       (source MATCHES "/since([0-9]+)/[^/]*$" AND CMAKE_MATCH_1 GREATER version) OR
+       (source MATCHES "/until([0-9]+)/[^/]*$" AND CMAKE_MATCH_1 LESS version))
       list(REMOVE_ITEM sources ${source})
     endif()
   endforeach()

@@ -1,8 +1,13 @@
 # CPython, nanobind and the extension module.
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
-if(NOT Python_VERSION VERSION_LESS 3.13)
-  message(FATAL_ERROR "Kintsugi supports CPython 3.11 and 3.12; ${Python_EXECUTABLE} is ${Python_VERSION}.")
+if(NOT Python_VERSION VERSION_LESS 3.14)
+  message(FATAL_ERROR "Kintsugi supports CPython 3.11, 3.12 and 3.13; ${Python_EXECUTABLE} is ${Python_VERSION}.")
+endif()
+execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+  OUTPUT_VARIABLE gil_disabled OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(gil_disabled)
+  message(FATAL_ERROR "Kintsugi needs a CPython with the global interpreter lock; ${Python_EXECUTABLE} is a free-threaded build.")
 endif()
 if(NOT EXISTS "${Python_INCLUDE_DIRS}/internal/pycore_frame.h")
   message(FATAL_ERROR "The headers of CPython ${Python_VERSION} lack internal/pycore_frame.h: install python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}-dev.")

@@ -22,7 +22,7 @@ diag::SourceLoc placeOf(const ShadowFrame& frame) {
   place.function = pyapi::utf8(pyapi::nameOf(frame.code));
   // A suspended generator's frame has no activation: it is not on the stack.
   const int32_t unit =
-      frame.act != nullptr && frame.act->frame != nullptr ? pyapi::prevInstrIndex(frame.act->frame) : 0;
+      frame.act != nullptr && frame.act->frame != nullptr ? pyapi::runningUnit(frame.act->frame) : 0;
   place.line = pyapi::lineAt(frame.code, std::max(unit, 0));
   return place;
 }

@@ -23,7 +23,7 @@ class RunningFrame {
     act_.frame = frame;
     act_.code = code;
     act_.sp = pyapi::stackPointer(frame);
-    act_.pc = pyapi::prevInstrIndex(frame) + 1;
+    act_.pc = pyapi::resumeUnit(frame);
     act_.kwnames = nullptr;
     act_.result = nullptr;
     act_.caller = innermost;
@@ -85,7 +85,7 @@ bool unwind(Activation& act, StepObserver* observer) {
     }
     cutStack(act, base + handler.depth);
     if (handler.pushLasti) {
-      PyObject* lasti = PyLong_FromLong(pyapi::prevInstrIndex(act.frame));
+      PyObject* lasti = PyLong_FromLong(pyapi::runningUnit(act.frame));
       if (lasti == nullptr) {
         continue;
       }
@@ -121,7 +121,7 @@ Flow run(RunningFrame& running, StepObserver* observer, Flow flow) {
     }
     const Instr& instr = code.at(act.pc);
     act.pc = instr.next;
-    pyapi::setPrevInstr(act.frame, units, instr.index);
+    pyapi::setRunningUnit(act.frame, units, instr.index);
     flow = kObserved ? observer->step(act, instr) : instr.run(act, instr);
   }
 }

@@ -175,7 +175,7 @@ bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   auto* raw = pyapi::frameOf(generator);
   bool started = v.frame->act != nullptr;
   if (state != (started ? pyapi::GeneratorState::kSuspended : pyapi::GeneratorState::kCreated)) return false;
-  recipe.parts.push_back(Operand::integer(started ? pyapi::prevInstrIndex(raw) : ir::kNotStarted));
+  recipe.parts.push_back(Operand::integer(started ? pyapi::resumeUnit(raw) - 1 : ir::kNotStarted));
   recipe.parts.push_back(Operand::integer(static_cast<int64_t>(v.frame->locals.size())));
   PyObject** locals = pyapi::localsPlus(raw);
   for (size_t i = 0; i < v.frame->locals.size(); ++i) {

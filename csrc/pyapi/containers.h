@@ -4,6 +4,8 @@
 // of a list moves when the list grows.
 #pragma once
 
+#include <climits>
+
 #include "pyapi/internal.h"
 #include "pyapi/version.h"
 #include KINTSUGI_VERSION_OBJECTS
@@ -38,7 +40,13 @@ inline PyObject* joinTexts(PyObject* separator, PyObject* const* items, Py_ssize
 
 inline bool isNegativeInt(PyObject* number) { return _PyLong_Sign(number) < 0; }
 // -1 with an exception pending where it does not fit.
-inline int asInt(PyObject* number) { return _PyLong_AsInt(number); }
+inline int asInt(PyObject* number) {
+  int overflow = 0;
+  const long value = PyLong_AsLongAndOverflow(number, &overflow);
+  if (overflow == 0 && value >= INT_MIN && value <= INT_MAX) return static_cast<int>(value);
+  PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C int");
+  return -1;
+}
 
 // Is a module's `__spec__` that of one whose import has begun and not ended?
 inline bool isInitializing(PyObject* spec) { return _PyModuleSpec_IsInitializing(spec) != 0; }

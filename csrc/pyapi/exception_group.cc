@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "pyapi/functions.h"
+
 namespace kintsugi::pyapi {
 
 namespace {
@@ -60,7 +62,7 @@ Ref<> deriveGroup(PyObject* group, PyObject* members) {
   PyException_SetContext(derived.get(), PyException_GetContext(group));
   PyException_SetCause(derived.get(), PyException_GetCause(group));
   PyObject* notes = nullptr;
-  if (_PyObject_LookupAttr(group, &_Py_ID(__notes__), &notes) < 0) {
+  if (optionalAttribute(group, &_Py_ID(__notes__), &notes) < 0) {
     return nullptr;
   }
   auto ownedNotes = steal(notes);

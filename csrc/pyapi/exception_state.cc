@@ -12,8 +12,10 @@
 namespace kintsugi::pyapi {
 
 PyObject* handledException() {
-  PyObject* value = _PyErr_GetTopmostException(PyThreadState_Get())->exc_value;
-  return value == Py_None ? nullptr : value;
+  const _PyErr_StackItem* item = PyThreadState_Get()->exc_info;
+  const auto empty = [](PyObject* value) { return value == nullptr || value == Py_None; };
+  while (empty(item->exc_value) && item->previous_item != nullptr) item = item->previous_item;
+  return empty(item->exc_value) ? nullptr : item->exc_value;
 }
 
 Ref<> exchangeHandled(Ref<> exception) {
@@ -24,7 +26,7 @@ Ref<> exchangeHandled(Ref<> exception) {
 TracebackEntry entryOf(PyObject* traceback) {
   auto* tb = reinterpret_cast<PyTracebackObject*>(traceback);
   _PyInterpreterFrame* frame = tb->tb_frame->f_frame;
-  return {reinterpret_cast<PyObject*>(tb->tb_next), reinterpret_cast<PyObject*>(frame->f_code),
+  return {reinterpret_cast<PyObject*>(tb->tb_next), reinterpret_cast<PyObject*>(codeOf(frame)),
           frame->f_globals, tb->tb_lasti / static_cast<int32_t>(sizeof(_Py_CODEUNIT))};
 }
 
@@ -33,7 +35,7 @@ void forEachLeftVariable(PyObject* traceback, const std::function<void(PyObject*
        traceback = reinterpret_cast<PyObject*>(reinterpret_cast<PyTracebackObject*>(traceback)->tb_next)) {
     _PyInterpreterFrame* frame = reinterpret_cast<PyTracebackObject*>(traceback)->tb_frame->f_frame;
     if (frame->owner != FRAME_OWNED_BY_FRAME_OBJECT) continue;
-    for (int k = 0; k < frame->f_code->co_nlocalsplus; ++k) {
+    for (int k = 0; k < codeOf(frame)->co_nlocalsplus; ++k) {
       if (frame->localsplus[k] != nullptr) visit(frame->localsplus[k]);
     }
   }
@@ -47,7 +49,7 @@ Ref<> newTraceback(const TracebackEntry& entry) {
     return {};
   }
   _PyInterpreterFrame* inner = reinterpret_cast<PyFrameObject*>(frame.get())->f_frame;
-  setPrevInstrIndex(inner, entry.unit);
+  setRunningUnit(inner, entry.unit);
   // CPython reads the cells of free variables without asking whether they are there.
   for (int k = code->co_nlocalsplus - code->co_nfreevars; k < code->co_nlocalsplus; ++k) {
     if (inner->localsplus[k] == nullptr) {

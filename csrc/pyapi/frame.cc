@@ -17,7 +17,7 @@ PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame) {
 }
 
 void keepFrameObject(PyFrameObject* object, Frame* frame) {
-  Py_INCREF(frame->f_code);
+  Py_INCREF(codeOf(frame));
   const auto size = static_cast<size_t>(reinterpret_cast<char*>(&frame->localsplus[frame->stacktop]) -
                                         reinterpret_cast<char*>(frame));
   auto* copy = reinterpret_cast<Frame*>(object->_f_frame_data);
@@ -26,7 +26,7 @@ void keepFrameObject(PyFrameObject* object, Frame* frame) {
   copy->previous = nullptr;
   copy->frame_obj = nullptr;
   if (_PyFrame_IsIncomplete(copy)) {
-    copy->prev_instr = _PyCode_CODE(copy->f_code) + copy->f_code->_co_firsttraceable;
+    setResumeUnit(copy, codeOf(copy)->_co_firsttraceable + 1);
   }
   object->f_frame = copy;
   // The caller is on top now, so that its frame object can be asked for.

@@ -44,8 +44,9 @@ class FrameLink {
   FrameLink(PyThreadState* tstate, Frame* frame) : tstate_(tstate) {
     linkEvaluation(tstate, state_);
     markEntry(frame);
-    frame->previous = state_.current_frame;
-    if (!isHidden(codeOf(frame))) state_.current_frame = frame;
+    Frame*& current = currentSlot(tstate, state_);
+    frame->previous = current;
+    if (!isHidden(codeOf(frame))) current = frame;
   }
   ~FrameLink() { unlinkEvaluation(tstate_, state_); }
   FrameLink(const FrameLink&) = delete;

@@ -19,7 +19,8 @@ inline PyObject* evaluateFrame(PyThreadState* tstate, Frame* frame, bool throwin
   return _PyEval_EvalFrameDefault(tstate, frame, throwing ? 1 : 0);
 }
 
-inline PyCodeObject* codeOf(const Frame* frame) { return frame->f_code; }
+inline PyCodeObject* codeOf(const Frame* frame);
+inline void setCode(Frame* frame, PyCodeObject* code);
 inline PyObject* globalsOf(const Frame* frame) { return frame->f_globals; }
 inline PyObject* builtinsOf(const Frame* frame) { return frame->f_builtins; }
 // The namespace of a class body or module; null in functions (until somebody asked for locals()).
@@ -27,7 +28,7 @@ inline PyObject* localsDictOf(const Frame* frame) { return frame->f_locals; }
 
 // Locals, then cells, then free variables; the value stack follows.
 inline PyObject** localsPlus(Frame* frame) { return frame->localsplus; }
-inline PyObject** stackBase(Frame* frame) { return frame->localsplus + frame->f_code->co_nlocalsplus; }
+inline PyObject** stackBase(Frame* frame) { return frame->localsplus + codeOf(frame)->co_nlocalsplus; }
 
 // The saved stack pointer; only meaningful while the frame does not run (CPython keeps it in a register
 // otherwise).
@@ -37,23 +38,19 @@ inline void setStackPointer(Frame* frame, PyObject** sp) {
 }
 // Hides the value stack from the cycle collector while it changes, until setStackPointer().
 inline void hideStack(Frame* frame) { frame->stacktop = -1; }
-inline int stackDepth(Frame* frame) { return frame->stacktop - frame->f_code->co_nlocalsplus; }
+inline int stackDepth(Frame* frame) { return frame->stacktop - codeOf(frame)->co_nlocalsplus; }
 inline void setStackDepth(Frame* frame, int depth) {
-  frame->stacktop = frame->f_code->co_nlocalsplus + depth;
+  frame->stacktop = codeOf(frame)->co_nlocalsplus + depth;
 }
 
-// `prev_instr` as an index: the code unit *before* the next one to run; -1 in a new frame. While an
-// instruction runs it is the index of that instruction.
-inline int32_t prevInstrIndex(const Frame* frame) {
-  return static_cast<int32_t>(frame->prev_instr - codeUnits(frame->f_code));
-}
-inline void setPrevInstrIndex(Frame* frame, int32_t unit) {
-  frame->prev_instr = codeUnits(frame->f_code) + unit;
-}
+// The place in the code (the version says how it is kept): the instruction that runs ...
+inline int32_t runningUnit(const Frame* frame);
+inline void setRunningUnit(Frame* frame, int32_t unit);
 // The same, for the evaluation loop, which has the code's units at hand.
-inline void setPrevInstr(Frame* frame, CodeUnit* units, int32_t unit) { frame->prev_instr = units + unit; }
-// Makes `unit` the next code unit that runs when the frame is evaluated (or resumed).
-inline void setResumeUnit(Frame* frame, int32_t unit) { setPrevInstrIndex(frame, unit - 1); }
+inline void setRunningUnit(Frame* frame, CodeUnit* units, int32_t unit);
+// ... and the code unit that runs next when a frame is evaluated, or resumed; 0 in a new frame.
+inline int32_t resumeUnit(const Frame* frame);
+inline void setResumeUnit(Frame* frame, int32_t unit);
 
 inline bool ownedByGenerator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 // The generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().
@@ -69,11 +66,6 @@ inline bool isSeen(const Frame* frame) {
 
 // Something asks the running thread for attention: a signal, a pending call, an asynchronous exception or
 // another thread that wants the GIL.
-inline bool evalBreakerSet(const PyThreadState* tstate) {
-  return __atomic_load_n(reinterpret_cast<const int*>(&tstate->interp->ceval.eval_breaker),
-                         __ATOMIC_RELAXED) != 0;
-}
-// Where the evaluator keeps the current frame of a thread, on the C stack: one for each nested evaluation.
-using EvaluationState = _PyCFrame;
+inline bool evalBreakerSet(const PyThreadState* tstate);
 
 }  // namespace kintsugi::pyapi

@@ -7,6 +7,8 @@
 
 #include "pyapi/internal.h"
 #include "pyapi/ref.h"
+#include "pyapi/version.h"
+#include KINTSUGI_VERSION_OBJECTS
 
 namespace kintsugi::pyapi {
 
@@ -32,11 +34,12 @@ inline PyObject* docstringOf(const PyFunctionObject* function) { return function
 struct FunctionParts {
   Ref<> closure, annotations, keywordDefaults, defaults;
 };
+// Those that are given; the function has none of them yet.
 inline void fillNewFunction(PyFunctionObject* function, FunctionParts parts) {
-  function->func_closure = parts.closure.release();
-  function->func_annotations = parts.annotations.release();
-  function->func_kwdefaults = parts.keywordDefaults.release();
-  function->func_defaults = parts.defaults.release();
+  if (parts.closure) function->func_closure = parts.closure.release();
+  if (parts.annotations) function->func_annotations = parts.annotations.release();
+  if (parts.keywordDefaults) function->func_kwdefaults = parts.keywordDefaults.release();
+  if (parts.defaults) function->func_defaults = parts.defaults.release();
 }
 
 // -- Functions and methods in C
@@ -66,7 +69,7 @@ inline PyObject* lookUpSpecial(PyObject* object, PyObject* name) {
 // `object.name`, where AttributeError means that there is none. 1: found, a new reference; 0: there is none;
 // -1: an exception is pending.
 inline int lookUpAttribute(PyObject* object, PyObject* name, PyObject** value) {
-  return _PyObject_LookupAttr(object, name, value);
+  return optionalAttribute(object, name, value);
 }
 
 }  // namespace kintsugi::pyapi

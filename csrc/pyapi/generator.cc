@@ -17,11 +17,6 @@ bool isCoroutine(PyObject* object) {
   return PyGen_CheckExact(object) && (codeOf(asGenerator(object))->co_flags & CO_ITERABLE_COROUTINE) != 0;
 }
 
-// The layout of CPython's private _PyAsyncGenWrappedValue.
-struct WrappedValue {
-  PyObject_HEAD PyObject* value;
-};
-
 }  // namespace
 
 PyObject* delegatesTo(PyGenObject* generator) {
@@ -30,8 +25,8 @@ PyObject* delegatesTo(PyGenObject* generator) {
   }
   auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
   // The RESUME that follows the yield says which kind it is: 2 in `yield from`, 3 in `await`.
-  const _Py_CODEUNIT next = frame->prev_instr[1];
-  if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || argumentIn(next) < 2) {
+  const _Py_CODEUNIT next = codeUnits(codeOf(frame))[resumeUnit(frame)];
+  if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || (argumentIn(next) & 3) < 2) {
     return nullptr;
   }
   return _PyFrame_StackPeek(frame);
@@ -65,16 +60,6 @@ PyObject* awaitableIterator(PyObject* object) {
 
 void raiseStopIteration(PyObject* value) { _PyGen_SetStopIterationValue(value); }
 
-PyObject* wrapAsyncGenValue(PyObject* value) {
-  auto* wrapped = PyObject_GC_New(WrappedValue, &_PyAsyncGenWrappedValue_Type);
-  if (wrapped == nullptr) {
-    return nullptr;
-  }
-  wrapped->value = Py_NewRef(value);
-  PyObject_GC_Track(wrapped);
-  return reinterpret_cast<PyObject*>(wrapped);
-}
-
 namespace {
 
 // Is the global name a builtin exception that does not catch GeneratorExit?
@@ -90,7 +75,7 @@ bool isOrdinaryException(const _PyInterpreterFrame* frame, PyObject* name) {
 
 // Where the handler at `unit` raises GeneratorExit again having run nothing; -1: it may run something.
 int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, int32_t unit) {
-  const PyCodeObject* code = frame->f_code;
+  const PyCodeObject* code = codeOf(frame);
   const int32_t count = codeUnitCount(code);
   bool asked = false;  // for a type, which is not GeneratorExit's
   while (unit < count) {
@@ -132,11 +117,11 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
 
 bool closesQuietly(PyGenObject* generator) {
   auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
-  Ref<> bytes = steal(PyCode_GetCode(frame->f_code));
-  int32_t unit = prevInstrIndex(frame);
+  Ref<> bytes = steal(PyCode_GetCode(codeOf(frame)));
+  int32_t unit = resumeUnit(frame) - 1;  // the yield
   bool quiet = static_cast<bool>(bytes);
   while (quiet) {
-    const Handler handler = findHandler(frame->f_code, unit);
+    const Handler handler = findHandler(codeOf(frame), unit);
     if (handler.target < 0) {
       break;
     }

@@ -10,21 +10,19 @@ namespace kintsugi::pyapi {
 enum class GeneratorState : int8_t { kCreated, kSuspended, kRunning, kFinished };
 
 inline GeneratorState stateOf(const PyGenObject* generator) {
-  switch (generator->gi_frame_state) {
-    case FRAME_CREATED:
-      return GeneratorState::kCreated;
-    case FRAME_SUSPENDED:
-      return GeneratorState::kSuspended;
-    case FRAME_EXECUTING:
-      return GeneratorState::kRunning;
-    default:
-      return GeneratorState::kFinished;
-  }
+  const int state = generator->gi_frame_state;
+  if (state == FRAME_CREATED) return GeneratorState::kCreated;
+  if (state == FRAME_EXECUTING) return GeneratorState::kRunning;
+  return state < FRAME_EXECUTING ? GeneratorState::kSuspended : GeneratorState::kFinished;
 }
-inline void markSuspended(PyGenObject* generator) { generator->gi_frame_state = FRAME_SUSPENDED; }
 
 // The frame lies in the generator; it is there until the generator has finished.
 inline Frame* frameOf(PyGenObject* generator) { return reinterpret_cast<Frame*>(generator->gi_iframe); }
+
+// It waits in its frame's place (setResumeUnit() comes first).
+inline void markSuspended(PyGenObject* generator) {
+  generator->gi_frame_state = suspendedState(frameOf(generator));
+}
 
 // What a suspended generator delegates to (`yield from`, `await`); borrowed; null when it does not.
 PyObject* delegatesTo(PyGenObject* generator);

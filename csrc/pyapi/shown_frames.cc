@@ -25,17 +25,17 @@ Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
   frame->f_globals = function->func_globals;
   frame->f_builtins = function->func_builtins;
   frame->f_locals = nullptr;
-  frame->f_code = code;
+  setCode(frame, code);
   frame->frame_obj = nullptr;
-  frame->previous = state_.current_frame;
+  frame->previous = currentSlot(tstate_, state_);
   frame->stacktop = code->co_nlocalsplus;
   markEntry(frame);
   frame->owner = FRAME_OWNED_BY_THREAD;
   for (int k = 0; k < code->co_nlocalsplus; ++k) {
     frame->localsplus[k] = nullptr;
   }
-  setPrevInstrIndex(frame, unit);
-  state_.current_frame = frame;
+  setRunningUnit(frame, unit);
+  currentSlot(tstate_, state_) = frame;
   frames_.push_back(frame);
   return frame;
 }
@@ -43,7 +43,7 @@ Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
 // CPython reads the cells of free variables without asking whether they are there.
 void ShownFrames::fillFreeVariables() {
   Frame* frame = frames_.back();
-  const PyCodeObject* code = frame->f_code;
+  const PyCodeObject* code = codeOf(frame);
   const int first = firstFreeVariable(code);
   for (int k = 0; k < code->co_nfreevars; ++k) {
     PyObject*& slot = frame->localsplus[first + k];
@@ -57,13 +57,13 @@ ShownFrames::~ShownFrames() {
   takeRecursion(tstate_, -levels_);
   for (size_t k = frames_.size(); k-- > 0;) {
     Frame* frame = frames_[k];
-    state_.current_frame = frame->previous;
+    currentSlot(tstate_, state_) = frame->previous;
     PyFrameObject* object = std::exchange(frame->frame_obj, nullptr);
     if (object != nullptr && Py_REFCNT(object) > 1) {
       Py_INCREF(functionOf(frame));
       keepFrameObject(object, frame);
     } else {
-      for (int slot = 0; slot < frame->f_code->co_nlocalsplus; ++slot) {
+      for (int slot = 0; slot < codeOf(frame)->co_nlocalsplus; ++slot) {
         Py_CLEAR(frame->localsplus[slot]);
       }
       Py_CLEAR(frame->f_locals);

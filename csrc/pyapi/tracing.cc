@@ -22,7 +22,7 @@ int callTracer(Py_tracefunc function, PyObject* object, PyThreadState* tstate, _
   const int outerEvent = tracedEvent(tstate);
   tracedEvent(tstate) = event;
   PyThreadState_EnterTracing(tstate);
-  frameObject->f_lineno = lineAt(codeOf(frame), prevInstrIndex(frame));
+  frameObject->f_lineno = lineAt(codeOf(frame), runningUnit(frame));
   const int error = function(object, frameObject, event, argument);
   frameObject->f_lineno = 0;
   PyThreadState_LeaveTracing(tstate);

@@ -18,6 +18,10 @@
 #define KINTSUGI_VERSION_FRAME "pyapi/v312/frame.h"
 #define KINTSUGI_VERSION_OBJECTS "pyapi/v312/objects.h"
 #define KINTSUGI_VERSION_OPCODES "pyapi/v312/opcodes.def"
+#elif PY_VERSION_HEX >= 0x030D0000 && PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
+#define KINTSUGI_VERSION_FRAME "pyapi/v313/frame.h"
+#define KINTSUGI_VERSION_OBJECTS "pyapi/v313/objects.h"
+#define KINTSUGI_VERSION_OPCODES "pyapi/v313/opcodes.def"
 #else
-#error "kintsugi supports CPython 3.11 and 3.12"
+#error "kintsugi supports CPython 3.11, 3.12 and 3.13 with the global interpreter lock"
 #endif

@@ -185,7 +185,7 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, pyapi::Frame* frame, std::vecto
     raising = !acceptResult(frame, image, inner);
   } else if (raising) {
     // CPython points at the instruction that raised, where it otherwise points before the next one.
-    pyapi::setPrevInstrIndex(frame, image.pc);
+    pyapi::setResumeUnit(frame, image.pc + 1);
   }
   return runner != nullptr ? runner->evaluate(index, tstate, frame, raising)
                            : pyapi::evaluateFrame(tstate, frame, raising);

@@ -479,7 +479,7 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
       locals[k] = slots[k].release();
     }
     pyapi::setStackDepth(frame, static_cast<int>(slots.size()) - localCount);
-    pyapi::setPrevInstrIndex(frame, static_cast<int32_t>(position));
+    pyapi::setResumeUnit(frame, static_cast<int32_t>(position) + 1);
     pyapi::markSuspended(generator);
   }
   return made;

@@ -46,7 +46,8 @@ Flow deleteAttr(Activation& act, const Instr& instr) {
   return PyObject_SetAttr(owner.get(), nameArg(act, instr), nullptr) == 0 ? Flow::kNext : Flow::kRaise;
 }
 
-// Leaves [method, self] for a method that was found on the type, [null, attribute] otherwise.
+// Leaves [method, self] for a method that was found on the type, otherwise the attribute and the null that a
+// CALL expects beside it.
 Flow loadMethod(Activation& act, const Instr& instr) {
   PyObject* owner = top(act);
   pyapi::AttributeCache& cache = act.code->attributeCache(instr);
@@ -70,8 +71,8 @@ Flow loadMethod(Activation& act, const Instr& instr) {
     push(act, owner);
     return Flow::kNext;
   }
-  top(act) = nullptr;
-  push(act, method);
+  top(act) = pyapi::kNullBelowCallable ? nullptr : method;
+  push(act, pyapi::kNullBelowCallable ? method : nullptr);
   Py_DECREF(owner);
   return Flow::kNext;
 }

@@ -8,11 +8,15 @@
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
 #include "pyapi/names.h"
+#include "pyapi/object_layout.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
 
 namespace {
+
+// Where the callable of a call lies: so many from the top, without arguments.
+constexpr int kCallableDepth = pyapi::kNullBelowCallable ? 1 : 2;
 
 // What `f(**x)` raises when x is no mapping, or repeats a keyword; mergeUnique() said so in its own
 // words.
@@ -83,10 +87,13 @@ Flow kwNames(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// Stack: [method, self, arg...] or [null, callable, arg...].
+// Stack: [method, self, arg...] or a callable and a null, [arg...].
 Flow call(Activation& act, const Instr& instr) {
   PyObject** args = act.sp - instr.arg;
   Py_ssize_t count = instr.arg;
+  if (!pyapi::kNullBelowCallable && args[-1] == nullptr) {
+    std::swap(args[-1], args[-2]);
+  }
   if (args[-2] == nullptr && Py_IS_TYPE(args[-1], &PyMethod_Type)) {
     PyObject* bound = args[-1];
     args[-2] = Py_NewRef(PyMethod_GET_FUNCTION(bound));
@@ -116,20 +123,30 @@ Flow call(Activation& act, const Instr& instr) {
   return checkEvalBreaker(act);
 }
 
-// Stack: [null, callable, args] and, with bit 0, [..., kwargs].
+// The names of the keywords lie on top, as a tuple.
+Flow callKw(Activation& act, const Instr& instr) {
+  auto names = popRef(act);
+  act.kwnames = names.get();
+  return call(act, instr);
+}
+
+// Stack: a callable and a null, [args] and, with bit 0, [..., kwargs].
 Flow callFunctionEx(Activation& act, const Instr& instr) {
   pyapi::Ref<> keywords;
   if ((instr.arg & 1) != 0) {
     keywords = popRef(act);
-    keywords = keywordDict(second(act), std::move(keywords));
+    keywords = keywordDict(act.peek(kCallableDepth + 1), std::move(keywords));
     if (!keywords) {
       return Flow::kRaise;
     }
   }
   auto args = popRef(act);
-  args = positionalTuple(top(act), std::move(args));
+  args = positionalTuple(act.peek(kCallableDepth), std::move(args));
   if (!args) {
     return Flow::kRaise;
+  }
+  if (!pyapi::kNullBelowCallable) {
+    std::swap(top(act), second(act));
   }
   auto function = popRef(act);
   PyObject* result = PyObject_Call(function.get(), args.get(), keywords.get());
@@ -145,7 +162,7 @@ Flow dictMerge(Activation& act, const Instr& instr) {
   auto update = popRef(act);
   const auto depth = static_cast<int>(instr.arg);
   if (pyapi::mergeUnique(act.peek(depth), update.get()) < 0) {
-    rewordKeywordsError(act.peek(depth + 2), update.get());
+    rewordKeywordsError(act.peek(depth + 1 + kCallableDepth), update.get());
     return Flow::kRaise;
   }
   return Flow::kNext;
@@ -172,6 +189,20 @@ Flow makeFunction(Activation& act, const Instr& instr) {
   }
   pyapi::fillNewFunction(pyapi::asFunction(object), std::move(parts));
   push(act, object);
+  return Flow::kNext;
+}
+
+// The argument is the bit that MAKE_FUNCTION had for it. Stack: [value, function].
+Flow setFunctionAttribute(Activation& act, const Instr& instr) {
+  PyObject* function = pop(act);
+  pyapi::FunctionParts parts;
+  pyapi::Ref<>& part = instr.arg == 8   ? parts.closure
+                       : instr.arg == 4 ? parts.annotations
+                       : instr.arg == 2 ? parts.keywordDefaults
+                                        : parts.defaults;
+  part = popRef(act);
+  pyapi::fillNewFunction(pyapi::asFunction(function), std::move(parts));
+  push(act, function);
   return Flow::kNext;
 }
 

@@ -95,6 +95,20 @@ Flow unpackIterable(Activation& act, PyObject* source, int before, int after) {
   return flow;
 }
 
+// `!s`, `!r` or `!a` of a formatted value, by its number; a new reference.
+PyObject* converted(PyObject* value, uint32_t conversion) {
+  switch (conversion) {
+    case 1:
+      return PyObject_Str(value);
+    case 2:
+      return PyObject_Repr(value);
+    case 3:
+      return PyObject_ASCII(value);
+    default:
+      return Py_NewRef(value);
+  }
+}
+
 }  // namespace
 
 Flow buildTuple(Activation& act, const Instr& instr) {
@@ -195,25 +209,18 @@ Flow buildSlice(Activation& act, const Instr& instr) {
   return pushResult(act, PySlice_New(start.get(), stop.get(), step.get()));
 }
 
+Flow convertValue(Activation& act, const Instr& instr) {
+  auto value = popRef(act);
+  return pushResult(act, converted(value.get(), instr.arg));
+}
+
 Flow formatValue(Activation& act, const Instr& instr) {
   pyapi::Ref<> spec;
   if ((instr.arg & 4) != 0) {
     spec = popRef(act);
   }
   auto value = popRef(act);
-  switch (instr.arg & 3) {
-    case 1:
-      value = pyapi::steal(PyObject_Str(value.get()));
-      break;
-    case 2:
-      value = pyapi::steal(PyObject_Repr(value.get()));
-      break;
-    case 3:
-      value = pyapi::steal(PyObject_ASCII(value.get()));
-      break;
-    default:
-      break;
-  }
+  value = pyapi::steal(converted(value.get(), instr.arg & 3));
   if (!value) {
     return Flow::kRaise;
   }

@@ -152,7 +152,7 @@ Flow reraise(Activation& act, const Instr& instr) {
       PyErr_SetString(PyExc_SystemError, "lasti is not an int");
       return Flow::kRaise;
     }
-    pyapi::setPrevInstrIndex(act.frame, static_cast<int32_t>(PyLong_AsLong(lasti)));
+    pyapi::setRunningUnit(act.frame, static_cast<int32_t>(PyLong_AsLong(lasti)));
   }
   auto value = popRef(act);
   pyapi::restoreRaised(value.get());

@@ -23,6 +23,7 @@ Flow returnGenerator(Activation& act, const Instr& instr) { return unknownOpcode
 // Must not raise: the compiler takes an exception here for a failed close() or throw().
 Flow yieldValue(Activation& act, const Instr&) {
   act.result = pop(act);
+  pyapi::setResumeUnit(act.frame, act.pc);
   pyapi::markSuspended(pyapi::generatorOf(act.frame));
   return Flow::kYield;
 }

@@ -142,6 +142,21 @@ Flow compareOp(Activation& act, const Instr& instr) {
   return pushResult(act, result);
 }
 
+Flow toBool(Activation& act, const Instr&) {
+  PyObject* operand = top(act);
+  if (operand == Py_True || operand == Py_False) [[likely]] {
+    return Flow::kNext;
+  }
+  auto owned = popRef(act);
+  const int truth = PyObject_IsTrue(owned.get());
+  return truth < 0 ? Flow::kRaise : pushBool(act, truth != 0);
+}
+
+Flow compareAndTest(Activation& act, const Instr& instr) {
+  const Flow flow = compareOp(act, instr);
+  return flow == Flow::kNext ? toBool(act, instr) : flow;
+}
+
 Flow isOp(Activation& act, const Instr& instr) {
   auto right = popRef(act);
   auto left = popRef(act);

@@ -59,24 +59,74 @@ Flow loadGlobalSlow(Activation& act, PyObject* name) {
   });
 }
 
+// What LOAD_GLOBAL loads, without the null.
+Flow loadGlobalValue(Activation& act, const Instr& instr) {
+  PyObject* globals = pyapi::globalsOf(act.frame);
+  PyObject* builtins = pyapi::builtinsOf(act.frame);
+  PyObject* name = pyapi::nameAt(pyapi::codeOf(act.frame), instr.arg >> 1);
+  if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) [[unlikely]] {
+    return loadGlobalSlow(act, name);
+  }
+  GlobalCache& cache = act.code->globalCache(instr);
+  if (cache.globalsVersion == pyapi::dictVersion(globals) &&
+      cache.builtinsVersion == pyapi::dictVersion(builtins)) [[likely]] {
+    pushNew(act, cache.value);
+    return Flow::kNext;
+  }
+  const GlobalCache before{pyapi::dictVersion(globals), pyapi::dictVersion(builtins), nullptr};
+  PyObject* value = pyapi::dictGet(globals, name);
+  if (value == nullptr && PyErr_Occurred() == nullptr) {
+    value = pyapi::dictGet(builtins, name);
+  }
+  if (value == nullptr) {
+    return PyErr_Occurred() != nullptr ? Flow::kRaise : raiseName(name);
+  }
+  pushNew(act, value);
+  // A key of a stranger type than str may have run code that changed the dicts during the look-up.
+  if (pyapi::dictVersion(globals) == before.globalsVersion &&
+      pyapi::dictVersion(builtins) == before.builtinsVersion) {
+    cache = GlobalCache{before.globalsVersion, before.builtinsVersion, value};
+  }
+  return Flow::kNext;
+}
+
 Flow raiseNoLocals(const char* format, PyObject* name) {
   PyErr_Format(PyExc_SystemError, format, name);
   return Flow::kRaise;
 }
 
-}  // namespace
-
-Flow loadFast(Activation& act, const Instr& instr) {
-  PyObject* value = localSlot(act, instr.arg);
+Flow loadFastAt(Activation& act, uint32_t index) {
+  PyObject* value = localSlot(act, index);
   if (value == nullptr) [[unlikely]] {
-    return raiseUnboundAt(act, instr.arg);
+    return raiseUnboundAt(act, index);
   }
   pushNew(act, value);
   return Flow::kNext;
 }
 
+}  // namespace
+
+Flow loadFast(Activation& act, const Instr& instr) { return loadFastAt(act, instr.arg); }
+
 Flow storeFast(Activation& act, const Instr& instr) {
   setLocal(act, instr.arg, pop(act));
+  return Flow::kNext;
+}
+
+// Two in one: the first variable's index is in the upper bits, the second one's in the lower four.
+Flow loadFastLoadFast(Activation& act, const Instr& instr) {
+  const Flow flow = loadFastAt(act, instr.arg >> 4);
+  return flow == Flow::kNext ? loadFastAt(act, instr.arg & 15) : flow;
+}
+
+Flow storeFastLoadFast(Activation& act, const Instr& instr) {
+  setLocal(act, instr.arg >> 4, pop(act));
+  return loadFastAt(act, instr.arg & 15);
+}
+
+Flow storeFastStoreFast(Activation& act, const Instr& instr) {
+  setLocal(act, instr.arg >> 4, pop(act));
+  setLocal(act, instr.arg & 15, pop(act));
   return Flow::kNext;
 }
 
@@ -175,37 +225,15 @@ Flow loadFromDictOrGlobals(Activation& act, const Instr& instr) {
 }
 
 Flow loadGlobal(Activation& act, const Instr& instr) {
-  // Bit 0 asks for the null that a CALL expects below a plain callable; it is pushed first.
+  // Bit 0 asks for the null that a CALL expects beside a plain callable.
+  if (!pyapi::kNullBelowCallable && (instr.arg & 1) != 0) {
+    const Flow flow = loadGlobalValue(act, instr);
+    return flow == Flow::kNext ? pushNull(act, instr) : flow;
+  }
   if ((instr.arg & 1) != 0) {
     push(act, nullptr);
   }
-  PyObject* globals = pyapi::globalsOf(act.frame);
-  PyObject* builtins = pyapi::builtinsOf(act.frame);
-  PyObject* name = pyapi::nameAt(pyapi::codeOf(act.frame), instr.arg >> 1);
-  if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) [[unlikely]] {
-    return loadGlobalSlow(act, name);
-  }
-  GlobalCache& cache = act.code->globalCache(instr);
-  if (cache.globalsVersion == pyapi::dictVersion(globals) &&
-      cache.builtinsVersion == pyapi::dictVersion(builtins)) [[likely]] {
-    pushNew(act, cache.value);
-    return Flow::kNext;
-  }
-  const GlobalCache before{pyapi::dictVersion(globals), pyapi::dictVersion(builtins), nullptr};
-  PyObject* value = pyapi::dictGet(globals, name);
-  if (value == nullptr && PyErr_Occurred() == nullptr) {
-    value = pyapi::dictGet(builtins, name);
-  }
-  if (value == nullptr) {
-    return PyErr_Occurred() != nullptr ? Flow::kRaise : raiseName(name);
-  }
-  pushNew(act, value);
-  // A key of a stranger type than str may have run code that changed the dicts during the look-up.
-  if (pyapi::dictVersion(globals) == before.globalsVersion &&
-      pyapi::dictVersion(builtins) == before.builtinsVersion) {
-    cache = GlobalCache{before.globalsVersion, before.builtinsVersion, value};
-  }
-  return Flow::kNext;
+  return loadGlobalValue(act, instr);
 }
 
 Flow storeGlobal(Activation& act, const Instr& instr) {

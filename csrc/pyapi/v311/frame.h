@@ -5,7 +5,7 @@
 // Ownership, threads and invalidation: see there.
 #pragma once
 
-#include "pyapi/frame_fields.h"
+#include "pyapi/until312/frame.h"
 
 namespace kintsugi::pyapi {
 

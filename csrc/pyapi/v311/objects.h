@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "pyapi/internal.h"
+#include "pyapi/until312/objects.h"
 
 namespace kintsugi::pyapi {
 

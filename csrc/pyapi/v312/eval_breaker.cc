@@ -1,5 +1,4 @@
-// What CPython 3.12's evaluator does between instructions when somebody asks for it, and its limit of
-// recursion.
+// What CPython 3.12's evaluator does between instructions when somebody asks for it.
 //
 // Signals, pending calls, asynchronous exceptions, the GIL and the collector are served by functions that
 // CPython does not export, at the beginning of each function among other places: so a function that does
@@ -23,21 +22,6 @@ bool handleEvalBreaker(PyThreadState* tstate) {
   tstate->py_recursion_remaining -= kLevels;
   tstate->c_recursion_remaining -= kLevels;
   return static_cast<bool>(done);
-}
-
-bool recursionLimitHit(PyThreadState* tstate, const char* where) {
-  if (tstate->recursion_headroom != 0) {
-    if (tstate->py_recursion_remaining < -50) {
-      Py_FatalError("Cannot recover from Python stack overflow.");
-    }
-    return false;
-  }
-  if (tstate->py_recursion_remaining > 0) return false;
-  tstate->recursion_headroom++;
-  PyErr_Format(PyExc_RecursionError, "maximum recursion depth exceeded%s", where);
-  tstate->recursion_headroom--;
-  ++tstate->py_recursion_remaining;
-  return true;
 }
 
 }  // namespace kintsugi::pyapi

@@ -1,13 +1,13 @@
-// How CPython 3.12 lays out instances, classes, ints and code units. pyapi/object_layout.h and its like are
+// How CPython 3.12 lays out instances. pyapi/object_layout.h and its like are
 // what others include.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
-#include "pyapi/internal.h"
+#include "pyapi/since312/objects.h"
+#include "pyapi/until312/objects.h"
 
 namespace kintsugi::pyapi {
 
@@ -24,40 +24,5 @@ inline PyObject** managedDictSlot(PyObject* owner) { return &_PyObject_DictOrVal
 inline PyObject* dictIn(PyObject* const* slot) {
   return (reinterpret_cast<uintptr_t>(*slot) & 1) == 0 ? *slot : nullptr;
 }
-
-// -- Classes and dicts
-
-// The dict of the class itself, without what it inherits. Interpreters have dicts of their own for static
-// types.
-inline PyObject* dictOf(const PyTypeObject* type) { return _PyType_GetDict(const_cast<PyTypeObject*>(type)); }
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // watchers are to take its place, which see less
-inline uint64_t* versionTag(PyObject* dict) { return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
-#pragma GCC diagnostic pop
-
-// `builtins.__import__` as the interpreter began with.
-inline PyObject* importFunction(const PyThreadState* tstate) { return tstate->interp->imports.import_func; }
-
-// -- Ints
-
-// An int of at most one digit, whose value fits in 31 bits.
-inline bool isSmallInt(PyObject* object) {
-  return _PyLong_IsCompact(reinterpret_cast<PyLongObject*>(object)) != 0;
-}
-inline int64_t smallIntValue(PyObject* object) {
-  return _PyLong_CompactValue(reinterpret_cast<PyLongObject*>(object));
-}
-// Of two ints (or instances of subclasses), whatever their classes say.
-inline bool sameDigits(PyObject* a, PyObject* b) {
-  const _PyLongValue& x = reinterpret_cast<PyLongObject*>(a)->long_value;
-  const _PyLongValue& y = reinterpret_cast<PyLongObject*>(b)->long_value;
-  return x.lv_tag == y.lv_tag &&
-         std::memcmp(x.ob_digit, y.ob_digit, (x.lv_tag >> _PyLong_NON_SIZE_BITS) * sizeof(digit)) == 0;
-}
-
-// -- Code units
-
-inline uint8_t opcodeIn(_Py_CODEUNIT unit) { return unit.op.code; }
-inline uint8_t argumentIn(_Py_CODEUNIT unit) { return unit.op.arg; }
 
 }  // namespace kintsugi::pyapi

@@ -1,0 +1,38 @@
+// What frames and the thread's state have alike up to CPython 3.12: the place in the code, and where the
+// evaluator keeps the current frame. The version's own frame.h has the rest.
+//
+// Ownership, threads and invalidation: see pyapi/frame.h, which is what others include.
+#pragma once
+
+#include "pyapi/frame_fields.h"
+
+namespace kintsugi::pyapi {
+
+inline PyCodeObject* codeOf(const Frame* frame) { return frame->f_code; }
+inline void setCode(Frame* frame, PyCodeObject* code) { frame->f_code = code; }
+
+// `prev_instr` is the code unit *before* the next one to run, or, while an instruction runs, that
+// instruction.
+inline int32_t runningUnit(const Frame* frame) {
+  return static_cast<int32_t>(frame->prev_instr - codeUnits(frame->f_code));
+}
+inline void setRunningUnit(Frame* frame, int32_t unit) {
+  frame->prev_instr = codeUnits(frame->f_code) + unit;
+}
+inline void setRunningUnit(Frame* frame, CodeUnit* units, int32_t unit) { frame->prev_instr = units + unit; }
+inline int32_t resumeUnit(const Frame* frame) { return runningUnit(frame) + 1; }
+inline void setResumeUnit(Frame* frame, int32_t unit) { setRunningUnit(frame, unit - 1); }
+
+inline bool evalBreakerSet(const PyThreadState* tstate) {
+  return __atomic_load_n(reinterpret_cast<const int*>(&tstate->interp->ceval.eval_breaker),
+                         __ATOMIC_RELAXED) != 0;
+}
+
+// Where the evaluator keeps the current frame of a thread, on the C stack: one for each nested evaluation.
+using EvaluationState = _PyCFrame;
+inline Frame*& currentSlot(PyThreadState*, EvaluationState& state) { return state.current_frame; }
+
+// What the frame's generator is while it waits.
+inline int8_t suspendedState(const Frame*) { return FRAME_SUSPENDED; }
+
+}  // namespace kintsugi::pyapi

@@ -1,0 +1,18 @@
+// What CPython's private functions for objects are called up to 3.12, and where a call has its null.
+//
+// Ownership: what a look-up finds is a new reference. Threads: the GIL is needed.
+#pragma once
+
+#include "pyapi/internal.h"
+
+namespace kintsugi::pyapi {
+
+// 1: found; 0: there is no such attribute; -1: an exception is pending.
+inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value) {
+  return _PyObject_LookupAttr(object, name, value);
+}
+
+// The null of a plain callable lies below it when it is called.
+inline constexpr bool kNullBelowCallable = true;
+
+}  // namespace kintsugi::pyapi

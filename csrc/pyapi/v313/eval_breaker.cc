@@ -1,0 +1,8 @@
+// What CPython 3.13's evaluator does between instructions when somebody asks for it.
+#include "pyapi/frame.h"
+
+namespace kintsugi::pyapi {
+
+bool handleEvalBreaker(PyThreadState* tstate) { return _Py_HandlePending(tstate) == 0; }
+
+}  // namespace kintsugi::pyapi
