@@ -49,7 +49,14 @@ inline int asInt(PyObject* number) {
 }
 
 // Is a module's `__spec__` that of one whose import has begun and not ended?
-inline bool isInitializing(PyObject* spec) { return _PyModuleSpec_IsInitializing(spec) != 0; }
+inline bool isInitializing(PyObject* spec) {
+  PyObject* value = nullptr;
+  if (spec != nullptr) optionalAttribute(spec, &_Py_ID(_initializing), &value);
+  const bool found = value != nullptr && PyObject_IsTrue(value) > 0;
+  Py_XDECREF(value);
+  PyErr_Clear();
+  return found;
+}
 // The function that `import` calls where nobody has replaced builtins.__import__.
 inline bool isBuiltinImport(const PyThreadState* tstate, PyObject* function) {
   return function == importFunction(tstate);
