@@ -19,8 +19,7 @@ PyObject* handledException() {
 }
 
 Ref<> exchangeHandled(Ref<> exception) {
-  _PyErr_StackItem* item = PyThreadState_Get()->exc_info;
-  return steal(std::exchange(item->exc_value, exception.release()));
+  return steal(exchangeHandled(PyThreadState_Get(), exception.release()));
 }
 
 TracebackEntry entryOf(PyObject* traceback) {

@@ -19,8 +19,10 @@ PyObject* handledException();
 // Makes `exception` (perhaps empty) what the innermost item of the running code says, and gives what it said
 // before.
 Ref<> exchangeHandled(Ref<> exception);
-// The same, for the evaluation loop: of this thread, and both are references that somebody owns.
+// The same, for the evaluation loop: of this thread, and both are references that somebody owns. None, which
+// PUSH_EXC_INFO leaves on the stack where nothing was handled, stands for nothing.
 inline PyObject* exchangeHandled(PyThreadState* tstate, PyObject* exception) {
+  if (exception == Py_None) Py_CLEAR(exception);
   return std::exchange(tstate->exc_info->exc_value, exception);
 }
 

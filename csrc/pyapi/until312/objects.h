@@ -1,4 +1,4 @@
-// What CPython's private functions for objects are called up to 3.12, and where a call has its null.
+// What CPython's private functions for objects are called up to 3.12, and what its instructions do in other ways.
 //
 // Ownership: what a look-up finds is a new reference. Threads: the GIL is needed.
 #pragma once
@@ -11,6 +11,9 @@ namespace kintsugi::pyapi {
 inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value) {
   return _PyObject_LookupAttr(object, name, value);
 }
+
+// `raise X from C`, where C() is no exception: nobody says so.
+inline constexpr bool kChecksCause = false;
 
 // The null of a plain callable lies below it when it is called.
 inline constexpr bool kNullBelowCallable = true;

@@ -34,6 +34,9 @@ inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value)
   return PyObject_GetOptionalAttr(object, name, value);
 }
 
+// `raise X from C`, where C() is no exception, is an error.
+inline constexpr bool kChecksCause = true;
+
 // The null of a plain callable lies above it when it is called.
 inline constexpr bool kNullBelowCallable = false;
 
