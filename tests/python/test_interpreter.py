@@ -595,6 +595,38 @@ def test_torch_compile_works_beside_it():
     assert _C._interpreted_frames() == frames
 
 
+AUDITED_PROGRAM = """
+import gc, signal, sys
+from kintsugi import _interpret_everything
+
+heard = []
+def hook(event, arguments):  # runs in our interpreter too, wherever CPython asks for it
+    for _ in range(3):
+        heard.append(event)
+
+def handler(number, frame):
+    served.append(number)
+
+served = []
+signal.signal(signal.SIGUSR1, handler)
+gc.set_threshold(5)
+sys.addaudithook(hook)
+with _interpret_everything():
+    for _ in range(20):
+        signal.raise_signal(signal.SIGUSR1)
+        kept = [[] for _ in range(50)]
+    exec("def f[T](x: T, *items: *tuple[int]) -> T: return x" if sys.version_info >= (3, 12) else "")
+    got = [*sorted({"a": 1, "b": 2})]
+print(len(served), got, bool(heard))
+"""
+
+
+def test_audit_hooks_run_beside_it():
+    # What the evaluator does between instructions must not begin with code that asks audit hooks, which are functions.
+    run = subprocess.run([sys.executable, "-c", AUDITED_PROGRAM], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stdout.split("\n")[0]) == (0, "20 ['a', 'b'] True"), run.stderr[-2000:]
+
+
 def test_torch_module_trains_the_same():
     torch = pytest.importorskip("torch")
 

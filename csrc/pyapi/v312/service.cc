@@ -15,25 +15,32 @@ std::vector<const PyCodeObject*>& serviceCodes() {
   return *codes;
 }
 
-Ref<> withCode(PyObject* code, const uint8_t* bytes, size_t size) {
-  Ref<> replace = steal(PyObject_GetAttrString(code, "replace"));
-  Ref<> none = steal(PyTuple_New(0));
-  Ref<> keywords = steal(
-      Py_BuildValue("{sy#}", "co_code", reinterpret_cast<const char*>(bytes), static_cast<Py_ssize_t>(size)));
-  return replace && none && keywords ? steal(PyObject_Call(replace.get(), none.get(), keywords.get()))
-                                     : nullptr;
+Ref<> newCode(int arguments, std::span<const uint8_t> code) {
+  constexpr const char* kVariables[] = {"a", "b"};
+  const Ref<> bytes = steal(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(code.data()),
+                                                      static_cast<Py_ssize_t>(code.size())));
+  const Ref<> constants = steal(PyTuple_Pack(1, Py_None));
+  const Ref<> none = steal(PyTuple_New(0)), nowhere = steal(PyBytes_FromStringAndSize(nullptr, 0));
+  const Ref<> variables = steal(PyTuple_New(arguments));
+  const Ref<> name = steal(PyUnicode_InternFromString("kintsugi"));
+  if (!bytes || !constants || !none || !nowhere || !variables || !name) return nullptr;
+  for (int k = 0; k < arguments; ++k) {
+    PyObject* variable = PyUnicode_InternFromString(kVariables[k]);
+    if (variable == nullptr) return nullptr;
+    PyTuple_SET_ITEM(variables.get(), k, variable);
+  }
+  return steal(reinterpret_cast<PyObject*>(
+      PyUnstable_Code_New(arguments, 0, arguments, 2, CO_OPTIMIZED | CO_NEWLOCALS, bytes.get(),
+                          constants.get(), none.get(), variables.get(), none.get(), none.get(), name.get(),
+                          name.get(), name.get(), 1, nowhere.get(), nowhere.get())));
 }
 
 }  // namespace
 
-PyObject* makeService(const char* source, const uint8_t* code, size_t size) {
-  // Nothing is run: the code of `f` is the first constant of the module's.
-  Ref<> module = steal(Py_CompileString(source, "<kintsugi>", Py_file_input));
-  Ref<> space = steal(PyDict_New());
-  if (!module || !space) return nullptr;
-  Ref<> own = newRef(PyTuple_GET_ITEM(reinterpret_cast<PyCodeObject*>(module.get())->co_consts, 0));
-  if (code != nullptr) own = withCode(own.get(), code, size);
-  if (!own || !PyCode_Check(own.get())) return nullptr;
+PyObject* makeService(int arguments, std::span<const uint8_t> code) {
+  Ref<> own = newCode(arguments, code);
+  const Ref<> space = steal(PyDict_New());
+  if (!own || !space) return nullptr;
   hideFramesOf(reinterpret_cast<PyCodeObject*>(own.get()));
   PyObject* function = PyFunction_New(own.get(), space.get());
   if (function != nullptr) serviceCodes().push_back(reinterpret_cast<const PyCodeObject*>(own.release()));

@@ -1,19 +1,20 @@
-// Functions in Python that are there to have CPython's evaluator do what it exports no function for.
+// Functions that are there to have CPython's evaluator do what it exports no function for.
 //
-// Their frames are hidden, and no evaluator of ours runs them (isServiceFrame()). Ownership: a service lives
-// as long as the process. Threads: the GIL is needed. Example: PyObject* none = makeService("def f():
-// pass\n", nullptr, 0); PyObject_CallNoArgs(none);
+// They are put together from their instructions: making one runs no Python code (compile() would: audit
+// hooks). Their frames are hidden, and no evaluator of ours runs them (isServiceFrame()). Ownership: a
+// service lives as long as the process. Threads: the GIL is needed. Example: PyObject* none = makeService(0,
+// {{raw::RESUME, 0, raw::RETURN_CONST, 0}}); PyObject_CallNoArgs(none);
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "pyapi/internal.h"
 
 namespace kintsugi::pyapi {
 
-// The function `f` that `source` defines, with `size` bytes of `code` in the place of its own, unless that is
-// null. Null: an exception is pending.
-PyObject* makeService(const char* source, const uint8_t* code, size_t size);
+// A function of so many arguments (at most two), the first variables. `code` is its code units; its only
+// constant is None, its stack two deep. Null: an exception is pending.
+PyObject* makeService(int arguments, std::span<const uint8_t> code);
 
 }  // namespace kintsugi::pyapi
