@@ -1,4 +1,5 @@
-// What CPython's private functions for objects are called up to 3.12, and what its instructions do in other ways.
+// What CPython's private functions for objects are called up to 3.12, and what its instructions do in other
+// ways.
 //
 // Ownership: what a look-up finds is a new reference. Threads: the GIL is needed.
 #pragma once

@@ -1,5 +1,5 @@
-// CPython 3.12's frames, where they differ: the chain that a thread keeps of them. What each function means is the same in each version; pyapi/frame.h is
-// what others include.
+// CPython 3.12's frames, where they differ: the chain that a thread keeps of them. What each function means
+// is the same in each version; pyapi/frame.h is what others include.
 //
 // Ownership, threads and invalidation: see there.
 #pragma once
