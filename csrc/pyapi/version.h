@@ -2,7 +2,8 @@
 //
 // A version is a folder of files with the same names and the same declarations: frame.h (frames and the
 // thread's chain of them), objects.h (instances, classes, ints), opcodes.def, meaning.cc, eval_breaker.cc and
-// intrinsics.cc. The build compiles the sources in the folder of the Python that it is for.
+// intrinsics.cc. The build compiles the sources in the folder of the Python that it is for, and those of the
+// folders since*/ and until*/ that it belongs to.
 #pragma once
 
 #ifndef PY_SSIZE_T_CLEAN
@@ -23,5 +24,5 @@
 #define KINTSUGI_VERSION_OBJECTS "pyapi/v313/objects.h"
 #define KINTSUGI_VERSION_OPCODES "pyapi/v313/opcodes.def"
 #else
-#error "kintsugi supports CPython 3.11, 3.12 and 3.13 with the global interpreter lock"
+#error "csrc/pyapi/ has folders for CPython 3.11, 3.12 and 3.13, with the global interpreter lock"
 #endif

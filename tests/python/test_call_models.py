@@ -25,11 +25,10 @@ import torch
 import kintsugi
 from kintsugi import _C
 
-# Rows of what may be missing: of libraries that are imported late, and of other versions.
+# Rows of what may be missing: of other builds of torch.
 LATE = {
     "torch._C._cuda_getDeviceCount",  # of builds with CUDA
     "torch._C._cuda_isCurrentStreamCapturing",  # the same
-    "torch._functorch.eager_transforms.jacfwd_impl",  # of torch 2.14
 }
 
 ROWS = _C._call_models()

@@ -248,7 +248,6 @@ constexpr ModelRow kRows[] = {
     {"torch._functorch.eager_transforms.grad_and_value_impl", functorchModel},
     {"torch._functorch.eager_transforms._vjp_with_argnums", functorchModel},
     {"torch._functorch.eager_transforms._jvp_with_argnums", functorchModel},
-    {"torch._functorch.eager_transforms.jacfwd_impl", functorchModel},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
 };
 

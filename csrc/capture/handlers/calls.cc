@@ -76,6 +76,20 @@ pyapi::Ref<> keywordDict(PyObject* function, pyapi::Ref<> keywords) {
   return dict;
 }
 
+// The part that a bit of MAKE_FUNCTION, or the argument of SET_FUNCTION_ATTRIBUTE, stands for.
+pyapi::Ref<>& partOf(pyapi::FunctionParts& parts, uint32_t bit) {
+  switch (bit) {
+    case 8:
+      return parts.closure;
+    case 4:
+      return parts.annotations;
+    case 2:
+      return parts.keywordDefaults;
+    default:
+      return parts.defaults;
+  }
+}
+
 }  // namespace
 
 // CPython unpacks bound methods here. We do it in CALL, so that the stack before a call does not depend on
@@ -175,17 +189,10 @@ Flow makeFunction(Activation& act, const Instr& instr) {
     return Flow::kRaise;
   }
   pyapi::FunctionParts parts;
-  if ((instr.arg & 8) != 0) {
-    parts.closure = popRef(act);
-  }
-  if ((instr.arg & 4) != 0) {
-    parts.annotations = popRef(act);
-  }
-  if ((instr.arg & 2) != 0) {
-    parts.keywordDefaults = popRef(act);
-  }
-  if ((instr.arg & 1) != 0) {
-    parts.defaults = popRef(act);
+  for (const uint32_t bit : {8u, 4u, 2u, 1u}) {
+    if ((instr.arg & bit) != 0) {
+      partOf(parts, bit) = popRef(act);
+    }
   }
   pyapi::fillNewFunction(pyapi::asFunction(object), std::move(parts));
   push(act, object);
@@ -196,11 +203,7 @@ Flow makeFunction(Activation& act, const Instr& instr) {
 Flow setFunctionAttribute(Activation& act, const Instr& instr) {
   PyObject* function = pop(act);
   pyapi::FunctionParts parts;
-  pyapi::Ref<>& part = instr.arg == 8   ? parts.closure
-                       : instr.arg == 4 ? parts.annotations
-                       : instr.arg == 2 ? parts.keywordDefaults
-                                        : parts.defaults;
-  part = popRef(act);
+  partOf(parts, instr.arg) = popRef(act);
   pyapi::fillNewFunction(pyapi::asFunction(function), std::move(parts));
   push(act, function);
   return Flow::kNext;

@@ -22,21 +22,21 @@ Flow reraiseHandled(Activation& act) {
   return Flow::kRaise;
 }
 
-void raiseNoException(PyObject* type, PyObject* made) {
-  PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", type,
-               Py_TYPE(made));
+// An exception class, called without arguments. Empty with an exception pending.
+pyapi::Ref<> instanceOf(PyObject* type, bool checked) {
+  auto value = pyapi::steal(PyObject_CallNoArgs(type));
+  if (value && checked && !PyExceptionInstance_Check(value.get())) {
+    PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R",
+                 type, Py_TYPE(value.get()));
+    return nullptr;
+  }
+  return value;
 }
 
-// The operand of `raise`: an instance, or a class to be called without arguments. Empty with an exception
-// pending.
+// The operand of `raise`: an instance, or a class. Empty with an exception pending.
 pyapi::Ref<> raisedInstance(pyapi::Ref<> exception) {
   if (PyExceptionClass_Check(exception.get())) {
-    auto value = pyapi::steal(PyObject_CallNoArgs(exception.get()));
-    if (value && !PyExceptionInstance_Check(value.get())) {
-      raiseNoException(exception.get(), value.get());
-      return nullptr;
-    }
-    return value;
+    return instanceOf(exception.get(), true);
   }
   if (!PyExceptionInstance_Check(exception.get())) {
     PyErr_SetString(PyExc_TypeError, "exceptions must derive from BaseException");
@@ -48,15 +48,10 @@ pyapi::Ref<> raisedInstance(pyapi::Ref<> exception) {
 // Sets `value.__cause__`. False: an exception is pending.
 bool setCause(PyObject* value, pyapi::Ref<> cause) {
   if (PyExceptionClass_Check(cause.get())) {
-    auto made = pyapi::steal(PyObject_CallNoArgs(cause.get()));
-    if (made && pyapi::kChecksCause && !PyExceptionInstance_Check(made.get())) {
-      raiseNoException(cause.get(), made.get());
+    cause = instanceOf(cause.get(), pyapi::kChecksCause);
+    if (!cause) {
       return false;
     }
-    if (!made) {
-      return false;
-    }
-    cause = std::move(made);
   } else if (cause.get() == Py_None) {
     cause.reset();
   } else if (!PyExceptionInstance_Check(cause.get())) {

@@ -226,14 +226,15 @@ Flow loadFromDictOrGlobals(Activation& act, const Instr& instr) {
 
 Flow loadGlobal(Activation& act, const Instr& instr) {
   // Bit 0 asks for the null that a CALL expects beside a plain callable.
-  if (!pyapi::kNullBelowCallable && (instr.arg & 1) != 0) {
-    const Flow flow = loadGlobalValue(act, instr);
-    return flow == Flow::kNext ? pushNull(act, instr) : flow;
-  }
-  if ((instr.arg & 1) != 0) {
+  const bool withNull = (instr.arg & 1) != 0;
+  if (withNull && pyapi::kNullBelowCallable) {
     push(act, nullptr);
   }
-  return loadGlobalValue(act, instr);
+  const Flow flow = loadGlobalValue(act, instr);
+  if (withNull && !pyapi::kNullBelowCallable && flow == Flow::kNext) {
+    push(act, nullptr);
+  }
+  return flow;
 }
 
 Flow storeGlobal(Activation& act, const Instr& instr) {

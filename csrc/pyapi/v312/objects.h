@@ -1,5 +1,4 @@
-// How CPython 3.12 lays out instances. pyapi/object_layout.h and its like are
-// what others include.
+// How CPython 3.12 lays out instances. pyapi/object_layout.h and its like are what others include.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once

@@ -1,6 +1,6 @@
 // What CPython 3.13's opcodes mean where their argument says which instruction they are.
+#include "pyapi/since312/meaning.h"
 #include "pyapi/opcodes.h"
-#include "pyapi/since312/intrinsic_meaning.h"
 
 namespace kintsugi::pyapi {
 
@@ -14,8 +14,6 @@ constexpr uint32_t kLocation = 3;  // of RESUME: the other bit is the depth of h
 
 Meaning meaningOf(uint8_t rawOpcode, uint32_t arg) {
   switch (rawOpcode) {
-    case raw::LOAD_ATTR:  // bit 0: for a call
-      return {(arg & 1) != 0 ? op::LOAD_METHOD : op::LOAD_ATTR, arg >> 1};
     case raw::COMPARE_OP:  // the lower bits are for the specializer
       return {(arg & kAsBool) != 0 ? op::COMPARE_AND_TEST : op::COMPARE_OP, arg >> 5};
     case raw::FOR_ITER:  // the END_FOR and POP_TOP at the jump's target are for generators that run inline
@@ -27,12 +25,8 @@ Meaning meaningOf(uint8_t rawOpcode, uint32_t arg) {
     case raw::RESUME:
     case raw::INSTRUMENTED_RESUME:
       return {op::RESUME, arg & kLocation};
-    case raw::CALL_INTRINSIC_1:
-      return intrinsicMeaning(arg);
-    case raw::CALL_INTRINSIC_2:
-      return secondIntrinsicMeaning(arg);
     default:
-      return {opcodeInfo(rawOpcode).instruction, arg};
+      return meaningSince312(rawOpcode, arg);
   }
 }
 

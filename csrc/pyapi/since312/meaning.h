@@ -1,4 +1,4 @@
-// Which instruction a numbered intrinsic of CPython is, from 3.12 on.
+// What opcodes mean alike from CPython 3.12 on; the version's own meaning.cc has the rest.
 #pragma once
 
 #include <iterator>
@@ -23,6 +23,19 @@ inline Meaning intrinsicMeaning(uint32_t number) {
 inline Meaning secondIntrinsicMeaning(uint32_t number) {
   if (number == kPrepReraiseStar) return {op::PREP_RERAISE_STAR};
   return {op::INTRINSIC_2, number};
+}
+
+inline Meaning meaningSince312(uint8_t rawOpcode, uint32_t arg) {
+  switch (rawOpcode) {
+    case raw::LOAD_ATTR:  // bit 0: for a call
+      return {(arg & 1) != 0 ? op::LOAD_METHOD : op::LOAD_ATTR, arg >> 1};
+    case raw::CALL_INTRINSIC_1:
+      return intrinsicMeaning(arg);
+    case raw::CALL_INTRINSIC_2:
+      return secondIntrinsicMeaning(arg);
+    default:
+      return {opcodeInfo(rawOpcode).instruction, arg};
+  }
 }
 
 }  // namespace kintsugi::pyapi
