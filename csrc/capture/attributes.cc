@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "support/check.h"
+#include "torchapi/dispatched.h"
 
 namespace kintsugi::capture {
 
@@ -111,6 +112,7 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   // Which tensor that is, if any, is state of the tensor's: asked for in each run, also where it is one that
   // the trace knows.
   plan.how = text(name) == "grad" || text(name) == "_base" ? AttributePlan::kStep : AttributePlan::kTorch;
+  if (pyapi::isKnown(d, pyapi::Known::kTensorData)) plan.instead = torchapi::dataOf;
   for (std::string_view m : kTensorMetadata) plan.metaPure = plan.metaPure || m == text(name);
   return plan;
 }
@@ -187,6 +189,14 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
       return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
     if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__class__" || n == "__doc__")
       return known(Shadow::constant());
+    // Those of the class itself: its version guards them, unless a recording has set some.
+    const OpenAttributes &opened = rec.known().opened_, &written = rec.known().written_;
+    if (n == "__dict__" && PyDescr_TYPE(metaValue) == &PyType_Type && ownClass(rec, cls) == nullptr &&
+        !opened.has(cls) && !written.has(cls)) {
+      AttributePlan plan = known(Shadow::constant());
+      plan.frozen = true;
+      return plan;
+    }
     return isProperty(metaValue)
                ? planDescriptor(rec, own(rec, Shadow::constant(), object), object, name, metaValue)
                : simple(AttributePlan::kStep);
@@ -342,7 +352,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     return plan;
   }
   if (text(name) == "__dict__" && shadow.isVirtual() &&
-      rec.virtualOf(shadow).kind == VirtualKind::kInstance) {
+      (rec.virtualOf(shadow).kind == VirtualKind::kInstance ||
+       rec.virtualOf(shadow).kind == VirtualKind::kFunction)) {
     return planVirtualDict(rec, shadow, object);
   }
   if (isSlot(d) && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kInstance) {

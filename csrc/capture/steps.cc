@@ -59,10 +59,12 @@ size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::ve
 // What raises in a frame that can't be made again is raised in the first one outside that can
 // (runtime/replay.cc): handlers in between would be passed over.
 void Recorder::checkHandlers(ir::StateId snap) {
+  const bool transform = insideTransform();
   for (ShadowFrame* frame = current_; frame != nullptr; frame = frame->caller) {
     if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
     snap = document_.trace.states[snap].parent;
-    if (frame->transform) continue;  // it would only leave the transform, which a replay never enters
+    // Torch's own would only leave the transform, which a replay never enters.
+    if (frame->transform || (transform && leavesTransforms(frame->code))) continue;
     const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
     // A clean-up that the compiler made begins with something else.
     if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != op::PUSH_EXC_INFO) continue;
@@ -491,7 +493,10 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   torchTainted_ = false;
   ++torchDepth_;
   ops_.resume();
-  Flow flow = torchapi::hasModes() ? execute(ctx.act, ctx.instr) : executeSymbolic(ctx);
+  Flow flow = torchapi::hasModes()       ? execute(ctx.act, ctx.instr)
+              : ctx.instead != nullptr && !torchapi::transformsActive()
+                  ? replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
+                  : executeSymbolic(ctx);
   ops_.pause();
   --torchDepth_;
   const CallKind kind = torchTainted_ ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
@@ -552,6 +557,7 @@ std::optional<Shadow> Recorder::torchOperation(ir::StateId snap, pyapi::Ref<>& r
 
 Flow Recorder::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
   executed_ = true;
+  if (!result) return Flow::kRaise;
   for (size_t i = 0; i < ctx.popped; ++i) {
     PyObject* gone = *--ctx.act.sp;
     Py_XDECREF(gone);

@@ -37,6 +37,7 @@ enum class CodeFamily : uint8_t {
   kTransforms,
   kContextManagers,
   kWholeTransforms,
+  kSwitchesHooks,
   kPolyfills,
   kKeyTakers,
   kCount,

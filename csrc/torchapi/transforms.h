@@ -10,6 +10,6 @@ namespace kintsugi::torchapi {
 
 bool isWrapper(PyObject* object);           // what a transform gives to the function that it runs
 bool transformsActive();                    // in this thread
-pyapi::Ref<> innermost(PyObject* wrapper);  // the tensor in a wrapper of vmap; other tensors themselves
+pyapi::Ref<> innermost(PyObject* wrapper);  // the tensor in all wrappers; other tensors themselves
 
 }  // namespace kintsugi::torchapi

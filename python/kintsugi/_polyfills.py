@@ -6,6 +6,7 @@ replaced, and when, is decided in csrc/capture/calls/polyfills.cc. Frames of thi
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -653,6 +654,16 @@ def settle(outcome: Any) -> Any:
     if type(outcome) is tuple:
         return outcome[0]
     raise outcome
+
+
+def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Autograd's engine, below a transform: no thread of another device takes part."""
+    return torch.autograd.Variable._execution_engine.run_backward(t_outputs, *args, **kwargs)
+
+
+def no_context() -> Any:
+    """A manager of a context in which nothing is different."""
+    return contextlib.nullcontext()
 
 
 def lacks(container: Any, item: Any) -> bool:

@@ -105,6 +105,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       return run(ctx);
     }
     ctx.metaPure = plan.metaPure;
+    if (ctx.positional == ctx.popped) ctx.instead = plan.instead;
     return ctx.rec.torchStep(ctx, result);
   }
   bool gone = plan.how == AttributePlan::kRaises;
@@ -146,7 +147,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       result = ctx.rec.newVirtual(VirtualKind::kOpaque, bound);
     }
   } else {
-    result = own(ctx.rec, plan.shadow, ctx.act.peek(1));
+    result = plan.frozen ? frozenPart(ctx.rec, ctx.act.peek(1)) : own(ctx.rec, plan.shadow, ctx.act.peek(1));
   }
   return flow;
 }

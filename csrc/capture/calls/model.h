@@ -54,6 +54,7 @@ void registerCopyModels();
 void registerFunctionModels();
 void registerObjectModels();
 void registerTorchModels();
+void registerTorchTensorModels();
 void registerOutputModels();
 void registerTransformModels();
 void registerPolyfillModels();
@@ -110,7 +111,8 @@ std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& arg
 // functools.singledispatch; nothing: it is another function, or not known.
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result);
 bool isTransformCode(PyCodeObject* code);   // of torch's transforms (functorch)
-bool isWholeTransform(PyCodeObject* code);  // of one that is a step: grad() and its like
+bool isWholeTransform(PyCodeObject* code);  // of one that is a step: linearize() and its like
+bool leavesTransforms(PyCodeObject* code);  // whose handlers do nothing where no transform was entered
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 Shadow frozenPart(Recorder& rec, PyObject* object);  // what was read from a frozen object
 bool pinSet(Recorder& rec, Shadow shadow, PyObject* set);
@@ -119,6 +121,9 @@ bool hashesByIdentity(PyObject* object);  // by its class, which says nothing of
 // A tensor, whatever its data are (its __hash__ is Python code), or such an object that the trace has made.
 bool isMemberByIdentity(Shadow item, PyObject* object);
 Shadow memberShadow(Recorder& rec, Shadow item, PyObject* object);  // of one that is
+
+// torch.tensor() of literals of the program; nothing: they are none.
+std::optional<Flow> literalTensorModel(CallContext& ctx, Shadow& result);
 
 PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; null: there is none
 // Can the Python function, or class, be called as `ctx` is? Otherwise it would complain in its own words.

@@ -155,6 +155,11 @@ Flow functionReduceModel(CallContext& ctx, Shadow& result) {
   return simple ? redirect(ctx, "reduce", result) : opaqueModel(ctx, result);
 }
 
+Flow literalOrKnown(CallContext& ctx, Shadow& result) {
+  auto flow = literalTensorModel(ctx, result);
+  return flow ? *flow : knownModel(ctx, result);
+}
+
 // A tensor of a number is what an operator makes, so it is part of a segment and its metadata are known.
 Flow tensorModel(CallContext& ctx, Shadow& result) {
   // A mode is to see this call, and not those that stand for it.
@@ -164,7 +169,7 @@ Flow tensorModel(CallContext& ctx, Shadow& result) {
       data != nullptr && (PyFloat_CheckExact(data) || PyLong_CheckExact(data) || PyBool_Check(data));
   return number && onlyKeywords(ctx, {"dtype", "device"}) && !pyapi::isPolyfill(ctx.frame.code)
              ? redirect(ctx, "tensor", result)
-             : knownModel(ctx, result);
+             : literalOrKnown(ctx, result);
 }
 
 bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque); }

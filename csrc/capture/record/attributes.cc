@@ -114,6 +114,8 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
     Shadow shadows[] = {shadow, Shadow::constant()};
     CallContext ctx = getattrContext(rec, f, act, in, args, shadows);
     ctx.metaPure = plan.metaPure;
+    ctx.popped = 1;
+    if (!method) ctx.instead = plan.instead;
     Shadow result;
     Flow flow = plan.how == AttributePlan::kTorch
                     ? rec.torchStep(ctx, result)
@@ -153,6 +155,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
       break;
     default:
       f.push(plan.shadow.isNull() ? describeBound(rec, result, shadow, object.get())
+             : plan.frozen        ? frozenPart(rec, result)
                                   : own(rec, plan.shadow, result));
   }
   return flow;

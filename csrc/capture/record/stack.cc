@@ -132,6 +132,12 @@ Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 Flow storeGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
+  if (rec.isCountOfTransforms(f)) {
+    rec.storeCount(globals, name, f.top());
+    Flow flow = rec.execute(act, in);
+    f.drop(1);
+    return flow;
+  }
   if (rec.storeItem(rec.pinnedRoot(globals), globals, name, f.top(), act.peek(1))) {
     Flow flow = rec.execute(act, in);
     f.drop(1);
