@@ -440,6 +440,17 @@ bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained)
   return (python || ctx.pinNumbers) && !drained.scalars.empty();
 }
 
+// What a transform hands out without an operator: wrappers, which are known by the tensors inside.
+bool isOfTransform(PyObject* object) {
+  if (!PyTuple_Check(object)) return torchapi::isWrapper(object);
+  bool wrappers = torchapi::transformsActive();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(object, i);
+    wrappers = wrappers && (item == Py_None || torchapi::isTensor(item));
+  }
+  return wrappers;
+}
+
 // Is it to get the numbers themselves? A mode would see operators that make tensors of numbers of the trace.
 bool takesNumbers(const CallContext& ctx) {
   return ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive() ||
@@ -513,7 +524,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
       std::optional<Shadow> shadow;
       if (!decidesItself(ctx, drained))
         shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !torchapi::isWrapper(object))
+      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isOfTransform(object))
         shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;

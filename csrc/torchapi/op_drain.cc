@@ -98,7 +98,7 @@ DrainResult OpDrain::run() {
   for (size_t k = 0; k < log_.entries.size(); ++k) {
     const OpLog::Entry& entry = log_.entries[k];
     const OpSchema& schema = opSchemaOf(entry.op);
-    const bool hidden = isHidden(k);
+    const bool hidden = isHidden(k) || (schema.ofMetadata && takesProduced(entry));
     schemas.push_back(hidden ? nullptr : &schema);
     if (!hidden && !check(entry, schema)) {
       result_.detail = schema.name.c_str();
@@ -344,6 +344,20 @@ MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema
     return MetaLevel::kUnknown;
   }
   return level;
+}
+
+// Does what it says of its arguments follow from guards? Those that the same step has made are known if theirs
+// are.
+bool OpDrain::takesProduced(const OpLog::Entry& entry) const {
+  bool known = true;
+  for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
+    forEachTensor(log_.values[k], [&](const at::Tensor& t) {
+      const at::TensorImpl* impl = t.unsafeGetTensorImpl();
+      const TensorTable::Known* found = table_.find(impl);
+      known = known && (found != nullptr ? table_.level(found->value) == MetaLevel::kFull : isProduced(impl));
+    });
+  }
+  return known;
 }
 
 // Does all metadata of the inputs follow from guards?

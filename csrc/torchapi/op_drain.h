@@ -45,6 +45,7 @@ class OpDrain {
   // Second pass.
   void append(const OpLog::Entry& entry, const OpSchema& schema);
   MetaLevel resultLevel(const OpLog::Entry& entry, const OpSchema& schema) const;
+  bool takesProduced(const OpLog::Entry& entry) const;
   bool inputsAreKnown(const OpLog::Entry& entry) const;
   MetaLevel levelOf(const at::Tensor& tensor) const;
   bool mixesRanks(const OpLog::Entry& entry) const;

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "capture/calls/model.h"
+#include "capture/paused.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
@@ -27,6 +28,12 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
   }
   // Below grad() operators run in the mode of its caller at most.
   const bool tracks = pyapi::isKnown(ctx.callable, pyapi::Known::kGradIncrement);
+  // Torch's code imports it while the transform is active, where nothing may be a step.
+  if (tracks) {
+    Paused paused(ctx.rec);
+    Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
+    PyErr_Clear();
+  }
   if (!ctx.rec.enterTransform(!tracks || torchapi::gradMode()))
     ctx.rec.abort(diag::Code::KTG0109, {"a transform that the program enters itself"});
   result = Shadow::constant();

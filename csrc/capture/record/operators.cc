@@ -157,7 +157,8 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return operatorStep(rec, f, act, in, row.function, 2, true);
   if (areConstants(f, act, 2)) return pinAndRun(rec, f, act, in, 2);
   if (isSetOp(rec, f, act, in)) return setOp(rec, f, act, in);
-  if (in.arg == op::NB_OR && a.isConst() && b.isConst() && isTypeForm(x) && isTypeForm(y)) {
+  const auto isPinned = [&rec](Shadow s) { return s.isConst() || (s.isSource() && !rec.comesFromStep(s)); };
+  if (in.arg == op::NB_OR && isTypeForm(x) && isTypeForm(y) && isPinned(a) && isPinned(b)) {
     return pinAndRun(rec, f, act, in, 2);
   }
   const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
