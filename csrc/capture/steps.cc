@@ -517,8 +517,10 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     return flow;
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;
+  std::string reached = nameOf(ctx.callable);
   if (!torchTainted_) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
+    if (drained.detail != nullptr) reached += std::string(" by ") + drained.detail;
     checkDrained(*this, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       std::optional<Shadow> shadow;
@@ -535,7 +537,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   }
   ops_.discard();
   if (!haveOperands) {
-    abort(diag::Code::KTG0301, {nameOf(ctx.callable)});
+    abort(diag::Code::KTG0301, {reached});
     return flow;
   }
   result = appendCall(fallback, kind, operands, snap, object);

@@ -232,7 +232,8 @@ bool comparesByIdentity(PyObject* o) {
          PyCFunction_Check(o);
 }
 
-// == and != of tuples or lists with numbers of the trace in them: what decides is guarded, not the numbers.
+// == and != of tuples or lists with numbers of the trace in them, or with the same objects: what decides is guarded,
+// not the numbers, and not what the objects say of equality.
 // False: not such a comparison, or the recording has ended.
 bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) {
   const bool tuples = isTupleLike(x) && isTupleLike(y);
@@ -245,6 +246,10 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
     PyObject* item = PySequence_Fast_GET_ITEM(x, static_cast<Py_ssize_t>(i));
     PyObject* other = PySequence_Fast_GET_ITEM(y, static_cast<Py_ssize_t>(i));
     Shadow &s = (*left)[i], &t = (*right)[i];
+    if (item == other && !Recorder::isPlain(item)) {  // one object, which C code asks no further
+      if (s.isValue() || t.isValue() || !rec.pinIdentity(s, item, t, other)) return false;
+      continue;
+    }
     if (!Recorder::isPlain(item) || !Recorder::isPlain(other)) return false;
     const int equal = PyObject_RichCompareBool(item, other, Py_EQ);
     if (isNumberValue(rec, s) || isNumberValue(rec, t)) {
@@ -287,13 +292,15 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
       return operatorStep(rec, f, act, in, row.function, 2, true);
   }
   const bool equality = in.arg == Py_EQ || in.arg == Py_NE;
-  if (equality && (rec.comesFromStep(a) || rec.comesFromStep(b)) && guardEquality(rec, a, x, b, y)) {
+  const auto decided = [&] {
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext) return flow;
     f.drop(2);
     f.push(Shadow::constant());
     return flow;
-  }
+  };
+  if (equality && (rec.comesFromStep(a) || rec.comesFromStep(b)) && guardEquality(rec, a, x, b, y))
+    return decided();
   if (!rec.live()) return rec.execute(act, in);
   bool simple = true;
   for (int i : {2, 1}) {
@@ -304,6 +311,7 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   }
   if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
+  if (rec.live() && equality && guardEquality(rec, a, x, b, y)) return decided();
   if (!rec.live()) return rec.execute(act, in);
   return operatorStep(rec, f, act, in, row.function, 2, true);
 }
