@@ -201,12 +201,18 @@ bool OpDrain::check(const OpLog::Entry& entry, const OpSchema& schema) {
     // Flattened, the lengths of two lists could not be told apart.
     return refuse(DrainResult::kUnsupported);
   }
+  bool zeros = false;
   for (size_t k = 0; k < schema.results.size(); ++k) {
-    if (!checkOutput(log_.values[entry.firstOutput + k], schema.results[k])) {
+    const c10::IValue& made = log_.values[entry.firstOutput + k];
+    if (!checkOutput(made, schema.results[k])) {
       return false;
     }
+    forEachTensor(made, [&](const at::Tensor& t) { zeros = zeros || isZero(t); });
   }
-  return true;
+  if (zeros && (!makesZero(entry) || schema.mutates)) {
+    return refuse(DrainResult::kUnsupported);
+  }
+  return zeros || checkSum(entry, schema);
 }
 
 bool OpDrain::checkInput(const c10::IValue& value, OpSchema::Arg arg) {
@@ -280,7 +286,7 @@ bool OpDrain::checkTensor(const at::Tensor& tensor) {
     return true;
   }
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!isPlain(*impl)) {
+  if (!isPlain(*impl) && !isZero(tensor)) {
     return refuse(DrainResult::kUnsupported);
   }
   if (table_.find(impl) != nullptr || isProduced(impl) || isWrappedNumber(tensor) ||
@@ -297,7 +303,7 @@ bool OpDrain::checkOutput(const c10::IValue& value, OpSchema::Arg result) {
       bool ok = true;
       forEachTensor(value, [&](const at::Tensor& t) {
         if (t.defined()) {
-          ok = ok && isPlain(*t.unsafeGetTensorImpl());
+          ok = ok && (isPlain(*t.unsafeGetTensorImpl()) || isZero(t));
           noteProduced(t.unsafeGetTensorImpl());
         }
       });
@@ -631,6 +637,13 @@ void OpDrain::bindResult(const c10::IValue& value, ir::ValueId& next, MetaLevel 
 }
 
 void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
+  if (makesZero(entry)) {
+    appendZero(log_.values[entry.firstOutput].toTensor());
+    return;
+  }
+  if (appendSum(entry, schema)) {
+    return;
+  }
   std::vector<ir::Operand> operands;
   operands.reserve(schema.args.size());
   for (size_t k = 0; k < schema.args.size(); ++k) {

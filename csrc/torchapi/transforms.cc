@@ -17,6 +17,8 @@ bool isWrapper(PyObject* object) {
   return isTensor(object) && THPVariable_Unpack(object).unsafeGetTensorImpl()->key_set().has_any(kWrapped);
 }
 
+bool isZeroTensor(PyObject* tensor) { return THPVariable_Unpack(tensor)._is_zerotensor(); }
+
 bool transformsActive() {
   // Included from the first layer to the last; while a layer passes a call on, it is not one of them.
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);

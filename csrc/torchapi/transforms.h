@@ -9,6 +9,7 @@
 namespace kintsugi::torchapi {
 
 bool isWrapper(PyObject* object);           // what a transform gives to the function that it runs
+bool isZeroTensor(PyObject* tensor);        // zeros without memory, of forward mode differentiation
 bool transformsActive();                    // in this thread
 pyapi::Ref<> innermost(PyObject* wrapper);  // the tensor in all wrappers; other tensors themselves
 
