@@ -380,6 +380,9 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     std::string_view n = text(name);
     if (n == "__class__") return known(Shadow::constant());
     PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? pyapi::materializedDictSlot(object) : nullptr;
+    // Asking a function for its dict makes one.
+    if (slot != nullptr && *slot == nullptr && PyFunction_Check(object))
+      Py_XDECREF(PyObject_GenericGetDict(object, nullptr));
     if (slot != nullptr && *slot != nullptr) {
       return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));
     }

@@ -170,18 +170,11 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void flushBlock();
   bool guardScalar(ir::ValueId value, PyObject* number);
   bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
-  // Transforms (calls/transforms.cc)
-  bool enterTransform(bool gradMode);
-  void leaveTransform();
-  bool isCountOfTransforms(const ShadowFrame& frame) const;  // what the frame writes to global variables
-  bool storeCount(PyObject* globals, PyObject* name, Shadow value);
-  void checkCounts();
-  bool insideTransform() const;          // in torch's code that has entered one, or below
-  bool gradModeBelow(bool mode) const;  // of the operators below all transforms, where `mode` is the program's
   // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
+  Flow executeLogged(CallContext& ctx);
   Flow torchSequence(Activation& act, const Instr& instr, int pushed, int behind = -1);
   std::optional<Shadow> torchOperation(ir::StateId snap, pyapi::Ref<>& result,
                                        const std::function<PyObject*()>& operation);

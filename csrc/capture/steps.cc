@@ -59,7 +59,7 @@ size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::ve
 // What raises in a frame that can't be made again is raised in the first one outside that can
 // (runtime/replay.cc): handlers in between would be passed over.
 void Recorder::checkHandlers(ir::StateId snap) {
-  const bool transform = insideTransform();
+  const bool transform = Transforms::isInside(*this);
   for (ShadowFrame* frame = current_; frame != nullptr; frame = frame->caller) {
     if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
     snap = document_.trace.states[snap].parent;
@@ -459,6 +459,20 @@ bool takesNumbers(const CallContext& ctx) {
 
 }  // namespace
 
+Flow Recorder::executeLogged(CallContext& ctx) {
+  torchTainted_ = false;
+  ++torchDepth_;
+  ops_.resume();
+  const bool asItIs = torchapi::hasModes();
+  const bool other = ctx.instead != nullptr && !asItIs && !torchapi::transformsActive();
+  Flow flow = asItIs  ? execute(ctx.act, ctx.instr)
+              : other ? replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
+                      : executeSymbolic(ctx);
+  ops_.pause();
+  --torchDepth_;
+  return flow;
+}
+
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (torchapi::hasFunctionModes()) [[unlikely]]
     return callStep(ctx, CallKind::kOpaque, "", result);
@@ -501,15 +515,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   fallback.callableShadow = callable;
   std::vector<Operand> operands;
   const bool haveOperands = quietOperands(fallback, operands);
-  torchTainted_ = false;
-  ++torchDepth_;
-  ops_.resume();
-  Flow flow = torchapi::hasModes()       ? execute(ctx.act, ctx.instr)
-              : ctx.instead != nullptr && !torchapi::transformsActive()
-                  ? replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
-                  : executeSymbolic(ctx);
-  ops_.pause();
-  --torchDepth_;
+  Flow flow = executeLogged(ctx);
   const CallKind kind = torchTainted_ ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
   if (flow == Flow::kRaise) {
     ops_.discard();

@@ -38,6 +38,7 @@ enum class CodeFamily : uint8_t {
   kContextManagers,
   kWholeTransforms,
   kSwitchesHooks,
+  kQuietHandlers,
   kPolyfills,
   kKeyTakers,
   kCount,

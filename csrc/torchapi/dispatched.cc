@@ -1,12 +1,13 @@
 #include "torchapi/dispatched.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/lift_fresh_copy.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "ops/operator.h"
 #include "torchapi/op_log.h"
+#include "torchapi/op_schema.h"
 
 namespace kintsugi::torchapi {
 
@@ -14,7 +15,7 @@ PyObject* dataOf(PyObject* tensor) {
   HANDLE_TH_ERRORS
   // at::Tensor::data() goes past the dispatcher, too.
   static const auto data =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::data", "").typed<at::Tensor(const at::Tensor&)>();
+      findOpSchema(ops::nameOf(ops::Operator::kData))->op.typed<at::Tensor(const at::Tensor&)>();
   return THPVariable_Wrap(data.call(THPVariable_Unpack(tensor)));
   END_HANDLE_TH_ERRORS
 }

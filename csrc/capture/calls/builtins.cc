@@ -110,7 +110,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   }
   bool gone = plan.how == AttributePlan::kRaises;
   if (plan.how == AttributePlan::kStep) {
-    Recorder::CallKind kind = ctx.rec.stepKind(o);
+    // C code alone, which only reads.
+    const auto kind = PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : ctx.rec.stepKind(o);
     return ctx.rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? "" : nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {

@@ -52,7 +52,7 @@ Flow gradModeModel(CallContext& ctx, Shadow& result) {
   Shadow mode = ctx.shadows[0];
   if (!ctx.rec.pinDeep(mode, ctx.args[0])) return run(ctx);
   Flow flow = run(ctx);
-  enabled = ctx.rec.gradModeBelow(enabled);
+  enabled = ctx.rec.known().transforms_.gradModeBelow(enabled);
   if (flow == Flow::kNext && ctx.rec.live())
     ctx.rec.emit(ir::Op::kSetGrad, {ir::Operand::boolean(enabled)}, {}, ir::kNone);
   result = Shadow::constant();

@@ -6,8 +6,6 @@
 // differentiates inside of one. Wrappers are objects that can't be built
 // again, so there is no exit, and no call that needs one, from where the transform is entered until torch's
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
-#include <algorithm>
-
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "pyapi/imports.h"
@@ -34,20 +32,20 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
     Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
     PyErr_Clear();
   }
-  if (!ctx.rec.enterTransform(!tracks || torchapi::gradMode()))
+  if (!ctx.rec.known().transforms_.enter(ctx.rec, !tracks || torchapi::gradMode()))
     ctx.rec.abort(diag::Code::KTG0109, {"a transform that the program enters itself"});
   result = Shadow::constant();
   return run(ctx);
 }
 
 Flow leaveModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.leaveTransform();
+  ctx.rec.known().transforms_.leave();
   return constantModel(ctx, result);
 }
 
 // A flag that only means something while a transform is active. Torch's code puts it back.
 Flow innerStateModel(CallContext& ctx, Shadow& result) {
-  if (!ctx.rec.insideTransform()) return opaqueModel(ctx, result);
+  if (!Transforms::isInside(ctx.rec)) return opaqueModel(ctx, result);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
@@ -152,73 +150,11 @@ bool isWholeTransform(PyCodeObject* code) {
 }
 
 bool leavesTransforms(PyCodeObject* code) {
-  return isTransformCode(code) || pyapi::isKnownCode(code, pyapi::CodeFamily::kContextManagers);
+  return isTransformCode(code) || pyapi::isKnownCode(code, pyapi::CodeFamily::kContextManagers) ||
+         pyapi::isKnownCode(code, pyapi::CodeFamily::kQuietHandlers);
 }
 
 bool isTransformCode(PyCodeObject* code) { return pyapi::isKnownCode(code, pyapi::CodeFamily::kTransforms); }
-
-// Torch's code in the current frame enters a transform. False: it is not torch's.
-bool Recorder::enterTransform(bool gradMode) {
-  if (current_ == nullptr || !isTransformCode(current_->code)) return false;
-  transformModes_.push_back(gradMode);
-  for (ShadowFrame* frame = current_; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
-    const bool manager = pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kContextManagers);
-    if (!isTransformCode(frame->code) && !manager) break;
-    frame->transform = isTransformCode(frame->code);
-    frame->rebuildable = false;
-  }
-  return true;
-}
-
-void Recorder::leaveTransform() {
-  if (!transformModes_.empty()) transformModes_.pop_back();
-}
-
-// Torch's code keeps count of transforms in variables of its modules, which are what they were when it returns.
-bool Recorder::isCountOfTransforms(const ShadowFrame& frame) const {
-  return isTransformCode(frame.code) && insideTransform();
-}
-
-bool Recorder::storeCount(PyObject* globals, PyObject* name, Shadow value) {
-  PyObject* before = PyDict_GetItemWithError(globals, name);
-  if (before == nullptr || !isPlain(before)) {
-    abort(diag::Code::KTG0109, {"a variable of torch's"});
-    return false;
-  }
-  const bool seen = std::any_of(counts_.begin(), counts_.end(), [&](const Count& count) {
-    return count.globals == globals && count.name == name;
-  });
-  if (!seen) {
-    auto shadow = readGlobal(globals, globals, name);
-    if (!shadow || !pin(*shadow, before)) return false;
-    counts_.push_back({globals, name, pyapi::newRef(before)});
-  }
-  const pyapi::Ref<> encoded = pyapi::steal(encode(value));
-  makeOverlay(globals).written(globals, name, encoded.get());
-  return live_;
-}
-
-void Recorder::checkCounts() {
-  for (const Count& count : counts_) {
-    PyObject* now = PyDict_GetItemWithError(count.globals, count.name);
-    if (now == nullptr || PyObject_RichCompareBool(now, count.before.get(), Py_EQ) != 1) {
-      PyErr_Clear();
-      abort(diag::Code::KTG0109, {"a variable of torch's"});
-    }
-  }
-  counts_.clear();
-}
-
-bool Recorder::gradModeBelow(bool mode) const {
-  return mode && std::find(transformModes_.begin(), transformModes_.end(), false) == transformModes_.end();
-}
-
-bool Recorder::insideTransform() const {
-  for (const ShadowFrame* frame = current_; frame != nullptr; frame = frame->caller) {
-    if (frame->transform) return true;
-  }
-  return false;
-}
 
 void registerTransformModels() { addModels(kRows, std::size(kRows)); }
 

@@ -132,8 +132,8 @@ Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 Flow storeGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
-  if (rec.isCountOfTransforms(f)) {
-    rec.storeCount(globals, name, f.top());
+  if (Transforms::keepsCount(rec)) {
+    rec.known().transforms_.store(rec, globals, name, f.top());
     Flow flow = rec.execute(act, in);
     f.drop(1);
     return flow;
