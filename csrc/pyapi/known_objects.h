@@ -32,6 +32,7 @@ enum class CodeFamily : uint8_t {
   kAnswersCompiling,
   kCountsModules,
   kOptimizers,
+  kOwnFrameDisabled,
   kSaysRecording,
   kHigherOrder,
   kTransforms,

@@ -180,6 +180,7 @@ CallModel modelOf(PyObject* callable) {
     registerLazyModels();
     registerClassModels();
     registerStandardLibraryModels();
+    registerDistributedModels();
     return true;
   });
   auto it = table().find(callable);

@@ -65,6 +65,7 @@ void registerRegexModels();
 void registerLazyModels();
 void registerClassModels();
 void registerStandardLibraryModels();
+void registerDistributedModels();
 
 // Common models
 Flow operatorModel(CallContext& ctx,

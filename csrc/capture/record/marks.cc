@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "pyapi/functions.h"
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
 
@@ -38,8 +39,34 @@ bool isMarkedConstant(PyObject* function) {
 
 bool isMarkedAllowed(PyObject* function) { return hasMark(function, marks().allowed); }
 
+namespace {
+
+// The code of the function that torch keeps its own compiler out of, inside all wrappers; borrowed, or null.
+PyCodeObject* hiddenCode(PyObject* wrapper) {
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(wrapper));
+  PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
+  for (int depth = 0; depth < 16 && hidden != nullptr && PyFunction_Check(hidden); ++depth) {
+    dict = pyapi::attributesOf(pyapi::asFunction(hidden));
+    PyObject* inner = dict != nullptr ? PyDict_GetItemString(dict, "__wrapped__") : nullptr;
+    if (inner == nullptr) return reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hidden));
+    hidden = inner;
+  }
+  return nullptr;
+}
+
+// A wrapper of torch's that only calls a function of torch's own, for its compiler's sake.
+bool isLookedThrough(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  if (!pyapi::isTorchCode(code, PyFunction_GET_GLOBALS(function))) return false;
+  const PyCodeObject* hidden = hiddenCode(function);
+  return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOwnFrameDisabled);
+}
+
+}  // namespace
+
 bool isDisabled(PyObject* function) {
-  return hasMark(function, marks().disable) || hasMark(function, marks().torchDisable);
+  return hasMark(function, marks().disable) ||
+         (hasMark(function, marks().torchDisable) && !isLookedThrough(function));
 }
 
 // Why the user switched recording off for a function; empty where no reason was given.
@@ -53,11 +80,8 @@ std::string disableReason(PyObject* function) {
 // What torch.optim hides from torch's own compiler (zero_grad(), state_dict()): it keeps books, and computes
 // nothing that a graph would lack. It is a step, but none that anybody has asked for.
 bool isBookkeeping(PyObject* function) {
-  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
-  PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
-  if (hidden == nullptr || !PyFunction_Check(hidden)) return false;
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hidden));
-  return pyapi::isKnownCode(code, pyapi::CodeFamily::kOptimizers);
+  const PyCodeObject* hidden = hiddenCode(function);
+  return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOptimizers);
 }
 
 }  // namespace kintsugi::capture
