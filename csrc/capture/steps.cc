@@ -36,7 +36,12 @@ using ir::TypeKind;
 namespace {
 
 std::string nameOf(PyObject* callable) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
+  // Of a method, with its class. What a C function is bound to may also be data of its own (pybind's records).
+  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
+  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
+  const bool method = self == nullptr || PyModule_Check(self) || PyType_Check(self) || !name ||
+                      pyapi::lookUpInType(Py_TYPE(self), name.get()) != nullptr;
+  if (method) name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
   if (!name || !PyUnicode_Check(name.get())) {
     PyErr_Clear();
     return pyapi::typeNameOf(callable);
@@ -409,13 +414,37 @@ bool takesArray(Recorder& rec, Shadow shadow, PyObject* object) {
   return any;
 }
 
+// The only tensors among the arguments that the trace can't describe are results of functional collectives:
+// torch's own code waits for them and computes on the tensors inside.
+bool takesCollectives(const CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    const bool foreign = isForeign(ctx.shadows.any(i), ctx.args.any(i));
+    if (foreign && !pyapi::isA(ctx.args.any(i), pyapi::Known::kAsyncCollective)) return false;
+  }
+  return true;
+}
+
+Flow collectiveStep(CallContext& ctx, Shadow& result) {
+  std::vector<ir::ValueId> described;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
+      ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
+    else if (auto value = torchapi::isTensor(ctx.args.any(i)) ? ctx.rec.ops().valueOf(ctx.args.any(i)) : std::nullopt)
+      described.push_back(*value);
+  }
+  const Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  for (const ir::ValueId value : described) forgetMeta(ctx.rec, value);  // it may have been written to
+  return flow;
+}
+
 // What gets objects that the trace can't look into is a step.
 std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (takesArray(ctx.rec, ctx.shadows.any(i), ctx.args.any(i)))
       return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
     if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
-      return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
+      return takesCollectives(ctx) ? collectiveStep(ctx, result)
+                                   : ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
     // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
     if (torchapi::isRandomGenerator(ctx.args.any(i)) && ctx.shadows.any(i).isSource()) {
       ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));

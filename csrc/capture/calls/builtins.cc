@@ -108,10 +108,9 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     return ctx.rec.torchStep(ctx, result);
   }
   bool gone = plan.how == AttributePlan::kRaises;
-  if (plan.how == AttributePlan::kStep) {
-    Recorder::CallKind kind = ctx.rec.stepKind(o);
-    return ctx.rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? "" : nullptr, result);
-  }
+  // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed.
+  if (plan.how == AttributePlan::kStep)
+    return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
   if (plan.how == AttributePlan::kFrame) {
     // With a default, an AttributeError is not the end of the call.
     plan.pending.rebuildable = !has && ctx.total() == 2 && ctx.popped > 0;
