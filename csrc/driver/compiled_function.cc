@@ -429,6 +429,7 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
   recording.argCount = capture.argCount;
   recording.recursion = capture.recursion;
   recording.kwNames = std::move(capture.kwNames);
+  recording.gradients = capture.gradients;
   for (const diag::Diagnostic& d : capture.breaks) {
     addBreak(d);
     recording.breaks.push_back({d});
@@ -463,7 +464,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
   try {
     faultPoint("install");
     describeConstants(recording, function_.get());
-    runTracePasses(recording.document, 0, tracePasses());
+    runTracePasses(recording.document, 0, tracePasses(recording));
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args)) return false;

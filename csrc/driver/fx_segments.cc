@@ -395,7 +395,7 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
   manager.setInput(start == 0 ? ir::VerifierMode::kRecorded : ir::VerifierMode::kContinued);
   if (wanted.segments) {
     manager.add({"segments", [&](guard::Document& recorded) {
-                   start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native});
+                   start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native, wanted.gradients});
                  }});
   }
   manager.run(document);

@@ -8,6 +8,7 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/build_graph.h"
+#include "passes/gradient_cuts.h"
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"
 #include "passes/part_writes.h"
@@ -63,6 +64,7 @@ class Cutter {
         traits_(options.traits),
         start_(options.start),
         native_(options.native),
+        limits_(options.gradients),
         writes_(document.trace),
         own_(document.trace, options.traits),
         madeIn_(trace_.values.size(), kOutside),
@@ -81,8 +83,13 @@ class Cutter {
     findFeeding();
     findSeen();
     const auto own = std::span(trace_.code).subspan(start_);
+    const std::vector<bool> cuts = gradientCuts(trace_, start_, native_ ? limits_ : ir::GradientLimits{});
+    size_t at = start_;
     keepParent();
     for (const Instruction& ins : own) {
+      if (cuts[at++] && !body_.empty()) {
+        close();
+      }
       place(ins);
     }
     close();
@@ -478,6 +485,7 @@ class Cutter {
   OperatorTraitsFn traits_;
   uint32_t start_;
   const bool native_;
+  const ir::GradientLimits limits_;
   PartWrites writes_;               // of the open segment
   OwnWrites own_;                   // likewise
   std::vector<uint32_t> madeIn_;    // by value: the number of the open segment

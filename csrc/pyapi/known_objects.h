@@ -33,6 +33,7 @@ enum class CodeFamily : uint8_t {
   kCountsModules,
   kOptimizers,
   kOwnFrameDisabled,
+  kMovesParameters,
   kSaysRecording,
   kHigherOrder,
   kTransforms,

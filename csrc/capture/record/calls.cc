@@ -261,6 +261,7 @@ Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
 
 bool torchArguments(Recorder& rec, Call& call) {
   for (size_t i = 0; i < call.args.size(); ++i) {
+    if (pyapi::isA(call.args[i], pyapi::Known::kAsyncCollective)) continue;  // see Recorder::torchStep
     if (!rec.acceptsTorch(call.shadows[i], call.args[i])) return false;
   }
   return true;
@@ -371,6 +372,8 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {
     return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
   }
+  if (pyapi::isKnownCode(code, pyapi::CodeFamily::kMovesParameters))
+    return opaque(call, ctx, diag::Code::KTG0107, result);
   if (auto flow = dispatchModel(ctx, result)) return *flow;
   {
     Paused paused(rec);

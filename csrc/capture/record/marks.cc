@@ -74,6 +74,9 @@ std::string disableReason(PyObject* function) {
   PyObject* dict = PyFunction_Check(function) ? pyapi::attributesOf(pyapi::asFunction(function)) : nullptr;
   PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
   if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
+  const PyObject* code = PyFunction_Check(function) ? PyFunction_GET_CODE(function) : nullptr;
+  if (code != nullptr && pyapi::isKnownCode(reinterpret_cast<const PyCodeObject*>(code), pyapi::CodeFamily::kMovesParameters))
+    return "it gathers and frees parameters";
   return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
 }
 
