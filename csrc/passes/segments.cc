@@ -34,6 +34,8 @@ OperatorTraits traitsByName(std::string_view name) {
   traits.writes = ops::isInPlace(name);
   traits.impure = traits.writes || ops::has(name, ops::Trait::kRandom);
   traits.inGraph = !ops::has(name, ops::Trait::kSizesOfData);
+  traits.collective = ops::isCollective(name);
+  traits.impure = traits.impure || traits.collective;
   return traits;
 }
 
@@ -257,7 +259,7 @@ class Cutter {
       return true;
     }
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
-    if (!traits.inGraph ||
+    if (!traits.inGraph || (native_ && traits.collective) ||
         (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
       return false;
     }
