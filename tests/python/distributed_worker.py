@@ -1,4 +1,4 @@
-"""Trains and communicates in several processes, compiled and not: `distributed_worker.py WORLD BACKEND`.
+"""Trains and communicates in several processes, compiled and not: `distributed_worker.py WORLD BACKEND [PROGRAM...]`.
 
 Forks WORLD processes, which find each other through a file. Each runs every program twice, in eager mode and compiled,
 and compares: losses, parameters, buffers, gradients. Rank 0 prints a line of JSON for each program.
@@ -116,6 +116,7 @@ def parallel(make: Callable[[], nn.Module], compile: Compile, inner: bool = Fals
 
 
 Result = tuple[Tensors, Any]  # what came out, and what was compiled
+SCALES = {"hook": 300.0}  # of tolerances: gradients are sent in half precision
 PROGRAMS: dict[str, Callable[[Compile], Result]] = {}
 ALONE: dict[str, Callable[[], Tensors]] = {}  # the same in one process, on the whole batches
 
@@ -295,11 +296,11 @@ def raises(x: torch.Tensor) -> Any:
     return x
 
 
-def same(got: Tensors, wanted: Tensors, exact: bool) -> bool:
+def same(got: Tensors, wanted: Tensors, exact: bool, scale: float = 1.0) -> bool:
     if len(got) != len(wanted):
         return False
     return all(
-        torch.equal(a, b) if exact else torch.allclose(a, b, rtol=2e-5, atol=2e-6)
+        torch.equal(a, b) if exact else torch.allclose(a, b, rtol=2e-5 * scale, atol=2e-6 * scale)
         for a, b in zip(got, wanted, strict=True)
     )
 
@@ -312,7 +313,7 @@ def report(name: str, backend: str) -> dict[str, Any]:
     # The last loss is a process's own: what all have in common are gradients and parameters.
     parameters = None if alone is None else alone[-6:]
     checks = [
-        same(got, wanted, exact=backend == "eager"),
+        same(got, wanted, exact=backend == "eager", scale=SCALES.get(name, 1.0)),
         parameters is None or same(got[-6:], parameters, exact=False),
     ]
     everywhere = torch.tensor([float(check) for check in checks])
@@ -321,7 +322,7 @@ def report(name: str, backend: str) -> dict[str, Any]:
     return {
         "program": name,
         "as_eager": everywhere[0].item() == 1,
-        "as_alone": everywhere[1].item() == 1,
+        "as_one_process": everywhere[1].item() == 1,
         "hits": stats.hits,
         "misses": stats.misses,
         "breaks": [b["code"] for b in compiled.breaks()],
@@ -330,17 +331,17 @@ def report(name: str, backend: str) -> dict[str, Any]:
     }
 
 
-def work(rank: int, world: int, path: str, backend: str) -> None:
+def work(rank: int, world: int, path: str, backend: str, names: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world)
-    for name in PROGRAMS:
+    for name in names or PROGRAMS:
         found = report(name, backend)
         if rank == 0:
             print(json.dumps(found), flush=True)
     dist.destroy_process_group()
 
 
-def main(world: int, backend: str) -> int:
+def main(world: int, backend: str, names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(world):
@@ -348,7 +349,7 @@ def main(world: int, backend: str) -> int:
             if child == 0:
                 status = 1
                 try:
-                    work(rank, world, os.path.join(folder, "rendezvous"), backend)
+                    work(rank, world, os.path.join(folder, "rendezvous"), backend, names)
                     status = 0
                 except BaseException:
                     traceback.print_exc()
@@ -360,4 +361,4 @@ def main(world: int, backend: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))
