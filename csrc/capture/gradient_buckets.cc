@@ -39,7 +39,8 @@ ir::GradientLimits activeBuckets() {
   limits.first = limits.rest;
   // Where the program has named no size, the bucket that is sent first is a small one.
   if (entry(dict, "bucket_bytes_cap_default") == Py_True && pyapi::known(Known::kC10d) != nullptr)
-    limits.first = bytesIn(entry(PyModule_GetDict(pyapi::known(Known::kC10d)), "_DEFAULT_FIRST_BUCKET_BYTES"));
+    limits.first =
+        bytesIn(entry(PyModule_GetDict(pyapi::known(Known::kC10d)), "_DEFAULT_FIRST_BUCKET_BYTES"));
   return limits;
 }
 

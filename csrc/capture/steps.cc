@@ -33,24 +33,6 @@ using ir::Operand;
 using ir::Type;
 using ir::TypeKind;
 
-namespace {
-
-std::string nameOf(PyObject* callable) {
-  // Of a method, with its class. What a C function is bound to may also be data of its own (pybind's records).
-  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
-  const bool method = self == nullptr || PyModule_Check(self) || PyType_Check(self) || !name ||
-                      pyapi::lookUpInType(Py_TYPE(self), name.get()) != nullptr;
-  if (method) name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-  if (!name || !PyUnicode_Check(name.get())) {
-    PyErr_Clear();
-    return pyapi::typeNameOf(callable);
-  }
-  return PyUnicode_AsUTF8(name.get());
-}
-
-}  // namespace
-
 size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results,
                       ir::StateId snap) {
   if ((ir::opInfo(op).flags & ir::kRaise) != 0 && snap != ir::kNone) checkHandlers(snap);
@@ -118,7 +100,7 @@ bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args,
 
 bool Recorder::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
   if (executed_) {  // too late for a snapshot
-    abort(diag::Code::KTG0103, {"what " + nameOf(callable) + "() says"});
+    abort(diag::Code::KTG0103, {"what " + calleeName(callable) + "() says"});
     return false;
   }
   std::vector<Operand> operands = {Operand::constant(constId(callable))};
@@ -215,7 +197,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   if (callable.isSource() && !comesFromStep(callable) && !pin(callable, ctx.callable)) return false;
   if (kind == CallKind::kOpaque && callable.isVirtual() && !escape(callable, ctx.callable)) return false;
   if (!operandOf(callable, ctx.callable, callee)) {
-    abort(diag::Code::KTG0302, {nameOf(ctx.callable)});
+    abort(diag::Code::KTG0302, {calleeName(ctx.callable)});
     return false;
   }
   operands.push_back(callee);
@@ -315,7 +297,8 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args.any(i)));
   std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
   ctx.args.replace(args.data());
-  if (kind == CallKind::kOpaque && reason != nullptr) noteBreak(diag::Code::KTG0101, {nameOf(ctx.callable)});
+  if (kind == CallKind::kOpaque && reason != nullptr)
+    noteBreak(diag::Code::KTG0101, {calleeName(ctx.callable)});
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
   calledBack_ = false;
@@ -339,11 +322,11 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   }
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
   if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
-    refuse(
-        diagnosticAt(current_, diag::Code::KTG0101, {nameOf(ctx.callable) + ", which writes to a tensor,"}));
+    refuse(diagnosticAt(current_, diag::Code::KTG0101,
+                        {calleeName(ctx.callable) + ", which writes to a tensor,"}));
   }
   if (calledBack_ && kind == CallKind::kOpaque && !PyFunction_Check(ctx.callable) && !breaks_.empty() &&
-      breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == nameOf(ctx.callable)) {
+      breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == calleeName(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }
   // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
@@ -429,7 +412,8 @@ Flow collectiveStep(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
       ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
-    else if (auto value = torchapi::isTensor(ctx.args.any(i)) ? ctx.rec.ops().valueOf(ctx.args.any(i)) : std::nullopt)
+    else if (auto value =
+                 torchapi::isTensor(ctx.args.any(i)) ? ctx.rec.ops().valueOf(ctx.args.any(i)) : std::nullopt)
       described.push_back(*value);
   }
   const Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
@@ -548,7 +532,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   }
   ops_.discard();
   if (!haveOperands) {
-    abort(diag::Code::KTG0301, {nameOf(ctx.callable)});
+    abort(diag::Code::KTG0301, {calleeName(ctx.callable)});
     return flow;
   }
   result = appendCall(fallback, kind, operands, snap, object);

@@ -395,9 +395,10 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
   passes::PassManager manager;
   manager.setInput(start == 0 ? ir::VerifierMode::kRecorded : ir::VerifierMode::kContinued);
   if (wanted.segments) {
-    manager.add({"segments", [&](guard::Document& recorded) {
-                   start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native, wanted.gradients});
-                 }});
+    manager.add(
+        {"segments", [&](guard::Document& recorded) {
+           start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native, wanted.gradients});
+         }});
   }
   manager.run(document);
   return start;

@@ -86,7 +86,11 @@ def local(t: torch.Tensor) -> torch.Tensor:
 
 
 def train(
-    call: Callable[..., torch.Tensor], module: nn.Module, steps: int = 8, accumulate: int = 1, whole: bool = False
+    call: Callable[..., torch.Tensor],
+    module: nn.Module,
+    steps: int = 8,
+    accumulate: int = 1,
+    whole: bool = False,
 ) -> Tensors:
     """Losses, gradients, parameters and buffers. `whole`: on the batches of all processes."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
@@ -126,7 +130,9 @@ def program(function: Callable[[Compile], Result]) -> Callable[[Compile], Result
     return function
 
 
-def training(name: str, make: Callable[[], nn.Module], steps: int = 8, accumulate: int = 1, **options: Any) -> None:
+def training(
+    name: str, make: Callable[[], nn.Module], steps: int = 8, accumulate: int = 1, **options: Any
+) -> None:
     def call(f: Any) -> Callable[..., torch.Tensor]:
         return (lambda x, i: f(x, i % 3 == 0)) if make is Branches else (lambda x, i: f(x))
 

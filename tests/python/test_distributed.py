@@ -21,7 +21,14 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 FOLDER = pathlib.Path(__file__).parent
 ROOT = FOLDER.parent.parent
 RUNS = [(2, "eager"), (2, "native"), (4, "eager"), (4, "native")]
-FEW = ("plain", "accumulation", "buffers", "fully_shard", "all_reduce", "functional_collectives")  # of four in eager
+FEW = (
+    "plain",
+    "accumulation",
+    "buffers",
+    "fully_shard",
+    "all_reduce",
+    "functional_collectives",
+)  # of four in eager
 
 # What runs as one step, and is listed.
 BREAKS = {
@@ -56,7 +63,9 @@ def test_processes_train_and_communicate(world: int, backend: str) -> None:
     assert len(found) > 20 or set(found) == set(FEW)
     assert [name for name, one in found.items() if not one["as_eager"]] == []
     assert [name for name, one in found.items() if not one["as_one_process"]] == []
-    assert [one for name, one in found.items() if one["misses"] > MISSES.get(name, 2) or one["hits"] < 3] == []
+    assert [
+        one for name, one in found.items() if one["misses"] > MISSES.get(name, 2) or one["hits"] < 3
+    ] == []
     assert {name: sorted(set(one["breaks"])) for name, one in found.items() if one["breaks"]} == {
         name: codes for name, codes in BREAKS.items() if name in found
     }

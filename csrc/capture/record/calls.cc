@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "capture/attributes.h"
+#include "capture/breaks.h"
 #include "capture/calls/getters.h"
 #include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
@@ -250,10 +251,7 @@ void unwrap(Recorder& rec, Call& call) {
 }
 
 Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__qualname__"));
-  PyErr_Clear();
-  std::vector<std::string> args = {name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get())
-                                                                       : pyapi::typeNameOf(call.callable)};
+  std::vector<std::string> args = {calleeName(call.callable)};
   if (code == diag::Code::KTG0107) args.push_back(disableReason(call.callable));
   ctx.rec.noteBreak(code, std::move(args));
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
@@ -372,8 +370,6 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {
     return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
   }
-  if (pyapi::isKnownCode(code, pyapi::CodeFamily::kMovesParameters))
-    return opaque(call, ctx, diag::Code::KTG0107, result);
   if (auto flow = dispatchModel(ctx, result)) return *flow;
   {
     Paused paused(rec);

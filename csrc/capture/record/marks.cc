@@ -62,11 +62,16 @@ bool isLookedThrough(PyObject* function) {
   return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOwnFrameDisabled);
 }
 
+bool movesParameters(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kMovesParameters);
+}
+
 }  // namespace
 
 bool isDisabled(PyObject* function) {
   return hasMark(function, marks().disable) ||
-         (hasMark(function, marks().torchDisable) && !isLookedThrough(function));
+         (hasMark(function, marks().torchDisable) && !isLookedThrough(function)) || movesParameters(function);
 }
 
 // Why the user switched recording off for a function; empty where no reason was given.
@@ -74,8 +79,7 @@ std::string disableReason(PyObject* function) {
   PyObject* dict = PyFunction_Check(function) ? pyapi::attributesOf(pyapi::asFunction(function)) : nullptr;
   PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
   if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
-  const PyObject* code = PyFunction_Check(function) ? PyFunction_GET_CODE(function) : nullptr;
-  if (code != nullptr && pyapi::isKnownCode(reinterpret_cast<const PyCodeObject*>(code), pyapi::CodeFamily::kMovesParameters))
+  if (reason == nullptr && PyFunction_Check(function) && movesParameters(function))
     return "it gathers and frees parameters";
   return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
 }

@@ -27,12 +27,10 @@ class Chain {
     meta.requiresGrad = requiresGrad;
     trace_.metas.push_back(std::move(meta));
     const auto id = static_cast<ir::MetaId>(trace_.metas.size() - 1);
-    const size_t at = trace_.append(Op::kInput, {Operand::source(0)}, {{TypeKind::kTensor, id}}, ir::kNone);
-    return trace_.code[at].firstResult;
+    return trace_.code[append(Op::kInput, {Operand::source(0)}, id)].firstResult;
   }
   size_t layer(ValueId parameter) {
-    const size_t at = trace_.append(Op::kAten, {Operand::value(value_), Operand::value(parameter)},
-                                    {{TypeKind::kTensor, ir::kNone}}, ir::kNone);
+    const size_t at = append(Op::kAten, {Operand::value(value_), Operand::value(parameter)}, ir::kNone);
     value_ = trace_.code[at].firstResult;
     return at;
   }
@@ -46,6 +44,11 @@ class Chain {
   }
 
  private:
+  size_t append(Op op, const std::vector<Operand>& operands, ir::MetaId meta) {
+    const std::vector<ir::Type> results = {{TypeKind::kTensor, meta}};
+    return trace_.append(op, operands, results, ir::kNone);
+  }
+
   ir::Trace trace_;
   ValueId value_ = 0;
 };
