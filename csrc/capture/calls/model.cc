@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "capture/numbers.h"
@@ -137,6 +138,20 @@ const char* truthFunction(PyObject* object) {
 const std::vector<ModelEntry>& modelEntries() {
   modelOf(Py_None);  // registers them
   return entries();
+}
+
+bool meetsOthers(PyObject* callable) {
+  static constinit pyapi::Lazy<const std::unordered_set<PyObject*>*> slot;
+  const auto* all = slot.get([] {
+    auto* found = new std::unordered_set<PyObject*>();
+    for (const ModelEntry& entry : modelEntries()) {
+      for (const pyapi::Ref<>& object : entry.objects) {
+        if (entry.facts.writes == Writes::kOthers) found->insert(object.get());
+      }
+    }
+    return found;
+  });
+  return all->contains(callable);
 }
 
 const char* kindOf(CallModel model) {
