@@ -109,7 +109,12 @@ def test_the_example_of_the_docs(tmp_path: pathlib.Path) -> None:
     [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "train.py").write_text(code)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    run = subprocess.run([*command, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=120)
+    for _ in range(5):
+        run = subprocess.run(
+            [*command, str(tmp_path / "train.py")], capture_output=True, text=True, timeout=120
+        )
+        if "terminate called without an active exception" not in run.stderr:
+            break  # else gloo's threads have aborted the process at its end, as they do in eager mode too
     assert run.returncode == 0, run.stderr[-4000:]
     [line] = [line for line in run.stdout.splitlines() if line.startswith("hits")]
     hits, breaks = re.findall(r"\d+", line)
