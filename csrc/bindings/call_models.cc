@@ -19,7 +19,7 @@ nb::list callModels() {
     row["kind"] = capture::kindOf(entry.model);
     row["state"] = capture::nameOf(entry.facts.state);
     row["reads_world"] = entry.facts.reads == capture::Reads::kWorld;
-    row["writes_process"] = entry.facts.writes == capture::Writes::kProcess;
+    row["writes_process"] = entry.facts.writes != capture::Writes::kArguments;
     rows.append(row);
   }
   return rows;

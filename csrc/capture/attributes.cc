@@ -396,6 +396,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     }
     return simple(AttributePlan::kStep);
   }
+  // What pybind puts into classes: binding makes a method of the C function inside.
+  if (PyInstanceMethod_Check(d)) return known(Shadow{});
   if (auto plan = planGetter(rec, d, shadow, object, Py_TYPE(object))) return std::move(*plan);
   return simple(AttributePlan::kStep);
 }

@@ -13,6 +13,7 @@
 #include "capture/open_attributes.h"
 #include "capture/shadow.h"
 #include "guard/document.h"
+#include "ir/segments.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_recorder.h"
 #include "torchapi/sym_number.h"
@@ -51,7 +52,8 @@ struct CaptureResult {
   std::vector<torchapi::MetaLevel> metaLevels;  // by ValueId, from the value's definition on
   guard::BlockId firstBlock = 0;                // of a side trace: the first guard block of its own
   size_t argCount = 0;
-  int recursion = 0;  // levels of CPython's recursion limit that the recorded frames took
+  int recursion = 0;             // levels of CPython's recursion limit that the recorded frames took
+  ir::GradientLimits gradients;  // in what groups they are wanted
   pyapi::Ref<> kwNames;
 };
 

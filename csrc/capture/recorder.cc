@@ -623,6 +623,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->argCount = argCount_;
   result->recursion = recursion_;
   result->kwNames = std::move(kwNames_);
+  result->gradients = gradients_;
   return result;
 }
 

@@ -175,6 +175,7 @@ struct RecorderState {
   int recursionAtStart_ = 0;  // levels that were left before the first frame; 0: there was none yet
   int recursion_ = 0;         // that the recorded frames took at most
   pyapi::Ref<> kwNames_;
+  ir::GradientLimits gradients_;  // in what groups they are wanted (gradient_buckets.h)
 };
 
 }  // namespace kintsugi::capture

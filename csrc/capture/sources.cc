@@ -6,6 +6,7 @@
 
 #include "capture/classes.h"
 #include "capture/foreign.h"
+#include "capture/gradient_buckets.h"
 #include "capture/numbers.h"
 #include "capture/open_values.h"
 #include "capture/sizes.h"
@@ -226,6 +227,7 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
     }
     if (known) return pinSameTensor(*this, source, *known) ? Shadow::value(*known) : Shadow::constant();
+    if (info.requiresGrad && gradients_.rest == 0) gradients_ = activeBuckets();
     size_t at = emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
     ir::ValueId value = document_.trace.code[at].firstResult;
     using torchapi::MetaLevel;

@@ -33,19 +33,6 @@ using ir::Operand;
 using ir::Type;
 using ir::TypeKind;
 
-namespace {
-
-std::string nameOf(PyObject* callable) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-  if (!name || !PyUnicode_Check(name.get())) {
-    PyErr_Clear();
-    return pyapi::typeNameOf(callable);
-  }
-  return PyUnicode_AsUTF8(name.get());
-}
-
-}  // namespace
-
 size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::vector<Type>& results,
                       ir::StateId snap) {
   if ((ir::opInfo(op).flags & ir::kRaise) != 0 && snap != ir::kNone) checkHandlers(snap);
@@ -115,7 +102,7 @@ bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args,
 
 bool Recorder::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
   if (executed_) {  // too late for a snapshot
-    abort(diag::Code::KTG0103, {"what " + nameOf(callable) + "() says"});
+    abort(diag::Code::KTG0103, {"what " + calleeName(callable) + "() says"});
     return false;
   }
   std::vector<Operand> operands = {Operand::constant(constId(callable))};
@@ -212,7 +199,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   if (callable.isSource() && !comesFromStep(callable) && !pin(callable, ctx.callable)) return false;
   if (kind == CallKind::kOpaque && callable.isVirtual() && !escape(callable, ctx.callable)) return false;
   if (!operandOf(callable, ctx.callable, callee)) {
-    abort(diag::Code::KTG0302, {nameOf(ctx.callable)});
+    abort(diag::Code::KTG0302, {calleeName(ctx.callable)});
     return false;
   }
   operands.push_back(callee);
@@ -312,7 +299,8 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   for (size_t i = 0; i < ctx.total(); ++i) alive.push_back(pyapi::newRef(ctx.args.any(i)));
   std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
   ctx.args.replace(args.data());
-  if (kind == CallKind::kOpaque && reason != nullptr) noteBreak(diag::Code::KTG0101, {nameOf(ctx.callable)});
+  if (kind == CallKind::kOpaque && reason != nullptr)
+    noteBreak(diag::Code::KTG0101, {calleeName(ctx.callable)});
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
   calledBack_ = false;
@@ -336,11 +324,11 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   }
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
   if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
-    refuse(
-        diagnosticAt(current_, diag::Code::KTG0101, {nameOf(ctx.callable) + ", which writes to a tensor,"}));
+    refuse(diagnosticAt(current_, diag::Code::KTG0101,
+                        {calleeName(ctx.callable) + ", which writes to a tensor,"}));
   }
   if (calledBack_ && kind == CallKind::kOpaque && !PyFunction_Check(ctx.callable) && !breaks_.empty() &&
-      breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == nameOf(ctx.callable)) {
+      breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == calleeName(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }
   // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
@@ -411,13 +399,38 @@ bool takesArray(Recorder& rec, Shadow shadow, PyObject* object) {
   return any;
 }
 
+// The only tensors among the arguments that the trace can't describe are results of functional collectives:
+// torch's own code waits for them and computes on the tensors inside.
+bool takesCollectives(const CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    const bool foreign = isForeign(ctx.shadows.any(i), ctx.args.any(i));
+    if (foreign && !pyapi::isA(ctx.args.any(i), pyapi::Known::kAsyncCollective)) return false;
+  }
+  return true;
+}
+
+Flow collectiveStep(CallContext& ctx, Shadow& result) {
+  std::vector<ir::ValueId> described;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
+      ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
+    else if (auto value =
+                 torchapi::isTensor(ctx.args.any(i)) ? ctx.rec.ops().valueOf(ctx.args.any(i)) : std::nullopt)
+      described.push_back(*value);
+  }
+  const Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  for (const ir::ValueId value : described) forgetMeta(ctx.rec, value);  // it may have been written to
+  return flow;
+}
+
 // What gets objects that the trace can't look into is a step.
 std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (takesArray(ctx.rec, ctx.shadows.any(i), ctx.args.any(i)))
       return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
     if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
-      return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
+      return takesCollectives(ctx) ? collectiveStep(ctx, result)
+                                   : ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
     // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
     if (torchapi::isRandomGenerator(ctx.args.any(i)) && ctx.shadows.any(i).isSource()) {
       ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
@@ -523,7 +536,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     return flow;
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;
-  std::string reached = nameOf(ctx.callable);
+  std::string reached = calleeName(ctx.callable);
   if (!torchTainted_) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
     if (drained.detail != nullptr) reached += std::string(" by ") + drained.detail;

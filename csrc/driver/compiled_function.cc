@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "capture/breaks.h"
+#include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "diag/events.h"
 #include "diag/log.h"
@@ -79,11 +80,19 @@ std::string listEffects(const runtime::CompiledTrace& trace) {
   return out.empty() ? " none" : out;
 }
 
-// Steps that are not looked into: calls that are made again in every run.
-bool hasSteps(const ir::Trace& trace) {
-  return trace.countOf(ir::Op::kCall) + trace.countOf(ir::Op::kCallKnown) +
-             trace.countOf(ir::Op::kCallPure) !=
-         0;
+// Steps that are not looked into: calls that are made again in every run. Where one waits for other
+// processes, the time of a call says nothing: these have their own ways, slow or fast.
+bool hasSteps(const runtime::Recording& recording) {
+  const ir::Trace& trace = recording.document.trace;
+  bool steps = false;
+  for (const ir::Instruction& ins : trace.code) {
+    if (ins.op != ir::Op::kCall && ins.op != ir::Op::kCallKnown && ins.op != ir::Op::kCallPure) continue;
+    steps = true;
+    const ir::Operand& callee = trace.operandsOf(ins)[0];
+    if (callee.kind == ir::OperandKind::kConst && capture::meetsOthers(recording.consts[callee.id].get()))
+      return false;
+  }
+  return steps;
 }
 
 bool alreadyThere(const std::vector<diag::Diagnostic>& list, const diag::Diagnostic& d) {
@@ -429,6 +438,7 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
   recording.argCount = capture.argCount;
   recording.recursion = capture.recursion;
   recording.kwNames = std::move(capture.kwNames);
+  recording.gradients = capture.gradients;
   for (const diag::Diagnostic& d : capture.breaks) {
     addBreak(d);
     recording.breaks.push_back({d});
@@ -463,12 +473,12 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
   try {
     faultPoint("install");
     describeConstants(recording, function_.get());
-    runTracePasses(recording.document, 0, tracePasses());
+    runTracePasses(recording.document, 0, tracePasses(recording));
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args)) return false;
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
-    if (hasSteps(trace->trace())) doubt(Payoff::kSteps);
+    if (hasSteps(trace->recording())) doubt(Payoff::kSteps);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));
     for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
   } catch (const std::exception& error) {

@@ -119,8 +119,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
                      const std::function<bool(capture::CaptureResult&)>& keep);
   runtime::Recording takeRecording(capture::CaptureResult& capture);
-  TracePasses tracePasses() const {
-    return {options_.backend || options_.native.enabled, options_.native.enabled};
+  TracePasses tracePasses(const runtime::Recording& recording) const {
+    return {options_.backend || options_.native.enabled, options_.native.enabled, recording.gradients};
   }
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   bool install(capture::CaptureResult& capture, const pyapi::Arguments& args);

@@ -33,6 +33,7 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
   traits.impure = effects.writes || effects.writesUnseen || effects.random;
   traits.writes = effects.writes && !effects.writesUnseen && !effects.random;
   traits.fresh = effects.freshResults;
+  traits.collective = effects.collective;
   return traits;
 }
 
@@ -394,9 +395,10 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
   passes::PassManager manager;
   manager.setInput(start == 0 ? ir::VerifierMode::kRecorded : ir::VerifierMode::kContinued);
   if (wanted.segments) {
-    manager.add({"segments", [&](guard::Document& recorded) {
-                   start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native});
-                 }});
+    manager.add(
+        {"segments", [&](guard::Document& recorded) {
+           start = passes::cutSegments(recorded, {operatorTraits, start, wanted.native, wanted.gradients});
+         }});
   }
   manager.run(document);
   return start;

@@ -22,6 +22,7 @@ passes::OperatorTraits operatorTraits(std::string_view name);
 struct TracePasses {
   bool segments = false;  // cut into segments, from instruction `start` on
   bool native = false;    // ... for native code
+  ir::GradientLimits gradients = {};
 };
 // Where the trace's own part begins then, which was instruction `start`.
 uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted);

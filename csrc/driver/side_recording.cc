@@ -106,10 +106,11 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
   recording.firstBlock = firstBlock;
   recording.argCount = parent.argCount;
   recording.kwNames = parent.kwNames.clone();
+  if (recording.gradients.rest == 0) recording.gradients = parent.gradients;
   try {
     faultPoint("side");
     describeConstants(recording, function_.get());
-    recording.start = runTracePasses(recording.document, recording.start, tracePasses());
+    recording.start = runTracePasses(recording.document, recording.start, tracePasses(recording));
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), nullptr)) {

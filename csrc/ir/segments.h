@@ -26,6 +26,13 @@ struct SegmentRange {
   uint32_t end = 0;
 };
 
+// Gradients of parameters are to arrive in groups of about so many bytes: the first group, and each other
+// one. 0: it does not matter.
+struct GradientLimits {
+  int64_t first = 0;
+  int64_t rest = 0;
+};
+
 // In order; for traces that the verifier accepts.
 std::vector<SegmentRange> findSegments(const Trace& trace);
 

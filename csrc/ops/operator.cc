@@ -160,6 +160,14 @@ std::vector<std::string_view> traitNamesOf(std::string_view name) {
 
 bool isTorchs(std::string_view name) { return name.starts_with("aten.") || name.starts_with("prims."); }
 
+bool isCollective(std::string_view name) {
+  constexpr std::string_view kNamespaces[] = {
+      "c10d.",     "_c10d_functional.", "_c10d_functional_autograd.", "c10d_functional.",
+      "symm_mem.", "_dtensor."};
+  return std::any_of(std::begin(kNamespaces), std::end(kNamespaces),
+                     [&](std::string_view space) { return name.starts_with(space); });
+}
+
 bool isInPlace(std::string_view name) {
   const size_t dot = name.rfind('.');
   return dot != std::string_view::npos && dot != 0 && name[dot - 1] == '_';

@@ -136,6 +136,10 @@ std::vector<std::string_view> traitNamesOf(std::string_view name);  // "fresh" f
 
 // Is it one of torch's own, whose schemas and tags can be relied on?
 bool isTorchs(std::string_view name);
+// Does it exchange data with other processes, or wait for that? How often it runs and in which order matters
+// then, also where nothing uses its results; and its schema does not tell that memory which it has returned
+// is written to until somebody has waited.
+bool isCollective(std::string_view name);
 // ATen's convention: `aten.add_.Tensor` writes to its first argument.
 bool isInPlace(std::string_view name);
 // What computes a new tensor, of one that writes to its first argument: aten.add.Tensor. Empty for others.

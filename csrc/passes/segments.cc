@@ -8,6 +8,7 @@
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/build_graph.h"
+#include "passes/gradient_cuts.h"
 #include "passes/gradient_graph.h"
 #include "passes/own_writes.h"
 #include "passes/part_writes.h"
@@ -33,6 +34,8 @@ OperatorTraits traitsByName(std::string_view name) {
   traits.writes = ops::isInPlace(name);
   traits.impure = traits.writes || ops::has(name, ops::Trait::kRandom);
   traits.inGraph = !ops::has(name, ops::Trait::kSizesOfData);
+  traits.collective = ops::isCollective(name);
+  traits.impure = traits.impure || traits.collective;
   return traits;
 }
 
@@ -63,6 +66,7 @@ class Cutter {
         traits_(options.traits),
         start_(options.start),
         native_(options.native),
+        limits_(options.gradients),
         writes_(document.trace),
         own_(document.trace, options.traits),
         madeIn_(trace_.values.size(), kOutside),
@@ -81,8 +85,13 @@ class Cutter {
     findFeeding();
     findSeen();
     const auto own = std::span(trace_.code).subspan(start_);
+    const std::vector<bool> cuts = gradientCuts(trace_, start_, native_ ? limits_ : ir::GradientLimits{});
+    size_t at = start_;
     keepParent();
     for (const Instruction& ins : own) {
+      if (cuts[at++] && !body_.empty()) {
+        close();
+      }
       place(ins);
     }
     close();
@@ -250,7 +259,7 @@ class Cutter {
       return true;
     }
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
-    if (!traits.inGraph ||
+    if (!traits.inGraph || (native_ && traits.collective) ||
         (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
       return false;
     }
@@ -478,6 +487,7 @@ class Cutter {
   OperatorTraitsFn traits_;
   uint32_t start_;
   const bool native_;
+  const ir::GradientLimits limits_;
   PartWrites writes_;               // of the open segment
   OwnWrites own_;                   // likewise
   std::vector<uint32_t> madeIn_;    // by value: the number of the open segment

@@ -13,7 +13,7 @@
 // segment has made stay inside where they can become new values (passes/own_writes.h), and so do guards of
 // metadata that native code checks anyway. An item() that operators compute with may be inside, too. Where
 // autograd follows, a segment ends behind a tensor that the program gets to see and before what is made of
-// it.
+// it; and where gradients are sent in buckets, it ends for each of these (passes/gradient_cuts.h).
 //
 // What operators do is not known to the IR: SegmentOptions::traits says it. Run on request, for callables
 // with a backend of their own; not part of the default pipeline. Linear in the size of the trace, times the
@@ -23,6 +23,7 @@
 #include <string_view>
 
 #include "guard/document.h"
+#include "ir/segments.h"
 
 namespace kintsugi::passes {
 
@@ -33,6 +34,7 @@ struct OperatorTraits {
   bool impure = false;         // writes to its arguments or draws random numbers
   bool writes = false;         // to arguments that its schema names
   bool fresh = false;          // its results never share memory with its arguments
+  bool collective = false;     // exchanges data with other processes: no part of native code
 };
 using OperatorTraitsFn = OperatorTraits (*)(std::string_view opName);
 // By what the registry and ATen's names tell. Enough for tests; the driver asks the dispatcher.
@@ -42,6 +44,7 @@ struct SegmentOptions {
   OperatorTraitsFn traits = traitsByName;
   uint32_t start = 0;  // a side trace begins here: its parent's instructions are left as they are
   bool native = false;
+  ir::GradientLimits gradients = {};  // for native code
 };
 
 // An item() of a tensor of one number, of a type that native code computes with. Native segments may have it

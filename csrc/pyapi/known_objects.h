@@ -32,6 +32,8 @@ enum class CodeFamily : uint8_t {
   kAnswersCompiling,
   kCountsModules,
   kOptimizers,
+  kOwnFrameDisabled,
+  kMovesParameters,
   kSaysRecording,
   kHigherOrder,
   kTransforms,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "guard/document.h"
+#include "ir/segments.h"
 #include "pyapi/ref.h"
 #include "runtime/guard_program.h"
 #include "runtime/replay.h"
@@ -44,6 +45,7 @@ struct Recording {
   size_t argCount = 0;   // positional arguments of the entry call
   int recursion = 0;     // so many levels of recursion does CPython need for what the trace stands for
   pyapi::Ref<> kwNames;  // tuple of keyword names or null
+  ir::GradientLimits gradients;  // in what groups they are wanted
 };
 
 class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {

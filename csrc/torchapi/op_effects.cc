@@ -44,7 +44,9 @@ OpEffects opEffects(std::string_view name) {
   effects.likelySizes = op.likelyShape;
   effects.random = op.op.hasTag(at::Tag::nondeterministic_seeded);
   effects.writes = op.op.schema().is_mutable() || (op.mutates && !effects.random);
-  effects.writesUnseen = op.mutates && !op.op.schema().is_mutable() && !effects.random;
+  effects.collective = ops::isCollective(op.name);
+  effects.writesUnseen =
+      effects.collective || (op.mutates && !op.op.schema().is_mutable() && !effects.random);
   effects.changesMetadata = replacesTensor(op.op, op.name);
   effects.freshResults = makesNewTensors(op.op, op.name);
   for (const OpSchema::Arg& result : op.results) {

@@ -15,7 +15,8 @@ struct OpEffects {
   bool likelySizes = false;      // nothing says that they do, nor that they do not
   bool sizesFromMask = false;    // ... if an index is a mask
   bool writes = false;           // to its arguments
-  bool writesUnseen = false;     // ... in ways that version counters may not show
+  bool writesUnseen = false;     // ... in ways that version counters may not show; or to other processes
+  bool collective = false;       // exchanges data with other processes
   bool random = false;           // draws random numbers
   bool changesMetadata = false;  // makes a tensor another one: sizes, strides, storage, requires_grad
   bool mixesLists = false;       // returns a list of tensors among other results

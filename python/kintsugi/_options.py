@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import backends
+from . import _logs, backends
 from ._config import MOST, shown
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -15,12 +15,23 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 PER_CALLABLE = ("audit", "recompile_limit", "trace_length_limit")
 # Switches of the native backend.
 NATIVE_SWITCHES = ("sync", "strict", "keep_memory", "autotune", "fp_contract")
+# torch's switches that are taken, and change nothing: what each is for, and why there is no need.
+WITHOUT_EFFECT = {
+    "optimize_ddp": "DistributedDataParallel breaks no graph, and native code gives gradients bucket by bucket",
+}
 # What the modes mean to it.
 _NATIVE_MODES = {
     "reduce-overhead": {"keep_memory": True},
     "max-autotune": {"keep_memory": True, "autotune": True},
     "max-autotune-no-cudagraphs": {"keep_memory": True, "autotune": True},
 }
+
+
+def report_without_effect(name: str, value: object, where: str) -> None:
+    """Checks the value of one of torch's switches that change nothing here, and says so."""
+    if not isinstance(value, (bool, str)):
+        raise TypeError(f"{where}: {name!r} must be True, False or the name of a mode, got {shown(value)}.")
+    _logs.warn(f"{where}: {name} has no effect: {WITHOUT_EFFECT[name]}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +64,9 @@ class CompileOptions:
             return  # they are the backend's own
         switches = NATIVE_SWITCHES if self.backend == "native" else ()
         for name, value in options.items():
+            if name in WITHOUT_EFFECT:
+                report_without_effect(name, value, "kintsugi.compile")
+                continue
             if name in switches:
                 if not isinstance(value, bool):
                     raise TypeError(
@@ -78,5 +92,5 @@ class CompileOptions:
         if self.backend == "native":
             core.update(_NATIVE_MODES.get(self.mode or "default", {}))
         if self.options is not None and backends.is_ours(self.backend):
-            core.update(self.options)
+            core.update({name: value for name, value in self.options.items() if name not in WITHOUT_EFFECT})
         return core

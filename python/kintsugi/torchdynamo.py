@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import _config, _logs
+from . import _config, _logs, _options
 from ._explain import explain
 from ._marks import allow_in_graph, assume_constant_result, disable, is_compiling
 from ._profiler import CompilationProfiler
@@ -66,6 +66,8 @@ class _Settings:
         if settings is not None and name in settings._options():
             setattr(settings, name, value)
             return
+        if name in _options.WITHOUT_EFFECT:
+            _options.report_without_effect(name, value, "torchdynamo.config")
         if name not in self._kept:
             getattr(torch._dynamo.config, name)  # a name that nobody knows is an error here as well
         self._kept[name] = value

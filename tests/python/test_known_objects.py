@@ -29,6 +29,8 @@ from kintsugi import _C, _polyfill_iterators, _polyfills
 def test_every_row_is_found() -> None:
     import torch._dynamo.external_utils
     import torch._dynamo.mutation_guard
+    import torch.distributed._functional_collectives
+    import torch.distributed.fsdp
     import torch.func  # noqa: F401
 
     rows = _C.known_objects()

@@ -109,10 +109,12 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     return ctx.rec.torchStep(ctx, result);
   }
   bool gone = plan.how == AttributePlan::kRaises;
+  // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed. Of
+  // functions C code only reads.
   if (plan.how == AttributePlan::kStep) {
-    // C code alone, which only reads.
-    const auto kind = PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : ctx.rec.stepKind(o);
-    return ctx.rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? "" : nullptr, result);
+    const auto kind =
+        PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
+    return ctx.rec.callStep(ctx, kind, nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {
     // With a default, an AttributeError is not the end of the call.

@@ -29,6 +29,7 @@ enum class Reads : uint8_t {
 enum class Writes : uint8_t {
   kArguments,  // nothing else
   kProcess,    // modes and flags, random state, caches, what was printed
+  kOthers,     // the same, and other processes, for which it may wait
 };
 
 // Facts of one callable.
@@ -39,6 +40,8 @@ struct Facts {
 };
 inline constexpr Facts kReadsWorld{StateWord::kUnnamed, Reads::kWorld};
 inline constexpr Facts kWritesProcess{StateWord::kUnnamed, Reads::kArguments, Writes::kProcess};
+
+inline constexpr Facts kMeetsOthers{StateWord::kUnnamed, Reads::kArguments, Writes::kOthers};
 
 const char* nameOf(StateWord word);
 

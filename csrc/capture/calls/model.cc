@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "capture/numbers.h"
@@ -146,6 +147,20 @@ const std::vector<ModelEntry>& modelEntries() {
   return entries();
 }
 
+bool meetsOthers(PyObject* callable) {
+  static constinit pyapi::Lazy<const std::unordered_set<PyObject*>*> slot;
+  const auto* all = slot.get([] {
+    auto* found = new std::unordered_set<PyObject*>();
+    for (const ModelEntry& entry : modelEntries()) {
+      for (const pyapi::Ref<>& object : entry.objects) {
+        if (entry.facts.writes == Writes::kOthers) found->insert(object.get());
+      }
+    }
+    return found;
+  });
+  return all->contains(callable);
+}
+
 const char* kindOf(CallModel model) {
   static constexpr std::pair<CallModel, const char*> kKinds[] = {
       {foldModel, "fold"},   {arithmeticModel, "arithmetic"}, {constantModel, "constant"},
@@ -188,6 +203,7 @@ CallModel modelOf(PyObject* callable) {
     registerLazyModels();
     registerClassModels();
     registerStandardLibraryModels();
+    registerDistributedModels();
     return true;
   });
   auto it = table().find(callable);

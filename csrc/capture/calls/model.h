@@ -34,6 +34,8 @@ struct ModelEntry {
   Facts facts;
 };
 const std::vector<ModelEntry>& modelEntries();
+// Does a C callable wait for other processes? How long it takes depends on them then.
+bool meetsOthers(PyObject* callable);
 // "fold", "constant" ...; of a model that only one file knows "own".
 const char* kindOf(CallModel model);
 
@@ -66,6 +68,7 @@ void registerRegexModels();
 void registerLazyModels();
 void registerClassModels();
 void registerStandardLibraryModels();
+void registerDistributedModels();
 
 // Common models
 Flow operatorModel(CallContext& ctx,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "capture/attributes.h"
+#include "capture/breaks.h"
 #include "capture/calls/getters.h"
 #include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
@@ -250,10 +251,7 @@ void unwrap(Recorder& rec, Call& call) {
 }
 
 Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__qualname__"));
-  PyErr_Clear();
-  std::vector<std::string> args = {name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get())
-                                                                       : pyapi::typeNameOf(call.callable)};
+  std::vector<std::string> args = {calleeName(call.callable)};
   if (code == diag::Code::KTG0107) args.push_back(disableReason(call.callable));
   ctx.rec.noteBreak(code, std::move(args));
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
@@ -261,6 +259,7 @@ Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
 
 bool torchArguments(Recorder& rec, Call& call) {
   for (size_t i = 0; i < call.args.size(); ++i) {
+    if (pyapi::isA(call.args[i], pyapi::Known::kAsyncCollective)) continue;  // see Recorder::torchStep
     if (!rec.acceptsTorch(call.shadows[i], call.args[i])) return false;
   }
   return true;

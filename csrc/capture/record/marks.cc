@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "pyapi/functions.h"
+#include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
 
@@ -38,8 +39,39 @@ bool isMarkedConstant(PyObject* function) {
 
 bool isMarkedAllowed(PyObject* function) { return hasMark(function, marks().allowed); }
 
+namespace {
+
+// The code of the function that torch keeps its own compiler out of, inside all wrappers; borrowed, or null.
+PyCodeObject* hiddenCode(PyObject* wrapper) {
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(wrapper));
+  PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
+  for (int depth = 0; depth < 16 && hidden != nullptr && PyFunction_Check(hidden); ++depth) {
+    dict = pyapi::attributesOf(pyapi::asFunction(hidden));
+    PyObject* inner = dict != nullptr ? PyDict_GetItemString(dict, "__wrapped__") : nullptr;
+    if (inner == nullptr) return reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hidden));
+    hidden = inner;
+  }
+  return nullptr;
+}
+
+// A wrapper of torch's that only calls a function of torch's own, for its compiler's sake.
+bool isLookedThrough(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  if (!pyapi::isTorchCode(code, PyFunction_GET_GLOBALS(function))) return false;
+  const PyCodeObject* hidden = hiddenCode(function);
+  return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOwnFrameDisabled);
+}
+
+bool movesParameters(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kMovesParameters);
+}
+
+}  // namespace
+
 bool isDisabled(PyObject* function) {
-  return hasMark(function, marks().disable) || hasMark(function, marks().torchDisable);
+  return hasMark(function, marks().disable) ||
+         (hasMark(function, marks().torchDisable) && !isLookedThrough(function)) || movesParameters(function);
 }
 
 // Why the user switched recording off for a function; empty where no reason was given.
@@ -47,17 +79,16 @@ std::string disableReason(PyObject* function) {
   PyObject* dict = PyFunction_Check(function) ? pyapi::attributesOf(pyapi::asFunction(function)) : nullptr;
   PyObject* reason = dict != nullptr ? PyDict_GetItemString(dict, "_kintsugi_disable_reason") : nullptr;
   if (dict != nullptr && reason == nullptr) reason = PyDict_GetItemString(dict, "_torchdynamo_disable_msg");
+  if (reason == nullptr && PyFunction_Check(function) && movesParameters(function))
+    return "it gathers and frees parameters";
   return reason != nullptr && PyUnicode_Check(reason) ? PyUnicode_AsUTF8(reason) : "no reason given";
 }
 
 // What torch.optim hides from torch's own compiler (zero_grad(), state_dict()): it keeps books, and computes
 // nothing that a graph would lack. It is a step, but none that anybody has asked for.
 bool isBookkeeping(PyObject* function) {
-  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
-  PyObject* hidden = dict != nullptr ? PyDict_GetItemString(dict, "_torchdynamo_orig_callable") : nullptr;
-  if (hidden == nullptr || !PyFunction_Check(hidden)) return false;
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(hidden));
-  return pyapi::isKnownCode(code, pyapi::CodeFamily::kOptimizers);
+  const PyCodeObject* hidden = hiddenCode(function);
+  return hidden != nullptr && pyapi::isKnownCode(hidden, pyapi::CodeFamily::kOptimizers);
 }
 
 }  // namespace kintsugi::capture

@@ -53,6 +53,13 @@ TEST(Operator, FormsInPlace) {
   EXPECT_EQ(formOf("mine.thing_.default"), Operator::kUnknown);
 }
 
+TEST(Operator, KnowsCollectives) {
+  EXPECT_TRUE(isCollective("_c10d_functional.wait_tensor.default"));
+  EXPECT_TRUE(isCollective("c10d.allreduce_.default"));
+  EXPECT_FALSE(isCollective("aten.add.Tensor"));
+  EXPECT_FALSE(isCollective("c10dish.add.default"));
+}
+
 TEST(Operator, ReadsForeachNames) {
   ForeachName name;
   ASSERT_TRUE(parseForeach("aten._foreach_add_.List", name));

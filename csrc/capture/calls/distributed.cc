@@ -1,0 +1,102 @@
+// Models: torch.distributed's C functions: the reducer of DistributedDataParallel, process groups, handles of
+// work.
+//
+// What they change lies in C++ (buckets, counters, connections), in the data of tensors and in other
+// processes: nothing that a guard reads. So they are called again on every run, in their place, and what was
+// known stays known. A collective writes to its tensors until its handle has been waited for; both are calls
+// of the trace, and no tensor operation moves past a call.
+//
+// Not here are those that run Python code of the program's (hooks of the reducer, stores and backends written
+// in Python), and those that make or destroy groups: these are opaque steps.
+#include <iterator>
+
+#include "capture/calls/model.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+#define C10D(name) "torch._C._distributed_c10d." name
+
+constexpr ModelRow kRows[] = {
+    // the reducer of DistributedDataParallel, which the module's forward tells what happens
+    {C10D("Reducer.prepare_for_forward"), knownModel, kMeetsOthers},
+    {C10D("Reducer.prepare_for_backward"), knownModel, kMeetsOthers},
+    {C10D("Reducer._rebuild_buckets"), knownModel, kMeetsOthers},
+    {C10D("Reducer._set_forward_pass_work_handle"), knownModel, kMeetsOthers},
+    {C10D("Reducer._install_post_backward_futures"), knownModel, kMeetsOthers},
+    {C10D("Reducer._get_local_used_map"), knownModel},
+    {C10D("Reducer._ddp_graph_static"), knownModel},
+    {C10D("Reducer.get_backward_stats"), knownModel, kReadsWorld},
+    {C10D("Logger.set_runtime_stats_and_log"), knownModel, kMeetsOthers},
+    {C10D("_broadcast_coalesced"), knownModel, kMeetsOthers},
+    {"torch._C._autograd._unsafe_set_version_counter", knownModel},
+    // process groups: who is in one never changes
+    {C10D("ProcessGroup.rank"), constantModel, {StateWord::kArguments}},
+    {C10D("ProcessGroup.size"), constantModel, {StateWord::kArguments}},
+    {C10D("ProcessGroup.name"), knownModel},
+    {C10D("ProcessGroup._get_backend_name"), knownModel},
+    {C10D("ProcessGroup.broadcast"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.allreduce"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.allreduce_coalesced"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.reduce"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.allgather"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.all_gather_single"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup._allgather_base"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.allgather_coalesced"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.all_gather_single_coalesced"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.allgather_into_tensor_coalesced"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.gather"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.scatter"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.reduce_scatter"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.reduce_scatter_single"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup._reduce_scatter_base"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.reduce_scatter_single_coalesced"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.reduce_scatter_tensor_coalesced"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.all_to_all_single"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.alltoall_base"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.alltoall"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.send"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.recv"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup.recv_anysource"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup._start_coalescing"), knownModel, kMeetsOthers},
+    {C10D("ProcessGroup._end_coalescing"), knownModel, kMeetsOthers},
+    // It is there to wait for the others, threads of this process with groups of their own among them.
+    {C10D("ProcessGroup.barrier"), blockingModel, kMeetsOthers},
+    {C10D("ProcessGroup.monitored_barrier"), blockingModel, kMeetsOthers},
+    // handles
+    {C10D("Work.wait"), knownModel, kMeetsOthers},
+    {C10D("Work.synchronize"), knownModel, kMeetsOthers},
+    {C10D("Work.is_completed"), knownModel, kReadsWorld},
+    {C10D("Work.is_success"), knownModel, kReadsWorld},
+    {C10D("Work.result"), knownModel},
+    {C10D("Work.source_rank"), knownModel},
+    {C10D("Work._source_rank"), knownModel},
+    {C10D("Work.get_future"), knownModel},
+    // what a call is told, as an object
+    {C10D("AllToAllOptions"), knownModel},
+    {C10D("AllgatherOptions"), knownModel},
+    {C10D("AllreduceCoalescedOptions"), knownModel},
+    {C10D("AllreduceOptions"), knownModel},
+    {C10D("BarrierOptions"), knownModel},
+    {C10D("BroadcastOptions"), knownModel},
+    {C10D("GatherOptions"), knownModel},
+    {C10D("ReduceOptions"), knownModel},
+    {C10D("ReduceScatterOptions"), knownModel},
+    {C10D("ScatterOptions"), knownModel},
+    {C10D("get_debug_level"), knownModel},
+    // what functional collectives ask before they wrap a result
+    {"torch._C._get_dispatch_mode", knownModel},
+    {"torch._C._dispatch_tls_is_dispatch_key_included", knownModel},
+    {"torch._C._get_accelerator", constantModel, {StateWord::kBuild}},
+};
+
+static_assert(statesAreNamed(kRows));
+
+#undef C10D
+
+}  // namespace
+
+void registerDistributedModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture
