@@ -29,6 +29,18 @@ inline PyObject** managedDictSlot(PyObject* owner) {
 // The dict in such a slot; null: there is none.
 inline PyObject* dictIn(PyObject* const* slot) { return *slot; }
 
+// Moves the values that a dict shares with an instance into memory of the dict's own. The instance stores its
+// attributes by way of the dict from then on, as after any other change that it can't share.
+void takeValues(PyDictObject* dict);
+
+// While a dict shares the values of an instance, `instance.name = value` changes it without a new version:
+// what has its version looked at shares nothing.
+inline uint64_t* versionTag(PyObject* dict) {
+  auto* self = reinterpret_cast<PyDictObject*>(dict);
+  if (self->ma_values != nullptr && self->ma_values->embedded != 0) [[unlikely]] takeValues(self);
+  return versionTagOf(self);
+}
+
 // 1: found, a new reference; 0: there is no such attribute; -1: an exception is pending.
 inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value) {
   return PyObject_GetOptionalAttr(object, name, value);
