@@ -328,8 +328,8 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     if (kind == CallKind::kOpaque && live_) forgetEscaped(ctx);
     return flow;
   }
-  if (ctx.pushes && runsWhenDropped(ctx.act.peek(1))) {
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
+  if (ctx.pushes && runsWhenDropped(ctx.act.peek(ctx.resultDepth))) {
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(ctx.resultDepth))});
     return flow;
   }
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
@@ -344,7 +344,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
   // comparison): it may have changed what is known.
   const bool unforeseen = calledBack_ && kind != CallKind::kOpaque;
-  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(1) : Py_None);
+  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) stale();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
   return flow;
@@ -500,7 +500,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     unsafeException_ = !haveOperands || !recordRaised(fallback, kind, operands, snap);
     return flow;
   }
-  PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;
+  PyObject* object = ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None;
   if (!torchTainted_) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
     checkDrained(*this, drained, snap);

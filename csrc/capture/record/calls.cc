@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "capture/attributes.h"
+#include "capture/callee.h"
 #include "capture/calls/getters.h"
 #include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
@@ -543,8 +544,7 @@ CallContext contextOf(Call& call, const CallContext& outer) {
 std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
   const int popped = static_cast<int>(outer.popped);
   if (popped < 2 || call.positional != 1 || call.args.size() != 1) return std::nullopt;
-  PyObject*& below = outer.act.peek(popped);
-  PyObject*& slot = below != nullptr ? below : outer.act.peek(popped - 1);
+  PyObject*& slot = outer.act.peek(calleeDepth(outer.act, popped));
   if (slot != call.callable) return std::nullopt;
   auto getter = getterCall(outer.rec, call.shadow, call.callable, outer.frame.code);
   if (!getter) return std::nullopt;
@@ -647,15 +647,16 @@ Flow finish(Recorder& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow resu
   return flow;
 }
 
+// CALL, and CALL_KW with the names of the keywords on top.
 Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  int n = static_cast<int>(in.arg);
+  const int above = in.op == op::CALL_KW ? 1 : 0;
+  const int lower = static_cast<int>(in.arg) + above + 2;
   Call c;
-  bool method = act.peek(n + 2) != nullptr;
-  int first = method ? n + 1 : n;
-  c.callable = method ? act.peek(n + 2) : act.peek(n + 1);
-  c.shadow = method ? f.top(n + 2) : f.top(n + 1);
-  c.kwnames = act.kwnames;
-  for (int i = first; i >= 1; --i) {
+  const int at = calleeDepth(act, lower);
+  c.callable = act.peek(at);
+  c.shadow = f.top(at);
+  c.kwnames = above != 0 ? act.peek(1) : act.kwnames;
+  for (int i = callsMethod(act, lower) ? lower - 1 : lower - 2; i > above; --i) {
     c.args.push_back(act.peek(i));
     c.shadows.push_back(f.top(i));
   }
@@ -663,13 +664,13 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   c.positional = c.args.size() - kw;
   CallContext ctx(rec, f, act, in);
   ctx.kwnames = c.kwnames;
-  ctx.popped = static_cast<size_t>(n) + 2;
+  ctx.popped = static_cast<size_t>(lower);
   Shadow result;
   Flow flow = dispatch(c, ctx, result);
   return finish(rec, f, flow, ctx.popped, result);
 }
 
-// f(*args, **kwargs): NULL, callable, tuple-like, [dict]
+// f(*args, **kwargs): a callable and a null, tuple-like, [dict]
 Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withKw = (in.arg & 1) != 0;
   int at = withKw ? 2 : 1;
@@ -677,8 +678,9 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!expandGenerator(rec, f, act, in, at)) return Flow::kRaise;
   if (!rec.live()) return rec.execute(act, in);
   PyObject *callargs = act.peek(at), *kwargs = withKw ? act.peek(1) : nullptr;
-  c.callable = act.peek(at + 1);
-  c.shadow = f.top(at + 1);
+  const int callee = calleeDepth(act, at + 2);
+  c.callable = act.peek(callee);
+  c.shadow = f.top(callee);
   auto parts = f.top(at).isValue() ? std::nullopt : rec.iterated(f.top(at), callargs);
   bool sequence = PyTuple_Check(callargs) || PyList_Check(callargs);
   bool ok = parts && sequence && (kwargs == nullptr || (PyDict_CheckExact(kwargs) && !f.top(1).isValue()));
@@ -769,13 +771,42 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   return flow;
 }
 
+// SET_FUNCTION_ATTRIBUTE: a value and the function that was just made, which gets it. The argument is the bit
+// that MAKE_FUNCTION had for it.
+Flow setFunctionAttribute(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const Shadow function = f.top(1), value = f.top(2);
+  if (!function.isVirtual() || rec.virtualOf(function).kind != VirtualKind::kFunction) {
+    rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
+    return rec.execute(act, in);
+  }
+  pyapi::Ref<> object = pyapi::newRef(act.peek(2));
+  const auto elements = (in.arg & 12) != 0 ? rec.elementsOf(value, object.get()) : std::nullopt;
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(2);
+  f.push(function);
+  Virtual& v = rec.virtualOf(function);
+  switch (in.arg) {
+    case 8:
+      if (elements) v.parts.insert(v.parts.end(), elements->begin(), elements->end());
+      break;
+    case 4:
+      if (elements) addAnnotations(rec, function, act.peek(1), *elements);
+      rec.virtualOf(function).exposed = !elements;
+      break;
+    default:  // 2: of keywords, 1
+      v.parts[in.arg - 1] = value;
+      v.partObjects[in.arg - 1] = std::move(object);
+  }
+  return flow;
+}
+
 }  // namespace
 
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result) {
   if (!acceptsArguments(function, ctx)) return opaqueModel(ctx, result);
   const int popped = static_cast<int>(ctx.popped);
-  PyObject*& below = ctx.act.peek(popped);
-  PyObject*& slot = below != nullptr ? below : ctx.act.peek(popped - 1);
+  PyObject*& slot = ctx.act.peek(calleeDepth(ctx.act, popped));
   if (slot != ctx.callable) return opaqueModel(ctx, result);  // bound, or a partial
   pyapi::Ref<> kept = pyapi::newRef(slot);
   Py_SETREF(slot, Py_NewRef(function));
@@ -792,9 +823,10 @@ Flow inlineFunction(CallContext& ctx, Shadow& result) {
 }
 
 void registerCallRecords(RecordTable& t) {
-  t[op::CALL] = call;
+  t[op::CALL] = t[op::CALL_KW] = call;
   t[op::CALL_FUNCTION_EX] = callEx;
   t[op::MAKE_FUNCTION] = makeFunction;
+  t[op::SET_FUNCTION_ATTRIBUTE] = setFunctionAttribute;
 }
 
 }  // namespace kintsugi::capture
