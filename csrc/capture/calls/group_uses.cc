@@ -8,6 +8,7 @@
 #include <array>
 #include <vector>
 
+#include "capture/handlers/handlers.h"
 #include "capture/interpreter.h"
 #include "pyapi/code.h"
 #include "pyapi/opcodes.h"

@@ -13,6 +13,12 @@ inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value)
   return _PyObject_LookupAttr(object, name, value);
 }
 
+// What `import` calls, in the builtins of a frame, which have to be a dict. The same answers.
+inline int importEntry(PyObject* builtins, PyObject** function) {
+  *function = Py_XNewRef(PyDict_GetItemWithError(builtins, &_Py_ID(__import__)));
+  return *function != nullptr ? 1 : PyErr_Occurred() != nullptr ? -1 : 0;
+}
+
 // `raise X from C`, where C() is no exception: nobody says so.
 inline constexpr bool kChecksCause = false;
 

@@ -46,6 +46,11 @@ inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value)
   return PyObject_GetOptionalAttr(object, name, value);
 }
 
+// What `import` calls, in the builtins of a frame, which may be any mapping. The same answers.
+inline int importEntry(PyObject* builtins, PyObject** function) {
+  return PyMapping_GetOptionalItem(builtins, &_Py_ID(__import__), function);
+}
+
 // `raise X from C`, where C() is no exception, is an error.
 inline constexpr bool kChecksCause = true;
 
