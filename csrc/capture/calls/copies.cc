@@ -108,7 +108,8 @@ void keepVersions(Recorder& rec, const Look& look) {
     if (g.kind == guard::GuardKind::kTypeVersion && g.number == versionOf(g)) held.push_back(&g);
   }
   look();
-  for (guard::Guard* g : held) g->number = versionOf(*g);
+  constexpr int64_t kNone = 1;  // which no class that can change has
+  for (guard::Guard* g : held) g->number = std::max(versionOf(*g), kNone);
 }
 
 // An instance that `copy` takes apart into its class and its dict, without any code of the class.

@@ -46,6 +46,11 @@ inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value)
   return PyObject_GetOptionalAttr(object, name, value);
 }
 
+// The version of all that look-up on a type finds; 0: it has none, since it was changed, or was changed too
+// often to get another one.
+inline unsigned validTypeVersion(const PyTypeObject* type) { return type->tp_version_tag; }
+inline void setTypeVersion(PyTypeObject* type, unsigned version) { type->tp_version_tag = version; }
+
 // What `import` calls, in the builtins of a frame, which may be any mapping. The same answers.
 inline int importEntry(PyObject* builtins, PyObject** function) {
   return PyMapping_GetOptionalItem(builtins, &_Py_ID(__import__), function);
