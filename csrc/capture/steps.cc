@@ -10,6 +10,7 @@
 #include "capture/class_attributes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
+#include "capture/locals_watch.h"
 #include "capture/mortals.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
@@ -317,10 +318,13 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   if (kind == CallKind::kOpaque) expectWrites(*this);
   const bool held = kind == CallKind::kOpaque && !mortals_.empty();
   if (held && !Mortals::release(*this)) return execute(ctx.act, ctx.instr);
+  const LocalsWatch watch(*this);
   {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
+  if (live_ && watch.changed())
+    abort(diag::Code::KTG0303, {"a variable of a frame that was set through f_locals"});
   if (held) Mortals::takeBack(*this);
   if (held && !live_) return flow;
   if (flow == Flow::kRaise) {
