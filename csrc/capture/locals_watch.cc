@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "pyapi/code.h"
-#include "pyapi/dict.h"
 #include "pyapi/frame.h"
+#include "pyapi/frame_locals.h"
 
 namespace kintsugi::capture {
 
@@ -17,7 +17,7 @@ PyObject* contentOf(PyObject* object) {
 }  // namespace
 
 LocalsWatch::LocalsWatch(Recorder& rec) {
-  if (!pyapi::kLocalsAreWritable) return;
+  if (!pyapi::localsAreWritable()) return;
   for (const auto& frame : rec.known().frames_) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;
     PyObject** locals = pyapi::localsPlus(frame->act->frame);

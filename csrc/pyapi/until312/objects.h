@@ -31,9 +31,6 @@ inline int importEntry(PyObject* builtins, PyObject** function) {
 // `raise X from C`, where C() is no exception: nobody says so.
 inline constexpr bool kChecksCause = false;
 
-// `frame.f_locals` of a function is a copy of its variables.
-inline constexpr bool kLocalsAreWritable = false;
-
 // The null of a plain callable lies below it when it is called.
 inline constexpr bool kNullBelowCallable = true;
 

@@ -59,9 +59,6 @@ inline int importEntry(PyObject* builtins, PyObject** function) {
 // `raise X from C`, where C() is no exception, is an error.
 inline constexpr bool kChecksCause = true;
 
-// `frame.f_locals[name] = value` sets the variable of a function.
-inline constexpr bool kLocalsAreWritable = true;
-
 // The null of a plain callable lies above it when it is called.
 inline constexpr bool kNullBelowCallable = false;
 
