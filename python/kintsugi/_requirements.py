@@ -6,7 +6,6 @@ import importlib.machinery
 import importlib.util
 import platform
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +30,7 @@ def check(search: Iterable[str]) -> Path:
         wanted = " or ".join(".".join(map(str, version)) for version in PYTHONS)
         found = ".".join(map(str, sys.version_info[:2]))
         raise ImportError(f"kintsugi {VERSION} needs CPython {wanted}, and this is {name} {found}.")
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "t" in sys.abiflags:
         raise ImportError(
             f"kintsugi {VERSION} needs a CPython with the global interpreter lock, and this is a free-threaded build."
         )
