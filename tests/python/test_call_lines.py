@@ -16,6 +16,10 @@ import kintsugi
 
 SEEN: list[Any] = []
 
+# The lines are what is tested.
+# ruff: noqa: E701
+# fmt: off
+
 
 def stack() -> list[tuple[str, int]]:
     """The frames of this file, as somebody sees them who looks from inside."""
@@ -388,6 +392,8 @@ def operation_that_raises(x: torch.Tensor) -> Any:
     return y
 
 
+# fmt: on
+
 PROGRAMS = [
     positional, keywords, star, star_and_keywords, method, property_read, property_called, plain_super,
     property_of_super, called_property_of_super, constructor, operator, subscript, attribute_store, comparison,
@@ -412,7 +418,9 @@ def outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
         result = repr(function(x))
     except Exception as error:
         cause = error.__cause__
-        result = repr((type(error), str(error), lines(error.__traceback__), cause and lines(cause.__traceback__)))
+        result = repr(
+            (type(error), str(error), lines(error.__traceback__), cause and lines(cause.__traceback__))
+        )
     return result, list(SEEN)
 
 

@@ -289,7 +289,11 @@ def test_generator_state():
         gen = g()
         states = [inspect.getgeneratorstate(gen)]
         next(gen)
-        states += [inspect.getgeneratorstate(gen), dict(inspect.getgeneratorlocals(gen)), gen.gi_frame.f_lineno]
+        states += [
+            inspect.getgeneratorstate(gen),
+            dict(inspect.getgeneratorlocals(gen)),
+            gen.gi_frame.f_lineno,
+        ]
         gen.send(5)
         states += [dict(inspect.getgeneratorlocals(gen))]
         gen.close()

@@ -89,7 +89,9 @@ def test_import_refuses_another_python_with_one_sentence() -> None:
 
 def test_import_refuses_a_free_threaded_build_with_one_sentence() -> None:
     last = import_error("import sys, torch; sys.abiflags = 't'\nimport kintsugi")
-    assert last.startswith("ImportError: kintsugi") and "free-threaded build" in last and is_one_sentence(last)
+    assert (
+        last.startswith("ImportError: kintsugi") and "free-threaded build" in last and is_one_sentence(last)
+    )
 
 
 def test_import_without_torch_says_what_to_install() -> None:

@@ -192,7 +192,8 @@ def keyword_calls(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
             return inner(self.made, c=key)
 
     made = Callable_(low, b=high)
-    out: list[Any] = [inner(1, c=low), inner(a=x, b=low), inner(1, 2, 3, 4, c=x, d=low), made(1, k=x), made.method(key=x)]
+    out: list[Any] = [inner(1, c=low), inner(a=x, b=low), inner(1, 2, 3, 4, c=x, d=low)]
+    out += [made(1, k=x), made.method(key=x)]
     out += [sorted(items, key=lambda item: -ord(str(item))), max(low, 2, key=lambda v: -v), dict(a=low, b=x)]
     out += [torch.sum(x, dim=0, keepdim=True), x.sum(dim=0), torch.nn.functional.pad(x, (low, 0), value=low)]
     try:
@@ -208,7 +209,10 @@ def keyword_calls(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
 
 def formats(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
     name = f"{low}"
-    return x + low, f"{low!r:>4}|{high!s}|{items!a:<20}|{name}|{name:>{low + 2}}|{x.sum()}|{x.sum().item():.2f}|{x!r}"
+    return (
+        x + low,
+        f"{low!r:>4}|{high!s}|{items!a:<20}|{name}|{name:>{low + 2}}|{x.sum()}|{x.sum().item():.2f}|{x!r}",
+    )
 
 
 def new_functions(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
@@ -235,7 +239,7 @@ def pairs_of_variables(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
         h, i = x, low
     del e
     try:
-        return e, a
+        return e, a  # noqa: F821
     except UnboundLocalError as error:
         return a, b, c is d, d, first, rest, f, g, h * i, str(error)
 

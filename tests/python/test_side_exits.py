@@ -58,9 +58,7 @@ def unit(function: Callable[..., Any], opname: str, occurrence: int = 0) -> int:
 
 def after_call(function: Callable[..., Any], occurrence: int = 0) -> int:
     """The code unit after the occurrence-th CALL and its caches."""
-    calls = [
-        i for i, ins in enumerate(dis.get_instructions(function)) if ins.opname in ("CALL", "CALL_KW")
-    ]
+    calls = [i for i, ins in enumerate(dis.get_instructions(function)) if ins.opname in ("CALL", "CALL_KW")]
     following = list(dis.get_instructions(function))[calls[occurrence] + 1]
     return following.offset // 2
 
