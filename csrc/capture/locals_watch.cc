@@ -31,8 +31,7 @@ LocalsWatch::LocalsWatch(Recorder& rec) {
 
 bool LocalsWatch::changed() const {
   return std::ranges::any_of(slots_, [](const Slot& slot) {
-    return *slot.place != slot.object ||
-           (slot.content != nullptr && contentOf(slot.object) != slot.content);
+    return *slot.place != slot.object || (slot.content != nullptr && contentOf(slot.object) != slot.content);
   });
 }
 

@@ -394,7 +394,8 @@ Flow chainedModel(CallContext& ctx, Shadow& result) {
   const bool simple = function != nullptr && ctx.total() == 2 && popped == 3 &&
                       !callsMethod(ctx.act, popped) && consumedAtOnce(ctx);
   if (!simple) return opaqueModel(ctx, result);
-  pyapi::Ref<> bound = pyapi::steal(std::exchange(ctx.act.peek(calleeDepth(ctx.act, popped)), Py_NewRef(function)));
+  pyapi::Ref<> bound =
+      pyapi::steal(std::exchange(ctx.act.peek(calleeDepth(ctx.act, popped)), Py_NewRef(function)));
   CallContext inner = ctx;
   inner.of(function, ctx.callableShadow, ctx.args.slice(1, 2).data(), ctx.shadows.slice(1, 2).data(), 1);
   return inlineFunction(inner, result);

@@ -167,7 +167,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
       break;
     default:
       push(plan.shadow.isNull() ? describeBound(rec, result, shadow, object.get())
-                                  : own(rec, plan.shadow, result));
+                                : own(rec, plan.shadow, result));
   }
   return flow;
 }

@@ -259,8 +259,9 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
 
 // A comparison whose result may be anything.
 Flow compareAny(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  return in.op == op::COMPARE_AND_TEST ? testComparison(rec, f, act, in)
-                                       : operatorStep(rec, f, act, in, kComparisons[in.arg].function, 2, true);
+  return in.op == op::COMPARE_AND_TEST
+             ? testComparison(rec, f, act, in)
+             : operatorStep(rec, f, act, in, kComparisons[in.arg].function, 2, true);
 }
 
 // COMPARE_OP and COMPARE_AND_TEST.

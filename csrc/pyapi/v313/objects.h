@@ -37,7 +37,8 @@ void takeValues(PyDictObject* dict);
 // what has its version looked at shares nothing.
 inline uint64_t* versionTag(PyObject* dict) {
   auto* self = reinterpret_cast<PyDictObject*>(dict);
-  if (self->ma_values != nullptr && self->ma_values->embedded != 0) [[unlikely]] takeValues(self);
+  if (self->ma_values != nullptr && self->ma_values->embedded != 0) [[unlikely]]
+    takeValues(self);
   return versionTagOf(self);
 }
 

@@ -14,7 +14,8 @@ PyDictValues* newValues(uint8_t capacity) {
   const size_t order = _Py_SIZE_ROUND_UP(capacity, sizeof(PyObject*));
   auto* values =
       static_cast<PyDictValues*>(PyMem_Calloc(1, (size_t{capacity} + 1) * sizeof(PyObject*) + order));
-  if (values == nullptr) Py_FatalError("out of memory");  // a version that says nothing would be a wrong guard
+  if (values == nullptr)
+    Py_FatalError("out of memory");  // a version that says nothing would be a wrong guard
   values->capacity = capacity;
   return values;
 }
