@@ -287,9 +287,7 @@ def containment(x: torch.Tensor) -> Any:
 
 
 def truth(x: torch.Tensor) -> Any:
-    if (
-        Holder(x)
-    ):
+    if Holder(x):
         return x * 2
     return (not Holder(x), x * 3)
 
