@@ -422,8 +422,15 @@ def outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
     return result, list(SEEN)
 
 
+# Up to 3.12 the place of a frame that asks for a truth is that of the instruction before the one that asks.
+BEFORE_313 = pytest.mark.xfail(sys.version_info < (3, 13), strict=True, reason="the columns before")
+
+
 @pytest.mark.parametrize("backend", ["eager", "native"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(p, id=p.__name__, marks=BEFORE_313 if p is truth else ()) for p in PROGRAMS],
+)
 def test_lines(program: Callable[..., Any], backend: str) -> None:
     high, low, lowest = torch.ones(4), -torch.ones(4), torch.full((4,), -60.0)
     for first in (high, low, lowest):
