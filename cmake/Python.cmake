@@ -2,7 +2,7 @@
 
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 if(NOT Python_VERSION VERSION_LESS 3.14)
-  message(FATAL_ERROR "Kintsugi supports CPython 3.11 and 3.12, and its interpreter alone 3.13; ${Python_EXECUTABLE} is ${Python_VERSION}.")
+  message(FATAL_ERROR "Kintsugi supports CPython 3.11, 3.12 and 3.13; ${Python_EXECUTABLE} is ${Python_VERSION}.")
 endif()
 execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
   OUTPUT_VARIABLE gil_disabled OUTPUT_STRIP_TRAILING_WHITESPACE)

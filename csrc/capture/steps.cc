@@ -10,6 +10,7 @@
 #include "capture/class_attributes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
+#include "capture/locals_watch.h"
 #include "capture/mortals.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
@@ -307,10 +308,13 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   if (kind == CallKind::kOpaque) expectWrites(*this);
   const bool held = kind == CallKind::kOpaque && !mortals_.empty();
   if (held && !Mortals::release(*this)) return execute(ctx.act, ctx.instr);
+  const LocalsWatch watch(*this);
   {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
+  if (live_ && watch.changed())
+    abort(diag::Code::KTG0303, {"a variable of a frame that was set through f_locals"});
   if (held) Mortals::takeBack(*this);
   if (held && !live_) return flow;
   if (flow == Flow::kRaise) {
@@ -318,8 +322,8 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     if (kind == CallKind::kOpaque && live_) forgetEscaped(ctx);
     return flow;
   }
-  if (ctx.pushes && runsWhenDropped(ctx.act.peek(1))) {
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
+  if (ctx.pushes && runsWhenDropped(ctx.act.peek(ctx.resultDepth))) {
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(ctx.resultDepth))});
     return flow;
   }
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
@@ -334,7 +338,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
   // comparison): it may have changed what is known.
   const bool unforeseen = calledBack_ && kind != CallKind::kOpaque;
-  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(1) : Py_None);
+  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) stale();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
   return flow;
@@ -535,7 +539,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     unsafeException_ = !haveOperands || !recordRaised(fallback, kind, operands, snap);
     return flow;
   }
-  PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;
+  PyObject* object = ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None;
   std::string reached = calleeName(ctx.callable);
   if (!torchTainted_) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);

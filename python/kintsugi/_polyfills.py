@@ -608,6 +608,39 @@ def compare(
     return (a is b) is identity
 
 
+# A comparison and the question for its truth, which CPython 3.13 has as one instruction. Here they are two.
+
+
+def test_lt(a: Any, b: Any, /) -> bool:
+    value = a < b
+    return True if value else False
+
+
+def test_le(a: Any, b: Any, /) -> bool:
+    value = a <= b
+    return True if value else False
+
+
+def test_eq(a: Any, b: Any, /) -> bool:
+    value = a == b
+    return True if value else False
+
+
+def test_ne(a: Any, b: Any, /) -> bool:
+    value = a != b
+    return True if value else False
+
+
+def test_gt(a: Any, b: Any, /) -> bool:
+    value = a > b
+    return True if value else False
+
+
+def test_ge(a: Any, b: Any, /) -> bool:
+    value = a >= b
+    return True if value else False
+
+
 def says_true(value: Any, /) -> bool:
     answer = type(value).__bool__(value)
     if answer is True:

@@ -87,6 +87,13 @@ def test_import_refuses_another_python_with_one_sentence() -> None:
     assert last.startswith("ImportError: kintsugi") and f"CPython {wanted}" in last and "3.99" in last
 
 
+def test_import_refuses_a_free_threaded_build_with_one_sentence() -> None:
+    last = import_error("import sys, torch; sys.abiflags = 't'\nimport kintsugi")
+    assert (
+        last.startswith("ImportError: kintsugi") and "free-threaded build" in last and is_one_sentence(last)
+    )
+
+
 def test_import_without_torch_says_what_to_install() -> None:
     last = import_error("import sys; sys.modules['torch'] = None\nimport kintsugi")
     assert re.search(r"which is not installed: pip install torch==\d+\.\d+\.\*$", last) and is_one_sentence(
@@ -189,7 +196,14 @@ def test_what_is_packaged_is_what_is_tested() -> None:
     assert all(release.startswith(f"{torch}.") for _, torch, release, _ in ROWS)
     assert {tests for *_, tests in ROWS} <= {"whole", "smoke"}
     assert ROWS[0][3] == "whole"
+    pythons = sorted({python for python, *_ in ROWS}, key=_requirements._as_numbers)
+    assert [tuple(map(int, python.split("."))) for python in pythons] == list(_requirements.PYTHONS)
+    newest = _requirements.PYTHONS[-1]
+    assert project["project"]["requires-python"] == f">={pythons[0]},<{newest[0]}.{newest[1] + 1}"
+    classifiers = project["project"]["classifiers"]
+    assert all(f"Programming Language :: Python :: {python}" in classifiers for python in pythons)
     support = (ROOT / "docs" / "support.md").read_text()
+    assert f"| Python | CPython {', '.join(pythons[:-1])} and {pythons[-1]} |" in support
     assert f"| torch | {', '.join(minors[:-1])} and {minors[-1]}" in support
 
 

@@ -76,7 +76,7 @@ Flow iteratorOf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   if (!pyapi::isIterable(object.get()) && !PySequence_Check(object.get()))
     return rec.execute(act, in);  // it raises
   // The comprehension that it is for runs as a step, for as many items as there are.
-  const bool open = act.stackDepth() > 1 && isComprehension(act.peek(2)) &&
+  const bool open = act.stackDepth() > 1 && act.peek(2) != nullptr && isComprehension(act.peek(2)) &&
                     callAfter(*act.code, in).op == op::CALL && isOpenIterable(rec, shadow, object.get());
   if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
     return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate_over");

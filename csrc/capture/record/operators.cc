@@ -263,12 +263,19 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
   return true;
 }
 
+// A comparison whose result may be anything.
+Flow compareAny(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  return in.op == op::COMPARE_AND_TEST
+             ? testComparison(rec, f, act, in)
+             : operatorStep(rec, f, act, in, kComparisons[in.arg].function, 2, true);
+}
+
+// COMPARE_OP and COMPARE_AND_TEST.
 Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kComparisons[in.arg];
-  if (torchapi::isTensor(x) || torchapi::isTensor(y))
-    return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (torchapi::isTensor(x) || torchapi::isTensor(y)) return compareAny(rec, f, act, in);
   const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
   if (isNumberValue(rec, left) || isNumberValue(rec, right)) {
     if (auto result = numberCompare(rec, static_cast<int>(in.arg), left, x, right, y)) {
@@ -288,8 +295,7 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   }
   if (auto flow = overloadedComparison(rec, f, act, in)) return *flow;
   for (int i : {2, 1}) {
-    if (pythonMethod(act.peek(i), row.method) != nullptr)
-      return operatorStep(rec, f, act, in, row.function, 2, true);
+    if (pythonMethod(act.peek(i), row.method) != nullptr) return compareAny(rec, f, act, in);
   }
   const bool equality = in.arg == Py_EQ || in.arg == Py_NE;
   const auto decided = [&] {
@@ -312,8 +318,7 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
   if (rec.live() && equality && guardEquality(rec, a, x, b, y)) return decided();
-  if (!rec.live()) return rec.execute(act, in);
-  return operatorStep(rec, f, act, in, row.function, 2, true);
+  return rec.live() ? compareAny(rec, f, act, in) : rec.execute(act, in);
 }
 
 // What a step gives, and a tensor or an object that the trace has made and handed out: it may be that one.
@@ -412,8 +417,9 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return fallbackContains(rec, f, act, in);
 }
 
+// FORMAT_VALUE, and CONVERT_VALUE, which is str(), repr() or ascii() alone.
 Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  bool withSpec = (in.arg & FVS_MASK) == FVS_HAVE_SPEC;
+  bool withSpec = in.op == op::FORMAT_VALUE && (in.arg & FVS_MASK) == FVS_HAVE_SPEC;
   int popped = withSpec ? 2 : 1;
   PyObject* value = act.peek(popped);
   Shadow shadow = f.top(popped);
@@ -476,10 +482,10 @@ Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 void registerOperatorRecords(RecordTable& t) {
   t[op::BINARY_OP] = binaryOp;
   t[op::UNARY_NEGATIVE] = t[op::UNARY_INVERT] = t[op::UNARY_POSITIVE] = unary;
-  t[op::COMPARE_OP] = compareOp;
+  t[op::COMPARE_OP] = t[op::COMPARE_AND_TEST] = compareOp;
   t[op::IS_OP] = isOp;
   t[op::CONTAINS_OP] = containsOp;
-  t[op::FORMAT_VALUE] = formatValue;
+  t[op::FORMAT_VALUE] = t[op::CONVERT_VALUE] = formatValue;
   t[op::BUILD_STRING] = buildString;
 }
 
