@@ -26,6 +26,13 @@ from kintsugi._polyfill_heaps import (  # noqa: F401
     heappushpop,
     heapreplace,
 )
+from kintsugi._polyfill_higher_order import (  # noqa: F401
+    checkpoint,
+    cond,
+    map_,
+    scan,
+    while_loop,
+)
 from kintsugi._polyfill_iterators import (  # noqa: F401
     accumulate,
     chain,

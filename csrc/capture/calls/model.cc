@@ -171,6 +171,7 @@ CallModel modelOf(PyObject* callable) {
     registerTorchModels();
     registerOutputModels();
     registerTransformModels();
+    registerHigherOrderModels();
     registerPolyfillModels();
     registerSetModels();
     registerSignatureModels();

@@ -56,6 +56,7 @@ void registerObjectModels();
 void registerTorchModels();
 void registerOutputModels();
 void registerTransformModels();
+void registerHigherOrderModels();
 void registerPolyfillModels();
 void registerSetModels();
 void registerSignatureModels();

@@ -1,0 +1,271 @@
+"""Torch's higher-order operators as the Python control flow that they are, so that the recorder sees into them.
+
+Torch has its own compiler look at what an operator is given, and then runs it. Here its compiler still says what is wrong
+with the functions (`inlined`, while a call is recorded, and never again), and what eager mode would compute is recorded
+like the program's own code. Which calls these functions replace is decided in csrc/capture/calls/higher_order.cc; each
+takes what torch's `_hop_compile_and_call` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch._higher_order_ops import utils as hop_utils
+from torch.utils import _pytree as pytree
+
+from kintsugi._marks import assume_constant_result
+
+_LEAVES = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+class _Traced(Exception):
+    """Leaves the code that torch's compiler has made, before it runs."""
+
+
+class _Operator:
+    """What torch's compiler has found out about a call: the graph, and the tensors that go into it."""
+
+    def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        self.graph = graph
+        self.inputs = inputs
+
+    def call(self, function: int) -> tuple[Callable[..., Any], list[Any]]:
+        """One of the functions that the operator is given, and what it is called with, flat."""
+        places = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        calls = [
+            node
+            for node in self.graph.graph.nodes
+            if node.op == "call_function" and isinstance(node.target, torch._ops.HigherOrderOperator)
+        ]
+        (call,) = calls
+        values = dict(zip(places, self.inputs, strict=True))
+        names = [arg for arg in call.args if isinstance(arg, torch.fx.Node) and arg.op == "get_attr"]
+        body = getattr(self.graph, str(names[function].target))
+        count = len([node for node in body.graph.nodes if node.op == "placeholder"])
+        rest = pytree.tree_leaves([arg for arg in call.args if arg not in names])
+        return body, [values[arg] for arg in rest[len(rest) - count :]]
+
+
+def _traced(fn: FunctionType, args: Any) -> _Operator | None:
+    """None: torch's compiler refuses the call, which the operator itself will say."""
+    from torch._dynamo import eval_frame
+
+    seen: list[_Operator] = []
+
+    def backend(graph: torch.fx.GraphModule, _examples: Any) -> Callable[..., Any]:
+        def leave(*inputs: Any) -> Any:
+            seen.append(_Operator(graph, inputs))
+            raise _Traced
+
+        return leave
+
+    # What torch's compiler keeps for a piece of code goes with that code.
+    code = fn.__code__.replace()
+    alone = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    with hop_utils.setup_compilation_env():
+        frames = eval_frame.set_fullgraph_compiled_frame_count(0)
+        try:
+            torch.compile(alone, backend=backend, fullgraph=True, dynamic=False)(*args)
+        except _Traced:
+            return seen[0]
+        except Exception:
+            return None
+        finally:
+            eval_frame.set_fullgraph_compiled_frame_count(frames)
+    return None
+
+
+def _watched() -> bool:
+    """Somebody wants to see the operator itself."""
+    return bool(
+        torch._C._len_torch_function_stack()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+        or torch.jit.is_scripting()
+        or torch.compiler.is_exporting()
+    )
+
+
+def _differentiable(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _reached(value: torch.Tensor) -> set[tuple[Any, int]]:
+    """Where gradients of it go."""
+    if not value.requires_grad:
+        return set()
+    edge = torch.autograd.graph.get_gradient_edge(value)
+    seen, open_ = set(), [(edge.node, edge.output_nr)]
+    while open_:
+        at = open_.pop()
+        if at[0] is not None and at not in seen:
+            seen.add(at)
+            open_.extend(at[0].next_functions)
+    return seen
+
+
+def _edge(leaf: torch.Tensor) -> tuple[Any, int]:
+    edge = torch.autograd.graph.get_gradient_edge(leaf)
+    return edge.node, edge.output_nr
+
+
+def _all_reach(results: Sequence[Any], leaves: Sequence[torch.Tensor]) -> bool:
+    edges = [_edge(leaf) for leaf in leaves]
+    return all(
+        edge in reached
+        for reached in [_reached(result) for result in results if _differentiable(result)]
+        for edge in edges
+    )
+
+
+def _stand_in(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    made = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+    return made.requires_grad_(value.requires_grad)
+
+
+def _keeps_gradients(operator: _Operator, function: int, sliced: Sequence[int], leaves: Sequence[Any]) -> bool:
+    """An operator gives each of its inputs a gradient, if one of zeros, and each result has one.
+
+    `unreached` makes up for arguments. What the functions read besides has to have an influence on every result: the
+    function runs once on tensors without data to find out. `sliced`: which of its arguments it gets slice by slice.
+    """
+    tensors = [value for value in operator.inputs if isinstance(value, torch.Tensor) and value.requires_grad]
+    given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    known = {id(leaf) for leaf in given}
+    free = [value for value in tensors if id(value) not in known]
+    if any(leaf.is_complex() or leaf.device != given[0].device for leaf in given):
+        return False
+    if not free:
+        return True
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    body, values = operator.call(function)
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+        fakes = {id(value): _stand_in(value) for value in operator.inputs}
+        arguments = [fakes.get(id(value), value) for value in values]
+        taken = [value[0] if at in sliced else value for at, value in enumerate(arguments)]
+        results = pytree.tree_leaves(body(*taken))
+        return _all_reach(results, [fakes[id(value)] for value in free])
+
+
+@assume_constant_result
+def inlined(
+    fn: FunctionType, args: Any, kwargs: Any, leaves: Sequence[Any], function: int = 0, sliced: Sequence[int] = ()
+) -> bool:
+    """Is the call one that the functions below compute? Torch's compiler has a look at it.
+
+    `leaves`: the arguments; `function`: which of the operator's functions makes the results.
+    """
+    if kwargs or _watched() or any(type(leaf) not in _LEAVES for leaf in leaves if not isinstance(leaf, int)):
+        return False
+    try:
+        operator = _traced(fn, args)
+        if operator is None:
+            return False
+        return not torch.is_grad_enabled() or _keeps_gradients(operator, function, sliced, leaves)
+    except Exception:
+        return False
+
+
+@assume_constant_result
+def unreached(results: Sequence[Any], leaves: Sequence[Any]) -> list[tuple[int, int]]:
+    """Which results have no gradient for which of the arguments that want one."""
+    wanted = [(i, _edge(leaf)) for i, leaf in enumerate(leaves) if wants_gradient(leaf)]
+    return [
+        (k, i)
+        for k, result in enumerate(results)
+        if _differentiable(result)
+        for i, edge in wanted
+        if edge not in _reached(result)
+    ]
+
+
+def wants_gradient(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
+
+
+def is_training(leaves: Sequence[Any]) -> bool:
+    wanted = [leaf for leaf in leaves if wants_gradient(leaf)]  # asked of all: it is guarded
+    return torch.is_grad_enabled() and len(wanted) > 0
+
+
+def joined(results: Any, leaves: Sequence[Any]) -> Any:
+    """The results, with a gradient of zeros for each argument that they don't depend on."""
+    flat, spec = pytree.tree_flatten(results)
+    for k, i in unreached(flat, leaves):
+        flat[k] = flat[k] - leaves[i].unsqueeze(0)[:0].sum()
+    return pytree.tree_unflatten(flat, spec)
+
+
+def cond(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
+    pred, true_fn, false_fn, operands = args
+    leaves = pytree.tree_leaves(operands)
+    training = is_training(leaves)
+    taken = True if pred else False
+    if not inlined(fn, args, kwargs, leaves, 0 if taken else 1):
+        return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    results = true_fn(*operands) if taken else false_fn(*operands)
+    return joined(results, leaves) if training else results
+
+
+def while_loop(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
+    cond_fn, body_fn, carried, more = args
+    leaves = [*carried, *more]
+    training = is_training(leaves)
+    if not inlined(fn, args, kwargs, leaves, 1):
+        return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    going = cond_fn(*carried, *more)
+    if training and not going:  # what the functions read has gradients of zeros
+        return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    if not going:
+        return tuple([value.clone() if isinstance(value, torch.Tensor) else value for value in carried])
+    while going:
+        carried = body_fn(*carried, *more)
+        going = cond_fn(*carried, *more)
+    return joined(carried, leaves) if training else carried
+
+
+def _variable(function: FunctionType, name: str) -> Any:
+    return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents  # type: ignore[index]
+
+
+def map_(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
+    function, xs, more = args
+    leaves = [*xs, *more]
+    training = is_training(leaves)
+    if not inlined(fn, args, kwargs, leaves, 0, range(len(xs))):
+        return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    more = pytree.tree_unflatten(more, _variable(fn, "args_spec"))
+    spec = _variable(fn, "xs_spec")
+    rows = [function(pytree.tree_unflatten([*row], spec), *more) for row in zip(*xs)]
+    results = hop_utils._stack_pytree(rows)
+    return joined(results, leaves) if training else results
+
+
+def scan(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
+    combine, carried, xs = args
+    leaves = [*carried, *xs]
+    training = is_training(leaves)
+    if not xs or not inlined(fn, args, kwargs, leaves, 0, range(len(carried), len(leaves))):
+        return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    made = []
+    carry = None
+    for at in range(xs[0].shape[0]):
+        carry, row = combine(*carried, *[x.select(0, at) for x in xs])
+        carried = pytree.tree_leaves(carry)
+        made.append(row)
+    results = (carry, hop_utils._stack_pytree(made))
+    return joined(results, leaves) if training else results
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Where no gradients are wanted there is nothing to compute again: it is a call. (Other options: not replaced.)"""
+    options.pop("use_reentrant")
+    options.pop("preserve_rng_state", True)
+    return function(*args, **options)
