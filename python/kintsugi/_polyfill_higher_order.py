@@ -8,6 +8,8 @@ takes what torch's `_hop_compile_and_call` takes.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -269,3 +271,86 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     options.pop("use_reentrant")
     options.pop("preserve_rng_state", True)
     return function(*args, **options)
+
+
+# torch.nn.attention.flex_attention
+
+
+def no_surroundings() -> Any:
+    """setup_compilation_env(): nothing is compiled."""
+    return contextlib.nullcontext("eager")
+
+
+def compiled_flex_attention(function: FunctionType, **_options: Any) -> Callable[..., Any]:
+    """torch.compile(), of what torch hands to it here."""
+
+    def call(*args: Any) -> Any:
+        return flex_attention(function, args)
+
+    return call
+
+
+def flex_attention(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
+    """What torch computes without a fused kernel. With gradients it has formulas of its own for these."""
+    query, key, value, score_mod, block_mask, scale, _options = args
+    fits = query.size(0) == key.size(0) or (query.size(0) > 1 and key.size(0) == 1)
+    casts = torch.is_autocast_enabled(query.device.type)
+    if is_training(args[:3]) or casts or not fits or not inlined(fn, args, kwargs, args[:3]):
+        return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    groups = query.size(1) // key.size(1)
+    value = torch.repeat_interleave(value, groups, dim=1)
+    key = torch.repeat_interleave(key, groups, dim=1)
+    key = key.expand((query.size(0), *key.size()[1:]))
+    value = value.expand((query.size(0), *value.size()[1:]))
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    scores = query.to(wide) @ key.to(wide).transpose(-2, -1)
+    scores = modified_scores((scores * scale).to(wide), score_mod, block_mask[-1])
+    logsumexp = scores.logsumexp(dim=-1)
+    masked = torch.all(scores == -float("inf"), dim=-1)
+    logsumexp = torch.where(masked, -float("inf"), logsumexp)
+    largest = torch.max(scores, dim=-1)[0]
+    weights = torch._safe_softmax(scores, dim=-1)
+    out = weights.to(query.dtype) @ value.to(query.dtype)
+    return _in_layout_of(out, query), logsumexp / math.log(2), largest / math.log(2)
+
+
+def modified_scores(scores: torch.Tensor, score_mod: Any, mask_mod: Any) -> torch.Tensor:
+    from torch.nn.attention.flex_attention import _vmap_for_bhqkv
+
+    b, h, m, n = [torch.arange(0, scores.size(at), device=scores.device) for at in range(4)]
+    return torch.where(
+        _vmap_for_bhqkv(mask_mod, prefix=())(b, h, m, n),
+        _vmap_for_bhqkv(score_mod, prefix=(0,))(scores, b, h, m, n),
+        torch.tensor(-float("inf"), dtype=scores.dtype, device=scores.device),
+    )
+
+
+def index_by_tensors(self: torch.Tensor, index: Any) -> torch.Tensor:
+    """self[i] of a function that is given its indices one by one, for all of them at once."""
+    indices = [
+        torch.tensor(at, dtype=torch.int64, device=self.device) if isinstance(at, int) else at
+        for at in pytree.tree_leaves(index)
+    ]
+    return torch.ops.aten.index(self, indices)
+
+
+def _in_layout_of(out: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """A copy whose dimensions lie in memory as those of `query` do, the last one innermost."""
+    order = sorted(range(query.dim()), key=query.stride().__getitem__, reverse=True)
+    order.reverse()
+    strides = _dense_strides(out.shape, order)
+    if strides[-1] != 1:
+        order.remove(out.dim() - 1)
+        strides = _dense_strides(out.shape, [out.dim() - 1, *order])
+    made = out.new_empty_strided(out.shape, strides)
+    made.copy_(out)
+    return made
+
+
+def _dense_strides(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
+    strides = [0] * len(sizes)
+    step = 1
+    for at in order:
+        strides[at] = step
+        step *= sizes[at]
+    return strides

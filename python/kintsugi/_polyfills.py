@@ -28,8 +28,12 @@ from kintsugi._polyfill_heaps import (  # noqa: F401
 )
 from kintsugi._polyfill_higher_order import (  # noqa: F401
     checkpoint,
+    compiled_flex_attention,
     cond,
+    flex_attention,
+    index_by_tensors,
     map_,
+    no_surroundings,
     scan,
     while_loop,
 )

@@ -25,6 +25,7 @@ constexpr Handed kHanded[] = {
     {CodeFamily::kWhileLoopCall, "while_loop"},
     {CodeFamily::kMapCall, "map_"},
     {CodeFamily::kScanCall, "scan"},
+    {CodeFamily::kFlexCall, "flex_attention"},
 };
 
 Flow asStep(CallContext& ctx, const char* name, Shadow& result) {
@@ -48,6 +49,29 @@ Flow compileModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
+// torch.nn.attention.flex_attention makes and enters the surroundings of torch's compiler by itself.
+bool isFlexCode(const CallContext& ctx) {
+  return pyapi::isKnownCode(ctx.frame.code, CodeFamily::kFlexAttention);
+}
+
+Flow surroundingsModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 0 && isFlexCode(ctx)) {
+    if (auto flow = enterPolyfill(ctx, "no_surroundings", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
+}
+
+Flow torchCompileModel(CallContext& ctx, Shadow& result) {
+  PyObject* function = ctx.positional == 1 && ctx.shadows[0].isVirtual() ? ctx.args[0] : nullptr;
+  const bool handed =
+      function != nullptr && PyFunction_Check(function) &&
+      pyapi::isKnownCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)), CodeFamily::kFlexCall);
+  if (handed && isFlexCode(ctx)) {
+    if (auto flow = enterPolyfill(ctx, "compiled_flex_attention", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
+}
+
 // torch.utils.checkpoint.checkpoint(): without gradients there is nothing to compute again, and it is a call.
 // Options that change anything else are left to torch.
 Flow checkpointModel(CallContext& ctx, Shadow& result) {
@@ -66,6 +90,8 @@ Flow checkpointModel(CallContext& ctx, Shadow& result) {
 
 constexpr ModelRow kRows[] = {
     {"torch._higher_order_ops.utils._hop_compile_and_call", compileModel, kWritesProcess},
+    {"torch._higher_order_ops.utils.setup_compilation_env", surroundingsModel, kWritesProcess},
+    {"torch.compile", torchCompileModel, kWritesProcess},
     {"torch.utils.checkpoint.checkpoint", checkpointModel, kWritesProcess},
 };
 
