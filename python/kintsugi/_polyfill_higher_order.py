@@ -34,21 +34,12 @@ class _Operator:
         self.graph = graph
         self.inputs = inputs
 
-    def call(self, function: int) -> tuple[Callable[..., Any], list[Any]]:
-        """One of the functions that the operator is given, and what it is called with, flat."""
-        places = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
-        calls = [
-            node
-            for node in self.graph.graph.nodes
-            if node.op == "call_function" and isinstance(node.target, torch._ops.HigherOrderOperator)
-        ]
-        (call,) = calls
-        values = dict(zip(places, self.inputs, strict=True))
-        names = [arg for arg in call.args if isinstance(arg, torch.fx.Node) and arg.op == "get_attr"]
-        body = getattr(self.graph, str(names[function].target))
-        count = len([node for node in body.graph.nodes if node.op == "placeholder"])
-        rest = pytree.tree_leaves([arg for arg in call.args if arg not in names])
-        return body, [values[arg] for arg in rest[len(rest) - count :]]
+    def branch(self, at: int) -> tuple[torch.fx.GraphModule, list[Any]]:
+        """One of the functions that cond is given, and what it is called with."""
+        nodes = self.graph.graph.nodes
+        values = dict(zip([node for node in nodes if node.op == "placeholder"], self.inputs, strict=True))
+        (call,) = [node for node in nodes if node.target is torch.ops.higher_order.cond]
+        return getattr(self.graph, str(call.args[1 + at].target)), [values[arg] for arg in call.args[3]]
 
 
 def _traced(fn: FunctionType, args: Any) -> _Operator | None:
@@ -131,38 +122,38 @@ def _stand_in(value: Any) -> Any:
     return made.requires_grad_(value.requires_grad)
 
 
-def _keeps_gradients(operator: _Operator, function: int, sliced: Sequence[int], leaves: Sequence[Any]) -> bool:
-    """An operator gives each of its inputs a gradient, if one of zeros, and each result has one.
+def _keeps_gradients(operator: _Operator, branch: int | None, leaves: Sequence[Any]) -> bool:
+    """An operator gives each of its inputs a gradient, if one of zeros, in one piece; and each result has one.
 
-    `unreached` makes up for arguments. What the functions read besides has to have an influence on every result: the
-    function runs once on tensors without data to find out. `sliced`: which of its arguments it gets slice by slice.
+    `joined` and `apart` make up for arguments. What a branch reads besides has to have one influence on every result:
+    it runs once on tensors without data to find out. What a loop reads besides would get its gradient in another order.
     """
-    tensors = [value for value in operator.inputs if isinstance(value, torch.Tensor) and value.requires_grad]
     given = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    known = {id(leaf) for leaf in given}
-    free = [value for value in tensors if id(value) not in known]
-    if any(leaf.is_complex() or leaf.device != given[0].device for leaf in given):
+    wanted = [value for value in operator.inputs if wants_gradient(value)]
+    free = [value for value in wanted if not any(value is leaf for leaf in given)]
+    if wanted and any(leaf.is_complex() or leaf.device != given[0].device for leaf in given):
         return False
     if not free:
         return True
+    if branch is None:
+        return False
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    body, values = operator.call(function)
+    body, values = operator.branch(branch)
+    places = [node for node in body.graph.nodes if node.op == "placeholder"]
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
-        fakes = {id(value): _stand_in(value) for value in operator.inputs}
-        arguments = [fakes.get(id(value), value) for value in values]
-        taken = [value[0] if at in sliced else value for at, value in enumerate(arguments)]
-        results = pytree.tree_leaves(body(*taken))
-        return _all_reach(results, [fakes[id(value)] for value in free])
+        stand_ins = [_stand_in(value) for value in values]
+        results = pytree.tree_leaves(body(*stand_ins))
+    reads = [at for at, value in enumerate(values) if any(value is one for one in free)]
+    once = all(len(places[at].users) == 1 for at in reads)
+    return once and len(reads) == len(free) and _all_reach(results, [stand_ins[at] for at in reads])
 
 
 @assume_constant_result
-def inlined(
-    fn: FunctionType, args: Any, kwargs: Any, leaves: Sequence[Any], function: int = 0, sliced: Sequence[int] = ()
-) -> bool:
+def inlined(fn: FunctionType, args: Any, kwargs: Any, leaves: Sequence[Any], branch: int | None = None) -> bool:
     """Is the call one that the functions below compute? Torch's compiler has a look at it.
 
-    `leaves`: the arguments; `function`: which of the operator's functions makes the results.
+    `leaves`: the arguments; `branch`: the one that is taken, of cond.
     """
     if kwargs or _watched() or any(type(leaf) not in _LEAVES for leaf in leaves if not isinstance(leaf, int)):
         return False
@@ -170,7 +161,7 @@ def inlined(
         operator = _traced(fn, args)
         if operator is None:
             return False
-        return not torch.is_grad_enabled() or _keeps_gradients(operator, function, sliced, leaves)
+        return not torch.is_grad_enabled() or _keeps_gradients(operator, branch, leaves)
     except Exception:
         return False
 
@@ -205,6 +196,16 @@ def joined(results: Any, leaves: Sequence[Any]) -> Any:
     return pytree.tree_unflatten(flat, spec)
 
 
+def apart(value: Any) -> Any:
+    """The same tensor, whose gradients are summed before they reach it."""
+    return value.view_as(value) if wants_gradient(value) else value
+
+
+def for_each(value: Any, count: int) -> Sequence[Any]:
+    """An argument of each iteration: the gradients of all are summed at once."""
+    return value.expand(count, *value.shape).unbind(0) if wants_gradient(value) else [value] * count
+
+
 def cond(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     pred, true_fn, false_fn, operands = args
     leaves = pytree.tree_leaves(operands)
@@ -212,6 +213,8 @@ def cond(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     taken = True if pred else False
     if not inlined(fn, args, kwargs, leaves, 0 if taken else 1):
         return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    if training:
+        operands = pytree.tree_map(apart, operands)
     results = true_fn(*operands) if taken else false_fn(*operands)
     return joined(results, leaves) if training else results
 
@@ -220,17 +223,16 @@ def while_loop(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     cond_fn, body_fn, carried, more = args
     leaves = [*carried, *more]
     training = is_training(leaves)
-    if not inlined(fn, args, kwargs, leaves, 1):
+    if not inlined(fn, args, kwargs, leaves):
         return hop_utils._hop_compile_and_call(fn, args, kwargs)
     going = cond_fn(*carried, *more)
-    if training and not going:  # what the functions read has gradients of zeros
+    if not going:  # copies, in a structure that only the operator knows
         return hop_utils._hop_compile_and_call(fn, args, kwargs)
-    if not going:
-        return tuple([value.clone() if isinstance(value, torch.Tensor) else value for value in carried])
+    results: Any = [apart(value) for value in carried]
     while going:
-        carried = body_fn(*carried, *more)
-        going = cond_fn(*carried, *more)
-    return joined(carried, leaves) if training else carried
+        results = body_fn(*pytree.tree_leaves(results), *more)
+        going = cond_fn(*pytree.tree_leaves(results), *more)
+    return joined(results, leaves) if training else results
 
 
 def _variable(function: FunctionType, name: str) -> Any:
@@ -241,12 +243,16 @@ def map_(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     function, xs, more = args
     leaves = [*xs, *more]
     training = is_training(leaves)
-    if not inlined(fn, args, kwargs, leaves, 0, range(len(xs))):
+    if not inlined(fn, args, kwargs, leaves):
         return hop_utils._hop_compile_and_call(fn, args, kwargs)
-    more = pytree.tree_unflatten(more, _variable(fn, "args_spec"))
-    spec = _variable(fn, "xs_spec")
-    rows = [function(pytree.tree_unflatten([*row], spec), *more) for row in zip(*xs)]
-    results = hop_utils._stack_pytree(rows)
+    rows = [x.unbind(0) for x in xs]
+    others = [for_each(value, len(rows[0])) for value in more]
+    xs_spec, more_spec = _variable(fn, "xs_spec"), _variable(fn, "args_spec")
+    made = []
+    for at in range(len(rows[0])):
+        row = pytree.tree_unflatten([x[at] for x in rows], xs_spec)
+        made.append(function(row, *pytree.tree_unflatten([value[at] for value in others], more_spec)))
+    results = hop_utils._stack_pytree(made)
     return joined(results, leaves) if training else results
 
 
@@ -254,13 +260,13 @@ def scan(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     combine, carried, xs = args
     leaves = [*carried, *xs]
     training = is_training(leaves)
-    if not xs or not inlined(fn, args, kwargs, leaves, 0, range(len(carried), len(leaves))):
+    if not xs or not inlined(fn, args, kwargs, leaves):
         return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    rows = [x.unbind(0) for x in xs]
     made = []
-    carry = None
-    for at in range(xs[0].shape[0]):
-        carry, row = combine(*carried, *[x.select(0, at) for x in xs])
-        carried = pytree.tree_leaves(carry)
+    carry: Any = [apart(value) for value in carried]
+    for at in range(len(rows[0])):
+        carry, row = combine(*pytree.tree_leaves(carry), *[x[at] for x in rows])
         made.append(row)
     results = (carry, hop_utils._stack_pytree(made))
     return joined(results, leaves) if training else results
