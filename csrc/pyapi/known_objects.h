@@ -40,6 +40,7 @@ enum class CodeFamily : uint8_t {
   kScanCall,
   kFlexCall,
   kFlexAttention,
+  kEmptyBlockMask,
   kIndexesByTensors,
   kTransforms,
   kContextManagers,

@@ -235,25 +235,23 @@ def while_loop(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     return joined(results, leaves) if training else results
 
 
-def _variable(function: FunctionType, name: str) -> Any:
-    return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents  # type: ignore[index]
-
-
 def map_(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     function, xs, more = args
     leaves = [*xs, *more]
     training = is_training(leaves)
     if not inlined(fn, args, kwargs, leaves):
         return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    results = fn(function, xs, more)  # which calls map_rows in the place of the operator
+    return joined(results, leaves) if training else results
+
+
+def map_rows(function: Callable[..., Any], xs: Sequence[Any], more: Sequence[Any]) -> Any:
     rows = [x.unbind(0) for x in xs]
     others = [for_each(value, len(rows[0])) for value in more]
-    xs_spec, more_spec = _variable(fn, "xs_spec"), _variable(fn, "args_spec")
     made = []
     for at in range(len(rows[0])):
-        row = pytree.tree_unflatten([x[at] for x in rows], xs_spec)
-        made.append(function(row, *pytree.tree_unflatten([value[at] for value in others], more_spec)))
-    results = hop_utils._stack_pytree(made)
-    return joined(results, leaves) if training else results
+        made.append(function(*[x[at] for x in rows], *[value[at] for value in others]))
+    return hop_utils._stack_pytree(made)
 
 
 def scan(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
@@ -296,13 +294,42 @@ def compiled_flex_attention(function: FunctionType, **_options: Any) -> Callable
     return call
 
 
+class EmptyBlockMask:
+    """Stands for the mask of flex_attention() that is given none, of which only little is asked. It never leaves the trace."""
+
+    def __init__(self, query: torch.Tensor, key: torch.Tensor) -> None:
+        from torch.nn.attention.flex_attention import _LARGE_SPARSE_BLOCK_SIZE, noop_mask
+
+        self.query = query
+        self.key = key
+        self.kv_num_blocks = query
+        self.mask_mod = noop_mask
+        self.BLOCK_SIZE = (_LARGE_SPARSE_BLOCK_SIZE, _LARGE_SPARSE_BLOCK_SIZE)
+
+    def as_tuple(self) -> tuple[Any, ...]:
+        return (self, self.mask_mod)
+
+
+def empty_block_mask(query: torch.Tensor, key: torch.Tensor) -> EmptyBlockMask:
+    return EmptyBlockMask(query, key)
+
+
+def _as_torch_has_it(args: Any) -> Any:
+    mask = args[4]
+    if type(mask[0]) is not EmptyBlockMask:
+        return args
+    from torch.nn.attention.flex_attention import _create_empty_block_mask
+
+    return (*args[:4], _create_empty_block_mask(mask[0].query, mask[0].key).as_tuple(), *args[5:])
+
+
 def flex_attention(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     """What torch computes without a fused kernel. With gradients it has formulas of its own for these."""
     query, key, value, score_mod, block_mask, scale, _options = args
     fits = query.size(0) == key.size(0) or (query.size(0) > 1 and key.size(0) == 1)
     casts = torch.is_autocast_enabled(query.device.type)
-    if is_training(args[:3]) or casts or not fits or not inlined(fn, args, kwargs, args[:3]):
-        return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    if is_training(args[:3]) or casts or not fits or not inlined_attention(fn, args):
+        return hop_utils._hop_compile_and_call(fn, _as_torch_has_it(args), kwargs)
     groups = query.size(1) // key.size(1)
     value = torch.repeat_interleave(value, groups, dim=1)
     key = torch.repeat_interleave(key, groups, dim=1)
@@ -318,6 +345,11 @@ def flex_attention(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     weights = torch._safe_softmax(scores, dim=-1)
     out = weights.to(query.dtype) @ value.to(query.dtype)
     return _in_layout_of(out, query), logsumexp / math.log(2), largest / math.log(2)
+
+
+@assume_constant_result
+def inlined_attention(fn: FunctionType, args: Any) -> bool:
+    return bool(inlined(fn, _as_torch_has_it(args), None, args[:3]))
 
 
 def modified_scores(scores: torch.Tensor, score_mod: Any, mask_mod: Any) -> torch.Tensor:
@@ -342,8 +374,13 @@ def index_by_tensors(self: torch.Tensor, index: Any) -> torch.Tensor:
 
 def _in_layout_of(out: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     """A copy whose dimensions lie in memory as those of `query` do, the last one innermost."""
-    order = sorted(range(query.dim()), key=query.stride().__getitem__, reverse=True)
-    order.reverse()
+    steps = query.stride()
+    order: list[int] = []
+    for at in range(len(steps)):  # of equal ones the last comes first
+        place = 0
+        while place < len(order) and steps[order[place]] < steps[at]:
+            place += 1
+        order.insert(place, at)
     strides = _dense_strides(out.shape, order)
     if strides[-1] != 1:
         order.remove(out.dim() - 1)

@@ -72,6 +72,14 @@ Flow torchCompileModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
+// The mask of flex_attention() that is given none: little is asked of it.
+Flow emptyMaskModel(CallContext& ctx, Shadow& result) {
+  if (ctx.kwnames == nullptr && ctx.total() == 2 && isFlexCode(ctx)) {
+    if (auto flow = enterPolyfill(ctx, "empty_block_mask", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
+}
+
 // torch.utils.checkpoint.checkpoint(): without gradients there is nothing to compute again, and it is a call.
 // Options that change anything else are left to torch.
 Flow checkpointModel(CallContext& ctx, Shadow& result) {
@@ -98,6 +106,20 @@ constexpr ModelRow kRows[] = {
 static_assert(statesAreNamed(kRows));
 
 }  // namespace
+
+CallModel modelOfCode(PyObject* code) {
+  const bool mask = pyapi::isKnownCode(reinterpret_cast<PyCodeObject*>(code), CodeFamily::kEmptyBlockMask);
+  return mask ? emptyMaskModel : nullptr;
+}
+
+std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result) {
+  const ShadowFrame* caller = ctx.frame.caller;
+  const bool ours = pyapi::isKnown(ctx.callable, pyapi::Known::kMapOperator) && caller != nullptr &&
+                    pyapi::isKnownCode(ctx.frame.code, CodeFamily::kMapCall) &&
+                    pyapi::isPolyfill(caller->code);
+  if (!ours || !ctx.rec.pin(ctx.callableShadow, ctx.callable)) return std::nullopt;
+  return enterPolyfill(ctx, "map_rows", result);
+}
 
 void registerHigherOrderModels() { addModels(kRows, std::size(kRows)); }
 
