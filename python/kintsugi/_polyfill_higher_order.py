@@ -9,6 +9,7 @@ takes what torch's `_hop_compile_and_call` takes.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -16,7 +17,9 @@ from typing import Any
 
 import torch
 from torch._higher_order_ops import utils as hop_utils
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kintsugi._marks import assume_constant_result
 
@@ -137,8 +140,6 @@ def _keeps_gradients(operator: _Operator, branch: int | None, leaves: Sequence[A
         return True
     if branch is None:
         return False
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     body, values = operator.branch(branch)
     places = [node for node in body.graph.nodes if node.op == "placeholder"]
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
@@ -149,21 +150,93 @@ def _keeps_gradients(operator: _Operator, branch: int | None, leaves: Sequence[A
     return once and len(reads) == len(free) and _all_reach(results, [stand_ins[at] for at in reads])
 
 
-@assume_constant_result
-def inlined(fn: FunctionType, args: Any, kwargs: Any, leaves: Sequence[Any], branch: int | None = None) -> bool:
-    """Is the call one that the functions below compute? Torch's compiler has a look at it.
+def _is_ordinary(kwargs: Any, leaves: Sequence[Any]) -> bool:
+    return not (kwargs or _watched() or any(type(leaf) not in _LEAVES for leaf in leaves if not isinstance(leaf, int)))
 
-    `leaves`: the arguments; `branch`: the one that is taken, of cond.
-    """
-    if kwargs or _watched() or any(type(leaf) not in _LEAVES for leaf in leaves if not isinstance(leaf, int)):
+
+@assume_constant_result
+def inlined(fn: FunctionType, args: Any, kwargs: Any, leaves: Sequence[Any]) -> bool:
+    """Is the call one that the functions below compute? Torch's compiler has a look at it. `leaves`: the arguments."""
+    if not _is_ordinary(kwargs, leaves):
         return False
     try:
         operator = _traced(fn, args)
-        if operator is None:
-            return False
-        return not torch.is_grad_enabled() or _keeps_gradients(operator, branch, leaves)
+        return operator is not None and (
+            not torch.is_grad_enabled() or _keeps_gradients(operator, None, leaves)
+        )
     except Exception:
         return False
+
+
+_FEW = 16  # operators
+_COPIES = ("aten::full", "aten::scalar_tensor", "aten::clone", "aten::_to_copy", "aten::lift_fresh_copy")
+
+
+class _Simple(TorchDispatchMode):
+    """Are all operators elementwise ones, or views, which can't fail and draw nothing, whatever the data are?"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = _FEW
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        integers = [
+            value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor) and not _is_safe(value)
+        ]
+        elementwise = torch.Tag.pointwise in func.tags and not integers  # those divide
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        simple = elementwise or func.is_view or func._schema.name in _COPIES
+        if func._schema.is_mutable or draws or not simple:
+            self.left = 0
+        self.left -= 1
+        return func(*args, **(kwargs or {}))
+
+
+def _is_safe(value: torch.Tensor) -> bool:
+    return value.is_floating_point() or value.dtype is torch.bool
+
+
+def _same_layout(a: Any, b: Any) -> bool:
+    """Does torch.where() of them look like each of them?"""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or not _is_safe(a):
+        return False
+    either = torch.where(torch.empty((), dtype=torch.bool, device=a.device), a, b)
+    looks = [(value.dtype, value.device, value.shape, value.stride()) for value in (a, b, either)]
+    return looks[0] == looks[1] == looks[2]
+
+
+def _selects(operator: _Operator) -> bool:
+    """Are both branches of cond a few elementwise operators, so that both are computed and nothing is decided?"""
+    if torch.is_grad_enabled() and any(map(wants_gradient, operator.inputs)):
+        return False
+    made = []
+    for at in range(2):
+        body, values = operator.branch(at)
+        with FakeTensorMode(), torch.no_grad():
+            stand_ins = [_stand_in(value) for value in values]
+            with _Simple() as simple:
+                made.append(pytree.tree_leaves(body(*stand_ins)))
+            if simple.left < 0:
+                return False
+    with FakeTensorMode():
+        return all(itertools.starmap(_same_layout, zip(*made, strict=True)))
+
+
+@assume_constant_result
+def way_of_cond(fn: FunctionType, args: Any, kwargs: Any, leaves: Sequence[Any]) -> str:
+    """How to compute it: "both" branches, "one" of them, or "step": as torch does."""
+    if not _is_ordinary(kwargs, leaves):
+        return "step"
+    try:
+        operator = _traced(fn, args)
+        if operator is None:
+            return "step"
+        if isinstance(args[0], torch.Tensor) and _selects(operator):
+            return "both"
+        taken = 0 if args[0] else 1
+        return "one" if not torch.is_grad_enabled() or _keeps_gradients(operator, taken, leaves) else "step"
+    except Exception:
+        return "step"
 
 
 @assume_constant_result
@@ -210,13 +283,22 @@ def cond(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
     pred, true_fn, false_fn, operands = args
     leaves = pytree.tree_leaves(operands)
     training = is_training(leaves)
-    taken = True if pred else False
-    if not inlined(fn, args, kwargs, leaves, 0 if taken else 1):
+    way = way_of_cond(fn, args, kwargs, leaves)
+    if way == "step":
         return hop_utils._hop_compile_and_call(fn, args, kwargs)
+    if way == "both":
+        return selected(pred, true_fn(*operands), false_fn(*operands))
     if training:
         operands = pytree.tree_map(apart, operands)
-    results = true_fn(*operands) if taken else false_fn(*operands)
+    results = true_fn(*operands) if pred else false_fn(*operands)
     return joined(results, leaves) if training else results
+
+
+def selected(pred: torch.Tensor, some: Any, others: Any) -> Any:
+    chosen = pred.reshape(()) if pred.dtype is torch.bool else pred.reshape(()) != 0
+    flat, spec = pytree.tree_flatten(some)
+    pairs = zip(flat, pytree.tree_leaves(others))
+    return pytree.tree_unflatten([torch.where(chosen, a, b) for a, b in pairs], spec)
 
 
 def while_loop(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
