@@ -9,10 +9,11 @@ takes what torch's `_hop_compile_and_call` takes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -45,6 +46,33 @@ class _Operator:
         return getattr(self.graph, str(call.args[1 + at].target)), [values[arg] for arg in call.args[3]]
 
 
+def _copied(value: Any, made: dict[int, Any]) -> Any:
+    """Functions like those in it: torch's compiler keeps weak references to what it sees, which a trace would miss."""
+    if id(value) in made:
+        return made[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(_copied(item, made) for item in value)
+    if type(value) is functools.partial:
+        rest = {name: _copied(item, made) for name, item in value.keywords.items()}
+        return functools.partial(_copied(value.func, made), *_copied(value.args, made), **rest)
+    if type(value) is not FunctionType:
+        return value
+    cells = tuple([CellType() for _ in value.__closure__ or ()])
+    copy = FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells or None)
+    copy.__kwdefaults__ = value.__kwdefaults__
+    copy.__qualname__ = value.__qualname__
+    copy.__module__ = value.__module__
+    copy.__dict__.update(value.__dict__)
+    made[id(value)] = copy
+    for mine, theirs in zip(cells, value.__closure__ or ()):
+        try:
+            content = theirs.cell_contents
+        except ValueError:  # empty
+            continue
+        mine.cell_contents = _copied(content, made) if type(content) is FunctionType else content
+    return copy
+
+
 def _traced(fn: FunctionType, args: Any) -> _Operator | None:
     """None: torch's compiler refuses the call, which the operator itself will say."""
     from torch._dynamo import eval_frame
@@ -59,8 +87,8 @@ def _traced(fn: FunctionType, args: Any) -> _Operator | None:
         return leave
 
     # What torch's compiler keeps for a piece of code goes with that code.
-    code = fn.__code__.replace()
-    alone = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    alone, args = _copied((fn, args), {})
+    alone.__code__ = fn.__code__.replace()
     with hop_utils.setup_compilation_env():
         frames = eval_frame.set_fullgraph_compiled_frame_count(0)
         try:
@@ -210,15 +238,14 @@ def _selects(operator: _Operator) -> bool:
     if torch.is_grad_enabled() and any(map(wants_gradient, operator.inputs)):
         return False
     made = []
-    for at in range(2):
-        body, values = operator.branch(at)
-        with FakeTensorMode(), torch.no_grad():
+    with FakeTensorMode(), torch.no_grad():
+        for at in range(2):
+            body, values = operator.branch(at)
             stand_ins = [_stand_in(value) for value in values]
             with _Simple() as simple:
                 made.append(pytree.tree_leaves(body(*stand_ins)))
             if simple.left < 0:
                 return False
-    with FakeTensorMode():
         return all(itertools.starmap(_same_layout, zip(*made, strict=True)))
 
 

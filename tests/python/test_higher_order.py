@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,16 @@ from torch._higher_order_ops import map as map_over
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import kintsugi
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    # What the operators import when they are first called: once, and not again in the child that each test may be.
+    import torch._dynamo
+    import torch._functorch.aot_autograd
+    import torch._inductor.ir
+    import torch.nn.attention.flex_attention
+
+    torch.cond(torch.ones(1) > 0, torch.sin, torch.cos, (torch.ones(1),))
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
