@@ -179,7 +179,9 @@ def _keeps_gradients(operator: _Operator, branch: int | None, leaves: Sequence[A
 
 
 def _is_ordinary(kwargs: Any, leaves: Sequence[Any]) -> bool:
-    return not (kwargs or _watched() or any(type(leaf) not in _LEAVES for leaf in leaves if not isinstance(leaf, int)))
+    return not (
+        kwargs or _watched() or any(type(leaf) not in _LEAVES for leaf in leaves if not isinstance(leaf, int))
+    )
 
 
 @assume_constant_result
@@ -209,7 +211,9 @@ class _Simple(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         integers = [
-            value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor) and not _is_safe(value)
+            value
+            for value in pytree.tree_leaves((args, kwargs))
+            if isinstance(value, torch.Tensor) and not _is_safe(value)
         ]
         elementwise = torch.Tag.pointwise in func.tags and not integers  # those divide
         draws = torch.Tag.nondeterministic_seeded in func.tags
