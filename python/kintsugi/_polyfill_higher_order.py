@@ -1,9 +1,9 @@
 """Torch's higher-order operators as the Python control flow that they are, so that the recorder sees into them.
 
-Torch has its own compiler look at what an operator is given, and then runs it. Here its compiler still says what is wrong
-with the functions (`inlined`, while a call is recorded, and never again), and what eager mode would compute is recorded
-like the program's own code. Which calls these functions replace is decided in csrc/capture/calls/higher_order.cc; each
-takes what torch's `_hop_compile_and_call` takes.
+Torch has its own compiler look at what an operator is given, and then runs it. Here its compiler still says what is
+wrong with the functions (`inlined`, while a call is recorded, and never again), and what eager mode would compute is
+recorded like the program's own code. Which calls these functions replace is decided in
+csrc/capture/calls/higher_order.cc; each takes what torch's `_hop_compile_and_call` takes.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ class _Operator:
         self.graph = graph
         self.inputs = inputs
 
+    def nests(self) -> bool:
+        """Are there operators in what the operator is given?"""
+        inner = [module for module in self.graph.modules() if module is not self.graph]
+        graphs = [module.graph for module in inner if isinstance(module, torch.fx.GraphModule)]
+        nodes = itertools.chain.from_iterable(graph.nodes for graph in graphs)
+        return any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in nodes)
+
     def branch(self, at: int) -> tuple[torch.fx.GraphModule, list[Any]]:
         """One of the functions that cond is given, and what it is called with."""
         nodes = self.graph.graph.nodes
@@ -64,7 +71,7 @@ def _copied(value: Any, made: dict[int, Any]) -> Any:
     copy.__module__ = value.__module__
     copy.__dict__.update(value.__dict__)
     made[id(value)] = copy
-    for mine, theirs in zip(cells, value.__closure__ or ()):
+    for mine, theirs in zip(cells, value.__closure__ or (), strict=True):
         try:
             content = theirs.cell_contents
         except ValueError:  # empty
@@ -210,11 +217,8 @@ class _Simple(TorchDispatchMode):
         self.left = _FEW
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        integers = [
-            value
-            for value in pytree.tree_leaves((args, kwargs))
-            if isinstance(value, torch.Tensor) and not _is_safe(value)
-        ]
+        tensors = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor)]
+        integers = [value for value in tensors if not _is_safe(value)]
         elementwise = torch.Tag.pointwise in func.tags and not integers  # those divide
         draws = torch.Tag.nondeterministic_seeded in func.tags
         simple = elementwise or func.is_view or func._schema.name in _COPIES
@@ -240,6 +244,8 @@ def _same_layout(a: Any, b: Any) -> bool:
 def _selects(operator: _Operator) -> bool:
     """Are both branches of cond a few elementwise operators, so that both are computed and nothing is decided?"""
     if torch.is_grad_enabled() and any(map(wants_gradient, operator.inputs)):
+        return False
+    if operator.nests():
         return False
     made = []
     with FakeTensorMode(), torch.no_grad():
@@ -328,7 +334,7 @@ def cond(fn: FunctionType, args: Any, kwargs: Any = None) -> Any:
 def selected(pred: torch.Tensor, some: Any, others: Any) -> Any:
     chosen = pred.reshape(()) if pred.dtype is torch.bool else pred.reshape(()) != 0
     flat, spec = pytree.tree_flatten(some)
-    pairs = zip(flat, pytree.tree_leaves(others))
+    pairs = zip(flat, pytree.tree_leaves(others), strict=True)
     return pytree.tree_unflatten([torch.where(chosen, a, b) for a, b in pairs], spec)
 
 
@@ -408,7 +414,7 @@ def compiled_flex_attention(function: FunctionType, **_options: Any) -> Callable
 
 
 class EmptyBlockMask:
-    """Stands for the mask of flex_attention() that is given none, of which only little is asked. It never leaves the trace."""
+    """Stands for the mask of flex_attention() that is given none: little is asked of it. It never leaves the trace."""
 
     def __init__(self, query: torch.Tensor, key: torch.Tensor) -> None:
         from torch.nn.attention.flex_attention import _LARGE_SPARSE_BLOCK_SIZE, noop_mask
