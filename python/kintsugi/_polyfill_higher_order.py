@@ -209,7 +209,7 @@ _FEW = 16  # operators
 _COPIES = ("aten::full", "aten::scalar_tensor", "aten::clone", "aten::_to_copy", "aten::lift_fresh_copy")
 
 
-class _Simple(TorchDispatchMode):
+class _Simple(TorchDispatchMode):  # type: ignore[misc]
     """Are all operators elementwise ones, or views, which can't fail and draw nothing, whatever the data are?"""
 
     def __init__(self) -> None:
