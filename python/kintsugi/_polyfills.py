@@ -27,6 +27,19 @@ from kintsugi._polyfill_heaps import (  # noqa: F401
     heappushpop,
     heapreplace,
 )
+from kintsugi._polyfill_higher_order import (  # noqa: F401
+    checkpoint,
+    compiled_flex_attention,
+    cond,
+    empty_block_mask,
+    flex_attention,
+    index_by_tensors,
+    map_,
+    map_rows,
+    no_surroundings,
+    scan,
+    while_loop,
+)
 from kintsugi._polyfill_iterators import (  # noqa: F401
     accumulate,
     chain,

@@ -194,6 +194,7 @@ CallModel modelOf(PyObject* callable) {
     registerTorchTensorModels();
     registerOutputModels();
     registerTransformModels();
+    registerHigherOrderModels();
     registerPolyfillModels();
     registerSetModels();
     registerSignatureModels();

@@ -59,6 +59,7 @@ void registerTorchModels();
 void registerTorchTensorModels();
 void registerOutputModels();
 void registerTransformModels();
+void registerHigherOrderModels();
 void registerPolyfillModels();
 void registerSetModels();
 void registerSignatureModels();
@@ -113,6 +114,10 @@ std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& arg
                              const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result);
 // functools.singledispatch; nothing: it is another function, or not known.
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result);
+// The model of a function of a module that may be imported later, by its code; or null.
+CallModel modelOfCode(PyObject* code);
+// map's operator where a polyfill runs torch's code around it; nothing: it is called elsewhere, or is another.
+std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result);
 bool isTransformCode(PyCodeObject* code);   // of torch's transforms (functorch)
 bool isWholeTransform(PyCodeObject* code);  // of one that is a step: linearize() and its like
 bool leavesTransforms(PyCodeObject* code);  // whose handlers do nothing where no transform was entered

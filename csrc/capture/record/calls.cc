@@ -526,6 +526,7 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
 CallModel modelOfFunction(PyObject* function) {
   CallModel model = modelOf(function);
   PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
+  if (model == nullptr) model = modelOfCode(PyFunction_GET_CODE(function));
   if (model != nullptr || dict == nullptr) return model;
   static PyObject* name = PyUnicode_InternFromString("__wrapped__");
   PyObject* wrapped = isTorchWrapper(function) ? PyDict_GetItemWithError(dict, name) : nullptr;
@@ -583,6 +584,8 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
 
 Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   Recorder& rec = outer.rec;
+  CallContext direct = contextOf(call, outer);
+  if (auto flow = mappedRows(direct, result)) return *flow;
   unwrap(rec, call);
   if (!rec.live()) return rec.execute(outer.act, outer.instr);
   if (auto flow = getterFlow(call, outer, result)) return *flow;
