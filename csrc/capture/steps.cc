@@ -687,7 +687,7 @@ std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::Dr
   if (result == Py_None || PyType_Check(result)) return Shadow::constant();
   if (torchapi::isTensor(result)) {
     if (!torchapi::isWrapper(result) && !torchapi::isExactTensorType(Py_TYPE(result)))
-      return std::nullopt;  // operators make plain tensors
+      return std::nullopt;                                    // operators make plain tensors
     if (torchapi::isZeroTensor(result)) return std::nullopt;  // whose memory a trace would make
     if (auto value = ops_.valueOf(result)) return Shadow::value(*value);
     if (!torchapi::isWrapper(result) || !ops_.valueOf(torchapi::innermost(result).get())) return std::nullopt;

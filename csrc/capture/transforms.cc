@@ -74,9 +74,9 @@ void Transforms::left(Recorder& rec, const ShadowFrame& frame) {
   if (places_.empty() || !frame.transform || isInside(rec)) return;
   for (const Place& place : std::exchange(places_, {})) {
     PyObject* now = PyDict_GetItemWithError(place.dict.get(), place.key.get());
-    const bool same = now == place.before.get() ||
-                      (now != nullptr && Recorder::isPlain(now) &&
-                       PyObject_RichCompareBool(now, place.before.get(), Py_EQ) == 1);
+    const bool same =
+        now == place.before.get() || (now != nullptr && Recorder::isPlain(now) &&
+                                      PyObject_RichCompareBool(now, place.before.get(), Py_EQ) == 1);
     if (!same) rec.abort(diag::Code::KTG0109, {"what a transform has left behind"});
   }
   PyErr_Clear();

@@ -352,8 +352,8 @@ MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema
   return level;
 }
 
-// Does what it says of its arguments follow from guards? Those that the same step has made are known if theirs
-// are.
+// Does what it says of its arguments follow from guards? Those that the same step has made are known if
+// theirs are.
 bool OpDrain::takesProduced(const OpLog::Entry& entry) const {
   bool known = true;
   for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {

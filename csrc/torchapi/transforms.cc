@@ -24,7 +24,8 @@ bool transformsActive() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
-// The headers of the wrappers of grad() need a library that torch does not bring, so torch's own binding is asked.
+// The headers of the wrappers of grad() need a library that torch does not bring, so torch's own binding is
+// asked.
 pyapi::Ref<> innermost(PyObject* wrapper) {
   static constinit pyapi::Lazy<PyObject*> unwrapSlot;
   PyObject* unwrap = unwrapSlot.get([]() -> PyObject* {

@@ -1,8 +1,8 @@
 // OpDrain: zeros that forward mode differentiation keeps without memory.
 //
-// Such a tensor (at::Tensor::_is_zerotensor) is written into the trace as an expanded zero, which operators take for what
-// it is. What operators make of it without computing anything is written as what they do: another zero, or, of a sum, a
-// copy of the other operand.
+// Such a tensor (at::Tensor::_is_zerotensor) is written into the trace as an expanded zero, which operators
+// take for what it is. What operators make of it without computing anything is written as what they do:
+// another zero, or, of a sum, a copy of the other operand.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zeros.h>
 
@@ -29,29 +29,34 @@ void OpDrain::appendZero(const at::Tensor& tensor) {
   at::Tensor zero, expanded;
   {
     // No transform takes these for its own.
-    const c10::impl::ExcludeDispatchKeyGuard transforms(
-        c10::DispatchKeySet({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-                             c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode}));
+    const c10::impl::ExcludeDispatchKeyGuard transforms(c10::DispatchKeySet(
+        {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+         c10::DispatchKey::FuncTorchVmapMode}));
     const at::AutoDispatchBelowADInplaceOrView below;
     zero = at::zeros({}, tensor.options());
     expanded = zero.expand(tensor.sizes());
   }
   const ir::Operand value[] = {
-      trace_.listOperand({}), ir::Operand::integer(0),
-      ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(tensor.scalar_type())), ir::Operand::none(),
-      ir::Operand::make(ir::OperandKind::kDevice, trace_.internString("cpu")), ir::Operand::none()};
+      trace_.listOperand({}),
+      ir::Operand::integer(0),
+      ir::Operand::make(ir::OperandKind::kDtype, static_cast<int64_t>(tensor.scalar_type())),
+      ir::Operand::none(),
+      ir::Operand::make(ir::OperandKind::kDevice, trace_.internString("cpu")),
+      ir::Operand::none()};
   const ir::ValueId scalar = appendFactory(Operator::kFull, value, zero);
   std::vector<ir::Operand> sizes;
   for (const int64_t size : tensor.sizes()) {
     sizes.push_back(ir::Operand::integer(size));
   }
-  const ir::Operand shape[] = {ir::Operand::value(scalar), trace_.listOperand(sizes), ir::Operand::boolean(false)};
+  const ir::Operand shape[] = {ir::Operand::value(scalar), trace_.listOperand(sizes),
+                               ir::Operand::boolean(false)};
   const ir::ValueId made = appendFactory(Operator::kExpand, shape, expanded);
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   table_.bind(impl, metaStamp(*impl), made, MetaLevel::kFull);
 }
 
-// x + 0 and 0 - x, where one of the two is such a zero, are x and -x to the bit. Null: it is another operator.
+// x + 0 and 0 - x, where one of the two is such a zero, are x and -x to the bit. Null: it is another
+// operator.
 const at::Tensor* OpDrain::addedToZero(const OpLog::Entry& entry, const OpSchema& schema) const {
   const Operator op = ops::find(schema.name);
   if (op != Operator::kAddTensor && op != Operator::kSubTensor) {

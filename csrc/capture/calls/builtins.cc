@@ -112,8 +112,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed. Of
   // functions C code only reads.
   if (plan.how == AttributePlan::kStep) {
-    const auto kind =
-        PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
+    const auto kind = PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
     return ctx.rec.callStep(ctx, kind, nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {

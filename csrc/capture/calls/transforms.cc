@@ -6,13 +6,13 @@
 // differentiates inside of one. Wrappers are objects that can't be built
 // again, so there is no exit, and no call that needs one, from where the transform is entered until torch's
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
+#include "torchapi/transforms.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "torchapi/op_effects.h"
-#include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
@@ -86,8 +86,7 @@ Flow runBackwardModel(CallContext& ctx, Shadow& result) {
 // Has autograd's compiler stay out, where somebody has switched it on.
 Flow withoutCompilerModel(CallContext& ctx, Shadow& result) {
   PyObject* module = pyapi::loadedNamespace("torch._dynamo.compiled_autograd");
-  PyObject* enabled =
-      module != nullptr ? PyDict_GetItemString(module, "compiled_autograd_enabled") : nullptr;
+  PyObject* enabled = module != nullptr ? PyDict_GetItemString(module, "compiled_autograd_enabled") : nullptr;
   if (enabled == Py_False && calledByTransform(ctx.frame)) {
     if (auto flow = enterPolyfill(ctx, "no_context", result)) return *flow;
   }

@@ -232,9 +232,9 @@ bool comparesByIdentity(PyObject* o) {
          PyCFunction_Check(o);
 }
 
-// == and != of tuples or lists with numbers of the trace in them, or with the same objects: what decides is guarded,
-// not the numbers, and not what the objects say of equality.
-// False: not such a comparison, or the recording has ended.
+// == and != of tuples or lists with numbers of the trace in them, or with the same objects: what decides is
+// guarded, not the numbers, and not what the objects say of equality. False: not such a comparison, or the
+// recording has ended.
 bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) {
   const bool tuples = isTupleLike(x) && isTupleLike(y);
   if (!tuples && !(PyList_CheckExact(x) && PyList_CheckExact(y))) return false;
