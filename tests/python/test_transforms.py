@@ -66,10 +66,10 @@ WHOLE: dict[str, Program] = {
     "vmap": lambda x: vmap(lambda a: a.sin() * 2)(x),
     "vmap of grad": lambda x: vmap(grad(square))(x),
     "vmap in grad": lambda x: grad(lambda y: vmap(lambda a: a.exp().sum())(y).sum())(x),
-    "gradients of each sample": lambda x: vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x, x + 1),
     "in the middle": lambda x: grad(square)(x.relu() + 1) * x,
 }
 IN_PART: dict[str, Program] = {
+    "gradients of each sample": lambda x: vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x, x + 1),
     "vjp": lambda x: (lambda pair: (pair[0], pair[1](x)))(vjp(lambda y: y.sin(), x)),
     "no_grad inside": lambda x: grad(lambda y: (y * torch.no_grad()(torch.sin)(y)).sum())(x),
 }
@@ -109,11 +109,11 @@ def test_in_part(name: str, backend: str) -> None:
         kintsugi.wait()
 
 
-@pytest.mark.parametrize("backend", ways())
 @pytest.mark.parametrize("name", [*WHOLE, *IN_PART])
 @pytest.mark.parametrize("mode", ["no_grad", "follows", "inference"])
-def test_modes_outside(name: str, mode: str, backend: str) -> None:
+def test_modes_outside(name: str, mode: str) -> None:
     """The gradient mode of the caller is that of what lies below the transform, in a replay as well."""
+    backend = "native" if name in ("grad", "hessian", "jvp") else "eager"
     program = {**WHOLE, **IN_PART}[name]
     compiled = kintsugi.compile(program, backend=backend)
     for _ in range(4):
@@ -199,5 +199,6 @@ def test_one_graph_for_other_backends() -> None:
 
         compiled = kintsugi.compile(program, backend=backend, fullgraph=True)
         x = torch.randn(3, 3)
-        same("eager", compiled(x), program(x))
-        assert len(graphs) == 1, name
+        for _ in range(2):
+            same("eager", compiled(x), program(x))
+        assert len(graphs) == compiled.stats().graph_count == 1, name
