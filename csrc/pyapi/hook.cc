@@ -9,8 +9,8 @@ namespace {
 EvalFunction ours = nullptr;
 EvalFunction below = _PyEval_EvalFrameDefault;
 
-// The frame that the evaluator below has been given. It may be one that calls whoever it has found before itself:
-// torch._dynamo's, which an error there leaves installed, takes ours for that when it is used again.
+// The frame that the evaluator below has been given. It may be one that calls whoever it has found before
+// itself: torch._dynamo's, which an error there leaves installed, takes ours for that when it is used again.
 thread_local Frame* passedOn = nullptr;
 
 PyObject* evaluate(PyThreadState* tstate, Frame* frame, int throwing) {

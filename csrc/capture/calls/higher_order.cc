@@ -63,9 +63,9 @@ Flow surroundingsModel(CallContext& ctx, Shadow& result) {
 
 Flow torchCompileModel(CallContext& ctx, Shadow& result) {
   PyObject* function = ctx.positional == 1 && ctx.shadows[0].isVirtual() ? ctx.args[0] : nullptr;
-  const bool handed =
-      function != nullptr && PyFunction_Check(function) &&
-      pyapi::isKnownCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)), CodeFamily::kFlexCall);
+  const bool handed = function != nullptr && PyFunction_Check(function) &&
+                      pyapi::isKnownCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)),
+                                         CodeFamily::kFlexCall);
   if (handed && isFlexCode(ctx)) {
     if (auto flow = enterPolyfill(ctx, "compiled_flex_attention", result)) return *flow;
   }

@@ -383,12 +383,12 @@ bool areIndices(PyObject* index) {
   PyObject** items = PySequence_Fast_ITEMS(index);
   PyObject** end = items + Py_SIZE(index);
   return std::any_of(items, end, torchapi::isTensor) && std::all_of(items, end, [](PyObject* item) {
-    return torchapi::isTensor(item) || PyLong_Check(item);
-  });
+           return torchapi::isTensor(item) || PyLong_Check(item);
+         });
 }
 
-// Does torch, below one of these frames, take a tensor that is an index as it is? Elsewhere it is asked for its
-// value.
+// Does torch, below one of these frames, take a tensor that is an index as it is? Elsewhere it is asked for
+// its value.
 bool indexesByTensors(const ShadowFrame* frame, PyObject* index) {
   if (!areIndices(index)) return false;
   for (; frame != nullptr; frame = frame->caller) {
