@@ -179,13 +179,26 @@ def test_a_module_that_does_not_load_leaves_nothing(tmp_path: Path, monkeypatch:
     assert "broken._C" not in sys.modules and not hasattr(package, "_C")
 
 
+def between(python: str, minors: list[str]) -> tuple[str, str]:
+    """A range of versions that has these minor ones."""
+    minors = sorted(minors, key=_requirements._as_numbers)
+    major, last = map(int, minors[-1].split("."))
+    return python, f">={minors[0]},<{major}.{last + 1}"
+
+
 def test_what_is_packaged_is_what_is_tested() -> None:
     """pyproject.toml lets in the torches of pairs.txt, and the releases there are of these versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = {
+        between(python, [torch for row_python, torch, *_ in ROWS if row_python == python])
+        for python in {row[0] for row in ROWS}
+    }
+    markers = {"3.11": "python_version < '3.12'", "3.12": "python_version >= '3.12'"}
+    assert {f"torch{limits}; {markers[python]}" for python, limits in wanted} == set(
+        project["project"]["dependencies"]
+    )
     minors = sorted({torch for _, torch, _, _ in ROWS}, key=_requirements._as_numbers)
-    major, last = map(int, minors[-1].split("."))
-    wanted = f"torch>={minors[0]},<{major}.{last + 1}"
-    assert wanted in project["project"]["dependencies"] and wanted in project["build-system"]["requires"]
+    assert f"torch{between('', minors)[1]}" in project["build-system"]["requires"]
     assert all(release.startswith(f"{torch}.") for _, torch, release, _ in ROWS)
     assert {tests for *_, tests in ROWS} <= {"whole", "smoke"}
     assert ROWS[0][3] == "whole"
