@@ -116,6 +116,9 @@ std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& arg
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result);
 // The model of a function of a module that may be imported later, by its code; or null.
 CallModel modelOfCode(PyObject* code);
+// Of a Python function. Torch wraps some to keep its own compiler out of them: the model is of what they
+// wrap.
+CallModel modelOfFunction(PyObject* function);
 // map's operator where a polyfill runs torch's code around it; nothing: it is called elsewhere, or is
 // another.
 std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result);

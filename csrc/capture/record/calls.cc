@@ -522,17 +522,6 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
   return std::nullopt;
 }
 
-// torch wraps some functions to keep its own compiler out of them: our model is of what they wrap.
-CallModel modelOfFunction(PyObject* function) {
-  CallModel model = modelOf(function);
-  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
-  if (model == nullptr) model = modelOfCode(PyFunction_GET_CODE(function));
-  if (model != nullptr || dict == nullptr) return model;
-  static PyObject* name = PyUnicode_InternFromString("__wrapped__");
-  PyObject* wrapped = isTorchWrapper(function) ? PyDict_GetItemWithError(dict, name) : nullptr;
-  return wrapped != nullptr ? modelOf(wrapped) : nullptr;
-}
-
 // The instruction, for models, as the call that it is.
 CallContext contextOf(Call& call, const CallContext& outer) {
   CallContext ctx = outer;
