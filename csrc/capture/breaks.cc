@@ -65,17 +65,6 @@ bool appendPlace(PyObject* list, const diag::SourceLoc& place) {
 
 }  // namespace
 
-std::string calleeName(PyObject* callable) {
-  // What a C function is bound to may also be data of its own (pybind's records), whose class says nothing.
-  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
-  const bool bare = self != nullptr && !PyModule_Check(self) && !PyType_Check(self) && name &&
-                    pyapi::lookUpInType(Py_TYPE(self), name.get()) == nullptr;
-  if (!bare) name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-  PyErr_Clear();
-  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : pyapi::typeNameOf(callable);
-}
-
 bool isLibrary(const std::string& file) {
   const Folders& known = folders();
   const bool standard = isIn(file, known.standard) &&

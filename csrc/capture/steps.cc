@@ -16,6 +16,7 @@
 #include "capture/paused.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
+#include "pyapi/callable_name.h"
 #include "pyapi/code.h"
 #include "pyapi/generator.h"
 #include "pyapi/imports.h"
@@ -103,7 +104,7 @@ bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args,
 
 bool Recorder::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
   if (executed_) {  // too late for a snapshot
-    abort(diag::Code::KTG0103, {"what " + calleeName(callable) + "() says"});
+    abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
     return false;
   }
   std::vector<Operand> operands = {Operand::constant(constId(callable))};
@@ -200,7 +201,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   if (callable.isSource() && !comesFromStep(callable) && !pin(callable, ctx.callable)) return false;
   if (kind == CallKind::kOpaque && callable.isVirtual() && !escape(callable, ctx.callable)) return false;
   if (!operandOf(callable, ctx.callable, callee)) {
-    abort(diag::Code::KTG0302, {calleeName(ctx.callable)});
+    abort(diag::Code::KTG0302, {pyapi::callableName(ctx.callable)});
     return false;
   }
   operands.push_back(callee);
@@ -301,7 +302,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
   ctx.args.replace(args.data());
   if (kind == CallKind::kOpaque && reason != nullptr)
-    noteBreak(diag::Code::KTG0101, {calleeName(ctx.callable)});
+    noteBreak(diag::Code::KTG0101, {pyapi::callableName(ctx.callable)});
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
   calledBack_ = false;
@@ -329,10 +330,11 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
   if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
     refuse(diagnosticAt(current_, diag::Code::KTG0101,
-                        {calleeName(ctx.callable) + ", which writes to a tensor,"}));
+                        {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
   }
   if (calledBack_ && kind == CallKind::kOpaque && !PyFunction_Check(ctx.callable) && !breaks_.empty() &&
-      breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == calleeName(ctx.callable)) {
+      breaks_.back().code == diag::Code::KTG0101 &&
+      breaks_.back().args[0] == pyapi::callableName(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }
   // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
@@ -540,10 +542,10 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
     return flow;
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None;
-  std::string reached = calleeName(ctx.callable);
+  std::string detail;
   if (!torchTainted_) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
-    if (drained.detail != nullptr) reached += std::string(" by ") + drained.detail;
+    if (drained.detail != nullptr) detail = std::string(" by ") + drained.detail;
     checkDrained(*this, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       std::optional<Shadow> shadow;
@@ -560,7 +562,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   }
   ops_.discard();
   if (!haveOperands) {
-    abort(diag::Code::KTG0301, {reached});
+    abort(diag::Code::KTG0301, {pyapi::callableName(ctx.callable) + detail});
     return flow;
   }
   result = appendCall(fallback, kind, operands, snap, object);

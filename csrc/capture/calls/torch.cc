@@ -9,6 +9,7 @@
 #include "capture/foreign.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
+#include "pyapi/callable_name.h"
 #include "pyapi/types.h"
 #include "torchapi/eager_traits.h"
 #include "torchapi/transforms.h"
@@ -68,26 +69,20 @@ Flow overridesModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-std::string nameOf(PyObject* callable) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
-  PyErr_Clear();
-  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : pyapi::typeNameOf(callable);
-}
-
 // Inside a transform, what autograd does are operations on the tensors in the wrappers.
 Flow autogradModel(CallContext& ctx, Shadow& result) {
   if (torchapi::transformsActive())
     return PyFunction_Check(ctx.callable) ? inlineFunction(ctx, result) : torchModel(ctx, result);
-  std::string name = nameOf(ctx.callable);
-  ctx.rec.noteBreak(diag::Code::KTG0108, {name == "apply"  ? "autograd.Function.apply"
-                                          : name == "grad" ? "autograd.grad"
-                                                           : "backward"});
+  const std::string name = pyapi::callableName(ctx.callable);
+  ctx.rec.noteBreak(diag::Code::KTG0108, {name.ends_with("apply") ? "autograd.Function.apply"
+                                          : name == "grad"        ? "autograd.grad"
+                                                                  : "backward"});
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
 // While a transform is active, tensors are wrappers: it is one step from the outside.
 Flow functorchModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.noteBreak(diag::Code::KTG0109, {nameOf(ctx.callable)});
+  ctx.rec.noteBreak(diag::Code::KTG0109, {pyapi::callableName(ctx.callable)});
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 

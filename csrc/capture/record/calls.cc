@@ -20,6 +20,7 @@
 #include "capture/record/marks.h"
 #include "capture/record/star_arguments.h"
 #include "capture/record/table.h"
+#include "pyapi/callable_name.h"
 #include "pyapi/classes.h"
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
@@ -252,7 +253,7 @@ void unwrap(Recorder& rec, Call& call) {
 }
 
 Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
-  std::vector<std::string> args = {calleeName(call.callable)};
+  std::vector<std::string> args = {pyapi::callableName(call.callable)};
   if (code == diag::Code::KTG0107) args.push_back(disableReason(call.callable));
   ctx.rec.noteBreak(code, std::move(args));
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
