@@ -390,6 +390,12 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
       if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
       return known(Shadow::constant());
     }
+    // The dict is made when it is first asked for, and is the same from then on.
+    if (PyFunction_Check(object) && n == "__annotations__" && !shadow.isVirtual()) {
+      PyObject* dict = PyFunction_GetAnnotations(object);
+      if (dict == nullptr) return simple(AttributePlan::kStep);
+      return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, dict));
+    }
     if (PyFunction_Check(object) && n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
       rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
       return known(Shadow::constant());

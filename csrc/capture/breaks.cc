@@ -10,9 +10,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
-#include "pyapi/plain.h"
 #include "pyapi/text.h"
-#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 

@@ -167,9 +167,11 @@ Flow tensorModel(CallContext& ctx, Shadow& result) {
   PyObject* data = ctx.positional == 1 ? ctx.args[0] : nullptr;
   const bool number =
       data != nullptr && (PyFloat_CheckExact(data) || PyLong_CheckExact(data) || PyBool_Check(data));
-  return number && onlyKeywords(ctx, {"dtype", "device"}) && !pyapi::isPolyfill(ctx.frame.code)
-             ? redirect(ctx, "tensor", result)
-             : literalOrKnown(ctx, result);
+  PyObject* function = polyfill("tensor");
+  const bool lastResort = function != nullptr &&
+                          PyFunction_GET_CODE(function) == reinterpret_cast<const PyObject*>(ctx.frame.code);
+  return number && onlyKeywords(ctx, {"dtype", "device"}) && !lastResort ? redirect(ctx, "tensor", result)
+                                                                         : literalOrKnown(ctx, result);
 }
 
 bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque); }
