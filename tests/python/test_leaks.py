@@ -21,6 +21,8 @@ import kintsugi
 # Allocators round up and fragment; a leak of one object a round is far above this at the full number of rounds.
 FEW_OBJECTS = 40
 FEW_BYTES = 4 << 20
+# What leaks grows each time. What an allocator or another thread keeps once does not grow again.
+GOES = 3
 
 
 def _memory() -> int:
@@ -153,11 +155,14 @@ def test_compile_call_reset(program: Callable[[], None], request: pytest.Fixture
             kintsugi.reset()
 
     repeat(max(20, rounds // 5))
-    objects, memory = _objects(), _memory()
-    repeat(rounds)
-    grown = _objects() - objects
+    grown, more = FEW_OBJECTS + 1, FEW_BYTES + 1
+    for _ in range(GOES):
+        first, memory = _objects(), _memory()
+        repeat(rounds)
+        grown, more = min(grown, _objects() - first), min(more, _memory() - memory)
+        if grown <= FEW_OBJECTS and more <= FEW_BYTES:
+            break
     assert grown <= FEW_OBJECTS, f"{grown} more objects after {rounds} rounds"
-    more = _memory() - memory
     assert SANITIZER or more <= FEW_BYTES, (
         f"{more} more bytes after {rounds} rounds ({more / rounds:.0f} a round)"
     )
