@@ -24,8 +24,11 @@ kintsugi_llvm(libraries --link-static --libs orcjit native passes)
 kintsugi_llvm(system --link-static --system-libs)
 separate_arguments(libraries UNIX_COMMAND "${libraries}")
 separate_arguments(system UNIX_COMMAND "${system}")
-# For analyses of C++ code that nothing here runs.
-list(FILTER system EXCLUDE REGEX "z3")
+# For analyses of C++ code, and for manifests of Windows: nothing here runs them.
+list(FILTER system EXCLUDE REGEX "z3|xml2")
+if(KINTSUGI_LINK_STUBS)
+  list(TRANSFORM system REPLACE "^-l(z|zstd)$" "-l:lib\\1.a")
+endif()
 
 add_library(kintsugi_llvm INTERFACE)
 target_include_directories(kintsugi_llvm SYSTEM INTERFACE ${include})
