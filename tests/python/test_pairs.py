@@ -203,11 +203,13 @@ def limits(minors: list[str]) -> str:
 
 
 def test_what_is_packaged_is_what_is_tested() -> None:
-    """pyproject.toml lets in the torches that pairs.txt has for each Python, and the releases there are of these versions."""
+    """pyproject.toml lets in the torches that pairs.txt has for a Python; the releases there are of these versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     asked = [Requirement(text) for text in project["project"]["dependencies"]]
     for python in {row[0] for row in ROWS}:
-        (torch,) = (each for each in asked if each.marker and each.marker.evaluate({"python_version": python}))
+        (torch,) = (
+            each for each in asked if each.marker and each.marker.evaluate({"python_version": python})
+        )
         assert torch.name == "torch"
         assert torch.specifier == SpecifierSet(limits(torches([row for row in ROWS if row[0] == python])))
     minors = torches(ROWS)
