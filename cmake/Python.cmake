@@ -1,6 +1,12 @@
 # CPython, nanobind and the extension module.
 
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.11 QUIET COMPONENTS Interpreter Development.Module)
+if(NOT Python_Interpreter_FOUND)
+  message(FATAL_ERROR "CPython 3.11 or newer is missing.")
+endif()
+if(NOT Python_Development.Module_FOUND)
+  message(FATAL_ERROR "The headers of CPython ${Python_VERSION} are missing: install python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}-dev.")
+endif()
 if(NOT Python_VERSION VERSION_LESS 3.14)
   message(FATAL_ERROR "Kintsugi supports CPython 3.11, 3.12 and 3.13; ${Python_EXECUTABLE} is ${Python_VERSION}.")
 endif()
