@@ -1,7 +1,8 @@
-// Functions of the C library that are newer than the one that wheels have to run with: what they are made of is older.
+// Functions of the C library that are newer than the one that wheels have to run with, written with what is
+// older.
 //
-// Linked into wheels alone, and hidden there (scripts/link_stubs.py makes the linker ask for them). With the C library's
-// own headers of this machine, so that each has the type that its callers were compiled with.
+// Linked into wheels alone, and hidden there (scripts/link_stubs.py makes the linker ask for them). With the
+// C library's own headers of this machine, so that each has the type that its callers were compiled with.
 //
 // Ownership: nothing is kept.
 // Threads/GIL: as the C library's functions.
@@ -18,7 +19,8 @@
 
 extern "C" {
 
-// What stat(2) and its family were until glibc 2.33: functions of a version of the structure, called by inline functions.
+// What stat(2) and its family were until glibc 2.33: functions of a version of the structure, called by
+// inline functions.
 int __xstat(int version, const char* path, struct stat* out);
 int __lxstat(int version, const char* path, struct stat* out);
 int __fxstat(int version, int file, struct stat* out);
@@ -65,7 +67,8 @@ int fstat64(int file, struct stat64* out) noexcept {
   return __fxstat(kStatVersion, file, reinterpret_cast<struct stat*>(out));
 }
 
-// Sizes beyond two GiB wrap around in the older structure; LLVM writes them into statistics that nobody asks for here.
+// Sizes beyond four GiB wrap around in the older structure. LLVM writes them into statistics, for which
+// nothing here asks.
 struct mallinfo2 mallinfo2() noexcept {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -79,21 +82,24 @@ struct mallinfo2 mallinfo2() noexcept {
   return result;
 }
 
-// The kernel's random numbers, as glibc's function takes them when it starts. It can't fail, so this one can't either.
+// The kernel's random numbers, as glibc's function takes them when it starts. It can't fail, so this one
+// can't either.
 uint32_t arc4random() noexcept {
   uint32_t value = 0;
   if (getrandom(&value, sizeof value, 0) != sizeof value) abort();
   return value;
 }
 
-// A wait until a time of the steady clock. The older function knows the wall clock alone, so a step of that clock makes
-// one wait shorter or longer; the C++ library looks at the steady clock when it has ended, and waits for the rest.
+// A wait until a time of the steady clock. The older function knows the wall clock alone, so a step of that
+// clock makes one wait shorter or longer; the C++ library looks at the steady clock when it has ended, and
+// waits for the rest.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const struct timespec* until) {
   if (clock == CLOCK_REALTIME) return pthread_cond_timedwait(condition, mutex, until);
   if (clock != CLOCK_MONOTONIC) return EINVAL;
   struct timespec steady, wall;
-  if (clock_gettime(CLOCK_MONOTONIC, &steady) != 0 || clock_gettime(CLOCK_REALTIME, &wall) != 0) return EINVAL;
+  if (clock_gettime(CLOCK_MONOTONIC, &steady) != 0 || clock_gettime(CLOCK_REALTIME, &wall) != 0)
+    return EINVAL;
   wall.tv_sec += until->tv_sec - steady.tv_sec;
   wall.tv_nsec += until->tv_nsec - steady.tv_nsec;
   if (wall.tv_nsec < 0) {
