@@ -39,6 +39,9 @@ endif()
 add_library(kintsugi_torch INTERFACE)
 target_include_directories(kintsugi_torch SYSTEM INTERFACE
   ${KINTSUGI_TORCH_DIR}/include ${KINTSUGI_TORCH_DIR}/include/torch/csrc/api/include)
+# Where torch lies is not part of what is built: its macros put names of its headers into messages.
+get_filename_component(packages ${KINTSUGI_TORCH_DIR} DIRECTORY)
+target_compile_options(kintsugi_torch INTERFACE -fmacro-prefix-map=${packages}/=)
 target_link_libraries(kintsugi_torch INTERFACE
   ${KINTSUGI_TORCH_DIR}/lib/libtorch_python.so
   ${KINTSUGI_TORCH_DIR}/lib/libtorch_cpu.so
