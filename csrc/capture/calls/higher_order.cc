@@ -8,6 +8,7 @@
 #include "pyapi/known_objects.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
+#include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
@@ -96,7 +97,19 @@ Flow checkpointModel(CallContext& ctx, Shadow& result) {
   return inlineFunction(ctx, result);
 }
 
+// torch.autograd.Function.apply(), as C code has it: `forward` is recorded. The polyfill calls it again for
+// what it can't do.
+Flow applyModel(CallContext& ctx, Shadow& result) {
+  if (torchapi::transformsActive()) return torchModel(ctx, result);
+  if (!pyapi::isPolyfill(ctx.frame.code) && !torchapi::hasModes()) {
+    if (auto flow = enterClassPolyfill(ctx, "apply_function", result)) return *flow;
+  }
+  ctx.rec.noteBreak(diag::Code::KTG0108, {"autograd.Function.apply"});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
 constexpr ModelRow kRows[] = {
+    {"torch._C._FunctionBase.apply", applyModel},
     {"torch._higher_order_ops.utils._hop_compile_and_call", compileModel, kWritesProcess},
     {"torch._higher_order_ops.utils.setup_compilation_env", surroundingsModel, kWritesProcess},
     {"torch.compile", torchCompileModel, kWritesProcess},

@@ -107,6 +107,9 @@ Flow reduceModel(CallContext& ctx, Shadow& result, bool adds = false);
 PyObject* pythonMethod(PyObject* object, const char* name);
 // Runs a function of kintsugi._polyfills in place of the call, where the call is one of the program's own.
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result);
+// The same for a class method in C, which is called as a builtin that is bound to the class: the polyfill
+// gets the class as its first argument, as `ctx` has it.
+std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shadow& result);
 // The polyfill that asks an object for its truth where Python code tells it; null where C code does.
 const char* truthFunction(PyObject* object);
 // A class of lists that are made as a list is; nothing: it is another.

@@ -607,6 +607,19 @@ std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& re
   return isDirect(ctx) ? std::optional<Flow>(redirect(ctx, name, result)) : std::nullopt;
 }
 
+std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shadow& result) {
+  PyObject* function = polyfill(name);
+  if (function == nullptr || ctx.popped < 2 || ctx.kwnames != nullptr || ctx.total() == 0)
+    return std::nullopt;
+  PyObject*& slot = ctx.act.peek(calleeDepth(ctx.act, static_cast<int>(ctx.popped)));
+  if (slot == nullptr || !PyCFunction_Check(slot) || PyCFunction_GET_SELF(slot) != ctx.args[0])
+    return std::nullopt;
+  const pyapi::Ref<> kept = pyapi::steal(std::exchange(slot, PyMethod_New(function, ctx.args[0])));
+  CallContext inner = ctx;
+  inner.of(function, Shadow::constant(), ctx.args.begin(), ctx.shadows.begin(), ctx.total());
+  return inlineFunction(inner, result);
+}
+
 // operator.iadd(list, more), operator.setitem(dict, key, value): what the statement does.
 Flow operatorModel(CallContext& ctx, Shadow& result) {
   const bool tensor = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]);

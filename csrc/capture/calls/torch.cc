@@ -74,9 +74,7 @@ Flow autogradModel(CallContext& ctx, Shadow& result) {
   if (torchapi::transformsActive())
     return PyFunction_Check(ctx.callable) ? inlineFunction(ctx, result) : torchModel(ctx, result);
   const std::string name = pyapi::callableName(ctx.callable);
-  ctx.rec.noteBreak(diag::Code::KTG0108, {name.ends_with("apply") ? "autograd.Function.apply"
-                                          : name == "grad"        ? "autograd.grad"
-                                                                  : "backward"});
+  ctx.rec.noteBreak(diag::Code::KTG0108, {name == "grad" ? "autograd.grad" : "backward"});
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
@@ -250,7 +248,6 @@ constexpr ModelRow kRows[] = {
     {"torch.autocast_decrement_nesting", stateModel, kWritesProcess},
     {"torch.clear_autocast_cache", stateModel, kWritesProcess},
     // autograd at run time
-    {"torch._C._FunctionBase.apply", autogradModel},
     {"torch.autograd.variable.Variable._execution_engine.__class__.run_backward", autogradModel},
     {"torch._tensor.Tensor.backward", autogradModel},
     {"torch.autograd.backward", autogradModel},
