@@ -23,7 +23,7 @@ import torch
 from children import in_fork
 
 import kintsugi
-from kintsugi import _C, _polyfill_higher_order, _polyfill_iterators, _polyfills
+from kintsugi import _C, _polyfill_autograd, _polyfill_higher_order, _polyfill_iterators, _polyfills
 
 
 def test_every_row_is_found() -> None:
@@ -41,7 +41,9 @@ def test_every_row_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [_polyfills, _polyfill_higher_order, _polyfill_iterators], ids=lambda module: module.__name__
+    "module",
+    [_polyfills, _polyfill_autograd, _polyfill_higher_order, _polyfill_iterators],
+    ids=lambda module: module.__name__
 )
 def test_all_code_of_a_module_is_found(module: types.ModuleType) -> None:
     def codes(code: types.CodeType) -> int:

@@ -78,6 +78,11 @@ Flow autogradModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
+// Keeps a function for the backward pass, which runs in eager mode: a step, and nothing that a graph lacks.
+Flow hookModel(CallContext& ctx, Shadow& result) {
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
 // While a transform is active, tensors are wrappers: it is one step from the outside.
 Flow functorchModel(CallContext& ctx, Shadow& result) {
   ctx.rec.noteBreak(diag::Code::KTG0109, {pyapi::callableName(ctx.callable)});
@@ -252,6 +257,8 @@ constexpr ModelRow kRows[] = {
     {"torch._tensor.Tensor.backward", autogradModel},
     {"torch.autograd.backward", autogradModel},
     {"torch.autograd.grad", autogradModel},
+    {"torch._tensor.Tensor.register_hook", hookModel, kWritesProcess},
+    {"torch._tensor.Tensor.register_post_accumulate_grad_hook", hookModel, kWritesProcess},
     // functorch: the functions behind the public ones
     {"torch._functorch.vmap.lazy_load_decompositions", neverModel, kWritesProcess},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
