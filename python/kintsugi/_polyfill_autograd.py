@@ -22,10 +22,13 @@ from kintsugi._marks import allow_in_graph, assume_constant_result
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 # What `forward` may call of its context. mark_dirty() is left out: the node changes what is known of an argument then.
 _METHODS = ("mark_non_differentiable", "save_for_backward", "save_for_forward", "set_materialize_grads")
-# The code of what torch.amp.custom_fwd() makes of a function: it sets two attributes of the context.
-_CUSTOM_FORWARD = torch.amp.custom_fwd(lambda *_: None, device_type="cpu").__code__
 # Functions that show a frame's variables.
 _SHOWING = frozenset(("locals", "vars", "eval", "exec", "_getframe", "currentframe", "stack"))
+
+
+@torch.amp.custom_fwd(device_type="cpu")
+def _custom_forward(*args: Any) -> None:
+    """What torch makes of it has the code of all that it makes: that sets two attributes of the context."""
 
 
 class Context(FunctionCtx):
@@ -73,7 +76,7 @@ def _keeps_to_attributes(code: CodeType, name: str) -> bool:
 
 def _keeps_to_context(function: Any) -> bool:
     """The same of the context, a function's first argument."""
-    while type(function) is FunctionType and function.__code__ is _CUSTOM_FORWARD:
+    while type(function) is FunctionType and function.__code__ is _custom_forward.__code__:
         function = function.__wrapped__
     if type(function) is not FunctionType or function.__code__.co_argcount == 0:
         return False
@@ -95,9 +98,9 @@ def is_seen_into(cls: Any, args: tuple[Any, ...]) -> bool:
 
 @assume_constant_result
 def node_of(cls: Any) -> Any:
-    """A class whose nodes have the backward of `cls`, and whose `forward` gives what is there already."""
+    """A class that makes the nodes of `cls`, and whose `forward` gives what is there already."""
     made = FunctionMeta(cls.__name__, (Function,), {"forward": staticmethod(_give), "__module__": cls.__module__})
-    made._backward_cls._forward_cls = cls
+    made._backward_cls = cls._backward_cls
     return made
 
 
