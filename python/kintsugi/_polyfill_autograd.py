@@ -57,7 +57,14 @@ def _keeps_to_attributes(code: CodeType, name: str) -> bool:
         value = instruction.argval
         if value != name and not (isinstance(value, tuple) and name in value):
             continue
-        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_CONST", "LOAD_GLOBAL"):
+        if instruction.opname in (
+            "LOAD_ATTR",
+            "LOAD_METHOD",
+            "STORE_ATTR",
+            "DELETE_ATTR",
+            "LOAD_CONST",
+            "LOAD_GLOBAL",
+        ):
             continue  # another thing of that name
         loads = instruction.opname.startswith("LOAD_FAST") and "STORE" not in instruction.opname
         top = value == name or (value[-1] == name and name not in value[:-1])
@@ -99,7 +106,9 @@ def is_seen_into(cls: Any, args: tuple[Any, ...]) -> bool:
 @assume_constant_result
 def node_of(cls: Any) -> Any:
     """A class that makes the nodes of `cls`, and whose `forward` gives what is there already."""
-    made = FunctionMeta(cls.__name__, (Function,), {"forward": staticmethod(_give), "__module__": cls.__module__})
+    made = FunctionMeta(
+        cls.__name__, (Function,), {"forward": staticmethod(_give), "__module__": cls.__module__}
+    )
     made._backward_cls = cls._backward_cls
     return made
 
@@ -122,7 +131,9 @@ def tied(node: Any, context: Any, outputs: Any, args: tuple[Any, ...]) -> Any:
 
 def _is_plain(output: Any, args: tuple[Any, ...]) -> bool:
     """Would torch give it back as it is, where nothing requires gradients?"""
-    return type(output) is torch.Tensor and not output.requires_grad and all([output is not arg for arg in args])
+    return (
+        type(output) is torch.Tensor and not output.requires_grad and all(output is not arg for arg in args)
+    )
 
 
 def apply_function(cls: Any, *args: Any) -> Any:
@@ -138,6 +149,6 @@ def apply_function(cls: Any, *args: Any) -> Any:
             outputs = cls.forward(*args)
             cls.setup_context(context, args, outputs)
     parts = outputs if isinstance(outputs, tuple) else (outputs,)
-    if not recorded and all([_is_plain(part, args) for part in parts]):
+    if not recorded and all(_is_plain(part, args) for part in parts):
         return outputs
     return tied(node_of(cls), context, outputs, args)

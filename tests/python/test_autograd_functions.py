@@ -521,7 +521,9 @@ def test_captured(case: Case) -> None:
 
 @SUITE.parametrize()
 def test_natively(case: Case) -> None:
-    check(case, lambda program: kintsugi.compile(program, backend="native", options={"sync": True}), close=True)
+    check(
+        case, lambda program: kintsugi.compile(program, backend="native", options={"sync": True}), close=True
+    )
 
 
 @pytest.mark.parametrize("case", [gradient_of_a_gradient_case, raises_case], ids=lambda case: case.name)
@@ -569,7 +571,9 @@ def test_methods_that_are_replaced(changed: str) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_whole(training: bool) -> None:
-    compiled = kintsugi.compile(lambda x: Rounded.apply(x * 2) + 1, fullgraph=True, backend="native", options={"sync": True})
+    compiled = kintsugi.compile(
+        lambda x: Rounded.apply(x * 2) + 1, fullgraph=True, backend="native", options={"sync": True}
+    )
     for _ in range(4):
         compiled(torch.randn(3, 4, requires_grad=training))
     stats = compiled.stats()

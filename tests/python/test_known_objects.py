@@ -43,7 +43,7 @@ def test_every_row_is_found() -> None:
 @pytest.mark.parametrize(
     "module",
     [_polyfills, _polyfill_autograd, _polyfill_higher_order, _polyfill_iterators],
-    ids=lambda module: module.__name__
+    ids=lambda module: module.__name__,
 )
 def test_all_code_of_a_module_is_found(module: types.ModuleType) -> None:
     def codes(code: types.CodeType) -> int:
