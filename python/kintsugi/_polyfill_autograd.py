@@ -26,12 +26,12 @@ _METHODS = ("mark_non_differentiable", "save_for_backward", "save_for_forward", 
 _SHOWING = frozenset(("locals", "vars", "eval", "exec", "_getframe", "currentframe", "stack"))
 
 
-@torch.amp.custom_fwd(device_type="cpu")
+@torch.amp.custom_fwd(device_type="cpu")  # type: ignore[untyped-decorator]
 def _custom_forward(*args: Any) -> None:
     """What torch makes of it has the code of all that it makes: that sets two attributes of the context."""
 
 
-class Context(FunctionCtx):
+class Context(FunctionCtx):  # type: ignore[misc]
     """Takes the place of `ctx` while `forward` runs."""
 
     needs_input_grad: tuple[bool, ...]
@@ -84,7 +84,7 @@ def _keeps_to_attributes(code: CodeType, name: str) -> bool:
 def _keeps_to_context(function: Any) -> bool:
     """The same of the context, a function's first argument."""
     while type(function) is FunctionType and function.__code__ is _custom_forward.__code__:
-        function = function.__wrapped__
+        function = function.__wrapped__  # type: ignore[attr-defined]
     if type(function) is not FunctionType or function.__code__.co_argcount == 0:
         return False
     return _keeps_to_attributes(function.__code__, function.__code__.co_varnames[0])
