@@ -66,7 +66,7 @@ def _keeps_to_attributes(code: CodeType, name: str) -> bool:
             "LOAD_GLOBAL",
         ):
             continue  # another thing of that name
-        loads = instruction.opname.startswith("LOAD_FAST") and "STORE" not in instruction.opname
+        loads = instruction.opname.startswith(("LOAD_FAST", "STORE_FAST_LOAD_FAST"))
         top = value == name or (value[-1] == name and name not in value[:-1])
         after = instructions[at + 1] if at + 1 < len(instructions) else None
         if not loads or not top or after is None:
