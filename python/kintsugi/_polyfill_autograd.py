@@ -114,19 +114,20 @@ def node_of(cls: Any) -> Any:
 
 
 def _give(context: Any, *args: Any) -> Any:
-    given, outputs = _given.context, _given.outputs
-    _given.context = _given.outputs = None
-    for name, value in vars(given).items():
+    for name, value in vars(_given.context).items():
         if name != "needs_input_grad":
             setattr(context, name, value)
-    return outputs
+    return _given.outputs
 
 
 @allow_in_graph
 def tied(node: Any, context: Any, outputs: Any, args: tuple[Any, ...]) -> Any:
     """The outputs, with autograd's node behind them."""
     _given.context, _given.outputs = context, outputs
-    return super(Function, node).apply(*args)
+    try:
+        return super(Function, node).apply(*args)
+    finally:
+        _given.context = _given.outputs = None
 
 
 def _is_plain(output: Any, args: tuple[Any, ...]) -> bool:
@@ -148,7 +149,7 @@ def apply_function(cls: Any, *args: Any) -> Any:
         else:
             outputs = cls.forward(*args)
             cls.setup_context(context, args, outputs)
-    parts = outputs if isinstance(outputs, tuple) else (outputs,)
+    parts = outputs if type(outputs) is tuple else (outputs,)
     if not recorded and all(_is_plain(part, args) for part in parts):
         return outputs
     return tied(node_of(cls), context, outputs, args)

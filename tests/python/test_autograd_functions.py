@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import pytest
@@ -386,6 +387,98 @@ def make_counting():
         return Counting.apply(x), Counting.count
 
     return program
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+class OfAPair(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Pair(x * 1, x * 2)
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first + second
+
+
+@case(grad=True, breaks=None)
+def a_named_tuple(x):
+    result = OfAPair.apply(x)
+    with torch.no_grad():
+        return result, type(result).__name__, type(OfAPair.apply(x)).__name__
+
+
+class Repeated(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 2
+        return y, y, x
+
+    @staticmethod
+    def backward(ctx, first, second, third):
+        return first * 3 + second * 5 + third * 7
+
+
+@case(grad=True)
+def one_tensor_twice(x):
+    first, second, third = Repeated.apply(x)
+    return first * 1, second * 1, third * 1, first is second, third is x
+
+
+@factory(grad=True)
+def make_stashing():
+    class Stashing(Function):
+        last = None
+
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 2
+            Stashing.last = y
+            return y
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 3
+
+    def program(x):
+        y = Stashing.apply(x)
+        kept = Stashing.last
+        return y, kept is y, kept.requires_grad, (kept * 2).requires_grad, kept.is_leaf
+
+    return program
+
+
+class Integers(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.argmax(1), x.to(torch.int32)
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return None
+
+
+@case(grad=True)
+def integers(x):
+    return Integers.apply(x), x * 1
+
+
+class Writing(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.add_(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+@case(grad=True)
+def a_write_that_is_not_marked(x):
+    y = x * 1
+    return Writing.apply(y), y
 
 
 # --- steps: the context is seen elsewhere, or torch changes an argument ---
