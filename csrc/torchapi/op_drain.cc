@@ -7,6 +7,7 @@
 
 #include "ops/operator.h"
 #include "support/check.h"
+#include "torchapi/global_state.h"
 #include "torchapi/sym_node.h"
 #include "torchapi/tensor_stamp.h"
 
@@ -98,7 +99,8 @@ DrainResult OpDrain::run() {
   for (size_t k = 0; k < log_.entries.size(); ++k) {
     const OpLog::Entry& entry = log_.entries[k];
     const OpSchema& schema = opSchemaOf(entry.op);
-    const bool hidden = isHidden(k) || (schema.ofMetadata && takesProduced(entry));
+    // A mode is asked about it in each run.
+    const bool hidden = isHidden(k) || (schema.ofMetadata && takesProduced(entry) && !hasModes());
     schemas.push_back(hidden ? nullptr : &schema);
     if (!hidden && !check(entry, schema)) {
       result_.detail = schema.name.c_str();
