@@ -169,7 +169,8 @@ def main() -> None:
     run(sys.executable, ROOT / "scripts" / "link_stubs.py", POLICY, work / "stubs")
     archive = source_distribution(out, time)
     made = [archive]
-    wanted = [pair for pair in pairs() if not options.pairs or pair in options.pairs]
+    listed = pairs()
+    wanted = [pair for pair in listed if not options.pairs or pair in options.pairs]
     for version in dict.fromkeys(pair.split("-")[0] for pair in wanted):
         if options.python and version not in options.python:
             continue
@@ -179,6 +180,9 @@ def main() -> None:
         pythons = [environment_of(pair) for pair in ours]
         run(sys.executable, ROOT / "scripts" / "sbom.py", built / "sboms" / "kintsugi.cdx.json", *pythons)
         made.append(pack(pythons[0], built, archive, work, out, time))
+        left_out = [pair for pair in listed if pair.split("-")[0] == version and pair not in ours]
+        if left_out:
+            print(f"{made[-1].name} is not for others: its metadata let in torches of {', '.join(left_out)}")
     for path in made:
         print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, sha256 {digest(path)}")
         if path.stat().st_size > LIMIT:

@@ -9,6 +9,7 @@ import sys
 import venv
 from pathlib import Path
 
+import nanobind
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,3 +77,18 @@ def test_a_python_without_what_builds(tmp_path: Path) -> None:
     python = tmp_path / "empty" / "bin" / "python"
     text = configured(tmp_path / "build", Python_EXECUTABLE=str(python))
     assert f"nanobind is missing from {python}: pip install nanobind." in text
+
+
+def test_a_torch_that_is_in_no_pair(tmp_path: Path) -> None:
+    """The environment has what builds, and a folder that says it is another torch."""
+    venv.create(tmp_path / "other", with_pip=False)
+    (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
+    (packages / "nanobind").symlink_to(Path(nanobind.__file__).parent)
+    (packages / "torch").mkdir()
+    (packages / "torch" / "__init__.py").touch()
+    (packages / "torch" / "version.py").write_text("__version__ = '1.13.1'\n")
+    text = configured(tmp_path / "build", Python_EXECUTABLE=str(tmp_path / "other" / "bin" / "python"))
+    number = "{}.{}".format(*sys.version_info)
+    rows = [line.split() for line in (ROOT / "requirements" / "pairs.txt").read_text().splitlines()]
+    torches = " or ".join(row[1] for row in rows if row[0] == number)
+    assert f"Kintsugi needs torch {torches} with CPython {number}, found" in text
