@@ -36,6 +36,7 @@ DOCS_STAMP := $(VENV)/.stamp-docs-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
 MODELS_STAMP := $(VENV)/.stamp-models-$(call hash,requirements/*.txt)
 PEERS_STAMP := build/peers/.stamp-$(call hash,requirements/peers.txt)
+WHEELS_STAMP := build/wheels/tools/.stamp-$(call hash,requirements/wheels.txt requirements/tools.txt)
 PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
 SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build-$(call hash,scripts/setup.sh)
 SYSTEM_TEST_STAMP := $(VENV)/.stamp-system-test-$(call hash,scripts/setup.sh)
@@ -212,6 +213,23 @@ docs: build $(TEST_STAMP) $(DOCS_STAMP) ## check the documentation, write the AP
 	$(PY) scripts/check_docs.py
 	$(PY) scripts/api_reference.py
 
+##@ Release
+
+.PHONY: wheels
+wheels: $(WHEELS_STAMP) ## the source distribution and a wheel for each Python, into dist (ARGS="--python 3.11" for one)
+	@build/wheels/tools/bin/python scripts/wheels.py --jobs $(JOBS) $(ARGS)
+
+.PHONY: wheel-test
+wheel-test: $(WHEELS_STAMP) ## install each wheel of dist beside each torch, in an empty environment, and try it
+	@build/wheels/tools/bin/python scripts/wheel_test.py $(ARGS)
+
+# For scripts: the environment that a pair is built in, what its tests add, and its interpreter.
+.PHONY: environment test-environment interpreter
+environment: $(BUILD_STAMP)
+test-environment: $(TEST_STAMP) $(DEMO_STAMP)
+interpreter:
+	@echo $(PY)
+
 ##@ Housekeeping
 
 .PHONY: clean
@@ -264,6 +282,10 @@ $(DOCS_STAMP): | $(BUILD_STAMP)
 
 $(DEMO_STAMP): | $(BUILD_STAMP)
 	@$(SETUP) venv $(VENV) requirements/demo.txt torch==$(TORCH)
+	@touch $@
+
+$(WHEELS_STAMP): | $(SYSTEM_BUILD_STAMP)
+	@scripts/setup.sh venv build/wheels/tools requirements/wheels.txt
 	@touch $@
 
 $(MODELS_STAMP): | $(DEMO_STAMP)

@@ -1,8 +1,14 @@
 # CPython, nanobind and the extension module.
 
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.11 QUIET COMPONENTS Interpreter Development.Module)
+if(NOT Python_Interpreter_FOUND)
+  message(FATAL_ERROR "CPython 3.11 or newer is missing.")
+endif()
+if(NOT Python_Development.Module_FOUND)
+  message(FATAL_ERROR "The headers of CPython ${Python_VERSION} are missing: install python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}-dev.")
+endif()
 if(NOT Python_VERSION VERSION_LESS 3.14)
-  message(FATAL_ERROR "Kintsugi supports CPython 3.11 and 3.12, and its interpreter alone 3.13; ${Python_EXECUTABLE} is ${Python_VERSION}.")
+  message(FATAL_ERROR "Kintsugi supports CPython 3.11, 3.12 and 3.13; ${Python_EXECUTABLE} is ${Python_VERSION}.")
 endif()
 execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
   OUTPUT_VARIABLE gil_disabled OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -28,23 +34,28 @@ target_include_directories(kintsugi_robin_map SYSTEM INTERFACE ${NB_DIR}/ext/rob
 function(kintsugi_plain_extension name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS" ${ARGN})
   nanobind_add_module(${name} NB_STATIC NOMINSIZE NOSTRIP ${ARG_SOURCES})
+  kintsugi_only_init(${name})
   kintsugi_link_layers(${name} ${ARG_LAYERS})
+  target_link_libraries(${name} PRIVATE kintsugi_system)
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${KINTSUGI_EXT_DIR}/kintsugi)
   install(TARGETS ${name} LIBRARY DESTINATION kintsugi COMPONENT extension)
 endfunction()
 
-# kintsugi_extension(name LAYERS layers...): kintsugi.<name> from csrc/bindings and the layers' objects.
+# kintsugi_extension(name CORE library LAYERS layers...): kintsugi.<name> from csrc/bindings, the layers' objects and a
+# shared library.
 function(kintsugi_extension name)
-  cmake_parse_arguments(ARG "" "" "LAYERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "CORE" "LAYERS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/csrc/bindings/*.cc)
   if(NOT sources)
     message(STATUS "csrc/bindings is empty: no extension")
     return()
   endif()
   nanobind_add_module(${name} NB_STATIC NOMINSIZE NOSTRIP ${sources})
+  kintsugi_only_init(${name})
   kintsugi_link_layers(${name} ${ARG_LAYERS})
-  target_link_libraries(${name} PRIVATE kintsugi_torch)
+  target_link_libraries(${name} PRIVATE ${ARG_CORE} kintsugi_torch kintsugi_system)
   kintsugi_torch_pair(${name})
-  # torch is imported first, so the loader has its libraries already; this is for a wheel used in other ways.
-  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")
+  # In a build tree the shared library is that of the tree; installed, it lies in the folder above the module's. torch is
+  # imported first, so the loader has its libraries already; their path is for a wheel used in other ways.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../../torch/lib")
 endfunction()

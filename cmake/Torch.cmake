@@ -9,17 +9,17 @@ if(NOT status EQUAL 0)
   message(FATAL_ERROR "torch is missing from ${Python_EXECUTABLE}: pip install torch.")
 endif()
 
-# The minor versions that requirements/pairs.txt has rows for: libtorch's ABI changes with each.
+# The minor versions that requirements/pairs.txt has rows for with this CPython: libtorch's ABI changes with each.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/requirements/pairs.txt ${KINTSUGI_TORCH_DIR}/version.py)
+set(python ${Python_VERSION_MAJOR}.${Python_VERSION_MINOR})
 file(STRINGS ${CMAKE_SOURCE_DIR}/requirements/pairs.txt rows REGEX "^[0-9]")
 set(minors "")
 foreach(row ${rows})
-  if(row MATCHES "^[0-9.]+ +([0-9.]+) ")
+  if(row MATCHES "^${python} +([0-9.]+) ")
     list(APPEND minors ${CMAKE_MATCH_1})
   endif()
 endforeach()
-list(REMOVE_DUPLICATES minors)
 
 file(STRINGS ${KINTSUGI_TORCH_DIR}/version.py version REGEX "^__version__")
 if(NOT version MATCHES "'([0-9]+)\\.([0-9]+)\\.([^+']+)")
@@ -29,7 +29,7 @@ set(KINTSUGI_TORCH_FOLDER torch${CMAKE_MATCH_1}${CMAKE_MATCH_2})
 set(KINTSUGI_TORCH_RELEASE ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}.${CMAKE_MATCH_3})
 if(NOT "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}" IN_LIST minors)
   list(JOIN minors " or " minors)
-  message(FATAL_ERROR "Kintsugi needs torch ${minors}, found ${version} in ${KINTSUGI_TORCH_DIR}.")
+  message(FATAL_ERROR "Kintsugi needs torch ${minors} with CPython ${python}, found ${version} in ${KINTSUGI_TORCH_DIR}.")
 endif()
 file(STRINGS ${KINTSUGI_TORCH_DIR}/share/cmake/Torch/TorchConfig.cmake abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
 if(abi)
@@ -39,6 +39,9 @@ endif()
 add_library(kintsugi_torch INTERFACE)
 target_include_directories(kintsugi_torch SYSTEM INTERFACE
   ${KINTSUGI_TORCH_DIR}/include ${KINTSUGI_TORCH_DIR}/include/torch/csrc/api/include)
+# Where torch lies is not part of what is built: its macros put names of its headers into messages.
+get_filename_component(packages ${KINTSUGI_TORCH_DIR} DIRECTORY)
+target_compile_options(kintsugi_torch INTERFACE -fmacro-prefix-map=${packages}/=)
 target_link_libraries(kintsugi_torch INTERFACE
   ${KINTSUGI_TORCH_DIR}/lib/libtorch_python.so
   ${KINTSUGI_TORCH_DIR}/lib/libtorch_cpu.so

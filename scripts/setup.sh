@@ -33,7 +33,6 @@ want() { # the same for a package that we can do without
 }
 
 has_header() { printf '#include <%s>\n' "$1" | ${CXX:-c++} -E -x c++ - ; }
-has_library() { printf 'int main() { return 0; }\n' | ${CXX:-c++} -x c++ - -o /dev/null "-l$1"; }
 has_llvm() {
   for config in llvm-config-19 /usr/lib/llvm-19/bin/llvm-config; do
     command -v "$config" && "$config" --link-static --libs orcjit native passes && return
@@ -72,8 +71,7 @@ system() {
       llvm)
         need llvm-19-dev "code generation" has_llvm
         need libzstd-dev "what LLVM's archives need" has_header zstd.h
-        need zlib1g-dev "what LLVM's archives need" has_header zlib.h
-        need libxml2-dev "what LLVM's archives need" has_library xml2 ;;
+        need zlib1g-dev "what LLVM's archives need" has_header zlib.h ;;
       tests)
         need libgtest-dev "GoogleTest, for the C++ tests" has_header gtest/gtest.h
         want libre2-dev "RE2, for the matcher's tests" has_header re2/set.h

@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "support/check.h"
+#include "torchapi/dispatched.h"
 
 namespace kintsugi::capture {
 
@@ -111,6 +112,7 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   // Which tensor that is, if any, is state of the tensor's: asked for in each run, also where it is one that
   // the trace knows.
   plan.how = text(name) == "grad" || text(name) == "_base" ? AttributePlan::kStep : AttributePlan::kTorch;
+  if (pyapi::isKnown(d, pyapi::Known::kTensorData)) plan.instead = torchapi::dataOf;
   for (std::string_view m : kTensorMetadata) plan.metaPure = plan.metaPure || m == text(name);
   return plan;
 }
@@ -163,6 +165,26 @@ Shadow classTuple(Recorder& rec, PyObject* tuple) {
   return known ? *known : rec.tupleOf(tuple, std::move(parts));
 }
 
+// What C code reads of a function, but for its dict; nothing: it is a step.
+std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow shadow, PyObject* object,
+                                            std::string_view n) {
+  if (n == "__name__" || n == "__qualname__" || n == "__module__") {
+    if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
+    return known(Shadow::constant());
+  }
+  // The dict is made when it is first asked for, and is the same from then on.
+  if (n == "__annotations__" && !shadow.isVirtual()) {
+    PyObject* dict = PyFunction_GetAnnotations(object);
+    if (dict == nullptr) return std::nullopt;
+    return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, dict));
+  }
+  if (n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
+    rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
+    return known(Shadow::constant());
+  }
+  return std::nullopt;
+}
+
 AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d);
 
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
@@ -187,6 +209,14 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
       return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
     if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__class__" || n == "__doc__")
       return known(Shadow::constant());
+    // Those of the class itself: its version guards them, unless a recording has set some.
+    const OpenAttributes &opened = rec.known().opened_, &written = rec.known().written_;
+    if (n == "__dict__" && PyDescr_TYPE(metaValue) == &PyType_Type && ownClass(rec, cls) == nullptr &&
+        !opened.has(cls) && !written.has(cls)) {
+      AttributePlan plan = known(Shadow::constant());
+      plan.frozen = true;
+      return plan;
+    }
     return isProperty(metaValue)
                ? planDescriptor(rec, own(rec, Shadow::constant(), object), object, name, metaValue)
                : simple(AttributePlan::kStep);
@@ -342,7 +372,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     return plan;
   }
   if (text(name) == "__dict__" && shadow.isVirtual() &&
-      rec.virtualOf(shadow).kind == VirtualKind::kInstance) {
+      (rec.virtualOf(shadow).kind == VirtualKind::kInstance ||
+       rec.virtualOf(shadow).kind == VirtualKind::kFunction)) {
     return planVirtualDict(rec, shadow, object);
   }
   if (isSlot(d) && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kInstance) {
@@ -369,17 +400,14 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     std::string_view n = text(name);
     if (n == "__class__") return known(Shadow::constant());
     PyObject** slot = n == "__dict__" && !shadow.isVirtual() ? pyapi::materializedDictSlot(object) : nullptr;
+    // Asking a function for its dict makes one.
+    if (slot != nullptr && *slot == nullptr && PyFunction_Check(object))
+      Py_XDECREF(PyObject_GenericGetDict(object, nullptr));
     if (slot != nullptr && *slot != nullptr) {
       return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));
     }
-    if (PyFunction_Check(object) && (n == "__name__" || n == "__qualname__" || n == "__module__")) {
-      if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
-      return known(Shadow::constant());
-    }
-    if (PyFunction_Check(object) && n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
-      rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
-      return known(Shadow::constant());
-    }
+    if (auto plan = PyFunction_Check(object) ? planOfFunction(rec, d, shadow, object, n) : std::nullopt)
+      return std::move(*plan);
     return simple(AttributePlan::kStep);
   }
   // What pybind puts into classes: binding makes a method of the C function inside.

@@ -10,9 +10,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
-#include "pyapi/plain.h"
 #include "pyapi/text.h"
-#include "pyapi/types.h"
 
 namespace kintsugi::capture {
 
@@ -64,17 +62,6 @@ bool appendPlace(PyObject* list, const diag::SourceLoc& place) {
 }
 
 }  // namespace
-
-std::string calleeName(PyObject* callable) {
-  // What a C function is bound to may also be data of its own (pybind's records), whose class says nothing.
-  PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
-  const bool bare = self != nullptr && !PyModule_Check(self) && !PyType_Check(self) && name &&
-                    pyapi::lookUpInType(Py_TYPE(self), name.get()) == nullptr;
-  if (!bare) name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-  PyErr_Clear();
-  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : pyapi::typeNameOf(callable);
-}
 
 bool isLibrary(const std::string& file) {
   const Folders& known = folders();

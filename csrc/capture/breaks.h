@@ -15,9 +15,6 @@ namespace kintsugi::capture {
 // A diagnostic at what `frame` (null: nowhere) is doing now, with the recorded frames as its stack.
 diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args);
 
-// What a callable is called, for messages: a method with its class.
-std::string calleeName(PyObject* callable);
-
 // Is this Python file torch's, the standard library's or ours, not the program's?
 bool isLibrary(const std::string& file);
 

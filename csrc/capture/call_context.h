@@ -99,8 +99,12 @@ struct CallContext {
   PyObject* kwnames = nullptr;  // tuple or null
   size_t popped = 0;            // by the call instruction
   bool pushes = true;           // the instruction leaves one result on the stack
+  int resultDepth = 1;          // where: 1 is the top
   bool metaPure =
       false;  // a call that makes no operation and whose result follows from metadata and pinned arguments
+  // Gives what the instruction would give for its first argument, as a new reference, through the dispatcher,
+  // which the instruction itself goes past. Null: it does not.
+  PyObject* (*instead)(PyObject*) = nullptr;
   bool veilSlices = false;  // see sizes.h
   bool pinNumbers = false;  // numbers of the run are pinned: the callable is not torch's (see symbolic.cc)
 };

@@ -304,7 +304,8 @@ void renewVersions(Recorder& rec) {
     auto* type = reinterpret_cast<PyTypeObject*>(known.consts_[guard.key].get());
     bool all = pyapi::mroOf(type) == order.get();
     for (Py_ssize_t k = 0; all && k < PyTuple_GET_SIZE(order.get()); ++k) all = same[at(order.get(), k)];
-    if (all && rec.isVersioned(type)) guard.number = static_cast<int64_t>(*pyapi::typeVersionWord(type));
+    if (all && pyapi::ensureTypeVersion(type))
+      guard.number = static_cast<int64_t>(*pyapi::typeVersionWord(type));
   }
   versions = {};  // what it held may be dropped here
 }

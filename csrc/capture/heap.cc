@@ -131,6 +131,7 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
     }
     return setEntry(virtualOf(shadow), key, value);
   }
+  if (transforms_.isTransient(*this, dict, key, real)) return transforms_.store(*this, dict, key, value);
   ir::SourceId source = sourceOf(shadow, dict);
   guardType(Shadow::source(source), dict);
   if (!emitEffect(Op::kSetItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}}))

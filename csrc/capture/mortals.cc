@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "capture/callee.h"
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/exceptions.h"
@@ -238,15 +239,16 @@ void Mortals::clearLocals(Recorder& rec, ShadowFrame& frame, Activation& act) {
 
 // A function that is called from Python code takes its arguments over from the caller's stack.
 void Mortals::handOver(Recorder& rec, ShadowFrame& caller, PyCodeObject* callee) {
-  if (rec.instr_ == nullptr || rec.instr_->op != op::CALL || caller.act == nullptr || rec.executed_ == false)
-    return;
+  if (rec.instr_ == nullptr || caller.act == nullptr || rec.executed_ == false) return;
+  const bool keywords = rec.instr_->op == op::CALL_KW;
+  if (rec.instr_->op != op::CALL && !keywords) return;
   Activation& act = *caller.act;
-  const int count = static_cast<int>(rec.instr_->arg);
-  const bool method = act.peek(count + 2) != nullptr;
-  PyObject* function = act.peek(method ? count + 2 : count + 1);
+  const int above = keywords ? 1 : 0;  // the names of the keywords
+  const int lower = static_cast<int>(rec.instr_->arg) + above + 2;
+  PyObject* function = act.peek(calleeDepth(act, lower));
   if (!PyFunction_Check(function) || PyFunction_GET_CODE(function) != reinterpret_cast<PyObject*>(callee))
     return;
-  for (int i = method ? count + 1 : count; i >= 1; --i) {
+  for (int i = callsMethod(act, lower) ? lower - 1 : lower - 2; i > above; --i) {
     PyObject* object = act.peek(i);
     const auto isIt = [object](const Mortal& m) { return m.object == object; };
     if (object == nullptr || std::ranges::none_of(rec.mortals_, isIt)) continue;

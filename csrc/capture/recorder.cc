@@ -535,6 +535,7 @@ void Recorder::leaveFrame(Activation& act, Flow how) try {
   if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
   if (!live_) return;
   faultPoint("left");
+  transforms_.left(*this, *frame);
   if (how == Flow::kRaise && mortals_.size() > 1) {  // in the order of the locals, when the traceback goes
     abort(diag::Code::KTG0302, {pyapi::typeNameOf(mortals_.front().object)});
     letGo();

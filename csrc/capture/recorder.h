@@ -63,7 +63,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   static bool isPlainDeep(PyObject* object);  // plain, or a tuple of such
   static bool isPlainTuple(PyObject* tuple);  // any tuple type, plain elements
   static bool isPlain(PyObject* object);      // immutable, compared by value
-  bool isVersioned(PyTypeObject* type);
   bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
   void freeze(PyObject* object);  // it can't change, and follows from what is pinned (calls/signatures.cc)
 
@@ -170,11 +169,11 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   void flushBlock();
   bool guardScalar(ir::ValueId value, PyObject* number);
   bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
-  bool enterTransform();  // calls/transforms.cc
   // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
+  Flow executeLogged(CallContext& ctx);
   Flow torchSequence(Activation& act, const Instr& instr, int pushed, int behind = -1);
   std::optional<Shadow> torchOperation(ir::StateId snap, pyapi::Ref<>& result,
                                        const std::function<PyObject*()>& operation);

@@ -20,6 +20,7 @@
 #include "capture/finalized.h"
 #include "capture/kept_objects.h"
 #include "capture/mortals.h"
+#include "capture/transforms.h"
 #include "pyapi/known_objects.h"
 #include "support/flat_map.h"
 
@@ -142,6 +143,7 @@ struct RecorderState {
   bool letGo_ = false;             // the recording has ended, and its objects are freed
   std::vector<uint32_t> watched_;  // generators that wait where closing them runs code (generators.cc)
   int closing_ = 0;                // generators being closed
+  Transforms transforms_;          // that are active
   Finalized finalized_;            // among kept_
   std::vector<Mortal> mortals_;    // see mortals.h; in the order in which they came to be
   bool newestFirst_ = false;       // an exception has emptied a stack

@@ -584,6 +584,10 @@ bool Recorder::resumeRestored(Activation& act, bool throwing) {
     case ir::ReturnAction::kClose:
       frame->push(Shadow::constant());
       return true;
+    case ir::ReturnAction::kCallable:
+      frame->push(returned_);
+      frame->push(Shadow::null());
+      return true;
     default:
       frame->push(returned_);
       return true;

@@ -294,12 +294,6 @@ void Recorder::guardType(Shadow shadow, PyObject* object) {
   guard(GuardKind::kType, shadow.sourceId(), constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
 }
 
-bool Recorder::isVersioned(PyTypeObject* type) {
-  static PyObject* probe = PyUnicode_InternFromString("__kintsugi_probe__");
-  if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) pyapi::lookUpInType(type, probe);
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
-}
-
 namespace {
 
 // torch's own compiler counts its calls in an attribute of this class, and has each new module look at it: of
@@ -312,8 +306,8 @@ void Recorder::guardTypeVersion(PyTypeObject* type) {
   if (isForeignCounter(type)) return;
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;  // static types do not change
   if (guardOwnClass(*this, type)) return;
-  if (!isVersioned(type)) {
-    abort(diag::Code::KTG0000, {"no version tag left for a type"});
+  if (!pyapi::ensureTypeVersion(type)) {  // from CPython 3.13 on, after a thousand changes of one class
+    abort(diag::Code::KTG0303, {std::string(pyapi::typeName(type)) + ", a class that was changed too often"});
     return;
   }
   guard(GuardKind::kTypeVersion, ir::kNone, constId(reinterpret_cast<PyObject*>(type)),

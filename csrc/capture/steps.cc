@@ -10,11 +10,13 @@
 #include "capture/class_attributes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
+#include "capture/locals_watch.h"
 #include "capture/mortals.h"
 #include "capture/numbers.h"
 #include "capture/paused.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
+#include "pyapi/callable_name.h"
 #include "pyapi/code.h"
 #include "pyapi/generator.h"
 #include "pyapi/imports.h"
@@ -46,10 +48,12 @@ size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::ve
 // What raises in a frame that can't be made again is raised in the first one outside that can
 // (runtime/replay.cc): handlers in between would be passed over.
 void Recorder::checkHandlers(ir::StateId snap) {
+  const bool transform = Transforms::isInside(*this);
   for (ShadowFrame* frame = current_; frame != nullptr; frame = frame->caller) {
     if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
     snap = document_.trace.states[snap].parent;
-    if (frame->transform) continue;  // it would only leave the transform, which a replay never enters
+    // Torch's own would only leave the transform, which a replay never enters.
+    if (frame->transform || (transform && leavesTransforms(frame->code))) continue;
     const pyapi::Handler handler = pyapi::findHandler(frame->code, frame->act->pc - 1);
     // A clean-up that the compiler made begins with something else.
     if (handler.target < 0 || CodeInfo::of(frame->code)->at(handler.target).op != op::PUSH_EXC_INFO) continue;
@@ -100,7 +104,7 @@ bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args,
 
 bool Recorder::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
   if (executed_) {  // too late for a snapshot
-    abort(diag::Code::KTG0103, {"what " + calleeName(callable) + "() says"});
+    abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
     return false;
   }
   std::vector<Operand> operands = {Operand::constant(constId(callable))};
@@ -197,7 +201,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   if (callable.isSource() && !comesFromStep(callable) && !pin(callable, ctx.callable)) return false;
   if (kind == CallKind::kOpaque && callable.isVirtual() && !escape(callable, ctx.callable)) return false;
   if (!operandOf(callable, ctx.callable, callee)) {
-    abort(diag::Code::KTG0302, {calleeName(ctx.callable)});
+    abort(diag::Code::KTG0302, {pyapi::callableName(ctx.callable)});
     return false;
   }
   operands.push_back(callee);
@@ -298,17 +302,20 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   std::vector<PyObject*> args(ctx.args.begin(), ctx.args.end());
   ctx.args.replace(args.data());
   if (kind == CallKind::kOpaque && reason != nullptr)
-    noteBreak(diag::Code::KTG0101, {calleeName(ctx.callable)});
+    noteBreak(diag::Code::KTG0101, {pyapi::callableName(ctx.callable)});
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
   calledBack_ = false;
   if (kind == CallKind::kOpaque) expectWrites(*this);
   const bool held = kind == CallKind::kOpaque && !mortals_.empty();
   if (held && !Mortals::release(*this)) return execute(ctx.act, ctx.instr);
+  const LocalsWatch watch(*this);
   {
     Paused paused(*this);
     flow = execute(ctx.act, ctx.instr);
   }
+  if (live_ && watch.changed())
+    abort(diag::Code::KTG0303, {"a variable of a frame that was set through f_locals"});
   if (held) Mortals::takeBack(*this);
   if (held && !live_) return flow;
   if (flow == Flow::kRaise) {
@@ -316,23 +323,24 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     if (kind == CallKind::kOpaque && live_) forgetEscaped(ctx);
     return flow;
   }
-  if (ctx.pushes && runsWhenDropped(ctx.act.peek(1))) {
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
+  if (ctx.pushes && runsWhenDropped(ctx.act.peek(ctx.resultDepth))) {
+    abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(ctx.resultDepth))});
     return flow;
   }
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
   if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
     refuse(diagnosticAt(current_, diag::Code::KTG0101,
-                        {calleeName(ctx.callable) + ", which writes to a tensor,"}));
+                        {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
   }
   if (calledBack_ && kind == CallKind::kOpaque && !PyFunction_Check(ctx.callable) && !breaks_.empty() &&
-      breaks_.back().code == diag::Code::KTG0101 && breaks_.back().args[0] == calleeName(ctx.callable)) {
+      breaks_.back().code == diag::Code::KTG0101 &&
+      breaks_.back().args[0] == pyapi::callableName(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }
   // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
   // comparison): it may have changed what is known.
   const bool unforeseen = calledBack_ && kind != CallKind::kOpaque;
-  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(1) : Py_None);
+  result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) stale();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
   return flow;
@@ -451,6 +459,17 @@ bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained)
   return (python || ctx.pinNumbers) && !drained.scalars.empty();
 }
 
+// What a transform hands out without an operator: wrappers, which are known by the tensors inside.
+bool isOfTransform(PyObject* object) {
+  if (!PyTuple_Check(object)) return torchapi::isWrapper(object);
+  bool wrappers = torchapi::transformsActive();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(object, i);
+    wrappers = wrappers && (item == Py_None || torchapi::isTensor(item));
+  }
+  return wrappers;
+}
+
 // Is it to get the numbers themselves? A mode would see operators that make tensors of numbers of the trace.
 bool takesNumbers(const CallContext& ctx) {
   return ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive() ||
@@ -458,6 +477,20 @@ bool takesNumbers(const CallContext& ctx) {
 }
 
 }  // namespace
+
+Flow Recorder::executeLogged(CallContext& ctx) {
+  torchTainted_ = false;
+  ++torchDepth_;
+  ops_.resume();
+  const bool asItIs = torchapi::hasModes();
+  const bool other = ctx.instead != nullptr && !asItIs && !torchapi::transformsActive();
+  Flow flow = asItIs  ? execute(ctx.act, ctx.instr)
+              : other ? replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
+                      : executeSymbolic(ctx);
+  ops_.pause();
+  --torchDepth_;
+  return flow;
+}
 
 Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   if (torchapi::hasFunctionModes()) [[unlikely]]
@@ -501,27 +534,24 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   fallback.callableShadow = callable;
   std::vector<Operand> operands;
   const bool haveOperands = quietOperands(fallback, operands);
-  torchTainted_ = false;
-  ++torchDepth_;
-  ops_.resume();
-  Flow flow = torchapi::hasModes() ? execute(ctx.act, ctx.instr) : executeSymbolic(ctx);
-  ops_.pause();
-  --torchDepth_;
+  Flow flow = executeLogged(ctx);
   const CallKind kind = torchTainted_ ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
   if (flow == Flow::kRaise) {
     ops_.discard();
     unsafeException_ = !haveOperands || !recordRaised(fallback, kind, operands, snap);
     return flow;
   }
-  PyObject* object = ctx.pushes ? ctx.act.peek(1) : Py_None;
+  PyObject* object = ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None;
+  std::string detail;
   if (!torchTainted_) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
+    if (drained.detail != nullptr) detail = std::string(" by ") + drained.detail;
     checkDrained(*this, drained, snap);
     if (drained.status == torchapi::DrainResult::kOk) {
       std::optional<Shadow> shadow;
       if (!decidesItself(ctx, drained))
         shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
-      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !torchapi::isWrapper(object))
+      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isOfTransform(object))
         shadow = std::nullopt;
       if (shadow && scalarsExplained(object, drained)) {
         result = *shadow;
@@ -532,7 +562,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   }
   ops_.discard();
   if (!haveOperands) {
-    abort(diag::Code::KTG0301, {calleeName(ctx.callable)});
+    abort(diag::Code::KTG0301, {pyapi::callableName(ctx.callable) + detail});
     return flow;
   }
   result = appendCall(fallback, kind, operands, snap, object);
@@ -565,6 +595,7 @@ std::optional<Shadow> Recorder::torchOperation(ir::StateId snap, pyapi::Ref<>& r
 
 Flow Recorder::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
   executed_ = true;
+  if (!result) return Flow::kRaise;
   for (size_t i = 0; i < ctx.popped; ++i) {
     PyObject* gone = *--ctx.act.sp;
     Py_XDECREF(gone);
@@ -658,7 +689,8 @@ std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::Dr
   if (result == Py_None || PyType_Check(result)) return Shadow::constant();
   if (torchapi::isTensor(result)) {
     if (!torchapi::isWrapper(result) && !torchapi::isExactTensorType(Py_TYPE(result)))
-      return std::nullopt;  // operators make plain tensors
+      return std::nullopt;                                    // operators make plain tensors
+    if (torchapi::isZeroTensor(result)) return std::nullopt;  // whose memory a trace would make
     if (auto value = ops_.valueOf(result)) return Shadow::value(*value);
     if (!torchapi::isWrapper(result) || !ops_.valueOf(torchapi::innermost(result).get())) return std::nullopt;
     if (auto known = knownObject(result)) return known;

@@ -150,7 +150,7 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
   PyObject* kwnames = act.kwnames;
   Flow flow = execute(act, ctx.instr);
   if (flow == Flow::kNext && ctx.pushes) {  // what a binding gives back must not be one of them
-    PyObject*& pushed = act.peek(1);
+    PyObject*& pushed = act.peek(ctx.resultDepth);
     if (pyapi::Ref<> plain = torchapi::withoutSymNumbers(pushed)) Py_SETREF(pushed, plain.release());
     PyErr_Clear();
   }

@@ -356,7 +356,7 @@ bool startsInEntryState(const ir::Trace& trace, uint32_t end) {
   for (uint32_t i = 0; i < end; ++i) {
     const Instruction& ins = trace.code[i];
     const bool quiet = ins.op == Op::kInput || ins.op == Op::kSegment || ins.op == Op::kSegmentEnd ||
-                       ins.deferrable || ins.op == Op::kBuild ||
+                       ins.deferrable || ins.op == Op::kBuild || ins.op == Op::kCallPure ||
                        (ins.op >= Op::kGuardTrue && ins.op <= Op::kGuardBlock) ||
                        (ir::isGraphOp(ins.op) && ins.op != Op::kSetGrad);
     if (!quiet) {

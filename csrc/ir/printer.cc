@@ -440,6 +440,8 @@ std::string_view returnActionName(ReturnAction action) {
       return "nextor";
     case ReturnAction::kClose:
       return "close";
+    case ReturnAction::kCallable:
+      return "callable";
   }
   return {};
 }

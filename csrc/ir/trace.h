@@ -107,8 +107,8 @@ struct Recipe {
 enum GeneratorState : int8_t { kNotStarted = -1, kRunning = -2, kFinished = -3 };
 
 // What a frame does with the result of the call that is under way in it, when the frame above is left. The
-// frame above of the last five is a generator's (or, but for kDelegate, a Python __next__): what it yields is
-// an item, its return (or StopIteration) the end.
+// frame above is a generator's (or, but for kDelegate, a Python __next__) from kIterate to kClose: what it
+// yields is an item, its return (or StopIteration) the end.
 enum class ReturnAction : uint8_t {
   kPush,      // push it (an ordinary call)
   kDiscard,   // drop it (a Python __setattr__ or __setitem__ behind a store)
@@ -118,6 +118,7 @@ enum class ReturnAction : uint8_t {
   kNext,      // next(), send(), throw(): push the item; at the end raise StopIteration
   kNextOr,    // next() with a default: push the item, or `replacement`
   kClose,     // close(): push None; an item is an error
+  kCallable,  // push it, and above it the null of a callable (a getter behind LOAD_METHOD)
 };
 constexpr bool hasReplacement(ReturnAction action) {
   return action == ReturnAction::kReplace || action == ReturnAction::kNextOr;

@@ -71,6 +71,7 @@ struct Packet {
 #define KTG_RANK_OF_NUMBERS bitOf(Trait::kRankOfNumbers)
 #define KTG_MAKES_EMPTY bitOf(Trait::kMakesEmpty)
 #define KTG_FORWARD_MODE bitOf(Trait::kForwardMode)
+#define KTG_OF_METADATA bitOf(Trait::kOfMetadata)
 #define KTG_PACKET(name, traits) {name, traits},
 constexpr Packet kPackets[] = {
 #include "ops/operators.def"

@@ -84,6 +84,7 @@ class Cutter {
     }
     findFeeding();
     findSeen();
+    findApart();
     const auto own = std::span(trace_.code).subspan(start_);
     const std::vector<bool> cuts = gradientCuts(trace_, start_, native_ ? limits_ : ir::GradientLimits{});
     size_t at = start_;
@@ -154,6 +155,39 @@ class Cutter {
     const std::string_view name = trace_.opNames[ins.opName];
     const auto operands = trace_.operandsOf(ins);
     return ops::isInPlace(name) && !operands.empty() && operands[0].isValue();
+  }
+
+  // What aten.data gives shares memory with its argument, and not its version: native code, in which it would
+  // be the argument itself, may have it where nobody writes to that memory by it, and nobody else gets to see
+  // it.
+  void findApart() {
+    std::vector<ValueId> dataOf(trace_.values.size(), kOutside);
+    apart_.assign(trace_.values.size(), false);
+    std::vector<ValueId> used;
+    for (const Instruction& ins : trace_.code) {
+      if (ins.op != Op::kAten) {
+        continue;
+      }
+      const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
+      ValueId from = trace_.operatorOf(ins) == ops::Operator::kData ? ins.firstResult : kOutside;
+      used.clear();
+      ir::collectValues(trace_, trace_.operandsOf(ins), used);
+      for (const ValueId value : used) {
+        if (dataOf[value] == kOutside) {
+          continue;
+        }
+        apart_[dataOf[value]] = apart_[dataOf[value]] || traits.impure;
+        from = from == kOutside && !traits.fresh ? dataOf[value] : from;
+      }
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        dataOf[ins.firstResult + r] = from;
+      }
+    }
+    for (ValueId value = 0; value < dataOf.size(); ++value) {
+      if (dataOf[value] != kOutside && seen_[writtenTo_[value]]) {
+        apart_[dataOf[value]] = true;
+      }
+    }
   }
 
   bool requiresGrad(ValueId value) const {
@@ -259,6 +293,9 @@ class Cutter {
       return true;
     }
     const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
+    if (native_ && trace_.operatorOf(ins) == ops::Operator::kData && apart_[ins.firstResult]) {
+      return false;
+    }
     if (!traits.inGraph || (native_ && traits.collective) ||
         (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
       return false;
@@ -493,6 +530,7 @@ class Cutter {
   std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
   std::vector<bool> canFail_;       // by block
   std::vector<bool> feeding_;       // by value
+  std::vector<bool> apart_;         // results of aten.data that are not for native code
   std::vector<bool> seen_;          // by value: the program gets to see it
   std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
   std::vector<bool> late_;          // by value: made by a deferred step of the open segment

@@ -48,9 +48,7 @@ class Arguments {
     return PyObject_Vectorcall(function, data_, positional_, kwnames_);
   }
   // The same for a function in Python, whatever its vectorcall has been set to.
-  PyObject* callFunction(PyObject* function) const {
-    return _PyFunction_Vectorcall(function, data_, positional_, kwnames_);
-  }
+  PyObject* callFunction(PyObject* function) const;
 
  private:
   static size_t countOf(PyObject* kwnames) {

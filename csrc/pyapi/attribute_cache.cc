@@ -10,10 +10,6 @@ bool worthFilling(AttributeCache* cache) {
   return cache->misses < 16 || cache->misses % 64 == 0;
 }
 
-uint32_t validVersion(PyTypeObject* type) {
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0 ? type->tp_version_tag : 0;
-}
-
 // Attribute look-up begins with object.__getattribute__ (a `__getattr__` may follow, for what that does not
 // find). Such a type has either the generic slot or the one that calls `__getattr__`.
 bool getsGenerically(PyTypeObject* type) {
@@ -47,7 +43,7 @@ void fillInstance(AttributeCache* cache, PyObject* owner, PyObject* name) {
   }
   // Whatever the type has under the name could be, or become, a data descriptor.
   const int32_t index = _PyType_Lookup(type, name) == nullptr ? sharedIndex(type, name) : -1;
-  const uint32_t version = validVersion(type);
+  const uint32_t version = validTypeVersion(type);
   if (index >= 0 && version != 0) {
     cache->kind = AttributeCache::Kind::kInstance;
     cache->typeVersion = version;
@@ -105,7 +101,7 @@ void fillMethodCache(AttributeCache* cache, PyObject* owner, PyObject* name) {
     return;
   }
   PyObject* method = _PyType_Lookup(type, name);
-  const uint32_t version = validVersion(type);
+  const uint32_t version = validTypeVersion(type);
   if (method == nullptr || version == 0 ||
       PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR) == 0) {
     return;

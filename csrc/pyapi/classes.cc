@@ -57,8 +57,8 @@ PyObject* versionOf(PyObject*, PyObject* cls) {
   static long long none = 0;
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
   _PyType_Lookup(type, hookName());  // gives it a version
-  const bool valid = PyType_Check(cls) && PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG);
-  return PyLong_FromLongLong(valid ? static_cast<long long>(type->tp_version_tag) : --none);
+  const unsigned version = PyType_Check(cls) ? validTypeVersion(type) : 0;
+  return PyLong_FromLongLong(version != 0 ? static_cast<long long>(version) : --none);
 }
 
 // An ordinary class from now on.

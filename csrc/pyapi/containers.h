@@ -32,7 +32,7 @@ inline bool nextSetItem(PyObject* set, Py_ssize_t* at, PyObject** key) {
   return _PySet_NextEntry(set, at, key, &hash) != 0;
 }
 
-inline bool equalTexts(PyObject* left, PyObject* right) { return _PyUnicode_EQ(left, right) != 0; }
+inline bool equalTexts(PyObject* left, PyObject* right) { return _PyUnicode_Equal(left, right) > 0; }
 // separator.join() of an array; a new reference.
 inline PyObject* joinTexts(PyObject* separator, PyObject* const* items, Py_ssize_t count) {
   return _PyUnicode_JoinArray(separator, items, count);

@@ -45,6 +45,12 @@ int lineAt(PyCodeObject* code, int32_t unit) {
   return PyCode_Addr2Line(code, unit * static_cast<int>(sizeof(_Py_CODEUNIT)));
 }
 
+int opcodeNumberAt(PyCodeObject* code, int32_t unit) {
+  Ref<> bytes = steal(PyCode_GetCode(code));
+  PyErr_Clear();
+  return bytes ? static_cast<uint8_t>(PyBytes_AS_STRING(bytes.get())[2 * unit]) : -1;
+}
+
 void raiseForName(PyObject* exception, const char* format, PyObject* name) {
   const char* text = name == nullptr ? nullptr : PyUnicode_AsUTF8(name);
   if (text == nullptr) {

@@ -70,6 +70,8 @@ PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame);
 
 // The line of the instruction at code unit `unit`, or -1.
 int lineAt(PyCodeObject* code, int32_t unit);
+// The number of the opcode there, as the running CPython numbers it.
+int opcodeNumberAt(PyCodeObject* code, int32_t unit);
 
 // Where an exception raised by the instruction at `unit` goes.
 struct Handler {

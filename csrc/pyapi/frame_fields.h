@@ -51,6 +51,10 @@ inline void setRunningUnit(Frame* frame, CodeUnit* units, int32_t unit);
 // ... and the code unit that runs next when a frame is evaluated, or resumed; 0 in a new frame.
 inline int32_t resumeUnit(const Frame* frame);
 inline void setResumeUnit(Frame* frame, int32_t unit);
+// Of a frame that is given to CPython's evaluator: the instruction at `unit` has raised, or the one that ends
+// before `next` is a call under way.
+void setRaisingUnit(Frame* frame, int32_t unit);
+void setCallingUnit(Frame* frame, int32_t next);
 
 inline bool ownedByGenerator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 // The generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().

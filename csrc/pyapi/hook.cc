@@ -1,5 +1,7 @@
 #include "pyapi/hook.h"
 
+#include <utility>
+
 namespace kintsugi::pyapi {
 
 namespace {
@@ -7,8 +9,13 @@ namespace {
 EvalFunction ours = nullptr;
 EvalFunction below = _PyEval_EvalFrameDefault;
 
+// The frame that the evaluator below has been given. It may be one that calls whoever it has found before
+// itself: torch._dynamo's, which an error there leaves installed, takes ours for that when it is used again.
+thread_local Frame* passedOn = nullptr;
+
 PyObject* evaluate(PyThreadState* tstate, Frame* frame, int throwing) {
-  return isServiceFrame(frame) || ours == nullptr ? below(tstate, frame, throwing)
+  if (frame == passedOn) return _PyEval_EvalFrameDefault(tstate, frame, throwing);
+  return isServiceFrame(frame) || ours == nullptr ? evalFrameBelow(tstate, frame, throwing)
                                                   : ours(tstate, frame, throwing);
 }
 
@@ -36,7 +43,11 @@ void removeEvalHook() {
 bool evalHookInstalled() { return ours != nullptr; }
 
 PyObject* evalFrameBelow(PyThreadState* tstate, Frame* frame, int throwing) {
-  return below(tstate, frame, throwing);
+  if (below == _PyEval_EvalFrameDefault) return below(tstate, frame, throwing);
+  Frame* outer = std::exchange(passedOn, frame);
+  PyObject* result = below(tstate, frame, throwing);
+  passedOn = outer;
+  return result;
 }
 
 EvalFunction evalFunction() { return _PyInterpreterState_GetEvalFrameFunc(PyThreadState_Get()->interp); }

@@ -5,7 +5,6 @@
 
 namespace kintsugi::pyapi::names {
 
-inline PyObject* import() { return &_Py_ID(__import__); }
 inline PyObject* spec() { return &_Py_ID(__spec__); }
 inline PyObject* all() { return &_Py_ID(__all__); }
 inline PyObject* dict() { return &_Py_ID(__dict__); }

@@ -80,7 +80,7 @@ const Word* dictOrderWord(PyObject* dict) {
 }
 
 bool ensureTypeVersion(PyTypeObject* type) {
-  if (type->tp_version_tag != 0) {
+  if (validTypeVersion(type) != 0) {
     return true;
   }
   // A look-up assigns versions to the type and its bases. Any cacheable name will do; every type has this
@@ -90,7 +90,7 @@ bool ensureTypeVersion(PyTypeObject* type) {
     _PyType_Lookup(type, name.get());
   }
   PyErr_Clear();
-  return type->tp_version_tag != 0;
+  return validTypeVersion(type) != 0;
 }
 
 bool hasFixedInstances(PyTypeObject* type) {

@@ -56,7 +56,7 @@ void TypeVersions::remember(PyTypeObject* type) {
   Kept& kept = it->second;
   kept.type = newRef(reinterpret_cast<PyObject*>(type));
   kept.order = newRef(type->tp_mro);
-  kept.version = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+  kept.version = validTypeVersion(type);
   kept.dictVersion = dictVersion(dictOf(type));
 }
 
@@ -76,8 +76,7 @@ void TypeVersions::restore() {
       all = same[reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(kept.order.get(), i))];
     }
     if (!all) continue;
-    type->tp_version_tag = kept.version;
-    type->tp_flags |= Py_TPFLAGS_VALID_VERSION_TAG;
+    setTypeVersion(type, kept.version);
   }
 }
 

@@ -161,6 +161,10 @@ bool acceptResult(pyapi::Frame* frame, FrameImage& image, Outcome& inner) {
     case ir::ReturnAction::kClose:
       PyErr_SetString(PyExc_RuntimeError, "generator ignored GeneratorExit");
       return false;
+    case ir::ReturnAction::kCallable:
+      pushOn(frame, std::move(inner.result));
+      pushOn(frame, nullptr);
+      return true;
     default:
       pushOn(frame, std::move(inner.result));
       image.replacement.reset();
@@ -177,15 +181,19 @@ PyObject* evaluateRebuilt(PyThreadState* tstate, pyapi::Frame* frame, std::vecto
   }
   if (index > 0) {
     // On top of its thread while it calls, as in CPython's evaluator.
+    pyapi::setCallingUnit(frame, image.pc);
     pyapi::FrameLink link(tstate, frame);
     Outcome inner = callFrame(images, index - 1, raising, runner);
     if (inner.status == PYGEN_ERROR) {
       pyapi::dropPolyfillEntry(reinterpret_cast<PyCodeObject*>(images[index - 1].code.get()));
     }
+    pyapi::setResumeUnit(frame, image.pc);
     raising = !acceptResult(frame, image, inner);
+    if (raising) {
+      pyapi::setCallingUnit(frame, image.pc);
+    }
   } else if (raising) {
-    // CPython points at the instruction that raised, where it otherwise points before the next one.
-    pyapi::setResumeUnit(frame, image.pc + 1);
+    pyapi::setRaisingUnit(frame, image.pc);
   }
   return runner != nullptr ? runner->evaluate(index, tstate, frame, raising)
                            : pyapi::evaluateFrame(tstate, frame, raising);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "pyapi/callable_name.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/text.h"
@@ -23,13 +24,6 @@ struct StepTexts {
 
 constexpr size_t kMostSteps = 1 << 16;  // kept; then they are looked up anew
 
-std::string qualifiedName(PyObject* callable) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__qualname__"));
-  const char* text = name && PyUnicode_Check(name.get()) ? pyapi::utf8(name.get()) : nullptr;
-  if (text == nullptr) PyErr_Clear();
-  return text != nullptr ? text : pyapi::typeNameOf(callable);
-}
-
 // What is called, or what is written to.
 std::string nameOf(const Recording& recording, const ir::Instruction& ins) {
   const ir::Trace& trace = recording.document.trace;
@@ -38,7 +32,7 @@ std::string nameOf(const Recording& recording, const ir::Instruction& ins) {
   const ir::Operand& target = operands[0];
   std::string name;
   if (target.kind == ir::OperandKind::kConst) {
-    name = qualifiedName(recording.consts[target.id].get());
+    name = pyapi::callableName(recording.consts[target.id].get());
   } else if (target.kind == ir::OperandKind::kSource) {
     name = recording.document.sources.path(target.id, trace.constTexts);
   } else {
@@ -56,7 +50,6 @@ StepTexts textsOf(const CompiledTrace& trace, uint32_t instruction) {
   const uint64_t key = (uint64_t{trace.number()} << 32) | instruction;
   if (const auto found = known->find(key); found != known->end()) return found->second;
   const ir::Instruction& ins = trace.trace().code[instruction];
-  // Looking for a name may run Python code, thus change the table: it is done first.
   const StepTexts texts{stackOf(trace, ins.snap), events::intern(nameOf(trace.recording(), ins))};
   if (known->size() >= kMostSteps) known->clear();
   return (*known)[key] = texts;

@@ -7,6 +7,7 @@
 
 #include "ops/operator.h"
 #include "support/check.h"
+#include "torchapi/global_state.h"
 #include "torchapi/sym_node.h"
 #include "torchapi/tensor_stamp.h"
 
@@ -98,7 +99,8 @@ DrainResult OpDrain::run() {
   for (size_t k = 0; k < log_.entries.size(); ++k) {
     const OpLog::Entry& entry = log_.entries[k];
     const OpSchema& schema = opSchemaOf(entry.op);
-    const bool hidden = isHidden(k);
+    // A mode is asked about it in each run.
+    const bool hidden = isHidden(k) || (schema.ofMetadata && takesProduced(entry) && !hasModes());
     schemas.push_back(hidden ? nullptr : &schema);
     if (!hidden && !check(entry, schema)) {
       result_.detail = schema.name.c_str();
@@ -201,12 +203,18 @@ bool OpDrain::check(const OpLog::Entry& entry, const OpSchema& schema) {
     // Flattened, the lengths of two lists could not be told apart.
     return refuse(DrainResult::kUnsupported);
   }
+  bool zeros = false;
   for (size_t k = 0; k < schema.results.size(); ++k) {
-    if (!checkOutput(log_.values[entry.firstOutput + k], schema.results[k])) {
+    const c10::IValue& made = log_.values[entry.firstOutput + k];
+    if (!checkOutput(made, schema.results[k])) {
       return false;
     }
+    forEachTensor(made, [&](const at::Tensor& t) { zeros = zeros || isZero(t); });
   }
-  return true;
+  if (zeros && (!makesZero(entry) || schema.mutates)) {
+    return refuse(DrainResult::kUnsupported);
+  }
+  return zeros || checkSum(entry, schema);
 }
 
 bool OpDrain::checkInput(const c10::IValue& value, OpSchema::Arg arg) {
@@ -280,7 +288,7 @@ bool OpDrain::checkTensor(const at::Tensor& tensor) {
     return true;
   }
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!isPlain(*impl)) {
+  if (!isPlain(*impl) && !isZero(tensor)) {
     return refuse(DrainResult::kUnsupported);
   }
   if (table_.find(impl) != nullptr || isProduced(impl) || isWrappedNumber(tensor) ||
@@ -297,7 +305,7 @@ bool OpDrain::checkOutput(const c10::IValue& value, OpSchema::Arg result) {
       bool ok = true;
       forEachTensor(value, [&](const at::Tensor& t) {
         if (t.defined()) {
-          ok = ok && isPlain(*t.unsafeGetTensorImpl());
+          ok = ok && (isPlain(*t.unsafeGetTensorImpl()) || isZero(t));
           noteProduced(t.unsafeGetTensorImpl());
         }
       });
@@ -344,6 +352,20 @@ MetaLevel OpDrain::resultLevel(const OpLog::Entry& entry, const OpSchema& schema
     return MetaLevel::kUnknown;
   }
   return level;
+}
+
+// Does what it says of its arguments follow from guards? Those that the same step has made are known if
+// theirs are.
+bool OpDrain::takesProduced(const OpLog::Entry& entry) const {
+  bool known = true;
+  for (size_t k = entry.firstInput; k < entry.firstOutput; ++k) {
+    forEachTensor(log_.values[k], [&](const at::Tensor& t) {
+      const at::TensorImpl* impl = t.unsafeGetTensorImpl();
+      const TensorTable::Known* found = table_.find(impl);
+      known = known && (found != nullptr ? table_.level(found->value) == MetaLevel::kFull : isProduced(impl));
+    });
+  }
+  return known;
 }
 
 // Does all metadata of the inputs follow from guards?
@@ -617,6 +639,13 @@ void OpDrain::bindResult(const c10::IValue& value, ir::ValueId& next, MetaLevel 
 }
 
 void OpDrain::append(const OpLog::Entry& entry, const OpSchema& schema) {
+  if (makesZero(entry)) {
+    appendZero(log_.values[entry.firstOutput].toTensor());
+    return;
+  }
+  if (appendSum(entry, schema)) {
+    return;
+  }
   std::vector<ir::Operand> operands;
   operands.reserve(schema.args.size());
   for (size_t k = 0; k < schema.args.size(); ++k) {

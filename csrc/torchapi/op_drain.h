@@ -42,9 +42,18 @@ class OpDrain {
   // ... or of a list of integers.
   bool isTemporaryList(const at::Tensor& tensor);
 
+  // Zeros without memory (zero_tensors.cc)
+  static bool isZero(const at::Tensor& tensor);
+  bool makesZero(const OpLog::Entry& entry) const;
+  const at::Tensor* addedToZero(const OpLog::Entry& entry, const OpSchema& schema) const;
+  bool checkSum(const OpLog::Entry& entry, const OpSchema& schema);
+  bool appendSum(const OpLog::Entry& entry, const OpSchema& schema);
+  void appendZero(const at::Tensor& tensor);
+
   // Second pass.
   void append(const OpLog::Entry& entry, const OpSchema& schema);
   MetaLevel resultLevel(const OpLog::Entry& entry, const OpSchema& schema) const;
+  bool takesProduced(const OpLog::Entry& entry) const;
   bool inputsAreKnown(const OpLog::Entry& entry) const;
   MetaLevel levelOf(const at::Tensor& tensor) const;
   bool mixesRanks(const OpLog::Entry& entry) const;

@@ -118,6 +118,7 @@ OpSchema::OpSchema(const c10::OperatorHandle& handle) : op(handle), name(irName(
   likelyShape = !known && !handle.hasTag(at::Tag::dynamic_output_shape) &&
                 !handle.hasTag(at::Tag::data_dependent_output);
   makesEmpty = ops::has(name, Trait::kMakesEmpty);
+  ofMetadata = ops::has(name, Trait::kOfMetadata);
   rankOfSizes = !known || ops::has(name, Trait::kRankOfSizes);
   rankOfNumbers = ops::has(name, Trait::kRankOfNumbers);
 }

@@ -52,6 +52,7 @@ struct OpSchema {
   bool likelyShape = false;    // ... for all that is known: nothing says so
   bool dynamicIfMask = false;  // ... if an index is a mask
   bool makesEmpty = false;     // memory that nothing was written to
+  bool ofMetadata = false;     // the result follows from metadata
   bool rankOfSizes = false;    // the rank of the results depends on sizes, or on who knows what
   bool rankOfNumbers = false;  // ... on numbers among the arguments
 

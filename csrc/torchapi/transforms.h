@@ -9,7 +9,8 @@
 namespace kintsugi::torchapi {
 
 bool isWrapper(PyObject* object);           // what a transform gives to the function that it runs
+bool isZeroTensor(PyObject* tensor);        // zeros without memory, of forward mode differentiation
 bool transformsActive();                    // in this thread
-pyapi::Ref<> innermost(PyObject* wrapper);  // the tensor in a wrapper of vmap; other tensors themselves
+pyapi::Ref<> innermost(PyObject* wrapper);  // the tensor in all wrappers; other tensors themselves
 
 }  // namespace kintsugi::torchapi

@@ -6,6 +6,7 @@ replaced, and when, is decided in csrc/capture/calls/polyfills.cc. Frames of thi
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kintsugi._polyfill_autograd import apply_function  # noqa: F401
 from kintsugi._polyfill_heaps import (  # noqa: F401
     _heapify_max,
     _heappop_max,
@@ -25,6 +27,19 @@ from kintsugi._polyfill_heaps import (  # noqa: F401
     heappush,
     heappushpop,
     heapreplace,
+)
+from kintsugi._polyfill_higher_order import (  # noqa: F401
+    checkpoint,
+    compiled_flex_attention,
+    cond,
+    empty_block_mask,
+    flex_attention,
+    index_by_tensors,
+    map_,
+    map_rows,
+    no_surroundings,
+    scan,
+    while_loop,
 )
 from kintsugi._polyfill_iterators import (  # noqa: F401
     accumulate,
@@ -607,6 +622,39 @@ def compare(
     return (a is b) is identity
 
 
+# A comparison and the question for its truth, which CPython 3.13 has as one instruction. Here they are two.
+
+
+def test_lt(a: Any, b: Any, /) -> bool:
+    value = a < b
+    return True if value else False
+
+
+def test_le(a: Any, b: Any, /) -> bool:
+    value = a <= b
+    return True if value else False
+
+
+def test_eq(a: Any, b: Any, /) -> bool:
+    value = a == b
+    return True if value else False
+
+
+def test_ne(a: Any, b: Any, /) -> bool:
+    value = a != b
+    return True if value else False
+
+
+def test_gt(a: Any, b: Any, /) -> bool:
+    value = a > b
+    return True if value else False
+
+
+def test_ge(a: Any, b: Any, /) -> bool:
+    value = a >= b
+    return True if value else False
+
+
 def says_true(value: Any, /) -> bool:
     answer = type(value).__bool__(value)
     if answer is True:
@@ -653,6 +701,16 @@ def settle(outcome: Any) -> Any:
     if type(outcome) is tuple:
         return outcome[0]
     raise outcome
+
+
+def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Autograd's engine, below a transform: no thread of another device takes part."""
+    return torch.autograd.Variable._execution_engine.run_backward(t_outputs, *args, **kwargs)
+
+
+def no_context() -> Any:
+    """A manager of a context in which nothing is different."""
+    return contextlib.nullcontext()
 
 
 def lacks(container: Any, item: Any) -> bool:

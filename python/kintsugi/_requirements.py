@@ -13,7 +13,7 @@ from types import ModuleType
 from . import _built_with
 
 VERSION = "0.1.0"
-PYTHONS = ((3, 11), (3, 12))
+PYTHONS = ((3, 11), (3, 12), (3, 13))
 
 # torch213/_C.cpython-311-x86_64-linux-gnu.so: a folder for each minor version of torch, named without the point, and in
 # it a module for each version of CPython.
@@ -30,6 +30,10 @@ def check(search: Iterable[str]) -> Path:
         wanted = " or ".join(".".join(map(str, version)) for version in PYTHONS)
         found = ".".join(map(str, sys.version_info[:2]))
         raise ImportError(f"kintsugi {VERSION} needs CPython {wanted}, and this is {name} {found}.")
+    if "t" in sys.abiflags:
+        raise ImportError(
+            f"kintsugi {VERSION} needs a CPython with the global interpreter lock, and this is a free-threaded build."
+        )
     modules = _modules(search)
     if not modules:
         raise ImportError(f"kintsugi {VERSION} has no extension module for this Python: run make build.")

@@ -185,3 +185,69 @@ def test_modules_whose_class_looks_names_up() -> None:
     assert compiled.stats().hits >= 4
     ours.__dict__["__getattr__"] = eager.__dict__["__getattr__"] = lambda name: 9
     assert describe(compiled(ours, x)) == describe(ask_module(eager, x))
+
+
+class Telling:
+    """Answers whatever it is asked in Python, and notes it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        raise AttributeError(name)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+class NamedInPython(type):
+    asked: list[str] = []
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in ("__name__", "__qualname__"):
+            NamedInPython.asked.append(name)
+        return super().__getattribute__(name)
+
+
+class Named(metaclass=NamedInPython):
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+def call_it(kept: Any, x: torch.Tensor) -> Any:
+    return kept(x) * 2
+
+
+def sort_by_it(kept: Any, x: torch.Tensor) -> Any:
+    return [int(item.sum()) for item in sorted([x, -x], key=kept)], x.apply_(kept)
+
+
+def make_it(kept: Any, x: torch.Tensor) -> Any:
+    return Named(x).x, list(map(Named, [x]))[0].x
+
+
+def call_packet(kept: Any, x: torch.Tensor) -> Any:
+    return torch.ops.aten.slice(x, 0, 0, -1, 2), torch.ops.aten.amax(x, 0)
+
+
+@pytest.mark.parametrize("function", [call_it, sort_by_it, make_it, call_packet])
+def test_naming_what_is_called_runs_no_code_of_the_program(function: Any) -> None:
+    asked = []
+    for call in (function, kintsugi.compile(function, backend="eager")):
+        NamedInPython.asked.clear()
+        kept, answers = Telling(), []
+        for _ in range(3):
+            try:
+                answers.append(describe(call(kept, torch.arange(4.0))))
+            except (TypeError, RuntimeError) as error:
+                answers.append(describe(str(error)))
+        asked.append((answers, kept.asked, list(NamedInPython.asked)))
+    assert asked[0] == asked[1]
+
+
+def test_operator_packets_are_known() -> None:
+    compiled = kintsugi.compile(call_packet, backend="eager", fullgraph=True)
+    for _ in range(3):
+        compiled(None, torch.arange(4.0))
+    assert compiled.stats().hits == 2

@@ -32,8 +32,6 @@ FEW = (
 
 # What runs as one step, and is listed.
 BREAKS = {
-    "unused_parameters": ["KTG0108"],  # torch's own autograd.Function
-    "static_graph": ["KTG0108"],
     "whole_step": ["KTG0108"],
     "fully_shard": ["KTG0107"],
     "fsdp1": ["KTG0107"],

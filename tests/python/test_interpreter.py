@@ -58,7 +58,9 @@ def test_corpus_has_every_opcode():
     used = {instr.opname for program in programs for code in code_objects(program)
             for instr in dis.get_instructions(code)}  # fmt: skip
     # Numbers beyond 255 are the compiler's own; the evaluator writes these over others, or puts them in front.
-    internal = {"CACHE", "EXTENDED_ARG", "INTERPRETER_EXIT", "RESERVED"}
+    internal = {
+        "CACHE", "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "EXTENDED_ARG", "INTERPRETER_EXIT", "RESERVED",
+    }  # fmt: skip
     written = {
         name for name, number in dis.opmap.items() if number < 256 and not name.startswith("INSTRUMENTED_")
     }
@@ -226,13 +228,17 @@ def test_no_leak(case):
         gc.collect()
         return sys.getallocatedblocks()
 
-    def least_growth():
-        counts = [rounds(10) for _ in range(5)]
+    def least_growth(n):
+        counts = [rounds(n) for _ in range(5)]
         return min(after - before for before, after in itertools.pairwise(counts))
 
-    # Caches grow now and then, and CPython leaks in some of these; a leak of ours shows as one more every round.
-    expected = natively(least_growth)
-    assert interpreted(least_growth) < max(expected, 0) + 10
+    # CPython leaks in some of these, and its caches grow for a while; a leak of ours is one more in every round.
+    for n in (10, 200):
+        expected = natively(lambda n=n: least_growth(n))
+        grown = interpreted(lambda n=n: least_growth(n))
+        if grown < max(expected, 0) + n:
+            return
+    pytest.fail(f"{grown} more in {n} rounds, and {expected} in CPython")
 
 
 def test_objects_die_at_the_same_time():
@@ -283,9 +289,13 @@ def test_generator_state():
         gen = g()
         states = [inspect.getgeneratorstate(gen)]
         next(gen)
-        states += [inspect.getgeneratorstate(gen), inspect.getgeneratorlocals(gen), gen.gi_frame.f_lineno]
+        states += [
+            inspect.getgeneratorstate(gen),
+            dict(inspect.getgeneratorlocals(gen)),
+            gen.gi_frame.f_lineno,
+        ]
         gen.send(5)
-        states += [inspect.getgeneratorlocals(gen)]
+        states += [dict(inspect.getgeneratorlocals(gen))]
         gen.close()
         states += [inspect.getgeneratorstate(gen), gen.gi_frame]
         return states

@@ -23,7 +23,7 @@ import torch
 from children import in_fork
 
 import kintsugi
-from kintsugi import _C, _polyfill_iterators, _polyfills
+from kintsugi import _C, _polyfill_autograd, _polyfill_higher_order, _polyfill_iterators, _polyfills
 
 
 def test_every_row_is_found() -> None:
@@ -31,7 +31,8 @@ def test_every_row_is_found() -> None:
     import torch._dynamo.mutation_guard
     import torch.distributed._functional_collectives
     import torch.distributed.fsdp
-    import torch.func  # noqa: F401
+    import torch.func
+    import torch.nn.attention.flex_attention  # noqa: F401
 
     rows = _C.known_objects()
     assert len({path for path, *_ in rows}) == len(rows) > 60
@@ -39,7 +40,11 @@ def test_every_row_is_found() -> None:
     assert [path for path, *_, codes in rows if path.endswith("*") and codes < 10] == []
 
 
-@pytest.mark.parametrize("module", [_polyfills, _polyfill_iterators], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module",
+    [_polyfills, _polyfill_autograd, _polyfill_higher_order, _polyfill_iterators],
+    ids=lambda module: module.__name__,
+)
 def test_all_code_of_a_module_is_found(module: types.ModuleType) -> None:
     def codes(code: types.CodeType) -> int:
         inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]

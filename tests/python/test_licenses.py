@@ -1,4 +1,4 @@
-"""licenses/: everything that is linked or compiled into the extension modules has a row and the text of its licence."""
+"""licenses/: what is linked or compiled into the core and the modules has a row and the text of its licence."""
 
 from __future__ import annotations
 
@@ -18,8 +18,17 @@ from kintsugi import _C
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "licenses"
 LIBRARIES = tomllib.loads((FOLDER / "third_party.toml").read_text())["library"]
-MODULES = [Path(_C.__file__), *sorted(Path(kintsugi.__file__).parent.glob("_*.so"))]
-BUILDS = sorted((ROOT / "build").glob("*/build.ninja"))
+# The core is where the loader has found it: in a build tree, or beside the package of a wheel.
+CORE = {
+    Path(line.split()[-1])
+    for line in Path("/proc/self/maps").read_text().splitlines()
+    if "libkintsugi_core" in line
+}
+MODULES = [Path(_C.__file__), *sorted(Path(kintsugi.__file__).parent.glob("_*.so")), *sorted(CORE)]
+OURS = {"kintsugi_core"}
+BUILDS = sorted((ROOT / "build").glob("*/build.ninja")) + sorted(
+    (ROOT / "build" / "wheels").glob("*/build.ninja")
+)
 WRITTEN_BY_CMAKE = {"kintsugi_torch_features.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
@@ -34,8 +43,9 @@ def unclaimed(names: set[str], field: str) -> list[str]:
 
 
 def link_name(text: str) -> str:
-    """What `-lz`, `libz.so.1` and `/somewhere/libz.a` have in common."""
-    name = text.removeprefix("-l") if text.startswith("-l") else Path(text).name.removeprefix("lib")
+    """What `-lz`, `-l:libz.a`, `libz.so.1` and `/somewhere/libz.a` have in common."""
+    file = text.removeprefix("-l:")
+    name = file.removeprefix("-l") if file.startswith("-l") else Path(file).name.removeprefix("lib")
     return re.sub(r"\.(a|so)\b.*$", "", name)
 
 
@@ -56,14 +66,17 @@ def needed(module: Path) -> Iterator[str]:
 
 
 def linked(build: Path) -> set[str]:
-    """What the linker was given for the modules, by the build file that CMake wrote."""
+    """What the linker was given for the core and the modules, by the build file that CMake wrote."""
     found: set[str] = set()
     for block in build.read_text().split("\n\n"):
-        if re.search(r"^build \S*_(C|kb)\.\S*: CXX_MODULE_LIBRARY_LINKER", block, re.MULTILINE):
+        if re.search(
+            r"^build \S*(_(C|kb)|_core)\.\S*: CXX_(MODULE|SHARED)_LIBRARY_LINKER", block, re.MULTILINE
+        ):
             line = re.search(r"^\s*LINK_LIBRARIES = (.*)$", block, re.MULTILINE)
             assert line is not None
-            found |= {link_name(word) for word in line.group(1).split() if not word.startswith("-Wl,")}
-    return found
+            words = [word for word in line.group(1).split() if not word.startswith("-Wl,")]
+            found |= {link_name(word) for word in words if not word.endswith(".o")}
+    return found - OURS
 
 
 def included() -> set[str]:
@@ -91,7 +104,14 @@ def test_each_library_has_a_licence_and_each_licence_a_library() -> None:
 def test_an_unknown_library_is_found() -> None:
     names = {
         link_name(text)
-        for text in ("-lLLVMCore", "libz.so.1", "/x/libtorch_cpu.so", "libfmt.a", "-labsl_base")
+        for text in (
+            "-lLLVMCore",
+            "libz.so.1",
+            "-l:libzstd.a",
+            "/x/libtorch_cpu.so",
+            "libfmt.a",
+            "-labsl_base",
+        )
     }
     assert unclaimed(names, "links") == ["absl_base", "fmt"]
     assert unclaimed({"tsl/robin_map.h", "fmt/core.h"}, "headers") == ["fmt/core.h"]
@@ -105,8 +125,8 @@ def test_every_header_from_outside_has_a_licence() -> None:
 
 @pytest.mark.skipif(SANITIZER, reason="a build that is not given away")
 def test_every_shared_library_has_a_licence() -> None:
-    assert MODULES
-    names = {link_name(name) for module in MODULES for name in needed(module)}
+    assert len(CORE) == 1
+    names = {link_name(name) for module in MODULES for name in needed(module)} - OURS
     assert {"torch_cpu", "c"} <= names
     assert unclaimed(names, "links") == []
 

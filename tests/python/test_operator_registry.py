@@ -32,8 +32,9 @@ ROWS = {row["name"]: row for row in EVERY_ROW if of_torch(row["torch"], torch.__
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 MOST_CALLS = 6  # of one operator
 
-# Torch's schema says nothing of the memory that it shares, on purpose: nobody else may look at the argument.
-SHARES_UNSAID = {"aten._unsafe_view.default"}
+# Torch's schema says nothing of the memory that it shares, on purpose: nobody else may look at the argument, or
+# autograd is not to know.
+SHARES_UNSAID = {"aten._unsafe_view.default", "aten.data.default"}
 
 
 def f(*sizes: int) -> torch.Tensor:
@@ -66,6 +67,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "aten.batch_norm.default": (f(2, 3, 4), f(3), f(3), f(3), f(3).abs() + 1, False, 0.1, 1e-5, False),
     "aten._native_batch_norm_legit.no_stats": (f(2, 3, 4), f(3), f(3), True, 0.1, 1e-5),
     "aten.alias_copy.default": (f(2, 3),),
+    "aten.data.default": (f(2, 3),),
     "aten.var.dim": (f(2, 3), [1]),
     "aten.scaled_dot_product_attention.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),
     "aten._scaled_dot_product_flash_attention_for_cpu.default": (f(1, 2, 4, 8), f(1, 2, 4, 8), f(1, 2, 4, 8)),

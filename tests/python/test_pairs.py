@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import torch
 from harness import SANITIZER
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import kintsugi
 from kintsugi import _C, _built_with, _requirements
@@ -85,6 +87,13 @@ def test_import_refuses_another_python_with_one_sentence() -> None:
     last = import_error("import sys, torch; sys.version_info = (3, 99, 1, 'final', 0)\nimport kintsugi")
     wanted = " or ".join(".".join(map(str, python)) for python in _requirements.PYTHONS)
     assert last.startswith("ImportError: kintsugi") and f"CPython {wanted}" in last and "3.99" in last
+
+
+def test_import_refuses_a_free_threaded_build_with_one_sentence() -> None:
+    last = import_error("import sys, torch; sys.abiflags = 't'\nimport kintsugi")
+    assert (
+        last.startswith("ImportError: kintsugi") and "free-threaded build" in last and is_one_sentence(last)
+    )
 
 
 def test_import_without_torch_says_what_to_install() -> None:
@@ -179,17 +188,44 @@ def test_a_module_that_does_not_load_leaves_nothing(tmp_path: Path, monkeypatch:
     assert "broken._C" not in sys.modules and not hasattr(package, "_C")
 
 
+def torches(rows: list[list[str]]) -> list[str]:
+    """The minor versions of torch that rows have, the oldest first."""
+    return sorted({torch for _, torch, *_ in rows}, key=_requirements._as_numbers)
+
+
+def limits(minors: list[str]) -> str:
+    """A range of versions that has these minor ones and no other."""
+    first, last = (_requirements._as_numbers(minor) for minor in (minors[0], minors[-1]))
+    assert [_requirements._as_numbers(minor) for minor in minors] == [
+        (first[0], number) for number in range(first[1], last[1] + 1)
+    ]
+    return f">={minors[0]},<{last[0]}.{last[1] + 1}"
+
+
 def test_what_is_packaged_is_what_is_tested() -> None:
-    """pyproject.toml lets in the torches of pairs.txt, and the releases there are of these versions."""
+    """pyproject.toml lets in the torches that pairs.txt has for a Python; the releases there are of these versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    minors = sorted({torch for _, torch, _, _ in ROWS}, key=_requirements._as_numbers)
-    major, last = map(int, minors[-1].split("."))
-    wanted = f"torch>={minors[0]},<{major}.{last + 1}"
-    assert wanted in project["project"]["dependencies"] and wanted in project["build-system"]["requires"]
+    asked = [Requirement(text) for text in project["project"]["dependencies"]]
+    for python in {row[0] for row in ROWS}:
+        (torch,) = (
+            each for each in asked if each.marker and each.marker.evaluate({"python_version": python})
+        )
+        assert torch.name == "torch"
+        assert torch.specifier == SpecifierSet(limits(torches([row for row in ROWS if row[0] == python])))
+    built_with = [text for text in project["build-system"]["requires"] if text.startswith("torch")]
+    assert built_with == project["project"]["dependencies"]
+    minors = torches(ROWS)
     assert all(release.startswith(f"{torch}.") for _, torch, release, _ in ROWS)
     assert {tests for *_, tests in ROWS} <= {"whole", "smoke"}
     assert ROWS[0][3] == "whole"
+    pythons = sorted({python for python, *_ in ROWS}, key=_requirements._as_numbers)
+    assert [tuple(map(int, python.split("."))) for python in pythons] == list(_requirements.PYTHONS)
+    newest = _requirements.PYTHONS[-1]
+    assert project["project"]["requires-python"] == f">={pythons[0]},<{newest[0]}.{newest[1] + 1}"
+    classifiers = project["project"]["classifiers"]
+    assert all(f"Programming Language :: Python :: {python}" in classifiers for python in pythons)
     support = (ROOT / "docs" / "support.md").read_text()
+    assert f"| Python | CPython {', '.join(pythons[:-1])} and {pythons[-1]} |" in support
     assert f"| torch | {', '.join(minors[:-1])} and {minors[-1]}" in support
 
 

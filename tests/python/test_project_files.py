@@ -53,6 +53,23 @@ def test_versions_are_the_same_everywhere() -> None:
     assert project["requires-python"] == f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
     pythons = [f"{major}.{minor}" for major, minor in _requirements.PYTHONS]
     support = (ROOT / "docs" / "support.md").read_text()
-    assert f"| Python | CPython {' and '.join(pythons)} |" in support
+    assert f"| Python | CPython {', '.join(pythons[:-1])} and {pythons[-1]} |" in support
     assert {pair.split("-")[0] for pair in pairs()} == set(pythons)
     assert f"The version is {_requirements.VERSION} today." in (ROOT / "SECURITY.md").read_text()
+
+
+def test_every_feature_has_a_row_and_its_tests() -> None:
+    page = (ROOT / "docs" / "internals" / "features.md").read_text()
+    rows = dict(re.findall(r"^\| ([A-E]\d+) \| .*? \| (.*?) \| .*\|$", page, re.MULTILINE))
+    counts = {"A": 21, "B": 8, "C": 12, "D": 9, "E": 10}
+    assert list(rows) == [f"{letter}{k + 1}" for letter, count in counts.items() for k in range(count)]
+    missing = []
+    for row, tests in rows.items():
+        names = re.findall(r"`([a-z_0-9]+\.py)(?:::(\w+))?`", tests)
+        assert names or tests == "not there", row
+        for file, function in names:
+            path = ROOT / "tests" / "python" / file
+            text = path.read_text() if path.exists() else ""
+            found = text and (not function or f"def {function}(" in text)
+            missing += [] if found else [f"{row}: {file}::{function}"]
+    assert missing == []

@@ -130,8 +130,195 @@ def class_bodies(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
     return Local().add(x)
 
 
+class Odd:
+    """Whose comparisons give what is no bool, and whose truth somebody has to ask for."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+    def __lt__(self, other: Any) -> Any:
+        return [self.x] if self.x.sum() > other else []
+
+    def __eq__(self, other: object) -> Any:
+        return self.x == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def comparisons(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    out = []
+    for value in (low, x.numel(), float(low), str(low), (low, 2), [low], {low: 1}, {low}, x, None):
+        out.append("same" if value == low else "other")
+        try:
+            out.append("less" if value < 3 else "more")
+        except TypeError as error:
+            out.append(str(error))
+        except RuntimeError:
+            out.append("a tensor")
+    odd = Odd(x)
+    if odd < low:
+        out.append("odd")
+    if not odd < 100:
+        out.append("not odd")
+    while x.sum() < 20 and not (x > 6).any():
+        x = x + 2
+    if x.max() != x.max():
+        out.append("nan")
+    return x, out, low < x.numel() < 5, 0 < low < 2, [i for i in range(5) if i > low if i != 3]
+
+
+def truths(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    out: list[Any] = [bool(value) for value in (low, high, items, "", [], x.sum(), None, {})]
+    out += [not low, not items, not x.any(), low and high, high or low, x if low else items]
+    if x.sum():
+        out.append("sum")
+    if not (x - x).any():
+        out.append("none")
+    return out, [y for y in items if y], None if not high else x * low
+
+
+def keyword_calls(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    def inner(a: Any, b: Any = 2, *rest: Any, c: Any = 3, **more: Any) -> Any:
+        return a, b, rest, c, more
+
+    class Callable_:
+        def __init__(self, a: Any, *, b: Any = 0) -> None:
+            self.made = (a, b)
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return self.made, args, kwargs
+
+        def method(self, *, key: Any) -> Any:
+            return inner(self.made, c=key)
+
+    made = Callable_(low, b=high)
+    out: list[Any] = [inner(1, c=low), inner(a=x, b=low), inner(1, 2, 3, 4, c=x, d=low)]
+    out += [made(1, k=x), made.method(key=x)]
+    out += [sorted(items, key=lambda item: -ord(str(item))), max(low, 2, key=lambda v: -v), dict(a=low, b=x)]
+    out += [torch.sum(x, dim=0, keepdim=True), x.sum(dim=0), torch.nn.functional.pad(x, (low, 0), value=low)]
+    try:
+        inner(1, a=2)
+    except TypeError as error:
+        out.append(str(error))
+    try:
+        inner(b=2)
+    except TypeError as error:
+        out.append(str(error))
+    return out
+
+
+def formats(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    name = f"{low}"
+    return (
+        x + low,
+        f"{low!r:>4}|{high!s}|{items!a:<20}|{name}|{name:>{low + 2}}|{x.sum()}|{x.sum().item():.2f}|{x!r}",
+    )
+
+
+def new_functions(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    def inner(a: torch.Tensor, b: int = low, *, c: Any = high) -> "torch.Tensor":
+        """A text
+        of two lines."""
+        return a * b + (low if c is None else c)
+
+    pairs = [lambda y, i=i: y * i + low for i in range(2)]
+    return (
+        inner(x), inner(x, 3, c=1), inner.__annotations__, inner.__doc__, inner.__defaults__, inner.__kwdefaults__,
+        [pair(x) for pair in pairs], (lambda: low)(), inner.__closure__ is not None,
+    )  # fmt: skip
+
+
+def pairs_of_variables(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    a, b = low, x
+    a, b = b, a
+    c = d = a + b
+    first, *rest = items
+    for e, f in enumerate(items):
+        a, b = a + e, f
+    with torch.no_grad() as g, torch.no_grad():
+        h, i = x, low
+    del e
+    try:
+        return e, a  # noqa: F821
+    except UnboundLocalError as error:
+        return a, b, c is d, d, first, rest, f, g, h * i, str(error)
+
+
+class Held:
+    def __init__(self, x: torch.Tensor, low: int) -> None:
+        self.x, self.low = x, low
+
+    @property
+    def add(self) -> Callable[..., torch.Tensor]:
+        if self.x.sum() > 4 * self.low:
+            return lambda y, k=1: y + k
+        return lambda y, k=2: y - k
+
+    @staticmethod
+    def fixed(y: torch.Tensor, k: int = 1) -> torch.Tensor:
+        return y * k
+
+    @classmethod
+    def named(cls, y: torch.Tensor) -> Any:
+        return y, cls.__name__
+
+
+class HeldTwice(Held):
+    def both(self, y: torch.Tensor) -> torch.Tensor:
+        return super().add(y) + super().fixed(y, k=3) + super().named(y)[0]
+
+
+def called_attributes(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    held = HeldTwice(x, low)
+    held.own = lambda y: y * 5  # type: ignore[attr-defined]
+    return (
+        held.add(x), held.add(x, k=low), held.fixed(x), held.named(x), held.both(x), held.own(x),  # type: ignore[attr-defined]
+        "-".join(map(str, items)), [len(str(item)).bit_length() for item in items],
+        torch.nn.functional.relu(x - 1), x.add(1).mul(low), getattr(held, "fixed")(x, 2),
+    )  # fmt: skip
+
+
+def locals_of_it(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    before = locals()
+    y = x + low
+    after = locals()
+    after["low"] = 99
+    return y, sorted(after), low, before is after, "y" in before
+
+
+def written_through(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    y = x + low
+    try:
+        raise KeyError(low)
+    except KeyError as error:
+        assert error.__traceback__ is not None
+        error.__traceback__.tb_frame.f_locals["low"] = 7
+    return y + low
+
+
+def generator_written_through(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    def steps() -> Iterator[Any]:
+        step = low
+        yield x + step
+        yield x * step
+
+    made = steps()
+    first = next(made)
+    made.gi_frame.f_locals["step"] = 9  # type: ignore[attr-defined]
+    return first, next(made)
+
+
+def evaluated(x: torch.Tensor, items: Any, low: int, high: Any) -> Any:
+    space = {"low": low}
+    exec("made = low + 1", space)
+    exec("low = 50")
+    return x + low + space["made"] + eval("low + 1", {"low": low}), eval("low")
+
+
 PROGRAMS = [
-    slices, slices_of_an_object, stored_slices, comprehensions, unset_variables, generators, class_bodies,
+    slices, slices_of_an_object, stored_slices, comprehensions, unset_variables, generators, class_bodies, comparisons,
+    truths, keyword_calls, formats, new_functions, pairs_of_variables, called_attributes, locals_of_it, written_through,
+    generator_written_through, evaluated,
 ]  # fmt: skip
 ARGUMENTS = [
     ([1, 2, 3, 4], 1, 3),

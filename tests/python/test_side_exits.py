@@ -26,6 +26,19 @@ replay = _C._replay_testing
 POP_JUMP_IF_FALSE = next(
     name for name in ("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_IF_FALSE") if name in dis.opmap
 )
+SINCE_313 = sys.version_info >= (3, 13)
+
+
+def branching(function: Callable[..., Any], compared: str, truth: str) -> tuple[int, list[str]]:
+    """Where `if compared > 0` decides, and the stack there. From 3.13 on the comparison itself asks for the truth."""
+    if SINCE_313:
+        return unit(function, "COMPARE_OP"), [compared, "0"]
+    return unit(function, POP_JUMP_IF_FALSE), [truth]
+
+
+def callee(name: str) -> list[str]:
+    """A callable and its null, as they lie on the stack."""
+    return [name, "null"] if SINCE_313 else ["null", name]
 
 
 def unit(function: Callable[..., Any], opname: str, occurrence: int = 0) -> int:
@@ -45,7 +58,7 @@ def unit(function: Callable[..., Any], opname: str, occurrence: int = 0) -> int:
 
 def after_call(function: Callable[..., Any], occurrence: int = 0) -> int:
     """The code unit after the occurrence-th CALL and its caches."""
-    calls = [i for i, ins in enumerate(dis.get_instructions(function)) if ins.opname == "CALL"]
+    calls = [i for i, ins in enumerate(dis.get_instructions(function)) if ins.opname in ("CALL", "CALL_KW")]
     following = list(dis.get_instructions(function))[calls[occurrence] + 1]
     return following.offset // 2
 
@@ -110,7 +123,8 @@ def branch_trace(exit_of: Callable[..., Any] = branch) -> Any:
     add = b.state(exit_of, unit(exit_of, "BINARY_OP"), ["%0"], ["%0", "1"])
     b.op("%0 = input $0 : tensor")
     b.op(f"%1 = aten.add.Tensor %0, 1, 1 : tensor snap {add}")
-    jump = b.state(exit_of, unit(exit_of, POP_JUMP_IF_FALSE), ["%0", "%1"], ["%3"])
+    at, stack = branching(exit_of, "%2", "%3")
+    jump = b.state(exit_of, at, ["%0", "%1"], stack)
     b.op(f"%2 = aten.sum.default %1, none : tensor snap {add}")
     b.op(f"%3 = aten.gt.Scalar %2, 0 : tensor snap {add}")
     b.op(f"%4 = aten.is_nonzero.default %3 : bool snap {jump}")
@@ -154,7 +168,7 @@ def test_exception_of_an_operator_is_raised_in_the_frame() -> None:
             return "caught", str(error), traceback.extract_tb(error.__traceback__)[0].name
 
     b = Builder(2)
-    call = b.state(product, unit(product, "CALL"), ["%0", "%1"], ["null", b.const(torch.matmul), "%0", "%1"])
+    call = b.state(product, unit(product, "CALL"), ["%0", "%1"], [*callee(b.const(torch.matmul)), "%0", "%1"])
     b.op("%0 = input $0 : tensor")
     b.op("%1 = input $1 : tensor")
     b.op(f"%2 = aten.matmul.default %0, %1 : tensor snap {call}")
@@ -170,7 +184,7 @@ def test_uncaught_exception_shows_the_frame() -> None:
         return torch.matmul(a, b)
 
     b = Builder(2)
-    call = b.state(product, unit(product, "CALL"), ["%0", "%1"], ["null", b.const(torch.matmul), "%0", "%1"])
+    call = b.state(product, unit(product, "CALL"), ["%0", "%1"], [*callee(b.const(torch.matmul)), "%0", "%1"])
     b.op("%0 = input $0 : tensor")
     b.op("%1 = input $1 : tensor")
     b.op(f"%2 = aten.matmul.default %0, %1 : tensor snap {call}")
@@ -209,13 +223,8 @@ def nested_trace() -> tuple[Any, Builder]:
     loop = b.recipe(f"call #none [{b.const(iter)}, @1]")
     b.recipe(f"call #none [{b.const(range)}, 1, 2]")
     calling = b.state(outer, after_call(outer, 2), ["%0", "$1", "0"], [loop])
-    inside = b.state(
-        inner,
-        unit(inner, POP_JUMP_IF_FALSE),
-        ["%0", "0", "2.0", "@2", "@3", "%1"],
-        ["%2"],
-        parent=calling,
-    )
+    at, stack = branching(inner, "%1", "%2")
+    inside = b.state(inner, at, ["%0", "0", "2.0", "@2", "@3", "%1"], stack, parent=calling)
     b.recipe("tuple #none []")
     b.recipe("dict #none []")
     start = b.state(outer, 2, ["%0", "$1"], [])
@@ -282,7 +291,8 @@ def test_cells_and_free_variables() -> None:
     if code_of_read.co_freevars != ("count", "total"):
         pytest.skip("the compiler orders free variables otherwise")
     b.recipes[1] = f"recipe @1 tuple #none [$1, {cell}]"
-    at = b.state(step, unit(step, POP_JUMP_IF_FALSE), [values[n] for n in names], ["%2"])
+    unit_, stack = branching(step, "%1", "%2")
+    at = b.state(step, unit_, [values[n] for n in names], stack)
     b.op("%0 = input $0 : tensor")
     b.op(f"%1 = aten.sum.default %0, none : tensor snap {at}".replace(at, "!1"))
     early = b.state(step, 2, ["%0"], [])
@@ -395,7 +405,7 @@ def test_warnings_and_callees_see_the_frames() -> None:
 
     b = Builder(1)
     cell = b.const(look)
-    call = b.state(deprecated, unit(deprecated, "CALL"), ["%0"], ["null", cell, "%0"])
+    call = b.state(deprecated, unit(deprecated, "CALL"), ["%0"], [*callee(cell), "%0"])
     turn = b.state(deprecated, unit(deprecated, "LOAD_ATTR"), ["%0", "%1"], ["%1", "%0"])
     b.op("%0 = input $0 : tensor")
     b.op(f"%1 = call.known {cell}, %0 : object snap {call}")

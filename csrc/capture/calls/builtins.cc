@@ -105,12 +105,16 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       return run(ctx);
     }
     ctx.metaPure = plan.metaPure;
+    if (ctx.positional == ctx.popped) ctx.instead = plan.instead;
     return ctx.rec.torchStep(ctx, result);
   }
   bool gone = plan.how == AttributePlan::kRaises;
-  // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed.
-  if (plan.how == AttributePlan::kStep)
-    return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed. Of
+  // functions C code only reads.
+  if (plan.how == AttributePlan::kStep) {
+    const auto kind = PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
+    return ctx.rec.callStep(ctx, kind, nullptr, result);
+  }
   if (plan.how == AttributePlan::kFrame) {
     // With a default, an AttributeError is not the end of the call.
     plan.pending.rebuildable = !has && ctx.total() == 2 && ctx.popped > 0;
@@ -145,7 +149,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       result = ctx.rec.newVirtual(VirtualKind::kOpaque, bound);
     }
   } else {
-    result = own(ctx.rec, plan.shadow, ctx.act.peek(1));
+    result = plan.frozen ? frozenPart(ctx.rec, ctx.act.peek(1)) : own(ctx.rec, plan.shadow, ctx.act.peek(1));
   }
   return flow;
 }

@@ -39,8 +39,13 @@ constexpr uint8_t kLookups[] = {op::NOP,
                                 op::MAKE_CELL,
                                 op::LOAD_FAST,
                                 op::STORE_FAST,
+                                op::LOAD_FAST_LOAD_FAST,
+                                op::STORE_FAST_LOAD_FAST,
+                                op::STORE_FAST_STORE_FAST,
                                 op::LOAD_CONST,
                                 op::COMPARE_OP,
+                                op::COMPARE_AND_TEST,
+                                op::TO_BOOL,
                                 op::CONTAINS_OP,
                                 op::IS_OP,
                                 op::BINARY_SUBSCR,
@@ -103,7 +108,8 @@ void keepVersions(Recorder& rec, const Look& look) {
     if (g.kind == guard::GuardKind::kTypeVersion && g.number == versionOf(g)) held.push_back(&g);
   }
   look();
-  for (guard::Guard* g : held) g->number = versionOf(*g);
+  constexpr int64_t kNone = 1;  // which no class that can change has
+  for (guard::Guard* g : held) g->number = std::max(versionOf(*g), kNone);
 }
 
 // An instance that `copy` takes apart into its class and its dict, without any code of the class.

@@ -8,6 +8,7 @@
 #include <array>
 #include <vector>
 
+#include "capture/handlers/handlers.h"
 #include "capture/interpreter.h"
 #include "pyapi/code.h"
 #include "pyapi/opcodes.h"
@@ -28,58 +29,65 @@ bool dropsItsArgument(PyObject* callable) {
 
 class Uses {
  public:
-  Uses(PyCodeObject* code, PyObject* globals) : code_(code), info_(*CodeInfo::of(code)), globals_(globals) {}
+  Uses(PyCodeObject* code, PyObject* globals) : code_(code), globals_(globals) {
+    const CodeInfo& info = *CodeInfo::of(code);
+    for (int32_t unit = 0; unit < info.size(); unit = info.at(unit).next) add(info.at(unit));
+  }
 
   // `unit` is the FOR_ITER.
   bool stayInLoop(int32_t unit) const {
-    const Instr* in = &info_.at(unit);
-    if (in->op != op::FOR_ITER) return false;
-    in = after(*in);
-    if (in->op != op::UNPACK_SEQUENCE || in->arg != 2) return false;
-    in = behindTarget(after(*in));
-    return in != nullptr && in->op == op::STORE_FAST && isOnlyIterated(in->arg);
+    const auto loop = std::ranges::find(all_, unit, &Instr::start);
+    if (loop == all_.end() || loop->op != op::FOR_ITER) return false;
+    auto at = static_cast<size_t>(loop - all_.begin()) + 1;
+    if (at >= all_.size() || all_[at].op != op::UNPACK_SEQUENCE || all_[at].arg != 2) return false;
+    at = behindTarget(at + 1);
+    return at < all_.size() && all_[at].op == op::STORE_FAST && isOnlyIterated(all_[at].arg);
   }
 
  private:
-  const Instr* after(const Instr& in) const { return &info_.at(in.next); }
-
-  // The instruction behind those that store the key.
-  const Instr* behindTarget(const Instr* in) const {
-    if (in->op == op::UNPACK_SEQUENCE) {
-      const uint32_t count = in->arg;
-      in = after(*in);
-      for (uint32_t i = 0; in != nullptr && i < count; ++i) in = behindTarget(in);
-      return in;
+  void add(const Instr& in) {
+    if (hasHalves(in)) {
+      for (const Instr& half : halvesOf(in)) all_.push_back(half);
+    } else if (in.op != op::PRECALL && in.op != op::SET_FUNCTION_ATTRIBUTE) {
+      all_.push_back(in);
     }
-    const bool plain = in->op == op::STORE_FAST || in->op == op::STORE_DEREF || in->op == op::STORE_GLOBAL;
-    return plain ? after(*in) : nullptr;
+  }
+
+  // Where the instruction is behind those that store the key.
+  size_t behindTarget(size_t at) const {
+    if (at >= all_.size()) return at;
+    if (all_[at].op == op::UNPACK_SEQUENCE) {
+      const uint32_t count = all_[at].arg;
+      ++at;
+      for (uint32_t i = 0; i < count; ++i) at = behindTarget(at);
+      return at;
+    }
+    const uint8_t op = all_[at].op;
+    const bool plain = op == op::STORE_FAST || op == op::STORE_DEREF || op == op::STORE_GLOBAL;
+    return plain ? at + 1 : all_.size();
   }
 
   bool isOnlyIterated(uint32_t variable) const {
-    std::vector<const Instr*> all;
-    for (int32_t unit = 0; unit < info_.size(); unit = info_.at(unit).next) {
-      if (info_.at(unit).op != op::PRECALL) all.push_back(&info_.at(unit));
-    }
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i]->op == op::LOAD_FAST && all[i]->arg == variable && !isTaken(all, i)) return false;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i].op == op::LOAD_FAST && all_[i].arg == variable && !isTaken(i)) return false;
     }
     return true;
   }
 
-  // all[at] loads the variable.
-  bool isTaken(const std::vector<const Instr*>& all, size_t at) const {
-    if (at < 3 || at + 4 >= all.size()) return false;
-    if (all[at + 1]->op != op::GET_ITER) return calls(all, at + 1, *all[at - 1]);
-    if (all[at - 1]->op != op::MAKE_FUNCTION) return true;
+  // all_[at] loads the variable.
+  bool isTaken(size_t at) const {
+    if (at < 3 || at + 4 >= all_.size()) return false;
+    if (all_[at + 1].op != op::GET_ITER) return calls(at + 1, all_[at - 1]);
+    if (all_[at - 1].op != op::MAKE_FUNCTION) return true;
     // A comprehension is over when it has its items. A generator holds what it goes over, until it is
     // dropped.
-    if (all[at - 2]->op != op::LOAD_CONST || all[at + 2]->op != op::CALL) return false;
-    return !isGenerator(all[at - 2]->arg) || calls(all, at + 3, *all[at - 3]);
+    if (all_[at - 2].op != op::LOAD_CONST || all_[at + 2].op != op::CALL) return false;
+    return !isGenerator(all_[at - 2].arg) || calls(at + 3, all_[at - 3]);
   }
 
-  // Is all[at] the call of a builtin that drops its only argument? `load` has loaded what is called.
-  bool calls(const std::vector<const Instr*>& all, size_t at, const Instr& load) const {
-    return all[at]->op == op::CALL && all[at]->arg == 1 && load.op == op::LOAD_GLOBAL &&
+  // Is all_[at] the call of a builtin that drops its only argument? `load` has loaded what is called.
+  bool calls(size_t at, const Instr& load) const {
+    return all_[at].op == op::CALL && all_[at].arg == 1 && load.op == op::LOAD_GLOBAL &&
            (load.arg & 1) != 0 && dropsItsArgument(global(load.arg >> 1));
   }
 
@@ -96,8 +104,8 @@ class Uses {
   }
 
   PyCodeObject* code_;
-  const CodeInfo& info_;
   PyObject* globals_;
+  std::vector<Instr> all_;  // without those that only belong to a CALL or a MAKE_FUNCTION
 };
 
 // Where the loop of a comprehension begins that takes its items from an argument; -1: there is none.

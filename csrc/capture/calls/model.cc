@@ -94,33 +94,40 @@ bool standsForMissing(PyObject* object) {
   return made != nullptr && Py_IS_TYPE(made, &PyStaticMethod_Type);  // C's are no static methods
 }
 
+// What the row speaks of, where it is to be had by now.
+void findObjects(ModelEntry& entry) {
+  std::string path = entry.callable;
+  const bool all = path.ends_with(".*");
+  if (all) path.resize(path.size() - 2);
+  const pyapi::Ref<> object =
+      path.find('.') == std::string::npos
+          ? pyapi::steal(Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str())))
+          : pyapi::steal(resolve(path));
+  if (!object || object.get() == Py_None || standsForMissing(object.get())) return;
+  if (all) {
+    addAll(object.get(), entry.model, entry);
+  } else {
+    table().insert_or_assign(Py_NewRef(object.get()), entry.model);
+    entry.objects.push_back(object.clone());
+  }
+}
+
+// Rows that speak of modules which the program has imported since.
+void findMissing() {
+  static Py_ssize_t modules = 0;
+  const Py_ssize_t now = PyDict_GET_SIZE(PyImport_GetModuleDict());
+  if (std::exchange(modules, now) == now) return;
+  for (ModelEntry& entry : entries()) {
+    if (entry.objects.empty()) findObjects(entry);
+  }
+}
+
 }  // namespace
 
 void addModels(const ModelRow* rows, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    std::string path = rows[i].callable;
-    bool all = path.size() > 2 && path.compare(path.size() - 2, 2, ".*") == 0;
-    if (all) path.resize(path.size() - 2);
-    PyObject* object = path.find('.') == std::string::npos
-                           ? Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), path.c_str()))
-                           : resolve(path);
-    if (!isNewRow(rows[i])) {
-      Py_XDECREF(object);
-      continue;
-    }
-    ModelEntry& entry =
-        entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
-    // Not in this version, or not to be had.
-    if (object == nullptr || object == Py_None || standsForMissing(object)) {
-      Py_XDECREF(object);
-      continue;
-    }
-    if (all) {
-      addAll(object, rows[i].model, entry);
-    } else {
-      table().insert_or_assign(object, rows[i].model);
-      entry.objects.push_back(pyapi::newRef(object));
-    }
+    if (!isNewRow(rows[i])) continue;
+    findObjects(entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts}));
   }
 }
 
@@ -184,8 +191,10 @@ CallModel modelOf(PyObject* callable) {
     registerCopyModels();
     registerFunctionModels();
     registerTorchModels();
+    registerTorchTensorModels();
     registerOutputModels();
     registerTransformModels();
+    registerHigherOrderModels();
     registerPolyfillModels();
     registerSetModels();
     registerSignatureModels();
@@ -199,6 +208,10 @@ CallModel modelOf(PyObject* callable) {
     return true;
   });
   auto it = table().find(callable);
+  if (it == table().end()) {
+    findMissing();
+    it = table().find(callable);
+  }
   return it == table().end() ? nullptr : it->second;
 }
 

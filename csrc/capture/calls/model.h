@@ -56,8 +56,10 @@ void registerCopyModels();
 void registerFunctionModels();
 void registerObjectModels();
 void registerTorchModels();
+void registerTorchTensorModels();
 void registerOutputModels();
 void registerTransformModels();
+void registerHigherOrderModels();
 void registerPolyfillModels();
 void registerSetModels();
 void registerSignatureModels();
@@ -105,6 +107,9 @@ Flow reduceModel(CallContext& ctx, Shadow& result, bool adds = false);
 PyObject* pythonMethod(PyObject* object, const char* name);
 // Runs a function of kintsugi._polyfills in place of the call, where the call is one of the program's own.
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result);
+// The same for a class method in C, which is called as a builtin that is bound to the class: the polyfill
+// gets the class as its first argument, as `ctx` has it.
+std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shadow& result);
 // The polyfill that asks an object for its truth where Python code tells it; null where C code does.
 const char* truthFunction(PyObject* object);
 // A class of lists that are made as a list is; nothing: it is another.
@@ -112,8 +117,17 @@ std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& arg
                              const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result);
 // functools.singledispatch; nothing: it is another function, or not known.
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result);
+// The model of a function of a module that may be imported later, by its code; or null.
+CallModel modelOfCode(PyObject* code);
+// Of a Python function. Torch wraps some to keep its own compiler out of them: the model is of what they
+// wrap.
+CallModel modelOfFunction(PyObject* function);
+// map's operator where a polyfill runs torch's code around it; nothing: it is called elsewhere, or is
+// another.
+std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result);
 bool isTransformCode(PyCodeObject* code);   // of torch's transforms (functorch)
-bool isWholeTransform(PyCodeObject* code);  // of one that is a step: grad() and its like
+bool isWholeTransform(PyCodeObject* code);  // of one that is a step: linearize() and its like
+bool leavesTransforms(PyCodeObject* code);  // whose handlers do nothing where no transform was entered
 Flow unknownSequence(CallContext& ctx, Shadow& result);
 Shadow frozenPart(Recorder& rec, PyObject* object);  // what was read from a frozen object
 bool pinSet(Recorder& rec, Shadow shadow, PyObject* set);
@@ -122,6 +136,9 @@ bool hashesByIdentity(PyObject* object);  // by its class, which says nothing of
 // A tensor, whatever its data are (its __hash__ is Python code), or such an object that the trace has made.
 bool isMemberByIdentity(Shadow item, PyObject* object);
 Shadow memberShadow(Recorder& rec, Shadow item, PyObject* object);  // of one that is
+
+// torch.tensor() of literals of the program; nothing: they are none.
+std::optional<Flow> literalTensorModel(CallContext& ctx, Shadow& result);
 
 PyObject* polyfill(const char* name);  // borrowed from kintsugi._polyfills; null: there is none
 // Can the Python function, or class, be called as `ctx` is? Otherwise it would complain in its own words.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "capture/callee.h"
 #include "capture/calls/drive.h"
 #include "capture/calls/group_uses.h"
 #include "capture/calls/lazy.h"
@@ -58,8 +59,7 @@ bool isDriven(CallContext& ctx, size_t argument) {
 bool isDirect(const CallContext& ctx) {
   const int popped = static_cast<int>(ctx.popped);
   if (popped < 2) return false;
-  PyObject* below = ctx.act.peek(popped);
-  return (below != nullptr ? below : ctx.act.peek(popped - 1)) == ctx.callable;
+  return ctx.act.peek(calleeDepth(ctx.act, popped)) == ctx.callable;
 }
 
 Flow byKey(CallContext& ctx, const char* name, int op, Shadow& result) {
@@ -155,6 +155,11 @@ Flow functionReduceModel(CallContext& ctx, Shadow& result) {
   return simple ? redirect(ctx, "reduce", result) : opaqueModel(ctx, result);
 }
 
+Flow literalOrKnown(CallContext& ctx, Shadow& result) {
+  auto flow = literalTensorModel(ctx, result);
+  return flow ? *flow : knownModel(ctx, result);
+}
+
 // A tensor of a number is what an operator makes, so it is part of a segment and its metadata are known.
 Flow tensorModel(CallContext& ctx, Shadow& result) {
   // A mode is to see this call, and not those that stand for it.
@@ -162,9 +167,11 @@ Flow tensorModel(CallContext& ctx, Shadow& result) {
   PyObject* data = ctx.positional == 1 ? ctx.args[0] : nullptr;
   const bool number =
       data != nullptr && (PyFloat_CheckExact(data) || PyLong_CheckExact(data) || PyBool_Check(data));
-  return number && onlyKeywords(ctx, {"dtype", "device"}) && !pyapi::isPolyfill(ctx.frame.code)
-             ? redirect(ctx, "tensor", result)
-             : knownModel(ctx, result);
+  PyObject* function = polyfill("tensor");
+  const bool lastResort = function != nullptr &&
+                          PyFunction_GET_CODE(function) == reinterpret_cast<const PyObject*>(ctx.frame.code);
+  return number && onlyKeywords(ctx, {"dtype", "device"}) && !lastResort ? redirect(ctx, "tensor", result)
+                                                                         : literalOrKnown(ctx, result);
 }
 
 bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque); }
@@ -173,9 +180,11 @@ bool isDeque(PyObject* type) { return pyapi::isKnown(type, pyapi::Known::kDeque)
 bool isDropped(CallContext& ctx, const CodeInfo& info, const Instr& after) {
   const Instr* next = &after;
   while (next->op == op::KW_NAMES || next->op == op::PRECALL) next = &info.at(next->next);
-  const int popped = static_cast<int>(ctx.popped);
-  return next->op == op::CALL && next->arg == 2 && ctx.act.peek(popped + 2) == nullptr &&
-         isDeque(ctx.act.peek(popped + 1));
+  if (next->op == op::LOAD_CONST && info.at(next->next).op == op::CALL_KW) next = &info.at(next->next);
+  const int lower = static_cast<int>(ctx.popped) + 2;
+  return (next->op == op::CALL || next->op == op::CALL_KW) && next->arg == 2 &&
+         ctx.act.stackDepth() >= lower && !callsMethod(ctx.act, lower) &&
+         isDeque(ctx.act.peek(calleeDepth(ctx.act, lower)));
 }
 
 // What takes the items of an argument, so that nobody else ever sees that object. `lazy`: one by one, as its
@@ -223,6 +232,9 @@ bool computesAbove(const Instr& in, int& depth) {
     case op::LOAD_FAST:
     case op::LOAD_DEREF:
       break;
+    case op::LOAD_FAST_LOAD_FAST:
+      depth += 2;
+      return true;
     case op::LOAD_GLOBAL:
       if ((in.arg & 1) != 0) return false;  // of a call
       break;
@@ -260,11 +272,12 @@ bool takenBy(CallContext& ctx, const CodeInfo& info, const Instr* next, int repl
   static constinit pyapi::Lazy<PyObject*> joinSlot;
   PyObject* join = joinSlot.get(
       [] { return PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyUnicode_Type), "join"); });
-  PyObject* method = ctx.act.peek(replaced + before + 2);
-  if (method != nullptr) return method == join && next->arg == 1;
-  const Taker* taker = takerOf(ctx.act.peek(replaced + before + 1));
+  const int lower = replaced + before + 2;
+  PyObject* callable = ctx.act.peek(calleeDepth(ctx.act, lower));
+  if (callsMethod(ctx.act, lower)) return callable == join && next->arg == 1;
+  const Taker* taker = takerOf(callable);
   if (taker == nullptr || (taker->alone && next->arg != 1)) return false;
-  return !taker->lazy || takenBy(ctx, info, &info.at(next->next), replaced + before + 2);
+  return !taker->lazy || takenBy(ctx, info, &info.at(next->next), lower);
 }
 
 // Does the next instruction take the items of what this call makes, so that nobody else ever sees the object?
@@ -385,10 +398,11 @@ Flow itertoolsModel(CallContext& ctx, Shadow& result) {
 Flow chainedModel(CallContext& ctx, Shadow& result) {
   PyObject* function = polyfill("chain_from_iterable");
   const int popped = static_cast<int>(ctx.popped);
-  const bool simple = function != nullptr && ctx.total() == 2 && ctx.act.peek(popped) == nullptr &&
-                      popped == 3 && consumedAtOnce(ctx);
+  const bool simple = function != nullptr && ctx.total() == 2 && popped == 3 &&
+                      !callsMethod(ctx.act, popped) && consumedAtOnce(ctx);
   if (!simple) return opaqueModel(ctx, result);
-  pyapi::Ref<> bound = pyapi::steal(std::exchange(ctx.act.peek(2), Py_NewRef(function)));
+  pyapi::Ref<> bound =
+      pyapi::steal(std::exchange(ctx.act.peek(calleeDepth(ctx.act, popped)), Py_NewRef(function)));
   CallContext inner = ctx;
   inner.of(function, ctx.callableShadow, ctx.args.slice(1, 2).data(), ctx.shadows.slice(1, 2).data(), 1);
   return inlineFunction(inner, result);
@@ -591,6 +605,19 @@ PyObject* polyfill(const char* name) {
 
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result) {
   return isDirect(ctx) ? std::optional<Flow>(redirect(ctx, name, result)) : std::nullopt;
+}
+
+std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shadow& result) {
+  PyObject* function = polyfill(name);
+  if (function == nullptr || ctx.popped < 2 || ctx.kwnames != nullptr || ctx.total() == 0)
+    return std::nullopt;
+  PyObject*& slot = ctx.act.peek(calleeDepth(ctx.act, static_cast<int>(ctx.popped)));
+  if (slot == nullptr || !PyCFunction_Check(slot) || PyCFunction_GET_SELF(slot) != ctx.args[0])
+    return std::nullopt;
+  const pyapi::Ref<> kept = pyapi::steal(std::exchange(slot, PyMethod_New(function, ctx.args[0])));
+  CallContext inner = ctx;
+  inner.of(function, Shadow::constant(), ctx.args.begin(), ctx.shadows.begin(), ctx.total());
+  return inlineFunction(inner, result);
 }
 
 // operator.iadd(list, more), operator.setitem(dict, key, value): what the statement does.

@@ -3,12 +3,14 @@
 #include <cstring>
 #include <string_view>
 
+#include "capture/calls/inner_code.h"
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/foreign.h"
 #include "capture/paused.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
+#include "pyapi/functions.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
@@ -121,6 +123,16 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
 }
 
 Flow unknownSequence(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
+
+CallModel modelOfFunction(PyObject* function) {
+  CallModel model = modelOf(function);
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
+  if (model == nullptr) model = modelOfCode(PyFunction_GET_CODE(function));
+  if (model != nullptr || dict == nullptr) return model;
+  static PyObject* name = PyUnicode_InternFromString("__wrapped__");
+  PyObject* wrapped = isTorchWrapper(function) ? PyDict_GetItemWithError(dict, name) : nullptr;
+  return wrapped != nullptr ? modelOf(wrapped) : nullptr;
+}
 
 bool acceptsArguments(PyObject* called, const CallContext& ctx) {
   const bool made = PyType_Check(called);

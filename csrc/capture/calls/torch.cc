@@ -9,8 +9,10 @@
 #include "capture/foreign.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
+#include "pyapi/callable_name.h"
 #include "pyapi/types.h"
 #include "torchapi/eager_traits.h"
+#include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
@@ -51,6 +53,7 @@ Flow gradModeModel(CallContext& ctx, Shadow& result) {
   Shadow mode = ctx.shadows[0];
   if (!ctx.rec.pinDeep(mode, ctx.args[0])) return run(ctx);
   Flow flow = run(ctx);
+  enabled = ctx.rec.known().transforms_.gradModeBelow(enabled);
   if (flow == Flow::kNext && ctx.rec.live())
     ctx.rec.emit(ir::Op::kSetGrad, {ir::Operand::boolean(enabled)}, {}, ir::kNone);
   result = Shadow::constant();
@@ -66,23 +69,23 @@ Flow overridesModel(CallContext& ctx, Shadow& result) {
   return run(ctx);
 }
 
-std::string nameOf(PyObject* callable) {
-  pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(callable, "__name__"));
-  PyErr_Clear();
-  return name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : pyapi::typeNameOf(callable);
+// Inside a transform, what autograd does are operations on the tensors in the wrappers.
+Flow autogradModel(CallContext& ctx, Shadow& result) {
+  if (torchapi::transformsActive())
+    return PyFunction_Check(ctx.callable) ? inlineFunction(ctx, result) : torchModel(ctx, result);
+  const std::string name = pyapi::callableName(ctx.callable);
+  ctx.rec.noteBreak(diag::Code::KTG0108, {name == "grad" ? "autograd.grad" : "backward"});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
-Flow autogradModel(CallContext& ctx, Shadow& result) {
-  std::string name = nameOf(ctx.callable);
-  ctx.rec.noteBreak(diag::Code::KTG0108, {name == "apply"  ? "autograd.Function.apply"
-                                          : name == "grad" ? "autograd.grad"
-                                                           : "backward"});
+// Keeps a function for the backward pass, which runs in eager mode: a step, and nothing that a graph lacks.
+Flow hookModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
 // While a transform is active, tensors are wrappers: it is one step from the outside.
 Flow functorchModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.noteBreak(diag::Code::KTG0109, {nameOf(ctx.callable)});
+  ctx.rec.noteBreak(diag::Code::KTG0109, {pyapi::callableName(ctx.callable)});
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
@@ -100,14 +103,31 @@ Flow unwrapModel(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
+// Does the tensor require gradients, or not, just as requires_grad_() is to make it, and will it in each run?
+bool isAsAsked(CallContext& ctx, Shadow tensor) {
+  const auto named = ctx.keyword("requires_grad");
+  PyObject* asked = named ? ctx.args.any(*named) : ctx.positional > 1 ? ctx.args[1] : Py_True;
+  return PyBool_Check(asked) && ctx.rec.ops().level(tensor.valueId()) != torchapi::MetaLevel::kUnknown &&
+         ctx.rec.ops().likelyFrom(tensor.valueId()) == nullptr &&
+         torchapi::tensorInfoOf(ctx.args[0]).requiresGrad == (asked == Py_True);
+}
+
 // Changes metadata without the dispatcher: made again on every run, and not known afterwards.
 Flow requiresGradModel(CallContext& ctx, Shadow& result) {
+  if (torchapi::isWrapper(ctx.args[0]) && ctx.shadows[0].isVirtual()) {
+    result = ctx.shadows[0];  // the tensor inside stays as it is
+    return run(ctx);
+  }
   Shadow tensor = ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0]);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   if (!ctx.rec.live()) return run(ctx);
+  if (isAsAsked(ctx, tensor)) {
+    result = tensor;
+    return run(ctx);
+  }
   shadows[0] = tensor;
   ctx.shadows.replace(shadows.data());
   forgetMeta(ctx.rec, tensor.valueId());
@@ -129,8 +149,6 @@ Flow subclassModel(CallContext& ctx, Shadow& result) {
 
 constexpr ModelRow kRows[] = {
     // memory filled without the dispatcher, or data read without it
-    {"torch.as_tensor", knownModel},
-    {"torch.asarray", knownModel},
     {"torch.from_numpy", knownModel},
     {"torch.frombuffer", knownModel},
     {"torch.sparse_coo_tensor", knownModel},
@@ -138,8 +156,6 @@ constexpr ModelRow kRows[] = {
     {"torch._C.TensorBase.tolist", knownModel},
     {"torch._C.TensorBase.data_ptr", knownModel, kReadsWorld},
     {"torch._C.TensorBase.set_", opaqueModel},
-    {"torch._C.TensorBase.new", opaqueModel, kReadsWorld},
-    {"torch._C.TensorBase.new_tensor", knownModel},
     {"torch._C.TensorBase.untyped_storage", knownModel},
     {"torch._C.TensorBase.requires_grad_", requiresGradModel},
     {"torch._C.TensorBase._make_subclass", subclassModel},
@@ -237,17 +253,14 @@ constexpr ModelRow kRows[] = {
     {"torch.autocast_decrement_nesting", stateModel, kWritesProcess},
     {"torch.clear_autocast_cache", stateModel, kWritesProcess},
     // autograd at run time
-    {"torch._C._FunctionBase.apply", autogradModel},
     {"torch.autograd.variable.Variable._execution_engine.__class__.run_backward", autogradModel},
     {"torch._tensor.Tensor.backward", autogradModel},
     {"torch.autograd.backward", autogradModel},
     {"torch.autograd.grad", autogradModel},
+    {"torch._tensor.Tensor.register_hook", hookModel, kWritesProcess},
+    {"torch._tensor.Tensor.register_post_accumulate_grad_hook", hookModel, kWritesProcess},
     // functorch: the functions behind the public ones
     {"torch._functorch.vmap.lazy_load_decompositions", neverModel, kWritesProcess},
-    {"torch._functorch.eager_transforms.grad_impl", functorchModel},
-    {"torch._functorch.eager_transforms.grad_and_value_impl", functorchModel},
-    {"torch._functorch.eager_transforms._vjp_with_argnums", functorchModel},
-    {"torch._functorch.eager_transforms._jvp_with_argnums", functorchModel},
     {"torch._functorch.eager_transforms.linearize", functorchModel},
 };
 

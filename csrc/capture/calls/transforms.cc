@@ -1,14 +1,18 @@
-// Models: functorch's vmap, recorded below the transform.
+// Models: functorch's transforms (vmap, grad, jvp and what is made of them), recorded below the transform.
 //
-// torch's Python code that enters and leaves the transform is recorded like any other; what it and the user's
+// torch's Python code that enters and leaves a transform is recorded like any other; what it and the user's
 // function do to the wrappers reaches the dispatcher's log as operations on the tensors inside (op_log.cc),
-// and only these are in the trace: a replay enters no transform. Wrappers are objects that can't be built
+// and only these are in the trace: a replay enters no transform. So do the operations by which autograd
+// differentiates inside of one. Wrappers are objects that can't be built
 // again, so there is no exit, and no call that needs one, from where the transform is entered until torch's
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
+#include "torchapi/transforms.h"
 #include "capture/calls/model.h"
+#include "capture/paused.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
+#include "torchapi/op_effects.h"
 
 namespace kintsugi::capture {
 
@@ -20,10 +24,73 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
-  if (!ctx.rec.enterTransform())
+  // Below grad() operators run in the mode of its caller at most.
+  const bool tracks = pyapi::isKnown(ctx.callable, pyapi::Known::kGradIncrement);
+  // Torch's code imports it while the transform is active, where nothing may be a step.
+  if (tracks) {
+    Paused paused(ctx.rec);
+    Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
+    PyErr_Clear();
+  }
+  if (!ctx.rec.known().transforms_.enter(ctx.rec, !tracks || torchapi::gradMode()))
     ctx.rec.abort(diag::Code::KTG0109, {"a transform that the program enters itself"});
   result = Shadow::constant();
   return run(ctx);
+}
+
+Flow leaveModel(CallContext& ctx, Shadow& result) {
+  ctx.rec.known().transforms_.leave();
+  return constantModel(ctx, result);
+}
+
+// A flag that only means something while a transform is active. Torch's code puts it back.
+Flow innerStateModel(CallContext& ctx, Shadow& result) {
+  if (!Transforms::isInside(ctx.rec)) return opaqueModel(ctx, result);
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+  }
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+// What torch's code for transforms switches off for a while: hooks of saved tensors, and autograd's compiler.
+// What is below the transforms has none of them.
+bool calledByTransform(const ShadowFrame& innermost) {
+  for (const ShadowFrame* frame = &innermost; frame != nullptr; frame = frame->caller) {
+    if (isTransformCode(frame->code)) return true;
+    const bool manager = pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kContextManagers) ||
+                         pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kSwitchesHooks);
+    if (!manager) return false;
+  }
+  return false;
+}
+
+Flow switchModel(CallContext& ctx, Shadow& result) {
+  if (!calledByTransform(ctx.frame)) return opaqueModel(ctx, result);
+  std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+  }
+  result = Shadow::constant();
+  return run(ctx);
+}
+
+// Autograd's engine, as torch's Python code starts it: with what its threads for other devices need.
+Flow runBackwardModel(CallContext& ctx, Shadow& result) {
+  if (!torchapi::transformsActive()) return inlineFunction(ctx, result);
+  auto flow = enterPolyfill(ctx, "run_backward", result);
+  return flow ? *flow : inlineFunction(ctx, result);
+}
+
+// Has autograd's compiler stay out, where somebody has switched it on.
+Flow withoutCompilerModel(CallContext& ctx, Shadow& result) {
+  PyObject* module = pyapi::loadedNamespace("torch._dynamo.compiled_autograd");
+  PyObject* enabled = module != nullptr ? PyDict_GetItemString(module, "compiled_autograd_enabled") : nullptr;
+  if (enabled == Py_False && calledByTransform(ctx.frame)) {
+    if (auto flow = enterPolyfill(ctx, "no_context", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
 }
 
 // torch.func.functional_call: which parameters are tied. It looks at the module, and makes a dict.
@@ -51,7 +118,24 @@ Flow untieModel(CallContext& ctx, Shadow& result) {
 constexpr ModelRow kRows[] = {
     {"torch.nn.utils.stateless._untie_named_tensors_map", untieModel},
     {"torch._C._functorch._vmap_increment_nesting", enterModel, kWritesProcess},
-    {"torch._C._functorch._vmap_decrement_nesting", constantModel, {StateWord::kDispatchModes}},
+    {"torch._C._functorch._vmap_decrement_nesting", leaveModel, {StateWord::kDispatchModes}},
+    {"torch._C._functorch._grad_increment_nesting", enterModel, kWritesProcess},
+    {"torch._C._functorch._grad_decrement_nesting", leaveModel, {StateWord::kDispatchModes}},
+    {"torch._C._functorch._jvp_increment_nesting", enterModel, kWritesProcess},
+    {"torch._C._functorch._jvp_decrement_nesting", leaveModel, {StateWord::kDispatchModes}},
+    {"torch._C._functorch.get_inplace_requires_grad_allowed", innerStateModel, kWritesProcess},
+    {"torch._C._functorch.set_inplace_requires_grad_allowed", innerStateModel, kWritesProcess},
+    {"torch._C._autograd._saved_tensors_hooks_get_disabled_error_message", switchModel, kWritesProcess},
+    {"torch._C._autograd._saved_tensors_hooks_disable", switchModel, kWritesProcess},
+    {"torch._C._autograd._saved_tensors_hooks_enable", switchModel, kWritesProcess},
+    {"torch.autograd.graph._engine_run_backward", runBackwardModel},
+    {"torch._dynamo.compiled_autograd._disable", withoutCompilerModel},
+    {"torch._C._enter_dual_level", innerStateModel, kWritesProcess},
+    {"torch._C._exit_dual_level", innerStateModel, kWritesProcess},
+    {"torch._C._is_fwd_grad_enabled", innerStateModel, kWritesProcess},
+    {"torch._C._set_fwd_grad_enabled", innerStateModel, kWritesProcess},
+    {"torch._C._functorch._wrap_for_grad", torchModel},
+    {"torch._C._functorch._unwrap_for_grad", torchModel},
     {"torch._C._functorch._add_batch_dim", torchModel},
     {"torch._C._functorch._remove_batch_dim", torchModel},
 };
@@ -64,19 +148,12 @@ bool isWholeTransform(PyCodeObject* code) {
   return pyapi::isKnownCode(code, pyapi::CodeFamily::kWholeTransforms);
 }
 
-bool isTransformCode(PyCodeObject* code) { return pyapi::isKnownCode(code, pyapi::CodeFamily::kTransforms); }
-
-// Torch's code in the current frame enters a transform. False: it is not torch's.
-bool Recorder::enterTransform() {
-  if (current_ == nullptr || !isTransformCode(current_->code)) return false;
-  for (ShadowFrame* frame = current_; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
-    const bool manager = pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kContextManagers);
-    if (!isTransformCode(frame->code) && !manager) break;
-    frame->transform = isTransformCode(frame->code);
-    frame->rebuildable = false;
-  }
-  return true;
+bool leavesTransforms(PyCodeObject* code) {
+  return isTransformCode(code) || pyapi::isKnownCode(code, pyapi::CodeFamily::kContextManagers) ||
+         pyapi::isKnownCode(code, pyapi::CodeFamily::kQuietHandlers);
 }
+
+bool isTransformCode(PyCodeObject* code) { return pyapi::isKnownCode(code, pyapi::CodeFamily::kTransforms); }
 
 void registerTransformModels() { addModels(kRows, std::size(kRows)); }
 

@@ -101,10 +101,11 @@ Flow kwNames(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// Stack: [method, self, arg...] or a callable and a null, [arg...].
-Flow call(Activation& act, const Instr& instr) {
-  PyObject** args = act.sp - instr.arg;
-  Py_ssize_t count = instr.arg;
+namespace {
+
+// The call of what lies on the stack below `end`, with `count` arguments. The result is pushed there.
+Flow callBelow(Activation& act, PyObject** end, Py_ssize_t count, PyObject* kwnames) {
+  PyObject** args = end - count;
   if (!pyapi::kNullBelowCallable && args[-1] == nullptr) {
     std::swap(args[-1], args[-2]);
   }
@@ -120,8 +121,6 @@ Flow call(Activation& act, const Instr& instr) {
     count++;
   }
   PyObject* function = args[-1];
-  PyObject* kwnames = act.kwnames;
-  act.kwnames = nullptr;
   const Py_ssize_t positional = count - (kwnames == nullptr ? 0 : PyTuple_GET_SIZE(kwnames));
   PyObject* result = PyObject_Vectorcall(
       function, args, static_cast<size_t>(positional) | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
@@ -137,11 +136,18 @@ Flow call(Activation& act, const Instr& instr) {
   return checkEvalBreaker(act);
 }
 
-// The names of the keywords lie on top, as a tuple.
+}  // namespace
+
+// Stack: [method, self, arg...] or a callable and a null, [arg...].
+Flow call(Activation& act, const Instr& instr) {
+  return callBelow(act, act.sp, instr.arg, std::exchange(act.kwnames, nullptr));
+}
+
+// The names of the keywords lie on top, as a tuple. They stay there during the call, for who looks at the
+// stack then.
 Flow callKw(Activation& act, const Instr& instr) {
-  auto names = popRef(act);
-  act.kwnames = names.get();
-  return call(act, instr);
+  const auto names = pyapi::steal(top(act));
+  return callBelow(act, act.sp - 1, instr.arg, names.get());
 }
 
 // Stack: a callable and a null, [args] and, with bit 0, [..., kwargs].

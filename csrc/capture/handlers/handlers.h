@@ -7,6 +7,7 @@
 // (null slots are allowed). Threads: the GIL is needed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <string>
 
@@ -26,6 +27,9 @@ Flow unknownOpcode(Activation& act, const Instr& instr);
 // the result is loaded. BINARY_SLICE and STORE_SLICE make a slice first.
 size_t superArgumentCount(const Instr& instr);
 Instr attributeOfSuper(const Instr& instr);
+// LOAD_FAST_LOAD_FAST and its like are two of LOAD_FAST and STORE_FAST.
+bool hasHalves(const Instr& instr);
+std::array<Instr, 2> halvesOf(const Instr& instr);
 namespace handlers {
 Flow makeSuper(Activation& act, const Instr& instr);
 }

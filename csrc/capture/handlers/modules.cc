@@ -12,25 +12,25 @@ namespace kintsugi::capture::handlers {
 namespace {
 
 PyObject* importModule(const Activation& act, PyObject* name, PyObject* fromList, PyObject* level) {
-  PyObject* function = PyDict_GetItemWithError(pyapi::builtinsOf(act.frame), pyapi::names::import());
-  if (function == nullptr) {
+  PyObject* entry = nullptr;
+  if (pyapi::importEntry(pyapi::builtinsOf(act.frame), &entry) <= 0) {
     if (PyErr_Occurred() == nullptr) {
       PyErr_SetString(PyExc_ImportError, "__import__ not found");
     }
     return nullptr;
   }
+  const auto function = pyapi::steal(entry);
   PyObject* globals = pyapi::globalsOf(act.frame);
   PyObject* locals = pyapi::localsDictOf(act.frame) != nullptr ? pyapi::localsDictOf(act.frame) : Py_None;
-  if (pyapi::isBuiltinImport(act.tstate, function)) {
+  if (pyapi::isBuiltinImport(act.tstate, function.get())) {
     const int levelValue = pyapi::asInt(level);
     if (levelValue == -1 && PyErr_Occurred() != nullptr) {
       return nullptr;
     }
     return PyImport_ImportModuleLevelObject(name, globals, locals, fromList, levelValue);
   }
-  auto owned = pyapi::newRef(function);
   PyObject* arguments[] = {name, globals, locals, fromList, level};
-  return PyObject_Vectorcall(owned.get(), arguments, 5, nullptr);
+  return PyObject_Vectorcall(function.get(), arguments, 5, nullptr);
 }
 
 // The ImportError for `from module import name`.

@@ -28,8 +28,9 @@ std::string opcodeName(uint8_t opcode) { return pyapi::instructionName(opcode); 
 namespace handlers {
 
 Flow unknownOpcode(Activation& act, const Instr& instr) {
-  PyErr_Format(PyExc_SystemError, "%U:%d: unknown opcode (%d)", pyapi::fileOf(pyapi::codeOf(act.frame)),
-               pyapi::lineAt(pyapi::codeOf(act.frame), instr.index), instr.op);
+  PyCodeObject* code = pyapi::codeOf(act.frame);
+  PyErr_Format(PyExc_SystemError, "%U:%d: unknown opcode %d", pyapi::fileOf(code),
+               pyapi::lineAt(code, instr.index), pyapi::opcodeNumberAt(code, instr.index));
   return Flow::kRaise;
 }
 

@@ -297,3 +297,22 @@ Flow deleteName(Activation& act, const Instr& instr) {
 }
 
 }  // namespace kintsugi::capture::handlers
+
+namespace kintsugi::capture {
+
+bool hasHalves(const Instr& instr) {
+  return instr.op == op::LOAD_FAST_LOAD_FAST || instr.op == op::STORE_FAST_LOAD_FAST ||
+         instr.op == op::STORE_FAST_STORE_FAST;
+}
+
+std::array<Instr, 2> halvesOf(const Instr& instr) {
+  std::array<Instr, 2> halves = {instr, instr};
+  halves[0].op = instr.op == op::LOAD_FAST_LOAD_FAST ? op::LOAD_FAST : op::STORE_FAST;
+  halves[1].op = instr.op == op::STORE_FAST_STORE_FAST ? op::STORE_FAST : op::LOAD_FAST;
+  halves[0].arg = instr.arg >> 4;
+  halves[1].arg = instr.arg & 15;
+  for (Instr& half : halves) half.run = handlerOf(half.op);
+  return halves;
+}
+
+}  // namespace kintsugi::capture

@@ -1,5 +1,6 @@
 // Record handlers: attribute access.
 #include "capture/attributes.h"
+#include "capture/callee.h"
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
@@ -43,6 +44,22 @@ Shadow describeBound(Recorder& rec, PyObject* result, Shadow selfShadow, PyObjec
   return rec.newVirtual(VirtualKind::kOpaque, result);
 }
 
+// The call of a getter, whose result LOAD_METHOD pushes with a null beside it.
+CallSite getterSite(Recorder& rec, const Instr& in, bool method) {
+  if (!method) return rec.callSite(in, 1);
+  return pyapi::kNullBelowCallable ? rec.callSite(in, 1, {Shadow::null()})
+                                   : rec.callSite(in, 1, {}, ir::ReturnAction::kCallable);
+}
+
+// What LOAD_ATTR or LOAD_METHOD has found.
+void pushFound(ShadowFrame& f, bool method, Shadow found) {
+  if (method) {
+    pushCallable(f, found);
+  } else {
+    f.push(found);
+  }
+}
+
 // super().name: found in the classes behind the given one, bound to the object.
 Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
                    bool method) {
@@ -75,25 +92,24 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
     PyObject* getter = reinterpret_cast<PyObject**>(found)[2];
     if (getter != nullptr && PyFunction_Check(getter)) {
       PendingFrame pending = rec.methodFrame(getter, selfShadow, self.get());
-      pending.site =
-          rec.callSite(in, 1, method ? std::vector<Shadow>{Shadow::null()} : std::vector<Shadow>{});
+      pending.site = getterSite(rec, in, method);
       rec.expectFrame(std::move(pending));
     }
   }
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(1);
-  if (method) f.push(Shadow::null());
-  PyObject* result = act.peek(1);
+  PyObject* result = act.peek(method ? kPushedCallable : 1);
+  const auto push = [&](Shadow shadow) { pushFound(f, method, shadow); };
   if (found != nullptr && isProperty(found)) {
-    f.push(rec.returned());
+    push(rec.returned());
   } else if (found != nullptr && !PyMethod_Check(result) && !PyFunction_Check(result) &&
              PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
-    f.push(boundMethod(rec, result, found, Shadow::constant(), self.get(), selfShadow));
+    push(boundMethod(rec, result, found, Shadow::constant(), self.get(), selfShadow));
   } else if (found != nullptr && found == result) {
-    f.push(ownAttribute(rec, owner, name, found).value_or(classValue(rec, result)));
+    push(ownAttribute(rec, owner, name, found).value_or(classValue(rec, result)));
   } else {
-    f.push(describeBound(rec, result, selfShadow, self.get()));
+    push(describeBound(rec, result, selfShadow, self.get()));
   }
   return flow;
 }
@@ -107,25 +123,25 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   }
   AttributePlan plan = planAttribute(rec, shadow, object.get(), name);
   if (!rec.live()) return rec.execute(act, in);
-  std::vector<Shadow> null;
-  if (method) null.push_back(Shadow::null());
   if (plan.how == AttributePlan::kStep || plan.how == AttributePlan::kTorch) {
     PyObject* args[] = {object.get(), name};
     Shadow shadows[] = {shadow, Shadow::constant()};
     CallContext ctx = getattrContext(rec, f, act, in, args, shadows);
     ctx.metaPure = plan.metaPure;
+    ctx.popped = 1;
+    if (!method) ctx.instead = plan.instead;
+    ctx.resultDepth = method ? kPushedCallable : 1;
     Shadow result;
     Flow flow = plan.how == AttributePlan::kTorch
                     ? rec.torchStep(ctx, result)
                     : rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
     if (flow != Flow::kNext || !rec.live()) return flow;
     f.drop(1);
-    if (method) f.push(Shadow::null());
-    f.push(result);
+    pushFound(f, method, result);
     return flow;
   }
   if (plan.how == AttributePlan::kFrame) {
-    plan.pending.site = rec.callSite(in, 1, null);
+    plan.pending.site = getterSite(rec, in, method);
     rec.expectFrame(std::move(plan.pending));
   }
   Flow flow;
@@ -136,24 +152,25 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
-  bool unbound = method && act.peek(2) != nullptr;  // the method and its self were pushed
+  const bool unbound = method && callsMethod(act, 2);  // the method and its self were pushed
   if (plan.how == AttributePlan::kMethod && unbound) {
     f.push(own(rec, Shadow::constant(), plan.function));
     f.push(shadow);
     return flow;
   }
-  if (method) f.push(Shadow::null());
-  PyObject* result = act.peek(1);
+  PyObject* result = act.peek(method ? kPushedCallable : 1);
+  const auto push = [&](Shadow found) { pushFound(f, method, found); };
   switch (plan.how) {
     case AttributePlan::kMethod:
-      f.push(boundMethod(rec, result, plan.function, Shadow::constant(), object.get(), shadow));
+      push(boundMethod(rec, result, plan.function, Shadow::constant(), object.get(), shadow));
       break;
     case AttributePlan::kFrame:
-      f.push(rec.frameResult(result));
+      push(rec.frameResult(result));
       break;
     default:
-      f.push(plan.shadow.isNull() ? describeBound(rec, result, shadow, object.get())
-                                  : own(rec, plan.shadow, result));
+      push(plan.shadow.isNull() ? describeBound(rec, result, shadow, object.get())
+           : plan.frozen        ? frozenPart(rec, result)
+                                : own(rec, plan.shadow, result));
   }
   return flow;
 }

@@ -70,7 +70,8 @@ Flow popJumpIfNone(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   return flow;
 }
 
-Flow unaryNot(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+// UNARY_NOT and TO_BOOL.
+Flow truthOfTop(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (auto flow = askTruth(rec, f, act, in)) {
     if (*flow == Flow::kNext) f.top() = Shadow::constant();
     return *flow;
@@ -92,7 +93,7 @@ void registerBranchRecords(RecordTable& t) {
   t[op::POP_JUMP_IF_FALSE] = t[op::POP_JUMP_IF_TRUE] = popJumpIf;
   t[op::POP_JUMP_IF_NONE] = t[op::POP_JUMP_IF_NOT_NONE] = popJumpIfNone;
   t[op::JUMP_IF_FALSE_OR_POP] = t[op::JUMP_IF_TRUE_OR_POP] = jumpIfOrPop;
-  t[op::UNARY_NOT] = unaryNot;
+  t[op::UNARY_NOT] = t[op::TO_BOOL] = truthOfTop;
 }
 
 }  // namespace kintsugi::capture

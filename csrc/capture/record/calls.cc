@@ -5,6 +5,7 @@
 
 #include "capture/attributes.h"
 #include "capture/breaks.h"
+#include "capture/callee.h"
 #include "capture/calls/getters.h"
 #include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
@@ -19,6 +20,7 @@
 #include "capture/record/marks.h"
 #include "capture/record/star_arguments.h"
 #include "capture/record/table.h"
+#include "pyapi/callable_name.h"
 #include "pyapi/classes.h"
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
@@ -251,7 +253,7 @@ void unwrap(Recorder& rec, Call& call) {
 }
 
 Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
-  std::vector<std::string> args = {calleeName(call.callable)};
+  std::vector<std::string> args = {pyapi::callableName(call.callable)};
   if (code == diag::Code::KTG0107) args.push_back(disableReason(call.callable));
   ctx.rec.noteBreak(code, std::move(args));
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
@@ -521,16 +523,6 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
   return std::nullopt;
 }
 
-// torch wraps some functions to keep its own compiler out of them: our model is of what they wrap.
-CallModel modelOfFunction(PyObject* function) {
-  CallModel model = modelOf(function);
-  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
-  if (model != nullptr || dict == nullptr) return model;
-  static PyObject* name = PyUnicode_InternFromString("__wrapped__");
-  PyObject* wrapped = isTorchWrapper(function) ? PyDict_GetItemWithError(dict, name) : nullptr;
-  return wrapped != nullptr ? modelOf(wrapped) : nullptr;
-}
-
 // The instruction, for models, as the call that it is.
 CallContext contextOf(Call& call, const CallContext& outer) {
   CallContext ctx = outer;
@@ -542,8 +534,7 @@ CallContext contextOf(Call& call, const CallContext& outer) {
 std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
   const int popped = static_cast<int>(outer.popped);
   if (popped < 2 || call.positional != 1 || call.args.size() != 1) return std::nullopt;
-  PyObject*& below = outer.act.peek(popped);
-  PyObject*& slot = below != nullptr ? below : outer.act.peek(popped - 1);
+  PyObject*& slot = outer.act.peek(calleeDepth(outer.act, popped));
   if (slot != call.callable) return std::nullopt;
   auto getter = getterCall(outer.rec, call.shadow, call.callable, outer.frame.code);
   if (!getter) return std::nullopt;
@@ -583,6 +574,8 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
 
 Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   Recorder& rec = outer.rec;
+  CallContext direct = contextOf(call, outer);
+  if (auto flow = mappedRows(direct, result)) return *flow;
   unwrap(rec, call);
   if (!rec.live()) return rec.execute(outer.act, outer.instr);
   if (auto flow = getterFlow(call, outer, result)) return *flow;
@@ -646,15 +639,16 @@ Flow finish(Recorder& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow resu
   return flow;
 }
 
+// CALL, and CALL_KW with the names of the keywords on top.
 Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  int n = static_cast<int>(in.arg);
+  const int above = in.op == op::CALL_KW ? 1 : 0;
+  const int lower = static_cast<int>(in.arg) + above + 2;
   Call c;
-  bool method = act.peek(n + 2) != nullptr;
-  int first = method ? n + 1 : n;
-  c.callable = method ? act.peek(n + 2) : act.peek(n + 1);
-  c.shadow = method ? f.top(n + 2) : f.top(n + 1);
-  c.kwnames = act.kwnames;
-  for (int i = first; i >= 1; --i) {
+  const int at = calleeDepth(act, lower);
+  c.callable = act.peek(at);
+  c.shadow = f.top(at);
+  c.kwnames = above != 0 ? act.peek(1) : act.kwnames;
+  for (int i = callsMethod(act, lower) ? lower - 1 : lower - 2; i > above; --i) {
     c.args.push_back(act.peek(i));
     c.shadows.push_back(f.top(i));
   }
@@ -662,13 +656,13 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   c.positional = c.args.size() - kw;
   CallContext ctx(rec, f, act, in);
   ctx.kwnames = c.kwnames;
-  ctx.popped = static_cast<size_t>(n) + 2;
+  ctx.popped = static_cast<size_t>(lower);
   Shadow result;
   Flow flow = dispatch(c, ctx, result);
   return finish(rec, f, flow, ctx.popped, result);
 }
 
-// f(*args, **kwargs): NULL, callable, tuple-like, [dict]
+// f(*args, **kwargs): a callable and a null, tuple-like, [dict]
 Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withKw = (in.arg & 1) != 0;
   int at = withKw ? 2 : 1;
@@ -676,8 +670,9 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!expandGenerator(rec, f, act, in, at)) return Flow::kRaise;
   if (!rec.live()) return rec.execute(act, in);
   PyObject *callargs = act.peek(at), *kwargs = withKw ? act.peek(1) : nullptr;
-  c.callable = act.peek(at + 1);
-  c.shadow = f.top(at + 1);
+  const int callee = calleeDepth(act, at + 2);
+  c.callable = act.peek(callee);
+  c.shadow = f.top(callee);
   auto parts = f.top(at).isValue() ? std::nullopt : rec.iterated(f.top(at), callargs);
   bool sequence = PyTuple_Check(callargs) || PyList_Check(callargs);
   bool ok = parts && sequence && (kwargs == nullptr || (PyDict_CheckExact(kwargs) && !f.top(1).isValue()));
@@ -714,67 +709,12 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return finish(rec, f, flow, ctx.popped, result);
 }
 
-// The annotations of a function made here, names and `values` in turns: a dict of this trace.
-void addAnnotations(Recorder& rec, Shadow function, PyObject* object, const std::vector<Shadow>& values) {
-  static PyObject* name = PyUnicode_InternFromString("__annotations__");
-  PyObject* dict = PyFunction_GetAnnotations(object);  // makes it of the tuple
-  if (dict == nullptr || !PyDict_CheckExact(dict)) return PyErr_Clear();
-  Shadow annotations = rec.newVirtual(VirtualKind::kDict, dict);
-  PyObject *key, *value;
-  Py_ssize_t at = 0;
-  for (size_t k = 1; PyDict_Next(dict, &at, &key, &value) && k < values.size(); k += 2) {
-    rec.setEntry(rec.virtualOf(annotations), key, values[k]);
-  }
-  rec.setEntry(rec.virtualOf(function), name, annotations);
-}
-
-// MAKE_FUNCTION: defaults, kwdefaults, annotations and closure below the code.
-Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  int at = 2;
-  std::vector<Shadow> parts(2, Shadow::constant());
-  std::vector<pyapi::Ref<>> objects(2);
-  std::vector<Shadow> cells;
-  std::optional<std::vector<Shadow>> annotations;
-  if (in.arg & 8) {
-    PyObject* closure = act.peek(at);
-    if (auto known = rec.elementsOf(f.top(at), closure)) cells = std::move(*known);
-    ++at;
-  }
-  if (in.arg & 4) {
-    annotations = rec.elementsOf(f.top(at), act.peek(at));
-    ++at;
-  }
-  if (in.arg & 2) {
-    parts[1] = f.top(at);
-    objects[1] = pyapi::newRef(act.peek(at));
-    ++at;
-  }
-  if (in.arg & 1) {
-    parts[0] = f.top(at);
-    objects[0] = pyapi::newRef(act.peek(at));
-    ++at;
-  }
-  Flow flow = rec.execute(act, in);
-  if (flow != Flow::kNext || !rec.live()) return flow;
-  f.drop(static_cast<size_t>(at) - 1);
-  Shadow function = rec.newVirtual(VirtualKind::kFunction, act.peek(1));
-  Virtual& v = rec.virtualOf(function);
-  v.parts = std::move(parts);
-  v.partObjects = std::move(objects);
-  v.parts.insert(v.parts.end(), cells.begin(), cells.end());
-  if (annotations) addAnnotations(rec, function, act.peek(1), *annotations);
-  v.exposed = (in.arg & 4) != 0 && !annotations;
-  f.push(function);
-  return flow;
-}
-
 }  // namespace
 
 Flow callInstead(CallContext& ctx, PyObject* function, Shadow& result) {
   if (!acceptsArguments(function, ctx)) return opaqueModel(ctx, result);
   const int popped = static_cast<int>(ctx.popped);
-  PyObject*& below = ctx.act.peek(popped);
-  PyObject*& slot = below != nullptr ? below : ctx.act.peek(popped - 1);
+  PyObject*& slot = ctx.act.peek(calleeDepth(ctx.act, popped));
   if (slot != ctx.callable) return opaqueModel(ctx, result);  // bound, or a partial
   pyapi::Ref<> kept = pyapi::newRef(slot);
   Py_SETREF(slot, Py_NewRef(function));
@@ -791,9 +731,8 @@ Flow inlineFunction(CallContext& ctx, Shadow& result) {
 }
 
 void registerCallRecords(RecordTable& t) {
-  t[op::CALL] = call;
+  t[op::CALL] = t[op::CALL_KW] = call;
   t[op::CALL_FUNCTION_EX] = callEx;
-  t[op::MAKE_FUNCTION] = makeFunction;
 }
 
 }  // namespace kintsugi::capture

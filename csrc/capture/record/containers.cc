@@ -14,6 +14,7 @@
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
 #include "pyapi/imports.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
 
@@ -375,8 +376,31 @@ bool isCallableType(PyObject* type) {
   return abc != nullptr && type == PyDict_GetItemString(abc, "Callable");
 }
 
+// Tensors, or tensors and ints.
+bool areIndices(PyObject* index) {
+  if (torchapi::isTensor(index)) return true;
+  if (!PyTuple_CheckExact(index) && !PyList_CheckExact(index)) return false;
+  PyObject** items = PySequence_Fast_ITEMS(index);
+  PyObject** end = items + Py_SIZE(index);
+  return std::any_of(items, end, torchapi::isTensor) && std::all_of(items, end, [](PyObject* item) {
+           return torchapi::isTensor(item) || PyLong_Check(item);
+         });
+}
+
+// Does torch, below one of these frames, take a tensor that is an index as it is? Elsewhere it is asked for
+// its value.
+bool indexesByTensors(const ShadowFrame* frame, PyObject* index) {
+  if (!areIndices(index)) return false;
+  for (; frame != nullptr; frame = frame->caller) {
+    if (pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kIndexesByTensors)) return true;
+  }
+  return false;
+}
+
 Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* container = act.peek(2);
+  if (torchapi::isTensor(container) && indexesByTensors(&f, act.peek(1)))
+    return rec.callInPlace(f, act, in, polyfill("index_by_tensors"), 2);
   Shadow shadow = f.top(2);
   if (torchapi::isTensor(container)) return operatorStep(rec, f, act, in, "getitem", 2, true);
   PyObject* method = pythonMethod(container, "__getitem__");

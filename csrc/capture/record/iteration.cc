@@ -76,7 +76,7 @@ Flow iteratorOf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   if (!pyapi::isIterable(object.get()) && !PySequence_Check(object.get()))
     return rec.execute(act, in);  // it raises
   // The comprehension that it is for runs as a step, for as many items as there are.
-  const bool open = act.stackDepth() > 1 && isComprehension(act.peek(2)) &&
+  const bool open = act.stackDepth() > 1 && act.peek(2) != nullptr && isComprehension(act.peek(2)) &&
                     callAfter(*act.code, in).op == op::CALL && isOpenIterable(rec, shadow, object.get());
   if (!open && (shadow.isValue() || !pinIterable(rec, shadow, object.get())))
     return iterateBy(rec, f, act, in, delegates ? "delegate" : "iterate_over");
@@ -119,12 +119,19 @@ Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return flow;
 }
 
+// A zip() or enumerate() of the trace: its items come to be one by one.
+bool makesTuples(Recorder& rec, Shadow shadow) {
+  if (!shadow.isVirtual()) return false;
+  const VirtualKind kind = rec.virtualOf(shadow).kind;
+  return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
+}
+
 Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
   if (torchapi::isTensor(object)) return rec.torchSequence(act, in, n);
-  if (asksPython(rec, shadow, object)) {
+  if (asksPython(rec, shadow, object) || makesTuples(rec, shadow)) {
     pyapi::Ref<> limit = pyapi::steal(PyLong_FromLong(n));
     if (!rec.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
@@ -155,7 +162,7 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (torchapi::isTensor(object)) {
     return rec.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
   }
-  if (asksPython(rec, f.top(), object)) {
+  if (asksPython(rec, f.top(), object) || makesTuples(rec, f.top())) {
     if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     object = act.peek(1);

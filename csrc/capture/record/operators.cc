@@ -157,7 +157,8 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return operatorStep(rec, f, act, in, row.function, 2, true);
   if (areConstants(f, act, 2)) return pinAndRun(rec, f, act, in, 2);
   if (isSetOp(rec, f, act, in)) return setOp(rec, f, act, in);
-  if (in.arg == op::NB_OR && a.isConst() && b.isConst() && isTypeForm(x) && isTypeForm(y)) {
+  const auto isPinned = [&rec](Shadow s) { return s.isConst() || (s.isSource() && !rec.comesFromStep(s)); };
+  if (in.arg == op::NB_OR && isTypeForm(x) && isTypeForm(y) && isPinned(a) && isPinned(b)) {
     return pinAndRun(rec, f, act, in, 2);
   }
   const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
@@ -231,8 +232,9 @@ bool comparesByIdentity(PyObject* o) {
          PyCFunction_Check(o);
 }
 
-// == and != of tuples or lists with numbers of the trace in them: what decides is guarded, not the numbers.
-// False: not such a comparison, or the recording has ended.
+// == and != of tuples or lists with numbers of the trace in them, or with the same objects: what decides is
+// guarded, not the numbers, and not what the objects say of equality. False: not such a comparison, or the
+// recording has ended.
 bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) {
   const bool tuples = isTupleLike(x) && isTupleLike(y);
   if (!tuples && !(PyList_CheckExact(x) && PyList_CheckExact(y))) return false;
@@ -244,6 +246,10 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
     PyObject* item = PySequence_Fast_GET_ITEM(x, static_cast<Py_ssize_t>(i));
     PyObject* other = PySequence_Fast_GET_ITEM(y, static_cast<Py_ssize_t>(i));
     Shadow &s = (*left)[i], &t = (*right)[i];
+    if (item == other && !Recorder::isPlain(item)) {  // one object, which C code asks no further
+      if (s.isValue() || t.isValue() || !rec.pinIdentity(s, item, t, other)) return false;
+      continue;
+    }
     if (!Recorder::isPlain(item) || !Recorder::isPlain(other)) return false;
     const int equal = PyObject_RichCompareBool(item, other, Py_EQ);
     if (isNumberValue(rec, s) || isNumberValue(rec, t)) {
@@ -257,12 +263,19 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
   return true;
 }
 
+// A comparison whose result may be anything.
+Flow compareAny(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  return in.op == op::COMPARE_AND_TEST
+             ? testComparison(rec, f, act, in)
+             : operatorStep(rec, f, act, in, kComparisons[in.arg].function, 2, true);
+}
+
+// COMPARE_OP and COMPARE_AND_TEST.
 Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kComparisons[in.arg];
-  if (torchapi::isTensor(x) || torchapi::isTensor(y))
-    return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (torchapi::isTensor(x) || torchapi::isTensor(y)) return compareAny(rec, f, act, in);
   const Shadow left = promoted(rec, a, x), right = promoted(rec, b, y);
   if (isNumberValue(rec, left) || isNumberValue(rec, right)) {
     if (auto result = numberCompare(rec, static_cast<int>(in.arg), left, x, right, y)) {
@@ -282,17 +295,18 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   }
   if (auto flow = overloadedComparison(rec, f, act, in)) return *flow;
   for (int i : {2, 1}) {
-    if (pythonMethod(act.peek(i), row.method) != nullptr)
-      return operatorStep(rec, f, act, in, row.function, 2, true);
+    if (pythonMethod(act.peek(i), row.method) != nullptr) return compareAny(rec, f, act, in);
   }
   const bool equality = in.arg == Py_EQ || in.arg == Py_NE;
-  if (equality && (rec.comesFromStep(a) || rec.comesFromStep(b)) && guardEquality(rec, a, x, b, y)) {
+  const auto decided = [&] {
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext) return flow;
     f.drop(2);
     f.push(Shadow::constant());
     return flow;
-  }
+  };
+  if (equality && (rec.comesFromStep(a) || rec.comesFromStep(b)) && guardEquality(rec, a, x, b, y))
+    return decided();
   if (!rec.live()) return rec.execute(act, in);
   bool simple = true;
   for (int i : {2, 1}) {
@@ -303,8 +317,8 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   }
   if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
-  if (!rec.live()) return rec.execute(act, in);
-  return operatorStep(rec, f, act, in, row.function, 2, true);
+  if (rec.live() && equality && guardEquality(rec, a, x, b, y)) return decided();
+  return rec.live() ? compareAny(rec, f, act, in) : rec.execute(act, in);
 }
 
 // What a step gives, and a tensor or an object that the trace has made and handed out: it may be that one.
@@ -403,8 +417,9 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return fallbackContains(rec, f, act, in);
 }
 
+// FORMAT_VALUE, and CONVERT_VALUE, which is str(), repr() or ascii() alone.
 Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  bool withSpec = (in.arg & FVS_MASK) == FVS_HAVE_SPEC;
+  bool withSpec = in.op == op::FORMAT_VALUE && (in.arg & FVS_MASK) == FVS_HAVE_SPEC;
   int popped = withSpec ? 2 : 1;
   PyObject* value = act.peek(popped);
   Shadow shadow = f.top(popped);
@@ -467,10 +482,10 @@ Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 void registerOperatorRecords(RecordTable& t) {
   t[op::BINARY_OP] = binaryOp;
   t[op::UNARY_NEGATIVE] = t[op::UNARY_INVERT] = t[op::UNARY_POSITIVE] = unary;
-  t[op::COMPARE_OP] = compareOp;
+  t[op::COMPARE_OP] = t[op::COMPARE_AND_TEST] = compareOp;
   t[op::IS_OP] = isOp;
   t[op::CONTAINS_OP] = containsOp;
-  t[op::FORMAT_VALUE] = formatValue;
+  t[op::FORMAT_VALUE] = t[op::CONVERT_VALUE] = formatValue;
   t[op::BUILD_STRING] = buildString;
 }
 

@@ -123,6 +123,7 @@ std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activati
     if (!Recorder::isPlain(y) || isPlainData(x)) return std::nullopt;
     right = nullptr;
   }
+  if (in.op == op::COMPARE_AND_TEST) return testComparison(rec, f, act, in);
   pyapi::Ref<> problem = pyapi::steal(
       PyUnicode_FromFormat("'%s' not supported between instances of '%.100s' and '%.100s'",
                            kComparisonSymbols[in.arg], pyapi::typeNameOf(x), pyapi::typeNameOf(y)));
@@ -131,6 +132,11 @@ std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activati
   return rec.callInPlace(f, act, in, function, 2,
                          {orNone(left), orNone(right), truth(right != nullptr && isProperSubtype(y, x)),
                           truth(negateLeft), truth(negateRight), identity, problem.get()});
+}
+
+Flow testComparison(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const std::string name = std::string("test_") + kComparisons[in.arg];
+  return rec.callInPlace(f, act, in, polyfill(name.c_str()), 2);
 }
 
 }  // namespace kintsugi::capture

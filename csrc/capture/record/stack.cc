@@ -1,5 +1,7 @@
 // Record handlers: loads, stores, cells, globals, and moves on the stack.
+#include "capture/callee.h"
 #include "capture/calls/model.h"
+#include "capture/handlers/handlers.h"
 #include "capture/paused.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -42,9 +44,21 @@ Flow loadConst(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   return rec.execute(act, in);
 }
 
+void pushLocal(Recorder& rec, ShadowFrame& f, uint32_t index) {
+  f.push(f.locals[index] = rec.current(f.locals[index]));
+}
+
 Flow loadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
-  if (flow == Flow::kNext) f.push(f.locals[in.arg] = rec.current(f.locals[in.arg]));
+  if (flow == Flow::kNext) pushLocal(rec, f, in.arg);
+  return flow;
+}
+
+Flow loadFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  Flow flow = rec.execute(act, in);
+  for (const Instr& half : halvesOf(in)) {
+    if (flow == Flow::kNext) pushLocal(rec, f, half.arg);
+  }
   return flow;
 }
 
@@ -57,6 +71,27 @@ Flow loadFastAndClear(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
 
 Flow storeFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.locals[in.arg] = f.pop();
+  return rec.execute(act, in);
+}
+
+Flow storeFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const auto [store, load] = halvesOf(in);
+  f.locals[store.arg] = f.pop();
+  Flow flow = rec.execute(act, in);
+  if (flow == Flow::kNext) pushLocal(rec, f, load.arg);
+  return flow;
+}
+
+Flow storeFastStoreFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const auto halves = halvesOf(in);
+  PyObject** locals = pyapi::localsPlus(act.frame);
+  // What the variables had ends in turns, and we look at it when the instruction is over.
+  const size_t followed = rec.known().mortals_.size() + rec.known().watched_.size();
+  if (locals[halves[0].arg] != nullptr && locals[halves[1].arg] != nullptr && followed > 1) {
+    rec.abort(diag::Code::KTG0302, {"two objects that end in one instruction"});
+    return rec.execute(act, in);
+  }
+  for (const Instr& half : halves) f.locals[half.arg] = f.pop();
   return rec.execute(act, in);
 }
 
@@ -124,14 +159,23 @@ Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   auto shadow = rec.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
-  if (withNull) f.push(Shadow::null());
-  f.push(shadow.value_or(Shadow::constant()));
+  if (withNull) {
+    pushCallable(f, shadow.value_or(Shadow::constant()));
+  } else {
+    f.push(shadow.value_or(Shadow::constant()));
+  }
   return flow;
 }
 
 Flow storeGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
+  if (Transforms::keepsCount(rec)) {
+    rec.known().transforms_.store(rec, globals, name, f.top());
+    Flow flow = rec.execute(act, in);
+    f.drop(1);
+    return flow;
+  }
   if (rec.storeItem(rec.pinnedRoot(globals), globals, name, f.top(), act.peek(1))) {
     Flow flow = rec.execute(act, in);
     f.drop(1);
@@ -248,6 +292,9 @@ void registerStackRecords(RecordTable& t) {
   t[op::LOAD_CONST] = t[op::LOAD_ASSERTION_ERROR] = t[op::LOAD_BUILD_CLASS] = loadConst;
   t[op::LOAD_FAST] = loadFast;
   t[op::STORE_FAST] = storeFast;
+  t[op::LOAD_FAST_LOAD_FAST] = loadFastLoadFast;
+  t[op::STORE_FAST_LOAD_FAST] = storeFastLoadFast;
+  t[op::STORE_FAST_STORE_FAST] = storeFastStoreFast;
   t[op::DELETE_FAST] = deleteFast;
   t[op::MAKE_CELL] = makeCell;
   t[op::COPY_FREE_VARS] = copyFreeVars;

@@ -12,6 +12,7 @@ RecordHandler recordHandler(uint8_t op) {
     registerContainerRecords(t);
     registerIterationRecords(t);
     registerCallRecords(t);
+    registerFunctionRecords(t);
     registerExceptionRecords(t);
     registerMatchRecords(t);
     registerNameRecords(t);

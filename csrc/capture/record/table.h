@@ -26,6 +26,7 @@ void registerOperatorRecords(RecordTable& table);
 void registerContainerRecords(RecordTable& table);
 void registerIterationRecords(RecordTable& table);
 void registerCallRecords(RecordTable& table);
+void registerFunctionRecords(RecordTable& table);
 void registerExceptionRecords(RecordTable& table);
 void registerMatchRecords(RecordTable& table);
 void registerNameRecords(RecordTable& table);

@@ -17,7 +17,7 @@ namespace kintsugi::pyapi {
 inline PyObject* dictOf(const PyTypeObject* type) { return _PyType_GetDict(const_cast<PyTypeObject*>(type)); }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // watchers are to take its place, which see less
-inline uint64_t* versionTag(PyObject* dict) { return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+inline uint64_t* versionTagOf(PyDictObject* dict) { return &dict->ma_version_tag; }
 #pragma GCC diagnostic pop
 
 // `builtins.__import__` as the interpreter began with.

@@ -22,6 +22,8 @@ inline void setRunningUnit(Frame* frame, int32_t unit) {
 inline void setRunningUnit(Frame* frame, CodeUnit* units, int32_t unit) { frame->prev_instr = units + unit; }
 inline int32_t resumeUnit(const Frame* frame) { return runningUnit(frame) + 1; }
 inline void setResumeUnit(Frame* frame, int32_t unit) { setRunningUnit(frame, unit - 1); }
+inline void setRaisingUnit(Frame* frame, int32_t unit) { setRunningUnit(frame, unit); }
+inline void setCallingUnit(Frame* frame, int32_t next) { setResumeUnit(frame, next); }
 
 inline bool evalBreakerSet(const PyThreadState* tstate) {
   return __atomic_load_n(reinterpret_cast<const int*>(&tstate->interp->ceval.eval_breaker),

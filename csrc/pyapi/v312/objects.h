@@ -24,4 +24,6 @@ inline PyObject* dictIn(PyObject* const* slot) {
   return (reinterpret_cast<uintptr_t>(*slot) & 1) == 0 ? *slot : nullptr;
 }
 
+inline uint64_t* versionTag(PyObject* dict) { return versionTagOf(reinterpret_cast<PyDictObject*>(dict)); }
+
 }  // namespace kintsugi::pyapi

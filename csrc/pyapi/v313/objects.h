@@ -29,9 +29,32 @@ inline PyObject** managedDictSlot(PyObject* owner) {
 // The dict in such a slot; null: there is none.
 inline PyObject* dictIn(PyObject* const* slot) { return *slot; }
 
+// Moves the values that a dict shares with an instance into memory of the dict's own. The instance stores its
+// attributes by way of the dict from then on, as after any other change that it can't share.
+void takeValues(PyDictObject* dict);
+
+// While a dict shares the values of an instance, `instance.name = value` changes it without a new version:
+// what has its version looked at shares nothing.
+inline uint64_t* versionTag(PyObject* dict) {
+  auto* self = reinterpret_cast<PyDictObject*>(dict);
+  if (self->ma_values != nullptr && self->ma_values->embedded != 0) [[unlikely]]
+    takeValues(self);
+  return versionTagOf(self);
+}
+
 // 1: found, a new reference; 0: there is no such attribute; -1: an exception is pending.
 inline int optionalAttribute(PyObject* object, PyObject* name, PyObject** value) {
   return PyObject_GetOptionalAttr(object, name, value);
+}
+
+// The version of all that look-up on a type finds; 0: it has none, since it was changed, or was changed too
+// often to get another one.
+inline unsigned validTypeVersion(const PyTypeObject* type) { return type->tp_version_tag; }
+inline void setTypeVersion(PyTypeObject* type, unsigned version) { type->tp_version_tag = version; }
+
+// What `import` calls, in the builtins of a frame, which may be any mapping. The same answers.
+inline int importEntry(PyObject* builtins, PyObject** function) {
+  return PyMapping_GetOptionalItem(builtins, &_Py_ID(__import__), function);
 }
 
 // `raise X from C`, where C() is no exception, is an error.

@@ -80,13 +80,9 @@ def _extension() -> Check:
 
 
 def _knowledge_base() -> Check:
-    try:
-        from ..kb import load
-        from ..kb.matching import EntryMatcher, MatcherMissing
-    except ImportError as error:
-        return Check(
-            "knowledge base", False, f"the package {error.name} is missing: pip install {error.name}"
-        )
+    from ..kb import load
+    from ..kb.matching import EntryMatcher, MatcherMissing
+
     base = load()
     if base.problems:
         return Check("knowledge base", False, base.problems[0])

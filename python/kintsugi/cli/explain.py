@@ -120,6 +120,14 @@ def _as_dict(name: str, output: ExplainOutput) -> dict[str, Any]:
     }
 
 
+def check_outputs(outputs: Outputs) -> None:
+    """What is missing for them is said before the script runs, not after it."""
+    if outputs.html is not None:
+        from ..report.html import require
+
+        require()
+
+
 def write_outputs(report: dict[str, Any], outputs: Outputs, traces: Sequence[Sequence[str]] = ()) -> bool:
     """Writes the files that were asked for, and says where they are; False if one can't be written."""
     from ..report.html import to_html
@@ -177,6 +185,7 @@ def run(
     """Runs the script and prints what was captured; returns the exit code, which is the script's."""
     check_script(script)
     outputs = outputs or Outputs()
+    check_outputs(outputs)
     written = True
     log = EventLog()
     with _collecting(take_torch) as found, log:

@@ -26,10 +26,8 @@ Folders = Annotated[
 
 
 def _base(folders: list[Path] | None) -> Any:
-    try:
-        from ..kb import load
-    except ImportError as error:
-        stop(f"the knowledge base needs the package {error.name}: pip install {error.name}", FAILED)
+    from ..kb import load
+
     base = load(folders or ())
     for problem in base.problems:
         say(f"kintsugi kb: left out: {problem}")

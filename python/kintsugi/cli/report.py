@@ -8,7 +8,7 @@ from typing import Any
 
 from ..report.collect import FORMAT
 from .common import OK, USAGE, stop
-from .explain import Outputs, write_outputs
+from .explain import Outputs, check_outputs, write_outputs
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -27,6 +27,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def run(path: Path, outputs: Outputs) -> int:
     report = read(path)
+    check_outputs(outputs)
     try:
         return OK if write_outputs(report, outputs) else USAGE
     except Exception as error:  # whatever an edited or truncated file makes of the templates

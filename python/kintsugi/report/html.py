@@ -37,6 +37,12 @@ def _script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
+def require() -> None:
+    """Imports what a page is written with, for those who have to know before a long run: ModuleNotFoundError."""
+    import jinja2  # noqa: F401
+    import markupsafe  # noqa: F401
+
+
 def to_html(report: dict[str, Any]) -> str:
     """The page of a report."""
     from jinja2 import Environment, StrictUndefined

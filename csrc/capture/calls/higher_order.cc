@@ -1,0 +1,139 @@
+// Models: torch's higher-order operators, and functions that call what they are given.
+//
+// Each is a Python function whose core is torch's own compiler, or a mechanism around a call. A function of
+// kintsugi._polyfill_higher_order takes its place and is recorded, branches and loop bodies included.
+#include "capture/calls/model.h"
+#include "pyapi/exception_state.h"
+#include "pyapi/functions.h"
+#include "pyapi/known_objects.h"
+#include "torchapi/global_state.h"
+#include "torchapi/op_effects.h"
+#include "torchapi/transforms.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+using pyapi::CodeFamily;
+
+// What torch hands to its compiler for each operator.
+struct Handed {
+  CodeFamily code;
+  const char* polyfill;
+};
+constexpr Handed kHanded[] = {
+    {CodeFamily::kCondCall, "cond"},
+    {CodeFamily::kWhileLoopCall, "while_loop"},
+    {CodeFamily::kMapCall, "map_"},
+    {CodeFamily::kScanCall, "scan"},
+    {CodeFamily::kFlexCall, "flex_attention"},
+};
+
+Flow asStep(CallContext& ctx, const char* name, Shadow& result) {
+  ctx.rec.noteBreak(diag::Code::KTG0101, {name});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
+// torch._higher_order_ops.utils._hop_compile_and_call(function, arguments): the function was made by torch in
+// this trace.
+Flow compileModel(CallContext& ctx, Shadow& result) {
+  PyObject* function = ctx.positional >= 2 && ctx.shadows[0].isVirtual() ? ctx.args[0] : nullptr;
+  if (function == nullptr || !PyFunction_Check(function)) return inlineFunction(ctx, result);
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  for (const Handed& row : kHanded) {
+    if (!pyapi::isKnownCode(code, row.code)) continue;
+    if (!pyapi::isPolyfill(ctx.frame.code)) {
+      if (auto flow = enterPolyfill(ctx, row.polyfill, result)) return *flow;
+    }
+    return asStep(ctx, row.polyfill, result);
+  }
+  return inlineFunction(ctx, result);
+}
+
+// torch.nn.attention.flex_attention makes and enters the surroundings of torch's compiler by itself.
+bool isFlexCode(const CallContext& ctx) {
+  return pyapi::isKnownCode(ctx.frame.code, CodeFamily::kFlexAttention);
+}
+
+Flow surroundingsModel(CallContext& ctx, Shadow& result) {
+  if (ctx.total() == 0 && isFlexCode(ctx)) {
+    if (auto flow = enterPolyfill(ctx, "no_surroundings", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
+}
+
+Flow torchCompileModel(CallContext& ctx, Shadow& result) {
+  PyObject* function = ctx.positional == 1 && ctx.shadows[0].isVirtual() ? ctx.args[0] : nullptr;
+  const bool handed = function != nullptr && PyFunction_Check(function) &&
+                      pyapi::isKnownCode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)),
+                                         CodeFamily::kFlexCall);
+  if (handed && isFlexCode(ctx)) {
+    if (auto flow = enterPolyfill(ctx, "compiled_flex_attention", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
+}
+
+// The mask of flex_attention() that is given none: little is asked of it.
+Flow emptyMaskModel(CallContext& ctx, Shadow& result) {
+  if (ctx.kwnames == nullptr && ctx.total() == 2 && isFlexCode(ctx)) {
+    if (auto flow = enterPolyfill(ctx, "empty_block_mask", result)) return *flow;
+  }
+  return inlineFunction(ctx, result);
+}
+
+// torch.utils.checkpoint.checkpoint(): without gradients there is nothing to compute again, and it is a call.
+// Options that change anything else are left to torch.
+Flow checkpointModel(CallContext& ctx, Shadow& result) {
+  const auto reentrant = ctx.keyword("use_reentrant");
+  bool plain = reentrant && ctx.positional >= 1 && ctx.args.any(*reentrant) == Py_False &&
+               !torchapi::gradMode() && !torchapi::hasModes();
+  for (const char* option :
+       {"context_fn", "determinism_check", "debug", "early_stop", "respect_saved_tensors_hooks"})
+    plain = plain && !ctx.keyword(option);
+  if (!plain) return inlineFunction(ctx, result);
+  Shadow asked = ctx.shadows.any(*reentrant);
+  if (!ctx.rec.pin(asked, Py_False)) return run(ctx);
+  if (auto flow = enterPolyfill(ctx, "checkpoint", result)) return *flow;
+  return inlineFunction(ctx, result);
+}
+
+// torch.autograd.Function.apply(), as C code has it: `forward` is recorded. The polyfill calls it again for
+// what it can't do.
+Flow applyModel(CallContext& ctx, Shadow& result) {
+  if (torchapi::transformsActive()) return torchModel(ctx, result);
+  if (!pyapi::isPolyfill(ctx.frame.code) && !torchapi::hasModes()) {
+    if (auto flow = enterClassPolyfill(ctx, "apply_function", result)) return *flow;
+  }
+  ctx.rec.noteBreak(diag::Code::KTG0108, {"autograd.Function.apply"});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
+constexpr ModelRow kRows[] = {
+    {"torch._C._FunctionBase.apply", applyModel},
+    {"torch._higher_order_ops.utils._hop_compile_and_call", compileModel, kWritesProcess},
+    {"torch._higher_order_ops.utils.setup_compilation_env", surroundingsModel, kWritesProcess},
+    {"torch.compile", torchCompileModel, kWritesProcess},
+    {"torch.utils.checkpoint.checkpoint", checkpointModel, kWritesProcess},
+};
+
+static_assert(statesAreNamed(kRows));
+
+}  // namespace
+
+CallModel modelOfCode(PyObject* code) {
+  const bool mask = pyapi::isKnownCode(reinterpret_cast<PyCodeObject*>(code), CodeFamily::kEmptyBlockMask);
+  return mask ? emptyMaskModel : nullptr;
+}
+
+std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result) {
+  const ShadowFrame* caller = ctx.frame.caller;
+  const bool ours = pyapi::isKnown(ctx.callable, pyapi::Known::kMapOperator) && caller != nullptr &&
+                    pyapi::isKnownCode(ctx.frame.code, CodeFamily::kMapCall) &&
+                    pyapi::isPolyfill(caller->code);
+  if (!ours || !ctx.rec.pin(ctx.callableShadow, ctx.callable)) return std::nullopt;
+  return enterPolyfill(ctx, "map_rows", result);
+}
+
+void registerHigherOrderModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

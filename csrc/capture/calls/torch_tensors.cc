@@ -1,0 +1,165 @@
+// Models: torch's constructors of tensors, which fill memory, or share it, without the dispatcher.
+//
+// What is made of literals of the program is a copy of a constant that the trace keeps. What only makes empty
+// memory or a view calls the dispatcher after all. The rest is a step.
+#include <algorithm>
+
+#include "capture/calls/model.h"
+#include "capture/foreign.h"
+#include "capture/paused.h"
+#include "pyapi/plain.h"
+#include "torchapi/dispatched.h"
+#include "torchapi/global_state.h"
+#include "torchapi/transforms.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// The same object in every call: written in the program, or a list or tuple that the trace makes of such.
+bool isLiteral(Recorder& rec, Shadow shadow, PyObject* object) {
+  if (shadow.isConst()) return Recorder::isPlainDeep(object) || pyapi::isTorchConstant(object);
+  if (!shadow.isVirtual() || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return false;
+  const Virtual& v = rec.virtualOf(shadow);
+  if ((v.kind != VirtualKind::kList && v.kind != VirtualKind::kTuple) || v.value != ir::kNone) return false;
+  const auto items = static_cast<size_t>(Py_SIZE(object));
+  if (v.parts.size() != items) return false;
+  const std::vector<Shadow> parts = v.parts;
+  for (size_t i = 0; i < items; ++i) {
+    const auto at = static_cast<Py_ssize_t>(i);
+    PyObject* item = PyList_Check(object) ? PyList_GET_ITEM(object, at) : PyTuple_GET_ITEM(object, at);
+    if (!isLiteral(rec, parts[i], item)) return false;
+  }
+  return true;
+}
+
+// Are the arguments from `first` on literals? One that asks for a gradient is none.
+bool areLiterals(CallContext& ctx, size_t first) {
+  for (size_t i = first; i < ctx.total(); ++i) {
+    if (!isLiteral(ctx.rec, ctx.shadows.any(i), ctx.args.any(i))) return false;
+  }
+  const auto gradient = ctx.keyword("requires_grad");
+  return !gradient || ctx.args.any(*gradient) == Py_False;
+}
+
+bool isSequence(PyObject* object) { return PyList_CheckExact(object) || PyTuple_CheckExact(object); }
+
+// Dtype and device of a tensor that others are made in the likeness of follow from guards.
+bool isKnownTensor(CallContext& ctx) {
+  if (isForeign(ctx.shadows[0], ctx.args[0]) || torchapi::isWrapper(ctx.args[0])) return false;
+  const Shadow tensor = ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0]);
+  return ctx.rec.live() && ctx.rec.hasStaticMeta(tensor, ctx.args[0]);
+}
+
+// Where somebody is to see this call, and not what stands for it, or the memory is another device's.
+bool mayStandIn(PyObject* made) {
+  return torchapi::isExactTensorType(Py_TYPE(made)) && torchapi::tensorInfoOf(made).plain;
+}
+
+Flow literalTensor(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  const ir::StateId snap = rec.stateBefore();
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = run(ctx);
+  }
+  result = Shadow::constant();
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  PyObject*& made = ctx.act.peek(1);
+  if (!mayStandIn(made)) {
+    rec.abort(diag::Code::KTG0301, {"a tensor of another kind"});
+    return flow;
+  }
+  const pyapi::Ref<> constant = torchapi::constantOf(made);
+  if (!constant) return Flow::kRaise;
+  rec.tensorShadow(constant.get(), rec.pinnedRoot(constant.get()));
+  pyapi::Ref<> copy;
+  const auto shadow =
+      rec.torchOperation(snap, copy, [&] { return torchapi::copyOfConstant(constant.get()); });
+  if (!shadow) return Flow::kRaise;
+  Py_SETREF(made, copy.release());
+  result = *shadow;
+  return flow;
+}
+
+bool isRecordable() { return !torchapi::hasModes() && !torchapi::transformsActive(); }
+
+// torch.as_tensor(data), torch.asarray(data)
+Flow dataModel(CallContext& ctx, Shadow& result) {
+  const bool literal = ctx.positional > 0 && !torchapi::isTensor(ctx.args[0]) && isRecordable();
+  return literal && areLiterals(ctx, 0) ? literalTensor(ctx, result) : knownModel(ctx, result);
+}
+
+// tensor.new_tensor(data)
+Flow newTensorModel(CallContext& ctx, Shadow& result) {
+  const bool literal = ctx.positional == 2 && !torchapi::isTensor(ctx.args[1]) && isRecordable();
+  return literal && areLiterals(ctx, 1) && isKnownTensor(ctx) ? literalTensor(ctx, result)
+                                                              : knownModel(ctx, result);
+}
+
+// torch.Tensor(2, 3) and tensor.new(2, 3) make empty memory of that size, by the dispatcher.
+bool areSizes(const CallContext& ctx, size_t first) {
+  bool numbers = ctx.kwnames == nullptr;
+  for (size_t i = first; i < ctx.total(); ++i) {
+    numbers = numbers && (PyLong_CheckExact(ctx.args[i]) ||
+                          (ctx.total() == first + 1 && pyapi::isA(ctx.args[i], pyapi::Known::kTorchSize)));
+  }
+  return numbers;
+}
+
+// tensor.new(...)
+Flow newModel(CallContext& ctx, Shadow& result) {
+  if (isRecordable() && areSizes(ctx, 1) && isKnownTensor(ctx)) return torchModel(ctx, result);
+  const bool literal = ctx.total() == 2 && ctx.kwnames == nullptr && isSequence(ctx.args[1]) &&
+                       isRecordable() && areLiterals(ctx, 1) && isKnownTensor(ctx);
+  return literal ? literalTensor(ctx, result) : opaqueModel(ctx, result);
+}
+
+// torch.Tensor(...), torch.FloatTensor(...)
+Flow tensorTypeModel(CallContext& ctx, Shadow& result) {
+  if (!isRecordable()) return opaqueModel(ctx, result);
+  if (areSizes(ctx, 0)) return torchModel(ctx, result);
+  const bool literal =
+      ctx.total() == 1 && ctx.kwnames == nullptr && isSequence(ctx.args[0]) && areLiterals(ctx, 0);
+  return literal ? literalTensor(ctx, result) : opaqueModel(ctx, result);
+}
+
+// torch.autograd.Variable(tensor): a detached view
+Flow variableModel(CallContext& ctx, Shadow& result) {
+  const bool plain = ctx.total() == 1 && ctx.kwnames == nullptr && torchapi::isTensor(ctx.args[0]) &&
+                     !isForeign(ctx.shadows[0], ctx.args[0]) && isRecordable();
+  return plain ? torchModel(ctx, result) : opaqueModel(ctx, result);
+}
+
+constexpr ModelRow kRows[] = {
+    {"torch.as_tensor", dataModel},
+    {"torch.asarray", dataModel},
+    {"torch._C.TensorBase.new", newModel, kReadsWorld},
+    {"torch._C.TensorBase.new_tensor", newTensorModel},
+    {"torch.autograd.variable.Variable", variableModel},
+    {"torch.Tensor", tensorTypeModel, kReadsWorld},
+    {"torch.FloatTensor", tensorTypeModel, kReadsWorld},
+    {"torch.DoubleTensor", tensorTypeModel, kReadsWorld},
+    {"torch.HalfTensor", tensorTypeModel, kReadsWorld},
+    {"torch.BFloat16Tensor", tensorTypeModel, kReadsWorld},
+    {"torch.ByteTensor", tensorTypeModel, kReadsWorld},
+    {"torch.CharTensor", tensorTypeModel, kReadsWorld},
+    {"torch.ShortTensor", tensorTypeModel, kReadsWorld},
+    {"torch.IntTensor", tensorTypeModel, kReadsWorld},
+    {"torch.LongTensor", tensorTypeModel, kReadsWorld},
+    {"torch.BoolTensor", tensorTypeModel, kReadsWorld},
+};
+
+static_assert(statesAreNamed(kRows));
+
+}  // namespace
+
+std::optional<Flow> literalTensorModel(CallContext& ctx, Shadow& result) {
+  if (!isRecordable() || !areLiterals(ctx, 0)) return std::nullopt;
+  return literalTensor(ctx, result);
+}
+
+void registerTorchTensorModels() { addModels(kRows, std::size(kRows)); }
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,38 @@
+#include "capture/locals_watch.h"
+
+#include <algorithm>
+
+#include "pyapi/code.h"
+#include "pyapi/frame.h"
+#include "pyapi/frame_locals.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+PyObject* contentOf(PyObject* object) {
+  return object != nullptr && PyCell_Check(object) ? PyCell_GET(object) : nullptr;
+}
+
+}  // namespace
+
+LocalsWatch::LocalsWatch(Recorder& rec) {
+  if (!pyapi::localsAreWritable()) return;
+  for (const auto& frame : rec.known().frames_) {
+    if (frame->act == nullptr || frame->act->frame == nullptr) continue;
+    PyObject** locals = pyapi::localsPlus(frame->act->frame);
+    for (size_t i = 0; i < frame->locals.size(); ++i) {
+      const Shadow shadow = frame->locals[i];
+      const bool ours = shadow.isVirtual() && rec.virtualOf(shadow).value == ir::kNone;
+      slots_.push_back({locals + i, locals[i], ours ? contentOf(locals[i]) : nullptr});
+    }
+  }
+}
+
+bool LocalsWatch::changed() const {
+  return std::ranges::any_of(slots_, [](const Slot& slot) {
+    return *slot.place != slot.object || (slot.content != nullptr && contentOf(slot.object) != slot.content);
+  });
+}
+
+}  // namespace kintsugi::capture

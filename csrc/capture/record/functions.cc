@@ -1,0 +1,103 @@
+// Record handlers: functions that are made in the trace.
+#include <optional>
+
+#include "capture/handlers/handlers.h"
+#include "capture/record/table.h"
+#include "pyapi/opcodes.h"
+
+namespace kintsugi::capture {
+
+namespace {
+
+// The annotations of a function made here, names and `values` in turns: a dict of this trace.
+void addAnnotations(Recorder& rec, Shadow function, PyObject* object, const std::vector<Shadow>& values) {
+  static PyObject* name = PyUnicode_InternFromString("__annotations__");
+  PyObject* dict = PyFunction_GetAnnotations(object);  // makes it of the tuple
+  if (dict == nullptr || !PyDict_CheckExact(dict)) return PyErr_Clear();
+  Shadow annotations = rec.newVirtual(VirtualKind::kDict, dict);
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  for (size_t k = 1; PyDict_Next(dict, &at, &key, &value) && k < values.size(); k += 2) {
+    rec.setEntry(rec.virtualOf(annotations), key, values[k]);
+  }
+  rec.setEntry(rec.virtualOf(function), name, annotations);
+}
+
+// MAKE_FUNCTION: defaults, kwdefaults, annotations and closure below the code.
+Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  int at = 2;
+  std::vector<Shadow> parts(2, Shadow::constant());
+  std::vector<pyapi::Ref<>> objects(2);
+  std::vector<Shadow> cells;
+  std::optional<std::vector<Shadow>> annotations;
+  if (in.arg & 8) {
+    PyObject* closure = act.peek(at);
+    if (auto known = rec.elementsOf(f.top(at), closure)) cells = std::move(*known);
+    ++at;
+  }
+  if (in.arg & 4) {
+    annotations = rec.elementsOf(f.top(at), act.peek(at));
+    ++at;
+  }
+  if (in.arg & 2) {
+    parts[1] = f.top(at);
+    objects[1] = pyapi::newRef(act.peek(at));
+    ++at;
+  }
+  if (in.arg & 1) {
+    parts[0] = f.top(at);
+    objects[0] = pyapi::newRef(act.peek(at));
+    ++at;
+  }
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(static_cast<size_t>(at) - 1);
+  Shadow function = rec.newVirtual(VirtualKind::kFunction, act.peek(1));
+  Virtual& v = rec.virtualOf(function);
+  v.parts = std::move(parts);
+  v.partObjects = std::move(objects);
+  v.parts.insert(v.parts.end(), cells.begin(), cells.end());
+  if (annotations) addAnnotations(rec, function, act.peek(1), *annotations);
+  v.exposed = (in.arg & 4) != 0 && !annotations;
+  f.push(function);
+  return flow;
+}
+
+// SET_FUNCTION_ATTRIBUTE: a value and the function that was just made, which gets it. The argument is the bit
+// that MAKE_FUNCTION had for it.
+Flow setFunctionAttribute(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  const Shadow function = f.top(1), value = f.top(2);
+  if (!function.isVirtual() || rec.virtualOf(function).kind != VirtualKind::kFunction) {
+    rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
+    return rec.execute(act, in);
+  }
+  pyapi::Ref<> object = pyapi::newRef(act.peek(2));
+  const auto elements = (in.arg & 12) != 0 ? rec.elementsOf(value, object.get()) : std::nullopt;
+  Flow flow = rec.execute(act, in);
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(2);
+  f.push(function);
+  Virtual& v = rec.virtualOf(function);
+  switch (in.arg) {
+    case 8:
+      if (elements) v.parts.insert(v.parts.end(), elements->begin(), elements->end());
+      break;
+    case 4:
+      if (elements) addAnnotations(rec, function, act.peek(1), *elements);
+      rec.virtualOf(function).exposed = !elements;
+      break;
+    default:  // 2: of keywords, 1
+      v.parts[in.arg - 1] = value;
+      v.partObjects[in.arg - 1] = std::move(object);
+  }
+  return flow;
+}
+
+}  // namespace
+
+void registerFunctionRecords(RecordTable& t) {
+  t[op::MAKE_FUNCTION] = makeFunction;
+  t[op::SET_FUNCTION_ATTRIBUTE] = setFunctionAttribute;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,85 @@
+#include "capture/transforms.h"
+
+#include <algorithm>
+
+#include "capture/calls/model.h"
+#include "capture/recorder.h"
+#include "pyapi/known_objects.h"
+#include "torchapi/transforms.h"
+
+namespace kintsugi::capture {
+
+bool Transforms::enter(Recorder& rec, bool gradMode) {
+  ShadowFrame* current = rec.known().current_;
+  if (current == nullptr || !isTransformCode(current->code)) return false;
+  gradModes_.push_back(gradMode);
+  for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
+    const bool manager = pyapi::isKnownCode(frame->code, pyapi::CodeFamily::kContextManagers);
+    if (!isTransformCode(frame->code) && !manager) break;
+    frame->transform = isTransformCode(frame->code);
+    frame->rebuildable = false;
+  }
+  return true;
+}
+
+void Transforms::leave() {
+  if (!gradModes_.empty()) gradModes_.pop_back();
+}
+
+bool Transforms::isInside(Recorder& rec) {
+  for (const ShadowFrame* frame = rec.known().current_; frame != nullptr; frame = frame->caller) {
+    if (frame->transform) return true;
+  }
+  return false;
+}
+
+bool Transforms::gradModeBelow(bool mode) const {
+  return mode && std::find(gradModes_.begin(), gradModes_.end(), false) == gradModes_.end();
+}
+
+bool Transforms::keepsCount(Recorder& rec) {
+  return rec.known().current_ != nullptr && isTransformCode(rec.known().current_->code) && isInside(rec);
+}
+
+bool Transforms::has(PyObject* dict, PyObject* key) const {
+  return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.dict.get() == dict && PyObject_RichCompareBool(place.key.get(), key, Py_EQ) == 1;
+  });
+}
+
+bool Transforms::isTransient(Recorder& rec, PyObject* dict, PyObject* key, PyObject* object) const {
+  if (gradModes_.empty() && places_.empty()) return false;
+  const bool wrapper = torchapi::isTensor(object) && torchapi::isWrapper(object);
+  return (wrapper || has(dict, key)) && isInside(rec);
+}
+
+bool Transforms::store(Recorder& rec, PyObject* dict, PyObject* key, Shadow value) {
+  PyObject* before = PyDict_GetItemWithError(dict, key);
+  if (before == nullptr || !PyUnicode_CheckExact(key)) {
+    rec.abort(diag::Code::KTG0109, {"a name that a transform adds"});
+    return false;
+  }
+  if (!has(dict, key)) {
+    const Shadow entry = rec.dictEntry(rec.pinnedRoot(dict), dict, key, before);
+    Shadow pinned = entry;
+    if (!rec.live() || (Recorder::isPlain(before) && !rec.pin(pinned, before))) return false;
+    places_.push_back({pyapi::newRef(dict), pyapi::newRef(key), pyapi::newRef(before)});
+  }
+  const pyapi::Ref<> encoded = pyapi::steal(Recorder::encode(value));
+  rec.makeOverlay(dict).written(dict, key, encoded.get());
+  return rec.live();
+}
+
+void Transforms::left(Recorder& rec, const ShadowFrame& frame) {
+  if (places_.empty() || !frame.transform || isInside(rec)) return;
+  for (const Place& place : std::exchange(places_, {})) {
+    PyObject* now = PyDict_GetItemWithError(place.dict.get(), place.key.get());
+    const bool same =
+        now == place.before.get() || (now != nullptr && Recorder::isPlain(now) &&
+                                      PyObject_RichCompareBool(now, place.before.get(), Py_EQ) == 1);
+    if (!same) rec.abort(diag::Code::KTG0109, {"what a transform has left behind"});
+  }
+  PyErr_Clear();
+}
+
+}  // namespace kintsugi::capture
