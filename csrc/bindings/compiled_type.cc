@@ -11,6 +11,7 @@
 #include "driver/compiled_function.h"
 #include "guard/document.h"
 #include "pyapi/imports.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
@@ -95,6 +96,10 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (value != nullptr && value != Py_None) parsed.dynamic = PyObject_IsTrue(value) == 1 ? 1 : 0;
   value = PyDict_GetItemString(options, "backend");
   if (value != nullptr && value != Py_None) parsed.backend = pyapi::newRef(value);
+  value = PyDict_GetItemString(options, "guard_filter");
+  if (value != nullptr && value != Py_None) parsed.guardFilter = pyapi::newRef(value);
+  value = PyDict_GetItemString(options, "name");
+  if (value != nullptr && PyUnicode_Check(value)) parsed.name = pyapi::utf8(value);
   auto isSet = [options](const char* name) {
     PyObject* flag = PyDict_GetItemString(options, name);
     return flag != nullptr && PyObject_IsTrue(flag) == 1;
@@ -240,6 +245,22 @@ PyObject* instructions(PyObject* self, PyObject*) {
   return out.release().ptr();
 }
 
+// Of all root traces: descriptions of their segments (python/kintsugi/backends/fx.py), without examples.
+PyObject* segments(PyObject* self, PyObject*) {
+  nb::list out;
+  try {
+    for (const auto& trace : implOf(self).cache().traces()) {
+      pyapi::Ref<> described = driver::describeSegments(*trace);
+      if (!described) return nullptr;
+      out.append(nb::steal(described.release()));
+    }
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
+    return nullptr;
+  }
+  return out.release().ptr();
+}
+
 PyObject* breaks(PyObject* self, PyObject*) {
   nb::list out;
   for (const diag::Diagnostic& d : implOf(self).breaks()) out.append(diagnosticDict(d));
@@ -306,6 +327,7 @@ PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS, "Counters, as a dict."},
     {"traces", traces, METH_NOARGS, "The text of each root trace."},
     {"instructions", instructions, METH_NOARGS, "(trace, index, operation, frames) of what has a snapshot."},
+    {"_segments", segments, METH_NOARGS, "Of each root trace, what its tensor graphs are."},
     {"breaks", breaks, METH_NOARGS, "One dict a break."},
     {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
     {"reset", reset, METH_NOARGS, "Forgets all traces."},

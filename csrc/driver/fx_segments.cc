@@ -61,9 +61,8 @@ class Describer {
     used_.insert(values.begin(), values.end());
   }
 
-  Ref<> describe(size_t number) {
+  Ref<> describe(const std::string& name) {
     Ref<> dict = pyapi::steal(PyDict_New());
-    const std::string name = trace_.function + "_" + std::to_string(number);
     bool ok = dict && setItem(dict.get(), "name", text(name)) &&
               setItem(dict.get(), "inputs", ids(inputs_)) && setItem(dict.get(), "input_names", names()) &&
               setItem(dict.get(), "dynamic", dynamicInputs()) && setItem(dict.get(), "ops", operations()) &&
@@ -404,7 +403,23 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
   return start;
 }
 
-bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args) {
+pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {
+  guard::Document document = trace.recording().document;
+  if (ir::findSegments(document.trace).empty()) {
+    runTracePasses(document, trace.recording().start, {.segments = true});
+  }
+  Ref<> list = pyapi::steal(PyList_New(0));
+  for (const ir::SegmentRange& range : ir::findSegments(document.trace)) {
+    const std::string name = document.trace.function + "_" + std::to_string(PyList_GET_SIZE(list.get()));
+    if (!append(list.get(), Describer(document, range).describe(name))) {
+      return {};
+    }
+  }
+  return list;
+}
+
+bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args,
+                   const std::string& name) {
   const guard::Document& document = trace.recording().document;
   runtime::SlotBuffer slots;
   slots.reserve(document.sources.nodes.size());
@@ -423,7 +438,9 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     for (const ValueId value : outputs) {
       kinds.push_back(torchapi::kindOfType(document.trace.values[value].kind));
     }
-    Ref<> description = Describer(document, ranges[k]).describe(k);
+    Ref<> description =
+        Describer(document, ranges[k])
+            .describe((name.empty() ? document.trace.function : name) + "_" + std::to_string(k));
     if (!description) {
       return false;
     }

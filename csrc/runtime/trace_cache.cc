@@ -42,7 +42,8 @@ TraceCache::~TraceCache() {
   clear();
 }
 
-std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, SlotBuffer& slots) {
+std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, SlotBuffer& slots,
+                                                  const Differentiating* only) {
   bool anyDead = false;
   for (size_t i = 0; i < entries_.size(); ++i) {
     // A copy: a check may drop objects that it computed last time, and their finalizers may clear this cache.
@@ -55,7 +56,7 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, 
     if (!shapeMatches(recording, args)) {
       continue;
     }
-    if (trace->guards().check(0, args, nullptr, slots.reserve(recording.document.sources.nodes.size()))) {
+    if (trace->admits(args, only, slots.reserve(recording.document.sources.nodes.size()), slots.aside)) {
       noteHit(trace.get(), i);
       return trace;
     }

@@ -7,11 +7,14 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _C
 from ._options import CompileOptions
 from ._stats import Stats
+
+if TYPE_CHECKING:
+    from ._diagnostics import Dump
 
 
 def _rebuild(fn: Callable[..., Any], options: CompileOptions) -> CompiledFunction:
@@ -76,7 +79,8 @@ class CompiledFunction(_C.CallHolder):
         return types.MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"<kintsugi.compile of {self.__wrapped__!r}>"
+        name = f" as {self._options.name!r}" if self._options.name else ""
+        return f"<kintsugi.compile of {self.__wrapped__!r}{name}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         # As functions are pickled: by name, when the name leads here.
@@ -109,6 +113,13 @@ class CompiledFunction(_C.CallHolder):
     def breaks(self) -> list[dict[str, Any]]:
         """Where traces are split: code, name, message, cure, file, line, function."""
         return self._kintsugi_compiled.breaks()
+
+    def dump(self, *args: Any, **kwargs: Any) -> Dump:
+        """kintsugi.dump() of the original, called with these arguments: IR, FX graphs, Graphviz, the backward graph."""
+        from ._diagnostics import dump
+
+        made: Dump = dump(cast(Any, self))(*args, **kwargs)
+        return made
 
     def recompiles(self) -> list[dict[str, Any]]:
         """Why there are several traces: guard, expected, seen, file, line."""

@@ -17,7 +17,7 @@ from ._options import CompileOptions
 from ._stats import Stats
 
 # What compiled functions have besides stats(). A module that has such a name of its own keeps it: many have a reset().
-_TOOLS = ("breaks", "recompiles", "reset", "traces")
+_TOOLS = ("breaks", "dump", "recompiles", "reset", "traces")
 
 
 def _rebuild(module: torch.nn.Module, options: CompileOptions) -> CompiledModule:
@@ -29,8 +29,8 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
 
     Everything but calling is the original's: state_dict() has the original's keys, train() changes the original,
     attributes are read, set and deleted there, and a hook that is registered here fires once. `_orig_mod` is the
-    original, as in torch. Calls are the base's: see CompiledFunction, whose breaks(), recompiles(), reset() and
-    traces() are here too, unless the original has attributes of these names.
+    original, as in torch. Calls are the base's: see CompiledFunction, whose breaks(), dump(), recompiles(), reset()
+    and traces() are here too, unless the original has attributes of these names.
     """
 
     __slots__ = ()
