@@ -3,6 +3,7 @@
 #include "driver/operand_objects.h"
 #include "guard/kinds.h"
 #include "ir/printer.h"
+#include "pyapi/let_go.h"
 #include "runtime/run_events.h"
 #include "torchapi/python_constants.h"
 
@@ -143,6 +144,13 @@ class Writer {
     return tuple(textObject(ir::opInfo(ins.op).text), aten ? textObject(trace_.opNames[ins.opName]) : none(),
                  operandObjects(trace_, trace_.operandsOf(ins), Describing::kAll), listOf(results, number),
                  numberOf(ins.snap), keywords(ins));
+  }
+
+  bool letsGo(const Instruction& ins) const {
+    if (ins.op != Op::kCall) return false;
+    const ir::Operand& callee = trace_.operandsOf(ins)[0];
+    return callee.kind == ir::OperandKind::kConst &&
+           recording_.consts[callee.id].get() == pyapi::letGoFunction();
   }
 
   Ref<> keywords(const Instruction& ins) const {

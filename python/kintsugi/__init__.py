@@ -22,7 +22,7 @@ _requirements.load(_sys.modules[__name__])
 
 from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402
-from ._errors import GraphBreakError  # noqa: E402
+from ._errors import ExportError, GraphBreakError  # noqa: E402
 from ._lazy import load as _load_lazily  # noqa: E402
 from ._logs import set_logs  # noqa: E402
 from ._marks import (  # noqa: E402
@@ -44,6 +44,7 @@ if _TYPE_CHECKING:
     from ._cache import CacheInfo, cache_info, clear_cache
     from ._diagnostics import benchmark, diagnostics, dump, try_backends, where_to_compile
     from ._events import EventLog
+    from ._export import ExportFinding, ExportReport, export, export_report
     from ._explain import BreakReason, ExplainOutput, explain
     from ._profiler import CompilationProfiler
     from ._rewrite import suggest_rewrites
@@ -67,6 +68,9 @@ __all__ = [
     "CompiledModule",
     "EventLog",
     "ExplainOutput",
+    "ExportError",
+    "ExportFinding",
+    "ExportReport",
     "GraphBreakError",
     "Stats",
     "allow_in_graph",
@@ -82,6 +86,8 @@ __all__ = [
     "dump",
     "error_on_graph_break",
     "explain",
+    "export",
+    "export_report",
     "is_compiling",
     "issue_bundle",
     "list_backends",

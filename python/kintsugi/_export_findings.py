@@ -1,0 +1,463 @@
+"""What of a trace can be exported, and what can't: the plan of an export, and its report.
+
+Operators, sizes and arithmetic on them are exported. Whatever else a trace does is not: where the results do not depend
+on it (a print), the exported program goes without it; where they do, or where that can't be told, there is no export.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import dataclasses
+import io
+import logging
+import time
+import types
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+
+from . import _C, _export_modes
+from ._export_trace import BUILDERS, SCALARS, Frame, Plan, Run, Step, Trace, known_key
+from .backends import fx
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportFinding:
+    """Something in a program that an exported program has not."""
+
+    file: str
+    line: int
+    function: str
+    what: str
+    """What the program does there."""
+    why: str
+    """Why that is not exported."""
+    cure: str
+    left_out: bool
+    """True: the exported program goes without it. False: there is no export."""
+
+    def __str__(self) -> str:
+        verdict = "left out" if self.left_out else "refused"
+        return (
+            f"{self.file}:{self.line} in {self.function}: {self.what} ({verdict})\n"
+            f"    why:  {self.why}\n    cure: {self.cure}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What of a call is not exported, in the order of the program. `print(report)` shows it all."""
+
+    findings: tuple[ExportFinding, ...]
+
+    @property
+    def refused(self) -> tuple[ExportFinding, ...]:
+        """Those for which there is no export."""
+        return tuple(f for f in self.findings if not f.left_out)
+
+    @property
+    def left_out(self) -> tuple[ExportFinding, ...]:
+        """Those that an exported program goes without."""
+        return tuple(f for f in self.findings if f.left_out)
+
+    @property
+    def exportable(self) -> bool:
+        """Is there an export, with strict=False?"""
+        return not self.refused
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return "Everything is exported."
+        head = f"{len(self.refused)} refused, {len(self.left_out)} left out:"
+        return "\n".join([head, *(f"  {n}. " + str(f).replace("\n", "\n  ") for n, f in enumerate(self.findings, 1))])
+
+
+def place(frames: Sequence[Frame]) -> tuple[str, int, str]:
+    """The innermost frame of the program itself."""
+    for file, line, function, _ in reversed(frames):
+        if not _C.is_library(file):
+            return file, line, function
+    return frames[-1][:3] if frames else ("", 0, "")
+
+
+_WHY_UNUSED = "it changes nothing of the results"
+_CURE_UNUSED = "Nothing has to change: the exported program goes without it. strict=True makes this an error."
+
+# Methods of these classes touch no tensor's memory, whatever they are given.
+_CONTAINERS = (str, bytes, bytearray, list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
+# Built-in functions that may run or change anything.
+_WILD = (exec, eval, compile, setattr, delattr, getattr, map, filter, sorted, min, max, sum, next, iter, __import__)
+# Switches between implementations of an operator.
+_KERNEL_CHOICES = tuple(
+    getattr(torch._C, name)
+    for name in dir(torch._C)
+    if name.startswith(("_set_sdp_use_", "_set_cudnn_benchmark")) or name == "_set_sdp_priority_order"
+)
+
+
+def _is(callee: Any, known: Sequence[Any]) -> bool:
+    return any(callee is one for one in known)
+
+
+def is_harmless(callee: Any) -> bool:
+    """Is it known to leave all tensors as they are: output, clocks, containers of Python?"""
+    if isinstance(callee, types.MethodType):
+        callee = callee.__func__
+    if isinstance(callee, types.FunctionType):
+        return _is(callee.__globals__, (vars(logging), vars(warnings)))
+    if _is(callee, _KERNEL_CHOICES):
+        return True
+    if isinstance(callee, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return callee.__objclass__ in _CONTAINERS or issubclass(callee.__objclass__, io.IOBase)
+    owner = getattr(callee, "__self__", None)
+    if isinstance(callee, types.BuiltinFunctionType):
+        if owner is builtins:
+            return not _is(callee, _WILD)
+        return owner is time or type(owner) in _CONTAINERS or isinstance(owner, io.IOBase) or owner is warnings
+    return isinstance(callee, type) and callee in _CONTAINERS
+
+
+def _original(function: Any) -> Any:
+    """The function inside decorators."""
+    while isinstance(inner := getattr(function, "__wrapped__", None), types.FunctionType):
+        function = inner
+    return function
+
+
+def is_operator(callee: Any) -> bool:
+    """A function that torch.export goes through itself, whose results depend on its arguments alone."""
+    return (
+        getattr(callee, "_kintsugi_allow_in_graph", False) is True
+        or callee is vars(torch._C._FunctionBase)["apply"]
+        or _original(callee) is _original(torch.utils.checkpoint.checkpoint)
+    )
+
+
+def name_of(callee: Any) -> str:
+    """For people: `print`, `Logger.info`."""
+    name = getattr(callee, "__qualname__", None) or getattr(callee, "__name__", None) or type(callee).__name__
+    module = getattr(callee, "__module__", None)
+    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
+
+
+_DATA_CURE = (
+    "Write the choice with torch.where (or torch.cond), or move it to the caller. A condition that always holds can "
+    "be left away."
+)
+
+
+class Analysis:
+    """Goes through a trace backwards: what the results need is kept."""
+
+    def __init__(self, trace: Trace, model: torch.nn.Module | None, entry: Sequence[Any]) -> None:
+        self._trace = trace
+        self._findings: dict[tuple[Any, ...], tuple[int, ExportFinding]] = {}
+        self._kept: set[int] = set()
+        self._called: set[int] = set()
+        self._assigned: set[int] = set()
+        self._needed: set[int] = set()
+        self._maker = {number: step for step in trace.steps for number in step.results}
+        self._origin = self._origins()
+        self._written: list[tuple[Any, Step, str]] = []
+        self._buffers = {} if model is None else {id(m._buffers): m for m in model.modules()}
+        self._lookup = Run(trace, Plan(frozenset(), frozenset(), frozenset()), entry)
+
+    def plan(self) -> tuple[Plan, ExportReport]:
+        """What is made again, and what is not exported."""
+        for step in reversed(self._trace.steps):
+            self._visit(step)
+        self._check_pinned_answers()
+        self._check_state()
+        ordered = sorted(self._findings.values(), key=lambda found: found[0])
+        plan = Plan(frozenset(self._kept), frozenset(self._called), frozenset(self._assigned))
+        return plan, ExportReport(tuple(finding for _, finding in ordered))
+
+    def _origins(self) -> dict[int, str]:
+        """Of numbers that are not sizes: "data" (a tensor's contents) or "step" (what a call returned)."""
+        found: dict[int, str] = {}
+        for step in self._trace.steps:
+            given = {found[n] for o in step.operands for n in self._trace.values_in(o) if n in found}
+            for number in step.results:
+                tensor = self._trace.values[number] == "tensor"
+                if step.op.startswith("call"):
+                    found[number] = "step"
+                elif step.op == "aten" and not tensor:
+                    found[number] = "data"
+                elif given and not (step.op == "aten" and tensor) and step.op not in ("size", "stride", "numel"):
+                    found[number] = "step" if "step" in given else "data"
+        return found
+
+    def _add(self, step: Step, what: str, why: str, cure: str, left_out: bool) -> None:
+        file, line, function = place(step.frames)
+        key = (file, line, what, left_out)
+        index, _ = self._findings.get(key, (step.index, None))
+        finding = ExportFinding(file, line, function, what, why, cure, left_out)
+        self._findings[key] = (min(index, step.index), finding)
+
+    def _refuse(self, step: Step, what: str, why: str, cure: str) -> None:
+        self._add(step, what, why, cure, False)
+
+    def _leave_out(self, step: Step, what: str, why: str = _WHY_UNUSED, cure: str = _CURE_UNUSED) -> None:
+        self._add(step, what, why, cure, True)
+
+    def _keep(self, step: Step) -> None:
+        self._kept.add(step.index)
+        for operand in step.operands:
+            self._needed |= self._trace.values_in(operand)
+            self._check_recipes(step, operand)
+
+    def _check_recipes(self, step: Step, operand: Any) -> None:
+        waiting, seen = [operand], set()
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, list):
+                waiting += item
+            elif isinstance(item, tuple) and item[0] == "@" and item[1] not in seen:
+                seen.add(item[1])
+                kind, cls, parts = self._trace.recipes[item[1]]
+                waiting += parts
+                if kind not in BUILDERS and kind != "cell":
+                    self._refuse(
+                        step,
+                        f"an object of the kind {kind!r} is part of the result",
+                        "an exported program returns tensors and numbers, in containers",
+                        "Return what it would give: a list in place of a generator.",
+                    )
+
+    def _visit(self, step: Step) -> None:
+        wanted = not self._needed.isdisjoint(step.results)
+        if step.op == "ret":
+            self._keep(step)
+        elif step.op == "aten":
+            if wanted or _changes_something(step):
+                self._keep(step)
+        elif step.op in ("input", "build") or (step.op in SCALARS and step.op != "state.grad"):
+            if wanted:
+                self._keep(step)
+        elif step.op == "state.grad":
+            self._keep(step)
+        elif step.op in ("guard.true", "guard.false", "guard.value", "guard.meta"):
+            self._guard(step)
+        elif step.op.startswith("call"):
+            self._step(step, wanted)
+        elif step.op.startswith("effect."):
+            self._effect(step)
+
+    def _guard(self, step: Step) -> None:
+        origins = {self._origin.get(n) for n in self._trace.values_in(step.operands[0])}
+        if step.op != "guard.meta" and "step" in origins:
+            self._refuse(
+                step,
+                "which way the program goes depends on what a call returned",
+                "an exported program makes no calls, and has one way",
+                "Make the choice outside of the exported function.",
+            )
+        elif step.op != "guard.meta" and "data" in origins:
+            self._refuse(
+                step,
+                "which way the program goes depends on the values of a tensor",
+                "an exported program has one way, for all values",
+                _DATA_CURE,
+            )
+        else:
+            self._keep(step)
+
+    def _step(self, step: Step, wanted: bool) -> None:
+        callee = self._trace.callee(step)
+        if step.op == "call.pure" or is_operator(callee):
+            if wanted or step.op != "call.pure":
+                self._called.add(step.index)
+                self._keep(step)
+        elif _export_modes.is_mode(callee) or self._is_of_mode(step):
+            self._keep(step)
+        elif wanted:
+            self._refuse(
+                step,
+                f"{name_of(callee)} gives something that the results are made of",
+                "it is no operator of torch: an exported program can't call it",
+                "Compute it outside and pass it in, write it with torch's operators, or make a custom operator "
+                "(torch.library.custom_op).",
+            )
+        elif is_harmless(callee) or self._has_plain_arguments(step, callee):
+            self._leave_out(step, f"{name_of(callee)} is called")
+            for operand in step.operands[1:]:
+                if isinstance(operand, tuple) and operand[0] == "$":
+                    self._written.append((self._trace.canonical(operand[1]), step, name_of(callee)))
+        else:
+            self._refuse(
+                step,
+                f"{name_of(callee)} is called",
+                "it is not looked into, and may change tensors or other state",
+                "Call it outside of the exported function, or make a custom operator of it (torch.library.custom_op).",
+            )
+
+    def _is_of_mode(self, step: Step) -> bool:
+        """A method of an inference mode's object."""
+        if len(step.operands) < 2:
+            return False
+        makers = [self._maker[n] for n in self._trace.values_in(step.operands[1])]
+        return any(maker.op.startswith("call") and _export_modes.is_mode(self._trace.callee(maker)) for maker in makers)
+
+    def _has_plain_arguments(self, step: Step, callee: Any) -> bool:
+        """A function in C that gets numbers and texts alone, and is none of torch's."""
+        if not isinstance(callee, types.BuiltinFunctionType) or not isinstance(callee.__self__, types.ModuleType):
+            return False
+        if callee.__self__ is builtins or _is(callee, tuple(vars(torch).values()) + tuple(vars(torch._C).values())):
+            return False
+        return all(self._is_plain(operand) for operand in step.operands[1:])
+
+    def _is_plain(self, operand: Any) -> bool:
+        plain = (int, float, complex, str, bytes, type(None))
+        if isinstance(operand, tuple) and operand[0] == "#":
+            return isinstance(self._trace.constants[operand[1]], plain)
+        if isinstance(operand, tuple) and operand[0] == "%":
+            return self._trace.values[operand[1]] in ("int", "float", "bool")
+        return isinstance(operand, plain)
+
+    def _effect(self, step: Step) -> None:
+        target, *rest = step.operands
+        source = target[1] if isinstance(target, tuple) and target[0] == "$" else None
+        path = "an object" if source is None else self._trace.paths[source]
+        key = self._key(rest[0]) if rest and step.op != "effect.setcell" else None
+        if self._is_buffer(step, source, key):
+            self._assigned.add(step.index)
+            self._keep(step)
+            return
+        tensor = (isinstance(target, tuple) and target[0] == "%") or (
+            source is not None and isinstance(self._object(source), torch.Tensor)
+        )
+        what = {
+            "effect.setattr": f"{path}.{key} is set",
+            "effect.delattr": f"{path}.{key} is deleted",
+            "effect.setitem": f"{path}[{key!r}] is set",
+            "effect.delitem": f"{path}[{key!r}] is deleted",
+            "effect.setcell": f"{path} is set",
+        }[step.op]
+        if tensor:
+            self._refuse(
+                step,
+                f"an attribute of a tensor is set: {key}",
+                "an exported program changes the values of tensors, nothing else of them",
+                "Set it outside of the exported function.",
+            )
+            return
+        self._leave_out(
+            step,
+            what,
+            "objects of Python are no part of an exported program: it leaves them as they are, and what it reads of "
+            "them has the value of this call",
+            "What changes from call to call is to be a buffer (register_buffer), or an argument and a result.",
+        )
+        if source is not None:
+            self._written.append((self._place_written(step.op, source, key), step, what))
+
+    def _key(self, operand: Any) -> Any:
+        if isinstance(operand, tuple):
+            return self._trace.constants[operand[1]] if operand[0] == "#" else operand
+        return operand
+
+    def _is_buffer(self, step: Step, source: int | None, key: Any) -> bool:
+        """Is a buffer of the model given another tensor?"""
+        if step.op != "effect.setitem" or source is None or not self._buffers:
+            return False
+        module = self._buffers.get(id(self._object(source)))
+        value = step.operands[2]
+        return (
+            module is not None
+            and isinstance(module._buffers.get(key), torch.Tensor)
+            and isinstance(value, tuple)
+            and value[0] in "%$"
+        )
+
+    def _object(self, source: int) -> Any:
+        try:
+            return self._lookup.source(source)
+        except (AttributeError, IndexError, KeyError, ValueError):
+            return None  # it hangs on what a step returned
+
+    def _place_written(self, op: str, source: int, key: Any) -> Any:
+        """The path of what an effect sets, as canonical() has it."""
+        parent = self._trace.canonical(source)
+        if op == "effect.setcell":
+            return "cell", parent, known_key(None), None
+        if op.endswith("attr"):
+            parent = "dict", parent, known_key(None), None
+        if isinstance(self._object(source), list):
+            return "list", parent, known_key(None), key
+        return "item", parent, known_key(key), None
+
+    def _check_state(self) -> None:
+        """What the results read, and the call has changed."""
+        for step in self._trace.steps:
+            if step.index not in self._kept and step.op != "ret":
+                continue
+            for operand in step.operands:
+                for source in self._trace.sources_in(operand):
+                    self._check_unwritten(step, source)
+
+    def _check_unwritten(self, step: Step, source: int) -> None:
+        path = self._trace.canonical(source)
+        while path is not None:
+            for written, _, what in self._written:
+                if written == path:
+                    self._refuse(
+                        step,
+                        f"{self._trace.paths[source]} is read, and changed by the call itself ({what})",
+                        "the state of Python objects is no part of an exported program",
+                        "Make it a buffer (register_buffer), or an argument and a result.",
+                    )
+                    return
+            path = path[1]
+
+    def _check_pinned_answers(self) -> None:
+        """What a step answered, and the program went on by."""
+        for kind, source in self._trace.guards:
+            if source is None or kind not in _PINS:
+                continue
+            root = self._trace.sources[self._trace.root(source)]
+            if root[0] != "value" or root[3] not in self._maker:
+                continue
+            step = self._maker[root[3]]
+            if not step.op.startswith("call") or step.index in self._kept:
+                continue
+            callee = self._trace.callee(step)
+            if not is_harmless(callee):
+                self._refuse(
+                    step,
+                    f"which way the program goes depends on what {name_of(callee)} returned",
+                    "an exported program makes no calls, and has one way",
+                    "Make the choice outside of the exported function.",
+                )
+
+
+# Kinds of guards that pin more than what an object is.
+_PINS = frozenset(("equals", "is", "length", "keys", "set", "lacks", "same"))
+
+
+def _changes_something(step: Step) -> bool:
+    """An operator that runs for more than its results: it writes, checks, or draws random numbers."""
+    assert step.target is not None
+    overload = fx.find_operator(step.target)
+    schema = overload._schema
+    return schema.is_mutable or not schema.returns or torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def finding_of(step: Step, error: BaseException) -> ExportFinding:
+    """A step that torch.export could not follow."""
+    file, line, function = place(step.frames)
+    text = str(error).strip()
+    reason = text.splitlines()[0] if text else type(error).__name__
+    return ExportFinding(
+        file,
+        line,
+        function,
+        f"{step.target or step.op} can't be exported",
+        f"torch.export: {type(error).__name__}: {reason}",
+        "See the error of torch that this one was raised from.",
+        False,
+    )
+
