@@ -112,14 +112,16 @@ class _Call:
 
     def analyse(self, dynamic: bool) -> tuple[Plan, ExportReport]:
         """Records the call."""
-        data = self._record(dynamic)
-        if isinstance(data, ExportReport):
-            return Plan(frozenset(), frozenset(), frozenset()), data
-        self._trace = Trace(data)
-        return Analysis(self._trace, self._module, self._entry(self._args, self._kwargs)).plan()
-
-    def _record(self, dynamic: bool) -> dict[str, Any] | ExportReport:
         core = _C.Compiled(self._target, {"exporting": True, "dynamic": dynamic})
+        data = self._record(core)
+        if data is None:
+            findings = tuple(map(_finding_of_break, core.breaks())) or (_unrecorded(self._target),)
+            return Plan(), ExportReport(findings)
+        self._trace = Trace(data)
+        entry = self._entry(self._args, self._kwargs)
+        return Analysis(self._trace, self._module, entry, core.breaks()).plan()
+
+    def _record(self, core: _C.Compiled) -> dict[str, Any] | None:
         config = _config.current()
         assert config is not None
         for _ in range(_ATTEMPTS):
@@ -130,7 +132,7 @@ class _Call:
             found = core._data()
             if found:
                 return found[-1]
-        return ExportReport(tuple(_finding_of_break(event) for event in core.breaks()) or (_unrecorded(self._target),))
+        return None
 
     def _entry(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The arguments as the trace counts them: a bound `self` first, keywords last."""
@@ -215,14 +217,19 @@ def _signature(model: Any) -> inspect.Signature | None:
     return found.replace(parameters=[own, *taken])
 
 
+class _Function(torch.nn.Module):
+    """What the module of an exported function is an instance of."""
+
+
 def _stand_in(
     module: torch.nn.Module | None, forward: Callable[..., Any], signature: inspect.Signature | None
 ) -> torch.nn.Module:
     """A module with another forward, that has the parameters, buffers and submodules of the original, and no hooks."""
     if signature is not None:
         forward.__signature__ = signature  # type: ignore[attr-defined]
-    name = "Function" if module is None else type(module).__name__
-    made: torch.nn.Module = type(name, (torch.nn.Module,), {"forward": forward})()
+    cls = _Function if module is None else type(module)
+    names = {"forward": forward, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    made: torch.nn.Module = type(cls.__name__, (torch.nn.Module,), names)()
     if module is None:
         return made
     for part in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):

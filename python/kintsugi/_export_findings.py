@@ -9,16 +9,21 @@ from __future__ import annotations
 import builtins
 import collections
 import dataclasses
+import functools
 import io
 import logging
+import math
+import operator
+import re
+import sys
 import time
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
+from torch.utils.checkpoint import checkpoint
 
 from . import _C, _export_modes
 from ._export_trace import BUILDERS, SCALARS, Frame, Plan, Run, Step, Trace, known_key
@@ -87,20 +92,40 @@ def place(frames: Sequence[Frame]) -> tuple[str, int, str]:
 _WHY_UNUSED = "it changes nothing of the results"
 _CURE_UNUSED = "Nothing has to change: the exported program goes without it. strict=True makes this an error."
 
+_OBJECTS_STAY = (
+    "objects of Python are no part of an exported program: it leaves them as they are, and what it reads of them has "
+    "the value of this call"
+)
+_OBJECTS_CURE = "What changes from call to call is to be a buffer (register_buffer), or an argument and a result."
+
 # Methods of these classes touch no tensor's memory, whatever they are given.
 _CONTAINERS = (str, bytes, bytearray, list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
-# Built-in functions that may run or change anything.
-_WILD = (exec, eval, compile, setattr, delattr, getattr, map, filter, sorted, min, max, sum, next, iter, __import__)
-# Switches between implementations of an operator.
-_KERNEL_CHOICES = tuple(
-    getattr(torch._C, name)
-    for name in dir(torch._C)
-    if name.startswith(("_set_sdp_use_", "_set_cudnn_benchmark")) or name == "_set_sdp_priority_order"
-)
+# Nor do the functions of these modules, but for those that may run anything.
+_MODULES = (builtins, math, operator, time, warnings)
+_WILD = (exec, eval, compile, setattr, delattr, __import__)
+# What of them the world notices.
+_NOTICED = (print, input, open, breakpoint, time.sleep, warnings.warn, warnings.warn_explicit)
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
-def _is(callee: Any, known: Sequence[Any]) -> bool:
+def _is(callee: Any, known: Iterable[Any]) -> bool:
     return any(callee is one for one in known)
+
+
+@functools.cache
+def _torch_functions() -> tuple[frozenset[int], frozenset[int]]:
+    """The ids of torch's functions in C; and of those that ask for a setting, or choose how an operator is computed."""
+    named = [*vars(torch).items(), *vars(torch._C).items()]
+    quiet = ("get_", "_get_", "is_", "_is_", "_set_sdp_", "_set_cudnn_benchmark")
+    return frozenset(id(f) for _, f in named), frozenset(id(f) for name, f in named if name.startswith(quiet))
+
+
+def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
+    owner = callee.__self__
+    if not isinstance(owner, types.ModuleType):
+        return False
+    name = owner.__name__
+    return any(name in (m.__name__, f"_{m.__name__}") and owner is sys.modules.get(name) for m in _MODULES)
 
 
 def is_harmless(callee: Any) -> bool:
@@ -109,23 +134,33 @@ def is_harmless(callee: Any) -> bool:
         callee = callee.__func__
     if isinstance(callee, types.FunctionType):
         return _is(callee.__globals__, (vars(logging), vars(warnings)))
-    if _is(callee, _KERNEL_CHOICES):
-        return True
-    if isinstance(callee, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+    if isinstance(callee, _METHODS):
         return callee.__objclass__ in _CONTAINERS or issubclass(callee.__objclass__, io.IOBase)
-    owner = getattr(callee, "__self__", None)
     if isinstance(callee, types.BuiltinFunctionType):
-        if owner is builtins:
-            return not _is(callee, _WILD)
-        return owner is time or type(owner) in _CONTAINERS or isinstance(owner, io.IOBase) or owner is warnings
+        owner = callee.__self__
+        if isinstance(owner, types.ModuleType):
+            return (_is_of_module(callee) and not _is(callee, _WILD)) or id(callee) in _torch_functions()[1]
+        return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, io.IOBase)
     return isinstance(callee, type) and callee in _CONTAINERS
+
+
+def _is_silent(callee: Any) -> bool:
+    """Of what is harmless: does it but give a result?"""
+    if isinstance(callee, types.FunctionType):
+        return callee.__code__ is logging.Logger.isEnabledFor.__code__
+    if isinstance(callee, _METHODS):
+        return not issubclass(callee.__objclass__, io.IOBase)
+    owner = getattr(callee, "__self__", None)
+    return not _is(callee, _NOTICED) and not isinstance(owner, io.IOBase)
 
 
 def _original(function: Any) -> Any:
     """The function inside decorators."""
-    while isinstance(inner := getattr(function, "__wrapped__", None), types.FunctionType):
+    while True:
+        inner = getattr(function, "_torchdynamo_orig_callable", None) or getattr(function, "__wrapped__", None)
+        if not isinstance(inner, types.FunctionType):
+            return function
         function = inner
-    return function
 
 
 def is_operator(callee: Any) -> bool:
@@ -133,7 +168,7 @@ def is_operator(callee: Any) -> bool:
     return (
         getattr(callee, "_kintsugi_allow_in_graph", False) is True
         or callee is vars(torch._C._FunctionBase)["apply"]
-        or _original(callee) is _original(torch.utils.checkpoint.checkpoint)
+        or (isinstance(callee, types.FunctionType) and _original(callee) is _original(checkpoint))
     )
 
 
@@ -144,27 +179,39 @@ def name_of(callee: Any) -> str:
     return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
 
 
+# torch._check() and its relatives: what they are given holds, or the exported program raises.
+_CHECKS = torch._check_with.__code__
 _DATA_CURE = (
-    "Write the choice with torch.where (or torch.cond), or move it to the caller. A condition that always holds can "
-    "be left away."
+    "Write the choice with torch.where or torch.cond, or move it to the caller. What always holds can be said with "
+    "torch._check()."
 )
 
 
 class Analysis:
     """Goes through a trace backwards: what the results need is kept."""
 
-    def __init__(self, trace: Trace, model: torch.nn.Module | None, entry: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        model: torch.nn.Module | None,
+        entry: Sequence[Any],
+        breaks: Sequence[Mapping[str, Any]],
+    ) -> None:
         self._trace = trace
+        self._breaks = {(event["file"], event["line"]): event for event in breaks}
+        self._users: dict[int, list[Step]] = {}
+        self._refused_steps: set[int] = set()
         self._findings: dict[tuple[Any, ...], tuple[int, ExportFinding]] = {}
         self._kept: set[int] = set()
         self._called: set[int] = set()
         self._assigned: set[int] = set()
+        self._checked: set[int] = set()
         self._needed: set[int] = set()
         self._maker = {number: step for step in trace.steps for number in step.results}
         self._origin = self._origins()
         self._written: list[tuple[Any, Step, str]] = []
         self._buffers = {} if model is None else {id(m._buffers): m for m in model.modules()}
-        self._lookup = Run(trace, Plan(frozenset(), frozenset(), frozenset()), entry)
+        self._lookup = Run(trace, Plan(), entry)
 
     def plan(self) -> tuple[Plan, ExportReport]:
         """What is made again, and what is not exported."""
@@ -173,7 +220,7 @@ class Analysis:
         self._check_pinned_answers()
         self._check_state()
         ordered = sorted(self._findings.values(), key=lambda found: found[0])
-        plan = Plan(frozenset(self._kept), frozenset(self._called), frozenset(self._assigned))
+        plan = Plan(*map(frozenset, (self._kept, self._called, self._assigned, self._checked)))
         return plan, ExportReport(tuple(finding for _, finding in ordered))
 
     def _origins(self) -> dict[int, str]:
@@ -228,8 +275,14 @@ class Analysis:
                         "Return what it would give: a list in place of a generator.",
                     )
 
+    def _path(self, source: int) -> str:
+        """For people: without the dict of a module's globals, which has no name."""
+        return re.sub(r"^#\d+\['(\w+)'\]", r"\1", self._trace.paths[source])
+
     def _visit(self, step: Step) -> None:
         wanted = not self._needed.isdisjoint(step.results)
+        if not wanted and any(number in self._users for number in step.results):
+            self._use(step)
         if step.op == "ret":
             self._keep(step)
         elif step.op == "aten":
@@ -256,6 +309,9 @@ class Analysis:
                 "an exported program makes no calls, and has one way",
                 "Make the choice outside of the exported function.",
             )
+        elif step.op == "guard.true" and any(code is _CHECKS for *_, code in step.frames):
+            self._checked.add(step.index)
+            self._keep(step)
         elif step.op != "guard.meta" and "data" in origins:
             self._refuse(
                 step,
@@ -274,26 +330,93 @@ class Analysis:
                 self._keep(step)
         elif _export_modes.is_mode(callee) or self._is_of_mode(step):
             self._keep(step)
-        elif wanted:
-            self._refuse(
-                step,
-                f"{name_of(callee)} gives something that the results are made of",
-                "it is no operator of torch: an exported program can't call it",
-                "Compute it outside and pass it in, write it with torch's operators, or make a custom operator "
-                "(torch.library.custom_op).",
-            )
-        elif is_harmless(callee) or self._has_plain_arguments(step, callee):
-            self._leave_out(step, f"{name_of(callee)} is called")
-            for operand in step.operands[1:]:
-                if isinstance(operand, tuple) and operand[0] == "$":
-                    self._written.append((self._trace.canonical(operand[1]), step, name_of(callee)))
+        elif wanted or not self._leaves_tensors(step, callee):
+            self._refuse_step(step, callee, wanted)
         else:
-            self._refuse(
-                step,
-                f"{name_of(callee)} is called",
-                "it is not looked into, and may change tensors or other state",
-                "Call it outside of the exported function, or make a custom operator of it (torch.library.custom_op).",
+            self._leave_out_step(step, callee)
+
+    def _refuse_step(self, step: Step, callee: Any, wanted: bool) -> None:
+        self._refused_steps.add(step.index)
+        if not wanted and any(user.index in self._refused_steps for n in step.results for user in self._users.get(n, ())):
+            self._use(step)
+            return  # a part of that one
+        self._use(step)
+        name = name_of(callee)
+        what = f"{name} gives something that the results are made of" if wanted else f"{name} may change tensors"
+        known = self._breaks.get(place(step.frames)[:2]) if step.op == "call" else None
+        if known is not None and name.rpartition(".")[2] in known["message"]:
+            why, cure = f"{known['code']}: {known['message']}", known["cure"]
+        elif id(callee) in _torch_functions()[0] and not wanted:
+            what = f"{name} changes a setting of torch"
+            why = "an exported program has no settings that change while it runs"
+            cure = "Set it before the call that is exported."
+        else:
+            why = "it is no operator of torch, so that an exported program can't call it"
+            cure = (
+                "Call it outside of the exported function, write it with torch's operators, or make a custom operator "
+                "of it (torch.library.custom_op)."
             )
+        self._refuse(step, what, why, cure)
+
+    def _leave_out_step(self, step: Step, callee: Any) -> None:
+        changed = [
+            operand[1]
+            for operand in step.operands[1:2]
+            if isinstance(operand, tuple)
+            and operand[0] == "$"
+            and isinstance(callee, types.MethodDescriptorType)
+            and isinstance(self._object(operand[1]), (list, dict, set, collections.deque, bytearray))
+        ]
+        for source in changed:
+            what = f"{name_of(callee)} is called on {self._path(source)}"
+            self._written.append((self._trace.canonical(source), step, what))
+            self._leave_out(step, what, _OBJECTS_STAY, _OBJECTS_CURE)
+        self._use(step)
+        if not changed and not (is_harmless(callee) and _is_silent(callee)):
+            logs = isinstance(callee, types.FunctionType) and callee.__globals__ is vars(logging)
+            self._leave_out(step, "a message is logged" if logs else f"{name_of(callee)} is called")
+
+    def _use(self, step: Step) -> None:
+        for operand in step.operands:
+            for number in self._trace.values_in(operand):
+                self._users.setdefault(number, []).append(step)
+
+    def _leaves_tensors(self, step: Step, callee: Any) -> bool:
+        """Does a call leave all tensors as they are?"""
+        if is_harmless(callee):
+            return True
+        if isinstance(callee, types.BuiltinFunctionType) and callee.__self__ is builtins:
+            return False
+        if id(callee) in _torch_functions()[0]:
+            return False
+        if step.op == "call.known":  # has a model: it changes no objects but its arguments
+            return not any(self._may_hold_tensors(operand) for operand in step.operands[1:])
+        return isinstance(callee, types.BuiltinFunctionType) and all(map(self._is_plain, step.operands[1:]))
+
+    def _may_hold_tensors(self, operand: Any) -> bool:
+        """Is it a tensor, or something that may have a tensor's memory (an array of numpy)?"""
+        if isinstance(operand, list):
+            return any(map(self._may_hold_tensors, operand))
+        if not isinstance(operand, tuple):
+            return False
+        kind, number = operand
+        if kind == "%":
+            kinds = self._trace.values
+            return kinds[number] == "tensor" or (kinds[number] == "object" and self._step_may(self._maker[number]))
+        if kind == "#":
+            return _is_memory(self._trace.constants[number])
+        if kind == "@":
+            return any(map(self._may_hold_tensors, self._trace.recipes[number][2]))
+        if kind == "$":
+            begin = self._trace.sources[self._trace.root(number)]
+            if begin[0] == "value" and begin[3] is not None:
+                return self._step_may(self._maker[begin[3]])
+            return _is_memory(self._object(number))
+        return False
+
+    def _step_may(self, step: Step) -> bool:
+        callee = self._trace.callee(step)
+        return not is_harmless(callee) and any(map(self._may_hold_tensors, step.operands[1:]))
 
     def _is_of_mode(self, step: Step) -> bool:
         """A method of an inference mode's object."""
@@ -301,14 +424,6 @@ class Analysis:
             return False
         makers = [self._maker[n] for n in self._trace.values_in(step.operands[1])]
         return any(maker.op.startswith("call") and _export_modes.is_mode(self._trace.callee(maker)) for maker in makers)
-
-    def _has_plain_arguments(self, step: Step, callee: Any) -> bool:
-        """A function in C that gets numbers and texts alone, and is none of torch's."""
-        if not isinstance(callee, types.BuiltinFunctionType) or not isinstance(callee.__self__, types.ModuleType):
-            return False
-        if callee.__self__ is builtins or _is(callee, tuple(vars(torch).values()) + tuple(vars(torch._C).values())):
-            return False
-        return all(self._is_plain(operand) for operand in step.operands[1:])
 
     def _is_plain(self, operand: Any) -> bool:
         plain = (int, float, complex, str, bytes, type(None))
@@ -321,7 +436,7 @@ class Analysis:
     def _effect(self, step: Step) -> None:
         target, *rest = step.operands
         source = target[1] if isinstance(target, tuple) and target[0] == "$" else None
-        path = "an object" if source is None else self._trace.paths[source]
+        path = "an object" if source is None else self._path(source)
         key = self._key(rest[0]) if rest and step.op != "effect.setcell" else None
         if self._is_buffer(step, source, key):
             self._assigned.add(step.index)
@@ -348,10 +463,10 @@ class Analysis:
         self._leave_out(
             step,
             what,
-            "objects of Python are no part of an exported program: it leaves them as they are, and what it reads of "
-            "them has the value of this call",
-            "What changes from call to call is to be a buffer (register_buffer), or an argument and a result.",
+            _OBJECTS_STAY,
+            _OBJECTS_CURE,
         )
+        self._use(step)
         if source is not None:
             self._written.append((self._place_written(step.op, source, key), step, what))
 
@@ -406,7 +521,7 @@ class Analysis:
                 if written == path:
                     self._refuse(
                         step,
-                        f"{self._trace.paths[source]} is read, and changed by the call itself ({what})",
+                        f"{self._path(source)} is read, and changed by the call itself ({what})",
                         "the state of Python objects is no part of an exported program",
                         "Make it a buffer (register_buffer), or an argument and a result.",
                     )
@@ -425,7 +540,7 @@ class Analysis:
             if not step.op.startswith("call") or step.index in self._kept:
                 continue
             callee = self._trace.callee(step)
-            if not is_harmless(callee):
+            if step.index not in self._refused_steps and not is_harmless(callee):
                 self._refuse(
                     step,
                     f"which way the program goes depends on what {name_of(callee)} returned",
@@ -444,6 +559,10 @@ def _changes_something(step: Step) -> bool:
     overload = fx.find_operator(step.target)
     schema = overload._schema
     return schema.is_mutable or not schema.returns or torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def _is_memory(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or hasattr(type(value), "__array_interface__")
 
 
 def finding_of(step: Step, error: BaseException) -> ExportFinding:

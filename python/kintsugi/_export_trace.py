@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import linecache
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from . import _export_modes
+from . import _C, _export_modes
 from .backends import fx
 
 Frame = tuple[str, int, str, types.CodeType]
@@ -169,11 +170,13 @@ class Unfit(RuntimeError):
 class Plan:
     """Which steps of a trace an export makes again."""
 
-    kept: frozenset[int]
-    called: frozenset[int]
+    kept: frozenset[int] = frozenset()
+    called: frozenset[int] = frozenset()
     """Among them, those whose function is called as it is."""
-    assigned: frozenset[int]
+    assigned: frozenset[int] = frozenset()
     """Among them, assignments of buffers: the new value is copied into the buffer."""
+    checked: frozenset[int] = frozenset()
+    """Among them, guards that are checks of the program's own."""
 
 
 class Run:
@@ -198,6 +201,7 @@ class Run:
                         result = self.operand(step.operands[0])
                     elif step.index in self._plan.kept:
                         self.at = step
+                        torch.fx.traceback.set_stack_trace([stack_text(step.frames)])
                         self._make(step)
             self.at = None
         finally:
@@ -240,6 +244,9 @@ class Run:
 
     def _check(self, step: Step) -> None:
         """A guard. On a symbol it becomes one of torch's."""
+        if step.index in self._plan.checked:
+            torch._check(self.operand(step.operands[0]))
+            return
         if step.op == "guard.meta":
             tensor = self.operand(step.operands[0])
             sizes, _ = self._trace.metas[step.operands[1]]
@@ -307,6 +314,15 @@ class Run:
             else:
                 self._recipes[number] = BUILDERS[kind](cls, [self.operand(part) for part in parts])
         return self._recipes[number]
+
+
+def stack_text(frames: Sequence[Frame]) -> str:
+    """The program's own frames, outermost first, as nodes of torch.fx have them."""
+    own = [frame for frame in frames if not _C.is_library(frame[0])]
+    lines = []
+    for file, line, function, _ in own:
+        lines.append(f'File "{file}", line {line}, in {function}\n    {linecache.getline(file, line).strip()}\n')
+    return "".join(lines)
 
 
 def _is_null(operand: Any) -> bool:
