@@ -90,8 +90,9 @@ class Writer {
            setIn(dict, "paths", listOf(ids, path)) &&
            setIn(dict, "guards",
                  listOf(document.guards.guards,
-                        [](const guard::Guard& g) {
-                          return tuple(textObject(guard::kindInfo(g.kind).text), numberOf(g.source));
+                        [this](const guard::Guard& g) {
+                          return tuple(textObject(guard::kindInfo(g.kind).text), numberOf(g.source),
+                                       constant(g.key));
                         })) &&
            setIn(dict, "constants", listOf(recording_.consts, [](const Ref<>& c) { return c.clone(); })) &&
            setIn(dict, "values",

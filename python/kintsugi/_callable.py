@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, cast
 
-from . import _C
+from . import _C, _for_dynamo
 from ._options import CompileOptions
 from ._stats import Stats
 
@@ -30,6 +30,7 @@ class Signature:
     def __get__(self, instance: object | None, owner: type) -> inspect.Signature:
         if instance is None:
             raise AttributeError("__signature__")
+        _for_dynamo.tell()  # torch.export begins with the signature
         try:
             return inspect.signature(getattr(instance, self._original))
         except (TypeError, ValueError):
@@ -50,6 +51,7 @@ class CompiledFunction(_C.CallHolder):
     _options: CompileOptions
 
     def __init__(self, fn: Callable[..., Any], options: CompileOptions) -> None:
+        _for_dynamo.tell()
         compiled = _C.Compiled(fn, options.to_core())
         self._kintsugi_call = compiled
         self._options = options

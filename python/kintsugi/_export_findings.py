@@ -210,6 +210,8 @@ class Analysis:
         self._maker = {number: step for step in trace.steps for number in step.results}
         self._origin = self._origins()
         self._written: list[tuple[Any, Step, str]] = []
+        self._before = self._pinned()
+        self._put_back: dict[Any, bool] = {}
         self._buffers = {} if model is None else {id(m._buffers): m for m in model.modules()}
         self._lookup = Run(trace, Plan(), entry)
 
@@ -460,15 +462,36 @@ class Analysis:
                 "Set it outside of the exported function.",
             )
             return
-        self._leave_out(
-            step,
-            what,
-            _OBJECTS_STAY,
-            _OBJECTS_CURE,
-        )
         self._use(step)
+        if source is not None and self._is_put_back(step, source, key):
+            return
+        self._leave_out(step, what, _OBJECTS_STAY, _OBJECTS_CURE)
         if source is not None:
             self._written.append((self._place_written(step.op, source, key), step, what))
+
+    def _is_put_back(self, step: Step, source: int, key: Any) -> bool:
+        """Has what an effect sets the value in the end that it had at first? Steps are visited from the last one on."""
+        path = self._place_written(step.op, source, key)
+        if path not in self._put_back:
+            same = False
+            if step.op in ("effect.setattr", "effect.setitem"):
+                value = step.operands[2]
+                if isinstance(value, tuple) and value[0] == "$":
+                    same = self._trace.canonical(value[1]) == path
+                elif path in self._before and (not isinstance(value, tuple) or value[0] == "#"):
+                    value = self._trace.constants[value[1]] if isinstance(value, tuple) else value
+                    before = self._before[path]
+                    same = value is before or (type(value) in _ATOMS and type(value) is type(before) and value == before)
+            self._put_back[path] = same
+        return self._put_back[path]
+
+    def _pinned(self) -> dict[Any, Any]:
+        """What is known of the objects at some paths when the call begins."""
+        return {
+            self._trace.canonical(source): key
+            for kind, source, key in reversed(self._trace.guards)
+            if kind in ("equals", "is") and source is not None
+        }
 
     def _key(self, operand: Any) -> Any:
         if isinstance(operand, tuple):
@@ -530,7 +553,7 @@ class Analysis:
 
     def _check_pinned_answers(self) -> None:
         """What a step answered, and the program went on by."""
-        for kind, source in self._trace.guards:
+        for kind, source, _ in self._trace.guards:
             if source is None or kind not in _PINS:
                 continue
             root = self._trace.sources[self._trace.root(source)]
@@ -548,6 +571,8 @@ class Analysis:
                     "Make the choice outside of the exported function.",
                 )
 
+
+_ATOMS = (bool, int, str, bytes)
 
 # Kinds of guards that pin more than what an object is.
 _PINS = frozenset(("equals", "is", "length", "keys", "set", "lacks", "same"))

@@ -45,7 +45,7 @@ class Trace:
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.sources: list[tuple[str, int | None, Any, int | None]] = data["sources"]
         self.paths: list[str] = data["paths"]
-        self.guards: list[tuple[str, int | None]] = data["guards"]
+        self.guards: list[tuple[str, int | None, Any]] = data["guards"]
         self.constants: list[Any] = data["constants"]
         self.values: list[str] = data["values"]
         self.metas: list[tuple[list[int], torch.dtype]] = data["metas"]
