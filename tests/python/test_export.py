@@ -1,0 +1,740 @@
+"""kintsugi.export(): exported programs against eager mode, and what is not exported, by line."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import inspect
+import io
+import itertools
+import logging
+import math
+import random
+import time
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch.export import Dim
+from torch.utils.checkpoint import checkpoint
+
+import kintsugi
+from kintsugi import _export_modes
+
+logger = logging.getLogger(__name__)
+
+
+def rand(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def check_same(expected: Any, seen: Any) -> None:
+    """Values bit by bit, dtypes, strides, and the structure."""
+    a, spec = pytree.tree_flatten(expected)
+    b, other = pytree.tree_flatten(seen)
+    assert spec == other
+    for left, right in zip(a, b, strict=True):
+        if isinstance(left, torch.Tensor):
+            assert (left.dtype, left.shape, left.stride()) == (right.dtype, right.shape, right.stride())
+            assert torch.equal(left, right)
+        else:
+            assert left == right
+
+
+def check(model: Callable[..., Any], *calls: tuple[Any, ...], **options: Any) -> torch.export.ExportedProgram:
+    """Exports the first call; the program gives what eager mode gives, for all of them."""
+    program = kintsugi.export(model, calls[0], **options)
+    run = program.module()
+    for args in calls:
+        torch.manual_seed(1)
+        expected = model(*pytree.tree_map(_clone, args))
+        torch.manual_seed(1)
+        check_same(expected, run(*pytree.tree_map(_clone, args)))
+    return program
+
+
+def _clone(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def line_of(function: Callable[..., Any], text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(k for k, line in enumerate(lines) if text in line)
+
+
+def refusal(model: Callable[..., Any], *args: Any, **options: Any) -> kintsugi.ExportReport:
+    with pytest.raises(kintsugi.ExportError) as caught:
+        kintsugi.export(model, args, **options)
+    assert str(caught.value.report) in str(caught.value)
+    return caught.value.report
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return self.layers(x) * scale
+
+
+class ConvNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.conv(x))).mean((2, 3))
+
+
+def test_modules() -> None:
+    model = Mlp().eval()
+    program = check(model, (rand(5, 4),), (rand(5, 4, seed=1),))
+    assert isinstance(program, torch.export.ExportedProgram)
+    assert list(program.state_dict) == list(model.state_dict())
+    assert all(program.state_dict[name] is value for name, value in model.named_parameters())
+    assert program.graph_signature.user_inputs == ("x",)
+
+
+def test_dropout_draws_random_numbers() -> None:
+    state = torch.random.get_rng_state()
+    check(Mlp(), (rand(5, 4),))
+    torch.random.set_rng_state(state)
+    kintsugi.export(Mlp().eval(), (rand(5, 4),))
+    before = torch.random.get_rng_state()
+    model = Mlp()
+    after = torch.random.get_rng_state()
+    kintsugi.export(model, (rand(5, 4),))
+    assert torch.equal(torch.random.get_rng_state(), after)
+    assert not torch.equal(before, after)
+
+
+def test_batch_norm_that_does_not_train() -> None:
+    program = check(ConvNet().eval(), (rand(2, 3, 8, 8),))
+    assert not program.run_decompositions().graph_signature.buffers_to_mutate
+
+
+def test_batch_norm_that_trains() -> None:
+    model = ConvNet()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    program = kintsugi.export(model, (rand(2, 3, 8, 8),))
+    check_same(before, dict(model.state_dict()))  # the recorded call is undone
+    mutated = set(program.run_decompositions().graph_signature.buffers_to_mutate.values())
+    assert mutated == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    run = program.module()
+    for seed in range(3):
+        x = rand(2, 3, 8, 8, seed=seed)
+        check_same(model(x), run(x))
+    check_same(dict(model.state_dict()), dict(run.state_dict()))
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("scale", torch.tensor(2.0), persistent=False)
+        self.shift = torch.tensor([0.5])
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(ids)) * self.scale + self.shift
+
+
+def test_tied_weights_buffers_and_constants() -> None:
+    model = Tied()
+    program = check(model, (torch.tensor([1, 5, 2]),))
+    assert list(program.state_dict) == ["embed.weight", "head.weight"]
+    assert "scale" in program.graph_signature.buffers
+    assert program.graph_signature.lifted_tensor_constants == ("shift",)
+    with torch.no_grad():
+        model.embed.weight.mul_(2)
+    check_same(model(torch.tensor([0])), model(torch.tensor([0])))
+
+
+def test_gradients_are_those_of_eager_mode() -> None:
+    model = Mlp().eval()
+    run = kintsugi.export(model, (rand(5, 4),)).module()
+    model(rand(5, 4)).sum().backward()
+    expected = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    run(rand(5, 4)).sum().backward()
+    seen = [p.grad for p in run.parameters()]
+    check_same(expected, seen)
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    right: Any
+
+
+class Named(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+torch.export.register_dataclass(Pair, serialized_type_name="test_export.Pair")
+
+
+def containers(given: dict[str, Any], pair: Pair, named: Named) -> Any:
+    total = sum(given["list"]) + pair.left * named.second
+    ordered = collections.OrderedDict(b=total, a=named.first)
+    return [ordered, Pair(total + 1, (pair.right, None)), Named(total, pair.left), {"n": len(given["list"])}]
+
+
+def test_containers() -> None:
+    given = {"list": [rand(3), rand(3, seed=1)]}
+    check(containers, (given, Pair(rand(3), rand(2)), Named(rand(3), rand(3))))
+    assert len(given["list"]) == 2
+
+
+def test_the_arguments_containers_stay() -> None:
+    def consumes(parts: list[torch.Tensor]) -> torch.Tensor:
+        total = parts.pop() * 2
+        parts.append(total)
+        return total + parts[0]
+
+    parts = [rand(3), rand(3, seed=1)]
+    kept = list(parts)
+    kintsugi.export_report(consumes, (parts,))
+    assert all(a is b for a, b in zip(parts, kept, strict=True))
+
+
+def test_keyword_arguments() -> None:
+    def f(x: torch.Tensor, *, shift: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return x * scale + shift
+
+    program = kintsugi.export(f, (rand(3),), {"shift": rand(3, seed=1), "scale": 0.5})
+    check_same(f(rand(3), shift=rand(3), scale=0.5), program.module()(rand(3), shift=rand(3), scale=0.5))
+    assert program.graph_signature.user_inputs[:2] == ("x", "shift")
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(8, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.project(x).view(batch, length, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (q @ k.transpose(-1, -2)) / math.sqrt(width // 2)
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        out = scores.masked_fill(~mask, -1e9).softmax(-1) @ v
+        return out.transpose(1, 2).reshape(batch, length, width)[:, : length // 2 + 1]
+
+
+def test_sizes_that_vary() -> None:
+    sizes = [(2, 5), (3, 7), (4, 2), (9, 16)]
+    batch, length = Dim("batch"), Dim("length", min=2)
+    calls = [(rand(b, n, 8),) for b, n in sizes]
+    program = check(Attention(), *calls, dynamic_shapes={"x": {0: batch, 1: length}})
+    assert len(program.range_constraints) == 2
+
+
+def test_sizes_in_arithmetic_and_branches() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        n = x.shape[0]
+        if n > 3:
+            x = x * (n - 1) / n
+        return torch.cat([x, x.new_zeros(2 * n + 1)]), x.numel() // 2
+
+    check(f, (rand(5),), (rand(8),), dynamic_shapes={"x": {0: Dim("n", min=4)}})
+    with pytest.raises(torch._dynamo.exc.UserError, match="n"):
+        kintsugi.export(f, (rand(5),), dynamic_shapes={"x": {0: Dim("n")}})
+
+
+def test_dim_auto_and_shapes_collections() -> None:
+    x = rand(4, 6)
+    for shapes in (({0: Dim.AUTO},), torch.export.ShapesCollection()):
+        if isinstance(shapes, torch.export.ShapesCollection):
+            shapes[x] = {0: Dim.DYNAMIC}
+        program = kintsugi.export(Attend(), (x,), dynamic_shapes=shapes)
+        check_same(Attend()(rand(9, 6)), program.module()(rand(9, 6)))
+
+
+class Attend(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1) * x.shape[0]
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 1e6:  # the branch
+        return x
+    y = x + 1
+    while y.max() < 0:  # the loop
+        y = y + 1
+    return y
+
+
+def test_branches_on_data_are_refused_each_with_its_line() -> None:
+    report = refusal(branch, rand(3))
+    assert [f.line for f in report.refused] == [line_of(branch, "# the branch"), line_of(branch, "# the loop")]
+    assert all(f.file == __file__ and f.function == "branch" for f in report.refused)
+    assert "values of a tensor" in report.refused[0].what
+    assert not report.exportable
+    assert kintsugi.export_report(branch, (rand(3),)) == report
+
+
+def talks(x: torch.Tensor) -> torch.Tensor:
+    start = time.perf_counter()
+    y = x * 2
+    print(f"mean {y.mean().item():.3f}")  # the print
+    logger.warning("shape %s", x.shape)  # the log
+    print("took", time.perf_counter() - start)
+    return y
+
+
+def test_output_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    program = kintsugi.export(talks, (rand(3),))
+    printed = capsys.readouterr()
+    assert printed.out.startswith("mean ")
+    assert "left out" in printed.err
+    assert f"{__file__}:{line_of(talks, '# the print')} in talks" in printed.err
+    check_same(rand(3) * 2, program.module()(rand(3)))
+    assert capsys.readouterr().out == ""
+    assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [torch.ops.aten.mul.Tensor]
+
+
+def test_strict_refuses_what_is_left_out() -> None:
+    report = refusal(talks, rand(3), strict=True)
+    assert report.exportable
+    assert not report.refused
+    lines = [f.line for f in report.left_out]
+    assert lines[:2] == [line_of(talks, "# the print"), line_of(talks, "# the log")]
+    assert len(lines) == 3
+    kintsugi.export(Mlp().eval(), (rand(2, 4),), strict=True)
+
+
+def test_item_is_a_symbol() -> None:
+    def f(x: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n = int(k.item())
+        torch._check(n >= 0)
+        torch._check(n < 10)
+        return x * k.item(), x.new_ones(n)
+
+    program = kintsugi.export(f, (rand(3), torch.tensor(4)))
+    for k in (4, 7):
+        check_same(f(rand(3), torch.tensor(k)), program.module()(rand(3), torch.tensor(k)))
+    with pytest.raises(RuntimeError):
+        program.module()(rand(3), torch.tensor(11))
+
+
+def test_sizes_that_depend_on_data() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0] * 2
+
+    check(f, (rand(5),), (rand(5, seed=1),), (rand(5, seed=2),))
+
+
+def test_a_size_of_data_that_the_program_needs() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        found = x[x > 0]
+        return found * 2 if found.shape[0] > 1 else x  # needs it
+
+    report = refusal(f, torch.tensor([1.0, 2.0, -1.0]))
+    assert [finding.line for finding in report.refused] == [line_of(f, "# needs it")]
+
+
+def test_numbers_from_outside_are_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * random.random()  # the number
+
+    (finding,) = refusal(f, rand(3)).refused
+    assert finding.line == line_of(f, "# the number")
+    assert "random" in finding.what
+
+    def g(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if random.random() < 2 else x  # the choice
+
+    assert {finding.line for finding in refusal(g, rand(3)).refused} == {line_of(g, "# the choice")}
+
+
+def test_memory_of_tensors_behind_torch_is_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.numpy()[0] = 1.0  # the write
+        return x * 2
+
+    assert {finding.line for finding in refusal(f, rand(3)).refused} == {line_of(f, "# the write")}
+
+
+@kintsugi.disable(reason="a test")
+def hidden(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def test_opaque_steps_are_refused_with_their_code() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return hidden(x) * 2  # the step
+
+    (finding,) = refusal(f, rand(3)).refused
+    assert finding.line == line_of(f, "# the step")
+    assert finding.why.startswith("KTG0107")
+    assert "a test" in finding.why
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.kept: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1  # the count
+        self.kept = x * 3  # the tensor
+        return self.kept + 1
+
+
+def test_attributes_are_left_out() -> None:
+    model = Counts()
+    report = kintsugi.export_report(model, (rand(3),))
+    assert [f.line for f in report.left_out] == [line_of(Counts.forward, "# the count"), line_of(Counts.forward, "# the tensor")]
+    assert report.left_out[0].what == "self.calls is set"
+    run = kintsugi.export(model, (rand(3),)).module()
+    check_same(rand(3) * 3 + 1, run(rand(3)))
+    refusal(model, rand(3), strict=True)
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.zeros(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state = self.state * 0.5 + x  # the state
+        return self.state
+
+
+class RemembersInBuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(3))
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.state = self.state * 0.5 + x
+        print("between")
+        self.steps += 1
+        return self.state * self.steps
+
+
+def test_state_is_to_be_a_buffer() -> None:
+    (finding,) = refusal(Remembers(), rand(3)).refused
+    assert finding.line == line_of(Remembers.forward, "# the state")
+    assert "buffer" in finding.cure
+
+    model = RemembersInBuffer()
+    first = model.state
+    program = kintsugi.export(model, (rand(3),))
+    assert model.state is first
+    assert torch.equal(first, torch.zeros(3))
+    mutated = program.run_decompositions().graph_signature.buffers_to_mutate.values()
+    assert set(mutated) == {"state", "steps"}
+    run = program.module()
+    for seed in range(3):
+        check_same(model(rand(3, seed=seed)), run(rand(3, seed=seed)))
+    check_same(dict(model.state_dict()), dict(run.state_dict()))
+
+
+def test_writes_to_arguments() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        y[0] = 7
+        return x + y
+
+    x, y = rand(3), rand(3, seed=1)
+    program = kintsugi.export(f, (x, y))
+    check_same([x, y], [rand(3), rand(3, seed=1)])
+    check_same(f(x, y), program.module()(a := rand(3), b := rand(3, seed=1)))
+    check_same([x, y], [a, b])
+    assert len(program.run_decompositions().graph_signature.user_inputs_to_mutate) == 2
+
+
+class Careful(nn.Module):
+    """What torch.export(strict=True) does not take: a logger inside of try and except, a class made by type()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.options: dict[str, int] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            times = self.options["times"]
+        except KeyError:
+            logger.warning("no option, %d tries", len(self.options))
+            times = 3
+        parts = collections.defaultdict(list)
+        for step in itertools.islice(itertools.count(), times):
+            parts[step % 2].append(self.linear(x) * step)
+        local = type("Local", (), {"total": sum(parts[0])})
+        return local.total + sum(parts[1])
+
+
+def test_what_torch_export_refuses() -> None:
+    model = Careful()
+    with pytest.raises(Exception, match="(?i)logg|unsupported|trac"):
+        torch.export.export(model, (rand(2, 4),), strict=True)
+    check(model, (rand(2, 4),), (rand(2, 4, seed=3),))
+
+
+def test_the_program_sees_numbers_where_torch_export_shows_symbols() -> None:
+    class Checks(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.shape[0]
+            if type(rows) is not int:
+                raise TypeError("rows must be an int")
+            return x.repeat(rows, 1)
+
+    shapes = {"x": {0: Dim("rows")}}
+    with pytest.raises(TypeError, match="must be an int"):
+        torch.export.export(Checks(), (rand(3, 2),), dynamic_shapes=shapes)
+    check(Checks(), (rand(3, 2),), (rand(5, 2),), dynamic_shapes=shapes)
+
+
+def test_modes() -> None:
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        with torch.no_grad():
+            a = x * 2
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            b = x @ x
+            with torch.autocast("cpu", enabled=False):
+                c = x @ x
+            d = c @ b
+        return [a, b, c, d, x @ x]
+
+    @torch.inference_mode()
+    def g(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    program = check(f, (rand(4, 4),))
+    assert "wrap_with_autocast" in str(program.graph_module.code)
+    assert "wrap_with_set_grad_enabled" in str(program.graph_module.code)
+    check(g, (rand(3),))
+    assert _export_modes.is_mode(torch.set_autocast_enabled)
+    assert not _export_modes.is_mode(torch.sin)
+
+
+def test_settings_of_torch_are_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # the setting
+        y = torch.ones(3)
+        torch.set_default_dtype(before)
+        return y + x
+
+    assert refusal(f, rand(3)).refused[0].line == line_of(f, "# the setting")
+
+    def kernels(x: torch.Tensor) -> torch.Tensor:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    check(kernels, (rand(1, 2, 4, 8),))
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0] * 2
+
+
+@kintsugi.allow_in_graph
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+def test_functions_that_are_operators() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return Double.apply(triple(x)) + checkpoint(lambda v: v.sin() * x, x, use_reentrant=False)
+
+    check(f, (rand(3),), (rand(3, seed=2),))
+
+
+def test_transforms_and_control_flow_of_torch() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        rows = torch.vmap(lambda row: row.sum() * row)(x)
+        chosen = torch.cond(x.sum() > 0, lambda v: v + 1, lambda v: v - 1, (x,))
+        return rows + chosen
+
+    check(f, (rand(3, 4),), (-rand(3, 4).abs(),), (rand(3, 4).abs(),))
+
+
+def test_custom_operators() -> None:
+    name = "kintsugi_test_export::halve"
+
+    @torch.library.custom_op(name, mutates_args=())
+    def halve(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() / 2)
+
+    @halve.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return halve(x) + 1
+
+    program = check(f, (rand(3),))
+    assert torch.ops.kintsugi_test_export.halve.default in {n.target for n in program.graph.nodes}
+
+
+def test_hooks_are_part_of_the_call() -> None:
+    model = Mlp().eval()
+    model.register_forward_hook(lambda module, args, result: result * 10)
+    model.layers[0].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    check(model, (rand(2, 4),))
+    assert len(model._forward_hooks) == 1
+
+
+def test_save_and_load() -> None:
+    program = kintsugi.export(ConvNet().eval(), (rand(2, 3, 8, 8),), dynamic_shapes={"x": {0: Dim("n")}})
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file)
+    for n in (2, 5):
+        check_same(program.module()(rand(n, 3, 8, 8)), loaded.module()(rand(n, 3, 8, 8)))
+
+
+def test_decompositions() -> None:
+    model = ConvNet().eval()
+    program = kintsugi.export(model, (rand(2, 3, 8, 8),)).run_decompositions()
+    targets = {n.target for n in program.graph.nodes if n.op == "call_function"}
+    assert torch.ops.aten.convolution.default in targets
+    torch.testing.assert_close(program.module()(rand(2, 3, 8, 8)), model(rand(2, 3, 8, 8)))
+
+
+def test_nodes_have_the_lines_of_the_program() -> None:
+    program = kintsugi.export(Mlp().eval(), (rand(2, 4),))
+    (product,) = (n for n in program.graph.nodes if n.target is torch.ops.aten.mul.Tensor)
+    line = line_of(Mlp.forward, "* scale")
+    assert f'File "{__file__}", line {line}, in forward' in product.meta["stack_trace"]
+    path, owner = next(iter(product.meta["nn_module_stack"].values()))
+    assert (path, owner.rpartition(".")[2]) == ("", "Mlp")
+
+
+def test_compiled_callables_are_exported() -> None:
+    model = Mlp().eval()
+    compiled = kintsugi.compile(model, backend="eager")
+    check_same(model(rand(2, 4)), kintsugi.export(compiled, (rand(2, 4),)).module()(rand(2, 4)))
+    assert compiled.stats().trace_count == 0
+
+    @kintsugi.compile(backend="eager")
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    check(f, (rand(3),))
+    bound = types.MethodType(f, rand(3))
+    check_same(rand(3) * 2, kintsugi.export(bound, ()).module()())
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = kintsugi.compile(ConvNet(), backend="eager")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return times_two(self.inner(x))
+
+
+@kintsugi.compile(backend="eager")
+def times_two(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("shapes", [None, {"x": {0: Dim("n")}}])
+def test_torch_export_takes_compiled_callables(strict: bool, shapes: Any) -> None:
+    torch.manual_seed(0)
+    model = ConvNet()
+    x = rand(2, 3, 8, 8)
+    programs = [
+        torch.export.export(each, (x,), dynamic_shapes=shapes, strict=strict)
+        for each in (model, kintsugi.compile(model, backend="eager"))
+    ]
+    first, second = ([str(n.target) for n in p.graph.nodes] for p in programs)
+    assert first == second
+    assert programs[0].graph_signature.inputs_to_parameters == programs[1].graph_signature.inputs_to_parameters
+    assert list(programs[0].state_dict) == list(programs[1].state_dict)
+    outer = Outer().eval()
+    program = torch.export.export(outer, (x,), dynamic_shapes=shapes, strict=strict)
+    check_same(outer(x), program.module()(x))
+
+
+def test_what_is_asked_is_checked() -> None:
+    with pytest.raises(TypeError, match="tuple"):
+        kintsugi.export(Mlp(), rand(2, 4))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="callable"):
+        kintsugi.export(3, ())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="kwargs"):
+        kintsugi.export(Mlp(), (rand(2, 4),), [1])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="strict"):
+        kintsugi.export(Mlp(), (rand(2, 4),), strict=1)  # type: ignore[arg-type]
+
+
+def test_exceptions_of_the_program_pass() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        kintsugi.export(f, (rand(3),))
+
+
+def test_reports_are_for_people() -> None:
+    assert str(kintsugi.export_report(Mlp().eval(), (rand(2, 4),))) == "Everything is exported."
+    text = str(kintsugi.export_report(branch, (rand(3),)))
+    assert text.startswith("2 refused, 0 left out:")
+    assert "cure: " in text
+
+
+def transformers() -> Any:
+    return pytest.importorskip("transformers", reason="transformers is not installed")
+
+
+def bert() -> tuple[nn.Module, dict[str, Any]]:
+    library = transformers()
+    config = library.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=50
+    )
+    ids = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
+    return library.BertModel(config).eval(), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def gpt2() -> tuple[nn.Module, dict[str, Any]]:
+    library = transformers()
+    config = library.GPT2Config(
+        n_embd=32, n_layer=2, n_head=2, vocab_size=50, n_positions=64, bos_token_id=0, eos_token_id=0
+    )
+    ids = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
+    return library.GPT2LMHeadModel(config).eval(), {"input_ids": ids, "use_cache": False}
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_models_of_transformers(make: Callable[[], tuple[nn.Module, dict[str, Any]]]) -> None:
+    model, kwargs = make()
+    sizes = {0: Dim("batch", min=2, max=16), 1: Dim("length", min=2, max=60)}
+    shapes = {name: sizes if isinstance(value, torch.Tensor) else None for name, value in kwargs.items()}
+    run = kintsugi.export(model, (), kwargs, dynamic_shapes=shapes).module()
+    for batch, length in ((2, 7), (3, 11), (5, 4)):
+        ids = torch.randint(0, 50, (batch, length))
+        call = {n: ids if n == "input_ids" else torch.ones_like(ids) if n != "use_cache" else False for n in kwargs}
+        expected, seen = model(**call), run(**call)
+        assert type(expected) is type(seen)
+        torch.testing.assert_close(tuple(seen.values()), tuple(expected.values()))
+
+
+def test_onnx(tmp_path: Any) -> None:
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    program = kintsugi.export(ConvNet().eval(), (rand(2, 3, 8, 8),), dynamic_shapes={"x": {0: Dim("n")}})
+    exported = torch.onnx.export(program, dynamo=True)
+    assert exported is not None
+    graph = exported.model_proto.graph
+    assert [node.op_type for node in graph.node][0] == "Conv"
+    assert graph.input[0].type.tensor_type.shape.dim[0].dim_param
