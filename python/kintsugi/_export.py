@@ -201,8 +201,13 @@ def _kept(module: torch.nn.Module | None, arguments: Any) -> Iterator[None]:
             each._buffers.update(named)
         with torch.no_grad():
             for tensor, version, value in saved:
-                if tensor._version != version:
+                if tensor._version != version or not _equal(tensor, value):
                     tensor.copy_(value)
+
+
+def _equal(tensor: torch.Tensor, value: torch.Tensor) -> bool:
+    """Of tensors of the same form. Some operators write and don't count it (batch_norm)."""
+    return tensor.layout is not torch.strided or tensor.is_quantized or torch.equal(tensor, value)
 
 
 def _signature(model: Any) -> inspect.Signature | None:

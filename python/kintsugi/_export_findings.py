@@ -92,6 +92,7 @@ def place(frames: Sequence[Frame]) -> tuple[str, int, str]:
 _WHY_UNUSED = "it changes nothing of the results"
 _CURE_UNUSED = "Nothing has to change: the exported program goes without it. strict=True makes this an error."
 
+_WHY_KERNELS = "it chooses how operators are computed: results differ by rounding at most"
 _OBJECTS_STAY = (
     "objects of Python are no part of an exported program: it leaves them as they are, and what it reads of them has "
     "the value of this call"
@@ -113,11 +114,23 @@ def _is(callee: Any, known: Iterable[Any]) -> bool:
 
 
 @functools.cache
-def _torch_functions() -> tuple[frozenset[int], frozenset[int]]:
-    """The ids of torch's functions in C; and of those that ask for a setting, or choose how an operator is computed."""
+def _torch_functions(*prefixes: str) -> frozenset[int]:
+    """The ids of torch's functions in C whose names begin so."""
     named = [*vars(torch).items(), *vars(torch._C).items()]
-    quiet = ("get_", "_get_", "is_", "_is_", "_set_sdp_", "_set_cudnn_benchmark")
-    return frozenset(id(f) for _, f in named), frozenset(id(f) for name, f in named if name.startswith(quiet))
+    return frozenset(id(function) for name, function in named if name.startswith(prefixes))
+
+
+def _is_torch(callee: Any) -> bool:
+    return id(callee) in _torch_functions("")
+
+
+def _asks_torch(callee: Any) -> bool:
+    """A question for a setting."""
+    return id(callee) in _torch_functions("get_", "_get_", "is_", "_is_")
+
+
+def _chooses_kernels(callee: Any) -> bool:
+    return id(callee) in _torch_functions("_set_sdp_", "_set_cudnn_benchmark")
 
 
 def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
@@ -126,6 +139,20 @@ def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
         return False
     name = owner.__name__
     return any(name in (m.__name__, f"_{m.__name__}") and owner is sys.modules.get(name) for m in _MODULES)
+
+
+# Functions of builtins whose results hang on more than their arguments' values, or that do something.
+_IMPURE = (print, input, open, breakpoint, id, hash, dir, vars, globals, locals, next, iter, *_WILD)
+
+
+def is_pure(callee: Any) -> bool:
+    """Of plain values it gives the same result each time."""
+    if isinstance(callee, _METHODS):
+        return callee.__objclass__ in (str, bytes, tuple, frozenset)
+    if isinstance(callee, types.BuiltinFunctionType):
+        pure = isinstance(callee.__self__, types.ModuleType) and callee.__self__.__name__ in ("builtins", "math", "_operator")
+        return pure and _is_of_module(callee) and not _is(callee, _IMPURE)
+    return False
 
 
 def is_harmless(callee: Any) -> bool:
@@ -139,7 +166,8 @@ def is_harmless(callee: Any) -> bool:
     if isinstance(callee, types.BuiltinFunctionType):
         owner = callee.__self__
         if isinstance(owner, types.ModuleType):
-            return (_is_of_module(callee) and not _is(callee, _WILD)) or id(callee) in _torch_functions()[1]
+            known = _is_of_module(callee) and not _is(callee, _WILD)
+            return known or _asks_torch(callee) or _chooses_kernels(callee)
         return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, io.IOBase)
     return isinstance(callee, type) and callee in _CONTAINERS
 
@@ -151,7 +179,7 @@ def _is_silent(callee: Any) -> bool:
     if isinstance(callee, _METHODS):
         return not issubclass(callee.__objclass__, io.IOBase)
     owner = getattr(callee, "__self__", None)
-    return not _is(callee, _NOTICED) and not isinstance(owner, io.IOBase)
+    return not (_is(callee, _NOTICED) or isinstance(owner, io.IOBase) or _chooses_kernels(callee))
 
 
 def _original(function: Any) -> Any:
@@ -208,6 +236,7 @@ class Analysis:
         self._checked: set[int] = set()
         self._needed: set[int] = set()
         self._maker = {number: step for step in trace.steps for number in step.results}
+        self._pure: set[int] = set()
         self._origin = self._origins()
         self._written: list[tuple[Any, Step, str]] = []
         self._before = self._pinned()
@@ -229,16 +258,35 @@ class Analysis:
         """Of numbers that are not sizes: "data" (a tensor's contents) or "step" (what a call returned)."""
         found: dict[int, str] = {}
         for step in self._trace.steps:
+            if step.op.startswith("call") and is_pure(self._trace.callee(step)) and all(map(self._is_constant, step.operands[1:])):
+                self._pure.add(step.index)
             given = {found[n] for o in step.operands for n in self._trace.values_in(o) if n in found}
             for number in step.results:
                 tensor = self._trace.values[number] == "tensor"
                 if step.op.startswith("call"):
-                    found[number] = "step"
+                    if step.index not in self._pure:
+                        found[number] = "step"
                 elif step.op == "aten" and not tensor:
                     found[number] = "data"
                 elif given and not (step.op == "aten" and tensor) and step.op not in ("size", "stride", "numel"):
                     found[number] = "step" if "step" in given else "data"
         return found
+
+    def _is_constant(self, operand: Any) -> bool:
+        """The same plain value in each run, or one that comes of such values alone."""
+        plain = (bool, int, float, complex, str, bytes, type(None))
+        if not isinstance(operand, tuple):
+            return isinstance(operand, plain)
+        kind, number = operand
+        if kind == "#":
+            return isinstance(self._trace.constants[number], plain)
+        if kind == "@":
+            of, _, parts = self._trace.recipes[number]
+            return of in ("tuple", "list", "dict", "set", "frozenset", "slice") and all(map(self._is_constant, parts))
+        if kind == "$":
+            begin = self._trace.sources[self._trace.root(number)]
+            return begin[0] == "value" and self._maker[begin[3] or 0].index in self._pure
+        return False
 
     def _add(self, step: Step, what: str, why: str, cure: str, left_out: bool) -> None:
         file, line, function = place(step.frames)
@@ -326,8 +374,9 @@ class Analysis:
 
     def _step(self, step: Step, wanted: bool) -> None:
         callee = self._trace.callee(step)
-        if step.op == "call.pure" or is_operator(callee):
-            if wanted or step.op != "call.pure":
+        pure = step.op == "call.pure" or step.index in self._pure
+        if pure or is_operator(callee):
+            if wanted or not pure:
                 self._called.add(step.index)
                 self._keep(step)
         elif _export_modes.is_mode(callee) or self._is_of_mode(step):
@@ -348,7 +397,7 @@ class Analysis:
         known = self._breaks.get(place(step.frames)[:2]) if step.op == "call" else None
         if known is not None and name.rpartition(".")[2] in known["message"]:
             why, cure = f"{known['code']}: {known['message']}", known["cure"]
-        elif id(callee) in _torch_functions()[0] and not wanted:
+        elif _is_torch(callee) and not wanted:
             what = f"{name} changes a setting of torch"
             why = "an exported program has no settings that change while it runs"
             cure = "Set it before the call that is exported."
@@ -376,7 +425,8 @@ class Analysis:
         self._use(step)
         if not changed and not (is_harmless(callee) and _is_silent(callee)):
             logs = isinstance(callee, types.FunctionType) and callee.__globals__ is vars(logging)
-            self._leave_out(step, "a message is logged" if logs else f"{name_of(callee)} is called")
+            why = _WHY_KERNELS if _chooses_kernels(callee) else _WHY_UNUSED
+            self._leave_out(step, "a message is logged" if logs else f"{name_of(callee)} is called", why)
 
     def _use(self, step: Step) -> None:
         for operand in step.operands:
@@ -389,7 +439,7 @@ class Analysis:
             return True
         if isinstance(callee, types.BuiltinFunctionType) and callee.__self__ is builtins:
             return False
-        if id(callee) in _torch_functions()[0]:
+        if _is_torch(callee):
             return False
         if step.op == "call.known":  # has a model: it changes no objects but its arguments
             return not any(self._may_hold_tensors(operand) for operand in step.operands[1:])
@@ -535,15 +585,15 @@ class Analysis:
                 continue
             for operand in step.operands:
                 for source in self._trace.sources_in(operand):
-                    self._check_unwritten(step, source)
+                    self._check_unwritten(source)
 
-    def _check_unwritten(self, step: Step, source: int) -> None:
+    def _check_unwritten(self, source: int) -> None:
         path = self._trace.canonical(source)
         while path is not None:
-            for written, _, what in self._written:
+            for written, writer, what in self._written:
                 if written == path:
                     self._refuse(
-                        step,
+                        writer,
                         f"{self._path(source)} is read, and changed by the call itself ({what})",
                         "the state of Python objects is no part of an exported program",
                         "Make it a buffer (register_buffer), or an argument and a result.",
@@ -560,7 +610,7 @@ class Analysis:
             if root[0] != "value" or root[3] not in self._maker:
                 continue
             step = self._maker[root[3]]
-            if not step.op.startswith("call") or step.index in self._kept:
+            if not step.op.startswith("call") or step.index in self._kept or step.index in self._pure:
                 continue
             callee = self._trace.callee(step)
             if step.index not in self._refused_steps and not is_harmless(callee):

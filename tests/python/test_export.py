@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import inspect
 import io
@@ -126,7 +127,7 @@ def test_batch_norm_that_trains() -> None:
     check_same(before, dict(model.state_dict()))  # the recorded call is undone
     mutated = set(program.run_decompositions().graph_signature.buffers_to_mutate.values())
     assert mutated == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
-    run = program.module()
+    run, model = program.module(), copy.deepcopy(model)
     for seed in range(3):
         x = rand(2, 3, 8, 8, seed=seed)
         check_same(model(x), run(x))
@@ -162,6 +163,7 @@ def test_gradients_are_those_of_eager_mode() -> None:
     run = kintsugi.export(model, (rand(5, 4),)).module()
     model(rand(5, 4)).sum().backward()
     expected = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
     run(rand(5, 4)).sum().backward()
     seen = [p.grad for p in run.parameters()]
     check_same(expected, seen)
@@ -225,12 +227,12 @@ class Attention(nn.Module):
         scores = (q @ k.transpose(-1, -2)) / math.sqrt(width // 2)
         mask = torch.ones(length, length, dtype=torch.bool).tril()
         out = scores.masked_fill(~mask, -1e9).softmax(-1) @ v
-        return out.transpose(1, 2).reshape(batch, length, width)[:, : length // 2 + 1]
+        return out.transpose(1, 2).reshape(batch, length, width)[:, 1:]
 
 
 def test_sizes_that_vary() -> None:
-    sizes = [(2, 5), (3, 7), (4, 2), (9, 16)]
-    batch, length = Dim("batch"), Dim("length", min=2)
+    sizes = [(2, 5), (3, 7), (4, 3), (9, 16)]
+    batch, length = Dim("batch"), Dim("length", min=3)
     calls = [(rand(b, n, 8),) for b, n in sizes]
     program = check(Attention(), *calls, dynamic_shapes={"x": {0: batch, 1: length}})
     assert len(program.range_constraints) == 2
@@ -434,7 +436,7 @@ def test_state_is_to_be_a_buffer() -> None:
     assert torch.equal(first, torch.zeros(3))
     mutated = program.run_decompositions().graph_signature.buffers_to_mutate.values()
     assert set(mutated) == {"state", "steps"}
-    run = program.module()
+    run, model = program.module(), copy.deepcopy(model)
     for seed in range(3):
         check_same(model(rand(3, seed=seed)), run(rand(3, seed=seed)))
     check_same(dict(model.state_dict()), dict(run.state_dict()))
@@ -533,7 +535,10 @@ def test_settings_of_torch_are_refused() -> None:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return nn.functional.scaled_dot_product_attention(x, x, x)
 
-    check(kernels, (rand(1, 2, 4, 8),))
+    x = rand(1, 2, 4, 8)
+    (finding, *_) = kintsugi.export_report(kernels, (x,)).findings
+    assert "rounding" in finding.why
+    torch.testing.assert_close(kintsugi.export(kernels, (x,)).module()(x), kernels(x))
 
 
 class Double(torch.autograd.Function):
@@ -659,9 +664,11 @@ def test_torch_export_takes_compiled_callables(strict: bool, shapes: Any) -> Non
         torch.export.export(each, (x,), dynamic_shapes=shapes, strict=strict)
         for each in (model, kintsugi.compile(model, backend="eager"))
     ]
-    first, second = ([str(n.target) for n in p.graph.nodes] for p in programs)
+    first, second = ([str(n.target) for n in p.graph.nodes if n.op != "placeholder"] for p in programs)
     assert first == second
-    assert programs[0].graph_signature.inputs_to_parameters == programs[1].graph_signature.inputs_to_parameters
+    signatures = [p.graph_signature for p in programs]
+    assert signatures[0].parameters == signatures[1].parameters
+    assert signatures[0].buffers == signatures[1].buffers
     assert list(programs[0].state_dict) == list(programs[1].state_dict)
     outer = Outer().eval()
     program = torch.export.export(outer, (x,), dynamic_shapes=shapes, strict=strict)
