@@ -44,8 +44,8 @@ if _TYPE_CHECKING:
     from ._cache import CacheInfo, cache_info, clear_cache
     from ._diagnostics import benchmark, diagnostics, dump, try_backends, where_to_compile
     from ._events import EventLog
-    from ._export import ExportFinding, ExportReport, export, export_report
     from ._explain import BreakReason, ExplainOutput, explain
+    from ._export import ExportFinding, ExportReport, export, export_report
     from ._profiler import CompilationProfiler
     from ._rewrite import suggest_rewrites
     from ._shapes import bucket, mark_dynamic, mark_static, maybe_mark_dynamic, pad_to_bucket

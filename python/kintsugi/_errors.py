@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._export_findings import ExportReport
+    from ._export_report import ExportReport
 
 
 class GraphBreakError(RuntimeError):

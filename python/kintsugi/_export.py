@@ -1,8 +1,8 @@
 """kintsugi.export(): the whole graph of a call as a torch.export.ExportedProgram.
 
-The call is recorded, on the real arguments. What the trace computes then runs once more under torch.export, in the forward
-of a module that has the parameters and buffers of the original under their names and its signature: so the program that
-comes out is torch's own. The code of the program never sees what torch.export puts in place of tensors.
+The call is recorded, on the real arguments. What the trace computes then runs once more under torch.export, in the
+forward of a module that has the signature, parameters and buffers of the original, under their names: so the program
+that comes out is torch's own. The code of the program never sees what torch.export puts in place of tensors.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import torch.utils._pytree as pytree
 from . import _C, _config, _logs
 from ._callable import CompiledFunction
 from ._errors import export_error
-from ._export_findings import Analysis, ExportFinding, ExportReport, finding_of
+from ._export_findings import Analysis
+from ._export_report import ExportFinding, ExportReport, finding_of
 from ._export_trace import Plan, Run, Trace
 from ._marks import error_on_graph_break
 from ._module import CompiledModule
 
-# What changes while a program runs for the first time (modules made, functions that can't be looked into) is known then.
+# What a program makes when it runs for the first time, and functions that can't be looked into, are known then.
 _ATTEMPTS = 4
 
 
@@ -55,7 +56,9 @@ def export(
     if not report.exportable:
         raise export_error(report, "This call can't be exported:")
     if strict and report.findings:
-        raise export_error(report, "strict=True, and an exported program goes without some of what this call does:")
+        raise export_error(
+            report, "strict=True, and an exported program goes without some of what this call does:"
+        )
     program = call.export(plan, dynamic_shapes)
     if report.findings:
         _logs.warn(f"kintsugi.export: the exported program goes without some of what the call does. {report}")
@@ -80,7 +83,9 @@ def export_report(
 
 def _check_arguments(args: Any, kwargs: Any, strict: Any) -> None:
     if not isinstance(args, tuple):
-        raise TypeError(f"kintsugi.export: args must be a tuple of positional arguments, got {type(args).__name__}.")
+        raise TypeError(
+            f"kintsugi.export: args must be a tuple of positional arguments, got {type(args).__name__}."
+        )
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TypeError(f"kintsugi.export: kwargs must be a dict, got {type(kwargs).__name__}.")
     if not isinstance(strict, bool):
@@ -95,7 +100,9 @@ def _original(model: Any) -> Any:
     if isinstance(model, types.MethodType) and isinstance(model.__func__, CompiledFunction):
         return types.MethodType(model.__func__.__wrapped__, model.__self__)
     if not callable(model):
-        raise TypeError(f"kintsugi.export expects an nn.Module or another callable, got {type(model).__name__}.")
+        raise TypeError(
+            f"kintsugi.export expects an nn.Module or another callable, got {type(model).__name__}."
+        )
     return model
 
 
@@ -127,7 +134,11 @@ class _Call:
         for _ in range(_ATTEMPTS):
             # Containers of our own: what the call does to them is not seen outside.
             args, kwargs = pytree.tree_map(lambda leaf: leaf, (self._args, self._kwargs))
-            with _kept(self._module, (self._args, self._kwargs)), error_on_graph_break(False), config.patch(audit=0):
+            with (
+                _kept(self._module, (self._args, self._kwargs)),
+                error_on_graph_break(False),
+                config.patch(audit=0),
+            ):
                 core(*args, **kwargs)
             found = core._data()
             if found:
@@ -139,7 +150,9 @@ class _Call:
         assert self._trace is not None
         bound = []
         if self._trace.arguments > len(args):
-            bound = [self._model if self._module is not None else getattr(self._target, "__self__", self._target)]
+            bound = [
+                self._model if self._module is not None else getattr(self._target, "__self__", self._target)
+            ]
         return [*bound, *args, *(kwargs[name] for name in self._trace.keywords)]
 
     def export(self, plan: Plan, dynamic_shapes: Any) -> torch.export.ExportedProgram:
@@ -222,7 +235,7 @@ def _signature(model: Any) -> inspect.Signature | None:
     return found.replace(parameters=[own, *taken])
 
 
-class _Function(torch.nn.Module):
+class _Function(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """What the module of an exported function is an instance of."""
 
 

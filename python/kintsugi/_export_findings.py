@@ -8,86 +8,18 @@ from __future__ import annotations
 
 import builtins
 import collections
-import dataclasses
-import functools
-import io
-import logging
-import math
-import operator
 import re
-import sys
-import time
 import types
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from . import _C, _export_modes
-from ._export_trace import BUILDERS, SCALARS, Frame, Plan, Run, Step, Trace, known_key
+from . import _export_callees as callees
+from . import _export_modes
+from ._export_report import ExportFinding, ExportReport, place
+from ._export_trace import BUILDERS, SCALARS, Plan, Run, Step, Trace, known_key
 from .backends import fx
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ExportFinding:
-    """Something in a program that an exported program has not."""
-
-    file: str
-    line: int
-    function: str
-    what: str
-    """What the program does there."""
-    why: str
-    """Why that is not exported."""
-    cure: str
-    left_out: bool
-    """True: the exported program goes without it. False: there is no export."""
-
-    def __str__(self) -> str:
-        verdict = "left out" if self.left_out else "refused"
-        return (
-            f"{self.file}:{self.line} in {self.function}: {self.what} ({verdict})\n"
-            f"    why:  {self.why}\n    cure: {self.cure}"
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ExportReport:
-    """What of a call is not exported, in the order of the program. `print(report)` shows it all."""
-
-    findings: tuple[ExportFinding, ...]
-
-    @property
-    def refused(self) -> tuple[ExportFinding, ...]:
-        """Those for which there is no export."""
-        return tuple(f for f in self.findings if not f.left_out)
-
-    @property
-    def left_out(self) -> tuple[ExportFinding, ...]:
-        """Those that an exported program goes without."""
-        return tuple(f for f in self.findings if f.left_out)
-
-    @property
-    def exportable(self) -> bool:
-        """Is there an export, with strict=False?"""
-        return not self.refused
-
-    def __str__(self) -> str:
-        if not self.findings:
-            return "Everything is exported."
-        head = f"{len(self.refused)} refused, {len(self.left_out)} left out:"
-        return "\n".join([head, *(f"  {n}. " + str(f).replace("\n", "\n  ") for n, f in enumerate(self.findings, 1))])
-
-
-def place(frames: Sequence[Frame]) -> tuple[str, int, str]:
-    """The innermost frame of the program itself."""
-    for file, line, function, _ in reversed(frames):
-        if not _C.is_library(file):
-            return file, line, function
-    return frames[-1][:3] if frames else ("", 0, "")
-
 
 _WHY_UNUSED = "it changes nothing of the results"
 _CURE_UNUSED = "Nothing has to change: the exported program goes without it. strict=True makes this an error."
@@ -97,115 +29,9 @@ _OBJECTS_STAY = (
     "objects of Python are no part of an exported program: it leaves them as they are, and what it reads of them has "
     "the value of this call"
 )
-_OBJECTS_CURE = "What changes from call to call is to be a buffer (register_buffer), or an argument and a result."
-
-# Methods of these classes touch no tensor's memory, whatever they are given.
-_CONTAINERS = (str, bytes, bytearray, list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict)
-# Nor do the functions of these modules, but for those that may run anything.
-_MODULES = (builtins, math, operator, time, warnings)
-_WILD = (exec, eval, compile, setattr, delattr, __import__)
-# What of them the world notices.
-_NOTICED = (print, input, open, breakpoint, time.sleep, warnings.warn, warnings.warn_explicit)
-_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
-
-
-def _is(callee: Any, known: Iterable[Any]) -> bool:
-    return any(callee is one for one in known)
-
-
-@functools.cache
-def _torch_functions(*prefixes: str) -> frozenset[int]:
-    """The ids of torch's functions in C whose names begin so."""
-    named = [*vars(torch).items(), *vars(torch._C).items()]
-    return frozenset(id(function) for name, function in named if name.startswith(prefixes))
-
-
-def _is_torch(callee: Any) -> bool:
-    return id(callee) in _torch_functions("")
-
-
-def _asks_torch(callee: Any) -> bool:
-    """A question for a setting."""
-    return id(callee) in _torch_functions("get_", "_get_", "is_", "_is_")
-
-
-def _chooses_kernels(callee: Any) -> bool:
-    return id(callee) in _torch_functions("_set_sdp_", "_set_cudnn_benchmark")
-
-
-def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
-    owner = callee.__self__
-    if not isinstance(owner, types.ModuleType):
-        return False
-    name = owner.__name__
-    return any(name in (m.__name__, f"_{m.__name__}") and owner is sys.modules.get(name) for m in _MODULES)
-
-
-# Functions of builtins whose results hang on more than their arguments' values, or that do something.
-_IMPURE = (print, input, open, breakpoint, id, hash, dir, vars, globals, locals, next, iter, *_WILD)
-
-
-def is_pure(callee: Any) -> bool:
-    """Of plain values it gives the same result each time."""
-    if isinstance(callee, _METHODS):
-        return callee.__objclass__ in (str, bytes, tuple, frozenset)
-    if isinstance(callee, types.BuiltinFunctionType):
-        pure = isinstance(callee.__self__, types.ModuleType) and callee.__self__.__name__ in ("builtins", "math", "_operator")
-        return pure and _is_of_module(callee) and not _is(callee, _IMPURE)
-    return False
-
-
-def is_harmless(callee: Any) -> bool:
-    """Is it known to leave all tensors as they are: output, clocks, containers of Python?"""
-    if isinstance(callee, types.MethodType):
-        callee = callee.__func__
-    if isinstance(callee, types.FunctionType):
-        return _is(callee.__globals__, (vars(logging), vars(warnings)))
-    if isinstance(callee, _METHODS):
-        return callee.__objclass__ in _CONTAINERS or issubclass(callee.__objclass__, io.IOBase)
-    if isinstance(callee, types.BuiltinFunctionType):
-        owner = callee.__self__
-        if isinstance(owner, types.ModuleType):
-            known = _is_of_module(callee) and not _is(callee, _WILD)
-            return known or _asks_torch(callee) or _chooses_kernels(callee)
-        return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, io.IOBase)
-    return isinstance(callee, type) and callee in _CONTAINERS
-
-
-def _is_silent(callee: Any) -> bool:
-    """Of what is harmless: does it but give a result?"""
-    if isinstance(callee, types.FunctionType):
-        return callee.__code__ is logging.Logger.isEnabledFor.__code__
-    if isinstance(callee, _METHODS):
-        return not issubclass(callee.__objclass__, io.IOBase)
-    owner = getattr(callee, "__self__", None)
-    return not (_is(callee, _NOTICED) or isinstance(owner, io.IOBase) or _chooses_kernels(callee))
-
-
-def _original(function: Any) -> Any:
-    """The function inside decorators."""
-    while True:
-        inner = getattr(function, "_torchdynamo_orig_callable", None) or getattr(function, "__wrapped__", None)
-        if not isinstance(inner, types.FunctionType):
-            return function
-        function = inner
-
-
-def is_operator(callee: Any) -> bool:
-    """A function that torch.export goes through itself, whose results depend on its arguments alone."""
-    return (
-        getattr(callee, "_kintsugi_allow_in_graph", False) is True
-        or callee is vars(torch._C._FunctionBase)["apply"]
-        or (isinstance(callee, types.FunctionType) and _original(callee) is _original(checkpoint))
-    )
-
-
-def name_of(callee: Any) -> str:
-    """For people: `print`, `Logger.info`."""
-    name = getattr(callee, "__qualname__", None) or getattr(callee, "__name__", None) or type(callee).__name__
-    module = getattr(callee, "__module__", None)
-    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
-
+_OBJECTS_CURE = (
+    "What changes from call to call is to be a buffer (register_buffer), or an argument and a result."
+)
 
 # torch._check() and its relatives: what they are given holds, or the exported program raises.
 _CHECKS = torch._check_with.__code__
@@ -258,7 +84,11 @@ class Analysis:
         """Of numbers that are not sizes: "data" (a tensor's contents) or "step" (what a call returned)."""
         found: dict[int, str] = {}
         for step in self._trace.steps:
-            if step.op.startswith("call") and is_pure(self._trace.callee(step)) and all(map(self._is_constant, step.operands[1:])):
+            if (
+                step.op.startswith("call")
+                and callees.is_pure(self._trace.callee(step))
+                and all(map(self._is_constant, step.operands[1:]))
+            ):
                 self._pure.add(step.index)
             given = {found[n] for o in step.operands for n in self._trace.values_in(o) if n in found}
             for number in step.results:
@@ -268,7 +98,11 @@ class Analysis:
                         found[number] = "step"
                 elif step.op == "aten" and not tensor:
                     found[number] = "data"
-                elif given and not (step.op == "aten" and tensor) and step.op not in ("size", "stride", "numel"):
+                elif (
+                    given
+                    and not (step.op == "aten" and tensor)
+                    and step.op not in ("size", "stride", "numel")
+                ):
                     found[number] = "step" if "step" in given else "data"
         return found
 
@@ -282,7 +116,9 @@ class Analysis:
             return isinstance(self._trace.constants[number], plain)
         if kind == "@":
             of, _, parts = self._trace.recipes[number]
-            return of in ("tuple", "list", "dict", "set", "frozenset", "slice") and all(map(self._is_constant, parts))
+            return of in ("tuple", "list", "dict", "set", "frozenset", "slice") and all(
+                map(self._is_constant, parts)
+            )
         if kind == "$":
             begin = self._trace.sources[self._trace.root(number)]
             return begin[0] == "value" and self._maker[begin[3] or 0].index in self._pure
@@ -375,7 +211,7 @@ class Analysis:
     def _step(self, step: Step, wanted: bool) -> None:
         callee = self._trace.callee(step)
         pure = step.op == "call.pure" or step.index in self._pure
-        if pure or is_operator(callee):
+        if pure or callees.is_operator(callee):
             if wanted or not pure:
                 self._called.add(step.index)
                 self._keep(step)
@@ -388,16 +224,20 @@ class Analysis:
 
     def _refuse_step(self, step: Step, callee: Any, wanted: bool) -> None:
         self._refused_steps.add(step.index)
-        if not wanted and any(user.index in self._refused_steps for n in step.results for user in self._users.get(n, ())):
+        if not wanted and any(
+            user.index in self._refused_steps for n in step.results for user in self._users.get(n, ())
+        ):
             self._use(step)
             return  # a part of that one
         self._use(step)
-        name = name_of(callee)
-        what = f"{name} gives something that the results are made of" if wanted else f"{name} may change tensors"
+        name = callees.name_of(callee)
+        what = (
+            f"{name} gives something that the results are made of" if wanted else f"{name} may change tensors"
+        )
         known = self._breaks.get(place(step.frames)[:2]) if step.op == "call" else None
         if known is not None and name.rpartition(".")[2] in known["message"]:
             why, cure = f"{known['code']}: {known['message']}", known["cure"]
-        elif _is_torch(callee) and not wanted:
+        elif callees.is_torch(callee) and not wanted:
             what = f"{name} changes a setting of torch"
             why = "an exported program has no settings that change while it runs"
             cure = "Set it before the call that is exported."
@@ -419,14 +259,16 @@ class Analysis:
             and isinstance(self._object(operand[1]), (list, dict, set, collections.deque, bytearray))
         ]
         for source in changed:
-            what = f"{name_of(callee)} is called on {self._path(source)}"
+            what = f"{callees.name_of(callee)} is called on {self._path(source)}"
             self._written.append((self._trace.canonical(source), step, what))
             self._leave_out(step, what, _OBJECTS_STAY, _OBJECTS_CURE)
         self._use(step)
-        if not changed and not (is_harmless(callee) and _is_silent(callee)):
-            logs = isinstance(callee, types.FunctionType) and callee.__globals__ is vars(logging)
-            why = _WHY_KERNELS if _chooses_kernels(callee) else _WHY_UNUSED
-            self._leave_out(step, "a message is logged" if logs else f"{name_of(callee)} is called", why)
+        if not changed and not (callees.is_harmless(callee) and callees.is_silent(callee)):
+            logs = callees.writes_log(callee)
+            why = _WHY_KERNELS if callees.chooses_kernels(callee) else _WHY_UNUSED
+            self._leave_out(
+                step, "a message is logged" if logs else f"{callees.name_of(callee)} is called", why
+            )
 
     def _use(self, step: Step) -> None:
         for operand in step.operands:
@@ -435,11 +277,11 @@ class Analysis:
 
     def _leaves_tensors(self, step: Step, callee: Any) -> bool:
         """Does a call leave all tensors as they are?"""
-        if is_harmless(callee):
+        if callees.is_harmless(callee):
             return True
         if isinstance(callee, types.BuiltinFunctionType) and callee.__self__ is builtins:
             return False
-        if _is_torch(callee):
+        if callees.is_torch(callee):
             return False
         if step.op == "call.known":  # has a model: it changes no objects but its arguments
             return not any(self._may_hold_tensors(operand) for operand in step.operands[1:])
@@ -454,7 +296,9 @@ class Analysis:
         kind, number = operand
         if kind == "%":
             kinds = self._trace.values
-            return kinds[number] == "tensor" or (kinds[number] == "object" and self._step_may(self._maker[number]))
+            return kinds[number] == "tensor" or (
+                kinds[number] == "object" and self._step_may(self._maker[number])
+            )
         if kind == "#":
             return _is_memory(self._trace.constants[number])
         if kind == "@":
@@ -468,14 +312,17 @@ class Analysis:
 
     def _step_may(self, step: Step) -> bool:
         callee = self._trace.callee(step)
-        return not is_harmless(callee) and any(map(self._may_hold_tensors, step.operands[1:]))
+        return not callees.is_harmless(callee) and any(map(self._may_hold_tensors, step.operands[1:]))
 
     def _is_of_mode(self, step: Step) -> bool:
         """A method of an inference mode's object."""
         if len(step.operands) < 2:
             return False
         makers = [self._maker[n] for n in self._trace.values_in(step.operands[1])]
-        return any(maker.op.startswith("call") and _export_modes.is_mode(self._trace.callee(maker)) for maker in makers)
+        return any(
+            maker.op.startswith("call") and _export_modes.is_mode(self._trace.callee(maker))
+            for maker in makers
+        )
 
     def _is_plain(self, operand: Any) -> bool:
         plain = (int, float, complex, str, bytes, type(None))
@@ -531,7 +378,9 @@ class Analysis:
                 elif path in self._before and (not isinstance(value, tuple) or value[0] == "#"):
                     value = self._trace.constants[value[1]] if isinstance(value, tuple) else value
                     before = self._before[path]
-                    same = value is before or (type(value) in _ATOMS and type(value) is type(before) and value == before)
+                    same = value is before or (
+                        type(value) in _ATOMS and type(value) is type(before) and value == before
+                    )
             self._put_back[path] = same
         return self._put_back[path]
 
@@ -613,10 +462,10 @@ class Analysis:
             if not step.op.startswith("call") or step.index in self._kept or step.index in self._pure:
                 continue
             callee = self._trace.callee(step)
-            if step.index not in self._refused_steps and not is_harmless(callee):
+            if step.index not in self._refused_steps and not callees.is_harmless(callee):
                 self._refuse(
                     step,
-                    f"which way the program goes depends on what {name_of(callee)} returned",
+                    f"which way the program goes depends on what {callees.name_of(callee)} returned",
                     "an exported program makes no calls, and has one way",
                     "Make the choice outside of the exported function.",
                 )
@@ -638,20 +487,3 @@ def _changes_something(step: Step) -> bool:
 
 def _is_memory(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or hasattr(type(value), "__array_interface__")
-
-
-def finding_of(step: Step, error: BaseException) -> ExportFinding:
-    """A step that torch.export could not follow."""
-    file, line, function = place(step.frames)
-    text = str(error).strip()
-    reason = text.splitlines()[0] if text else type(error).__name__
-    return ExportFinding(
-        file,
-        line,
-        function,
-        f"{step.target or step.op} can't be exported",
-        f"torch.export: {type(error).__name__}: {reason}",
-        "See the error of torch that this one was raised from.",
-        False,
-    )
-

@@ -1,6 +1,6 @@
 """A recorded trace, and how it is gone through once more: on the stand-ins of torch.export, say.
 
-`Trace` is what csrc/driver/trace_data.h describes. `Run` computes what the trace computes, from the arguments of a call:
+`Trace` is what csrc/driver/trace_data.h describes. `Run` computes what the trace does, from the arguments of a call:
 operators are called, sizes and numbers may be symbols, and results are built as the program built them. No line of the
 program runs again, but for the functions that are operators by themselves (`Plan.called`).
 """
@@ -126,8 +126,8 @@ def _partial(parent: Any, index: int) -> Any:
     return (parent.func, parent.args, parent.keywords)[index]
 
 
-# How a part is read from what it is a part of: (parent, key, index). As csrc/guard/source.h says, without running code of
-# the program's.
+# How a part is read from what it is a part of: (parent, key, index). As csrc/guard/source.h says, no code of the
+# program's runs.
 _READERS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
     "type": lambda parent, key, index: type(parent),
     "dict": lambda parent, key, index: object.__getattribute__(parent, "__dict__"),
@@ -321,7 +321,9 @@ def stack_text(frames: Sequence[Frame]) -> str:
     own = [frame for frame in frames if not _C.is_library(frame[0])]
     lines = []
     for file, line, function, _ in own:
-        lines.append(f'File "{file}", line {line}, in {function}\n    {linecache.getline(file, line).strip()}\n')
+        lines.append(
+            f'File "{file}", line {line}, in {function}\n    {linecache.getline(file, line).strip()}\n'
+        )
     return "".join(lines)
 
 

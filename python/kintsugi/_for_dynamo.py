@@ -1,7 +1,7 @@
-"""TorchDynamo looks through what kintsugi.compile() returned, at the original: torch.export with strict=True needs that.
+"""TorchDynamo looks through what kintsugi.compile() returned: torch.export(strict=True) needs that.
 
-A call of a compiled callable is a slot in C, of which TorchDynamo knows nothing. It is told once it is loaded: this module
-never loads it, which takes a second.
+A call of a compiled callable is a slot in C, of which TorchDynamo knows nothing. It is told once it is loaded: this
+module never loads it, which takes a second.
 """
 
 from __future__ import annotations

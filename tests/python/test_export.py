@@ -275,7 +275,10 @@ def branch(x: torch.Tensor) -> torch.Tensor:
 
 def test_branches_on_data_are_refused_each_with_its_line() -> None:
     report = refusal(branch, rand(3))
-    assert [f.line for f in report.refused] == [line_of(branch, "# the branch"), line_of(branch, "# the loop")]
+    assert [f.line for f in report.refused] == [
+        line_of(branch, "# the branch"),
+        line_of(branch, "# the loop"),
+    ]
     assert all(f.file == __file__ and f.function == "branch" for f in report.refused)
     assert "values of a tensor" in report.refused[0].what
     assert not report.exportable
@@ -394,7 +397,10 @@ class Counts(nn.Module):
 def test_attributes_are_left_out() -> None:
     model = Counts()
     report = kintsugi.export_report(model, (rand(3),))
-    assert [f.line for f in report.left_out] == [line_of(Counts.forward, "# the count"), line_of(Counts.forward, "# the tensor")]
+    assert [f.line for f in report.left_out] == [
+        line_of(Counts.forward, "# the count"),
+        line_of(Counts.forward, "# the tensor"),
+    ]
     assert report.left_out[0].what == "self.calls is set"
     run = kintsugi.export(model, (rand(3),)).module()
     check_same(rand(3) * 3 + 1, run(rand(3)))
@@ -731,7 +737,10 @@ def test_models_of_transformers(make: Callable[[], tuple[nn.Module, dict[str, An
     run = kintsugi.export(model, (), kwargs, dynamic_shapes=shapes).module()
     for batch, length in ((2, 7), (3, 11), (5, 4)):
         ids = torch.randint(0, 50, (batch, length))
-        call = {n: ids if n == "input_ids" else torch.ones_like(ids) if n != "use_cache" else False for n in kwargs}
+        call = {
+            n: ids if n == "input_ids" else torch.ones_like(ids) if n != "use_cache" else False
+            for n in kwargs
+        }
         expected, seen = model(**call), run(**call)
         assert type(expected) is type(seen)
         torch.testing.assert_close(tuple(seen.values()), tuple(expected.values()))

@@ -1,0 +1,153 @@
+"""What is known of the functions that a trace calls: which leave tensors alone, which only compute, which say nothing.
+
+A function that nothing is known of may do anything. What stands here is compared by identity: a function of the same
+name is another one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import io
+import logging
+import math
+import operator
+import sys
+import time
+import types
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+# Methods of these classes touch no tensor's memory, whatever they are given.
+_CONTAINERS = (
+    str,
+    bytes,
+    bytearray,
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    collections.OrderedDict,
+)
+# Nor do the functions of these modules, but for those that may run anything.
+_MODULES = (builtins, math, operator, time, warnings)
+_WILD = (exec, eval, compile, setattr, delattr, __import__)
+# What of them the world notices.
+_NOTICED = (print, input, open, breakpoint, time.sleep, warnings.warn, warnings.warn_explicit)
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+def _is(callee: Any, known: Iterable[Any]) -> bool:
+    return any(callee is one for one in known)
+
+
+@functools.cache
+def _torch_functions(*prefixes: str) -> frozenset[int]:
+    """The ids of torch's functions in C whose names begin so."""
+    named = [*vars(torch).items(), *vars(torch._C).items()]
+    return frozenset(id(function) for name, function in named if name.startswith(prefixes))
+
+
+def is_torch(callee: Any) -> bool:
+    return id(callee) in _torch_functions("")
+
+
+def _asks_torch(callee: Any) -> bool:
+    """A question for a setting."""
+    return id(callee) in _torch_functions("get_", "_get_", "is_", "_is_")
+
+
+def chooses_kernels(callee: Any) -> bool:
+    return id(callee) in _torch_functions("_set_sdp_", "_set_cudnn_benchmark")
+
+
+def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
+    owner = callee.__self__
+    if not isinstance(owner, types.ModuleType):
+        return False
+    name = owner.__name__
+    return any(name in (m.__name__, f"_{m.__name__}") and owner is sys.modules.get(name) for m in _MODULES)
+
+
+# Functions of builtins whose results hang on more than their arguments' values, or that do something.
+_IMPURE = (print, input, open, breakpoint, id, hash, dir, vars, globals, locals, next, iter, *_WILD)
+
+
+def is_pure(callee: Any) -> bool:
+    """Of plain values it gives the same result each time."""
+    if isinstance(callee, _METHODS):
+        return callee.__objclass__ in (str, bytes, tuple, frozenset)
+    if isinstance(callee, types.BuiltinFunctionType):
+        pure = isinstance(callee.__self__, types.ModuleType) and callee.__self__.__name__ in (
+            "builtins",
+            "math",
+            "_operator",
+        )
+        return pure and _is_of_module(callee) and not _is(callee, _IMPURE)
+    return False
+
+
+def is_harmless(callee: Any) -> bool:
+    """Is it known to leave all tensors as they are: output, clocks, containers of Python?"""
+    if isinstance(callee, types.MethodType):
+        callee = callee.__func__
+    if isinstance(callee, types.FunctionType):
+        return _is(callee.__globals__, (vars(logging), vars(warnings)))
+    if isinstance(callee, _METHODS):
+        return callee.__objclass__ in _CONTAINERS or issubclass(callee.__objclass__, io.IOBase)
+    if isinstance(callee, types.BuiltinFunctionType):
+        owner = callee.__self__
+        if isinstance(owner, types.ModuleType):
+            known = _is_of_module(callee) and not _is(callee, _WILD)
+            return known or _asks_torch(callee) or chooses_kernels(callee)
+        return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, io.IOBase)
+    return isinstance(callee, type) and callee in _CONTAINERS
+
+
+def is_silent(callee: Any) -> bool:
+    """Of what is harmless: does it but give a result?"""
+    if isinstance(callee, types.FunctionType):
+        return callee.__code__ is logging.Logger.isEnabledFor.__code__
+    if isinstance(callee, _METHODS):
+        return not issubclass(callee.__objclass__, io.IOBase)
+    owner = getattr(callee, "__self__", None)
+    return not (_is(callee, _NOTICED) or isinstance(owner, io.IOBase) or chooses_kernels(callee))
+
+
+def _original(function: Any) -> Any:
+    """The function inside decorators."""
+    while True:
+        inner = getattr(function, "_torchdynamo_orig_callable", None) or getattr(
+            function, "__wrapped__", None
+        )
+        if not isinstance(inner, types.FunctionType):
+            return function
+        function = inner
+
+
+def is_operator(callee: Any) -> bool:
+    """A function that torch.export goes through itself, whose results depend on its arguments alone."""
+    return (
+        getattr(callee, "_kintsugi_allow_in_graph", False) is True
+        or callee is vars(torch._C._FunctionBase)["apply"]
+        or (isinstance(callee, types.FunctionType) and _original(callee) is _original(checkpoint))
+    )
+
+
+def name_of(callee: Any) -> str:
+    """For people: `print`, `Logger.info`."""
+    name = getattr(callee, "__qualname__", None) or getattr(callee, "__name__", None) or type(callee).__name__
+    module = getattr(callee, "__module__", None)
+    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
+
+
+def writes_log(callee: Any) -> bool:
+    """A function of Python's logging."""
+    return isinstance(callee, types.FunctionType) and callee.__globals__ is vars(logging)
