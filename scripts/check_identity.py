@@ -24,11 +24,10 @@ MESSAGES = re.compile(
 # How many uses a file has, and what for.
 ALLOWED = {
     "capture/attributes.cc": (9, "the attribute that the program asks for has that name"),
-    "capture/breaks.cc": (5, "places and names in messages"),
+    "capture/breaks.cc": (2, "places and names in messages"),
     "capture/check_shadows.cc": (1, "a name in a message"),
     "capture/calls/classes.cc": (1, "the attribute that type.__new__ adds"),
     "capture/calls/inner_code.cc": (1, "the look-up by path"),
-    "capture/calls/torch.cc": (2, "names in messages"),
     "capture/handlers/generators.cc": (1, "the text of an exception"),
     "capture/mortals.cc": (1, "a name in a message"),
     "capture/record/calls.cc": (1, "where a bound method's descriptor is looked for"),
@@ -39,6 +38,7 @@ ALLOWED = {
     "driver/compiled_function.cc": (1, "a name in a message"),
     "driver/const_texts.cc": (4, "the text of a trace"),
     "driver/observed_call.cc": (2, "places in messages"),
+    "pyapi/callable_name.cc": (2, "the function that others ask for a name"),
     "pyapi/code.h": (3, "the functions that others ask for a name"),
     "pyapi/functions.h": (4, "the functions that others ask for a name"),
     "pyapi/known_objects.cc": (1, "the look-up by path"),
@@ -47,7 +47,7 @@ ALLOWED = {
     "runtime/exit_report.cc": (2, "places in messages"),
     "runtime/guard_explain.cc": (1, "names in messages"),
     "runtime/materialize.cc": (2, "names that an object is made again with"),
-    "runtime/run_events.cc": (4, "names in messages"),
+    "runtime/run_events.cc": (2, "names in messages"),
 }
 
 

@@ -165,6 +165,26 @@ Shadow classTuple(Recorder& rec, PyObject* tuple) {
   return known ? *known : rec.tupleOf(tuple, std::move(parts));
 }
 
+// What C code reads of a function, but for its dict; nothing: it is a step.
+std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow shadow, PyObject* object,
+                                            std::string_view n) {
+  if (n == "__name__" || n == "__qualname__" || n == "__module__") {
+    if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
+    return known(Shadow::constant());
+  }
+  // The dict is made when it is first asked for, and is the same from then on.
+  if (n == "__annotations__" && !shadow.isVirtual()) {
+    PyObject* dict = PyFunction_GetAnnotations(object);
+    if (dict == nullptr) return std::nullopt;
+    return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, dict));
+  }
+  if (n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
+    rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
+    return known(Shadow::constant());
+  }
+  return std::nullopt;
+}
+
 AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d);
 
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
@@ -386,20 +406,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     if (slot != nullptr && *slot != nullptr) {
       return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));
     }
-    if (PyFunction_Check(object) && (n == "__name__" || n == "__qualname__" || n == "__module__")) {
-      if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
-      return known(Shadow::constant());
-    }
-    // The dict is made when it is first asked for, and is the same from then on.
-    if (PyFunction_Check(object) && n == "__annotations__" && !shadow.isVirtual()) {
-      PyObject* dict = PyFunction_GetAnnotations(object);
-      if (dict == nullptr) return simple(AttributePlan::kStep);
-      return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, dict));
-    }
-    if (PyFunction_Check(object) && n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
-      rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
-      return known(Shadow::constant());
-    }
+    if (auto plan = PyFunction_Check(object) ? planOfFunction(rec, d, shadow, object, n) : std::nullopt)
+      return std::move(*plan);
     return simple(AttributePlan::kStep);
   }
   // What pybind puts into classes: binding makes a method of the C function inside.
