@@ -17,11 +17,13 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
+
+from . import _C
 
 # Methods of these classes touch no tensor's memory, whatever they are given.
 _CONTAINERS = (
@@ -48,24 +50,45 @@ def _is(callee: Any, known: Iterable[Any]) -> bool:
     return any(callee is one for one in known)
 
 
+def _of_torch(*names: str) -> tuple[Any, ...]:
+    """Functions of torch's module in C, as far as this torch has them."""
+    return tuple(getattr(torch._C, name) for name in names if hasattr(torch._C, name))
+
+
+# How an operator is computed, not what: which implementations may be taken.
+_KERNELS = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
+_CHOOSE = _of_torch(
+    *(f"_set_sdp_use_{name}" for name in _KERNELS), "_set_sdp_priority_order", "_set_cudnn_benchmark"
+)
+_ASK = _of_torch(
+    *(f"_get_{name}_sdp_enabled" for name in _KERNELS), "_get_sdp_priority_order", "_get_cudnn_benchmark"
+)
+
+
 @functools.cache
-def _torch_functions(*prefixes: str) -> frozenset[int]:
-    """The ids of torch's functions in C whose names begin so."""
-    named = [*vars(torch).items(), *vars(torch._C).items()]
-    return frozenset(id(function) for name, function in named if name.startswith(prefixes))
+def _kinds() -> Mapping[int, str]:
+    """What the recorder's models say of a function: the name of its kind, by id."""
+    return {id(found): row["kind"] for row in _C._call_models() for found in row["objects"]}
+
+
+@functools.cache
+def _torch_functions() -> frozenset[int]:
+    return frozenset(map(id, (*vars(torch).values(), *vars(torch._C).values())))
 
 
 def is_torch(callee: Any) -> bool:
-    return id(callee) in _torch_functions("")
+    """A function of torch's, in C."""
+    return id(callee) in _torch_functions()
 
 
 def _asks_torch(callee: Any) -> bool:
     """A question for a setting."""
-    return id(callee) in _torch_functions("get_", "_get_", "is_", "_is_")
+    return _is(callee, _ASK) or (is_torch(callee) and _kinds().get(id(callee)) == "constant")
 
 
 def chooses_kernels(callee: Any) -> bool:
-    return id(callee) in _torch_functions("_set_sdp_", "_set_cudnn_benchmark")
+    """It chooses among implementations of operators."""
+    return _is(callee, _CHOOSE)
 
 
 def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
@@ -76,22 +99,29 @@ def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
     return any(name in (m.__name__, f"_{m.__name__}") and owner is sys.modules.get(name) for m in _MODULES)
 
 
-# Functions of builtins whose results hang on more than their arguments' values, or that do something.
-_IMPURE = (print, input, open, breakpoint, id, hash, dir, vars, globals, locals, next, iter, *_WILD)
+# Functions without a model as one of these that only compute, if what they get is plain.
+_PURE = (
+    getattr,
+    hasattr,
+    len,
+    isinstance,
+    issubclass,
+    callable,
+    int,
+    float,
+    bool,
+    str,
+    repr,
+    ascii,
+    format,
+    sum,
+    slice,
+)
 
 
 def is_pure(callee: Any) -> bool:
     """Of plain values it gives the same result each time."""
-    if isinstance(callee, _METHODS):
-        return callee.__objclass__ in (str, bytes, tuple, frozenset)
-    if isinstance(callee, types.BuiltinFunctionType):
-        pure = isinstance(callee.__self__, types.ModuleType) and callee.__self__.__name__ in (
-            "builtins",
-            "math",
-            "_operator",
-        )
-        return pure and _is_of_module(callee) and not _is(callee, _IMPURE)
-    return False
+    return _kinds().get(id(callee)) in ("fold", "arithmetic") or _is(callee, _PURE)
 
 
 def is_harmless(callee: Any) -> bool:
