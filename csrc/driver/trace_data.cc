@@ -1,5 +1,6 @@
 #include "driver/trace_data.h"
 
+#include "capture/attempt.h"
 #include "driver/operand_objects.h"
 #include "guard/kinds.h"
 #include "ir/printer.h"
@@ -142,16 +143,20 @@ class Writer {
     std::vector<ir::ValueId> results(ins.resultCount);
     for (uint32_t r = 0; r < ins.resultCount; ++r) results[r] = ins.firstResult + r;
     const bool aten = ins.op == Op::kAten;
-    return tuple(textObject(ir::opInfo(ins.op).text), aten ? textObject(trace_.opNames[ins.opName]) : none(),
+    return tuple(textObject(opText(ins)), aten ? textObject(trace_.opNames[ins.opName]) : none(),
                  operandObjects(trace_, trace_.operandsOf(ins), Describing::kAll), listOf(results, number),
                  numberOf(ins.snap), keywords(ins));
   }
 
-  bool letsGo(const Instruction& ins) const {
-    if (ins.op != Op::kCall) return false;
+  // Steps of our own have names of their own.
+  std::string_view opText(const Instruction& ins) const {
+    const std::string_view text = ir::opInfo(ins.op).text;
+    if (ins.op != Op::kCall && ins.op != Op::kCallKnown) return text;
     const ir::Operand& callee = trace_.operandsOf(ins)[0];
-    return callee.kind == ir::OperandKind::kConst &&
-           recording_.consts[callee.id].get() == pyapi::letGoFunction();
+    if (callee.kind != ir::OperandKind::kConst) return text;
+    const PyObject* called = recording_.consts[callee.id].get();
+    if (called == pyapi::letGoFunction()) return "drop";
+    return called == capture::attemptFunction() ? "attempt" : text;
   }
 
   Ref<> keywords(const Instruction& ins) const {

@@ -204,7 +204,7 @@ def _kept(module: torch.nn.Module | None, arguments: Any) -> Iterator[None]:
     buffers = [(m, dict(m._buffers)) for m in modules]
     tensors = [b for _, named in buffers for b in named.values() if b is not None]
     tensors += [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-    saved = [(t, t._version, t.detach().clone()) for t in tensors if not t.is_inference()]
+    saved = [(t, t._version, _form(t), t.detach().clone()) for t in tensors if not t.is_inference()]
     try:
         with torch.random.fork_rng():
             yield
@@ -213,9 +213,17 @@ def _kept(module: torch.nn.Module | None, arguments: Any) -> Iterator[None]:
             each._buffers.clear()
             each._buffers.update(named)
         with torch.no_grad():
-            for tensor, version, value in saved:
+            for tensor, version, form, value in saved:
+                if form != _form(tensor):
+                    tensor.as_strided_(*form)
                 if tensor._version != version or not _equal(tensor, value):
                     tensor.copy_(value)
+
+
+def _form(tensor: torch.Tensor) -> Any:
+    return (
+        (tensor.size(), tensor.stride(), tensor.storage_offset()) if tensor.layout is torch.strided else None
+    )
 
 
 def _equal(tensor: torch.Tensor, value: torch.Tensor) -> bool:

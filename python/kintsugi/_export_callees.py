@@ -13,6 +13,7 @@ import io
 import logging
 import math
 import operator
+import os
 import sys
 import time
 import types
@@ -24,6 +25,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from . import _C
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 # Methods of these classes touch no tensor's memory, whatever they are given.
 _CONTAINERS = (
@@ -66,9 +69,14 @@ _ASK = _of_torch(
 
 
 @functools.cache
-def _kinds() -> Mapping[int, str]:
-    """What the recorder's models say of a function: the name of its kind, by id."""
-    return {id(found): row["kind"] for row in _C._call_models() for found in row["objects"]}
+def _models() -> Mapping[int, Mapping[str, Any]]:
+    """What the recorder knows of functions, by id."""
+    return {id(found): row for row in _C._call_models() for found in row["objects"]}
+
+
+def _kind(callee: Any) -> str | None:
+    row = _models().get(id(callee))
+    return None if row is None else row["kind"]
 
 
 @functools.cache
@@ -76,14 +84,23 @@ def _torch_functions() -> frozenset[int]:
     return frozenset(map(id, (*vars(torch).values(), *vars(torch._C).values())))
 
 
-def is_torch(callee: Any) -> bool:
-    """A function of torch's, in C."""
+def _is_torch(callee: Any) -> bool:
+    if isinstance(callee, types.FunctionType):
+        return callee.__code__.co_filename.startswith(_TORCH)
     return id(callee) in _torch_functions()
+
+
+def changes_torch(callee: Any) -> bool:
+    """May it change a setting of torch, or what random numbers come next?"""
+    row = _models().get(id(callee))
+    if row is None or isinstance(callee, types.FunctionType):
+        return _is_torch(callee)
+    return bool(row["writes_process"]) and _is_torch(callee)
 
 
 def _asks_torch(callee: Any) -> bool:
     """A question for a setting."""
-    return _is(callee, _ASK) or (is_torch(callee) and _kinds().get(id(callee)) == "constant")
+    return _is(callee, _ASK) or (_is_torch(callee) and _kind(callee) == "constant")
 
 
 def chooses_kernels(callee: Any) -> bool:
@@ -99,7 +116,9 @@ def _is_of_module(callee: types.BuiltinFunctionType) -> bool:
     return any(name in (m.__name__, f"_{m.__name__}") and owner is sys.modules.get(name) for m in _MODULES)
 
 
-# Functions without a model as one of these that only compute, if what they get is plain.
+# Functions that only compute, whatever the trace has made of their arguments.
+_STRUCTURAL = (getattr, len, sum, slice)
+# Those without a model as one of these that only compute, if what they get is plain.
 _PURE = (
     getattr,
     hasattr,
@@ -121,7 +140,12 @@ _PURE = (
 
 def is_pure(callee: Any) -> bool:
     """Of plain values it gives the same result each time."""
-    return _kinds().get(id(callee)) in ("fold", "arithmetic") or _is(callee, _PURE)
+    return _kind(callee) in ("fold", "arithmetic") or _is(callee, _PURE)
+
+
+def is_structural(callee: Any) -> bool:
+    """Of objects that a trace makes, tensors and sizes among them, it gives what they hold."""
+    return _is(callee, _STRUCTURAL)
 
 
 def is_harmless(callee: Any) -> bool:

@@ -84,18 +84,13 @@ class Analysis:
         """Of numbers that are not sizes: "data" (a tensor's contents) or "step" (what a call returned)."""
         found: dict[int, str] = {}
         for step in self._trace.steps:
-            if (
-                step.op.startswith("call")
-                and callees.is_pure(self._trace.callee(step))
-                and all(map(self._is_constant, step.operands[1:]))
-            ):
+            if step.op.startswith("call") and self._only_computes(step):
                 self._pure.add(step.index)
             given = {found[n] for o in step.operands for n in self._trace.values_in(o) if n in found}
             for number in step.results:
                 tensor = self._trace.values[number] == "tensor"
-                if step.op.startswith("call"):
-                    if step.index not in self._pure:
-                        found[number] = "step"
+                if step.op == "attempt" or (step.op.startswith("call") and step.index not in self._pure):
+                    found[number] = "step"
                 elif step.op == "aten" and not tensor:
                     found[number] = "data"
                 elif (
@@ -106,14 +101,29 @@ class Analysis:
                     found[number] = "step" if "step" in given else "data"
         return found
 
+    def _only_computes(self, step: Step) -> bool:
+        callee, arguments = self._trace.callee(step), step.operands[1:]
+        if callees.is_structural(callee) and all(map(self._is_made, arguments)):
+            return True
+        return callees.is_pure(callee) and all(map(self._is_constant, arguments))
+
+    def _is_made(self, operand: Any) -> bool:
+        """Something that the trace makes, or a constant: no object that others may change."""
+        if not isinstance(operand, tuple) or operand[0] in "#%":
+            return True
+        kind, number = operand
+        if kind == "@":
+            of, _, parts = self._trace.recipes[number]
+            return of in BUILDERS and all(map(self._is_made, parts))
+        return kind == "$" and self._is_constant(operand)
+
     def _is_constant(self, operand: Any) -> bool:
         """The same plain value in each run, or one that comes of such values alone."""
-        plain = (bool, int, float, complex, str, bytes, type(None))
         if not isinstance(operand, tuple):
-            return isinstance(operand, plain)
+            return _is_plain(operand)
         kind, number = operand
         if kind == "#":
-            return isinstance(self._trace.constants[number], plain)
+            return _is_plain(self._trace.constants[number])
         if kind == "@":
             of, _, parts = self._trace.recipes[number]
             return of in ("tuple", "list", "dict", "set", "frozenset", "slice") and all(
@@ -121,7 +131,12 @@ class Analysis:
             )
         if kind == "$":
             begin = self._trace.sources[self._trace.root(number)]
-            return begin[0] == "value" and self._maker[begin[3] or 0].index in self._pure
+            maker = self._maker[begin[3] or 0] if begin[0] == "value" else None
+            return (
+                maker is not None
+                and maker.index in self._pure
+                and all(map(self._is_constant, maker.operands[1:]))
+            )
         return False
 
     def _add(self, step: Step, what: str, why: str, cure: str, left_out: bool) -> None:
@@ -185,6 +200,13 @@ class Analysis:
             self._step(step, wanted)
         elif step.op.startswith("effect."):
             self._effect(step)
+        elif step.op == "attempt":
+            self._refuse(
+                step,
+                f"an exception that {callees.name_of(self._argument(step, 1))} raises is caught",
+                "an exported program catches nothing",
+                "Ask before: for a size, a dtype or an attribute.",
+            )
 
     def _guard(self, step: Step) -> None:
         origins = {self._origin.get(n) for n in self._trace.values_in(step.operands[0])}
@@ -207,6 +229,10 @@ class Analysis:
             )
         else:
             self._keep(step)
+
+    def _argument(self, step: Step, index: int) -> Any:
+        operand = step.operands[index]
+        return self._trace.constants[operand[1]] if isinstance(operand, tuple) and operand[0] == "#" else None
 
     def _step(self, step: Step, wanted: bool) -> None:
         callee = self._trace.callee(step)
@@ -237,7 +263,7 @@ class Analysis:
         known = self._breaks.get(place(step.frames)[:2]) if step.op == "call" else None
         if known is not None and name.rpartition(".")[2] in known["message"]:
             why, cure = f"{known['code']}: {known['message']}", known["cure"]
-        elif callees.is_torch(callee) and not wanted:
+        elif callees.changes_torch(callee) and not wanted:
             what = f"{name} changes a setting of torch"
             why = "an exported program has no settings that change while it runs"
             cure = "Set it before the call that is exported."
@@ -281,7 +307,7 @@ class Analysis:
             return True
         if isinstance(callee, types.BuiltinFunctionType) and callee.__self__ is builtins:
             return False
-        if callees.is_torch(callee):
+        if callees.changes_torch(callee):
             return False
         if step.op == "call.known":  # has a model: it changes no objects but its arguments
             return not any(self._may_hold_tensors(operand) for operand in step.operands[1:])
@@ -325,12 +351,11 @@ class Analysis:
         )
 
     def _is_plain(self, operand: Any) -> bool:
-        plain = (int, float, complex, str, bytes, type(None))
         if isinstance(operand, tuple) and operand[0] == "#":
-            return isinstance(self._trace.constants[operand[1]], plain)
+            return _is_plain(self._trace.constants[operand[1]])
         if isinstance(operand, tuple) and operand[0] == "%":
             return self._trace.values[operand[1]] in ("int", "float", "bool")
-        return isinstance(operand, plain)
+        return not isinstance(operand, tuple) and _is_plain(operand)
 
     def _effect(self, step: Step) -> None:
         target, *rest = step.operands
@@ -341,7 +366,10 @@ class Analysis:
             self._assigned.add(step.index)
             self._keep(step)
             return
-        tensor = (isinstance(target, tuple) and target[0] == "%") or (
+        if source is not None and self._is_of_attempt(source):
+            return
+        made = isinstance(target, tuple) and target[0] == "%"
+        tensor = (made and self._trace.values[target[1]] == "tensor") or (
             source is not None and isinstance(self._object(source), torch.Tensor)
         )
         what = {
@@ -365,6 +393,11 @@ class Analysis:
         self._leave_out(step, what, _OBJECTS_STAY, _OBJECTS_CURE)
         if source is not None:
             self._written.append((self._place_written(step.op, source, key), step, what))
+
+    def _is_of_attempt(self, source: int) -> bool:
+        """The exception that was caught."""
+        begin = self._trace.sources[self._trace.root(source)]
+        return begin[0] == "value" and self._maker[begin[3] or 0].op == "attempt"
 
     def _is_put_back(self, step: Step, source: int, key: Any) -> bool:
         """Has what an effect sets the value in the end that it had at first? Steps are visited from the last one on."""
@@ -472,6 +505,7 @@ class Analysis:
 
 
 _ATOMS = (bool, int, str, bytes)
+_PLAIN = (*_ATOMS, float, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 # Kinds of guards that pin more than what an object is.
 _PINS = frozenset(("equals", "is", "length", "keys", "set", "lacks", "same"))
@@ -483,6 +517,12 @@ def _changes_something(step: Step) -> bool:
     overload = fx.find_operator(step.target)
     schema = overload._schema
     return schema.is_mutable or not schema.returns or torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN)
 
 
 def _is_memory(value: Any) -> bool:

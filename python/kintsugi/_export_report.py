@@ -64,9 +64,9 @@ class ExportReport:
 
 def place(frames: Sequence[Frame]) -> tuple[str, int, str]:
     """The innermost frame of the program itself."""
-    for file, line, function, _ in reversed(frames):
+    for file, line, function, code in reversed(frames):
         if not _C.is_library(file):
-            return file, line, function
+            return file, line if line > 0 else code.co_firstlineno, function
     return frames[-1][:3] if frames else ("", 0, "")
 
 

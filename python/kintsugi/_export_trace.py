@@ -371,7 +371,7 @@ def _dict_instance(cls: Any, parts: list[Any]) -> Any:
 
 
 def _named_tuple(cls: Any, parts: list[Any]) -> Any:
-    return cls(parts) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, parts)
+    return cls(parts) if cls is torch.Size or hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, parts)
 
 
 def _function(cls: Any, parts: list[Any]) -> Any:
