@@ -245,7 +245,7 @@ class Run:
     def _check(self, step: Step) -> None:
         """A guard. On a symbol it becomes one of torch's."""
         if step.index in self._plan.checked:
-            torch._check(self.operand(step.operands[0]))
+            self._assert(self.operand(step.operands[0]))
             return
         if step.op == "guard.meta":
             tensor = self.operand(step.operands[0])
@@ -260,6 +260,13 @@ class Run:
             fits = bool(self.operand(step.operands[0])) is (step.op == "guard.true")
         if not fits:
             raise Unfit(f"{step.op} fails for these arguments")
+
+    @staticmethod
+    def _assert(holds: Any) -> None:
+        torch._check(holds)
+        if isinstance(holds, torch.SymBool):
+            # What torch knows is asserted by itself, but for numbers with a fraction.
+            torch.ops.aten._assert_scalar.default(holds, "a check of the program's own failed")
 
     def _call(self, step: Step) -> None:
         callee, *args = map(self.operand, step.operands)

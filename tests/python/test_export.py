@@ -329,6 +329,21 @@ def test_item_is_a_symbol() -> None:
         program.module()(rand(3), torch.tensor(11))
 
 
+def test_checks_are_kept() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        total = int(x.sum().item())
+        torch._check(total < 100)
+        torch._check(x.max().item() < 50.5)
+        return x + total
+
+    program = check(f, (torch.ones(3),), (torch.ones(3) * 33,))
+    for x in (torch.ones(3) * 34, torch.tensor([51.0, -50.0, 1.0])):
+        with pytest.raises(RuntimeError):
+            f(x)
+        with pytest.raises(RuntimeError):
+            program.module()(x)
+
+
 def test_sizes_that_depend_on_data() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x[x > 0] * 2
@@ -567,6 +582,49 @@ def test_functions_that_are_operators() -> None:
         return Double.apply(triple(x)) + checkpoint(lambda v: v.sin() * x, x, use_reentrant=False)
 
     check(f, (rand(3),), (rand(3, seed=2),))
+
+
+def test_exceptions_of_operators_are_not_caught() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x[[10]]  # raises
+        except IndexError:
+            return x * 7
+
+    (finding,) = refusal(f, rand(3)).refused
+    assert finding.line == line_of(f, "# raises")
+
+
+def test_seeds_are_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)  # the seed
+        return x + torch.randn(3)
+
+    assert {f"{line.line}" for line in refusal(f, rand(3)).refused} == {str(line_of(f, "# the seed"))}
+
+
+def test_functions_of_python_that_only_compute() -> None:
+    def f(x: torch.Tensor) -> Any:
+        top = x.topk(2)
+        named = {"b": x, "a": getattr(top, "val" + "ues")}
+        return (
+            sum(named["a"]),
+            str(x.shape),
+            max(x.shape),
+            sum({"x": x, "y": x}.values()),
+            x.nonzero().shape[0],
+        )
+
+    check(f, (rand(3, 4),))
+
+
+def test_metadata_of_arguments_comes_back() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.t_() + 1
+
+    x = rand(3, 4)
+    kintsugi.export_report(f, (x,))
+    check_same(x, rand(3, 4))
 
 
 def test_transforms_and_control_flow_of_torch() -> None:
