@@ -99,6 +99,8 @@ def _original(model: Any) -> Any:
         return model.__wrapped__
     if isinstance(model, types.MethodType) and isinstance(model.__func__, CompiledFunction):
         return types.MethodType(model.__func__.__wrapped__, model.__self__)
+    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        raise TypeError("kintsugi.export can't take what torch.jit has made: export the original.")
     if not callable(model):
         raise TypeError(
             f"kintsugi.export expects an nn.Module or another callable, got {type(model).__name__}."
@@ -112,13 +114,24 @@ class _Call:
     def __init__(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._model = model
         self._module = model if isinstance(model, torch.nn.Module) else None
-        self._target = model if self._module is None else model.__call__
+        self._target = _target(model)
         self._args = args
         self._kwargs = kwargs
         self._trace: Trace | None = None
 
     def analyse(self, dynamic: bool) -> tuple[Plan, ExportReport]:
-        """Records the call."""
+        """Records the call; if it can't be exported, again: a first call makes much ready that others find."""
+        found = self._analyse(dynamic)
+        if found[1].exportable:
+            return found
+        trace, self._trace = self._trace, None
+        again = self._analyse(dynamic)
+        if not again[1].exportable:
+            self._trace = trace
+            return found
+        return again
+
+    def _analyse(self, dynamic: bool) -> tuple[Plan, ExportReport]:
         core = _C.Compiled(self._target, {"exporting": True, "dynamic": dynamic})
         data = self._record(core)
         if data is None:
@@ -150,9 +163,7 @@ class _Call:
         assert self._trace is not None
         bound = []
         if self._trace.arguments > len(args):
-            bound = [
-                self._model if self._module is not None else getattr(self._target, "__self__", self._target)
-            ]
+            bound = [self._target.__self__]
         return [*bound, *args, *(kwargs[name] for name in self._trace.keywords)]
 
     def export(self, plan: Plan, dynamic_shapes: Any) -> torch.export.ExportedProgram:
@@ -175,6 +186,19 @@ class _Call:
                 raise
             report = ExportReport((finding_of(step, error),))
             raise export_error(report, "This call can't be exported:") from error
+
+
+def _target(model: Any) -> Any:
+    """What is recorded: a function in Python, or a bound one."""
+    if isinstance(model, torch.nn.Module):
+        return model.__call__
+    if isinstance(model, (types.FunctionType, types.MethodType)):
+        return model
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    return call
 
 
 def _finding_of_break(event: Mapping[str, Any]) -> ExportFinding:
@@ -200,7 +224,7 @@ def _unrecorded(target: Any) -> ExportFinding:
 @contextlib.contextmanager
 def _kept(module: torch.nn.Module | None, arguments: Any) -> Iterator[None]:
     """Buffers, tensors of the arguments and the generators of random numbers are afterwards what they were."""
-    modules = [] if module is None else list(module.modules())
+    modules = [] if module is None else [m for m in module.modules() if type(m._buffers) is dict]
     buffers = [(m, dict(m._buffers)) for m in modules]
     tensors = [b for _, named in buffers for b in named.values() if b is not None]
     tensors += [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]

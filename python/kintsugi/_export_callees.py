@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextvars
 import functools
 import io
 import logging
@@ -18,6 +19,7 @@ import sys
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -46,6 +48,7 @@ _MODULES = (builtins, math, operator, time, warnings)
 _WILD = (exec, eval, compile, setattr, delattr, __import__)
 # What of them the world notices.
 _NOTICED = (print, input, open, breakpoint, time.sleep, warnings.warn, warnings.warn_explicit)
+_TOLD = (io.IOBase, contextvars.ContextVar)
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
@@ -93,9 +96,7 @@ def _is_torch(callee: Any) -> bool:
 def changes_torch(callee: Any) -> bool:
     """May it change a setting of torch, or what random numbers come next?"""
     row = _models().get(id(callee))
-    if row is None or isinstance(callee, types.FunctionType):
-        return _is_torch(callee)
-    return bool(row["writes_process"]) and _is_torch(callee)
+    return _is_torch(callee) and (row is None or bool(row["writes_process"]))
 
 
 def _asks_torch(callee: Any) -> bool:
@@ -148,6 +149,11 @@ def is_structural(callee: Any) -> bool:
     return _is(callee, _STRUCTURAL)
 
 
+def is_seen_through(callee: Any) -> bool:
+    """A function of torch's in Python, without a model. A step that is known is one in which no operator ran."""
+    return isinstance(callee, types.FunctionType) and _is_torch(callee) and id(callee) not in _models()
+
+
 def is_harmless(callee: Any) -> bool:
     """Is it known to leave all tensors as they are: output, clocks, containers of Python?"""
     if isinstance(callee, types.MethodType):
@@ -155,13 +161,15 @@ def is_harmless(callee: Any) -> bool:
     if isinstance(callee, types.FunctionType):
         return _is(callee.__globals__, (vars(logging), vars(warnings)))
     if isinstance(callee, _METHODS):
-        return callee.__objclass__ in _CONTAINERS or issubclass(callee.__objclass__, io.IOBase)
+        return callee.__objclass__ in _CONTAINERS or issubclass(callee.__objclass__, _TOLD)
+    if isinstance(callee, weakref.ReferenceType) or callee is weakref.ref:
+        return True
     if isinstance(callee, types.BuiltinFunctionType):
         owner = callee.__self__
         if isinstance(owner, types.ModuleType):
             known = _is_of_module(callee) and not _is(callee, _WILD)
             return known or _asks_torch(callee) or chooses_kernels(callee)
-        return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, io.IOBase)
+        return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, _TOLD)
     return isinstance(callee, type) and callee in _CONTAINERS
 
 
@@ -170,9 +178,9 @@ def is_silent(callee: Any) -> bool:
     if isinstance(callee, types.FunctionType):
         return callee.__code__ is logging.Logger.isEnabledFor.__code__
     if isinstance(callee, _METHODS):
-        return not issubclass(callee.__objclass__, io.IOBase)
+        return callee is contextvars.ContextVar.get or not issubclass(callee.__objclass__, _TOLD)
     owner = getattr(callee, "__self__", None)
-    return not (_is(callee, _NOTICED) or isinstance(owner, io.IOBase) or chooses_kernels(callee))
+    return not (_is(callee, _NOTICED) or isinstance(owner, _TOLD) or chooses_kernels(callee))
 
 
 def _original(function: Any) -> Any:

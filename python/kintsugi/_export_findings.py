@@ -103,7 +103,8 @@ class Analysis:
 
     def _only_computes(self, step: Step) -> bool:
         callee, arguments = self._trace.callee(step), step.operands[1:]
-        if callees.is_structural(callee) and all(map(self._is_made, arguments)):
+        known = step.op == "call.known" and callees.is_seen_through(callee)
+        if (known or callees.is_structural(callee)) and all(map(self._is_made, arguments)):
             return True
         return callees.is_pure(callee) and all(map(self._is_constant, arguments))
 
