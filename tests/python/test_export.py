@@ -1,24 +1,22 @@
-"""kintsugi.export(): exported programs against eager mode, and what is not exported, by line."""
+"""kintsugi.export(): exported programs against eager mode."""
 
 from __future__ import annotations
 
 import collections
 import copy
 import dataclasses
-import inspect
+import functools
 import io
 import itertools
 import logging
 import math
-import random
-import time
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.utils._pytree as pytree
+from export_checks import check, check_same, line_of, rand
 from torch import nn
 from torch.export import Dim
 from torch.utils.checkpoint import checkpoint
@@ -27,51 +25,6 @@ import kintsugi
 from kintsugi import _export_modes
 
 logger = logging.getLogger(__name__)
-
-
-def rand(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def check_same(expected: Any, seen: Any) -> None:
-    """Values bit by bit, dtypes, strides, and the structure."""
-    a, spec = pytree.tree_flatten(expected)
-    b, other = pytree.tree_flatten(seen)
-    assert spec == other
-    for left, right in zip(a, b, strict=True):
-        if isinstance(left, torch.Tensor):
-            assert (left.dtype, left.shape, left.stride()) == (right.dtype, right.shape, right.stride())
-            assert torch.equal(left, right)
-        else:
-            assert left == right
-
-
-def check(model: Callable[..., Any], *calls: tuple[Any, ...], **options: Any) -> torch.export.ExportedProgram:
-    """Exports the first call; the program gives what eager mode gives, for all of them."""
-    program = kintsugi.export(model, calls[0], **options)
-    run = program.module()
-    for args in calls:
-        torch.manual_seed(1)
-        expected = model(*pytree.tree_map(_clone, args))
-        torch.manual_seed(1)
-        check_same(expected, run(*pytree.tree_map(_clone, args)))
-    return program
-
-
-def _clone(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
-
-
-def line_of(function: Callable[..., Any], text: str) -> int:
-    lines, first = inspect.getsourcelines(function)
-    return first + next(k for k, line in enumerate(lines) if text in line)
-
-
-def refusal(model: Callable[..., Any], *args: Any, **options: Any) -> kintsugi.ExportReport:
-    with pytest.raises(kintsugi.ExportError) as caught:
-        kintsugi.export(model, args, **options)
-    assert str(caught.value.report) in str(caught.value)
-    return caught.value.report
 
 
 class Mlp(nn.Module):
@@ -264,57 +217,6 @@ class Attend(nn.Module):
         return x.softmax(-1) * x.shape[0]
 
 
-def branch(x: torch.Tensor) -> torch.Tensor:
-    if x.sum() > 1e6:  # the branch
-        return x
-    y = x + 1
-    while y.max() < 0:  # the loop
-        y = y + 1
-    return y
-
-
-def test_branches_on_data_are_refused_each_with_its_line() -> None:
-    report = refusal(branch, rand(3))
-    assert [f.line for f in report.refused] == [
-        line_of(branch, "# the branch"),
-        line_of(branch, "# the loop"),
-    ]
-    assert all(f.file == __file__ and f.function == "branch" for f in report.refused)
-    assert "values of a tensor" in report.refused[0].what
-    assert not report.exportable
-    assert kintsugi.export_report(branch, (rand(3),)) == report
-
-
-def talks(x: torch.Tensor) -> torch.Tensor:
-    start = time.perf_counter()
-    y = x * 2
-    print(f"mean {y.mean().item():.3f}")  # the print
-    logger.warning("shape %s", x.shape)  # the log
-    print("took", time.perf_counter() - start)
-    return y
-
-
-def test_output_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    program = kintsugi.export(talks, (rand(3),))
-    printed = capsys.readouterr()
-    assert printed.out.startswith("mean ")
-    assert "left out" in printed.err
-    assert f"{__file__}:{line_of(talks, '# the print')} in talks" in printed.err
-    check_same(rand(3) * 2, program.module()(rand(3)))
-    assert capsys.readouterr().out == ""
-    assert [n.target for n in program.graph.nodes if n.op == "call_function"] == [torch.ops.aten.mul.Tensor]
-
-
-def test_strict_refuses_what_is_left_out() -> None:
-    report = refusal(talks, rand(3), strict=True)
-    assert report.exportable
-    assert not report.refused
-    lines = [f.line for f in report.left_out]
-    assert lines[:2] == [line_of(talks, "# the print"), line_of(talks, "# the log")]
-    assert len(lines) == 3
-    kintsugi.export(Mlp().eval(), (rand(2, 4),), strict=True)
-
-
 def test_item_is_a_symbol() -> None:
     def f(x: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n = int(k.item())
@@ -349,118 +251,6 @@ def test_sizes_that_depend_on_data() -> None:
         return x[x > 0] * 2
 
     check(f, (rand(5),), (rand(5, seed=1),), (rand(5, seed=2),))
-
-
-def test_a_size_of_data_that_the_program_needs() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        found = x[x > 0]
-        return found * 2 if found.shape[0] > 1 else x  # needs it
-
-    report = refusal(f, torch.tensor([1.0, 2.0, -1.0]))
-    assert [finding.line for finding in report.refused] == [line_of(f, "# needs it")]
-
-
-def test_numbers_from_outside_are_refused() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return x * random.random()  # the number
-
-    (finding,) = refusal(f, rand(3)).refused
-    assert finding.line == line_of(f, "# the number")
-    assert "random" in finding.what
-
-    def g(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if random.random() < 2 else x  # the choice
-
-    assert {finding.line for finding in refusal(g, rand(3)).refused} == {line_of(g, "# the choice")}
-
-
-def test_memory_of_tensors_behind_torch_is_refused() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        x.numpy()[0] = 1.0  # the write
-        return x * 2
-
-    assert {finding.line for finding in refusal(f, rand(3)).refused} == {line_of(f, "# the write")}
-
-
-@kintsugi.disable(reason="a test")
-def hidden(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
-def test_opaque_steps_are_refused_with_their_code() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return hidden(x) * 2  # the step
-
-    (finding,) = refusal(f, rand(3)).refused
-    assert finding.line == line_of(f, "# the step")
-    assert finding.why.startswith("KTG0107")
-    assert "a test" in finding.why
-
-
-class Counts(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-        self.kept: torch.Tensor | None = None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1  # the count
-        self.kept = x * 3  # the tensor
-        return self.kept + 1
-
-
-def test_attributes_are_left_out() -> None:
-    model = Counts()
-    report = kintsugi.export_report(model, (rand(3),))
-    assert [f.line for f in report.left_out] == [
-        line_of(Counts.forward, "# the count"),
-        line_of(Counts.forward, "# the tensor"),
-    ]
-    assert report.left_out[0].what == "self.calls is set"
-    run = kintsugi.export(model, (rand(3),)).module()
-    check_same(rand(3) * 3 + 1, run(rand(3)))
-    refusal(model, rand(3), strict=True)
-
-
-class Remembers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = torch.zeros(3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.state = self.state * 0.5 + x  # the state
-        return self.state
-
-
-class RemembersInBuffer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("state", torch.zeros(3))
-        self.register_buffer("steps", torch.tensor(0))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.state = self.state * 0.5 + x
-        print("between")
-        self.steps += 1
-        return self.state * self.steps
-
-
-def test_state_is_to_be_a_buffer() -> None:
-    (finding,) = refusal(Remembers(), rand(3)).refused
-    assert finding.line == line_of(Remembers.forward, "# the state")
-    assert "buffer" in finding.cure
-
-    model = RemembersInBuffer()
-    first = model.state
-    program = kintsugi.export(model, (rand(3),))
-    assert model.state is first
-    assert torch.equal(first, torch.zeros(3))
-    mutated = program.run_decompositions().graph_signature.buffers_to_mutate.values()
-    assert set(mutated) == {"state", "steps"}
-    run, model = program.module(), copy.deepcopy(model)
-    for seed in range(3):
-        check_same(model(rand(3, seed=seed)), run(rand(3, seed=seed)))
-    check_same(dict(model.state_dict()), dict(run.state_dict()))
 
 
 def test_writes_to_arguments() -> None:
@@ -542,26 +332,6 @@ def test_modes() -> None:
     assert not _export_modes.is_mode(torch.sin)
 
 
-def test_settings_of_torch_are_refused() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # the setting
-        y = torch.ones(3)
-        torch.set_default_dtype(before)
-        return y + x
-
-    assert refusal(f, rand(3)).refused[0].line == line_of(f, "# the setting")
-
-    def kernels(x: torch.Tensor) -> torch.Tensor:
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            return nn.functional.scaled_dot_product_attention(x, x, x)
-
-    x = rand(1, 2, 4, 8)
-    (finding, *_) = kintsugi.export_report(kernels, (x,)).findings
-    assert "rounding" in finding.why
-    torch.testing.assert_close(kintsugi.export(kernels, (x,)).module()(x), kernels(x))
-
-
 class Double(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -582,25 +352,6 @@ def test_functions_that_are_operators() -> None:
         return Double.apply(triple(x)) + checkpoint(lambda v: v.sin() * x, x, use_reentrant=False)
 
     check(f, (rand(3),), (rand(3, seed=2),))
-
-
-def test_exceptions_of_operators_are_not_caught() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        try:
-            return x[[10]]  # raises
-        except IndexError:
-            return x * 7
-
-    (finding,) = refusal(f, rand(3)).refused
-    assert finding.line == line_of(f, "# raises")
-
-
-def test_seeds_are_refused() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(3)  # the seed
-        return x + torch.randn(3)
-
-    assert {f"{line.line}" for line in refusal(f, rand(3)).refused} == {str(line_of(f, "# the seed"))}
 
 
 def test_functions_of_python_that_only_compute() -> None:
@@ -634,6 +385,58 @@ def test_transforms_and_control_flow_of_torch() -> None:
         return rows + chosen
 
     check(f, (rand(3, 4),), (-rand(3, 4).abs(),), (rand(3, 4).abs(),))
+
+
+class Layers(nn.Module):
+    """Weak references to weights, functions of torch's own that run no operator, a lazy layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, batch_first=True)
+        self.attend = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.encode = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.last = nn.LazyLinear(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, _ = self.lstm(x)
+        z, weights = self.attend(y, y, y)
+        return self.last(self.encode(z) + weights.sum())
+
+
+def test_layers_of_torch() -> None:
+    model = Layers().eval()
+    program = kintsugi.export(model, (rand(2, 5, 3),))
+    torch.testing.assert_close(program.module()(rand(2, 5, 3)), model(rand(2, 5, 3)))
+    assert "last.weight" in program.state_dict
+
+
+def test_other_callables() -> None:
+    class Adds:
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    check(Adds(), (rand(3),))
+    check(functools.partial(torch.add, alpha=2), (rand(3), rand(3, seed=1)))
+    check(torch.mul, (rand(3), rand(3, seed=1)))
+    check(Adds().__call__, (rand(3),))
+    with pytest.raises(TypeError, match=r"torch\.jit"):
+        kintsugi.export(torch.jit.script(nn.Linear(3, 3)), (rand(3),))
+
+
+def test_exported_programs_are_exported_again() -> None:
+    first = kintsugi.export(Mlp().eval(), (rand(2, 4),))
+    check(first.module(), (rand(2, 4),))
+
+
+def test_arguments_of_all_kinds() -> None:
+    class Takes(nn.Module):
+        def forward(self, x: Any, mask: Any = None, *rest: Any, k: int = 1, **others: Any) -> Any:
+            return x * (1 if mask is None else mask) + sum(rest) + k + others["extra"]
+
+    args, kwargs = (rand(3), None, rand(3, seed=1)), {"extra": rand(3, seed=2), "k": 2}
+    program = kintsugi.export(Takes(), args, kwargs)
+    check_same(Takes()(*args, **kwargs), program.module()(*args, **kwargs))
+    assert program.graph_signature.user_inputs == ("x", None, "rest_0", "extra", 2)
 
 
 def test_custom_operators() -> None:
@@ -737,32 +540,6 @@ def test_torch_export_takes_compiled_callables(strict: bool, shapes: Any) -> Non
     outer = Outer().eval()
     program = torch.export.export(outer, (x,), dynamic_shapes=shapes, strict=strict)
     check_same(outer(x), program.module()(x))
-
-
-def test_what_is_asked_is_checked() -> None:
-    with pytest.raises(TypeError, match="tuple"):
-        kintsugi.export(Mlp(), rand(2, 4))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="callable"):
-        kintsugi.export(3, ())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="kwargs"):
-        kintsugi.export(Mlp(), (rand(2, 4),), [1])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="strict"):
-        kintsugi.export(Mlp(), (rand(2, 4),), strict=1)  # type: ignore[arg-type]
-
-
-def test_exceptions_of_the_program_pass() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        raise LookupError("mine")
-
-    with pytest.raises(LookupError, match="mine"):
-        kintsugi.export(f, (rand(3),))
-
-
-def test_reports_are_for_people() -> None:
-    assert str(kintsugi.export_report(Mlp().eval(), (rand(2, 4),))) == "Everything is exported."
-    text = str(kintsugi.export_report(branch, (rand(3),)))
-    assert text.startswith("2 refused, 0 left out:")
-    assert "cure: " in text
 
 
 def transformers() -> Any:
