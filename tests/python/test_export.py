@@ -359,7 +359,7 @@ def test_functions_of_python_that_only_compute() -> None:
         top = x.topk(2)
         named = {"b": x, "a": getattr(top, "val" + "ues")}
         return (
-            sum(named["a"]),
+            named["a"],
             str(x.shape),
             max(x.shape),
             sum({"x": x, "y": x}.values()),
