@@ -115,8 +115,7 @@ class _Call:
         self._model = model
         self._module = model if isinstance(model, torch.nn.Module) else None
         self._target = _target(model)
-        self._args = args
-        self._kwargs = kwargs
+        self._args, self._kwargs = _apart(self._module, args, kwargs)
         self._trace: Trace | None = None
 
     def analyse(self, dynamic: bool) -> tuple[Plan, ExportReport]:
@@ -186,6 +185,21 @@ class _Call:
                 raise
             report = ExportReport((finding_of(step, error),))
             raise export_error(report, "This call can't be exported:") from error
+
+
+def _apart(module: torch.nn.Module | None, args: Any, kwargs: Any) -> Any:
+    """The arguments with each tensor once: an exported program takes one for each place."""
+    seen = set() if module is None else {id(t) for t in (*module.parameters(), *module.buffers())}
+
+    def once(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) in seen:
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        seen.add(id(leaf))
+        return leaf
+
+    return pytree.tree_map(once, (args, kwargs))
 
 
 def _target(model: Any) -> Any:

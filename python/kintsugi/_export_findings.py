@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 
 from . import _export_callees as callees
 from . import _export_modes
@@ -67,6 +68,8 @@ class Analysis:
         self._written: list[tuple[Any, Step, str]] = []
         self._before = self._pinned()
         self._put_back: dict[Any, bool] = {}
+        own = [] if model is None else [*model.parameters(), *model.buffers()]
+        self._own = {id(leaf) for leaf in (*pytree.tree_leaves(list(entry)), *own)}
         self._buffers = {} if model is None else {id(m._buffers): m for m in model.modules()}
         self._lookup = Run(trace, Plan(), entry)
 
@@ -190,6 +193,7 @@ class Analysis:
         elif step.op == "aten":
             if wanted or _changes_something(step):
                 self._keep(step)
+                self._check_writes(step)
         elif step.op in ("input", "build") or (step.op in SCALARS and step.op != "state.grad"):
             if wanted:
                 self._keep(step)
@@ -208,6 +212,44 @@ class Analysis:
                 "an exported program catches nothing",
                 "Ask before: for a size, a dtype or an attribute.",
             )
+
+    def _check_writes(self, step: Step) -> None:
+        """What an operator writes to has to be an argument, a buffer or parameter, or the program's own."""
+        assert step.target is not None
+        schema = fx.find_operator(step.target)._schema
+        for argument, operand in zip(schema.arguments, step.operands, strict=False):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            for number in self._trace.values_in(operand):
+                source = self._base(number)
+                if source is not None and self._is_constant_tensor(source):
+                    self._refuse(
+                        step,
+                        f"{self._path(source)} is written to",
+                        "a tensor that is no argument, buffer or parameter is a constant of an exported program",
+                        _OBJECTS_CURE,
+                    )
+
+    def _base(self, number: int) -> int | None:
+        """The source of the tensor that a value is, or is a view of."""
+        step = self._maker[number]
+        while step.op == "aten":
+            assert step.target is not None
+            schema = fx.find_operator(step.target)._schema
+            of = [
+                operand
+                for argument, operand in zip(schema.arguments, step.operands, strict=False)
+                if argument.alias_info is not None and isinstance(operand, tuple) and operand[0] == "%"
+            ]
+            if not of:
+                return None
+            step = self._maker[of[0][1]]
+        operand = step.operands[0] if step.op == "input" else None
+        return operand[1] if isinstance(operand, tuple) and operand[0] == "$" else None
+
+    def _is_constant_tensor(self, source: int) -> bool:
+        tensor = self._object(source)
+        return isinstance(tensor, torch.Tensor) and id(tensor) not in self._own
 
     def _guard(self, step: Step) -> None:
         origins = {self._origin.get(n) for n in self._trace.values_in(step.operands[0])}
@@ -437,9 +479,10 @@ class Analysis:
             return False
         module = self._buffers.get(id(self._object(source)))
         value = step.operands[2]
+        held = None if module is None else module._buffers.get(key)
         return (
-            module is not None
-            and isinstance(module._buffers.get(key), torch.Tensor)
+            isinstance(held, torch.Tensor)
+            and sum(buffer is held for m in self._buffers.values() for buffer in m._buffers.values()) == 1
             and isinstance(value, tuple)
             and value[0] in "%$"
         )

@@ -75,11 +75,14 @@ def finding_of(step: Step, error: BaseException) -> ExportFinding:
     file, line, function = place(step.frames)
     text = str(error).strip()
     reason = text.splitlines()[0] if text else type(error).__name__
+    guard = step.op.startswith("guard.")
     return ExportFinding(
         file,
         line,
         function,
-        f"{step.target or step.op} can't be exported",
+        "which way the program goes depends on a size or a number that is not known before it runs"
+        if guard
+        else f"{step.target or step.op} can't be exported",
         f"torch.export: {type(error).__name__}: {reason}",
         "See the error of torch that this one was raised from.",
         False,

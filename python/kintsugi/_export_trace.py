@@ -174,7 +174,7 @@ class Plan:
     called: frozenset[int] = frozenset()
     """Among them, those whose function is called as it is."""
     assigned: frozenset[int] = frozenset()
-    """Among them, assignments of buffers: the new value is copied into the buffer."""
+    """Among them, assignments of buffers: at the end of the run, the last value is copied into the buffer."""
     checked: frozenset[int] = frozenset()
     """Among them, guards that are checks of the program's own."""
 
@@ -189,11 +189,16 @@ class Run:
         self._entry = entry
         self._values: dict[int, Any] = {}
         self._recipes: dict[int, Any] = {}
+        self._buffers: dict[tuple[int, str], _Buffer] = {}
         self._modes = _export_modes.Modes()
 
     def run(self) -> Any:
         """The result of the call."""
         result = None
+        for step in self._trace.steps:
+            if step.index in self._plan.assigned:
+                container, key = map(self.operand, step.operands[:2])
+                self._buffers[id(container), key] = _Buffer(container[key])
         try:
             with torch.fx.traceback.preserve_node_meta():
                 for step in self._trace.steps:
@@ -203,6 +208,8 @@ class Run:
                         self.at = step
                         torch.fx.traceback.set_stack_trace([stack_text(step.frames)])
                         self._make(step)
+                for buffer in self._buffers.values():
+                    buffer.write()
             self.at = None
         finally:
             self._modes.close()
@@ -222,7 +229,7 @@ class Run:
             self._check(step)
         elif step.index in self._plan.assigned:
             container, key, value = map(self.operand, step.operands)
-            _copy(container[key], value)
+            self._buffers[id(container), key].value = value
         else:
             self._call(step)
 
@@ -307,7 +314,10 @@ class Run:
         if kind == "value":
             return self._values[index or 0]
         assert parent is not None
-        return _READERS[kind](self.source(parent), key, index)
+        holder = self.source(parent)
+        if kind == "item" and (id(holder), key) in self._buffers:
+            return self._buffers[id(holder), key].read()
+        return _READERS[kind](holder, key, index)
 
     def _recipe(self, number: int) -> Any:
         if number not in self._recipes:
@@ -338,11 +348,25 @@ def _is_null(operand: Any) -> bool:
     return isinstance(operand, tuple) and operand[0] == "null"
 
 
-def _copy(buffer: torch.Tensor, value: torch.Tensor) -> None:
-    if buffer.dtype != value.dtype or buffer.shape != value.shape:
-        raise Unfit("a buffer gets another dtype or other sizes")
-    with torch.no_grad():
-        buffer.copy_(value)
+class _Buffer:
+    """A buffer that the program assigns. What it held before stays what it was, for those that have read it."""
+
+    def __init__(self, buffer: torch.Tensor) -> None:
+        self._buffer = buffer
+        self.value: torch.Tensor | None = None
+
+    def read(self) -> torch.Tensor:
+        if self.value is None:
+            self.value = self._buffer.clone()
+        return self.value
+
+    def write(self) -> None:
+        if self.value is None:
+            return
+        if self._buffer.dtype != self.value.dtype or self._buffer.shape != self.value.shape:
+            raise Unfit("a buffer gets another dtype or other sizes")
+        with torch.no_grad():
+            self._buffer.copy_(self.value)
 
 
 def _pairs(parts: Sequence[Any]) -> list[tuple[Any, Any]]:

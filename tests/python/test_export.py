@@ -267,6 +267,16 @@ def test_writes_to_arguments() -> None:
     assert len(program.run_decompositions().graph_signature.user_inputs_to_mutate) == 2
 
 
+def test_one_tensor_in_two_places() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * y
+
+    x = rand(3)
+    run = kintsugi.export(f, (x, x)).module()
+    check_same(f(rand(3), rand(3, seed=1)), run(rand(3), rand(3, seed=1)))
+
+
 class Careful(nn.Module):
     """What torch.export(strict=True) does not take: a logger inside of try and except, a class made by type()."""
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from export_checks import check_same, line_of, rand, refusal
+from export_checks import check, check_same, line_of, rand, refusal
 from torch import nn
 
 import kintsugi
@@ -252,3 +252,41 @@ def test_reports_are_for_people() -> None:
     text = str(kintsugi.export_report(branch, (rand(3),)))
     assert text.startswith("2 refused, 0 left out:")
     assert "cure: " in text
+
+
+constant = torch.zeros(3)
+
+
+def test_writes_to_constants_are_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        constant[1:].add_(1)  # the write
+        return x + constant
+
+    (finding,) = refusal(f, rand(3)).refused
+    assert finding.line == line_of(f, "# the write")
+    assert finding.what == "constant is written to"
+    check(lambda x: x + constant, (rand(3),))
+
+
+class Shifts(nn.Module):
+    """Reads the old values of a buffer behind the assignment, and gives them back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        old = self.state
+        self.state = x + 1
+        new = old * 2 + self.state
+        self.state.mul_(2)
+        return old, new
+
+
+def test_old_values_of_buffers() -> None:
+    model = Shifts()
+    run = kintsugi.export(model, (rand(3),)).module()
+    model = copy.deepcopy(model)
+    for seed in range(3):
+        check_same(model(rand(3, seed=seed)), run(rand(3, seed=seed)))
+        check_same(model.state, run.state)
