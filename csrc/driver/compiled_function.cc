@@ -330,7 +330,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   capture::RecorderOptions options;
   options.maxInstructions =
       options_.traceLengthLimit != 0 ? options_.traceLengthLimit : settings().traceLengthLimit;
-  options.reportCompiling = settings().reportCompiling || options_.backend;
+  options.reportCompiling = settings().reportCompiling || options_.backend || options_.exporting;
   options.fullgraph = options_.fullgraph;
   options.errorOnBreak = errorOnGraphBreak;
   options.dynamic = options_.dynamic;
@@ -339,7 +339,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   options.dynamicSizes = &dynamicSizes_;
   options.openAttributes = &openAttributes_;
   options.opaqueCodes = &opaqueCodes_;
-  options.pinLikely = !options_.backend;  // whose graphs end at guards
+  options.pinLikely = !options_.backend && !options_.exporting;  // whose graphs end at guards
   return options;
 }
 

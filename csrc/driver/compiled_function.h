@@ -59,8 +59,9 @@ class DisabledScope {
 
 struct FunctionOptions {
   bool fullgraph = false;
-  size_t audit = 0;  // one call in so many is audited; 0: as settings() say
-  int dynamic = -1;  // -1: what varies; 0: nothing; 1: all sizes and numbers that are given
+  bool exporting = false;  // recorded for kintsugi.export: as for a backend, though there is none
+  size_t audit = 0;        // one call in so many is audited; 0: as settings() say
+  int dynamic = -1;        // -1: what varies; 0: nothing; 1: all sizes and numbers that are given
   bool hasRecompileLimit = false;
   size_t recompileLimit = 0;
   size_t traceLengthLimit = 0;  // 0: as settings() say

@@ -29,6 +29,9 @@ class Compiled:
         """An audit has found a difference: calls run in eager mode until reset()."""
 
     def traces(self) -> list[str]: ...
+    def _data(self) -> list[dict[str, Any]]:
+        """Each root trace as a dict, as csrc/driver/trace_data.h describes it."""
+
     def instructions(self) -> list[tuple[int, int, str, list[tuple[str, int, str]]]]:
         """(trace, index, operation, frames) of each instruction with a snapshot."""
     def _segments(self) -> list[list[dict[str, Any]]]: ...

@@ -22,7 +22,7 @@ _requirements.load(_sys.modules[__name__])
 
 from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402
-from ._errors import GraphBreakError  # noqa: E402
+from ._errors import ExportError, GraphBreakError  # noqa: E402
 from ._lazy import load as _load_lazily  # noqa: E402
 from ._logs import set_logs  # noqa: E402
 from ._marks import (  # noqa: E402
@@ -60,6 +60,7 @@ if _TYPE_CHECKING:
     from ._diagnostics import benchmark, diagnostics, dump, try_backends, where_to_compile
     from ._events import EventLog
     from ._explain import BreakReason, ExplainOutput, explain
+    from ._export import ExportFinding, ExportReport, export, export_report
     from ._guard_filter import GuardFilterEntry
     from ._numpy import wrap_numpy
     from ._profiler import CompilationProfiler
@@ -90,6 +91,9 @@ __all__ = [
     "CompiledModule",
     "EventLog",
     "ExplainOutput",
+    "ExportError",
+    "ExportFinding",
+    "ExportReport",
     "GraphBreakError",
     "GuardFilterEntry",
     "Stats",
@@ -107,6 +111,8 @@ __all__ = [
     "dump",
     "error_on_graph_break",
     "explain",
+    "export",
+    "export_report",
     "forbid_in_graph",
     "get_default_backend",
     "graph_break",

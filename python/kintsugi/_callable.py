@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _C
+from . import _C, _for_dynamo
 from ._options import CompileOptions
 from ._stats import Stats
 
@@ -33,6 +33,7 @@ class Signature:
     def __get__(self, instance: object | None, owner: type) -> inspect.Signature:
         if instance is None:
             raise AttributeError("__signature__")
+        _for_dynamo.tell()  # torch.export begins with the signature
         try:
             return inspect.signature(getattr(instance, self._original))
         except (TypeError, ValueError):
@@ -53,6 +54,7 @@ class CompiledFunction(_C.CallHolder):
     _options: CompileOptions
 
     def __init__(self, fn: Callable[..., Any], options: CompileOptions) -> None:
+        _for_dynamo.tell()
         compiled = _C.Compiled(fn, options.to_core())
         self._kintsugi_call = compiled
         self._options = options

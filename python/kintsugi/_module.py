@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import _C
+from . import _C, _for_dynamo
 from ._callable import CompiledFunction, Signature
 from ._options import CompileOptions
 from ._stats import Stats
@@ -193,6 +193,7 @@ def _wrapper_type(cls: type[torch.nn.Module]) -> type[CompiledModule]:
 
 def compile_module(module: torch.nn.Module, options: CompileOptions) -> CompiledModule:
     """Compiles calls of `module`, hooks included."""
+    _for_dynamo.tell()
     core = _C.Compiled(module.__call__, options.to_core())
     return _wrapper_type(type(module))(module, options, core)
 
