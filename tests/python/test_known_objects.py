@@ -23,7 +23,14 @@ import torch
 from children import in_fork
 
 import kintsugi
-from kintsugi import _C, _comptime, _polyfill_autograd, _polyfill_higher_order, _polyfill_iterators, _polyfills
+from kintsugi import (
+    _C,
+    _comptime,
+    _polyfill_autograd,
+    _polyfill_higher_order,
+    _polyfill_iterators,
+    _polyfills,
+)
 
 
 def test_every_row_is_found() -> None:
