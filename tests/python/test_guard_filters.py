@@ -1,4 +1,4 @@
-"""options={"guard_filter_fn": ...}: entries beside torch's, torch's helpers, and that what is dropped is not checked."""
+"""options={"guard_filter_fn": ...}: entries and helpers beside torch's, and that what is dropped is not checked."""
 
 from __future__ import annotations
 
