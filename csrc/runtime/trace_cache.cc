@@ -90,7 +90,12 @@ GuardFailure explainMiss(CompiledTrace& trace, const pyapi::Arguments& args) {
     return {ir::kNone, shapeText(recording.argCount, recording.kwNames.get()),
             shapeText(args.positional(), args.kwnames())};
   }
-  return trace.guards().explainFailure(0, args, nullptr);
+  GuardFailure failure = trace.guards().explainFailure(0, args, nullptr);
+  if (failure.guard == ir::kNone && failure.expected.empty()) {  // its guards hold, as far as it has any
+    failure.expected = "inputs of the kinds that were recorded";
+    failure.seen = "another kind";
+  }
+  return failure;
 }
 
 const std::vector<MissReason>& TraceCache::explainMiss(const pyapi::Arguments& args) {
