@@ -19,9 +19,10 @@ import torch.utils._pytree as pytree
 from . import _C, _config, _logs
 from ._callable import CompiledFunction
 from ._errors import export_error
+from ._export_callees import name_of
 from ._export_findings import Analysis
 from ._export_report import ExportFinding, ExportReport, finding_of
-from ._export_trace import Plan, Run, Trace
+from ._export_trace import Plan, Run, Step, Trace
 from ._marks import error_on_graph_break
 from ._module import CompiledModule
 
@@ -41,7 +42,7 @@ def export(
 
     * `model`: an nn.Module, a function or another callable, compiled or not. Its parameters and buffers keep their
       names; writes to buffers and arguments are outputs of the program, as torch.export has them.
-    * `args`, `kwargs`: of one call, which is made, with all it does (prints, say); tensors that it writes to have
+    * `args`, `kwargs`: of one call, which is made, with all it does (prints, say); buffers and arguments have
       their old values afterwards.
     * `dynamic_shapes`: sizes that may vary, as torch.export.export takes them.
     * `strict`: False: what has no influence on the results (prints, counters) is left out, with a warning. True: that
@@ -165,6 +166,10 @@ class _Call:
             bound = [self._target.__self__]
         return [*bound, *args, *(kwargs[name] for name in self._trace.keywords)]
 
+    def _name(self, step: Step) -> str:
+        assert self._trace is not None
+        return name_of(self._trace.callee(step)) if step.op.startswith("call") else step.target or step.op
+
     def export(self, plan: Plan, dynamic_shapes: Any) -> torch.export.ExportedProgram:
         """What the trace computes, under torch.export."""
         runs: list[Run] = []
@@ -183,7 +188,7 @@ class _Call:
             step = runs[-1].at if runs else None
             if step is None:  # it is about the arguments, dynamic_shapes or the program as a whole
                 raise
-            report = ExportReport((finding_of(step, error),))
+            report = ExportReport((finding_of(step, self._name(step), error),))
             raise export_error(report, "This call can't be exported:") from error
 
 

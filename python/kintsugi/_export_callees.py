@@ -150,7 +150,7 @@ def is_structural(callee: Any) -> bool:
 
 
 def is_seen_through(callee: Any) -> bool:
-    """A function of torch's in Python, without a model. A step that is known is one in which no operator ran."""
+    """A function of torch's in Python, without a model: torch.export goes through it once more."""
     return isinstance(callee, types.FunctionType) and _is_torch(callee) and id(callee) not in _models()
 
 

@@ -106,10 +106,16 @@ class Analysis:
 
     def _only_computes(self, step: Step) -> bool:
         callee, arguments = self._trace.callee(step), step.operands[1:]
-        known = step.op == "call.known" and callees.is_seen_through(callee)
-        if (known or callees.is_structural(callee)) and all(map(self._is_made, arguments)):
+        if callees.is_seen_through(callee):
+            return all(map(self._is_known, arguments))
+        if callees.is_structural(callee) and all(map(self._is_made, arguments)):
             return True
         return callees.is_pure(callee) and all(map(self._is_constant, arguments))
+
+    def _is_known(self, operand: Any) -> bool:
+        """Something that hangs on no step that is not made again."""
+        made = [self._maker[number] for number in self._trace.values_in(operand)]
+        return all(not step.op.startswith(("call", "attempt")) or step.index in self._pure for step in made)
 
     def _is_made(self, operand: Any) -> bool:
         """Something that the trace makes, or a constant: no object that others may change."""
@@ -280,7 +286,8 @@ class Analysis:
     def _step(self, step: Step, wanted: bool) -> None:
         callee = self._trace.callee(step)
         pure = step.op == "call.pure" or step.index in self._pure
-        if pure or callees.is_operator(callee):
+        # A call that is not looked into may do more than give the result that nobody wants.
+        if (pure and (wanted or step.op != "call")) or callees.is_operator(callee):
             if wanted or not pure:
                 self._called.add(step.index)
                 self._keep(step)

@@ -70,7 +70,7 @@ def place(frames: Sequence[Frame]) -> tuple[str, int, str]:
     return frames[-1][:3] if frames else ("", 0, "")
 
 
-def finding_of(step: Step, error: BaseException) -> ExportFinding:
+def finding_of(step: Step, name: str, error: BaseException) -> ExportFinding:
     """A step that torch.export could not follow."""
     file, line, function = place(step.frames)
     text = str(error).strip()
@@ -82,7 +82,7 @@ def finding_of(step: Step, error: BaseException) -> ExportFinding:
         function,
         "which way the program goes depends on a size or a number that is not known before it runs"
         if guard
-        else f"{step.target or step.op} can't be exported",
+        else f"{name} can't be exported",
         f"torch.export: {type(error).__name__}: {reason}",
         "See the error of torch that this one was raised from.",
         False,
