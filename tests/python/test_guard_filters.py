@@ -1,4 +1,4 @@
-"""options={"guard_filter_fn": ...}: entries beside torch's, torch's helpers, and what is dropped is not checked."""
+"""options={"guard_filter_fn": ...}: entries and helpers beside torch's, and that what is dropped is not checked."""
 
 from __future__ import annotations
 
@@ -297,6 +297,7 @@ def test_what_is_no_tensor_is_recorded_anew() -> None:
     compiled = compiled_with(lambda x: x * 2, kintsugi.skip_all_guards_unsafe)
     compiled(X)
     assert compiled(4) == 8
+    assert compiled.recompiles()[0]["expected"] == "inputs of the kinds that were recorded"
     assert torch.equal(compiled(X), X * 2)
 
 
