@@ -246,6 +246,20 @@ def test_graph_break_breaks_ours_and_torchs() -> None:
         assert torch.equal(f(X), (X + 1) * 2)
 
 
+def test_breaks_that_torch_asks_its_own_compiler_for_are_none() -> None:
+    weight = torch.ones(4, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+
+    def step():
+        weight.grad = torch.ones(4)
+        optimizer.step()
+
+    compiled = compile(step, fullgraph=True)
+    for _ in range(3):
+        compiled()
+    assert compiled.breaks() == [] and torch.equal(weight.detach(), torch.full((4,), -0.5))
+
+
 def test_torchs_error_on_graph_break_counts_in_and_around_compiled_code() -> None:
     def breaking(x):
         torch._dynamo.graph_break()

@@ -355,7 +355,13 @@ bool isForeignBookkeeping(PyCodeObject* code) {
   return pyapi::isKnownCode(code, pyapi::CodeFamily::kCountsModules);
 }
 
-// kintsugi.graph_break("why"), and torch's.
+// kintsugi.graph_break("why"), and torch's. What torch's own code asks for (torch.optim around its steps) is
+// for its own compiler, which has reasons that the recorder has not.
+bool asksForBreak(const PyCodeObject* code, const CallContext& ctx) {
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kBreaksGraph) &&
+         !pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
+}
+
 Flow breakGraph(Call& call, CallContext& ctx, Shadow& result) {
   const bool said =
       !call.args.empty() && PyUnicode_CheckExact(call.args[0]) && PyUnicode_GET_LENGTH(call.args[0]) > 0;
@@ -388,7 +394,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return rec.raiseAssertion("kintsugi: " + pyapi::callableName(call.callable) +
                               ", which forbid_in_graph() forbids in compiled code, was called there");
   if (isComptime(call.callable)) return comptimeCall(ctx, result);
-  if (pyapi::isKnownCode(code, pyapi::CodeFamily::kBreaksGraph)) return breakGraph(call, ctx, result);
+  if (asksForBreak(code, ctx)) return breakGraph(call, ctx, result);
   if (isMarkedConstant(call.callable)) return constantCall(call, ctx, result);
   if (isForeignBookkeeping(code)) {
     Paused paused(rec);
