@@ -149,6 +149,11 @@ def is_structural(callee: Any) -> bool:
     return _is(callee, _STRUCTURAL)
 
 
+def asks_form(callee: Any) -> bool:
+    """What it answers of a tensor does not hang on the tensor's values."""
+    return _is(callee, (getattr, hasattr, isinstance, issubclass, callable, type))
+
+
 def is_seen_through(callee: Any) -> bool:
     """A function of torch's in Python, without a model: torch.export goes through it once more."""
     return isinstance(callee, types.FunctionType) and _is_torch(callee) and id(callee) not in _models()
@@ -171,6 +176,14 @@ def is_harmless(callee: Any) -> bool:
             return known or _asks_torch(callee) or chooses_kernels(callee)
         return type(owner) in _CONTAINERS or _is(owner, _CONTAINERS) or isinstance(owner, _TOLD)
     return isinstance(callee, type) and callee in _CONTAINERS
+
+
+def answers_alike(callee: Any) -> bool:
+    """Of what is harmless: is its answer the state of objects and settings, and no news from outside?"""
+    if isinstance(callee, _METHODS):
+        return not issubclass(callee.__objclass__, io.IOBase)
+    owner = getattr(callee, "__self__", None)
+    return not (owner is time or isinstance(owner, io.IOBase) or _is(callee, _NOTICED))
 
 
 def is_silent(callee: Any) -> bool:

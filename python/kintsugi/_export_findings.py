@@ -68,6 +68,7 @@ class Analysis:
         self._written: list[tuple[Any, Step, str]] = []
         self._before = self._pinned()
         self._put_back: dict[Any, bool] = {}
+        self._varying: dict[int, bool] = {}
         own = [] if model is None else [*model.parameters(), *model.buffers()]
         self._own = {id(leaf) for leaf in (*pytree.tree_leaves(list(entry)), *own)}
         self._buffers = {} if model is None else {id(m._buffers): m for m in model.modules()}
@@ -536,23 +537,52 @@ class Analysis:
 
     def _check_pinned_answers(self) -> None:
         """What a step answered, and the program went on by."""
-        for kind, source, _ in self._trace.guards:
+        for kind, source, key in self._trace.guards:
             if source is None or kind not in _PINS:
                 continue
             root = self._trace.sources[self._trace.root(source)]
             if root[0] != "value" or root[3] not in self._maker:
                 continue
             step = self._maker[root[3]]
-            if not step.op.startswith("call") or step.index in self._kept or step.index in self._pure:
+            if not step.op.startswith("call") or step.index in self._refused_steps:
                 continue
             callee = self._trace.callee(step)
-            if step.index not in self._refused_steps and not callees.is_harmless(callee):
+            if not self._answers_alike(step, callee, kind, key):
                 self._refuse(
                     step,
                     f"which way the program goes depends on what {callees.name_of(callee)} returned",
                     "an exported program makes no calls, and has one way",
                     "Make the choice outside of the exported function.",
                 )
+
+    def _answers_alike(self, step: Step, callee: Any, kind: str, key: Any) -> bool:
+        """Does a step give what was pinned of its result in each run?"""
+        if _export_modes.is_mode(callee) or self._is_of_mode(step):
+            return True
+        if step.index in self._called and step.index not in self._pure:
+            return kind == "length" or (kind == "is" and key is None)  # the form of what an operator gives
+        given = {n for operand in step.operands for n in self._trace.values_in(operand)}
+        if any(map(self._varies, given)):
+            return False
+        if step.index in self._pure or step.op == "call.pure":
+            return True
+        tensors = any(self._trace.values[n] == "tensor" for n in given)
+        known = callees.is_harmless(callee) and callees.answers_alike(callee)
+        return known and (not tensors or callees.asks_form(callee))
+
+    def _varies(self, number: int) -> bool:
+        """May a value that is no tensor be another one for other values of the tensors, or at another time?"""
+        if number not in self._varying:
+            step = self._maker[number]
+            given = {n for operand in step.operands for n in self._trace.values_in(operand)}
+            if step.op == "aten":
+                varies = self._trace.values[number] != "tensor"
+            elif step.op.startswith("call"):
+                varies = not self._answers_alike(step, self._trace.callee(step), "equals", number)
+            else:
+                varies = step.op not in ("size", "stride", "numel") and any(map(self._varies, given))
+            self._varying[number] = varies
+        return self._varying[number]
 
 
 _ATOMS = (bool, int, str, bytes)

@@ -6,6 +6,7 @@ import copy
 import logging
 import random
 import time
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -98,6 +99,33 @@ def test_numbers_from_outside_are_refused() -> None:
         return x * 2 if random.random() < 2 else x  # the choice
 
     assert {finding.line for finding in refusal(g, rand(3)).refused} == {line_of(g, "# the choice")}
+
+
+@kintsugi.allow_in_graph
+def is_large(x: torch.Tensor) -> bool:
+    return bool(x.sum() > 1e6)
+
+
+def text_of_data(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if f"{x.sum().item():.0f}" == "3" else x  # decides
+
+
+def operator_that_answers(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if is_large(x) else x  # decides
+
+
+def key_of_data(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if {3.0: True}.get(x.sum().item()) else x  # decides
+
+
+def clock(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if str(time.time()).startswith("1") else x  # decides
+
+
+@pytest.mark.parametrize("program", [text_of_data, operator_that_answers, key_of_data, clock])
+def test_answers_that_decide_are_refused(program: Callable[..., torch.Tensor]) -> None:
+    lines = {finding.line for finding in refusal(program, torch.ones(3)).refused}
+    assert lines == {line_of(program, "# decides")}
 
 
 def test_memory_of_tensors_behind_torch_is_refused() -> None:
