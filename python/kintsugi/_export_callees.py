@@ -150,8 +150,9 @@ def is_structural(callee: Any) -> bool:
 
 
 def asks_form(callee: Any) -> bool:
-    """What it answers of a tensor does not hang on the tensor's values."""
-    return _is(callee, (getattr, hasattr, isinstance, issubclass, callable, type))
+    """What it answers of a tensor does not hang on the values of the tensor."""
+    asking = (getattr, hasattr, isinstance, issubclass, callable, type, operator.is_, operator.is_not)
+    return _is(callee, asking)
 
 
 def is_seen_through(callee: Any) -> bool:

@@ -559,7 +559,7 @@ class Analysis:
         """Does a step give what was pinned of its result in each run?"""
         if _export_modes.is_mode(callee) or self._is_of_mode(step):
             return True
-        if step.index in self._called and step.index not in self._pure:
+        if callees.is_operator(callee):
             return kind == "length" or (kind == "is" and key is None)  # the form of what an operator gives
         given = {n for operand in step.operands for n in self._trace.values_in(operand)}
         if any(map(self._varies, given)):
