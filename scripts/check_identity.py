@@ -24,13 +24,14 @@ MESSAGES = re.compile(
 # How many uses a file has, and what for.
 ALLOWED = {
     "capture/attributes.cc": (9, "the attribute that the program asks for has that name"),
-    "capture/breaks.cc": (2, "places and names in messages"),
+    "capture/breaks.cc": (4, "places and names in messages"),
     "capture/check_shadows.cc": (1, "a name in a message"),
     "capture/calls/classes.cc": (1, "the attribute that type.__new__ adds"),
     "capture/calls/inner_code.cc": (1, "the look-up by path"),
     "capture/handlers/generators.cc": (1, "the text of an exception"),
     "capture/mortals.cc": (1, "a name in a message"),
     "capture/record/calls.cc": (1, "where a bound method's descriptor is looked for"),
+    "capture/record/comptime.cc": (2, "places that the program is shown"),
     "capture/record/overloads.cc": (4, "the text of exceptions"),
     "capture/recorder.cc": (2, "the trace's title"),
     "capture/sizes.cc": (1, "the name of a C function that is known to be torch's"),

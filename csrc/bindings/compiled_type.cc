@@ -9,8 +9,10 @@
 #include "bindings/text.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
+#include "driver/trace_data.h"
 #include "guard/document.h"
 #include "pyapi/imports.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "runtime/run_events.h"
 #include "support/check.h"
@@ -95,6 +97,12 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (value != nullptr && value != Py_None) parsed.dynamic = PyObject_IsTrue(value) == 1 ? 1 : 0;
   value = PyDict_GetItemString(options, "backend");
   if (value != nullptr && value != Py_None) parsed.backend = pyapi::newRef(value);
+  value = PyDict_GetItemString(options, "guard_filter");
+  if (value != nullptr && value != Py_None) parsed.guardFilter = pyapi::newRef(value);
+  value = PyDict_GetItemString(options, "name");
+  if (value != nullptr && PyUnicode_Check(value)) parsed.name = pyapi::utf8(value);
+  value = PyDict_GetItemString(options, "exporting");
+  parsed.exporting = value != nullptr && PyObject_IsTrue(value) == 1;
   auto isSet = [options](const char* name) {
     PyObject* flag = PyDict_GetItemString(options, name);
     return flag != nullptr && PyObject_IsTrue(flag) == 1;
@@ -215,6 +223,16 @@ PyObject* traces(PyObject* self, PyObject*) {
   return out.release().ptr();
 }
 
+// Each root trace as data (driver/trace_data.h).
+PyObject* data(PyObject* self, PyObject*) {
+  pyapi::Ref<> out = pyapi::steal(PyList_New(0));
+  for (const auto& trace : implOf(self).cache().traces()) {
+    pyapi::Ref<> one = driver::traceData(*trace);
+    if (!out || !one || PyList_Append(out.get(), one.get()) < 0) return nullptr;
+  }
+  return out.release();
+}
+
 void appendInstructions(runtime::CompiledTrace& trace, nb::list& out) {
   const ir::Trace& recorded = trace.trace();
   for (size_t i = trace.recording().start; i < recorded.code.size(); ++i) {
@@ -237,6 +255,22 @@ void appendInstructions(runtime::CompiledTrace& trace, nb::list& out) {
 PyObject* instructions(PyObject* self, PyObject*) {
   nb::list out;
   for (const auto& trace : implOf(self).cache().traces()) appendInstructions(*trace, out);
+  return out.release().ptr();
+}
+
+// Of all root traces: descriptions of their segments (python/kintsugi/backends/fx.py), without examples.
+PyObject* segments(PyObject* self, PyObject*) {
+  nb::list out;
+  try {
+    for (const auto& trace : implOf(self).cache().traces()) {
+      pyapi::Ref<> described = driver::describeSegments(*trace);
+      if (!described) return nullptr;
+      out.append(nb::steal(described.release()));
+    }
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
+    return nullptr;
+  }
   return out.release().ptr();
 }
 
@@ -305,7 +339,9 @@ PyObject* getDisabled(PyObject* self, void*) { return PyBool_FromLong(implOf(sel
 PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS, "Counters, as a dict."},
     {"traces", traces, METH_NOARGS, "The text of each root trace."},
+    {"_data", data, METH_NOARGS, "Each root trace as a dict, for kintsugi.export."},
     {"instructions", instructions, METH_NOARGS, "(trace, index, operation, frames) of what has a snapshot."},
+    {"_segments", segments, METH_NOARGS, "Of each root trace, what its tensor graphs are."},
     {"breaks", breaks, METH_NOARGS, "One dict a break."},
     {"recompiles", recompiles, METH_NOARGS, "One dict a recompile."},
     {"reset", reset, METH_NOARGS, "Forgets all traces."},

@@ -17,11 +17,15 @@
 #include "bindings/native.h"
 #include "bindings/replay_testing.h"
 #include "bindings/text.h"
+#include "capture/calls/substitutes.h"
 #include "capture/calls/targets.h"
+#include "capture/record/comptime.h"
 #include "codegen/kernel_cache.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
+#include "driver/disabled.h"
 #include "driver/recording.h"
+#include "driver/stance.h"
 #include "pyapi/imports.h"
 #include "pyapi/torch_patches.h"
 #include "pyapi/type_versions.h"
@@ -101,11 +105,44 @@ void setConfig(const std::string& name, nb::object value) {
   if (name == "report_compiling") s.reportCompiling = nb::cast<bool>(value);
   if (name == "error_on_graph_break") s.errorOnGraphBreak = nb::cast<bool>(value);
   if (name == "assume_static_by_default") s.assumeStatic = nb::cast<bool>(value);
+  if (name == "verbose") s.verbose = nb::cast<bool>(value);
   if (name == "suppress_errors") s.suppressErrors = nb::cast<bool>(value);
   if (name == "cache_dir" || name == "disk_cache_limit") setDiskCache(name, value);
   if (name == "verify") setVerification(nb::cast<std::string>(value));
   if (name == "target") limitTarget(levelNamed(nb::cast<std::string>(value)));
   if (name == "memory_pool_limit") torchapi::setRunMemoryLimit(nb::cast<uint64_t>(value));
+}
+
+// `backend`: None: none is forced; else (native, what is called with segments, or None).
+void setStance(const std::string& name, bool skipsGuards, nb::object backend) {
+  using driver::StanceKind;
+  static constexpr std::pair<const char*, StanceKind> kNames[] = {
+      {"default", StanceKind::kDefault},
+      {"force_eager", StanceKind::kForceEager},
+      {"eager_on_recompile", StanceKind::kEagerOnRecompile},
+      {"fail_on_recompile", StanceKind::kFailOnRecompile},
+      {"eager_then_compile", StanceKind::kEagerThenCompile},
+  };
+  if (driver::isRecording() && !driver::isDisabled()) {
+    PyErr_SetString(PyExc_RuntimeError, "kintsugi.set_stance was called in compiled code");
+    throw nb::python_error();
+  }
+  driver::Stance wanted;
+  bool known = false;
+  for (const auto& [text, kind] : kNames) {
+    if (name != text) continue;
+    wanted.kind = kind;
+    known = true;
+  }
+  if (!known) throw nb::value_error(("unknown stance: " + name).c_str());
+  wanted.skipsGuards = skipsGuards;
+  if (!backend.is_none()) {
+    wanted.hasBackend = true;
+    wanted.native = nb::cast<bool>(backend[0]);
+    nb::object compiler = backend[1];
+    if (!compiler.is_none()) wanted.backend = pyapi::newRef(compiler.ptr());
+  }
+  driver::setStance(std::move(wanted));
 }
 
 // fn(*args, **kwargs) with all compiled callables in eager mode on this thread.
@@ -170,8 +207,19 @@ NB_MODULE(_C, m) {
   m.def("set_log_channels", &setLogChannels);
   m.def("codes", &codes);
   m.def("set_error_on_graph_break", &driver::setErrorOnGraphBreak, nb::arg("value"));
+  m.def("set_stance", &setStance, nb::arg("name"), nb::arg("skips_guards"), nb::arg("backend").none());
+  m.def("substitute", [](nb::object original, nb::object function) {
+    capture::substitute(original.ptr(), function.ptr());
+  });
+  m.def("has_substitute",
+        [](nb::object original) { return capture::substituteOf(original.ptr()) != nullptr; });
   m.def("_call_disabled", &callDisabled);
   m.def("_with_types_kept", &withTypesKept, nb::arg("root"), nb::arg("body"));
+  m.def("_recording", [] {
+    PyObject* described = capture::describeRecording();
+    if (described == nullptr) throw nb::python_error();
+    return nb::steal(described);
+  });
   m.def("is_recording", &driver::isRecording);
   m.def("_failed_checks", [] { return std::make_pair(failedCheckCount(), lastFailedCheck()); });
   m.def("_fail_at", &failAt, nb::arg("name"), nb::arg("after") = 0);

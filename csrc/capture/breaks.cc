@@ -85,6 +85,19 @@ diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::ve
   return diagnostic;
 }
 
+std::vector<diag::SourceLoc> runningFrames() {
+  std::vector<diag::SourceLoc> frames;
+  pyapi::Frame* frame = pyapi::currentFrame(PyThreadState_Get());
+  for (; frame != nullptr; frame = pyapi::previousOf(frame)) {
+    PyCodeObject* code = pyapi::codeOf(frame);
+    frames.push_back({pyapi::utf8(pyapi::fileOf(code)),
+                      pyapi::lineAt(code, std::max(pyapi::runningUnit(frame), 0)),
+                      pyapi::utf8(pyapi::nameOf(code))});
+  }
+  std::reverse(frames.begin(), frames.end());
+  return frames;
+}
+
 void raiseGraphBreak(const diag::Diagnostic& diagnostic, const char* why) {
   PyErr_Clear();
   pyapi::Ref<> module = pyapi::steal(pyapi::importModule("kintsugi._errors"));
@@ -127,6 +140,16 @@ void Recorder::refuse(const diag::Diagnostic& diagnostic) {
   if (refused_ || !isStrict()) return;
   refused_ = diagnostic;
   refusing_ = true;
+}
+
+// The user has said that it must not come to this: an error, whatever breaks are. A program that swallows it
+// gets it again (CompiledFunction::insist()).
+Flow Recorder::raiseAssertion(const std::string& message) {
+  abort(diag::Code::KTG0111, {"AssertionError"});
+  refused_ = diagnosticAt(current_, diag::Code::KTG0111, {message});
+  executed_ = true;
+  PyErr_SetString(PyExc_AssertionError, message.c_str());
+  return Flow::kRaise;
 }
 
 // Instead of the instruction that would come next.

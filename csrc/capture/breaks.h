@@ -15,6 +15,9 @@ namespace kintsugi::capture {
 // A diagnostic at what `frame` (null: nowhere) is doing now, with the recorded frames as its stack.
 diag::Diagnostic diagnosticAt(const ShadowFrame* frame, diag::Code code, std::vector<std::string> args);
 
+// The Python frames of this thread, outermost first.
+std::vector<diag::SourceLoc> runningFrames();
+
 // Is this Python file torch's, the standard library's or ours, not the program's?
 bool isLibrary(const std::string& file);
 

@@ -190,8 +190,9 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
   bool isOpaqueCode(PyObject* code) const;
   void noteBreak(diag::Code code, std::vector<std::string> args);  // before the step runs
-  bool isStrict() const;                                           // a break is an error here
-  void stale();                                                    // after an opaque step
+  Flow raiseAssertion(const std::string& message);  // instead of the instruction; ends the recording
+  bool isStrict() const;                            // a break is an error here
+  void stale();                                     // after an opaque step
   ir::Trace& trace() { return document_.trace; }
   torchapi::OpRecorder& ops() { return ops_; }
   RecorderState& known() { return *this; }

@@ -1,6 +1,7 @@
 #include "capture/sizes.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "capture/paused.h"
@@ -137,6 +138,35 @@ uint64_t openSizes(const RecorderState& known, ir::SourceId source, PyObject* te
     if (all && !info.isParam && !belongsToModule(known, source)) dims = ~uint64_t{0};
   }
   return dims & ~fixed;
+}
+
+void guardRanges(Recorder& rec, ir::SourceId source, PyObject* tensor) {
+  PyObject** dict = pyapi::materializedDictSlot(tensor);
+  PyObject* marks =
+      dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, "_dynamo_dynamic_range") : nullptr;
+  if (marks == nullptr || !PyAnySet_Check(marks)) return;
+  const auto rank = static_cast<int64_t>(torchapi::tensorInfoOf(tensor).sizes.size());
+  pyapi::Ref<> list = pyapi::steal(PySequence_List(marks));
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    int64_t numbers[3] = {0, 0, std::numeric_limits<int64_t>::max()};
+    bool bounded = false;
+    const char* names[] = {"dim", "min", "max"};
+    for (int k = 0; k < 3; ++k) {
+      pyapi::Ref<> number = pyapi::steal(PyObject_GetAttrString(PyList_GET_ITEM(list.get(), i), names[k]));
+      if (!number || !PyLong_Check(number.get())) continue;
+      numbers[k] = PyLong_AsLongLong(number.get());
+      bounded = bounded || k > 0;
+    }
+    if (numbers[0] < 0) numbers[0] += rank;
+    if (!bounded || PyErr_Occurred() || numbers[0] < 0 || numbers[0] >= rank) continue;
+    pyapi::Ref<> range =
+        pyapi::steal(Py_BuildValue("(LLL)", static_cast<long long>(numbers[0]),
+                                   static_cast<long long>(numbers[1]), static_cast<long long>(numbers[2])));
+    // A tensor that breaks its own bounds is none that the mark speaks of: the guard could never hold.
+    if (range && torchapi::sizeIsBetween(tensor, range.get()))
+      rec.guard(guard::GuardKind::kDimRange, source, rec.constId(range.get()));
+  }
+  PyErr_Clear();
 }
 
 uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor) {

@@ -17,6 +17,8 @@ namespace kintsugi::capture {
 uint64_t openSizes(const RecorderState& known, ir::SourceId source, PyObject* tensor);
 // The same of one that is a value already: by another path it is as open.
 uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor);
+// Guards on the bounds that mark_dynamic(min=, max=) has set for sizes of the input.
+void guardRanges(Recorder& rec, ir::SourceId source, PyObject* tensor);
 // Is a number read from this source a value from the start?
 bool opensNumbers(const RecorderState& known, ir::SourceId source);
 

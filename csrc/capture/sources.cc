@@ -10,6 +10,7 @@
 #include "capture/numbers.h"
 #include "capture/open_values.h"
 #include "capture/sizes.h"
+#include "capture/source_hash.h"
 #include "pyapi/number.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
@@ -24,12 +25,6 @@ using guard::GuardKind;
 using guard::SourceKind;
 
 namespace {
-
-uint64_t mix(uint64_t a, uint64_t b) {
-  a ^= b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2);
-  a *= 0xff51afd7ed558ccdull;
-  return a ^ (a >> 33);
-}
 
 bool isImmutableParent(SourceKind kind) {
   switch (kind) {
@@ -78,6 +73,22 @@ bool isRoot(SourceKind kind) {
 
 }  // namespace
 
+uint64_t mixHash(uint64_t a, uint64_t b) {
+  a ^= b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2);
+  a *= 0xff51afd7ed558ccdull;
+  return a ^ (a >> 33);
+}
+
+uint64_t sourceHash(uint64_t parent, SourceKind kind, PyObject* key, int64_t index) {
+  uint64_t hash = mixHash(parent, static_cast<uint64_t>(kind) + 1);
+  if (key != nullptr) {
+    hash = mixHash(hash, PyUnicode_CheckExact(key) || PyLong_CheckExact(key)
+                             ? static_cast<uint64_t>(PyObject_Hash(key))
+                             : reinterpret_cast<uint64_t>(key));
+  }
+  return mixHash(hash, static_cast<uint64_t>(index));
+}
+
 ir::ConstId Recorder::constId(PyObject* object) {
   auto [it, fresh] = constIds_.try_emplace(object, static_cast<ir::ConstId>(consts_.size()));
   const ir::ConstId id = it->second;
@@ -114,15 +125,9 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
     block = std::max(rootBlock_, document_.sources.nodes[parent].block);
     if (!isImmutableParent(kind)) block = std::max(block, staleBlock_);
   }
-  uint64_t hash = mix(parent == ir::kNone ? 17 : sourceHashes_[parent], static_cast<uint64_t>(kind) + 1);
-  if (key != nullptr) {
-    hash = mix(hash, PyUnicode_CheckExact(key) || PyLong_CheckExact(key)
-                         ? static_cast<uint64_t>(PyObject_Hash(key))
-                         : reinterpret_cast<uint64_t>(key));
-  }
-  hash = mix(hash, static_cast<uint64_t>(index));
+  const uint64_t hash = sourceHash(parent == ir::kNone ? kNoParent : sourceHashes_[parent], kind, key, index);
   auto [it, fresh] =
-      sourceNodes_.try_emplace(mix(hash, block), static_cast<ir::SourceId>(sourceHashes_.size()));
+      sourceNodes_.try_emplace(mixHash(hash, block), static_cast<ir::SourceId>(sourceHashes_.size()));
   ir::SourceId id = it->second;
   if (!fresh) {
     if (sourceObjects_[id] != object) {
@@ -225,6 +230,7 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
                               known ? openSizesOf(*this, *known) : openSizes(*this, source, tensor));
       type.meta = ops_.internMeta(document_.trace, info);
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
+      if (info.isOpen()) guardRanges(*this, source, tensor);
     }
     if (known) return pinSameTensor(*this, source, *known) ? Shadow::value(*known) : Shadow::constant();
     if (info.requiresGrad && gradients_.rest == 0) gradients_ = activeBuckets();
@@ -257,12 +263,8 @@ ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
     return it->second;
   // The node itself, even where the object is known by another path too (describeSource has guarded that).
   readSource(SourceKind::kPinned, ir::kNone, object, 0, object);
-  uint64_t hash = mix(mix(mix(17, static_cast<uint64_t>(SourceKind::kPinned) + 1),
-                          PyUnicode_CheckExact(object) || PyLong_CheckExact(object)
-                              ? static_cast<uint64_t>(PyObject_Hash(object))
-                              : reinterpret_cast<uint64_t>(object)),
-                      0);
-  return sourceNodes_.at(mix(hash, rootBlock_));
+  const uint64_t hash = sourceHash(kNoParent, SourceKind::kPinned, object, 0);
+  return sourceNodes_.at(mixHash(hash, rootBlock_));
 }
 
 void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number,
@@ -277,9 +279,9 @@ void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64
   }
   // Source and key in one word, spread before anything is mixed in; kind, block and other in the second.
   uint64_t hash = (static_cast<uint64_t>(key) << 32 | source) * 0x9e3779b97f4a7c15ull;
-  hash = mix(hash ^ (hash >> 32),
-             static_cast<uint64_t>(kind) << 56 ^ static_cast<uint64_t>(block) << 32 ^ other);
-  hash = mix(hash, static_cast<uint64_t>(number));
+  hash = mixHash(hash ^ (hash >> 32),
+                 static_cast<uint64_t>(kind) << 56 ^ static_cast<uint64_t>(block) << 32 ^ other);
+  hash = mixHash(hash, static_cast<uint64_t>(number));
   if (!guardKeys_.try_emplace(hash, true).second) return;
   document_.guards.guards.push_back({kind, block, source, other, key, number});
 }

@@ -4,10 +4,13 @@
 
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
+#include "capture/calls/substitutes.h"
 #include "capture/class_attributes.h"
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/const_texts.h"
+#include "driver/disabled.h"
+#include "driver/guard_filter.h"
 #include "driver/interpret_all.h"
 #include "driver/lifecycle_events.h"
 #include "driver/recording.h"
@@ -15,6 +18,7 @@
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
+#include "pyapi/imports.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/stack_limit.h"
 #include "pyapi/types.h"
@@ -62,6 +66,17 @@ class ArgumentBuffer {
 constexpr uint32_t kManyValues = 5;
 constexpr size_t kMostRecompiles = 1000;  // reports that are kept
 
+// Lines for a log: frames of the program, outermost first.
+std::string stackText(const std::vector<diag::SourceLoc>& frames) {
+  std::string out;
+  for (const diag::SourceLoc& place : frames)
+    out += "\n  File \"" + place.file + "\", line " + std::to_string(place.line) + ", in " + place.function;
+  return out;
+}
+
+// Of whoever calls the compiled callable.
+std::string callers() { return stackText(capture::runningFrames()); }
+
 std::string describeTrace(const ir::Trace& trace) {
   std::string file = trace.file.substr(trace.file.rfind('/') + 1);
   return file + ":" + std::to_string(trace.line) + " " + trace.function;
@@ -107,8 +122,21 @@ bool alreadyThere(const std::vector<diag::Diagnostic>& list, const diag::Diagnos
 
 }  // namespace
 
-bool errorOnGraphBreak() { return strictSwitch < 0 ? settings().errorOnGraphBreak : strictSwitch == 1; }
+namespace {
+
+// What torch._dynamo.error_on_graph_break() has set, if torch's compiler is there.
+bool torchSwitch() {
+  PyObject* names = pyapi::loadedNamespace("torch._dynamo.utils");
+  return names != nullptr && PyDict_GetItemString(names, "_error_on_graph_break") == Py_True;
+}
+
+}  // namespace
+
+bool errorOnGraphBreak() {
+  return strictSwitch < 0 ? settings().errorOnGraphBreak || torchSwitch() : strictSwitch == 1;
+}
 int setErrorOnGraphBreak(int value) { return std::exchange(strictSwitch, value); }
+bool isDisabled() { return disabledDepth > 0; }
 DisabledScope::DisabledScope() { ++disabledDepth; }
 DisabledScope::~DisabledScope() { --disabledDepth; }
 
@@ -136,6 +164,7 @@ void CompiledFunction::findEntry() {
       callable = method;
     }
   }
+  if (PyObject* instead = capture::substituteOf(callable)) callable = instead;
   function_ = pyapi::newRef(callable);
   code_ = pyapi::newRef(PyFunction_Check(callable) ? PyFunction_GET_CODE(callable) : nullptr);
 }
@@ -184,6 +213,8 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   pyapi::Arguments args(data, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
   ArgumentBuffer buffer;
   if (self_) args = {buffer.with(self_.get(), data, args.total()), args.positional() + 1, kwnames};
+  if (stanceIsSet() && stance().kind == StanceKind::kForceEager) [[unlikely]]
+    return callEager(args);
   // Inside a recording the frames themselves are wanted.
   if (eager_ || quarantined_ || disabledDepth > 0 || isRecording()) {
     const bool strict = options_.fullgraph || errorOnGraphBreak();
@@ -196,6 +227,10 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   }
   if (pyapi::isTracing(tstate)) [[unlikely]]
     return callTraced(args);
+  if (stanceIsSet() && stance().hasBackend && !standsIn_) [[unlikely]] {
+    const auto instead = withBackendOfStance();
+    return instead->call(data, nargsf, kwnames);
+  }
   return payoff_.isSettled() ? callCompiled(args) : callCompared(args);
 }
 
@@ -204,7 +239,7 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
     return callObserved(args);
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, slots)) {
+    if (auto trace = cache_.lookup(args, slots, checkedGuards())) {
       if (pyapi::recursionLeft(PyThreadState_Get()) >= trace->recording().recursion) [[likely]]
         return runTrace(*trace, args, slots);
       return eagerBecause("the recursion limit is near", args);
@@ -216,7 +251,7 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
 PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args,
                                      runtime::SlotBuffer& slots) {
   try {
-    return trace.replay().run(trace, args, slots.data(), this);
+    return trace.replay().run(trace, args, slots.data(), this, slots.aside);
   } catch (const std::exception& error) {
     trace.dead = true;
     addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
@@ -228,6 +263,9 @@ PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi:
 PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   bool possible = !isRecording() && !interpretAll() && torchapi::GlobalState::current().recordable();
   if (!possible) return eagerBecause("recording is not possible here", args);
+  if (stanceIsSet()) [[unlikely]] {
+    if (const auto instead = insteadOfRecording(args)) return *instead;
+  }
   const bool strict = options_.fullgraph || errorOnGraphBreak();
   if (!strict && backoff_.passes()) return eagerBecause("the last recordings came to nothing", args);
   runtime::RecordingScope scope(cache_);
@@ -292,7 +330,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   capture::RecorderOptions options;
   options.maxInstructions =
       options_.traceLengthLimit != 0 ? options_.traceLengthLimit : settings().traceLengthLimit;
-  options.reportCompiling = settings().reportCompiling || options_.backend;
+  options.reportCompiling = settings().reportCompiling || options_.backend || options_.exporting;
   options.fullgraph = options_.fullgraph;
   options.errorOnBreak = errorOnGraphBreak;
   options.dynamic = options_.dynamic;
@@ -301,7 +339,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   options.dynamicSizes = &dynamicSizes_;
   options.openAttributes = &openAttributes_;
   options.opaqueCodes = &opaqueCodes_;
-  options.pinLikely = !options_.backend;  // whose graphs end at guards
+  options.pinLikely = !options_.backend && !options_.exporting;  // whose graphs end at guards
   return options;
 }
 
@@ -309,6 +347,10 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
 PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refused, PyObject* result) {
   if (!refused || result == nullptr) return result;
   Py_DECREF(result);
+  if (refused->code == diag::Code::KTG0111) {  // see Recorder::raiseAssertion()
+    PyErr_SetString(PyExc_AssertionError, refused->args[0].c_str());
+    return nullptr;
+  }
   capture::raiseGraphBreak(*refused, options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
   return nullptr;
 }
@@ -337,9 +379,11 @@ void CompiledFunction::learn(const pyapi::Arguments& args) {
     report.seen = failure.seen;
     report.guard = failure.guard == ir::kNone ? "the call" : runtime::describeGuard(recording, failure.guard);
     noteVariations(*trace, failure);
+    noteDifferentiating(*trace, failure);
     if (log::enabled(log::Channel::kRecompiles)) {
       diag::Diagnostic d(diag::Code::KTG0201, {report.guard, report.expected, report.seen});
-      log::emit(log::Channel::kRecompiles, "[RECOMPILE " + describeTrace(trace->trace()) + "] " + d.format());
+      log::emit(log::Channel::kRecompiles, "[RECOMPILE " + titleOf(trace->trace()) + "] " + d.format() +
+                                               (settings().verbose ? callers() : ""));
     }
     emitRecompile(*trace, report);
     if (recompiles_.size() < kMostRecompiles) recompiles_.push_back(std::move(report));
@@ -372,7 +416,7 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
     if (!fresh || (!log::enabled(log::Channel::kDynamic) && !diag::events::on())) continue;
     const std::string source = recording.document.sources.path(g.source, recording.document.trace.constTexts);
     emitDynamic(trace, source, variation.dims);
-    log::emit(log::Channel::kDynamic, "[DYNAMIC " + describeTrace(recording.document.trace) + "] " +
+    log::emit(log::Channel::kDynamic, "[DYNAMIC " + titleOf(recording.document.trace) + "] " +
                                           varyingText(variation.dims) + " of " + source +
                                           " varies: a value of the next trace");
   }
@@ -403,7 +447,9 @@ void CompiledFunction::addBreak(diag::Diagnostic diagnostic) {
   if (!diagnostic.location.known() && PyFunction_Check(function_.get())) diagnostic.location = entryPlace();
   if (!alreadyThere(breaks_, diagnostic)) breaks_.push_back(diagnostic);
   emitBreak(diagnostic);
-  if (log::enabled(log::Channel::kGraphBreaks)) log::emit(log::Channel::kGraphBreaks, diagnostic.format());
+  if (!log::enabled(log::Channel::kGraphBreaks)) return;
+  log::emit(log::Channel::kGraphBreaks,
+            diagnostic.format() + (settings().verbose ? callers() + stackText(diagnostic.stack) : ""));
 }
 
 // A first call often makes something ready for the others: hooks are installed, modules made. The changes
@@ -450,33 +496,39 @@ void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::
   const ir::Trace& made = trace.trace();
   if (log::enabled(log::Channel::kTrace)) {
     log::emit(log::Channel::kTrace,
-              "[TRACE " + std::to_string(trace.number()) + " (" + what + ") " + describeTrace(made) + ": " +
+              "[TRACE " + std::to_string(trace.number()) + " (" + what + ") " + titleOf(made) + ": " +
                   std::to_string(made.code.size() - trace.recording().start) + " instructions, " +
                   std::to_string(trace.recording().document.guards.guards.size()) + " guards]");
   }
   if (log::enabled(log::Channel::kGuards)) {
     std::string text = guard::print(trace.recording().document);
     log::emit(log::Channel::kGuards,
-              "[GUARDS " + describeTrace(made) + "]\n" + text.substr(0, text.find("\ntrace ")));
+              "[GUARDS " + titleOf(made) + "]\n" + text.substr(0, text.find("\ntrace ")));
   }
   if (log::enabled(log::Channel::kEffects)) {
-    log::emit(log::Channel::kEffects, "[EFFECTS " + describeTrace(made) + "]" + listEffects(trace));
+    log::emit(log::Channel::kEffects, "[EFFECTS " + titleOf(made) + "]" + listEffects(trace));
   }
   if (log::enabled(log::Channel::kGraphCode)) {
     log::emit(log::Channel::kGraphCode, guard::print(trace.recording().document));
   }
 }
 
-// False: the backend's exception is pending.
+std::string CompiledFunction::titleOf(const ir::Trace& trace) const {
+  return describeTrace(trace) + (options_.name.empty() ? "" : " (" + options_.name + ")");
+}
+
+// False: the backend's exception, or the guard filter's, is pending.
 bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arguments& args) {
   runtime::Recording recording = takeRecording(capture);
   try {
     faultPoint("install");
     describeConstants(recording, function_.get());
     runTracePasses(recording.document, 0, tracePasses(recording));
+    if (options_.guardFilter && !filterGuards(recording, options_.guardFilter.get(), args)) return false;
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
-    if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args)) return false;
+    if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args, options_.name))
+      return false;
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
     if (hasSteps(trace->recording())) doubt(Payoff::kSteps);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));
@@ -514,6 +566,9 @@ void CompiledFunction::reset() {
   backoff_.succeeded();
   sides_ = {kSidePrice, kSidesAtOnce};
   payoff_ = {};
+  seenFirst_.forget();
+  differentiating_ = {};
+  for (const Forced& one : std::exchange(forced_, {})) one.function->reset();
   examine();
 }
 
@@ -523,6 +578,11 @@ int CompiledFunction::traverse(visitproc visit, void* arg) {
   Py_VISIT(self_.get());
   Py_VISIT(type_.get());
   Py_VISIT(options_.backend.get());
+  Py_VISIT(options_.guardFilter.get());
+  for (const Forced& one : forced_) {
+    Py_VISIT(one.backend.get());
+    if (const int stop = one.function->traverse(visit, arg)) return stop;
+  }
   return cache_.traverse(visit, arg);
 }
 

@@ -17,6 +17,7 @@
 #include "driver/fx_segments.h"
 #include "driver/native_segments.h"
 #include "driver/recording.h"
+#include "driver/stance.h"
 #include "pyapi/ref.h"
 #include "runtime/exit_context.h"
 #include "runtime/trace_cache.h"
@@ -38,10 +39,12 @@ struct Settings {
   size_t sideTraceLimit = 64;   // of one callable; 0: exits are never recorded
   size_t failureLimit = 16;     // recordings of one callable that may fail before it is left to eager
   bool eagerWhenFaster = true;  // callables whose traces take longer than eager mode are left to it
+  bool verbose = false;         // log lines of breaks and recompilations carry the stack
 };
 Settings& settings();
 
-// Are breaks errors on this thread now? config.error_on_graph_break, unless the thread's own switch is set.
+// Are breaks errors on this thread now? As the thread's own switch says; where that is not set, if torch's
+// switch (torch._dynamo.error_on_graph_break) or config.error_on_graph_break is on.
 bool errorOnGraphBreak();
 // The thread's switch: -1 not set, 0 off, 1 on. Returns what it was.
 int setErrorOnGraphBreak(int value);
@@ -56,12 +59,15 @@ class DisabledScope {
 
 struct FunctionOptions {
   bool fullgraph = false;
-  size_t audit = 0;  // one call in so many is audited; 0: as settings() say
-  int dynamic = -1;  // -1: what varies; 0: nothing; 1: all sizes and numbers that are given
+  bool exporting = false;  // recorded for kintsugi.export: as for a backend, though there is none
+  size_t audit = 0;        // one call in so many is audited; 0: as settings() say
+  int dynamic = -1;        // -1: what varies; 0: nothing; 1: all sizes and numbers that are given
   bool hasRecompileLimit = false;
   size_t recompileLimit = 0;
   size_t traceLengthLimit = 0;  // 0: as settings() say
   pyapi::Ref<> backend;         // null: ours
+  pyapi::Ref<> guardFilter;     // says which guards are kept (guard_filter.h); null: all
+  std::string name;             // for people: in logs and names of graphs
   NativeOptions native;         // without a backend: replay, or native code once that is there
 };
 
@@ -99,6 +105,16 @@ class CompiledFunction final : private runtime::ExitHandler {
 
  private:
   PyObject* callEager(const pyapi::Arguments& args);
+  // Under a stance (stance_calls.cc)
+  std::shared_ptr<CompiledFunction> withBackendOfStance();
+  std::optional<PyObject*> insteadOfRecording(const pyapi::Arguments& args);
+  PyObject* failOnRecompile(const diag::SourceLoc& place, const std::string& reasons);
+  PyObject* failAtExit(const runtime::ExitContext& context, std::vector<runtime::FrameImage> images);
+  // Under skip_guard_eval_unsafe, those that are checked; null: all.
+  const runtime::Differentiating* checkedGuards() const {
+    return stanceIsSet() && stance().skipsGuards ? &differentiating_ : nullptr;
+  }
+  void noteDifferentiating(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   PyObject* callCompiled(const pyapi::Arguments& args);
   PyObject* runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args, runtime::SlotBuffer& slots);
   // While the event stream is on (observed_call.cc)
@@ -123,6 +139,7 @@ class CompiledFunction final : private runtime::ExitHandler {
     return {options_.backend || options_.native.enabled, options_.native.enabled, recording.gradients};
   }
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
+  std::string titleOf(const ir::Trace& trace) const;
   bool install(capture::CaptureResult& capture, const pyapi::Arguments& args);
   // Side exits (side_recording.cc)
   bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
@@ -178,6 +195,16 @@ class CompiledFunction final : private runtime::ExitHandler {
   uint64_t calls_ = 0;       // that might have been audited
   bool eager_ = false;       // can't be recorded at all
   bool quarantined_ = false;
+  SeenArguments seenFirst_;  // of the call that ran in eager mode before anything was compiled
+  runtime::Differentiating differentiating_;  // guards that have told calls apart
+  // What stands in for this callable under stances with a backend of their own.
+  struct Forced {
+    bool native;
+    pyapi::Ref<> backend;
+    std::shared_ptr<CompiledFunction> function;
+  };
+  std::vector<Forced> forced_;
+  bool standsIn_ = false;  // it is one of these
   bool recorded_ = false;  // a recording has begun since recordObserved() asked
 };
 

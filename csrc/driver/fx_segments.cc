@@ -3,6 +3,7 @@
 #include <atomic>
 #include <unordered_set>
 
+#include "driver/operand_objects.h"
 #include "ir/segments.h"
 #include "passes/pass_manager.h"
 #include "pyapi/imports.h"
@@ -11,14 +12,11 @@
 #include "runtime/segment_runner.h"
 #include "runtime/trace_cache.h"
 #include "torchapi/op_effects.h"
-#include "torchapi/python_constants.h"
 
 namespace kintsugi::driver {
 
 using ir::Instruction;
 using ir::Op;
-using ir::Operand;
-using ir::OperandKind;
 using ir::TypeKind;
 using ir::ValueId;
 using pyapi::Ref;
@@ -39,12 +37,6 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
 
 namespace {
 
-bool append(PyObject* list, Ref<> item) { return item && PyList_Append(list, item.get()) == 0; }
-
-bool setItem(PyObject* dict, const char* key, Ref<> value) {
-  return value && PyDict_SetItemString(dict, key, value.get()) == 0;
-}
-
 // Writes the dict that describes one segment. Each method returns null or false with an exception pending.
 class Describer {
  public:
@@ -61,13 +53,12 @@ class Describer {
     used_.insert(values.begin(), values.end());
   }
 
-  Ref<> describe(size_t number) {
+  Ref<> describe(const std::string& name) {
     Ref<> dict = pyapi::steal(PyDict_New());
-    const std::string name = trace_.function + "_" + std::to_string(number);
-    bool ok = dict && setItem(dict.get(), "name", text(name)) &&
-              setItem(dict.get(), "inputs", ids(inputs_)) && setItem(dict.get(), "input_names", names()) &&
-              setItem(dict.get(), "dynamic", dynamicInputs()) && setItem(dict.get(), "ops", operations()) &&
-              setItem(dict.get(), "outputs", ids(outputs_));
+    bool ok = dict && setIn(dict.get(), "name", textObject(name)) &&
+              setIn(dict.get(), "inputs", ids(inputs_)) && setIn(dict.get(), "input_names", names()) &&
+              setIn(dict.get(), "dynamic", dynamicInputs()) && setIn(dict.get(), "ops", operations()) &&
+              setIn(dict.get(), "outputs", ids(outputs_));
     return ok ? std::move(dict) : Ref<>();
   }
 
@@ -82,10 +73,6 @@ class Describer {
     return true;
   }
 
-  static Ref<> text(const std::string& value) {
-    return pyapi::steal(PyUnicode_DecodeUTF8(value.data(), static_cast<Py_ssize_t>(value.size()), "replace"));
-  }
-
   // None for a value that does not exist (an undefined tensor).
   Ref<> id(ValueId value) const {
     return trace_.values[value].kind == TypeKind::kNone ? pyapi::newRef(Py_None)
@@ -95,7 +82,7 @@ class Describer {
   Ref<> ids(const std::vector<ValueId>& values) const {
     Ref<> list = pyapi::steal(PyList_New(0));
     for (const ValueId value : values) {
-      if (!list || !append(list.get(), id(value))) {
+      if (!list || !appendTo(list.get(), id(value))) {
         return {};
       }
     }
@@ -116,7 +103,7 @@ class Describer {
       const std::string name = found == sources.end()
                                    ? "t" + std::to_string(value)
                                    : document_.sources.path(found->second, trace_.constTexts);
-      if (!list || !append(list.get(), text(name))) {
+      if (!list || !appendTo(list.get(), textObject(name))) {
         return {};
       }
     }
@@ -129,7 +116,7 @@ class Describer {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const ir::Type& type = trace_.values[inputs_[i]];
       const bool fixed = type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type);
-      if (!list || (!fixed && !append(list.get(), pyapi::steal(PyLong_FromSize_t(i))))) {
+      if (!list || (!fixed && !appendTo(list.get(), pyapi::steal(PyLong_FromSize_t(i))))) {
         return {};
       }
     }
@@ -139,7 +126,7 @@ class Describer {
   Ref<> operations() {
     Ref<> list = pyapi::steal(PyList_New(0));
     const bool ok = list && forEachGraphInstruction(
-                                [&](const Instruction& ins) { return append(list.get(), operation(ins)); });
+                                [&](const Instruction& ins) { return appendTo(list.get(), operation(ins)); });
     return ok ? std::move(list) : Ref<>();
   }
 
@@ -148,64 +135,16 @@ class Describer {
     Ref<> results = pyapi::steal(PyList_New(0));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
-      if (!results || !append(results.get(), used_.contains(value) ? id(value) : pyapi::newRef(Py_None))) {
+      if (!results || !appendTo(results.get(), used_.contains(value) ? id(value) : pyapi::newRef(Py_None))) {
         return {};
       }
     }
     const std::string name = ins.op == Op::kAten ? trace_.opNames[ins.opName] : ir::opInfo(ins.op).text;
-    const bool ok = dict && setItem(dict.get(), "target", text(name)) &&
-                    setItem(dict.get(), "args", arguments(trace_.operandsOf(ins))) &&
-                    setItem(dict.get(), "results", std::move(results));
+    const bool ok =
+        dict && setIn(dict.get(), "target", textObject(name)) &&
+        setIn(dict.get(), "args", operandObjects(trace_, trace_.operandsOf(ins), Describing::kOperators)) &&
+        setIn(dict.get(), "results", std::move(results));
     return ok ? std::move(dict) : Ref<>();
-  }
-
-  Ref<> arguments(std::span<const Operand> operands) const {
-    Ref<> list = pyapi::steal(PyList_New(0));
-    for (const Operand& operand : operands) {
-      if (!list || !append(list.get(), argument(operand))) {
-        return {};
-      }
-    }
-    return list;
-  }
-
-  Ref<> argument(const Operand& operand) const {
-    switch (operand.kind) {
-      case OperandKind::kValue:
-        return trace_.values[operand.id].kind == TypeKind::kNone
-                   ? pyapi::newRef(Py_None)
-                   : pyapi::steal(Py_BuildValue("(sI)", "%", operand.id));
-      case OperandKind::kInt:
-        return pyapi::steal(PyLong_FromLongLong(operand.i));
-      case OperandKind::kFloat:
-        return pyapi::steal(PyFloat_FromDouble(operand.f));
-      case OperandKind::kBool:
-        return pyapi::newRef(operand.i != 0 ? Py_True : Py_False);
-      case OperandKind::kStr:
-        return text(trace_.strings[operand.id]);
-      case OperandKind::kComplex:
-        return pyapi::steal(
-            PyComplex_FromDoubles(trace_.complexes[operand.id].first, trace_.complexes[operand.id].second));
-      case OperandKind::kDtype:
-        return torchapi::dtypeObject(operand.i);
-      case OperandKind::kDevice:
-        return torchapi::deviceObject(trace_.strings[operand.id]);
-      case OperandKind::kLayout:
-        return torchapi::layoutObject(operand.i);
-      case OperandKind::kMemoryFormat:
-        return torchapi::memoryFormatObject(operand.i);
-      case OperandKind::kList:
-        return arguments(trace_.listOf(operand));
-      case OperandKind::kNone:
-        return pyapi::newRef(Py_None);
-      case OperandKind::kSource:
-      case OperandKind::kConst:
-      case OperandKind::kRecipe:
-      case OperandKind::kNull:
-        break;
-    }
-    PyErr_SetString(PyExc_SystemError, "kintsugi: an operator takes a Python object");
-    return {};
   }
 
   const guard::Document& document_;
@@ -251,7 +190,7 @@ class FxRunner final : public runtime::SegmentRunner {
                    .kind = diag::events::Kind::kCompile});
     }
     Ref<> description = pyapi::steal(PyDict_Copy(description_.get()));
-    const bool ok = description && setItem(description.get(), "example_inputs", std::move(examples));
+    const bool ok = description && setIn(description.get(), "example_inputs", std::move(examples));
     Ref<> made = ok ? pyapi::steal(PyObject_CallOneArg(backend_.get(), description.get())) : Ref<>();
     compiling_ = false;
     if (!made) {
@@ -288,7 +227,7 @@ class FxRunner final : public runtime::SegmentRunner {
       }
       Ref<> examples = pyapi::steal(PyList_New(0));
       for (size_t i = 1; i < args.size(); ++i) {
-        append(examples.get(), pyapi::newRef(args[i]));
+        appendTo(examples.get(), pyapi::newRef(args[i]));
       }
       if (!compile(std::move(examples))) {
         return Status::kFailed;
@@ -381,7 +320,7 @@ Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
   Ref<> list = pyapi::steal(PyList_New(0));
   for (const ValueId value : inputs) {
     const auto found = entry.find(value);
-    if (found == entry.end() || !append(list.get(), pyapi::newRef(slots[found->second]))) {
+    if (found == entry.end() || !appendTo(list.get(), pyapi::newRef(slots[found->second]))) {
       PyErr_Clear();
       return {};
     }
@@ -404,7 +343,23 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
   return start;
 }
 
-bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args) {
+pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {
+  guard::Document document = trace.recording().document;
+  if (ir::findSegments(document.trace).empty()) {
+    runTracePasses(document, trace.recording().start, {.segments = true});
+  }
+  Ref<> list = pyapi::steal(PyList_New(0));
+  for (const ir::SegmentRange& range : ir::findSegments(document.trace)) {
+    const std::string name = document.trace.function + "_" + std::to_string(PyList_GET_SIZE(list.get()));
+    if (!appendTo(list.get(), Describer(document, range).describe(name))) {
+      return {};
+    }
+  }
+  return list;
+}
+
+bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args,
+                   const std::string& name) {
   const guard::Document& document = trace.recording().document;
   runtime::SlotBuffer slots;
   slots.reserve(document.sources.nodes.size());
@@ -423,7 +378,9 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     for (const ValueId value : outputs) {
       kinds.push_back(torchapi::kindOfType(document.trace.values[value].kind));
     }
-    Ref<> description = Describer(document, ranges[k]).describe(k);
+    Ref<> description =
+        Describer(document, ranges[k])
+            .describe((name.empty() ? document.trace.function : name) + "_" + std::to_string(k));
     if (!description) {
       return false;
     }

@@ -27,9 +27,15 @@ struct TracePasses {
 // Where the trace's own part begins then, which was instruction `start`.
 uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses wanted);
 
+// Descriptions of all segments of a trace, as a list, without examples of their inputs; null: an exception is
+// pending. For reports: the trace may have been made without segments.
+pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace);
+
 // Gives each segment of `trace`, which is not shared yet, a runner that uses `backend` (called with a
 // description, returns a callable). `args`: of the call that was recorded; null for a side trace. False: the
-// backend failed, its exception is pending.
-bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args);
+// backend failed, its exception is pending. `name`: what the user calls the callable, for the names of
+// graphs; empty: the function's is used.
+bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args,
+                   const std::string& name);
 
 }  // namespace kintsugi::driver

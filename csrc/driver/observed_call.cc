@@ -20,7 +20,7 @@ PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
   const uint64_t start = events::nowNs();
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, slots)) {
+    if (auto trace = cache_.lookup(args, slots, checkedGuards())) {
       if (pyapi::recursionLeft(PyThreadState_Get()) < trace->recording().recursion)
         return eagerBecause("the recursion limit is near", args);
       const uint64_t guarded = events::nowNs();

@@ -12,6 +12,7 @@
 #include "driver/compiled_function.h"
 #include "driver/const_texts.h"
 #include "driver/fx_segments.h"
+#include "driver/guard_filter.h"
 #include "driver/interpret_all.h"
 #include "driver/lifecycle_events.h"
 #include "driver/recording.h"
@@ -46,6 +47,11 @@ uint64_t CompiledFunction::completeRuns() {
 }
 
 bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
+  if (stanceIsSet()) [[unlikely]] {
+    if (stance().kind == StanceKind::kFailOnRecompile) return true;
+    if (stance().kind == StanceKind::kEagerOnRecompile || stance().kind == StanceKind::kForceEager)
+      return false;
+  }
   runtime::ExitSite& site = trace.sides().at(guard);
   const uint64_t paid = completeRuns();
   doubt(Payoff::kExit);
@@ -58,6 +64,8 @@ bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
 }
 
 PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) {
+  if (stanceIsSet() && stance().kind == StanceKind::kFailOnRecompile)
+    return failAtExit(context, std::move(images));
   runtime::RecordingScope scope(cache_);
   if (!scope) return runtime::runFrames(std::move(images), false);
   const runtime::Recording& parent = context.trace->recording();
@@ -111,9 +119,14 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
     faultPoint("side");
     describeConstants(recording, function_.get());
     recording.start = runTracePasses(recording.document, recording.start, tracePasses(recording));
+    if (options_.guardFilter && !filterGuards(recording, options_.guardFilter.get(), context.args)) {
+      PyErr_WriteUnraisable(
+          options_.guardFilter.get());  // the call has its result: it goes on without the trace
+      return;
+    }
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
-    if (options_.backend && !attachBackend(*trace, options_.backend.get(), nullptr)) {
+    if (options_.backend && !attachBackend(*trace, options_.backend.get(), nullptr, options_.name)) {
       PyErr_Clear();  // no memory for the descriptions of its segments
       return;
     }

@@ -38,6 +38,7 @@ namespace kintsugi::guard {
   X(NotSame, "notsame", "st")      /* source is another object than t */                      \
   X(Tensor, "tensor", "sm")        /* type, dispatch keys, dtype, device, requires_grad, fixed sizes and strides */ \
   X(TensorRank, "tensorrank", "sm") /* the same without the sizes and strides */              \
+  X(DimRange, "dimrange", "sk")    /* k is (dimension, least, most): a tensor's size there is between them */ \
   X(GlobalState, "globalstate", "n") /* grad mode, autocast, default dtype, modes: the n-th packed state */
 // clang-format on
 

@@ -69,6 +69,7 @@ bool implies(const Guard& a, const Guard& b) {
       return a.kind == GuardKind::kIs && a.key == b.key;
     case GuardKind::kTensorRank:
       return a.kind == GuardKind::kTensor && a.number == b.number;
+    case GuardKind::kDimRange:
     case GuardKind::kTypeVersion:
     case GuardKind::kOpenAttribute:
     case GuardKind::kIs:

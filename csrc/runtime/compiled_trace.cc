@@ -1,5 +1,8 @@
 #include "runtime/compiled_trace.h"
 
+#include <algorithm>
+
+#include "runtime/replay_program.h"
 #include "runtime/run_events.h"
 
 namespace kintsugi::runtime {
@@ -12,7 +15,83 @@ CompiledTrace::CompiledTrace(Recording recording)
     : recording_(std::move(recording)),
       guards_(recording_),
       replay_(recording_),
+      unguarded_(watchable(recording_.unguarded)),
       number_(tracesMade.fetch_add(1, std::memory_order_relaxed) + 1) {}
+
+namespace {
+
+bool isOnTensor(const guard::Guard& g) {
+  return g.kind == guard::GuardKind::kTensor || g.kind == guard::GuardKind::kTensorRank;
+}
+
+}  // namespace
+
+uint64_t guardHash(const Recording& recording, const guard::Guard& g) {
+  if (g.source != ir::kNone) return recording.sourceHashes[g.source];
+  const auto kind = static_cast<uint64_t>(g.kind) + 1;
+  return g.key == ir::kNone ? kind : reinterpret_cast<uint64_t>(recording.consts[g.key].get()) ^ kind << 56;
+}
+
+// Of guards on tensors, those that are inputs of the trace, of their block or of one before it (a step may
+// have given a tensor other memory): the slots of others are not filled.
+std::vector<guard::Guard> CompiledTrace::watchable(const std::vector<guard::Guard>& guards) const {
+  std::vector<guard::Guard> out;
+  for (const guard::Guard& g : guards) {
+    bool loaded = false;
+    for (guard::BlockId block = 0; isOnTensor(g) && block <= g.block; ++block)
+      loaded = loaded || loadsInput(replay_.code(), block, g.source);
+    if (loaded) out.push_back(g);
+  }
+  return out;
+}
+
+bool CompiledTrace::differ(const std::vector<guard::Guard>& guards, guard::BlockId block,
+                           PyObject* const* slots) const {
+  return std::any_of(guards.begin(), guards.end(), [&](const guard::Guard& g) {
+    return g.block == block &&
+           !torchapi::matches(slots[g.source], recording_.tensorInfos.at(static_cast<size_t>(g.number)),
+                              g.kind == guard::GuardKind::kTensor);
+  });
+}
+
+namespace {
+
+// Checks of such programs that are under way, on all threads (GIL). A check may run finalizers, and these may
+// call the callable again: what is being checked must not be made anew meanwhile.
+int leanChecks = 0;
+
+}  // namespace
+
+bool CompiledTrace::admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots,
+                           bool& aside) {
+  aside = false;
+  const bool stale = only != nullptr && (!lean_ || leanVersion_ != only->version);
+  if (only == nullptr || (stale && leanChecks > 0)) {
+    if (!guards_.check(0, args, nullptr, slots)) return false;
+    if (!recording_.filtered) return true;
+    if (!takesInputs(replay_.code(), slots)) return false;
+    aside = unguardedDiffer(0, slots);
+    return true;
+  }
+  if (stale) {
+    const auto chosen = [&](const guard::Guard& g) {
+      return g.kind == guard::GuardKind::kOpenAttribute || only->guards.contains(guardHash(recording_, g));
+    };
+    std::vector<guard::Guard> left = recording_.unguarded;
+    for (const guard::Guard& g : recording_.document.guards.guards) {
+      if (g.block == 0 && !chosen(g)) left.push_back(g);
+    }
+    lean_ = std::make_unique<GuardProgram>(recording_, chosen);
+    leanVersion_ = only->version;
+    leanUnguarded_ = watchable(left);
+  }
+  ++leanChecks;
+  const bool good = lean_->check(0, args, nullptr, slots);
+  --leanChecks;
+  if (!good || !takesInputs(replay_.code(), slots)) return false;
+  aside = differ(leanUnguarded_, 0, slots);
+  return true;
+}
 
 uint32_t CompiledTrace::entryText() {
   if (entryText_ == 0) entryText_ = entryOf(*this);
@@ -23,6 +102,7 @@ int CompiledTrace::traverse(visitproc visit, void* arg) const {
   for (const pyapi::Ref<>& constant : recording_.consts) Py_VISIT(constant.get());
   Py_VISIT(recording_.kwNames.get());
   int stop = guards_.traverse(visit, arg);
+  if (stop == 0 && lean_) stop = lean_->traverse(visit, arg);
   sides_.each([&](uint32_t, const SideLink& link) {
     if (stop == 0) stop = link.trace->traverse(visit, arg);
   });

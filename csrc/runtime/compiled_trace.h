@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "guard/document.h"
@@ -46,7 +47,19 @@ struct Recording {
   int recursion = 0;     // so many levels of recursion does CPython need for what the trace stands for
   pyapi::Ref<> kwNames;  // tuple of keyword names or null
   ir::GradientLimits gradients;  // in what groups they are wanted
+  // Some guards were taken out, at the user's wish: inputs may be of another kind than promised. The guards
+  // on tensors among them are kept here: what is compiled for such tensors must not run for others.
+  bool filtered = false;
+  std::vector<guard::Guard> unguarded;
 };
+
+// The guards that have told calls of a callable apart, by guardHash().
+struct Differentiating {
+  std::unordered_set<uint64_t> guards;
+  uint64_t version = 0;  // of the set
+};
+// Of what a guard speaks of: the same in all traces of a callable.
+uint64_t guardHash(const Recording& recording, const guard::Guard& guard);
 
 class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
  public:
@@ -55,6 +68,12 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   const Recording& recording() const { return recording_; }
   const ir::Trace& trace() const { return recording_.document.trace; }
   GuardProgram& guards() { return guards_; }
+  // Do the guards at entry let the call in? Then `slots` is filled. `only` (may be null): no others are
+  // checked. `aside`: tensors that nothing guards are others than were recorded, so that only replay may run.
+  bool admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots, bool& aside);
+  bool unguardedDiffer(guard::BlockId block, PyObject* const* slots) const {
+    return !unguarded_.empty() && differ(unguarded_, block, slots);
+  }
   ReplayProgram& replay() { return replay_; }
   SideTraces& sides() { return sides_; }
   // Counts the traces of the process, from 1: what logs and events call this one.
@@ -70,10 +89,19 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
       false};  // invalidated: an object that it needs has died, or an internal check failed
 
  private:
+  std::vector<guard::Guard> watchable(const std::vector<guard::Guard>& guards) const;
+  bool differ(const std::vector<guard::Guard>& guards, guard::BlockId block, PyObject* const* slots) const;
+
   Recording recording_;
   GuardProgram guards_;
   ReplayProgram replay_;
   SideTraces sides_;
+  std::vector<guard::Guard> unguarded_;  // of recording_.unguarded, those whose tensors a run reads
+  // The guards of Differentiating alone, in its version `leanVersion_`, and those on tensors that it leaves
+  // out.
+  std::unique_ptr<GuardProgram> lean_;
+  uint64_t leanVersion_ = 0;
+  std::vector<guard::Guard> leanUnguarded_;
   const uint32_t number_;
   uint32_t entryText_ = 0;
 };

@@ -74,4 +74,29 @@ bool collectObjects(const RunView& run, Materializer& make, ir::StateId state, E
   return true;
 }
 
+using torchapi::Value;
+using torchapi::ValueKind;
+
+void describeExit(const RunView& run, const ir::Instruction& ins, ExitContext& context) {
+  const Value& value = run.values[run.recording.document.trace.operandsOf(ins)[0].id];
+  if (ins.op == ir::Op::kGuardMeta && value.kind == ValueKind::kTensor) {
+    pyapi::Ref<> tensor = pyapi::steal(torchapi::wrapTensor(value.tensor));
+    context.seenMeta = torchapi::tensorInfoOf(tensor.get());
+  } else if (ins.op == ir::Op::kGuardValue) {
+    switch (value.kind) {
+      case ValueKind::kBool:
+        context.seen = ir::Operand::boolean(value.i != 0);
+        break;
+      case ValueKind::kInt:
+        context.seen = ir::Operand::integer(value.i);
+        break;
+      case ValueKind::kFloat:
+        context.seen = ir::Operand::number(value.f);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
 }  // namespace kintsugi::runtime

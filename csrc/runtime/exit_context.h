@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ir/trace.h"
+#include "pyapi/arguments.h"
 #include "pyapi/ref.h"
 #include "runtime/frame_rebuild.h"
 #include "runtime/guard_program.h"
@@ -27,7 +28,8 @@ using ObjectTable = std::unordered_map<uint32_t, pyapi::Ref<>>;
 
 struct ExitContext {
   std::shared_ptr<CompiledTrace> trace;
-  uint32_t guard = 0;  // index of the instruction that failed
+  pyapi::Arguments args;  // of the call, which holds them
+  uint32_t guard = 0;     // index of the instruction that failed
   ir::StateId state = ir::kNone;
   ir::Operand seen;                              // guard.value: the number that was there
   std::optional<torchapi::TensorInfo> seenMeta;  // guard.meta
@@ -46,6 +48,9 @@ class ExitHandler {
   // Runs the frames to their end (recording or not), like runFrames().
   virtual PyObject* run(ExitContext context, std::vector<FrameImage> images) = 0;
 };
+
+// What the guard `ins` saw, where that decides which side trace is taken.
+void describeExit(const RunView& run, const ir::Instruction& ins, ExitContext& context);
 
 // Fills the tables with everything that the snapshot names, parts of recipes included. `make` has built the
 // frames. False: an object could not be made (a Python exception is pending).

@@ -427,6 +427,7 @@ class BlockCompiler {
           break;
         case GuardKind::kSetEquals:
         case GuardKind::kFits:
+        case GuardKind::kDimRange:
           words |= kTypeWord;
           addRecheck(id);
           break;
@@ -547,7 +548,7 @@ class BlockCompiler {
 
 }  // namespace
 
-std::vector<Block> compileBlocks(const Recording& recording) {
+std::vector<Block> compileBlocks(const Recording& recording, const GuardChoice& chosen) {
   const auto& sources = recording.document.sources.nodes;
   const auto& guards = recording.document.guards.guards;
   std::vector<BlockMembers> members(std::max<guard::BlockId>(recording.document.guards.blockCount, 1));
@@ -561,7 +562,7 @@ std::vector<Block> compileBlocks(const Recording& recording) {
     membersOf(sources[id].block).sources.push_back(id);
   }
   for (uint32_t index = 0; index < guards.size(); ++index) {
-    membersOf(guards[index].block).guards.push_back(index);
+    if (!chosen || chosen(guards[index])) membersOf(guards[index].block).guards.push_back(index);
   }
   const UsedSources used(recording);
   std::vector<Links> links(sources.size());

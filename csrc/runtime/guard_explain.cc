@@ -186,6 +186,10 @@ class Explainer {
   }
 
   void noteVariation(const LocalGuard& g, PyObject* object) {
+    if (g.kind == GuardKind::kDimRange && torchapi::isTensor(object)) {
+      variations_.push_back({g.index, uint64_t{1} << (PyLong_AsLong(PyTuple_GET_ITEM(g.key, 0)) & 63)});
+      return;
+    }
     if (g.kind == GuardKind::kTensor && torchapi::isTensor(object)) {
       const uint64_t dims = torchapi::changedSizes(object, *g.info);
       if (dims != 0) {
@@ -209,6 +213,11 @@ class Explainer {
       }
     }
     return index;
+  }
+
+  static std::string rangeOf(PyObject* range) {
+    const auto number = [range](Py_ssize_t i) { return textOf(PyTuple_GET_ITEM(range, i)); };
+    return ".shape[" + number(0) + "] between " + number(1) + " and " + number(2);
   }
 
   static std::string expectedOf(const LocalGuard& g) {
@@ -239,6 +248,8 @@ class Explainer {
       case GuardKind::kTensor:
       case GuardKind::kTensorRank:
         return ": " + tensorText(*g.info, g.kind == GuardKind::kTensor);
+      case GuardKind::kDimRange:
+        return rangeOf(g.key);
       case GuardKind::kTypeVersion:
       case GuardKind::kOpenAttribute:
       case GuardKind::kSame:
@@ -271,6 +282,8 @@ class Explainer {
         return textOf(PyCell_Check(object) ? PyCell_GET(object) : object);
       case GuardKind::kFunction:
         return PyFunction_Check(object) ? "other code" : textOf(object);
+      case GuardKind::kDimRange:
+        return torchapi::isTensor(object) ? tensorText(torchapi::tensorInfoOf(object), true) : textOf(object);
       case GuardKind::kTensor:
       case GuardKind::kTensorRank:
         return torchapi::isTensor(object)
@@ -300,6 +313,26 @@ std::string describeGuard(const Recording& recording, uint32_t guard) {
   const ir::SourceId source = recording.document.guards.guards[guard].source;
   return source == ir::kNone ? "global state"
                              : recording.document.sources.path(source, recording.document.trace.constTexts);
+}
+
+std::vector<pyapi::Ref<>> resolveSources(const Recording& recording, const pyapi::Arguments& args) {
+  const auto& sources = recording.document.sources.nodes;
+  std::vector<pyapi::Ref<>> objects(sources.size());
+  const Inputs in{args, nullptr, nullptr};
+  for (size_t id = 0; id < sources.size(); ++id) {
+    const guard::SourceNode& source = sources[id];
+    Node node;
+    node.kind = source.kind;
+    node.root = source.parent == ir::kNone;
+    node.index = source.index;
+    node.key = source.key == ir::kNone ? nullptr : recording.consts[source.key].get();
+    node.keyHashed = node.kind == guard::SourceKind::kDictItem && pyapi::plainHash(node.key, &node.hash);
+    PyObject* parent = node.root ? nullptr : objects[source.parent].get();
+    if (!node.root && parent == nullptr) continue;
+    pyapi::Ref<> fresh;
+    objects[id] = pyapi::newRef(resolveNode(node, parent, in, fresh));
+  }
+  return objects;
 }
 
 GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in) {

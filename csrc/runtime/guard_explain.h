@@ -10,6 +10,9 @@ namespace kintsugi::runtime {
 
 // What a guard is about, as the user would write it: `self.fc.weight`. kNone: nothing that has a name.
 std::string describeGuard(const Recording& recording, uint32_t guard);
+// The objects at the sources as they are now, by SourceId; null: there is none, or a step's result is at the
+// root of its path.
+std::vector<pyapi::Ref<>> resolveSources(const Recording& recording, const pyapi::Arguments& args);
 GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in);
 
 }  // namespace kintsugi::runtime

@@ -37,8 +37,8 @@ struct GuardProgram::Impl {
   }
 };
 
-GuardProgram::GuardProgram(const Recording& recording)
-    : impl_(new Impl{&recording, compileBlocks(recording), {}}) {
+GuardProgram::GuardProgram(const Recording& recording, const GuardChoice& chosen)
+    : impl_(new Impl{&recording, compileBlocks(recording, chosen), {}}) {
   std::vector<bool> seen(recording.document.sources.nodes.size(), false);
   for (const Block& block : impl_->blocks) {
     for (const Node& node : block.nodes) {

@@ -13,6 +13,7 @@
 // it fail.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -54,9 +55,13 @@ struct GuardFailure {
 // a step may drop them).
 using SlotArray = PyObject**;
 
+// Which guards a program has; empty: all.
+using GuardChoice = std::function<bool(const guard::Guard& guard)>;
+
 class GuardProgram {
  public:
-  explicit GuardProgram(const Recording& recording);  // borrows it: constants, metadata and names
+  // Borrows the recording: constants, metadata and names.
+  explicit GuardProgram(const Recording& recording, const GuardChoice& chosen = {});
   ~GuardProgram();
   GuardProgram(GuardProgram&&) noexcept;
 

@@ -164,6 +164,8 @@ bool holds(const LocalGuard& guard, PyObject* object) {
     case GuardKind::kTensor:
     case GuardKind::kTensorRank:
       return torchapi::matches(object, *guard.info, guard.kind == GuardKind::kTensor);
+    case GuardKind::kDimRange:
+      return torchapi::sizeIsBetween(object, guard.key);
     case GuardKind::kTypeVersion:
     case GuardKind::kOpenAttribute:
     case GuardKind::kSame:

@@ -97,7 +97,7 @@ enum class Outcome : uint8_t {
 class Run {
  public:
   Run(const ReplayCode& code, CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-      RunStorage& storage)
+      RunStorage& storage, bool aside)
       : code_(&code),
         recording_(code.recording),
         trace_(&code.recording->document.trace),
@@ -106,7 +106,8 @@ class Run {
         slots_(slots),
         storage_(storage),
         values_(storage.values.data()),
-        gil_(storage.calls) {}
+        gil_(storage.calls),
+        aside_(aside) {}
 
   // kReturn: `result` is set, or an exception without frames to show it is pending. Else `exitState` says
   // where to go on.
@@ -164,6 +165,7 @@ class Run {
   uint64_t measuredSince_ = 0;
   bool exitSoon_ = false;  // a value is not of the recorded kind: leave at the next snapshot
   bool traced_ = false;    // leave at the next snapshot whose frames can be rebuilt
+  bool aside_ = false;     // runners must not run: see CompiledTrace::admits()
 };
 
 // The sources of a block are known: keeps those alive that are named later, and reads the inputs.
@@ -178,7 +180,10 @@ bool Run::enterBlock(guard::BlockId block) {
   bool ok = true;
   for (const InputLoad& load : prologue.inputs) {
     torchapi::clear(values_[load.value]);
-    ok = torchapi::unbox(slots_[load.source], load.kind, values_[load.value]) && ok;
+    // Without a guard, a runner's input may be anything.
+    const ValueKind kind =
+        recording_->filtered || aside_ ? torchapi::kindOfType(trace_->values[load.value].kind) : load.kind;
+    ok = torchapi::unbox(slots_[load.source], kind, values_[load.value]) && ok;
     if (isNan(values_[load.value])) [[unlikely]]
       storage_.keepNumber(load.value, slots_[load.source]);
   }
@@ -450,6 +455,7 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
   if (ins.op == Op::kGuardBlock) {
     const auto block = static_cast<guard::BlockId>(trace_->operandsOf(ins)[0].i);
     holds = owner_->guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
+    aside_ = aside_ || (holds && owner_->unguardedDiffer(block, slots_));
   } else {
     holds = guardHolds(*code_, step, position);
   }
@@ -501,7 +507,7 @@ void Run::unpackInputs(const SegmentCode& segment) {
 // and when the graph was taken back, its instructions follow.
 Outcome Run::executeSegment(size_t& position) {
   const SegmentCode& segment = code_->segments[code_->steps[position].segment];
-  if (segment.runner == nullptr) {
+  if (segment.runner == nullptr || aside_) {
     return Outcome::kNext;
   }
   segment.runner->needsGil() ? gil_.hold() : gil_.release();
@@ -692,35 +698,8 @@ void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> run
 
 const ReplayCode& ReplayProgram::code() const { return impl_->code; }
 
-namespace {
-
-// What the guard saw, where that decides which side trace is taken.
-void describeExit(const RunView& run, const ir::Instruction& ins, ExitContext& context) {
-  const Value& value = run.values[run.recording.document.trace.operandsOf(ins)[0].id];
-  if (ins.op == Op::kGuardMeta && value.kind == ValueKind::kTensor) {
-    pyapi::Ref<> tensor = pyapi::steal(torchapi::wrapTensor(value.tensor));
-    context.seenMeta = torchapi::tensorInfoOf(tensor.get());
-  } else if (ins.op == Op::kGuardValue) {
-    switch (value.kind) {
-      case ValueKind::kBool:
-        context.seen = ir::Operand::boolean(value.i != 0);
-        break;
-      case ValueKind::kInt:
-        context.seen = ir::Operand::integer(value.i);
-        break;
-      case ValueKind::kFloat:
-        context.seen = ir::Operand::number(value.f);
-        break;
-      default:
-        break;
-    }
-  }
-}
-
-}  // namespace
-
 PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-                             ExitHandler* handler) {
+                             ExitHandler* handler, bool aside) {
   // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
   struct Lease {
     explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
@@ -740,7 +719,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
   {
     const torchapi::RunMemoryScope memory;
     Lease lease(*impl_);
-    Run run(impl_->code, owner, args, slots, *lease.storage);
+    Run run(impl_->code, owner, args, slots, *lease.storage, aside);
     const Outcome outcome = run.run();
     if (outcome == Outcome::kReturn) {
       lease.returned = run.result != nullptr && run.isPlain();
@@ -769,8 +748,10 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
       reportSideExit(run.owner(), run.exitState);
       if (run.exitGuard != ir::kNone && handler != nullptr && handler->wants(run.owner(), run.exitGuard)) {
-        context.emplace(ExitContext{
-            .trace = run.owner().shared_from_this(), .guard = run.exitGuard, .state = run.exitState});
+        context.emplace(ExitContext{.trace = run.owner().shared_from_this(),
+                                    .args = args,
+                                    .guard = run.exitGuard,
+                                    .state = run.exitState});
         describeExit(run.view(), trace.code[run.exitGuard], *context);
         context->failure = (failure ? std::move(failure) : run.explainExit()).value_or(GuardFailure());
       }

@@ -486,4 +486,21 @@ void Lowering::findGraphInputs() {
 
 ReplayCode lowerTrace(const Recording& recording) { return Lowering(recording).run(); }
 
+bool loadsInput(const ReplayCode& code, guard::BlockId block, guard::SourceId source) {
+  return block < code.prologues.size() &&
+         std::any_of(code.prologues[block].inputs.begin(), code.prologues[block].inputs.end(),
+                     [source](const InputLoad& load) { return load.source == source; });
+}
+
+bool takesInputs(const ReplayCode& code, PyObject* const* slots) {
+  const ir::Trace& trace = code.recording->document.trace;
+  for (const InputLoad& load : code.prologues[0].inputs) {
+    torchapi::Value value;
+    const torchapi::ValueKind kind = torchapi::kindOfType(trace.values[load.value].kind);
+    if (!torchapi::unbox(slots[load.source], kind, value)) return false;
+    torchapi::clear(value);
+  }
+  return true;
+}
+
 }  // namespace kintsugi::runtime

@@ -77,6 +77,11 @@ struct ReplayCode {
 // Throws InternalError (KINTSUGI_CHECK) when the trace can't be executed.
 ReplayCode lowerTrace(const Recording& recording);
 
+// For traces without all of their guards: is the source an input that `block` loads, and are the inputs of
+// block 0 of the kinds that were recorded?
+bool loadsInput(const ReplayCode& code, guard::BlockId block, guard::SourceId source);
+bool takesInputs(const ReplayCode& code, PyObject* const* slots);
+
 struct RunStorage {
   std::vector<torchapi::Value> values;  // by ValueId
   std::vector<PyObject*> objects;       // by ValueId: owned, for roots of sources

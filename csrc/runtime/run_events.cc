@@ -75,7 +75,9 @@ std::vector<diag::SourceLoc> framesOf(const CompiledTrace& trace, ir::StateId st
   for (; state != ir::kNone; state = recorded.states[state].parent) {
     const ir::FrameState& frame = recorded.states[state];
     auto* code = reinterpret_cast<PyCodeObject*>(trace.recording().consts[frame.code].get());
-    frames.push_back({pyapi::utf8(pyapi::fileOf(code)), pyapi::lineAt(code, std::max(frame.pc, 0)),
+    // In the frames that call, `pc` is behind the call.
+    const int32_t pc = frames.empty() ? frame.pc : frame.pc - 1;
+    frames.push_back({pyapi::utf8(pyapi::fileOf(code)), pyapi::lineAt(code, std::max(pc, 0)),
                       pyapi::utf8(pyapi::nameOf(code))});
   }
   std::reverse(frames.begin(), frames.end());

@@ -42,7 +42,8 @@ TraceCache::~TraceCache() {
   clear();
 }
 
-std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, SlotBuffer& slots) {
+std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, SlotBuffer& slots,
+                                                  const Differentiating* only) {
   bool anyDead = false;
   for (size_t i = 0; i < entries_.size(); ++i) {
     // A copy: a check may drop objects that it computed last time, and their finalizers may clear this cache.
@@ -55,7 +56,7 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, 
     if (!shapeMatches(recording, args)) {
       continue;
     }
-    if (trace->guards().check(0, args, nullptr, slots.reserve(recording.document.sources.nodes.size()))) {
+    if (trace->admits(args, only, slots.reserve(recording.document.sources.nodes.size()), slots.aside)) {
       noteHit(trace.get(), i);
       return trace;
     }
@@ -89,7 +90,12 @@ GuardFailure explainMiss(CompiledTrace& trace, const pyapi::Arguments& args) {
     return {ir::kNone, shapeText(recording.argCount, recording.kwNames.get()),
             shapeText(args.positional(), args.kwnames())};
   }
-  return trace.guards().explainFailure(0, args, nullptr);
+  GuardFailure failure = trace.guards().explainFailure(0, args, nullptr);
+  if (failure.guard == ir::kNone && failure.expected.empty()) {  // its guards hold, as far as it has any
+    failure.expected = "inputs of the kinds that were recorded";
+    failure.seen = "another kind";
+  }
+  return failure;
 }
 
 const std::vector<MissReason>& TraceCache::explainMiss(const pyapi::Arguments& args) {

@@ -41,6 +41,8 @@ class SlotBuffer {
   }
   SlotArray data() { return data_; }
 
+  bool aside = false;  // of the trace that was found: see CompiledTrace::admits()
+
  private:
   static constexpr size_t kInline = 32;
   std::array<PyObject*, kInline> inline_;
@@ -79,7 +81,9 @@ class TraceCache {
 
   // A trace for a call with these arguments. Null: none. On a hit the trace's sources of block 0 are in
   // `slots`, borrowed from what the arguments hold.
-  std::shared_ptr<CompiledTrace> lookup(const pyapi::Arguments& args, SlotBuffer& slots);
+  // `only` (may be null): guards that are checked, and no others.
+  std::shared_ptr<CompiledTrace> lookup(const pyapi::Arguments& args, SlotBuffer& slots,
+                                        const Differentiating* only = nullptr);
 
   // Why lookup() found nothing, newest trace last; to be asked before the call runs, since it changes the
   // state. Also kept for lastMiss().

@@ -228,6 +228,15 @@ uint64_t changedSizes(PyObject* tensor, const TensorInfo& info) {
   return dims;
 }
 
+bool sizeIsBetween(PyObject* object, PyObject* range) {
+  if (!isTensor(object)) return false;
+  int64_t numbers[3];
+  for (Py_ssize_t i = 0; i < 3; ++i) numbers[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(range, i));
+  const auto sizes = THPVariable_Unpack(object).sizes();
+  const auto dim = static_cast<size_t>(numbers[0]);
+  return dim < sizes.size() && sizes[dim] >= numbers[1] && sizes[dim] <= numbers[2];
+}
+
 bool isContiguous(PyObject* tensor) { return THPVariable_Unpack(tensor).is_contiguous(); }
 
 bool matches(PyObject* tensor, const TensorInfo& info, bool sizes) {

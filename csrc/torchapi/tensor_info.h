@@ -59,6 +59,8 @@ TensorInfo likened(TensorInfo info, const TensorInfo& model);
 // The sizes in which a tensor differs from the metadata, as bits; nothing if it differs in more than sizes
 // and strides, or in strides alone.
 uint64_t changedSizes(PyObject* tensor, const TensorInfo& info);
+// Is it a tensor whose size is within `range`, a tuple (dimension, least, most)?
+bool sizeIsBetween(PyObject* object, PyObject* range);
 // Is it contiguous, in the default memory format?
 bool isContiguous(PyObject* tensor);
 

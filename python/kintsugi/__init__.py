@@ -22,7 +22,7 @@ _requirements.load(_sys.modules[__name__])
 
 from ._callable import CompiledFunction  # noqa: E402
 from ._config import Config as _Config  # noqa: E402
-from ._errors import GraphBreakError  # noqa: E402
+from ._errors import ExportError, GraphBreakError  # noqa: E402
 from ._lazy import load as _load_lazily  # noqa: E402
 from ._logs import set_logs  # noqa: E402
 from ._marks import (  # noqa: E402
@@ -30,7 +30,12 @@ from ._marks import (  # noqa: E402
     assume_constant_result,
     disable,
     error_on_graph_break,
+    forbid_in_graph,
+    graph_break,
     is_compiling,
+    is_dynamo_compiling,
+    is_exporting,
+    nonstrict_trace,
 )
 from ._module import CompiledModule  # noqa: E402
 from ._public import compile, optimize, reset, wait  # noqa: E402
@@ -40,14 +45,29 @@ from ._stats import Stats  # noqa: E402
 from .backends import list_backends, register_backend  # noqa: E402
 
 if _TYPE_CHECKING:
+    from torch.compiler import (
+        keep_portable_guards_unsafe,
+        keep_tensor_guards_unsafe,
+        skip_all_guards_unsafe,
+        skip_guard_on_all_nn_modules_unsafe,
+        skip_guard_on_globals_unsafe,
+        skip_guard_on_inbuilt_nn_modules_unsafe,
+    )
+
     from ._bundle import issue_bundle
     from ._cache import CacheInfo, cache_info, clear_cache
+    from ._comptime import comptime
     from ._diagnostics import benchmark, diagnostics, dump, try_backends, where_to_compile
     from ._events import EventLog
     from ._explain import BreakReason, ExplainOutput, explain
+    from ._export import ExportFinding, ExportReport, export, export_report
+    from ._guard_filter import GuardFilterEntry
+    from ._numpy import wrap_numpy
     from ._profiler import CompilationProfiler
     from ._rewrite import suggest_rewrites
-    from ._shapes import bucket, mark_dynamic, mark_static, maybe_mark_dynamic, pad_to_bucket
+    from ._shapes import bucket, mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic, pad_to_bucket
+    from ._stance import get_default_backend, set_default_backend, set_stance
+    from ._substitutes import substitute_in_graph
 
 __version__ = _requirements.VERSION
 
@@ -59,6 +79,10 @@ def __getattr__(name: str) -> object:
     return _load_lazily(name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "BreakReason",
     "CacheInfo",
@@ -67,7 +91,11 @@ __all__ = [
     "CompiledModule",
     "EventLog",
     "ExplainOutput",
+    "ExportError",
+    "ExportFinding",
+    "ExportReport",
     "GraphBreakError",
+    "GuardFilterEntry",
     "Stats",
     "allow_in_graph",
     "assume_constant_result",
@@ -76,25 +104,45 @@ __all__ = [
     "cache_info",
     "clear_cache",
     "compile",
+    "comptime",
     "config",
     "diagnostics",
     "disable",
     "dump",
     "error_on_graph_break",
     "explain",
+    "export",
+    "export_report",
+    "forbid_in_graph",
+    "get_default_backend",
+    "graph_break",
     "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
     "issue_bundle",
+    "keep_portable_guards_unsafe",
+    "keep_tensor_guards_unsafe",
     "list_backends",
     "mark_dynamic",
     "mark_static",
+    "mark_unbacked",
     "maybe_mark_dynamic",
+    "nonstrict_trace",
     "optimize",
     "pad_to_bucket",
     "register_backend",
     "reset",
+    "set_default_backend",
     "set_logs",
+    "set_stance",
+    "skip_all_guards_unsafe",
+    "skip_guard_on_all_nn_modules_unsafe",
+    "skip_guard_on_globals_unsafe",
+    "skip_guard_on_inbuilt_nn_modules_unsafe",
+    "substitute_in_graph",
     "suggest_rewrites",
     "try_backends",
     "wait",
     "where_to_compile",
+    "wrap_numpy",
 ]

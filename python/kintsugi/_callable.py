@@ -7,11 +7,14 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from . import _C
+from . import _C, _for_dynamo
 from ._options import CompileOptions
 from ._stats import Stats
+
+if TYPE_CHECKING:
+    from ._diagnostics import Dump
 
 
 def _rebuild(fn: Callable[..., Any], options: CompileOptions) -> CompiledFunction:
@@ -30,6 +33,7 @@ class Signature:
     def __get__(self, instance: object | None, owner: type) -> inspect.Signature:
         if instance is None:
             raise AttributeError("__signature__")
+        _for_dynamo.tell()  # torch.export begins with the signature
         try:
             return inspect.signature(getattr(instance, self._original))
         except (TypeError, ValueError):
@@ -50,6 +54,7 @@ class CompiledFunction(_C.CallHolder):
     _options: CompileOptions
 
     def __init__(self, fn: Callable[..., Any], options: CompileOptions) -> None:
+        _for_dynamo.tell()
         compiled = _C.Compiled(fn, options.to_core())
         self._kintsugi_call = compiled
         self._options = options
@@ -76,7 +81,8 @@ class CompiledFunction(_C.CallHolder):
         return types.MethodType(self, instance)
 
     def __repr__(self) -> str:
-        return f"<kintsugi.compile of {self.__wrapped__!r}>"
+        name = f" as {self._options.name!r}" if self._options.name else ""
+        return f"<kintsugi.compile of {self.__wrapped__!r}{name}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         # As functions are pickled: by name, when the name leads here.
@@ -109,6 +115,13 @@ class CompiledFunction(_C.CallHolder):
     def breaks(self) -> list[dict[str, Any]]:
         """Where traces are split: code, name, message, cure, file, line, function."""
         return self._kintsugi_compiled.breaks()
+
+    def dump(self, *args: Any, **kwargs: Any) -> Dump:
+        """kintsugi.dump() of the original, called with these arguments: IR, FX graphs, Graphviz, the backward graph."""
+        from ._diagnostics import dump
+
+        made: Dump = dump(cast(Any, self))(*args, **kwargs)
+        return made
 
     def recompiles(self) -> list[dict[str, Any]]:
         """Why there are several traces: guard, expected, seen, file, line."""

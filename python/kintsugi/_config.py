@@ -70,10 +70,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:60] + "..."
 
 
-def _own_backend(value: object) -> str:
-    if value in ("eager", "native"):
-        return str(value)
-    raise ValueError("expected 'eager' or 'native'")
+def _backend(value: object) -> Any:
+    """A name, or a callable(gm, example_inputs). Whether there is such a name is asked when something is compiled."""
+    if (isinstance(value, str) and value) or (callable(value) and not isinstance(value, type)):
+        return value
+    raise TypeError("expected the name of a backend or a callable(gm, example_inputs)")
 
 
 def _target(value: object) -> str:
@@ -146,7 +147,7 @@ _COUNT = _Kind(_positive, lambda text: _positive(_integer(text)))
 _NATURAL = _Kind(_natural, lambda text: _natural(_integer(text)))
 _PATH = _Kind(_path, _path)
 _VERIFICATION = _Kind(_verification, _verification_text)
-_BACKEND = _Kind(_own_backend, _own_backend)
+_BACKEND = _Kind(_backend, _backend)
 _TARGET = _Kind(_target, _target)
 
 
@@ -250,7 +251,10 @@ class Config:
         core=True,
     )
     verbose = Option(
-        _BOOL, False, "Log lines carry the whole user stack, and warnings are repeated.", core=True
+        _BOOL,
+        False,
+        "Log lines of graph breaks and recompilations carry the whole stack of the program.",
+        core=True,
     )
     assume_static_by_default = Option(
         _BOOL,
@@ -293,7 +297,7 @@ class Config:
         _BACKEND,
         "native",
         "The backend of compile() where none is named: 'native' compiles to machine code, 'eager' replays, bitwise as "
-        "eager mode.",
+        "eager mode; or the name of another, or a callable(gm, example_inputs), as set_default_backend() takes it.",
     )
 
     def __init__(self) -> None:

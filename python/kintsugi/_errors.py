@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._export_report import ExportReport
 
 
 class GraphBreakError(RuntimeError):
@@ -44,4 +48,18 @@ def graph_break_error(
     error.function = function
     error.cure = cure
     error.user_stack = tuple(stack)
+    return error
+
+
+class ExportError(RuntimeError):
+    """kintsugi.export() found something in the program that can't be exported. Its text is the report."""
+
+    report: ExportReport
+    """What it is, by line of the program."""
+
+
+def export_error(report: ExportReport, why: str) -> ExportError:
+    """What export() raises; `why` is the first line."""
+    error = ExportError(f"{why}\n{report}")
+    error.report = report
     return error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
-from typing import Any
+import time
+import warnings
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,9 +17,17 @@ from ._options import CompileOptions
 from ._stats import Stats
 
 
+class Place(NamedTuple):
+    """A line of the program, under the names that traceback.FrameSummary has."""
+
+    filename: str
+    lineno: int
+    name: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class BreakReason:
-    """Why a trace is split, and where in the user's program."""
+    """Why a trace is split, and where in the user's program. It has the fields of torch's GraphCompileReason, too."""
 
     code: str
     """The stable code: KTGnnnn."""
@@ -28,14 +37,21 @@ class BreakReason:
     file: str
     line: int
     function: str
-    user_stack: tuple[tuple[str, int, str], ...] = ()
-    """(file, line, function), outermost first."""
+    user_stack: tuple[Place, ...] = ()
+    """Outermost first."""
+
+    @property
+    def graph_break(self) -> bool:
+        """torch's: always True, as what is listed here are breaks."""
+        return True
 
     @classmethod
     def from_core(cls, event: dict[str, Any]) -> BreakReason:
         """Of a break as the core reports it."""
-        place = (event.get("file") or "", int(event.get("line") or 0), event.get("function") or "")
-        stack = tuple((f["file"], int(f["line"]), f["function"]) for f in event.get("stack", ())) or (place,)
+        place = Place(event.get("file") or "", int(event.get("line") or 0), event.get("function") or "")
+        stack = tuple(Place(f["file"], int(f["line"]), f["function"]) for f in event.get("stack", ())) or (
+            place,
+        )
         return cls(
             event.get("code", ""),
             event.get("name", ""),
@@ -52,7 +68,7 @@ class BreakReason:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExplainOutput:
-    """What explain() found. `print(output)` shows it all."""
+    """What explain() found. `print(output)` shows it all. It has the fields of torch's ExplainOutput, too."""
 
     graph_count: int
     graph_break_count: int
@@ -66,6 +82,22 @@ class ExplainOutput:
     """Why there are several traces: guard, expected, seen, file, line."""
     result: Any = dataclasses.field(repr=False, default=None)
     """What the call returned: explain() really makes it."""
+    compile_times: str | None = None
+    """How long the explained call took, which is the recording of it."""
+    segments: list[list[dict[str, Any]]] = dataclasses.field(repr=False, default_factory=list)
+    """Of each trace, descriptions of its graphs: see kintsugi/backends/fx.py."""
+
+    @property
+    def graphs(self) -> list[torch.fx.GraphModule]:
+        """The graphs that a backend would get, in order; made when they are asked for."""
+        from .backends.fx import graphs_of
+
+        return [graph for segments in self.segments for graph in graphs_of(segments)]
+
+    @property
+    def out_guards(self) -> list[str]:
+        """torch's name of `guards`, which are texts here."""
+        return self.guards
 
     def __str__(self) -> str:
         lines = [
@@ -139,14 +171,12 @@ def guards(trace: str) -> list[str]:
     return [_NAME.sub(lambda name: names.get(name[0], name[0]), guard) for guard in found]
 
 
-def explain(fn: Any, *extra: Any) -> Callable[..., ExplainOutput]:
+def explain(fn: Any, *extra_args: Any, **extra_kwargs: Any) -> Any:
     """explain(fn)(*args, **kwargs) calls fn once, recorded, and says what was captured.
 
     The call really happens, with its effects. A compiled callable is explained by a fresh recording: its own traces and
-    counters are not touched.
+    counters are not touched. explain(fn, *args, **kwargs), torch's older spelling, does the same, with a FutureWarning.
     """
-    if extra:
-        raise TypeError("kintsugi.explain takes the callable alone: explain(fn)(*args, **kwargs).")
     if isinstance(fn, CompiledModule):
         fn = fn._orig_mod
     elif isinstance(fn, CompiledFunction):
@@ -161,10 +191,19 @@ def explain(fn: Any, *extra: Any) -> Callable[..., ExplainOutput]:
             compiled = compile_module(fn, options)
         else:
             compiled = CompiledFunction(fn, options)
+        start = time.perf_counter()
         result = compiled(*args, **kwargs)
-        return explain_compiled(compiled, result)
+        took = f"recorded call: {(time.perf_counter() - start) * 1e3:.3f} ms"
+        return dataclasses.replace(explain_compiled(compiled, result), compile_times=took)
 
-    return run
+    if not extra_args and not extra_kwargs:
+        return run
+    warnings.warn(
+        "kintsugi.explain(fn, *args, **kwargs) is torch's older spelling of explain(fn)(*args, **kwargs).",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return run(*extra_args, **extra_kwargs)
 
 
 def explain_compiled(compiled: Any, result: Any = None) -> ExplainOutput:
@@ -185,4 +224,5 @@ def explain_compiled(compiled: Any, result: Any = None) -> ExplainOutput:
         stats=stats,
         recompiles=core.recompiles(),
         result=result,
+        segments=core._segments(),
     )

@@ -5,6 +5,7 @@ The recorder reads these attributes of a function (and torch's own, which mean t
 * `_kintsugi_disable` — True: run it as an opaque step; with `_kintsugi_disable_recursive` (False: only its own frame
   is skipped) and `_kintsugi_disable_reason`;
 * `_kintsugi_allow_in_graph` — True: one call instruction of the graph, not looked into;
+* `_dynamo_forbidden` — True: an AssertionError where it is called;
 * `_kintsugi_assume_constant_result` — True: its result is taken for a constant of the trace.
 """
 
@@ -101,6 +102,58 @@ def assume_constant_result(fn: F) -> F:
     """The function's result is taken for a constant: it is called while recording, and never again on later runs."""
     marked: F = _mark("assume_constant_result", fn, "_kintsugi_assume_constant_result")
     return marked
+
+
+def disallow_in_graph(fn: F) -> F:
+    """Calls of the Python function are steps that are not looked into (KTG0107): disable() without another function."""
+    marked: Any = _mark("disallow_in_graph", fn, "_kintsugi_disable")
+    for one in marked if isinstance(marked, list) else [marked]:
+        one._kintsugi_disable_reason = "disallow_in_graph() was called for it"
+    return marked  # type: ignore[no-any-return]
+
+
+def nonstrict_trace(fn: F) -> F:
+    """A function that is allow_in_graph()'s, and leaves `fn` itself as it is.
+
+    It takes modules and any other objects, reads what it closes over anew in each run, and gradients flow through it.
+    """
+    if not callable(fn):
+        raise TypeError(
+            f"kintsugi.nonstrict_trace expects something that can be called, got {type(fn).__name__}."
+        )
+
+    @functools.wraps(fn)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return allow_in_graph(traced)  # type: ignore[return-value]
+
+
+def forbid_in_graph(fn: F) -> F:
+    """Calling the function in compiled code is an AssertionError, raised while the call is recorded.
+
+    The mark is torch's: a function that torch._dynamo.forbid_in_graph() has marked is forbidden here, too, unless it is
+    one of torch's own.
+    """
+    marked: F = _mark("forbid_in_graph", fn, "_dynamo_forbidden")
+    return marked
+
+
+def graph_break(msg: str = "") -> None:
+    """Breaks the graph here (KTG0115): an error where breaks are errors. Outside of compiled code it does nothing.
+
+    `msg` is shown with the break. torch._dynamo.graph_break() does the same here.
+    """
+
+
+def is_exporting() -> bool:
+    """torch.compiler.is_exporting(): True while a program is exported."""
+    return bool(torch.compiler.is_exporting())
+
+
+def is_dynamo_compiling() -> bool:
+    """True while a call is being recorded, or traced by TorchDynamo; not in export without it, as is_compiling() is."""
+    return bool(torch.compiler.is_dynamo_compiling())
 
 
 def is_compiling() -> bool:

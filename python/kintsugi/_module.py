@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from . import _C
+from . import _C, _for_dynamo
 from ._callable import CompiledFunction, Signature
 from ._options import CompileOptions
 from ._stats import Stats
 
 # What compiled functions have besides stats(). A module that has such a name of its own keeps it: many have a reset().
-_TOOLS = ("breaks", "recompiles", "reset", "traces")
+_TOOLS = ("breaks", "dump", "recompiles", "reset", "traces")
 
 
 def _rebuild(module: torch.nn.Module, options: CompileOptions) -> CompiledModule:
@@ -29,8 +29,8 @@ class CompiledModule(_C.CallHolder, torch.nn.Module):  # type: ignore[misc, unus
 
     Everything but calling is the original's: state_dict() has the original's keys, train() changes the original,
     attributes are read, set and deleted there, and a hook that is registered here fires once. `_orig_mod` is the
-    original, as in torch. Calls are the base's: see CompiledFunction, whose breaks(), recompiles(), reset() and
-    traces() are here too, unless the original has attributes of these names.
+    original, as in torch. Calls are the base's: see CompiledFunction, whose breaks(), dump(), recompiles(), reset()
+    and traces() are here too, unless the original has attributes of these names.
     """
 
     __slots__ = ()
@@ -193,6 +193,7 @@ def _wrapper_type(cls: type[torch.nn.Module]) -> type[CompiledModule]:
 
 def compile_module(module: torch.nn.Module, options: CompileOptions) -> CompiledModule:
     """Compiles calls of `module`, hooks included."""
+    _for_dynamo.tell()
     core = _C.Compiled(module.__call__, options.to_core())
     return _wrapper_type(type(module))(module, options, core)
 

@@ -33,7 +33,11 @@ def compile(
     backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
+    name: str | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    audit: int | None = ...,
 ) -> M: ...
 @overload
 def compile(
@@ -44,7 +48,11 @@ def compile(
     backend: str | Callable[..., Any] | None = ...,
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
+    name: str | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    audit: int | None = ...,
 ) -> Callable[[M], M]: ...
 def compile(
     model: Any = None,
@@ -54,7 +62,11 @@ def compile(
     backend: str | Callable[..., Any] | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    audit: int | None = None,
 ) -> Any:
     """Compiles a function, method, nn.Module or other callable; has torch.compile's shape.
 
@@ -73,12 +85,27 @@ def compile(
     * `options`: settings for this callable alone (recompile_limit, trace_length_limit; for "native" also sync, which
       compiles before the first call returns, strict, which gives bitwise the results of eager mode, fp_contract,
       which allows to round several operators as one, and keep_memory and autotune, of which the modes are made), or
-      the backend's own options.
+      the backend's own options; with any backend also guard_filter_fn, as torch.compile has it: called with an entry
+      for each guard of a new trace, it returns which are to be checked.
+    * `name`: what this callable is called in logs and in the names of its graphs.
     * `disable`: True returns `model` as it is.
+    * `recompile_limit`: config.recompile_limit for this callable alone.
+    * `isolate_recompiles`: torch.compile's; here every call of compile() has traces and a limit of its own anyway.
+    * `audit`: config.audit for this callable alone: one call in so many runs in eager mode, too, and is compared.
 
     The result is called like the original. It has `stats()`; a compiled module also has everything of the original.
     """
-    settings = CompileOptions(fullgraph, dynamic, backends.default_name(backend), mode, options)
+    settings = CompileOptions(
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backends.default_name(backend),
+        mode=mode,
+        options=options,
+        name=name,
+        recompile_limit=recompile_limit,
+        isolate_recompiles=isolate_recompiles,
+        audit=audit,
+    )
     if model is None:
         return functools.partial(_decorate, options=settings, disable=disable)
     return _decorate(model, options=settings, disable=disable)

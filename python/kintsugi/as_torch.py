@@ -11,14 +11,18 @@ from typing import Any
 
 import torch as _torch
 
+from . import _guard_filter, _marks, _numpy, _public, _stance, _substitutes, backends
 from . import torchdynamo as _dynamo
-from ._marks import allow_in_graph, assume_constant_result, disable, is_compiling
-from ._public import compile, reset
+from ._public import compile
 
 compiler = types.SimpleNamespace(
     **{name: getattr(_torch.compiler, name) for name in _torch.compiler.__all__}
-    | {"compile": compile, "disable": disable, "reset": reset, "is_compiling": is_compiling}
-    | {"allow_in_graph": allow_in_graph, "assume_constant_result": assume_constant_result}
+    | {"compile": compile, "reset": _public.reset, "list_backends": backends.list_backends}
+    | {name: getattr(_marks, name) for name in ("allow_in_graph", "assume_constant_result", "disable")}
+    | {name: getattr(_marks, name) for name in ("is_compiling", "is_dynamo_compiling", "is_exporting")}
+    | {name: getattr(_stance, name) for name in ("get_default_backend", "set_default_backend", "set_stance")}
+    | {name: getattr(_guard_filter, name) for name in _guard_filter.HELPERS}
+    | {"substitute_in_graph": _substitutes.substitute_in_graph, "wrap_numpy": _numpy.wrap_numpy}
 )
 
 

@@ -491,3 +491,119 @@ def test_iteration_over_as_many_rows_as_there_are(name: str) -> None:
     stats = compiled.stats()
     assert (stats.misses, stats.graph_break_count) == (1, 0)
     assert stats.side_exits <= 4
+
+
+# --- bounds, hints and unbacked sizes ---
+
+
+def graphs_of(compile, mark, sizes, **bounds):
+    """How many graphs a backend gets when the first tensor is marked and the others are not."""
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    torch._dynamo.reset()
+    compiled = compile(lambda x: x.sin() * 2, backend=backend)
+    for number, size in enumerate(sizes):
+        x = torch.linspace(-1, 1, size * 3).reshape(size, 3)
+        if number == 0:
+            mark(x, 0, **bounds)
+        assert torch.equal(compiled(x), x.sin() * 2)
+    return len(graphs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bounds"),
+    [
+        ((5, 6, 9), {"min": 2, "max": 10}),
+        ((5, 6, 20, 30), {"min": 2, "max": 10}),
+        ((5, 2, 10), {"min": 2, "max": 10}),
+        ((5, 7, 11), {}),
+    ],
+)
+def test_bounds_of_marked_sizes_as_torch_has_them(sizes, bounds) -> None:
+    ours = graphs_of(kintsugi.compile, kintsugi.mark_dynamic, sizes, **bounds)
+    assert ours == graphs_of(torch.compile, torch._dynamo.mark_dynamic, sizes, **bounds)
+    # A tensor that torch has marked is marked for us, and the other way round.
+    assert ours == graphs_of(kintsugi.compile, torch._dynamo.mark_dynamic, sizes, **bounds)
+    assert ours == graphs_of(torch.compile, kintsugi.mark_dynamic, sizes, **bounds)
+
+
+def test_sizes_outside_of_the_bounds_are_another_trace() -> None:
+    compiled = kintsugi.compile(lambda x: x * 2, backend="eager")
+    x = torch.ones(5, 2)
+    kintsugi.mark_dynamic(x, 0, min=2, max=10)
+    compiled(x)
+    for size in (2, 10, 7):
+        compiled(torch.ones(size, 2))
+    assert compiled.stats().trace_count == 1
+    for size in (1, 11, 12, 100):
+        assert torch.equal(compiled(torch.ones(size, 2)), torch.full((size, 2), 2.0))
+    assert compiled.stats().trace_count == 2
+    assert any("shape[0] between 2 and 10" in event["expected"] for event in compiled.recompiles())
+
+
+def test_a_size_outside_of_its_own_bounds_is_refused() -> None:
+    for mark in (kintsugi.mark_dynamic, kintsugi.mark_unbacked):
+        with pytest.raises(ValueError, match=r"has the size 5, not in \[2, 4\]"):
+            mark(torch.ones(5, 2), 0, min=2, max=4)
+        with pytest.raises(TypeError, match="min must be an int"):
+            mark(torch.ones(5, 2), 0, min="2")
+        with pytest.raises(TypeError, match="hint_override"):
+            mark(torch.ones(5, 2), 0, hint_override=0)
+    x = torch.ones(50, 3)
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=10)
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="50 not in range"):
+        torch.compile(lambda x: x.sin(), backend="eager")(x)
+    assert torch.equal(kintsugi.compile(lambda x: x + 1, backend="eager")(x), x + 1)
+
+
+def test_unbacked_sizes() -> None:
+    for mark in (kintsugi.mark_unbacked, torch._dynamo.decorators.mark_unbacked):
+        graphs = []
+
+        def backend(gm, example_inputs, graphs=graphs):
+            graphs.append(gm)
+            return gm.forward
+
+        torch._dynamo.reset()
+        ours = kintsugi.compile(lambda x: x.sin(), backend="eager")
+        torchs = torch.compile(lambda x: x.sin(), backend=backend)
+        for size in (5, 1, 7, 0):
+            x = torch.ones(size, 3)
+            mark(x, 0)
+            assert torch.equal(ours(x), x.sin()) and torch.equal(torchs(x), x.sin())
+        assert ours.stats().trace_count == len(graphs) == 1
+
+
+def test_hints_reach_the_backend() -> None:
+    hints = []
+
+    def backend(gm, example_inputs):
+        for node in gm.graph.nodes:
+            value = node.meta.get("val")
+            if node.op == "placeholder" and isinstance(value, torch.Tensor):
+                hints.append(value.fake_mode.shape_env)
+        return gm.forward
+
+    x = torch.ones(6, 3)
+    kintsugi.mark_dynamic(x, 0, hint_override=64)
+    assert x._dynamo_hint_overrides == {0: 64}
+    y = torch.ones(6, 3)
+    torch._dynamo.mark_dynamic(y, 0, hint_override=64)
+    assert y._dynamo_hint_overrides == x._dynamo_hint_overrides
+    assert torch.equal(kintsugi.compile(lambda x: x + 1, backend=backend)(x), x + 1)
+    (environment,) = hints
+    assert 64 in environment.var_to_hint_override.values()
+
+
+def test_mark_static_takes_bounds_back() -> None:
+    x = torch.ones(5, 2)
+    kintsugi.mark_dynamic(x, 0, min=2, max=10)
+    kintsugi.mark_static(x, 0)
+    compiled = kintsugi.compile(lambda x: x * 2, backend="eager")
+    compiled(x)
+    assert "dimrange" not in compiled.traces()[0]

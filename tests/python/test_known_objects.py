@@ -23,7 +23,14 @@ import torch
 from children import in_fork
 
 import kintsugi
-from kintsugi import _C, _polyfill_autograd, _polyfill_higher_order, _polyfill_iterators, _polyfills
+from kintsugi import (
+    _C,
+    _comptime,
+    _polyfill_autograd,
+    _polyfill_higher_order,
+    _polyfill_iterators,
+    _polyfills,
+)
 
 
 def test_every_row_is_found() -> None:
@@ -34,6 +41,7 @@ def test_every_row_is_found() -> None:
     import torch.func
     import torch.nn.attention.flex_attention  # noqa: F401
 
+    assert _comptime.comptime is kintsugi.comptime  # imported when it is asked for
     rows = _C.known_objects()
     assert len({path for path, *_ in rows}) == len(rows) > 60
     assert {path: state for path, state, *_ in rows if state} == {}

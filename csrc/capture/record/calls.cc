@@ -12,10 +12,12 @@
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
+#include "capture/calls/substitutes.h"
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
 #include "capture/exceptions.h"
 #include "capture/paused.h"
+#include "capture/record/comptime.h"
 #include "capture/record/fallback.h"
 #include "capture/record/marks.h"
 #include "capture/record/star_arguments.h"
@@ -27,6 +29,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
+#include "pyapi/text.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -51,6 +54,13 @@ struct Call {
     ++positional;
   }
 };
+
+// The instruction, for models, as the call that it is.
+CallContext contextOf(Call& call, const CallContext& outer) {
+  CallContext ctx = outer;
+  return ctx.of(call.callable, call.shadow, call.args.data(), call.shadows.data(), call.positional,
+                call.kwnames);
+}
 
 Call callOf(const CallContext& ctx) {
   Call call;
@@ -345,6 +355,32 @@ bool isForeignBookkeeping(PyCodeObject* code) {
   return pyapi::isKnownCode(code, pyapi::CodeFamily::kCountsModules);
 }
 
+// kintsugi.graph_break("why"), and torch's. What torch's own code asks for (torch.optim around its steps) is
+// for its own compiler, which has reasons that the recorder has not.
+bool asksForBreak(const PyCodeObject* code, const CallContext& ctx) {
+  return pyapi::isKnownCode(code, pyapi::CodeFamily::kBreaksGraph) &&
+         !pyapi::isTorchCode(ctx.frame.code, pyapi::globalsOf(ctx.act.frame));
+}
+
+Flow breakGraph(Call& call, CallContext& ctx, Shadow& result) {
+  const bool said =
+      !call.args.empty() && PyUnicode_CheckExact(call.args[0]) && PyUnicode_GET_LENGTH(call.args[0]) > 0;
+  ctx.rec.noteBreak(diag::Code::KTG0115, {said ? std::string(": ") + pyapi::utf8(call.args[0]) : ""});
+  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+}
+
+// A function that the user has put in place of another (capture/calls/substitutes.h).
+std::optional<Flow> substituted(Call& call, CallContext& outer, Shadow& result) {
+  PyObject* function = substituteOf(call.callable);
+  const bool itself =
+      function != nullptr && PyFunction_GET_CODE(function) == reinterpret_cast<PyObject*>(outer.frame.code);
+  if (function == nullptr || itself) return std::nullopt;
+  if (call.shadow.isSource() && !outer.rec.pin(call.shadow, call.callable))
+    return outer.rec.execute(outer.act, outer.instr);
+  CallContext ctx = contextOf(call, outer);
+  return callInstead(ctx, function, result);
+}
+
 // A Python function: its frame is recorded too.
 Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
@@ -354,6 +390,11 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     return isBookkeeping(call.callable) ? rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result)
                                         : opaque(call, ctx, diag::Code::KTG0107, result);
   }
+  if (isForbidden(call.callable))
+    return rec.raiseAssertion("kintsugi: " + pyapi::callableName(call.callable) +
+                              ", which forbid_in_graph() forbids in compiled code, was called there");
+  if (isComptime(call.callable)) return comptimeCall(ctx, result);
+  if (asksForBreak(code, ctx)) return breakGraph(call, ctx, result);
   if (isMarkedConstant(call.callable)) return constantCall(call, ctx, result);
   if (isForeignBookkeeping(code)) {
     Paused paused(rec);
@@ -523,13 +564,6 @@ std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
   return std::nullopt;
 }
 
-// The instruction, for models, as the call that it is.
-CallContext contextOf(Call& call, const CallContext& outer) {
-  CallContext ctx = outer;
-  return ctx.of(call.callable, call.shadow, call.args.data(), call.shadows.data(), call.positional,
-                call.kwnames);
-}
-
 // A getter, where it lies on the value stack itself: the call of a polyfill.
 std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
   const int popped = static_cast<int>(outer.popped);
@@ -576,6 +610,7 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   Recorder& rec = outer.rec;
   CallContext direct = contextOf(call, outer);
   if (auto flow = mappedRows(direct, result)) return *flow;
+  if (auto flow = substituted(call, outer, result)) return *flow;
   unwrap(rec, call);
   if (!rec.live()) return rec.execute(outer.act, outer.instr);
   if (auto flow = getterFlow(call, outer, result)) return *flow;

@@ -16,6 +16,7 @@ struct Marks {
   PyObject* torchDisable = PyUnicode_InternFromString("_torchdynamo_disable");
   PyObject* constant = PyUnicode_InternFromString("_kintsugi_assume_constant_result");
   PyObject* torchConstant = PyUnicode_InternFromString("_dynamo_marked_constant");
+  PyObject* forbidden = PyUnicode_InternFromString("_dynamo_forbidden");
   PyObject* allowed = PyUnicode_InternFromString("_kintsugi_allow_in_graph");
 };
 const Marks& marks() {
@@ -35,6 +36,12 @@ bool hasMark(PyObject* function, PyObject* name) {
 
 bool isMarkedConstant(PyObject* function) {
   return hasMark(function, marks().constant) || hasMark(function, marks().torchConstant);
+}
+
+// Torch forbids some of its own, for its compiler's sake.
+bool isForbidden(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  return hasMark(function, marks().forbidden) && !pyapi::isTorchCode(code, PyFunction_GET_GLOBALS(function));
 }
 
 bool isMarkedAllowed(PyObject* function) { return hasMark(function, marks().allowed); }

@@ -246,6 +246,16 @@ def build_graph(segment: Segment, symbols: symbolic.Symbols | None = None) -> fx
     return module
 
 
+def graphs_of(segments: Sequence[Segment]) -> list[fx.GraphModule]:
+    """Graphs of descriptions without examples, to be looked at: all inputs are placeholders."""
+    made = []
+    for segment in segments:
+        builder = _Builder({**segment, "example_inputs": [None] * len(segment["inputs"])})
+        builder._fixed = {}
+        made.append(builder.build())
+    return made
+
+
 def _is_input(value: object, symbolically: bool) -> bool:
     return isinstance(value, torch.Tensor) or (symbolically and symbolic.is_number(value))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -21,9 +21,20 @@ FROM_TORCH = ("aot_eager", "cudagraphs", "inductor")
 _registered: dict[str, FxBackend] = {}
 
 
-def list_backends() -> list[str]:
-    """The names that kintsugi.compile(backend=...) knows, sorted."""
-    return sorted({*OURS, *FROM_TORCH, *_registered})
+_USUAL = ("debug", "experimental")
+
+
+def list_backends(exclude_tags: Sequence[str] | None = _USUAL) -> list[str]:
+    """The names that kintsugi.compile(backend=...) knows, sorted.
+
+    `exclude_tags`: of torch's own backends those with these tags are left out; None: none are.
+    """
+    names = {*OURS, *FROM_TORCH, *_registered}
+    if tuple(exclude_tags or ()) != _USUAL:
+        from torch._dynamo.backends.registry import list_backends as torch_backends
+
+        names |= set(torch_backends(exclude_tags or ())) - {"kintsugi"}
+    return sorted(names)
 
 
 @overload

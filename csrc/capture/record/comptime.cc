@@ -1,0 +1,150 @@
+#include "capture/record/comptime.h"
+
+#include <utility>
+
+#include "capture/calls/model.h"
+#include "capture/paused.h"
+#include "guard/document.h"
+#include "pyapi/code.h"
+#include "pyapi/functions.h"
+#include "pyapi/text.h"
+
+namespace kintsugi::capture {
+
+using pyapi::Ref;
+
+namespace {
+
+thread_local Recorder* asked = nullptr;  // whose call is under way
+
+// A number that is another one in each run.
+bool varies(Shadow shadow, PyObject* object) {
+  return shadow.isValue() &&
+         (PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object));
+}
+
+std::string whatIs(RecorderState& known, Shadow shadow) {
+  switch (shadow.kind()) {
+    case ShadowKind::kNull:
+      return "unbound";
+    case ShadowKind::kConst:
+      return "constant";
+    case ShadowKind::kSource:
+      return "source " + known.document_.sources.path(shadow.sourceId(), known.document_.trace.constTexts);
+    case ShadowKind::kValue:
+      return "value %" + std::to_string(shadow.valueId());
+    case ShadowKind::kVirtual:
+      return "made here";
+  }
+  return "";
+}
+
+Ref<> pairOf(RecorderState& known, Shadow shadow, PyObject* object) {
+  return pyapi::steal(
+      Py_BuildValue("(Os)", object != nullptr ? object : Py_None, whatIs(known, shadow).c_str()));
+}
+
+bool set(PyObject* dict, const char* name, const Ref<>& value) {
+  return value && PyDict_SetItemString(dict, name, value.get()) == 0;
+}
+
+// The variables that have a value; what a cell holds is left to the code itself.
+Ref<> localsOf(RecorderState& known, const ShadowFrame& frame) {
+  Ref<> locals = pyapi::steal(PyDict_New());
+  PyObject** values = pyapi::localsPlus(frame.act->frame);
+  for (size_t i = 0; locals && i < frame.locals.size(); ++i) {
+    PyObject* object = values[i];
+    if (object == nullptr || frame.locals[i].isNull()) continue;
+    PyObject* inner = PyCell_Check(object) ? PyCell_GET(object) : object;
+    Ref<> pair = pairOf(known, frame.locals[i], inner);
+    PyObject* name = pyapi::variableName(frame.code, static_cast<uint32_t>(i));
+    if (!pair || PyDict_SetItem(locals.get(), name, pair.get()) < 0) return {};
+  }
+  return locals;
+}
+
+Ref<> stackOf(RecorderState& known, const ShadowFrame& frame) {
+  Ref<> list = pyapi::steal(PyList_New(0));
+  const int depth = frame.act->stackDepth();
+  for (int i = 0; list && i < depth && static_cast<size_t>(i) < frame.stack.size(); ++i) {
+    Ref<> pair = pairOf(known, frame.stack[static_cast<size_t>(i)], frame.act->peek(depth - i));
+    if (!pair || PyList_Append(list.get(), pair.get()) < 0) return {};
+  }
+  return list;
+}
+
+Ref<> describeFrame(RecorderState& known, const ShadowFrame& frame) {
+  Ref<> dict = pyapi::steal(PyDict_New());
+  const int32_t unit = std::max(pyapi::runningUnit(frame.act->frame), 0);
+  auto* code = reinterpret_cast<PyObject*>(frame.code);
+  const bool ok = dict && set(dict.get(), "code", pyapi::newRef(code)) &&
+                  set(dict.get(), "offset", pyapi::steal(PyLong_FromLong(unit * 2))) &&
+                  set(dict.get(), "file", pyapi::newRef(pyapi::fileOf(frame.code))) &&
+                  set(dict.get(), "function", pyapi::newRef(pyapi::nameOf(frame.code))) &&
+                  set(dict.get(), "line", pyapi::steal(PyLong_FromLong(pyapi::lineAt(frame.code, unit)))) &&
+                  set(dict.get(), "locals", localsOf(known, frame)) &&
+                  set(dict.get(), "stack", stackOf(known, frame));
+  return ok ? std::move(dict) : Ref<>();
+}
+
+Ref<> framesOf(RecorderState& known) {
+  Ref<> list = pyapi::steal(PyList_New(0));
+  for (const ShadowFrame* frame = known.current_; list && frame != nullptr; frame = frame->caller) {
+    if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a generator that waits
+    Ref<> described = describeFrame(known, *frame);
+    if (!described || PyList_Append(list.get(), described.get()) < 0) return {};
+  }
+  return list;
+}
+
+Ref<> textOf(const std::string& text) {
+  return pyapi::steal(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+}
+
+}  // namespace
+
+bool isComptime(PyObject* function) {
+  static PyObject* name = PyUnicode_InternFromString("_kintsugi_comptime");
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
+  return dict != nullptr && PyDict_GET_SIZE(dict) > 0 && PyDict_GetItemWithError(dict, name) == Py_True;
+}
+
+Flow comptimeCall(CallContext& ctx, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
+  const bool forces = pyapi::isKnownCode(code, pyapi::CodeFamily::kForcesStatic);
+  const bool asserts = pyapi::isKnownCode(code, pyapi::CodeFamily::kAssertsStatic);
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows.any(i);
+    if (!varies(shadow, ctx.args.any(i))) continue;
+    if (forces && !rec.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
+    if (asserts)
+      return rec.raiseAssertion("kintsugi: comptime.assert_static() was given a number of the run");
+  }
+  Flow flow;
+  Recorder* outer = std::exchange(asked, &rec);
+  {
+    Paused paused(rec);
+    flow = run(ctx);
+  }
+  asked = outer;
+  if (flow == Flow::kRaise && rec.live()) rec.abort(diag::Code::KTG0111, {"an exception of comptime code"});
+  result = Shadow::constant();
+  return flow;
+}
+
+PyObject* describeRecording() {
+  if (asked == nullptr) Py_RETURN_NONE;
+  RecorderState& known = asked->known();
+  Ref<> dict = pyapi::steal(PyDict_New());
+  Ref<> guards = pyapi::steal(PyList_New(0));
+  for (const guard::Guard& g : known.document_.guards.guards) {
+    Ref<> text = textOf(guard::print(known.document_, g));
+    if (!guards || !text || PyList_Append(guards.get(), text.get()) < 0) return nullptr;
+  }
+  const bool ok = dict && set(dict.get(), "guards", guards) && set(dict.get(), "frames", framesOf(known)) &&
+                  set(dict.get(), "trace", textOf(guard::print(known.document_)));
+  return ok ? dict.release() : nullptr;
+}
+
+}  // namespace kintsugi::capture

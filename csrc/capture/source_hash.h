@@ -1,0 +1,20 @@
+// The hash of a source's path: the same in all recordings of a callable, so that what is learned from one is
+// known to the next. Attributes and entries are told apart by their keys, not by what lies there.
+//
+// Pure functions. The GIL is needed: hashes of keys are Python's.
+#pragma once
+
+#include <cstdint>
+
+#include "guard/source.h"
+#include "pyapi/ref.h"
+
+namespace kintsugi::capture {
+
+inline constexpr uint64_t kNoParent = 17;  // the hash above a root
+
+uint64_t mixHash(uint64_t a, uint64_t b);
+// `parent`: the parent's hash, or kNoParent. `key` may be null.
+uint64_t sourceHash(uint64_t parent, guard::SourceKind kind, PyObject* key, int64_t index);
+
+}  // namespace kintsugi::capture
