@@ -20,8 +20,8 @@ PACKAGE = Path(kintsugi.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # What a package is called on an index where that is not the name it is imported by.
 DISTRIBUTIONS = {"markdown_it": "markdown-it-py"}
-# Imported by what pytest loads, and by programs of the knowledge base.
-OTHERS = {"pytest", "_pytest", "torch"}
+# Imported by what pytest loads, by programs of the knowledge base, and by what takes functions of numpy.
+OTHERS = {"pytest", "_pytest", "torch", "numpy"}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
