@@ -178,6 +178,15 @@ std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow s
     if (dict == nullptr) return std::nullopt;
     return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, dict));
   }
+  // From CPython 3.12 on, a tuple. A function that the trace makes again has none.
+  if (n == "__type_params__") {
+    const pyapi::Ref<> parameters =
+        pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+    if (!parameters) PyErr_Clear();
+    if (shadow.isVirtual() || !parameters)
+      return isEmptyTuple(parameters.get()) ? std::optional(known(Shadow::constant())) : std::nullopt;
+    return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, parameters.get()));
+  }
   if (n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
     rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
     return known(Shadow::constant());
@@ -359,6 +368,7 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
   }
   if (shadow.isVirtual() && PyFunction_Check(object) &&
       rec.virtualOf(shadow).kind == VirtualKind::kFunction) {
+    if (rec.virtualOf(shadow).exposed) return simple(AttributePlan::kStep);
     if (isFunctionName(name)) return known(Shadow::constant());
     if (auto slot = rec.entryOf(rec.virtualOf(shadow), name)) return known(*slot);
     if (auto none = noAnnotations(rec, shadow, object, name)) return known(*none);
@@ -623,6 +633,10 @@ Shadow classValue(Recorder& rec, PyObject* value) {
 }
 
 bool isProperty(PyObject* descriptor) { return pyapi::bindsLikeProperty(descriptor); }
+
+bool isEmptyTuple(PyObject* object) {
+  return object != nullptr && PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0;
+}
 
 bool isFunctionName(PyObject* name) {
   for (const char* known : {"__name__", "__qualname__", "__module__", "__doc__"}) {

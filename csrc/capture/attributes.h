@@ -44,6 +44,7 @@ PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObjec
                          Shadow value, PyObject* real);
 // A property, or an object of a subclass that gets and sets as properties do (torch's dependent_property).
 bool isProperty(PyObject* descriptor);
+bool isEmptyTuple(PyObject* object);  // false for null
 bool isFunctionName(PyObject* name);  // an attribute that says how a function is called: __name__ ...
 // Looks an attribute up in a type and gives what instances see without binding.
 Shadow classValue(Recorder& rec, PyObject* value);

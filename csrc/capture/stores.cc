@@ -137,6 +137,12 @@ bool Recorder::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Sh
     touched();
     return live_;
   }
+  static PyObject* parameters = PyUnicode_InternFromString("__type_params__");
+  if (PyUnicode_Compare(name, parameters) == 0 && isEmptyTuple(real)) {  // none, and it has none
+    const pyapi::Ref<> old = pyapi::steal(PyObject_GetAttr(object, name));
+    if (!old) PyErr_Clear();
+    if (isEmptyTuple(old.get()) && tryPinDeep(value, real)) return live_;
+  }
   bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
   PyObject* d = pyapi::lookUpInType(&PyFunction_Type, name);
   if (v.exposed || (!isAnnotations && d != nullptr && pyapi::hasDescriptorSet(d))) {

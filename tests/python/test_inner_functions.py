@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -182,3 +183,101 @@ def test_parts_are_read_again(part: str, backend: str) -> None:
         y = torch.arange(16.0).reshape(4, 4) - (0, 100)[call % 2]
         assert compiled(y) == program(y)
     Holder.run = None
+
+
+def module_function(a: int) -> int:
+    """What decorators copy from."""
+    return a
+
+
+GENERIC: dict[str, Any] = {}
+if sys.version_info >= (3, 12):
+    exec("def generic[T](a: T) -> T:\n    return a", GENERIC)
+
+
+@pytest.mark.parametrize("kind", ["module's", "inner", "generic"])
+def test_decorators_that_wrap(kind: str) -> None:
+    """functools.wraps() copies what CPython's version has it copy: `__type_params__` too, from 3.12 on."""
+    if kind == "generic" and not GENERIC:
+        pytest.skip("type parameters are new in 3.12")
+
+    def program(x: torch.Tensor) -> Any:
+        def inner(a: int) -> int:
+            return a
+
+        target = {"module's": module_function, "inner": inner, "generic": GENERIC.get("generic")}[kind]
+
+        @functools.wraps(target)
+        def outer(a: Any) -> Any:
+            return target(a) * 2
+
+        parameters = getattr(outer, "__type_params__", None)
+        said = (
+            outer.__name__,
+            outer.__doc__,
+            sorted(outer.__annotations__),
+            str(parameters),
+            outer.__wrapped__ is target,
+        )
+        return outer(x), said
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for call in range(4):
+        x = torch.full((2,), float(call))
+        expected, found = program(x), compiled(x)
+        assert torch.equal(expected[0], found[0]) and expected[1] == found[1]
+    stats = compiled.stats()
+    assert kind == "generic" or (stats.hits == 3 and stats.graph_break_count == 0), stats
+
+
+def test_annotations_that_are_replaced() -> None:
+    def read(x: torch.Tensor) -> Any:
+        return x + 1, dict(module_function.__annotations__), module_function.__annotations__.get("k")
+
+    compiled = kintsugi.compile(read, backend="eager")
+    before = module_function.__annotations__
+    try:
+        for call in range(8):
+            if call == 3:
+                module_function.__annotations__ = {"k": call}
+            if call == 5:
+                module_function.__annotations__["k"] = call
+            expected, found = read(torch.ones(2)), compiled(torch.ones(2))
+            assert expected[1:] == found[1:]
+    finally:
+        module_function.__annotations__ = before
+    assert compiled.stats().graph_break_count == 0
+
+
+@kintsugi.disable
+def set_all(function: Any, k: int) -> None:
+    function.__annotations__ = {"z": k}
+    function.__name__ = f"n{k}"
+    function.__qualname__ = f"q{k}"
+    function.__doc__ = f"d{k}"
+    function.__defaults__ = (k,)
+    function.__kwdefaults__ = {"q": k}
+    function.extra = k
+
+
+def test_functions_that_unknown_code_has_changed() -> None:
+    def program(x: torch.Tensor, k: int) -> Any:
+        def inner(a: int = 5, *, q: int = 7) -> Any:
+            "inner's"
+            return a, q
+
+        before = len(inner.__annotations__), inner.__name__, inner()
+        set_all(inner, k)
+        read = (
+            dict(inner.__annotations__),
+            inner.__name__,
+            inner.__doc__,
+            inner.__defaults__,
+            inner.__kwdefaults__,
+        )
+        return x + 1, before, read, inner.__qualname__, inner.extra, sorted(inner.__annotations__), inner()
+
+    compiled = kintsugi.compile(program, backend="eager")
+    for k in range(6):
+        expected, found = program(torch.ones(1), k), compiled(torch.ones(1), k)
+        assert torch.equal(expected[0], found[0]) and expected[1:] == found[1:]

@@ -396,6 +396,10 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   if (isComptime(call.callable)) return comptimeCall(ctx, result);
   if (asksForBreak(code, ctx)) return breakGraph(call, ctx, result);
   if (isMarkedConstant(call.callable)) return constantCall(call, ctx, result);
+  // Unknown code has seen it, and may have given it other defaults or other code, in each run anew.
+  if (call.shadow.isVirtual() && rec.virtualOf(call.shadow).kind == VirtualKind::kFunction &&
+      rec.virtualOf(call.shadow).exposed)
+    return opaque(call, ctx, diag::Code::KTG0102, result);
   if (isForeignBookkeeping(code)) {
     Paused paused(rec);
     result = Shadow::constant();
