@@ -161,15 +161,21 @@ class Cutter {
   // be the argument itself, may have it where nobody writes to that memory by it, and nobody else gets to see
   // it.
   void findApart() {
-    std::vector<ValueId> dataOf(trace_.values.size(), kOutside);
     apart_.assign(trace_.values.size(), false);
+    const auto givesData = [this](const Instruction& ins) {
+      return ins.op == Op::kAten && trace_.operatorOf(ins) == ops::Operator::kData;
+    };
+    if (!native_ || std::none_of(trace_.code.begin(), trace_.code.end(), givesData)) {
+      return;
+    }
+    std::vector<ValueId> dataOf(trace_.values.size(), kOutside);
     std::vector<ValueId> used;
     for (const Instruction& ins : trace_.code) {
       if (ins.op != Op::kAten) {
         continue;
       }
       const OperatorTraits traits = traits_(trace_.opNames[ins.opName]);
-      ValueId from = trace_.operatorOf(ins) == ops::Operator::kData ? ins.firstResult : kOutside;
+      ValueId from = givesData(ins) ? ins.firstResult : kOutside;
       used.clear();
       ir::collectValues(trace_, trace_.operandsOf(ins), used);
       for (const ValueId value : used) {
