@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import linecache
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,43 +73,35 @@ class Trace:
             source = parent
         return source
 
-    def values_in(self, operand: Any) -> set[int]:
-        """The values that are needed to make an operand."""
-        found: set[int] = set()
+    def _leaves(self, operand: Any) -> Iterator[tuple[str, Any]]:
+        """The values and sources that an operand is made of, those in the parts of recipes included."""
         seen: set[int] = set()
         waiting = [operand]
         while waiting:
             item = waiting.pop()
             if isinstance(item, list):
                 waiting += item
-            elif isinstance(item, tuple):
-                kind, number = item
-                if kind == "%":
-                    found.add(number)
-                elif kind == "$":
-                    begin = self.sources[self.root(number)]
-                    if begin[0] == "value" and begin[3] is not None:
-                        found.add(begin[3])
-                elif kind == "@" and number not in seen:
-                    seen.add(number)
-                    waiting += self.recipes[number][2]
+            elif isinstance(item, tuple) and item[0] != "@":
+                yield item[0], item[1]
+            elif isinstance(item, tuple) and item[1] not in seen:
+                seen.add(item[1])
+                waiting += self.recipes[item[1]][2]
+
+    def values_in(self, operand: Any) -> set[int]:
+        """The values that are needed to make an operand."""
+        found: set[int] = set()
+        for kind, number in self._leaves(operand):
+            if kind == "%":
+                found.add(number)
+            elif kind == "$":
+                begin = self.sources[self.root(number)]
+                if begin[0] == "value" and begin[3] is not None:
+                    found.add(begin[3])
         return found
 
     def sources_in(self, operand: Any) -> set[int]:
         """The sources that are needed to make an operand."""
-        found: set[int] = set()
-        seen: set[int] = set()
-        waiting = [operand]
-        while waiting:
-            item = waiting.pop()
-            if isinstance(item, list):
-                waiting += item
-            elif isinstance(item, tuple) and item[0] == "$":
-                found.add(item[1])
-            elif isinstance(item, tuple) and item[0] == "@" and item[1] not in seen:
-                seen.add(item[1])
-                waiting += self.recipes[item[1]][2]
-        return found
+        return {number for kind, number in self._leaves(operand) if kind == "$"}
 
     def canonical(self, source: int) -> Any:
         """Equal for two sources with the same path: what is read behind a step is another source of the same path."""
