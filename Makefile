@@ -36,6 +36,7 @@ DOCS_STAMP := $(VENV)/.stamp-docs-$(call hash,requirements/*.txt)
 DEMO_STAMP := $(VENV)/.stamp-demo-$(call hash,requirements/*.txt)
 MODELS_STAMP := $(VENV)/.stamp-models-$(call hash,requirements/*.txt)
 PEERS_STAMP := build/peers/.stamp-$(call hash,requirements/peers.txt)
+PROGRAMS_STAMP := build/programs/.stamp-$(call hash,requirements/programs.txt)
 WHEELS_STAMP := build/wheels/tools/.stamp-$(call hash,requirements/wheels.txt requirements/tools.txt)
 PACKAGE_STAMP := $(VENV)/.stamp-package-$(call hash,pyproject.toml)
 SYSTEM_BUILD_STAMP := $(VENV)/.stamp-system-build-$(call hash,scripts/setup.sh)
@@ -62,6 +63,10 @@ bench: build $(DEMO_STAMP) ## measure Kintsugi and torch.compile side by side: a
 
 .PHONY: peers
 peers: $(PEERS_STAMP) ## install ONNX Runtime and OpenVINO beside .venv, into build/peers, for `make figures`
+
+.PHONY: programs
+programs: build $(DEMO_STAMP) $(PROGRAMS_STAMP) ## measure programs of text, files, objects and other libraries beside eager mode
+	PYTHONPATH=$(CURDIR)/build/programs $(PY) -m bench.run --only programs $(ARGS)
 
 .PHONY: figures
 figures: build $(DEMO_STAMP) ## measure all systems and write the figures into README.md and docs/internals/figures.md
@@ -296,6 +301,11 @@ $(MODELS_STAMP): | $(DEMO_STAMP)
 $(PEERS_STAMP): requirements/peers.txt | $(BUILD_STAMP)
 	@rm -rf build/peers && mkdir -p build/peers
 	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --target build/peers -r requirements/peers.txt
+	@touch $@
+
+$(PROGRAMS_STAMP): requirements/programs.txt | $(BUILD_STAMP)
+	@rm -rf build/programs && mkdir -p build/programs
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --target build/programs -r requirements/programs.txt
 	@touch $@
 
 # The package is installed as editable, without C++: the module is built by `extension`, right into the package.

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import geometric_mean
+from bench.programs.table import programs_table, summarize_programs
 
 Result = dict[str, Any]
 
@@ -93,6 +94,8 @@ def summary(result: Result) -> Result:
         _summarize_kernels(result, add)
     if result.get("bandwidth"):
         _summarize_bandwidth(result, add)
+    if result.get("programs"):
+        summarize_programs(result, add)
     return figures
 
 
@@ -450,6 +453,8 @@ def show(result: Result) -> None:
         console.print(inference_table(result))
     if result.get("training"):
         console.print(training_table(result))
+    if result.get("programs"):
+        console.print(programs_table(result))
     if result.get("models"):
         console.print(capture_table(result))
         console.print(models_table(result))

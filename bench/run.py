@@ -22,14 +22,26 @@ from typing import Any
 
 import torch
 
-from bench import breaks, cases, kernels, measure, models, report, shapes, systems, training
+from bench import breaks, cases, kernels, measure, models, programs, report, shapes, systems, training
 from bench.deploy import inference
 from bench.deploy import models as deploy_models
 from bench.deploy import systems as deploy_systems
 from bench.environment import commit, machine, started
 from bench.models.spec import ModelSpec
+from bench.programs import windows
 
-PARTS = ("tiny", "guards", "breaks", "shapes", "kernels", "bandwidth", "training", "models", "inference")
+PARTS = (
+    "tiny",
+    "guards",
+    "breaks",
+    "shapes",
+    "kernels",
+    "bandwidth",
+    "training",
+    "models",
+    "inference",
+    "programs",
+)
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
@@ -158,6 +170,23 @@ def inference_cases(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
+def program_cases(options: argparse.Namespace) -> dict[str, Any]:
+    """Programs in which tensors are the smaller part, with gradients: they train where they want to."""
+    parts = (options.models or "").split(",")
+    calls, repeats = (60, 3) if options.quick else (100, 5)
+    result = {}
+
+    def child(work: Callable[[], Any]) -> dict[str, Any]:
+        with empty_caches():
+            return in_child(torch.enable_grad()(work), options)
+
+    for name in programs.load():
+        if any(part in name for part in parts):
+            print(name, file=sys.stderr, flush=True)
+            result[name] = windows.measure_program(name, chosen_systems(options), calls, repeats, child)
+    return result
+
+
 def kernel_cases(options: argparse.Namespace, part: str) -> dict[str, Any]:
     measured = in_child(kernels.peaks, options)
     result: dict[str, Any] = {"peaks": measured}
@@ -228,6 +257,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             result["models"][f"{spec.name}/{size}"] = model_cases(spec, size, options)
     if options.only == "inference":  # long, so only where it is asked for
         result["inference"] = inference_cases(options)
+    if options.only == "programs":  # they need packages of their own
+        result["programs"] = program_cases(options)
     result["summary"] = report.summary(result)
     return result
 

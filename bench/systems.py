@@ -97,6 +97,7 @@ def kintsugi(backend: str = "eager") -> System:
             "hits",
             "misses",
             "native_runs",
+            "left_to_eager",
         )
         return {name: int(getattr(stats, name)) for name in names}
 
