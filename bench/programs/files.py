@@ -145,7 +145,9 @@ def pickled_batches(compile: Compile) -> Step:
     @compile
     def loss(data: bytes) -> torch.Tensor:
         batch = pickle.loads(data)
-        return torch.nn.functional.cross_entropy(layer(torch.from_numpy(batch["x"])), torch.tensor(batch["y"]))
+        return torch.nn.functional.cross_entropy(
+            layer(torch.from_numpy(batch["x"])), torch.tensor(batch["y"])
+        )
 
     return lambda k: loss(batches[k % len(batches)])
 

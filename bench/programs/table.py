@@ -23,7 +23,15 @@ def _measured(result: Result) -> list[tuple[str, str, Result]]:
 
 def programs_table(result: Result) -> Table:
     table = Table(title="Programs in which tensors are the smaller part (x eager: more is faster)")
-    columns = ("eager us", "first call, x", "calls 2-10", "worst window", "steady", "left to eager", "differs")
+    columns = (
+        "eager us",
+        "first call, x",
+        "calls 2-10",
+        "worst window",
+        "steady",
+        "left to eager",
+        "differs",
+    )
     table.add_column("program")
     table.add_column("system")
     for column in columns:

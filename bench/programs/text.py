@@ -78,7 +78,9 @@ def embedding_of_words(compile: Compile) -> Step:
 
 @program
 def fields_by_pattern(compile: Compile) -> Step:
-    pattern = re.compile(r"(?P<host>[\w.]+) \[(?P<time>\d+)\] \"(?P<verb>GET|PUT) (?P<path>/\S*)\" (?P<size>\d+)")
+    pattern = re.compile(
+        r"(?P<host>[\w.]+) \[(?P<time>\d+)\] \"(?P<verb>GET|PUT) (?P<path>/\S*)\" (?P<size>\d+)"
+    )
     lines = [
         f'host{i % 9}.example [{1000 + i * 17}] "{"GET" if i % 3 else "PUT"} /a/{i * 31 % 97}" {i * i % 5000}'
         for i in range(80)

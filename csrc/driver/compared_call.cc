@@ -19,9 +19,21 @@ std::string microseconds(uint64_t ns) { return std::to_string((ns + 500) / 1000)
 }  // namespace
 
 // Where breaks are errors, backends want their graphs or native code is waited for, calls keep to the traces.
-void CompiledFunction::doubt(uint64_t weight) {
+bool CompiledFunction::countsCost() const {
   const bool keeps = options_.fullgraph || options_.backend || options_.native.sync;
-  if (settings().eagerWhenFaster && !keeps) payoff_.doubt(weight);
+  return settings().eagerWhenFaster && !keeps;
+}
+
+void CompiledFunction::doubt(uint64_t weight) {
+  if (countsCost()) payoff_.doubt(weight);
+}
+
+// A call that no trace fits, while recordings have taken more than their share of the time.
+PyObject* CompiledFunction::callPlain(const pyapi::Arguments& args) {
+  const uint64_t start = diag::events::nowNs();
+  PyObject* result = eagerBecause("recordings have taken their share of the time", args);
+  budget_.ranPlain(diag::events::nowNs() - start);
+  return result;
 }
 
 bool CompiledFunction::isRipening() const {

@@ -268,17 +268,18 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   }
   const bool strict = options_.fullgraph || errorOnGraphBreak();
   if (!strict && backoff_.passes()) return eagerBecause("the last recordings came to nothing", args);
+  if (!strict && countsCost() && !budget_.allows(diag::events::nowNs())) return callPlain(args);
   runtime::RecordingScope scope(cache_);
   if (!scope) return eagerBecause("another call is being recorded", args);
   recorded_ = true;
-  const uint64_t start = log::enabled(log::Channel::kPerf) ? diag::events::nowNs() : 0;
+  const uint64_t start = diag::events::nowNs();
   const uint64_t evictions = cache_.stats().evictions;
   const size_t opaqueCodes = opaqueCodes_.size();
   ++recordings_;
   doubt(Payoff::kRecorded);
   learn(args);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args);
-  if (start != 0) {
+  if (log::enabled(log::Channel::kPerf)) {
     log::emit(log::Channel::kPerf, entryPlace().format() + " was recorded in " +
                                        std::to_string((diag::events::nowNs() - start) / 1000) + " us");
   }
@@ -291,6 +292,8 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
         useless = opaqueCodes_.size() == opaqueCodes && !isFirstTry(*capture.failure);
       },
       [&](capture::CaptureResult& capture) { return install(capture, args); });
+  const uint64_t end = diag::events::nowNs();
+  budget_.recorded(end, end - start);
   // Recording costs several calls' time. One that came to nothing, or whose trace took the place of another,
   // makes the next one wait.
   useless || cache_.stats().evictions > evictions ? backoff_.failed() : backoff_.succeeded();
@@ -565,6 +568,7 @@ void CompiledFunction::reset() {
   failures_ = 0;
   backoff_.succeeded();
   sides_ = {kSidePrice, kSidesAtOnce};
+  budget_ = {};
   payoff_ = {};
   seenFirst_.forget();
   differentiating_ = {};

@@ -24,6 +24,7 @@
 #include "support/allowance.h"
 #include "support/backoff.h"
 #include "support/payoff.h"
+#include "support/recording_budget.h"
 
 namespace kintsugi::driver {
 
@@ -125,6 +126,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   // While it is in doubt whether traces pay (compared_call.cc)
   PyObject* callCompared(const pyapi::Arguments& args);
   void doubt(uint64_t weight);
+  bool countsCost() const;
+  PyObject* callPlain(const pyapi::Arguments& args);
   bool isRipening() const;
   void noteLeftToEager();
   PyObject* recordCall(const pyapi::Arguments& args);
@@ -189,6 +192,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   size_t failures_ = 0;
   Backoff backoff_;  // of calls without a trace that are to be recorded
   Allowance sides_{kSidePrice, kSidesAtOnce};
+  RecordingBudget budget_;   // what recordings may take
   Payoff payoff_;            // which way calls go
   bool comparing_ = false;   // a call is being timed
   uint64_t hitsAtExit_ = 0;  // calls that had found a trace when one of them last left it

@@ -8,6 +8,7 @@
 
 #include "capture/side_start.h"
 #include "capture/sizes.h"
+#include "diag/events.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "driver/const_texts.h"
@@ -56,7 +57,7 @@ bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
   const uint64_t paid = completeRuns();
   doubt(Payoff::kExit);
   if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.backoff.passes() ||
-      !sides_.allows(paid)) {
+      !sides_.allows(paid) || (countsCost() && !budget_.allows(diag::events::nowNs()))) {
     return false;
   }
   return !isRecording() && !interpretAll() && !pyapi::isTracing(PyThreadState_Get()) &&
@@ -71,6 +72,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   const runtime::Recording& parent = context.trace->recording();
   ++recordings_;
   sides_.spend();
+  const uint64_t begun = diag::events::nowNs();
   noteVariations(*context.trace, context.failure);
   if (const auto name = capture::likelyOperator(parent.document.trace, context.guard)) {
     dynamicSources_.insert(capture::hashOfOperator(*name));
@@ -88,7 +90,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
                            .values = context.values,
                            .sources = context.sources,
                            .recipes = context.recipes};
-  return conclude(
+  PyObject* result = conclude(
       recordSide(recorderOptions(), start, std::move(images),
                  [&context] {
                    context.values.clear();
@@ -104,6 +106,9 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
         linkSide(context, capture);
         return true;
       });
+  const uint64_t end = diag::events::nowNs();
+  budget_.recorded(end, end - begun);
+  return result;
 }
 
 void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureResult& capture) {

@@ -43,7 +43,7 @@ void Payoff::trust() {
 
 Payoff::Way Payoff::next() {
   rest_ = true;
-  if (phase_ == Phase::kEager) {
+  if (phase_ == Phase::kEager || phase_ == Phase::kRipening) {
     if (left_-- > 0) return Way::kEager;
     beginComparison();
   } else if (phase_ == Phase::kWarming) {
@@ -81,13 +81,12 @@ bool Payoff::judge(bool ripening) {
     trust();
     return false;
   }
-  if (pairs < kMostPairs) return false;
+  if (pairs < (ripening && delays_ < kMostDelays ? kRipeningPairs : kMostPairs)) return false;
   if (100 * traceTime_ <= 103 * eagerTime_) {
     trust();
   } else if (ripening && delays_ < kMostDelays) {
-    ++delays_;
-    phase_ = Phase::kWarming;
-    left_ = 2 * kMostPairs;
+    phase_ = Phase::kRipening;
+    left_ = 2 * kMostPairs << delays_++;
   } else {
     return leave();
   }

@@ -5,7 +5,8 @@
 // steps that are not looked into, or calls keep being recorded or leaving their traces. Then some more calls
 // go along the traces untimed (they may still be recorded), and pairs of calls are timed until their medians
 // tell. A callable that is left to eager mode is compared again after so many calls that the comparison costs
-// about a hundredth of them; each time that it loses, that number doubles.
+// about a hundredth of them; each time that it loses, that number doubles. While native code is not ready, a
+// close verdict for eager mode holds for a few calls only.
 //
 // Plain data, not thread-safe. Example:
 //   payoff.doubt(Payoff::kSteps);
@@ -50,10 +51,11 @@ class Payoff {
   uint64_t traceTime() const { return traceTime_; }
 
  private:
-  enum class Phase : uint8_t { kTrusted, kWarming, kComparing, kEager };
+  enum class Phase : uint8_t { kTrusted, kWarming, kComparing, kRipening, kEager };
   static constexpr size_t kMostPairs = 8;
+  static constexpr size_t kRipeningPairs = 4;  // for a verdict that does not hold for long
   static constexpr uint32_t kWarmCalls = 4;
-  static constexpr uint32_t kMostDelays = 8;     // of a verdict, while native code is not ready
+  static constexpr uint32_t kMostDelays = 12;    // of a verdict, while native code is not ready
   static constexpr uint64_t kFewestRests = 200;  // calls in eager mode before the traces are tried again
 
   void beginComparison();

@@ -51,6 +51,7 @@ def test_a_name_is_taken_once() -> None:
             @programs.program
             def words(compile: Any) -> Any:
                 return compile
+
     del PROGRAMS["words"]
 
 

@@ -108,8 +108,17 @@ TEST(Payoff, NativeCodeThatIsNotReadyIsWaitedFor) {
 TEST(Payoff, WaitingForNativeCodeHasAnEnd) {
   Payoff payoff;
   payoff.doubt(Payoff::kSteps);
-  calls(payoff, {always(100), always(110), {.ripening = true}}, 400);
+  calls(payoff, {always(100), always(110), {.ripening = true}}, 100'000);
   EXPECT_TRUE(payoff.isLeftToEager());
+}
+
+TEST(Payoff, CallsWaitForNativeCodeInEagerMode) {
+  Payoff payoff;
+  payoff.doubt(Payoff::kSteps);
+  const World slower{always(100), always(110), {.ripening = true}};
+  EXPECT_EQ(calls(payoff, slower, 36), "tttt" + std::string("tetetete") + std::string(16, 'e') + "tetetete");
+  const std::string ways = calls(payoff, slower, 2000);
+  EXPECT_LE(std::count(ways.begin(), ways.end(), 't'), 4 * 7);
 }
 
 TEST(Payoff, TheTracesAreTriedAgain) {
