@@ -61,7 +61,7 @@ def test_steps_that_cost_more_than_they_save(backend: str, tmp_path: pathlib.Pat
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_exceptions_that_leave_the_function(backend: str) -> None:
-    """Such a call makes no trace. Few are recorded: they are compared with eager mode, or have to wait until they are paid."""
+    """Such a call makes no trace. Few are recorded: they are compared with eager mode, or wait until they are paid."""
     compiled = kintsugi.compile(raising, backend=backend)
     with kintsugi.CompilationProfiler() as profiler:
         for _ in range(60):
