@@ -1,10 +1,10 @@
 """How long calls of a program take beside eager mode, from the first on, in windows of ten calls.
 
 Each system has a child process for each repetition, and eager mode runs beside it there: both have an instance of the
-program of their own, and make the k-th call in turn. Another instance runs before, in eager mode, so that what is imported
-and filled when a program first runs is in no column. A call's time is the processor time of the calling thread, which
-other work on the machine adds little to, and the median over the repetitions: what happens once goes, and what belongs
-to the call (recording, compiling) stays.
+program of their own, and make the k-th call in turn. Another instance runs before, in eager mode, so that what is
+imported and filled when a program first runs is in no column. A call's time is the processor time of the calling
+thread, which other work on the machine adds little to, and the median over the repetitions: what happens once goes,
+and what belongs to the call (recording, compiling) stays.
 """
 
 from __future__ import annotations
