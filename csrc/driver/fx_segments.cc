@@ -11,6 +11,7 @@
 #include "runtime/run_events.h"
 #include "runtime/segment_runner.h"
 #include "runtime/trace_cache.h"
+#include "torchapi/example_tensor.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::driver {
@@ -27,6 +28,7 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
   const torchapi::OpEffects effects = torchapi::opEffects(name);
   passes::OperatorTraits traits;
   traits.inGraph = effects.known && !effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
+  traits.sizesOfData = effects.known && effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
   traits.sizesFromMask = effects.sizesFromMask;
   traits.impure = effects.writes || effects.writesUnseen || effects.random;
   traits.writes = effects.writes && !effects.writesUnseen && !effects.random;
@@ -143,8 +145,18 @@ class Describer {
     const bool ok =
         dict && setIn(dict.get(), "target", textObject(name)) &&
         setIn(dict.get(), "args", operandObjects(trace_, trace_.operandsOf(ins), Describing::kOperators)) &&
-        setIn(dict.get(), "results", std::move(results));
+        setIn(dict.get(), "results", std::move(results)) &&
+        (!sizesOfData(ins) || setIn(dict.get(), "sizes_of_data", pyapi::newRef(Py_True)));
     return ok ? std::move(dict) : Ref<>();
+  }
+
+  // Do the sizes of what it makes depend on the contents of its arguments?
+  bool sizesOfData(const Instruction& ins) const {
+    if (ins.op != Op::kAten) {
+      return false;
+    }
+    const torchapi::OpEffects effects = torchapi::opEffects(trace_.opNames[ins.opName]);
+    return effects.dynamicSizes || (effects.sizesFromMask && !trace_.hasFixedSizes(trace_.values[ins.firstResult]));
   }
 
   const guard::Document& document_;
@@ -179,6 +191,7 @@ class FxRunner final : public runtime::SegmentRunner {
         place_(std::move(place)) {}
 
   bool needsGil() const override { return true; }
+  void left() override { ++left_; }
 
   // False: the backend's exception is pending. `examples`: list of the inputs.
   bool compile(Ref<> examples) {
@@ -232,6 +245,10 @@ class FxRunner final : public runtime::SegmentRunner {
       if (!compile(std::move(examples))) {
         return Status::kFailed;
       }
+    }
+    // What is left at a guard in most runs costs more than it brings.
+    if (++runs_ > kMeasuredRuns && left_ * 2 > runs_) {
+      return Status::kDeclined;
     }
     const Ref<> compiled = compiled_.clone();
     const Ref<> results = pyapi::steal(PyObject_Vectorcall(
@@ -287,46 +304,96 @@ class FxRunner final : public runtime::SegmentRunner {
   diag::SourceLoc place_;
   Ref<> compiled_;
   bool compiling_ = false;  // GIL
+  static constexpr uint64_t kMeasuredRuns = 8;
+  uint64_t runs_ = 0;  // GIL
+  uint64_t left_ = 0;  // ... that were left at a guard inside
 };
 
-// Does whatever runs before instruction `end` leave the grad mode, autocast and the like as they were at
-// entry?
-bool startsInEntryState(const ir::Trace& trace, uint32_t end) {
+// The state in which instruction `end` runs, as far as a trace tells.
+struct StateAt {
+  bool known = true;     // autocast and the like are as they were at entry
+  bool gradMode = true;
+};
+StateAt stateAt(const runtime::Recording& recording, uint32_t end) {
+  const ir::Trace& trace = recording.document.trace;
+  std::unordered_map<ValueId, const torchapi::StateBehind*> behind;
+  for (const torchapi::StateBehind& each : recording.statesBehind) {
+    behind[each.call] = &each;
+  }
+  StateAt state{.gradMode = torchapi::gradMode()};
   for (uint32_t i = 0; i < end; ++i) {
     const Instruction& ins = trace.code[i];
-    const bool quiet = ins.op == Op::kInput || ins.op == Op::kSegment || ins.op == Op::kSegmentEnd ||
-                       ins.deferrable || ins.op == Op::kBuild || ins.op == Op::kCallPure ||
-                       (ins.op >= Op::kGuardTrue && ins.op <= Op::kGuardBlock) ||
-                       (ir::isGraphOp(ins.op) && ins.op != Op::kSetGrad);
-    if (!quiet) {
-      return false;
+    if (ins.op == Op::kCall || ins.op == Op::kCallKnown) {
+      const auto found = behind.find(ins.firstResult);
+      state.known = found != behind.end() && found->second->like;
+      state.gradMode = state.known ? found->second->gradMode : state.gradMode;
+    } else if (ins.op == Op::kSetGrad) {
+      const ir::Operand& mode = trace.operandsOf(ins)[0];
+      state.known = state.known && !mode.isValue();
+      state.gradMode = mode.i != 0;
     }
   }
-  return true;
+  return state;
 }
 
-// The real inputs of a segment that takes nothing but what the entry guards resolve; else empty, without an
-// exception.
-Ref<> examplesAtEntry(const ir::Trace& trace, const guard::SourceTable& sources,
-                      const ir::SegmentRange& range, PyObject* const* slots) {
-  std::unordered_map<ValueId, ir::SourceId> entry;
-  for (const Instruction& ins : trace.code) {
-    if (ins.op == Op::kInput && sources.nodes[trace.operandsOf(ins)[0].id].block == 0) {
-      entry[ins.firstResult] = trace.operandsOf(ins)[0].id;
+// Inputs for segments that are compiled before they run: the objects that the entry guards resolve, and for
+// tensors that the trace has made others that look like them.
+class Examples {
+ public:
+  // `slots`: null if the objects are not at hand.
+  Examples(const runtime::Recording& recording, PyObject* const* slots)
+      : recording_(recording), trace_(recording.document.trace), slots_(slots) {
+    for (const Instruction& ins : trace_.code) {
+      if (ins.op == Op::kInput) {
+        const ir::SourceId source = trace_.operandsOf(ins)[0].id;
+        entry_[ins.firstResult] =
+            recording.document.sources.nodes[source].block == 0 ? source : ir::kNone;
+      }
     }
   }
-  std::vector<ValueId> inputs;
-  ir::collectValues(trace, trace.operandsOf(trace.code[range.begin]), inputs);
-  Ref<> list = pyapi::steal(PyList_New(0));
-  for (const ValueId value : inputs) {
-    const auto found = entry.find(value);
-    if (found == entry.end() || !appendTo(list.get(), pyapi::newRef(slots[found->second]))) {
-      PyErr_Clear();
-      return {};
+
+  // Empty, without an exception: nobody knows what they look like.
+  Ref<> of(const ir::SegmentRange& range) const {
+    std::vector<ValueId> inputs;
+    ir::collectValues(trace_, trace_.operandsOf(trace_.code[range.begin]), inputs);
+    Ref<> list = pyapi::steal(PyList_New(0));
+    for (const ValueId value : inputs) {
+      Ref<> example = of(value);
+      if (!example || !appendTo(list.get(), std::move(example))) {
+        PyErr_Clear();
+        return {};
+      }
     }
+    return list;
   }
-  return list;
-}
+
+ private:
+  Ref<> of(ValueId value) const {
+    const auto found = entry_.find(value);
+    if (slots_ != nullptr && found != entry_.end() && found->second != ir::kNone) {
+      return pyapi::newRef(slots_[found->second]);
+    }
+    const ir::Type& type = trace_.values[value];
+    const bool known = type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type);
+    return known ? torchapi::exampleOf(recording_.tensorInfos.at(type.meta)) : Ref<>();
+  }
+
+  const runtime::Recording& recording_;
+  const ir::Trace& trace_;
+  PyObject* const* slots_;
+  std::unordered_map<ValueId, ir::SourceId> entry_;  // kNone: what guards behind a step resolve
+};
+
+// Sets the grad mode, and back.
+class GradModeScope {
+ public:
+  explicit GradModeScope(bool enabled) : before_(torchapi::gradMode()) { torchapi::setGradMode(enabled); }
+  ~GradModeScope() { torchapi::setGradMode(before_); }
+  GradModeScope(const GradModeScope&) = delete;
+
+ private:
+  const bool before_;
+};
 
 }  // namespace
 
@@ -364,8 +431,9 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
   runtime::SlotBuffer slots;
   slots.reserve(document.sources.nodes.size());
   // The call may have changed what its own guards look at.
-  const bool known = args != nullptr && trace.recording().globalStates.front().isCurrent() &&
-                     trace.guards().check(0, *args, nullptr, slots.data());
+  const bool atEntry = trace.recording().globalStates.front().isCurrent();
+  const bool resolved = atEntry && args != nullptr && trace.guards().check(0, *args, nullptr, slots.data());
+  const Examples examplesOf(trace.recording(), resolved ? slots.data() : nullptr);
   const std::vector<ir::SegmentRange> ranges = ir::findSegments(document.trace);
   size_t runner = 0;
   for (size_t k = 0; k < ranges.size(); ++k) {
@@ -386,9 +454,9 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     }
     const diag::SourceLoc place{document.trace.file, document.trace.line, document.trace.function};
     auto made = std::make_shared<FxRunner>(backend, std::move(description), std::move(kinds), place);
-    Ref<> examples = known && startsInEntryState(document.trace, ranges[k].begin)
-                         ? examplesAtEntry(document.trace, document.sources, ranges[k], slots.data())
-                         : Ref<>();
+    const StateAt state = stateAt(trace.recording(), ranges[k].begin);
+    Ref<> examples = atEntry && state.known ? examplesOf.of(ranges[k]) : Ref<>();
+    const GradModeScope mode(state.gradMode);
     if (examples && !made->compile(std::move(examples))) {
       return false;
     }

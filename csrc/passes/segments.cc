@@ -33,7 +33,8 @@ OperatorTraits traitsByName(std::string_view name) {
   OperatorTraits traits;
   traits.writes = ops::isInPlace(name);
   traits.impure = traits.writes || ops::has(name, ops::Trait::kRandom);
-  traits.inGraph = !ops::has(name, ops::Trait::kSizesOfData);
+  traits.sizesOfData = ops::has(name, ops::Trait::kSizesOfData);
+  traits.inGraph = !traits.sizesOfData;
   traits.collective = ops::isCollective(name);
   traits.impure = traits.impure || traits.collective;
   return traits;
@@ -251,7 +252,8 @@ class Cutter {
       placeInput(ins);
     } else if (isGraph(ins)) {
       const bool impure = isImpure(ins);
-      if (usesLate(ins) || (deferred_ && (impure || ins.op == Op::kSetGrad)) || (native_ && needsCut(ins))) {
+      if (usesLate(ins) || (deferred_ && impure) || (acts_ && ins.op == Op::kSetGrad) ||
+          (native_ && needsCut(ins))) {
         close();
         placeOutside(ins);  // what writes to a tensor of the segment before is no part of this one
       } else {
@@ -302,13 +304,14 @@ class Cutter {
     if (native_ && trace_.operatorOf(ins) == ops::Operator::kData && apart_[ins.firstResult]) {
       return false;
     }
-    if (!traits.inGraph || (native_ && traits.collective) ||
+    const bool anySize = !native_ && traits.sizesOfData;  // an FX graph may leave sizes to its run
+    if ((!traits.inGraph && !anySize) || (native_ && traits.collective) ||
         (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
       return false;
     }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ir::Type& type = trace_.values[ins.firstResult + r];
-      const bool sized = !traits.sizesFromMask || trace_.hasFixedSizes(type);
+      const bool sized = !native_ || !traits.sizesFromMask || trace_.hasFixedSizes(type);
       if ((type.kind != TypeKind::kTensor && type.kind != TypeKind::kNone) || !sized) {
         return false;  // a number read from data
       }
@@ -368,9 +371,33 @@ class Cutter {
       // The results of a deferred step are taken over where the step is.
       return !canFail_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] && !body_.back().inGraph;
     }
+    if (isSpeculated(ins) || isQuestion(ins)) {
+      return !native_ && operators_ > 0;  // before there is anything to compute it is asked at once
+    }
     std::vector<bool> seen(ins.op == Op::kBuild ? trace_.recipes.size() : 0);
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isPlain(trace_.operandsOf(ins)[0], seen));
+  }
+
+  // A guard in the middle of an FX graph is checked when all of the graph has been computed, which changes
+  // nothing: where it fails, or what follows it raises, its frames are made as if nothing had followed.
+  static bool isSpeculated(const Instruction& ins) {
+    return ins.op == Op::kGuardTrue || ins.op == Op::kGuardFalse || ins.op == Op::kGuardValue ||
+           ins.op == Op::kGuardMeta;
+  }
+
+  // An operator that only reads numbers from tensors, which nothing in the graph needs: `is_nonzero`.
+  bool isQuestion(const Instruction& ins) const {
+    if (ins.op != Op::kAten || ins.resultCount == 0 || isImpure(ins)) {
+      return false;
+    }
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const TypeKind kind = trace_.values[ins.firstResult + r].kind;
+      if (kind != TypeKind::kBool && kind != TypeKind::kInt && kind != TypeKind::kFloat) {
+        return false;
+      }
+    }
+    return true;
   }
 
   void addToGraph(const Instruction& ins, bool impure) {
@@ -393,6 +420,7 @@ class Cutter {
 
   void defer(const Instruction& ins) {
     deferred_ = true;
+    acts_ = acts_ || !(isSpeculated(ins) || isQuestion(ins));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       late_[ins.firstResult + r] = true;
     }
@@ -400,7 +428,8 @@ class Cutter {
       lateBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = true;
     }
     body_.push_back({ins, false});
-    body_.back().instruction.deferrable = ins.deferrable || ir::isGraphOp(ins.op);
+    body_.back().instruction.deferrable =
+        ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten);
   }
 
   void emit(const Instruction& ins, uint32_t graph) {
@@ -421,7 +450,12 @@ class Cutter {
         mark.op = Op::kSegmentEnd;
         emit(mark, kOutside);
       }
-      emit(body_[i].instruction, marked && body_[i].inGraph ? count_ : kOutside);
+      Placed& placed = body_[i];
+      const bool behind = marked && i < graphEnd_ && !placed.inGraph;
+      if (behind && (isSpeculated(placed.instruction) || placed.instruction.op == Op::kAten)) {
+        placed.instruction.deferrable = true;
+      }
+      emit(placed.instruction, marked && placed.inGraph ? count_ : kOutside);
     }
     if (marked && graphEnd_ == body_.size()) {
       mark.op = Op::kSegmentEnd;
@@ -430,7 +464,7 @@ class Cutter {
     count_ += marked ? 1 : 0;
     body_.clear();
     graphEnd_ = operators_ = 0;
-    impure_ = deferred_ = guarded_ = followed_ = reads_ = false;
+    impure_ = deferred_ = acts_ = guarded_ = followed_ = reads_ = false;
     writes_.clear();
     own_.clear();
     std::fill(madeIn_.begin(), madeIn_.end(), kOutside);
@@ -548,6 +582,7 @@ class Cutter {
   bool followed_ = false;  // autograd follows something in it
   bool impure_ = false;
   bool deferred_ = false;
+  bool acts_ = false;   // something that is deferred is more than a question
   bool reads_ = false;  // it reads numbers from tensors
   std::vector<Instruction> out_;
   std::vector<uint32_t> graph_;  // of out_: the number of the segment whose graph it is in

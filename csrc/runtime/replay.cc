@@ -141,6 +141,7 @@ class Run {
   bool deliverWarnings(const Step& step);
   void unpackTensor(ir::ValueId value);
   void unpackInputs(const SegmentCode& segment);
+  bool isUnseen(const SegmentCode& segment, size_t at) const;
   Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, Ref<> object);
@@ -229,14 +230,15 @@ Outcome Run::run() {
       continue;
     }
     gil_.hold();
-    if (outcome == Outcome::kExit && !exitSoon_ && isGuard(step.op)) {
-      if (cross(step)) {
+    const Step& left = code_->steps[position];  // of a segment, perhaps one inside
+    if (outcome == Outcome::kExit && !exitSoon_ && isGuard(left.op)) {
+      if (cross(left)) {
         position = static_cast<size_t>(-1);  // at the beginning of the side trace
         continue;
       }
-      exitGuard = step.index;
+      exitGuard = left.index;
     }
-    exitState = code_->steps[position].snap;
+    exitState = left.snap;
     return outcome;
   }
   KINTSUGI_UNREACHABLE("a trace without an end");
@@ -532,12 +534,17 @@ Outcome Run::executeSegment(size_t& position) {
   }
   for (const size_t at : segment.others) {
     const Step& step = code_->steps[at];
-    if (step.gil == GilNeed::kHeld) {
-      gil_.hold();
+    if (step.gil != GilNeed::kAny) {
+      step.gil == GilNeed::kHeld ? gil_.hold() : gil_.release();
     }
     const bool leave = exitSoon_ && step.snap != ir::kNone;
-    const Outcome outcome = leave ? Outcome::kExit : execute(step, trace_->code[step.index], at);
+    const Outcome outcome = leave                  ? Outcome::kExit
+                            : step.op == Op::kAten ? executeAten(step)
+                                                   : execute(step, trace_->code[step.index], at);
     if (outcome != Outcome::kNext) {
+      if (outcome == Outcome::kExit && isGuard(step.op)) {
+        segment.runner->left();
+      }
       position = at;
       return leaveSegment(segment, at, gradMode, outcome);
     }
@@ -554,14 +561,28 @@ Outcome Run::executeSegment(size_t& position) {
   return Outcome::kNext;
 }
 
+// Has nobody got to see a tensor of the graph when it is left at this step?
+bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
+  return std::all_of(segment.others.begin(), segment.others.end(), [&](size_t other) {
+    const Op op = code_->steps[other].op;
+    return other >= at || op == Op::kAten || isScalarOp(op) || (isGuard(op) && op != Op::kGuardBlock);
+  });
+}
+
 // Leaves through the snapshot of a step behind the graph that stands inside it: what the frames need and the
-// graph did not give is computed by its instructions. They write nothing and have succeeded before.
+// graph did not give is computed by its instructions. They write nothing and have succeeded before. Where
+// autograd may follow, all of it is: what the frames hold has to hang together.
 Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome) {
   gil_.hold();
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   torchapi::setGradMode(gradMode);
   unpackInputs(segment);
+  if (gradMode && isUnseen(segment, at)) {
+    for (const ir::ValueId output : segment.outputs) {
+      storage_.drop(output);
+    }
+  }
   bool complete = true;
   for (const size_t inner : segment.graph) {
     const Step& step = code_->steps[inner];

@@ -31,6 +31,9 @@ class SegmentRunner {
   virtual uint64_t runs() const { return 0; }       // that were not declined
   virtual uint64_t backwards() const { return 0; }  // ... and have been run backwards by the runner's code
   virtual bool needsGil() const = 0;
+  // A guard that stands in the middle of the graph, and is checked behind it, did not hold. The run goes on
+  // elsewhere. GIL held where needsGil() says so.
+  virtual void left() {}
   // How long the instructions took that were run after kMeasured. Any thread.
   virtual void replayed(uint64_t /*nanoseconds*/) {}
   // `inputs` as `segment` names them, borrowed (with needsGil(), tensors may come as their Python objects);

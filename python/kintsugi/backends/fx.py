@@ -16,6 +16,7 @@ wait until they are done, and describes each one as a dict:
                 "args": [("%", 0), ("%", 1), None],         # in the order of the operator's schema
                 "kwargs": {},                               # optional, by the schema's names
                 "results": [2],
+                "sizes_of_data": True,                      # optional: the results' sizes depend on contents
             },
         ],
         "outputs": [2, None, 0],               # value ids; None stays None
@@ -51,7 +52,7 @@ import torch
 from torch import fx
 
 from .. import _C, _config, _logs
-from . import symbolic
+from . import pieces, symbolic
 
 Segment = Mapping[str, Any]
 Runner = Callable[..., tuple[Any, ...]]
@@ -332,7 +333,7 @@ def _compile(
         if not callable(compiled):
             raise TypeError(f"it returned {type(compiled).__name__}, which can't be called")
     except Exception as error:
-        if symbols is not None:  # it may do better with numbers
+        if symbols is not None or _has_pieces(segment):  # it may do better with numbers, or with less
             raise
         settings = _config.current()
         if settings is None or not settings.suppress_errors:
@@ -374,22 +375,36 @@ def _writes(segment: Segment) -> bool:
     return any(find_operator(target)._schema.is_mutable for target in targets)
 
 
+def _has_pieces(segment: Segment) -> bool:
+    """Are there operations that make it worth trying in pieces?"""
+    return any(map(pieces.stands_alone, segment["ops"]))
+
+
 class _Specialized:
     """A segment whose graph depends on more than the metadata of its inputs.
 
     Sizes and integers that vary are symbols of one graph, where the backend can do with that (see `symbolic`). Else,
     and for other numbers, there is a graph for each combination, as there is for one that writes to its inputs: it is
     only right for inputs that share their memory as the first ones did. Past the limit it declines (NotImplemented),
-    and the core runs the segment's instructions: new numbers must not wait for a compiler again and again.
+    and the core runs the segment's instructions: new numbers must not wait for a compiler again and again. A graph that
+    the backend can't take whole is cut into pieces, where that may help (see `pieces`).
     """
 
-    def __init__(self, segment: Segment, dynamic: Sequence[int], compile_one: Callable[..., Runner]) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        dynamic: Sequence[int],
+        compile_one: Callable[..., Runner],
+        compile_piece: Callable[[Segment], Runner],
+    ) -> None:
         self._segment = segment
+        self._compile_piece = compile_piece
+        self._pieces: Runner | None = None
         self._compile = compile_one
         self._dynamic = tuple(dynamic)
         self._writes = _writes(segment)
         self._runners: dict[Any, Runner] = {}
-        self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic)
+        self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic) or _has_pieces(segment)
         self._open: dict[Any, list[tuple[Callable[[Sequence[Any]], bool], Runner]]] = {}
 
     def _open_key(self, inputs: Sequence[Any]) -> Any:
@@ -438,16 +453,25 @@ class _Specialized:
         return runner
 
     def prepare(self, inputs: Sequence[Any]) -> None:
-        if not self._symbolic or self.open_runner(inputs) is None:
-            self.runner(inputs)
+        self._choose(inputs)
+
+    def _choose(self, inputs: Sequence[Any]) -> tuple[Runner | None, Sequence[Any]]:
+        """What runs these inputs, and what of them it is given."""
+        if self._pieces is not None:
+            return self._pieces, inputs
+        try:
+            runner = self.open_runner(inputs) if self._symbolic else None
+            return (runner, _open_inputs(inputs)) if runner else (self.runner(inputs), tensors(inputs))
+        except Exception as error:
+            if not _has_pieces(self._segment):
+                raise
+            _logs.emit("dynamic", f"{self._segment.get('name', 'a graph')} is compiled in pieces: {error}")
+        self._pieces = pieces.Pieces(self._segment, self._compile_piece, _interpreted)
+        return self._pieces, inputs
 
     def __call__(self, *inputs: Any) -> Any:
-        if self._symbolic:
-            runner = self.open_runner(inputs)
-            if runner is not None:
-                return runner(*_open_inputs(inputs))
-        runner = self.runner(inputs)
-        return NotImplemented if runner is None else runner(*tensors(inputs))
+        runner, given = self._choose(inputs)
+        return NotImplemented if runner is None else runner(*given)
 
 
 def backend_compile(
@@ -461,8 +485,47 @@ def backend_compile(
     compile_one = functools.partial(_compile, backend=backend, name=name, options=options)
     numbers = {i for i, value in enumerate(examples) if not isinstance(value, torch.Tensor)}
     dynamic = sorted(numbers | set(segment.get("dynamic") or ()))
-    if not dynamic and not _writes(segment):
+    if not dynamic and not _writes(segment) and not _has_pieces(segment):
         return compile_one(segment)
-    specialized = _Specialized(segment, dynamic, compile_one)
+    compile_piece = functools.partial(backend_compile, backend=backend, name=name, **options)
+    specialized = _Specialized(segment, dynamic, compile_one, compile_piece)
     specialized.prepare(examples)
     return specialized
+
+
+def _interpreted(segment: Segment) -> Runner:
+    """Runs a segment as it is, on whatever it is given."""
+    ops = [(_callable_of(op["target"]), op) for op in segment["ops"]]
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        values: dict[int | None, Any] = dict(zip(segment["inputs"], inputs, strict=True))
+        values[None] = None
+
+        def argument(value: Any) -> Any:
+            if isinstance(value, list):
+                return [argument(item) for item in value]
+            return values[value[1]] if _is_reference(value) else value
+
+        for call, op in ops:
+            made = call([argument(value) for value in op["args"]], op.get("kwargs") or {})
+            values.update(zip(op["results"], made, strict=True))
+            values[None] = None
+        return tuple([values[number] for number in segment["outputs"]])
+
+    return run
+
+
+def _callable_of(target: str) -> Callable[[list[Any], Mapping[str, Any]], list[Any]]:
+    scalar = SCALAR_TARGETS.get(target)
+    if scalar is not None:
+        return lambda args, _kwargs: [scalar(*args)]
+    operator = find_operator(target)
+
+    def call(args: list[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        positional, named = _place_arguments(operator, args, kwargs)
+        made = operator(*positional, **named)
+        if not isinstance(made, (tuple, list)):
+            return [made]
+        return [each for part in made for each in (part if isinstance(part, (tuple, list)) else (part,))]
+
+    return call
