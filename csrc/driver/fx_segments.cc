@@ -1,17 +1,23 @@
 #include "driver/fx_segments.h"
 
-#include <atomic>
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "driver/operand_objects.h"
+#include "ir/segment_stops.h"
 #include "ir/segments.h"
 #include "passes/pass_manager.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
+#include "runtime/replay_program.h"
 #include "runtime/run_events.h"
 #include "runtime/segment_runner.h"
+#include "runtime/segment_steps.h"
 #include "runtime/trace_cache.h"
 #include "torchapi/example_tensor.h"
+#include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 
 namespace kintsugi::driver {
@@ -39,19 +45,31 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
 
 namespace {
 
+// Makes the function that a graph calls at its n-th stop; empty: graphs are only to be looked at.
+using StopMaker = std::function<Ref<>(size_t)>;
+
 // Writes the dict that describes one segment. Each method returns null or false with an exception pending.
 class Describer {
  public:
-  Describer(const guard::Document& document, const ir::SegmentRange& range)
-      : document_(document), trace_(document.trace), range_(range) {
+  Describer(const guard::Document& document, const ir::SegmentRange& range, StopMaker makeStop = {})
+      : document_(document),
+        trace_(document.trace),
+        range_(range),
+        makeStop_(std::move(makeStop)),
+        stops_(ir::findStops(document.trace, range)) {
     ir::collectValues(trace_, trace_.operandsOf(trace_.code[range.begin]), inputs_);
     ir::collectValues(trace_, trace_.operandsOf(trace_.code[range.end]), outputs_);
     used_.insert(outputs_.begin(), outputs_.end());
     std::vector<ValueId> values;
     forEachGraphInstruction([&](const Instruction& ins) {
-      ir::collectValues(trace_, trace_.operandsOf(ins), values);
+      if (!ir::isStop(ins)) {
+        ir::collectValues(trace_, trace_.operandsOf(ins), values);
+      }
       return true;
     });
+    for (const ir::SegmentStop& stop : stops_) {
+      values.insert(values.end(), stop.given.begin(), stop.given.end());
+    }
     used_.insert(values.begin(), values.end());
   }
 
@@ -68,7 +86,8 @@ class Describer {
   template <typename Visit>
   bool forEachGraphInstruction(const Visit& visit) {
     for (uint32_t i = range_.begin + 1; i < range_.end; ++i) {
-      if (ir::isInGraph(trace_.code[i]) && !visit(trace_.code[i])) {
+      const Instruction& ins = trace_.code[i];
+      if ((ir::isInGraph(ins) || ir::isStop(ins)) && !visit(ins)) {
         return false;
       }
     }
@@ -127,9 +146,30 @@ class Describer {
 
   Ref<> operations() {
     Ref<> list = pyapi::steal(PyList_New(0));
-    const bool ok = list && forEachGraphInstruction(
-                                [&](const Instruction& ins) { return appendTo(list.get(), operation(ins)); });
+    size_t stops = 0;
+    const bool ok = list && forEachGraphInstruction([&](const Instruction& ins) {
+                      return appendTo(list.get(), ir::isStop(ins) ? stop(stops++) : operation(ins));
+                    });
     return ok ? std::move(list) : Ref<>();
+  }
+
+  Ref<> references(const std::vector<ValueId>& values) const {
+    std::vector<ir::Operand> operands;
+    std::transform(values.begin(), values.end(), std::back_inserter(operands), ir::Operand::value);
+    return operandObjects(trace_, operands, Describing::kOperators);
+  }
+
+  Ref<> stop(size_t number) const {
+    const ir::SegmentStop& stop = stops_[number];
+    const ir::Operand& callee = trace_.operandsOf(trace_.code[stop.call])[0];
+    const bool named = callee.kind == ir::OperandKind::kConst && callee.id < trace_.constTexts.size();
+    Ref<> dict = pyapi::steal(PyDict_New());
+    const bool ok = dict && setIn(dict.get(), "target", textObject("step")) &&
+                    setIn(dict.get(), "name", textObject(named ? trace_.constTexts[callee.id] : "")) &&
+                    setIn(dict.get(), "args", references(stop.given)) &&
+                    setIn(dict.get(), "results", ids(stop.made)) &&
+                    (!makeStop_ || setIn(dict.get(), "call", makeStop_(number)));
+    return ok ? std::move(dict) : Ref<>();
   }
 
   Ref<> operation(const Instruction& ins) const {
@@ -162,6 +202,8 @@ class Describer {
   const guard::Document& document_;
   const ir::Trace& trace_;
   const ir::SegmentRange range_;
+  const StopMaker makeStop_;
+  const std::vector<ir::SegmentStop> stops_;
   std::vector<ValueId> inputs_;
   std::vector<ValueId> outputs_;
   std::unordered_set<ValueId> used_;
@@ -181,17 +223,35 @@ PyObject* backendError() {
   return type != nullptr ? type : PyExc_SystemError;
 }
 
+// What goes into a stop of a graph, and how many tensors come out.
+struct StopKinds {
+  std::vector<ValueKind> given;
+  size_t made = 0;
+};
+
 class FxRunner final : public runtime::SegmentRunner {
  public:
   // `place`: of the trace's entry.
-  FxRunner(PyObject* backend, Ref<> description, std::vector<ValueKind> outputs, diag::SourceLoc place)
+  FxRunner(PyObject* backend, std::vector<ValueKind> outputs, std::vector<StopKinds> stops,
+           diag::SourceLoc place)
       : backend_(pyapi::newRef(backend)),
-        description_(std::move(description)),
         outputs_(std::move(outputs)),
+        stops_(std::move(stops)),
         place_(std::move(place)) {}
+  // Before it is compiled.
+  void describe(Ref<> description) { description_ = std::move(description); }
+
+  // The graph has come to a stop. Null: an exception is pending.
+  Ref<> stop(size_t number, std::span<PyObject* const> given);
 
   bool needsGil() const override { return true; }
   void left() override { ++left_; }
+  size_t graphs() const override {
+    Ref<> count = compiled_ ? pyapi::steal(PyObject_GetAttrString(compiled_.get(), "_kintsugi_graphs")) : Ref<>();
+    const size_t graphs = count && PyLong_Check(count.get()) ? PyLong_AsSize_t(count.get()) : 1;
+    PyErr_Clear();
+    return graphs;
+  }
 
   // False: the backend's exception is pending. `examples`: list of the inputs.
   bool compile(Ref<> examples) {
@@ -301,6 +361,7 @@ class FxRunner final : public runtime::SegmentRunner {
   Ref<> backend_;
   Ref<> description_;  // until it is compiled
   std::vector<ValueKind> outputs_;
+  std::vector<StopKinds> stops_;
   diag::SourceLoc place_;
   Ref<> compiled_;
   bool compiling_ = false;  // GIL
@@ -308,6 +369,87 @@ class FxRunner final : public runtime::SegmentRunner {
   uint64_t runs_ = 0;  // GIL
   uint64_t left_ = 0;  // ... that were left at a guard inside
 };
+
+// Are these the tensors of a run, and not those of a tracer that looks at the graph?
+bool areReal(std::span<PyObject* const> objects) {
+  return !torchapi::hasModes() && std::all_of(objects.begin(), objects.end(), [](PyObject* object) {
+    return !torchapi::isTensor(object) || (torchapi::isExactTensorType(Py_TYPE(object)) &&
+                                           torchapi::tensorInfoOf(object).plain);
+  });
+}
+
+Ref<> FxRunner::stop(size_t number, std::span<PyObject* const> given) {
+  runtime::SegmentSteps* steps = compiled_ && !compiling_ ? runtime::stepsOf(this) : nullptr;
+  const StopKinds& kinds = stops_.at(number);
+  if (steps == nullptr || given.size() != kinds.given.size() || !areReal(given)) {
+    PyErr_SetString(backendError(), "a step of the program is made in runs of its graph alone: it can't be traced");
+    return {};
+  }
+  std::vector<Value> values(given.size() + kinds.made);
+  const std::span<Value> in(values.data(), given.size()), out(values.data() + given.size(), kinds.made);
+  bool ok = true;
+  for (size_t k = 0; ok && k < in.size(); ++k) {
+    ok = torchapi::unbox(given[k], kinds.given[k], in[k]);
+  }
+  if (!ok) {
+    PyErr_SetString(backendError(), "a backend gives a step something of another kind than its graph does");
+  }
+  ok = ok && steps->stop(number, in, out);
+  Ref<> made = ok ? pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(out.size()))) : Ref<>();
+  for (size_t k = 0; made && k < out.size(); ++k) {
+    PyObject* object = torchapi::box(out[k]);
+    if (object == nullptr) {
+      made = Ref<>();
+    } else {
+      PyTuple_SET_ITEM(made.get(), static_cast<Py_ssize_t>(k), object);
+    }
+  }
+  std::for_each(values.begin(), values.end(), [](Value& value) { torchapi::clear(value); });
+  return made;
+}
+
+// What a graph calls at a stop: a builtin function whose `self` holds one of these.
+struct StopHandle {
+  static constexpr const char* kName = "kintsugi.stop";
+  std::weak_ptr<FxRunner> runner;
+  size_t number = 0;
+};
+
+PyObject* callStop(PyObject* capsule, PyObject* const* args, Py_ssize_t count) {
+  auto* handle = static_cast<StopHandle*>(PyCapsule_GetPointer(capsule, StopHandle::kName));
+  const std::shared_ptr<FxRunner> runner = handle != nullptr ? handle->runner.lock() : nullptr;
+  if (!runner) {
+    PyErr_SetString(backendError(), "the trace of this graph is gone");
+    return nullptr;
+  }
+  return runner->stop(handle->number, {args, static_cast<size_t>(count)}).release();
+}
+
+Ref<> makeStop(std::weak_ptr<FxRunner> runner, size_t number) {
+  static PyMethodDef method = {
+      "step", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(callStop)), METH_FASTCALL, nullptr};
+  auto handle = std::make_unique<StopHandle>(StopHandle{std::move(runner), number});
+  const Ref<> capsule = pyapi::steal(PyCapsule_New(handle.get(), StopHandle::kName, [](PyObject* gone) {
+    delete static_cast<StopHandle*>(PyCapsule_GetPointer(gone, StopHandle::kName));
+  }));
+  if (!capsule) {
+    return {};
+  }
+  handle.release();  // the capsule's
+  return pyapi::steal(PyCFunction_New(&method, capsule.get()));
+}
+
+std::vector<StopKinds> kindsOfStops(const ir::Trace& trace, const ir::SegmentRange& range) {
+  std::vector<StopKinds> all;
+  for (const ir::SegmentStop& stop : ir::findStops(trace, range)) {
+    StopKinds& kinds = all.emplace_back();
+    kinds.made = stop.made.size();
+    for (const ValueId value : stop.given) {
+      kinds.given.push_back(torchapi::kindOfType(trace.values[value].kind));
+    }
+  }
+  return all;
+}
 
 // The state in which instruction `end` runs, as far as a trace tells.
 struct StateAt {
@@ -446,14 +588,17 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     for (const ValueId value : outputs) {
       kinds.push_back(torchapi::kindOfType(document.trace.values[value].kind));
     }
+    const diag::SourceLoc place{document.trace.file, document.trace.line, document.trace.function};
+    auto made = std::make_shared<FxRunner>(backend, std::move(kinds), kindsOfStops(document.trace, ranges[k]),
+                                           place);
+    const StopMaker stopOf = [&made](size_t number) { return makeStop(made, number); };
     Ref<> description =
-        Describer(document, ranges[k])
+        Describer(document, ranges[k], stopOf)
             .describe((name.empty() ? document.trace.function : name) + "_" + std::to_string(k));
     if (!description) {
       return false;
     }
-    const diag::SourceLoc place{document.trace.file, document.trace.line, document.trace.function};
-    auto made = std::make_shared<FxRunner>(backend, std::move(description), std::move(kinds), place);
+    made->describe(std::move(description));
     const StateAt state = stateAt(trace.recording(), ranges[k].begin);
     Ref<> examples = atEntry && state.known ? examplesOf.of(ranges[k]) : Ref<>();
     const GradModeScope mode(state.gradMode);
@@ -463,6 +608,15 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     trace.replay().setRunner(runner++, std::move(made));
   }
   return true;
+}
+
+size_t countGraphs(runtime::CompiledTrace& trace) {
+  size_t count = 0;
+  for (const runtime::SegmentCode& segment : trace.replay().code().segments) {
+    count += segment.runner != nullptr ? segment.runner->graphs() : 0;
+  }
+  trace.sides().each([&](uint32_t, const runtime::SideLink& link) { count += countGraphs(*link.trace); });
+  return count;
 }
 
 }  // namespace kintsugi::driver

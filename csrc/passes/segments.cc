@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/reach.h"
+#include "ir/segment_stops.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/build_graph.h"
@@ -73,6 +74,7 @@ class Cutter {
         madeIn_(trace_.values.size(), kOutside),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
         late_(trace_.values.size()),
+        insideBlock_(canFail_.size()),
         lateBlock_(canFail_.size()) {}
 
   // Where the part of the trace that was cut begins.
@@ -250,6 +252,12 @@ class Cutter {
       placeOutside(ins);
     } else if (ins.op == Op::kInput) {
       placeInput(ins);
+    } else if (isStep(ins)) {
+      body_.push_back({ins, true});
+      deferred_ = true;  // no number is drawn, and nothing is written, behind a step that may leave
+    } else if (ins.op == Op::kGuardBlock && ir::isStop(body_.back().instruction) && body_.back().inGraph) {
+      insideBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = body_.size() + 1;
+      body_.push_back({ins, false});
     } else if (isGraph(ins)) {
       const bool impure = isImpure(ins);
       if (usesLate(ins) || (deferred_ && impure) || (acts_ && ins.op == Op::kSetGrad) ||
@@ -281,12 +289,29 @@ class Cutter {
   // An input is there as soon as its guard block has passed.
   void placeInput(const Instruction& ins) {
     const ir::SourceId source = trace_.operandsOf(ins)[0].id;
-    if (lateBlock_[document_.sources.nodes[source].block]) {
+    if (const size_t behind = insideBlock_[document_.sources.nodes[source].block]; behind != 0) {
+      late_[ins.firstResult] = trace_.values[ins.firstResult].kind != TypeKind::kTensor;
+      body_.insert(body_.begin() + static_cast<std::ptrdiff_t>(behind), {ins, false});
+      moveStops(behind);
+    } else if (lateBlock_[document_.sources.nodes[source].block]) {
       late_[ins.firstResult] = true;
       body_.push_back({ins, false});
     } else {
       emit(ins, kOutside);
     }
+  }
+
+  // What is in the open segment from `at` on has moved by one.
+  void moveStops(size_t at) {
+    graphEnd_ += graphEnd_ > at ? 1 : 0;
+    for (size_t& behind : insideBlock_) {
+      behind += behind > at ? 1 : 0;
+    }
+  }
+
+  // A modelled call in the middle of an FX graph, which stops for it.
+  bool isStep(const Instruction& ins) const {
+    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_;
   }
 
   bool isGraph(const Instruction& ins) const {
@@ -374,6 +399,9 @@ class Cutter {
     if (isSpeculated(ins) || isQuestion(ins)) {
       return !native_ && operators_ > 0;  // before there is anything to compute it is asked at once
     }
+    if (!native_ && ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0])) {
+      return true;
+    }
     std::vector<bool> seen(ins.op == Op::kBuild ? trace_.recipes.size() : 0);
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isPlain(trace_.operandsOf(ins)[0], seen));
@@ -432,6 +460,9 @@ class Cutter {
         ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten);
   }
 
+  // Stops are in a graph, but what they make is no value of it.
+  static bool isOfGraph(const Instruction& ins, bool inGraph) { return inGraph && !ir::isStop(ins); }
+
   void emit(const Instruction& ins, uint32_t graph) {
     out_.push_back(ins);
     graph_.push_back(graph);
@@ -455,7 +486,7 @@ class Cutter {
       if (behind && (isSpeculated(placed.instruction) || placed.instruction.op == Op::kAten)) {
         placed.instruction.deferrable = true;
       }
-      emit(placed.instruction, marked && placed.inGraph ? count_ : kOutside);
+      emit(placed.instruction, marked && isOfGraph(placed.instruction, placed.inGraph) ? count_ : kOutside);
     }
     if (marked && graphEnd_ == body_.size()) {
       mark.op = Op::kSegmentEnd;
@@ -470,6 +501,7 @@ class Cutter {
     std::fill(madeIn_.begin(), madeIn_.end(), kOutside);
     std::fill(late_.begin(), late_.end(), false);
     std::fill(lateBlock_.begin(), lateBlock_.end(), false);
+    std::fill(insideBlock_.begin(), insideBlock_.end(), 0);
   }
 
   // Making the result can't raise where it is a value or built-in containers of values, so nobody leaves
@@ -493,6 +525,32 @@ class Cutter {
     }
     return std::all_of(recipe.parts.begin(), recipe.parts.end(),
                        [&](const Operand& part) { return isPlain(part, seen); });
+  }
+
+  // Does building it run nobody's code, whenever that is?
+  bool isBare(const Operand& operand) const {
+    std::vector<bool> seen(trace_.recipes.size());
+    std::vector<Operand> open = {operand};
+    while (!open.empty()) {
+      const Operand next = open.back();
+      open.pop_back();
+      if (next.kind != ir::OperandKind::kRecipe || seen[next.id]) {
+        continue;
+      }
+      seen[next.id] = true;
+      const ir::Recipe& recipe = trace_.recipes[next.id];
+      if (!isBareKind(recipe.kind)) {
+        return false;
+      }
+      open.insert(open.end(), recipe.parts.begin(), recipe.parts.end());
+    }
+    return true;
+  }
+
+  static bool isBareKind(ir::RecipeKind kind) {
+    return kind == ir::RecipeKind::kTuple || kind == ir::RecipeKind::kList || kind == ir::RecipeKind::kSlice ||
+           kind == ir::RecipeKind::kFunction || kind == ir::RecipeKind::kMethod ||
+           kind == ir::RecipeKind::kCell;
   }
 
   // Which values the marks name follows from who uses what.
@@ -531,8 +589,23 @@ class Cutter {
     }
   }
 
+  // By value: the segment one of whose stops gives it.
+  std::vector<uint32_t> madeByStops() const {
+    std::vector<uint32_t> made(trace_.values.size(), kOutside);
+    uint32_t number = 0;
+    bool open = false;
+    for (const Instruction& ins : out_) {
+      open = ins.op == Op::kSegment || (open && ins.op != Op::kSegmentEnd);
+      number += ins.op == Op::kSegmentEnd ? 1 : 0;
+      if (open && ins.op == Op::kInput) {
+        made[ins.firstResult] = number;
+      }
+    }
+    return made;
+  }
+
   void findInputs(const std::vector<uint32_t>& madeBy, std::vector<std::vector<ValueId>>& inputs) const {
-    std::vector<uint32_t> namedIn(trace_.values.size(), kOutside);
+    std::vector<uint32_t> namedIn = madeByStops();
     std::vector<ValueId> used;
     for (size_t i = 0; i < out_.size(); ++i) {
       if (graph_[i] == kOutside) {
@@ -574,6 +647,7 @@ class Cutter {
   std::vector<bool> seen_;          // by value: the program gets to see it
   std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
   std::vector<bool> late_;          // by value: made by a deferred step of the open segment
+  std::vector<size_t> insideBlock_;  // by block: one past it in the open segment, if it is a stop's
   std::vector<bool> lateBlock_;     // by block: runs with the deferred steps of the open segment
   std::vector<Placed> body_;        // the open segment; empty: none is open
   size_t graphEnd_ = 0;             // one past the last instruction of its graph

@@ -18,6 +18,13 @@ wait until they are done, and describes each one as a dict:
                 "results": [2],
                 "sizes_of_data": True,                      # optional: the results' sizes depend on contents
             },
+            {
+                "target": "step",                           # a call of the program's that is made between others
+                "name": "register_hook",                    # for people
+                "call": step,                               # in runs of the graph alone; missing: to be looked at
+                "args": [("%", 2)],                         # what it takes of the graph
+                "results": [3],                             # tensors that the graph goes on with
+            },
         ],
         "outputs": [2, None, 0],               # value ids; None stays None
     }
@@ -143,12 +150,35 @@ def _is_default(argument: Any, value: Any) -> bool:
     return type(default) is type(value) and bool(default == value)
 
 
+STEP = "step"
+
+
+class Step(torch.nn.Module):
+    """A call of the program's that a graph makes in its place: a hook that is registered, autograd's node of a Function.
+
+    It is made in runs of the graph alone. Who traces the graph with tensors of its own gets an exception.
+    """
+
+    _is_impure = True  # torch.fx keeps it, though nobody may use what it gives
+
+    def __init__(self, name: str, call: Callable[..., tuple[torch.Tensor, ...]] | None) -> None:
+        super().__init__()
+        self.label = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or STEP
+        self._call = call
+
+    def forward(self, *given: Any) -> tuple[torch.Tensor, ...]:
+        if self._call is None:
+            raise BackendError("a graph that was made to be looked at can't be run")
+        return self._call(*given)
+
+
 class _Builder:
     """Makes the graph of one segment."""
 
     def __init__(self, segment: Segment, symbolic: bool = False) -> None:
         self._segment = segment
         self._graph = fx.Graph()
+        self._root = torch.nn.Module()
         self._nodes: dict[int, fx.Node] = {}
         # Numbers among the inputs are constants of the graph.
         pairs = zip(segment["inputs"], segment["example_inputs"], strict=True)
@@ -163,7 +193,7 @@ class _Builder:
         outputs = tuple(None if number is None else self._node(number) for number in self._segment["outputs"])
         self._graph.output(outputs)
         self._graph.lint()
-        return fx.GraphModule(torch.nn.Module(), self._graph, class_name="KintsugiGraph")
+        return fx.GraphModule(self._root, self._graph, class_name="KintsugiGraph")
 
     def _input_names(self) -> list[str]:
         inputs = self._segment["inputs"]
@@ -201,6 +231,9 @@ class _Builder:
         return value
 
     def _add(self, op: Mapping[str, Any]) -> None:
+        if op["target"] == STEP:
+            self._add_step(op)
+            return
         scalar = SCALAR_TARGETS.get(op["target"])
         if scalar is not None:
             made = self._graph.call_function(scalar, tuple(self._argument(value) for value in op["args"]))
@@ -219,6 +252,14 @@ class _Builder:
             self._name(results, [node] * len(results))
         else:
             self._name_parts(node, results, returns)
+
+    def _add_step(self, op: Mapping[str, Any]) -> None:
+        step = Step(op.get("name") or STEP, op.get("call"))
+        name = f"step_{len(self._root._modules)}_{step.label}"
+        self._root.add_module(name, step)
+        made = self._graph.call_module(name, tuple(self._argument(value) for value in op["args"]))
+        for index, number in enumerate(op["results"]):
+            self._nodes[number] = self._graph.call_function(python_operator.getitem, (made, index))
 
     def _name_parts(self, node: fx.Node, results: Sequence[int | None], returns: Sequence[Any]) -> None:
         """Several returns, or one list: an element each, made only where it is used."""
@@ -371,13 +412,17 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _writes(segment: Segment) -> bool:
-    targets = {op["target"] for op in segment["ops"]} - SCALAR_TARGETS.keys()
+    targets = {op["target"] for op in segment["ops"]} - SCALAR_TARGETS.keys() - {STEP}
     return any(find_operator(target)._schema.is_mutable for target in targets)
 
 
 def _has_pieces(segment: Segment) -> bool:
     """Are there operations that make it worth trying in pieces?"""
     return any(map(pieces.stands_alone, segment["ops"]))
+
+
+def _sizes_of_data(segment: Segment) -> bool:
+    return any(op.get("sizes_of_data") for op in segment["ops"])
 
 
 class _Specialized:
@@ -404,7 +449,7 @@ class _Specialized:
         self._dynamic = tuple(dynamic)
         self._writes = _writes(segment)
         self._runners: dict[Any, Runner] = {}
-        self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic) or _has_pieces(segment)
+        self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic) or _sizes_of_data(segment)
         self._open: dict[Any, list[tuple[Callable[[Sequence[Any]], bool], Runner]]] = {}
 
     def _open_key(self, inputs: Sequence[Any]) -> Any:
@@ -432,6 +477,13 @@ class _Specialized:
             self._symbolic = False
             return None
         return runner
+
+    @property
+    def _kintsugi_graphs(self) -> int:
+        """How many graphs the backend has got. The core asks."""
+        if self._pieces is not None:
+            return int(getattr(self._pieces, "_kintsugi_graphs", 1))
+        return len(self._runners) + sum(map(len, self._open.values()))
 
     def _full(self) -> bool:
         settings = _config.current()
@@ -465,8 +517,7 @@ class _Specialized:
         except Exception as error:
             if not _has_pieces(self._segment):
                 raise
-            _logs.emit("dynamic", f"{self._segment.get('name', 'a graph')} is compiled in pieces: {error}")
-        self._pieces = pieces.Pieces(self._segment, self._compile_piece, _interpreted)
+            self._pieces = _in_pieces(self._segment, self._compile_piece, error)
         return self._pieces, inputs
 
     def __call__(self, *inputs: Any) -> Any:
@@ -485,17 +536,28 @@ def backend_compile(
     compile_one = functools.partial(_compile, backend=backend, name=name, options=options)
     numbers = {i for i, value in enumerate(examples) if not isinstance(value, torch.Tensor)}
     dynamic = sorted(numbers | set(segment.get("dynamic") or ()))
-    if not dynamic and not _writes(segment) and not _has_pieces(segment):
-        return compile_one(segment)
     compile_piece = functools.partial(backend_compile, backend=backend, name=name, **options)
+    if not dynamic and not _writes(segment) and not _sizes_of_data(segment):
+        try:
+            return compile_one(segment)
+        except Exception as error:
+            if not _has_pieces(segment):
+                raise
+            return _in_pieces(segment, compile_piece, error)
     specialized = _Specialized(segment, dynamic, compile_one, compile_piece)
     specialized.prepare(examples)
     return specialized
 
 
+def _in_pieces(segment: Segment, compile_piece: Callable[[Segment], Runner], error: Exception) -> Runner:
+    """What runs a graph that the backend has failed on."""
+    _logs.emit("dynamic", f"{segment.get('name', 'a graph')} is compiled in pieces: {error}")
+    return pieces.Pieces(segment, compile_piece, _interpreted)
+
+
 def _interpreted(segment: Segment) -> Runner:
     """Runs a segment as it is, on whatever it is given."""
-    ops = [(_callable_of(op["target"]), op) for op in segment["ops"]]
+    ops = [(_callable_of(op), op) for op in segment["ops"]]
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         values: dict[int | None, Any] = dict(zip(segment["inputs"], inputs, strict=True))
@@ -515,7 +577,11 @@ def _interpreted(segment: Segment) -> Runner:
     return run
 
 
-def _callable_of(target: str) -> Callable[[list[Any], Mapping[str, Any]], list[Any]]:
+def _callable_of(op: Mapping[str, Any]) -> Callable[[list[Any], Mapping[str, Any]], list[Any]]:
+    target = op["target"]
+    if target == STEP:
+        step = op["call"]
+        return lambda args, _kwargs: list(step(*args))
     scalar = SCALAR_TARGETS.get(target)
     if scalar is not None:
         return lambda args, _kwargs: [scalar(*args)]

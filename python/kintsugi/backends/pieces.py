@@ -1,7 +1,7 @@
 """A graph in pieces, for backends that can't take it whole.
 
 Some operations of a graph stop compilers that trace it with fake tensors: those whose results have sizes that depend on
-data. Where a backend fails on such a graph, these run by themselves, and the backend gets what lies between.
+data, and calls of the program's. Where a backend fails on such a graph, these run by themselves, and the backend gets what lies between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Runner = Callable[..., Any]
 
 
 def stands_alone(op: Operation) -> bool:
-    return bool(op.get("sizes_of_data"))
+    return bool(op.get("sizes_of_data")) or op["target"] == "step"
 
 
 def references(value: Any) -> Iterator[int]:
@@ -97,6 +97,11 @@ class Pieces:
         for piece in self._pieces:
             if piece.alone or not self._open.isdisjoint(piece.inputs):
                 self._open.update(piece.outputs)
+
+    @property
+    def _kintsugi_graphs(self) -> int:
+        """How many graphs the backend gets. The core asks."""
+        return sum(not piece.alone for piece in self._pieces)
 
     def _runner(self, at: int, inputs: Sequence[Any]) -> Runner:
         found = self._runners[at]
