@@ -34,7 +34,8 @@ passes::OperatorTraits operatorTraits(std::string_view name) {
   const torchapi::OpEffects effects = torchapi::opEffects(name);
   passes::OperatorTraits traits;
   traits.inGraph = effects.known && !effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
-  traits.sizesOfData = effects.known && effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
+  traits.sizesOfData =
+      effects.known && effects.dynamicSizes && !effects.changesMetadata && !effects.mixesLists;
   traits.sizesFromMask = effects.sizesFromMask;
   traits.impure = effects.writes || effects.writesUnseen || effects.random;
   traits.writes = effects.writes && !effects.writesUnseen && !effects.random;
@@ -196,7 +197,8 @@ class Describer {
       return false;
     }
     const torchapi::OpEffects effects = torchapi::opEffects(trace_.opNames[ins.opName]);
-    return effects.dynamicSizes || (effects.sizesFromMask && !trace_.hasFixedSizes(trace_.values[ins.firstResult]));
+    return effects.dynamicSizes ||
+           (effects.sizesFromMask && !trace_.hasFixedSizes(trace_.values[ins.firstResult]));
   }
 
   const guard::Document& document_;
@@ -247,7 +249,8 @@ class FxRunner final : public runtime::SegmentRunner {
   bool needsGil() const override { return true; }
   void left() override { ++left_; }
   size_t graphs() const override {
-    Ref<> count = compiled_ ? pyapi::steal(PyObject_GetAttrString(compiled_.get(), "_kintsugi_graphs")) : Ref<>();
+    Ref<> count =
+        compiled_ ? pyapi::steal(PyObject_GetAttrString(compiled_.get(), "_kintsugi_graphs")) : Ref<>();
     const size_t graphs = count && PyLong_Check(count.get()) ? PyLong_AsSize_t(count.get()) : 1;
     PyErr_Clear();
     return graphs;
@@ -373,8 +376,8 @@ class FxRunner final : public runtime::SegmentRunner {
 // Are these the tensors of a run, and not those of a tracer that looks at the graph?
 bool areReal(std::span<PyObject* const> objects) {
   return !torchapi::hasModes() && std::all_of(objects.begin(), objects.end(), [](PyObject* object) {
-    return !torchapi::isTensor(object) || (torchapi::isExactTensorType(Py_TYPE(object)) &&
-                                           torchapi::tensorInfoOf(object).plain);
+    return !torchapi::isTensor(object) ||
+           (torchapi::isExactTensorType(Py_TYPE(object)) && torchapi::tensorInfoOf(object).plain);
   });
 }
 
@@ -382,7 +385,8 @@ Ref<> FxRunner::stop(size_t number, std::span<PyObject* const> given) {
   runtime::SegmentSteps* steps = compiled_ && !compiling_ ? runtime::stepsOf(this) : nullptr;
   const StopKinds& kinds = stops_.at(number);
   if (steps == nullptr || given.size() != kinds.given.size() || !areReal(given)) {
-    PyErr_SetString(backendError(), "a step of the program is made in runs of its graph alone: it can't be traced");
+    PyErr_SetString(backendError(),
+                    "a step of the program is made in runs of its graph alone: it can't be traced");
     return {};
   }
   std::vector<Value> values(given.size() + kinds.made);
@@ -426,8 +430,8 @@ PyObject* callStop(PyObject* capsule, PyObject* const* args, Py_ssize_t count) {
 }
 
 Ref<> makeStop(std::weak_ptr<FxRunner> runner, size_t number) {
-  static PyMethodDef method = {
-      "step", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(callStop)), METH_FASTCALL, nullptr};
+  static PyMethodDef method = {"step", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(callStop)),
+                               METH_FASTCALL, nullptr};
   auto handle = std::make_unique<StopHandle>(StopHandle{std::move(runner), number});
   const Ref<> capsule = pyapi::steal(PyCapsule_New(handle.get(), StopHandle::kName, [](PyObject* gone) {
     delete static_cast<StopHandle*>(PyCapsule_GetPointer(gone, StopHandle::kName));
@@ -453,7 +457,7 @@ std::vector<StopKinds> kindsOfStops(const ir::Trace& trace, const ir::SegmentRan
 
 // The state in which instruction `end` runs, as far as a trace tells.
 struct StateAt {
-  bool known = true;     // autocast and the like are as they were at entry
+  bool known = true;  // autocast and the like are as they were at entry
   bool gradMode = true;
 };
 StateAt stateAt(const runtime::Recording& recording, uint32_t end) {
@@ -488,8 +492,7 @@ class Examples {
     for (const Instruction& ins : trace_.code) {
       if (ins.op == Op::kInput) {
         const ir::SourceId source = trace_.operandsOf(ins)[0].id;
-        entry_[ins.firstResult] =
-            recording.document.sources.nodes[source].block == 0 ? source : ir::kNone;
+        entry_[ins.firstResult] = recording.document.sources.nodes[source].block == 0 ? source : ir::kNone;
       }
     }
   }
@@ -589,8 +592,8 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
       kinds.push_back(torchapi::kindOfType(document.trace.values[value].kind));
     }
     const diag::SourceLoc place{document.trace.file, document.trace.line, document.trace.function};
-    auto made = std::make_shared<FxRunner>(backend, std::move(kinds), kindsOfStops(document.trace, ranges[k]),
-                                           place);
+    auto made =
+        std::make_shared<FxRunner>(backend, std::move(kinds), kindsOfStops(document.trace, ranges[k]), place);
     const StopMaker stopOf = [&made](size_t number) { return makeStop(made, number); };
     Ref<> description =
         Describer(document, ranges[k], stopOf)

@@ -8,9 +8,9 @@
 //   %4 = aten.neg.default %3 : tensor snap !0
 //   segment.end [%4]
 //
-// Whoever computes the graph stops for such a call: it hands over what the steps up to there need, and gets the
-// tensors that they make. A deferrable call is none: it waits until the graph has been computed. Plain functions, no
-// state, no GIL.
+// Whoever computes the graph stops for such a call: it hands over what the steps up to there need, and gets
+// the tensors that they make. A deferrable call is none: it waits until the graph has been computed. Plain
+// functions, no state, no GIL.
 #pragma once
 
 #include <vector>

@@ -456,8 +456,7 @@ class Cutter {
       lateBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = true;
     }
     body_.push_back({ins, false});
-    body_.back().instruction.deferrable =
-        ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten);
+    body_.back().instruction.deferrable = ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten);
   }
 
   // Stops are in a graph, but what they make is no value of it.
@@ -548,9 +547,9 @@ class Cutter {
   }
 
   static bool isBareKind(ir::RecipeKind kind) {
-    return kind == ir::RecipeKind::kTuple || kind == ir::RecipeKind::kList || kind == ir::RecipeKind::kSlice ||
-           kind == ir::RecipeKind::kFunction || kind == ir::RecipeKind::kMethod ||
-           kind == ir::RecipeKind::kCell;
+    return kind == ir::RecipeKind::kTuple || kind == ir::RecipeKind::kList ||
+           kind == ir::RecipeKind::kSlice || kind == ir::RecipeKind::kFunction ||
+           kind == ir::RecipeKind::kMethod || kind == ir::RecipeKind::kCell;
   }
 
   // Which values the marks name follows from who uses what.
@@ -638,19 +637,19 @@ class Cutter {
   uint32_t start_;
   const bool native_;
   const ir::GradientLimits limits_;
-  PartWrites writes_;               // of the open segment
-  OwnWrites own_;                   // likewise
-  std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
-  std::vector<bool> canFail_;       // by block
-  std::vector<bool> feeding_;       // by value
-  std::vector<bool> apart_;         // results of aten.data that are not for native code
-  std::vector<bool> seen_;          // by value: the program gets to see it
-  std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
-  std::vector<bool> late_;          // by value: made by a deferred step of the open segment
+  PartWrites writes_;                // of the open segment
+  OwnWrites own_;                    // likewise
+  std::vector<uint32_t> madeIn_;     // by value: the number of the open segment
+  std::vector<bool> canFail_;        // by block
+  std::vector<bool> feeding_;        // by value
+  std::vector<bool> apart_;          // results of aten.data that are not for native code
+  std::vector<bool> seen_;           // by value: the program gets to see it
+  std::vector<ValueId> writtenTo_;   // by value: what it was before operators wrote to it in place
+  std::vector<bool> late_;           // by value: made by a deferred step of the open segment
   std::vector<size_t> insideBlock_;  // by block: one past it in the open segment, if it is a stop's
-  std::vector<bool> lateBlock_;     // by block: runs with the deferred steps of the open segment
-  std::vector<Placed> body_;        // the open segment; empty: none is open
-  size_t graphEnd_ = 0;             // one past the last instruction of its graph
+  std::vector<bool> lateBlock_;      // by block: runs with the deferred steps of the open segment
+  std::vector<Placed> body_;         // the open segment; empty: none is open
+  size_t graphEnd_ = 0;              // one past the last instruction of its graph
   size_t operators_ = 0;
   bool guarded_ = false;   // there is a guard in it
   bool followed_ = false;  // autograd follows something in it

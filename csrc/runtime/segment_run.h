@@ -32,8 +32,8 @@ struct SegmentCode {
   size_t endStep = 0;
   std::vector<ir::ValueId> inputs;
   std::vector<ir::ValueId> outputs;
-  std::vector<size_t> graph;       // steps of the graph
-  std::vector<size_t> others;      // steps of the body that are not in the graph: they run after it
+  std::vector<size_t> graph;   // steps of the graph
+  std::vector<size_t> others;  // steps of the body that are not in the graph: they run after it
   std::vector<Stop> stops;
   std::vector<ir::ValueId> drops;  // what dies between the marks and is there when a runner has stood in
   bool dropsObjects = false;       // some of them are objects

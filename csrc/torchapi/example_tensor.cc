@@ -25,8 +25,7 @@ int64_t spanOf(const TensorInfo& info) {
 at::Tensor make(const TensorInfo& info) {
   const c10::Device device(static_cast<c10::DeviceType>(info.deviceType),
                            static_cast<c10::DeviceIndex>(info.deviceIndex));
-  const auto options =
-      at::TensorOptions().dtype(static_cast<c10::ScalarType>(info.dtype)).device(device);
+  const auto options = at::TensorOptions().dtype(static_cast<c10::ScalarType>(info.dtype)).device(device);
   const at::NoGradGuard noGrad;
   const at::Tensor memory = at::zeros({spanOf(info)}, options);
   at::Tensor made = at::empty({0}, options);

@@ -1,7 +1,7 @@
 // Tensors that look like ones which are not there any more: what a backend is shown of a graph's inputs.
 //
-// The result is the caller's. GIL held. No state. Example: exampleOf(info) is a tensor of zeros with the sizes,
-// strides, dtype, device and requires_grad that `info` says.
+// The result is the caller's. GIL held. No state. Example: exampleOf(info) is a tensor of zeros with the
+// sizes, strides, dtype, device and requires_grad that `info` says.
 #pragma once
 
 #include "pyapi/ref.h"

@@ -1,4 +1,4 @@
-"""What does not cut an FX graph: decisions on data, sizes of data, hooks, autograd.Function; and when backends are called."""
+"""What does not cut an FX graph (decisions on data, their sizes, steps), and when backends are called."""
 
 from __future__ import annotations
 

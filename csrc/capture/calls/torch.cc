@@ -78,8 +78,9 @@ Flow autogradModel(CallContext& ctx, Shadow& result) {
   return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
 }
 
-// Keeps a function for the backward pass, which runs in eager mode: a step, and nothing that a graph lacks. Of
-// tensors of no class of its own it changes nothing that is read but their hooks, which are asked for each time.
+// Keeps a function for the backward pass, which runs in eager mode: a step, and nothing that a graph lacks.
+// Of tensors of no class of its own it changes nothing that is read but their hooks, which are asked for each
+// time.
 Flow hookModel(CallContext& ctx, Shadow& result) {
   const bool plain = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]) &&
                      torchapi::isExactTensorType(Py_TYPE(ctx.args[0])) && !torchapi::hasModes();

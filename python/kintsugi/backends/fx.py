@@ -153,8 +153,8 @@ def _is_default(argument: Any, value: Any) -> bool:
 STEP = "step"
 
 
-class Step(torch.nn.Module):
-    """A call of the program's that a graph makes in its place: a hook that is registered, autograd's node of a Function.
+class Step(torch.nn.Module):  # type: ignore[misc]
+    """A call of the program's that a graph makes in its place: a hook is registered, a Function gets its node.
 
     It is made in runs of the graph alone. Who traces the graph with tensors of its own gets an exception.
     """

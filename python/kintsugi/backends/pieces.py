@@ -1,7 +1,8 @@
 """A graph in pieces, for backends that can't take it whole.
 
 Some operations of a graph stop compilers that trace it with fake tensors: those whose results have sizes that depend on
-data, and calls of the program's. Where a backend fails on such a graph, these run by themselves, and the backend gets what lies between.
+data, and calls of the program's. Where a backend fails on such a graph, these run by themselves, and the backend gets
+what lies between.
 """
 
 from __future__ import annotations
