@@ -6,11 +6,13 @@
 #include <unordered_set>
 
 #include "driver/operand_objects.h"
+#include "ir/reach.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
 #include "passes/pass_manager.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
+#include "runtime/guard_explain.h"
 #include "runtime/replay_program.h"
 #include "runtime/run_events.h"
 #include "runtime/segment_runner.h"
@@ -256,6 +258,13 @@ class FxRunner final : public runtime::SegmentRunner {
     return graphs;
   }
 
+  // The same, before the segment has run. `promised`: the examples that were made up, and None for others,
+  // for the first run to look at; null: there are none.
+  bool compileAhead(Ref<> examples, Ref<> promised) {
+    examples_ = std::move(promised);
+    return compile(std::move(examples));
+  }
+
   // False: the backend's exception is pending. `examples`: list of the inputs.
   bool compile(Ref<> examples) {
     compiling_ = true;
@@ -278,7 +287,9 @@ class FxRunner final : public runtime::SegmentRunner {
       PyErr_Clear();
       compiled_ = std::move(made);
     }
-    description_.reset();
+    if (!examples_) {
+      description_.reset();
+    }
     return true;
   }
 
@@ -297,10 +308,17 @@ class FxRunner final : public runtime::SegmentRunner {
       }
       args.push_back(owned.back().get());
     }
-    if (!compiled_) {
-      if (compiling_) {
-        return Status::kDeclined;  // on another thread, or further up this one's stack
+    if (compiling_) {
+      return Status::kDeclined;  // on another thread, or further up this one's stack
+    }
+    if (const Ref<> examples = std::move(examples_)) {
+      if (!areLike(examples.get(), {args.data() + 1, inputs.size()})) {
+        compiled_.reset();
+      } else {
+        description_.reset();
       }
+    }
+    if (!compiled_) {
       Ref<> examples = pyapi::steal(PyList_New(0));
       for (size_t i = 1; i < args.size(); ++i) {
         appendTo(examples.get(), pyapi::newRef(args[i]));
@@ -326,6 +344,26 @@ class FxRunner final : public runtime::SegmentRunner {
   }
 
  private:
+  // Are tensors what they were taken for before they were there?
+  static bool areLike(PyObject* examples, std::span<PyObject* const> inputs) {
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      PyObject* example = PyList_GET_ITEM(examples, static_cast<Py_ssize_t>(k));
+      if (!torchapi::isTensor(example) || example == inputs[k]) {
+        continue;
+      }
+      torchapi::TensorInfo expected = torchapi::tensorInfoOf(example);
+      const torchapi::TensorInfo seen = torchapi::tensorInfoOf(inputs[k]);
+      expected.pyType = seen.pyType;
+      expected.isLeaf = seen.isLeaf;
+      expected.isParam = seen.isParam;
+      expected.storageOffset = seen.storageOffset;
+      if (!(expected == seen)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // Backends return tuples, lists, or the value alone.
   bool take(PyObject* results, std::span<Value> outputs) {
     const bool sequence = PyTuple_Check(results) || PyList_Check(results);
@@ -362,7 +400,8 @@ class FxRunner final : public runtime::SegmentRunner {
   }
 
   Ref<> backend_;
-  Ref<> description_;  // until it is compiled
+  Ref<> description_;  // until it is compiled, and the examples have been compared with a run's inputs
+  Ref<> examples_;     // that a first run is to be compared with
   std::vector<ValueKind> outputs_;
   std::vector<StopKinds> stops_;
   diag::SourceLoc place_;
@@ -486,47 +525,83 @@ StateAt stateAt(const runtime::Recording& recording, uint32_t end) {
 // tensors that the trace has made others that look like them.
 class Examples {
  public:
-  // `slots`: null if the objects are not at hand.
-  Examples(const runtime::Recording& recording, PyObject* const* slots)
-      : recording_(recording), trace_(recording.document.trace), slots_(slots) {
+  // `objects`: what lies at the sources; empty if that is not at hand.
+  Examples(const runtime::Recording& recording, const std::vector<Ref<>>& objects)
+      : recording_(recording), trace_(recording.document.trace), objects_(objects), walker_(trace_) {
     for (const Instruction& ins : trace_.code) {
       if (ins.op == Op::kInput) {
-        const ir::SourceId source = trace_.operandsOf(ins)[0].id;
-        entry_[ins.firstResult] = recording.document.sources.nodes[source].block == 0 ? source : ir::kNone;
+        sources_[ins.firstResult] = trace_.operandsOf(ins)[0].id;
       }
     }
   }
 
-  // Empty, without an exception: nobody knows what they look like.
-  Ref<> of(const ir::SegmentRange& range) const {
+  // Empty, without an exception: nobody knows what they look like. A step may have changed what it was given.
+  Ref<> of(const ir::SegmentRange& range) {
+    for (; seen_ < range.begin; ++seen_) {
+      Instruction ins = trace_.code[seen_];
+      ins.snap = ir::kNone;
+      if (ins.op == Op::kCall || ins.op == Op::kCallKnown || ins.op == Op::kBuild) {
+        walker_.instruction(
+            ins, [this](ValueId value) { given_.insert(value); }, [](ir::SourceId) {});
+      }
+    }
     std::vector<ValueId> inputs;
     ir::collectValues(trace_, trace_.operandsOf(trace_.code[range.begin]), inputs);
     Ref<> list = pyapi::steal(PyList_New(0));
+    made_ = pyapi::steal(PyList_New(0));
+    bool any = false;
     for (const ValueId value : inputs) {
-      Ref<> example = of(value);
-      if (!example || !appendTo(list.get(), std::move(example))) {
+      Ref<> example = found(value);
+      const bool make = !example;
+      example = make ? looksLike(value) : std::move(example);
+      any = any || make;
+      if (!example || !appendTo(made_.get(), make ? example.clone() : pyapi::newRef(Py_None)) ||
+          !appendTo(list.get(), std::move(example))) {
         PyErr_Clear();
         return {};
       }
     }
+    if (!any) {
+      made_.reset();
+    }
     return list;
   }
+  // Of the last segment: those that are no objects of the call, and None for these; null if there are none.
+  Ref<> takeMade() { return std::move(made_); }
 
  private:
-  Ref<> of(ValueId value) const {
-    const auto found = entry_.find(value);
-    if (slots_ != nullptr && found != entry_.end() && found->second != ir::kNone) {
-      return pyapi::newRef(slots_[found->second]);
+  // An object that the call was given, or has found. The call may have put another one in its place.
+  Ref<> found(ValueId value) const {
+    const auto source = sources_.find(value);
+    if (source == sources_.end() || source->second >= objects_.size() || !objects_[source->second]) {
+      return {};
     }
+    PyObject* object = objects_[source->second].get();
     const ir::Type& type = trace_.values[value];
-    const bool known = type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type);
+    Value unboxed;
+    const bool fits = torchapi::unbox(object, torchapi::kindOfType(type.kind), unboxed);
+    torchapi::clear(unboxed);
+    const bool same =
+        fits && (type.kind != TypeKind::kTensor || type.meta == ir::kNone ||
+                 torchapi::matches(object, recording_.tensorInfos.at(type.meta), trace_.hasFixedSizes(type)));
+    return same ? pyapi::newRef(object) : Ref<>();
+  }
+
+  Ref<> looksLike(ValueId value) const {
+    const ir::Type& type = trace_.values[value];
+    const bool known =
+        type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) && !given_.contains(value);
     return known ? torchapi::exampleOf(recording_.tensorInfos.at(type.meta)) : Ref<>();
   }
 
   const runtime::Recording& recording_;
   const ir::Trace& trace_;
-  PyObject* const* slots_;
-  std::unordered_map<ValueId, ir::SourceId> entry_;  // kNone: what guards behind a step resolve
+  const std::vector<Ref<>>& objects_;
+  std::unordered_map<ValueId, ir::SourceId> sources_;  // of inputs
+  Ref<> made_;
+  ir::ReachWalker walker_;
+  uint32_t seen_ = 0;                  // instructions
+  std::unordered_set<ValueId> given_;  // to steps among them
 };
 
 // Sets the grad mode, and back.
@@ -573,12 +648,10 @@ pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {
 bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args,
                    const std::string& name) {
   const guard::Document& document = trace.recording().document;
-  runtime::SlotBuffer slots;
-  slots.reserve(document.sources.nodes.size());
-  // The call may have changed what its own guards look at.
   const bool atEntry = trace.recording().globalStates.front().isCurrent();
-  const bool resolved = atEntry && args != nullptr && trace.guards().check(0, *args, nullptr, slots.data());
-  const Examples examplesOf(trace.recording(), resolved ? slots.data() : nullptr);
+  const std::vector<Ref<>> objects =
+      atEntry && args != nullptr ? runtime::resolveSources(trace.recording(), *args) : std::vector<Ref<>>();
+  Examples examplesOf(trace.recording(), objects);
   const std::vector<ir::SegmentRange> ranges = ir::findSegments(document.trace);
   size_t runner = 0;
   for (size_t k = 0; k < ranges.size(); ++k) {
@@ -605,7 +678,7 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     const StateAt state = stateAt(trace.recording(), ranges[k].begin);
     Ref<> examples = atEntry && state.known ? examplesOf.of(ranges[k]) : Ref<>();
     const GradModeScope mode(state.gradMode);
-    if (examples && !made->compile(std::move(examples))) {
+    if (examples && !made->compileAhead(std::move(examples), examplesOf.takeMade())) {
       return false;
     }
     trace.replay().setRunner(runner++, std::move(made));

@@ -547,9 +547,10 @@ class Cutter {
   }
 
   static bool isBareKind(ir::RecipeKind kind) {
-    return kind == ir::RecipeKind::kTuple || kind == ir::RecipeKind::kList ||
+    return kind == ir::RecipeKind::kTuple || kind == ir::RecipeKind::kList || kind == ir::RecipeKind::kDict ||
            kind == ir::RecipeKind::kSlice || kind == ir::RecipeKind::kFunction ||
-           kind == ir::RecipeKind::kMethod || kind == ir::RecipeKind::kCell;
+           kind == ir::RecipeKind::kMethod || kind == ir::RecipeKind::kCell ||
+           kind == ir::RecipeKind::kInstance;
   }
 
   // Which values the marks name follows from who uses what.

@@ -45,6 +45,7 @@ class GraphRun final : public SegmentSteps {
     }
     run_.gil_.hold();
     for (size_t k = 0; k < stop.made.size(); ++k) {
+      run_.unpackTensor(stop.made[k]);
       made[k] = run_.values_[stop.made[k]];
       torchapi::retainTensor(made[k].tensor);
     }

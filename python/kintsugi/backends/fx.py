@@ -166,10 +166,11 @@ class Step(torch.nn.Module):  # type: ignore[misc]
         self.label = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or STEP
         self._call = call
 
-    def forward(self, *given: Any) -> tuple[torch.Tensor, ...]:
+    def forward(self, *given: Any) -> tuple[Any, ...]:
+        """What it is given comes first in what it gives, so that nothing that follows is moved in front of it."""
         if self._call is None:
             raise BackendError("a graph that was made to be looked at can't be run")
-        return self._call(*given)
+        return (*given, *self._call(*given))
 
 
 class _Builder:
@@ -258,7 +259,7 @@ class _Builder:
         name = f"step_{len(self._root._modules)}_{step.label}"
         self._root.add_module(name, step)
         made = self._graph.call_module(name, tuple(self._argument(value) for value in op["args"]))
-        for index, number in enumerate(op["results"]):
+        for index, number in enumerate([*pieces.references(op["args"]), *op["results"]]):
             self._nodes[number] = self._graph.call_function(python_operator.getitem, (made, index))
 
     def _name_parts(self, node: fx.Node, results: Sequence[int | None], returns: Sequence[Any]) -> None:
@@ -321,7 +322,8 @@ def _add_meta(
     mode = FakeTensorMode(allow_non_fake_inputs=True) if symbols is None else symbols.mode
     # An operator with no fake implementation, or one whose result's shape depends on data, ends the propagation: the
     # meta data is a help for backends, and they do without it.
-    with contextlib.suppress(Exception), torch._guards.tracing(None):
+    kept_mode = torch.set_grad_enabled(torch.is_grad_enabled())  # which the graph may change
+    with contextlib.suppress(Exception), torch._guards.tracing(None), kept_mode:
         fakes = [mode.from_tensor(v) for v in example_inputs] if symbols is None else symbols.fakes
         FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
     for node in module.graph.nodes:
