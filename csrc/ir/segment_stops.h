@@ -25,7 +25,8 @@ inline bool isStop(const Instruction& ins) { return ins.op == Op::kCallKnown && 
 struct SegmentStop {
   uint32_t call = 0;           // index of the call
   uint32_t end = 0;            // one past what belongs to it, the guard block of its result
-  std::vector<ValueId> given;  // what the graph has made and is needed by what runs until then
+  std::vector<ValueId> given;  // what the graph has made and the call, or what follows it, needs; and of the
+                               // graph's inputs those that the call is given
   std::vector<ValueId> made;   // tensors that may go into the graph behind it: inputs right behind it
 };
 // The stops of a segment, in order.

@@ -410,6 +410,11 @@ void Lowering::findSegmentDrops(SegmentCode& segment) {
   for (const ir::ValueId value : segment.outputs) {
     inside[value] = false;
   }
+  for (const SegmentCode::Stop& stop : segment.stops) {
+    for (const ir::ValueId value : stop.given) {
+      inside[value] = false;
+    }
+  }
   for (size_t at = segment.beginStep; at < segment.endStep; ++at) {
     const Step& step = code_.steps[at];
     for (uint32_t k = 0; k < step.dropCount; ++k) {

@@ -58,6 +58,8 @@ enum class Outcome : uint8_t {
   kReturn,  // the result is there
 };
 
+class GraphRun;
+
 class Run {
  public:
   Run(const ReplayCode& code, CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
@@ -104,13 +106,13 @@ class Run {
   Outcome executeReturn(const ir::Instruction& ins);
   Outcome executeSegment(size_t& position);
   Outcome executeOther(const Step& step, size_t at);
-  Outcome goOnInside(const SegmentCode& segment, bool gradMode, bool leave, size_t& position);
-  bool completeGraph(const SegmentCode& segment, size_t at, bool gradMode);
+  Outcome goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position);
+  bool completeGraph(const GraphRun& graph, size_t at, bool gradMode);
   bool deliverWarnings(const Step& step);
   void unpackTensor(ir::ValueId value);
   void unpackInputs(const SegmentCode& segment);
   bool isUnseen(const SegmentCode& segment, size_t at) const;
-  Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
+  Outcome leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome);
   bool enterBlock(guard::BlockId block);
   void storeResult(ir::ValueId value, pyapi::Ref<> object);
   void drop(const Step& step, uint32_t from, uint32_t to);

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "diag/events.h"
+#include "ir/segment_stops.h"
 #include "runtime/run.h"
 #include "runtime/segment_steps.h"
 #include "support/check.h"
@@ -37,6 +38,9 @@ class GraphRun final : public SegmentSteps {
     }
     while (next_ < stop.others) {
       at_ = segment_.others[next_++];
+      if (ir::isStop(run_.trace_->code[run_.code_->steps[at_].index])) {
+        stoppedAt_ = at_;
+      }
       left_ = run_.executeOther(run_.code_->steps[at_], at_);
       if (left_ != Outcome::kNext) {
         leave();
@@ -52,6 +56,9 @@ class GraphRun final : public SegmentSteps {
     return true;
   }
 
+  const SegmentCode& segment() const { return segment_; }
+  // The last step of the program that was begun. What the graph has made before it was handed over.
+  size_t stoppedAt() const { return stoppedAt_; }
   bool begun() const { return stops_ > 0; }
   bool complete() const { return stops_ == segment_.stops.size(); }
   size_t next() const { return next_; }  // of the steps that are not of the graph
@@ -76,6 +83,7 @@ class GraphRun final : public SegmentSteps {
   size_t stops_ = 0;
   size_t next_ = 0;
   size_t at_ = 0;
+  size_t stoppedAt_ = 0;
   Outcome left_ = Outcome::kNext;
   PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
 };
@@ -113,10 +121,10 @@ Outcome Run::executeSegment(size_t& position) {
   if (graph.left() != Outcome::kNext) {
     position = graph.at();
     graph.restoreError();
-    return leaveSegment(segment, graph.at(), gradMode, graph.left());
+    return leaveSegment(graph, graph.at(), gradMode, graph.left());
   }
   if (graph.begun() && (came == SegmentOutcome::kOneByOne || came == SegmentOutcome::kRaised)) {
-    return goOnInside(segment, gradMode, came == SegmentOutcome::kRaised, position = graph.at());
+    return goOnInside(graph, gradMode, came == SegmentOutcome::kRaised, position = graph.at());
   }
   switch (came) {
     case SegmentOutcome::kDone:
@@ -148,7 +156,7 @@ Outcome Run::executeSegment(size_t& position) {
         segment.runner->left();
       }
       position = at;
-      return leaveSegment(segment, at, gradMode, outcome);
+      return leaveSegment(graph, at, gradMode, outcome);
     }
   }
   if (!exitSoon_) {
@@ -174,16 +182,20 @@ bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
 // Leaves through the snapshot of a step behind the graph that stands inside it: what the frames need and the
 // graph did not give is computed by its instructions. They write nothing and have succeeded before. Where
 // autograd may follow, all of it is: what the frames hold has to hang together.
-Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome) {
+Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
+  const SegmentCode& segment = graph.segment();
   gil_.hold();
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
-  if (gradMode && isUnseen(segment, at)) {
-    for (const ir::ValueId output : segment.outputs) {
-      storage_.drop(output);
+  if (gradMode && graph.stoppedAt() == 0 && isUnseen(segment, at)) {
+    for (const size_t inner : segment.graph) {
+      const ir::Instruction& ins = trace_->code[code_->steps[inner].index];
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        storage_.drop(ins.firstResult + r);
+      }
     }
   }
-  if (!completeGraph(segment, at, gradMode)) {
+  if (!completeGraph(graph, at, gradMode)) {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
@@ -195,13 +207,17 @@ Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, 
 
 // Computes what instructions of the graph before step `at` make and nobody has yet. False: an exception is
 // pending.
-bool Run::completeGraph(const SegmentCode& segment, size_t at, bool gradMode) {
+bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
+  const SegmentCode& segment = graph.segment();
   torchapi::setGradMode(gradMode);
   unpackInputs(segment);
   bool complete = true;
   for (const size_t inner : segment.graph) {
     const Step& step = code_->steps[inner];
     const ir::Instruction& ins = trace_->code[step.index];
+    if (inner < graph.stoppedAt() && step.op != Op::kSetGrad) {
+      continue;
+    }
     bool missing = ins.resultCount == 0;
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       missing = missing || values_[ins.firstResult + r].kind == ValueKind::kEmpty;
@@ -221,13 +237,13 @@ bool Run::completeGraph(const SegmentCode& segment, size_t at, bool gradMode) {
 
 // The graph has raised behind a step of the program, at `position`, which is not made twice: what follows is
 // run one by one. Or it is left there, with an exception that is none of the program's.
-Outcome Run::goOnInside(const SegmentCode& segment, bool gradMode, bool leave, size_t& position) {
+Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position) {
   if (!leave) {
-    return completeGraph(segment, position, gradMode) ? Outcome::kNext : Outcome::kReturn;
+    return completeGraph(graph, position, gradMode) ? Outcome::kNext : Outcome::kReturn;
   }
-  while (position < segment.endStep && code_->steps[++position].snap == ir::kNone) {
+  while (position < graph.segment().endStep && code_->steps[++position].snap == ir::kNone) {
   }
-  return leaveSegment(segment, position, gradMode, Outcome::kRaise);
+  return leaveSegment(graph, position, gradMode, Outcome::kRaise);
 }
 
 Outcome Run::executeOther(const Step& step, size_t at) {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -422,6 +424,49 @@ def test_a_step_whose_result_is_another_one() -> None:
     compiled = kintsugi.compile(f, backend=Backend())
     for size[0] in (3, 3, 2, 3, 1, 2):
         torch.testing.assert_close(compiled(X), f(X), rtol=0, atol=0)
+
+
+def test_a_step_that_writes_is_made_once_and_nothing_before_it_is_computed_again() -> None:
+    @kintsugi.allow_in_graph
+    def step(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    def f(x: torch.Tensor, at: torch.Tensor) -> Any:
+        y = x.sin()
+        z = y * 2
+        step(x)
+        if z.sum() > 100:
+            return z
+        try:
+            return z[at] + x[at], y
+        except IndexError:
+            return z - x, y
+
+    compiled = kintsugi.compile(f, backend=Backend())
+    good, bad = torch.tensor([0, 2]), torch.tensor([0, 7])
+    for at, scale in ((good, 1), (good, 1), (bad, 1), (good, 1), (bad, 1), (good, 100), (bad, 1), (good, 100)):
+        ours, theirs = X * scale, X * scale
+        torch.testing.assert_close(compiled(ours, at), f(theirs, at), rtol=0, atol=0)
+        assert torch.equal(ours, theirs)
+
+
+def test_what_goes_into_a_step_is_let_go() -> None:
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    @kintsugi.allow_in_graph
+    def step(x: torch.Tensor) -> torch.Tensor:
+        kept.append(weakref.ref(x))
+        return x * 2
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return step(x.sin()) + step(x.cos() * 2)
+
+    compiled = kintsugi.compile(f, backend=Backend())
+    for _ in range(4):
+        kept.clear()
+        compiled(X)
+        gc.collect()
+        assert len(kept) == 2 and all(ref() is None for ref in kept)
 
 
 def test_threads_and_recursion_through_steps() -> None:
