@@ -175,7 +175,7 @@ Outcome Run::executeSegment(size_t& position) {
 bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
   return std::all_of(segment.others.begin(), segment.others.end(), [&](size_t other) {
     const Op op = code_->steps[other].op;
-    return other >= at || op == Op::kAten || isScalarOp(op) || (isGuard(op) && op != Op::kGuardBlock);
+    return other > at || op == Op::kAten || isScalarOp(op) || (isGuard(op) && op != Op::kGuardBlock);
   });
 }
 
