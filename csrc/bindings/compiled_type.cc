@@ -191,7 +191,8 @@ PyObject* stats(PyObject* self, PyObject*) {
   for (const auto& trace : impl.cache().traces()) {
     ops += trace->trace().countOf(ir::Op::kAten);
     guards += trace->recording().document.guards.guards.size();
-    graphs += 1 + trace->recording().breaks.size();  // a break is where the compiled graph is split
+    // A break is where the compiled graph is split.
+    graphs += impl.hasBackend() ? driver::countGraphs(*trace) : 1 + trace->recording().breaks.size();
     exits += trace->sideExits.load();
     sides += trace->sides().count();
     driver::countNative(*trace, native);

@@ -46,6 +46,7 @@ struct CaptureResult {
   std::vector<pyapi::Ref<>> consts;
   std::vector<torchapi::TensorInfo> tensorInfos;
   std::vector<torchapi::GlobalState> globalStates;
+  std::vector<torchapi::StateBehind> statesBehind;  // calls
   std::vector<diag::Diagnostic> breaks;
   OpenAttributes written;  // attributes of classes that the call has set
   std::vector<uint64_t> sourceHashes;

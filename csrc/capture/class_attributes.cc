@@ -268,6 +268,16 @@ std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, Py
                          : rec.noteDelete(pyapi::dictOf(type), name);
 }
 
+void opensAttribute(Recorder& rec, PyTypeObject* type, const char* name) {
+  const pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(name));
+  RecorderState& known = rec.known();
+  if (!text || !mayOpen(rec, type, text.get())) return;
+  if (!isOpen(rec, type, text.get()) && !wasClosed(rec, type, text.get()))
+    known.opened_.add(type, text.get());
+  known.written_.add(type, text.get());
+  expectWrites(rec);
+}
+
 void expectWrites(Recorder& rec) {
   RecorderState& known = rec.known();
   if (!isAnythingOpen(known)) return;

@@ -34,6 +34,8 @@ TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObj
 // recording has ended.
 std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
                               PyObject* real);
+// A modelled step is about to write to an attribute of a class.
+void opensAttribute(Recorder& rec, PyTypeObject* type, const char* name);
 // Around what may write to open attributes: guards on classes that held before, and of which nothing else has
 // changed, go on with the new version.
 void expectWrites(Recorder& rec);

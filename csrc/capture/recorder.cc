@@ -613,6 +613,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   document_.guards.blockCount = block_ + 1;
   result->globalStates = std::move(globalStates_);
   result->globalStates.insert(result->globalStates.begin(), entryState_);
+  result->statesBehind = std::move(statesBehind_);
   result->document = std::move(document_);
   result->consts = std::move(consts_);
   result->tensorInfos = ops_.takeInfos();

@@ -149,6 +149,7 @@ struct RecorderState {
   bool newestFirst_ = false;       // an exception has emptied a stack
   std::unordered_set<ir::RecipeId> runningRecipes_;  // hold a generator that runs: for snapshots only
   std::vector<torchapi::GlobalState> globalStates_;  // after the first
+  std::vector<torchapi::StateBehind> statesBehind_;  // calls, in order
   std::deque<RestoredFrame> restored_;               // side traces: the snapshot's frames, innermost first
   std::optional<size_t> resuming_;                   // the one that is entered next
   guard::BlockId rootBlock_ = 0;                     // side traces: the first block of their own

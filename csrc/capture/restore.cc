@@ -449,6 +449,7 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) {
   entryState_ = start.globalStates.front();
   handledOutside_ = pyapi::newRef(pyapi::handledException());
   globalStates_.assign(start.globalStates.begin() + 1, start.globalStates.end());
+  statesBehind_ = start.statesBehind;
   sourceHashes_ = start.sourceHashes;
   sourceObjects_.resize(sourceHashes_.size(), nullptr);
   sourceShadows_.resize(sourceHashes_.size(), Shadow::null());

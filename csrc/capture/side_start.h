@@ -25,6 +25,7 @@ struct SideStart {
   const std::vector<pyapi::Ref<>>& consts;
   const std::vector<torchapi::TensorInfo>& tensorInfos;
   const std::vector<torchapi::GlobalState>& globalStates;
+  const std::vector<torchapi::StateBehind>& statesBehind;
   const std::vector<uint64_t>& sourceHashes;
   const std::vector<torchapi::MetaLevel>& metaLevels;
   uint32_t guard;                        // the instruction that failed

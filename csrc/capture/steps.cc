@@ -42,7 +42,12 @@ size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::ve
     if (operand.kind != ir::OperandKind::kRecipe || !runningRecipes_.contains(operand.id)) continue;
     abort(diag::Code::KTG0302, {"generator that runs"});  // it can't be made before its frame is
   }
-  return document_.trace.append(op, operands, results, snap);
+  const size_t at = document_.trace.append(op, operands, results, snap);
+  if (op == Op::kCall || op == Op::kCallKnown) {
+    const bool like = entryState_.isLike(torchapi::GlobalState::current());
+    statesBehind_.push_back({document_.trace.code[at].firstResult, like, torchapi::gradMode()});
+  }
+  return at;
 }
 
 // What raises in a frame that can't be made again is raised in the first one outside that can

@@ -484,6 +484,7 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
   recording.consts = std::move(capture.consts);
   recording.tensorInfos = std::move(capture.tensorInfos);
   recording.globalStates = std::move(capture.globalStates);
+  recording.statesBehind = std::move(capture.statesBehind);
   recording.argCount = capture.argCount;
   recording.recursion = capture.recursion;
   recording.kwNames = std::move(capture.kwNames);

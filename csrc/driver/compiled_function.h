@@ -88,6 +88,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* call(PyObject* const* args, size_t nargsf, PyObject* kwnames);
 
   PyObject* fn() const { return fn_.get(); }
+  bool hasBackend() const { return static_cast<bool>(options_.backend); }
   runtime::TraceCache& cache() { return cache_; }
   const std::vector<diag::Diagnostic>& breaks() const { return breaks_; }
   const std::vector<Recompile>& recompiles() const { return recompiles_; }

@@ -38,4 +38,7 @@ pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace);
 bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi::Arguments* args,
                    const std::string& name);
 
+// How many graphs the backend was given for a trace and its side traces.
+size_t countGraphs(runtime::CompiledTrace& trace);
+
 }  // namespace kintsugi::driver

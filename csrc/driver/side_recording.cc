@@ -81,6 +81,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
                            .consts = parent.consts,
                            .tensorInfos = parent.tensorInfos,
                            .globalStates = parent.globalStates,
+                           .statesBehind = parent.statesBehind,
                            .sourceHashes = parent.sourceHashes,
                            .metaLevels = parent.metaLevels,
                            .guard = context.guard,

@@ -1,6 +1,7 @@
 #include "ir/segments.h"
 
 #include "ir/reach.h"
+#include "ir/segment_stops.h"
 
 namespace kintsugi::ir {
 
@@ -11,7 +12,7 @@ constexpr uint32_t kOutside = kNone;
 class Checker {
  public:
   Checker(const Trace& trace, bool alone)
-      : trace_(trace), alone_(alone), graphOf_(trace.values.size(), kOutside) {}
+      : trace_(trace), alone_(alone), graphOf_(trace.values.size(), kOutside), stopOf_(graphOf_) {}
 
   std::vector<std::pair<size_t, std::string>> run() {
     for (size_t i = 0; i < trace_.code.size() && problems_.empty(); ++i) {
@@ -37,7 +38,9 @@ class Checker {
       return;
     } else if (isInGraph(ins)) {
       graphInstruction(i);
-    } else if (!ins.deferrable && ins.op != Op::kBuild && ins.op != Op::kGuardBlock && ins.op != Op::kInput) {
+    } else if (ins.op == Op::kInput) {
+      stopOf_[ins.firstResult] = number_;
+    } else if (!ins.deferrable && !isStop(ins) && ins.op != Op::kBuild && ins.op != Op::kGuardBlock) {
       problem(i, "may not stand inside a segment");
     }
   }
@@ -78,7 +81,8 @@ class Checker {
     std::vector<ValueId> used;
     collectValues(trace_, trace_.operandsOf(ins), used);
     for (const ValueId value : used) {
-      if (trace_.values[value].kind != TypeKind::kNone && graphOf_[value] != number_ && !inputs_[value]) {
+      const bool given = inputs_[value] || stopOf_[value] == number_;
+      if (trace_.values[value].kind != TypeKind::kNone && graphOf_[value] != number_ && !given) {
         problem(i, "%" + std::to_string(value) + " is no input of the segment");
         return;
       }
@@ -100,6 +104,7 @@ class Checker {
   const Trace& trace_;
   const bool alone_;
   std::vector<uint32_t> graphOf_;  // by value: the segment whose graph makes it
+  std::vector<uint32_t> stopOf_;   // by value: the segment one of whose stops makes it
   std::vector<bool> inputs_;       // of the open segment
   std::vector<std::vector<bool>> outputs_;
   bool open_ = false;
@@ -135,7 +140,7 @@ void forEachSegmentUse(const Trace& trace, std::span<const Instruction> code,
     if (open && code[i].op != Op::kSegment) {
       users[users.size() - 2].emplace_back(i, false);
     }
-    if (code[i].op != Op::kSegmentEnd && (!open || !isInGraph(code[i]))) {
+    if (code[i].op != Op::kSegmentEnd && (!open || !(isInGraph(code[i]) || isStop(code[i])))) {
       users.back().emplace_back(i, open);
     }
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/reach.h"
+#include "ir/segment_stops.h"
 #include "ir/segments.h"
 #include "ops/operator.h"
 #include "passes/build_graph.h"
@@ -33,7 +34,8 @@ OperatorTraits traitsByName(std::string_view name) {
   OperatorTraits traits;
   traits.writes = ops::isInPlace(name);
   traits.impure = traits.writes || ops::has(name, ops::Trait::kRandom);
-  traits.inGraph = !ops::has(name, ops::Trait::kSizesOfData);
+  traits.sizesOfData = ops::has(name, ops::Trait::kSizesOfData);
+  traits.inGraph = !traits.sizesOfData;
   traits.collective = ops::isCollective(name);
   traits.impure = traits.impure || traits.collective;
   return traits;
@@ -72,6 +74,7 @@ class Cutter {
         madeIn_(trace_.values.size(), kOutside),
         canFail_(std::max<size_t>(1, document.guards.blockCount)),
         late_(trace_.values.size()),
+        insideBlock_(canFail_.size()),
         lateBlock_(canFail_.size()) {}
 
   // Where the part of the trace that was cut begins.
@@ -249,9 +252,16 @@ class Cutter {
       placeOutside(ins);
     } else if (ins.op == Op::kInput) {
       placeInput(ins);
+    } else if (isStep(ins)) {
+      body_.push_back({ins, true});
+      deferred_ = true;  // no number is drawn, and nothing is written, behind a step that may leave
+    } else if (ins.op == Op::kGuardBlock && ir::isStop(body_.back().instruction) && body_.back().inGraph) {
+      insideBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = body_.size() + 1;
+      body_.push_back({ins, false});
     } else if (isGraph(ins)) {
       const bool impure = isImpure(ins);
-      if (usesLate(ins) || (deferred_ && (impure || ins.op == Op::kSetGrad)) || (native_ && needsCut(ins))) {
+      if (usesLate(ins) || (deferred_ && impure) || (acts_ && ins.op == Op::kSetGrad) ||
+          (native_ && needsCut(ins))) {
         close();
         placeOutside(ins);  // what writes to a tensor of the segment before is no part of this one
       } else {
@@ -279,12 +289,29 @@ class Cutter {
   // An input is there as soon as its guard block has passed.
   void placeInput(const Instruction& ins) {
     const ir::SourceId source = trace_.operandsOf(ins)[0].id;
-    if (lateBlock_[document_.sources.nodes[source].block]) {
+    if (const size_t behind = insideBlock_[document_.sources.nodes[source].block]; behind != 0) {
+      late_[ins.firstResult] = trace_.values[ins.firstResult].kind != TypeKind::kTensor;
+      body_.insert(body_.begin() + static_cast<std::ptrdiff_t>(behind), {ins, false});
+      moveStops(behind);
+    } else if (lateBlock_[document_.sources.nodes[source].block]) {
       late_[ins.firstResult] = true;
       body_.push_back({ins, false});
     } else {
       emit(ins, kOutside);
     }
+  }
+
+  // What is in the open segment from `at` on has moved by one.
+  void moveStops(size_t at) {
+    graphEnd_ += graphEnd_ > at ? 1 : 0;
+    for (size_t& behind : insideBlock_) {
+      behind += behind > at ? 1 : 0;
+    }
+  }
+
+  // A modelled call in the middle of an FX graph, which stops for it.
+  bool isStep(const Instruction& ins) const {
+    return !native_ && ir::isStop(ins) && operators_ > 0 && !impure_;
   }
 
   bool isGraph(const Instruction& ins) const {
@@ -302,13 +329,14 @@ class Cutter {
     if (native_ && trace_.operatorOf(ins) == ops::Operator::kData && apart_[ins.firstResult]) {
       return false;
     }
-    if (!traits.inGraph || (native_ && traits.collective) ||
+    const bool anySize = !native_ && traits.sizesOfData;  // an FX graph may leave sizes to its run
+    if ((!traits.inGraph && !anySize) || (native_ && traits.collective) ||
         (native_ && traits.writes && !mayBeWrite(trace_.opNames[ins.opName]) && !own_.takes(ins))) {
       return false;
     }
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ir::Type& type = trace_.values[ins.firstResult + r];
-      const bool sized = !traits.sizesFromMask || trace_.hasFixedSizes(type);
+      const bool sized = !native_ || !traits.sizesFromMask || trace_.hasFixedSizes(type);
       if ((type.kind != TypeKind::kTensor && type.kind != TypeKind::kNone) || !sized) {
         return false;  // a number read from data
       }
@@ -368,9 +396,36 @@ class Cutter {
       // The results of a deferred step are taken over where the step is.
       return !canFail_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] && !body_.back().inGraph;
     }
+    if (isSpeculated(ins) || isQuestion(ins)) {
+      return !native_ && operators_ > 0;  // before there is anything to compute it is asked at once
+    }
+    if (!native_ && ins.op == Op::kBuild && isBare(trace_.operandsOf(ins)[0])) {
+      return true;
+    }
     std::vector<bool> seen(ins.op == Op::kBuild ? trace_.recipes.size() : 0);
     return ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten) ||
            (ins.op == Op::kBuild && isPlain(trace_.operandsOf(ins)[0], seen));
+  }
+
+  // A guard in the middle of an FX graph is checked when all of the graph has been computed, which changes
+  // nothing: where it fails, or what follows it raises, its frames are made as if nothing had followed.
+  static bool isSpeculated(const Instruction& ins) {
+    return ins.op == Op::kGuardTrue || ins.op == Op::kGuardFalse || ins.op == Op::kGuardValue ||
+           ins.op == Op::kGuardMeta;
+  }
+
+  // An operator that only reads numbers from tensors, which nothing in the graph needs: `is_nonzero`.
+  bool isQuestion(const Instruction& ins) const {
+    if (ins.op != Op::kAten || ins.resultCount == 0 || isImpure(ins)) {
+      return false;
+    }
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      const TypeKind kind = trace_.values[ins.firstResult + r].kind;
+      if (kind != TypeKind::kBool && kind != TypeKind::kInt && kind != TypeKind::kFloat) {
+        return false;
+      }
+    }
+    return true;
   }
 
   void addToGraph(const Instruction& ins, bool impure) {
@@ -393,6 +448,7 @@ class Cutter {
 
   void defer(const Instruction& ins) {
     deferred_ = true;
+    acts_ = acts_ || !(isSpeculated(ins) || isQuestion(ins));
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       late_[ins.firstResult + r] = true;
     }
@@ -400,8 +456,11 @@ class Cutter {
       lateBlock_[static_cast<size_t>(trace_.operandsOf(ins)[0].i)] = true;
     }
     body_.push_back({ins, false});
-    body_.back().instruction.deferrable = ins.deferrable || ir::isGraphOp(ins.op);
+    body_.back().instruction.deferrable = ins.deferrable || (ir::isGraphOp(ins.op) && ins.op != Op::kAten);
   }
+
+  // Stops are in a graph, but what they make is no value of it.
+  static bool isOfGraph(const Instruction& ins, bool inGraph) { return inGraph && !ir::isStop(ins); }
 
   void emit(const Instruction& ins, uint32_t graph) {
     out_.push_back(ins);
@@ -421,7 +480,12 @@ class Cutter {
         mark.op = Op::kSegmentEnd;
         emit(mark, kOutside);
       }
-      emit(body_[i].instruction, marked && body_[i].inGraph ? count_ : kOutside);
+      Placed& placed = body_[i];
+      const bool behind = marked && i < graphEnd_ && !placed.inGraph;
+      if (behind && (isSpeculated(placed.instruction) || placed.instruction.op == Op::kAten)) {
+        placed.instruction.deferrable = true;
+      }
+      emit(placed.instruction, marked && isOfGraph(placed.instruction, placed.inGraph) ? count_ : kOutside);
     }
     if (marked && graphEnd_ == body_.size()) {
       mark.op = Op::kSegmentEnd;
@@ -430,12 +494,13 @@ class Cutter {
     count_ += marked ? 1 : 0;
     body_.clear();
     graphEnd_ = operators_ = 0;
-    impure_ = deferred_ = guarded_ = followed_ = reads_ = false;
+    impure_ = deferred_ = acts_ = guarded_ = followed_ = reads_ = false;
     writes_.clear();
     own_.clear();
     std::fill(madeIn_.begin(), madeIn_.end(), kOutside);
     std::fill(late_.begin(), late_.end(), false);
     std::fill(lateBlock_.begin(), lateBlock_.end(), false);
+    std::fill(insideBlock_.begin(), insideBlock_.end(), 0);
   }
 
   // Making the result can't raise where it is a value or built-in containers of values, so nobody leaves
@@ -459,6 +524,33 @@ class Cutter {
     }
     return std::all_of(recipe.parts.begin(), recipe.parts.end(),
                        [&](const Operand& part) { return isPlain(part, seen); });
+  }
+
+  // Does building it run nobody's code, whenever that is?
+  bool isBare(const Operand& operand) const {
+    std::vector<bool> seen(trace_.recipes.size());
+    std::vector<Operand> open = {operand};
+    while (!open.empty()) {
+      const Operand next = open.back();
+      open.pop_back();
+      if (next.kind != ir::OperandKind::kRecipe || seen[next.id]) {
+        continue;
+      }
+      seen[next.id] = true;
+      const ir::Recipe& recipe = trace_.recipes[next.id];
+      if (!isBareKind(recipe.kind)) {
+        return false;
+      }
+      open.insert(open.end(), recipe.parts.begin(), recipe.parts.end());
+    }
+    return true;
+  }
+
+  static bool isBareKind(ir::RecipeKind kind) {
+    return kind == ir::RecipeKind::kTuple || kind == ir::RecipeKind::kList || kind == ir::RecipeKind::kDict ||
+           kind == ir::RecipeKind::kSlice || kind == ir::RecipeKind::kFunction ||
+           kind == ir::RecipeKind::kMethod || kind == ir::RecipeKind::kCell ||
+           kind == ir::RecipeKind::kInstance;
   }
 
   // Which values the marks name follows from who uses what.
@@ -497,8 +589,23 @@ class Cutter {
     }
   }
 
+  // By value: the segment one of whose stops gives it.
+  std::vector<uint32_t> madeByStops() const {
+    std::vector<uint32_t> made(trace_.values.size(), kOutside);
+    uint32_t number = 0;
+    bool open = false;
+    for (const Instruction& ins : out_) {
+      open = ins.op == Op::kSegment || (open && ins.op != Op::kSegmentEnd);
+      number += ins.op == Op::kSegmentEnd ? 1 : 0;
+      if (open && ins.op == Op::kInput) {
+        made[ins.firstResult] = number;
+      }
+    }
+    return made;
+  }
+
   void findInputs(const std::vector<uint32_t>& madeBy, std::vector<std::vector<ValueId>>& inputs) const {
-    std::vector<uint32_t> namedIn(trace_.values.size(), kOutside);
+    std::vector<uint32_t> namedIn = madeByStops();
     std::vector<ValueId> used;
     for (size_t i = 0; i < out_.size(); ++i) {
       if (graph_[i] == kOutside) {
@@ -531,23 +638,25 @@ class Cutter {
   uint32_t start_;
   const bool native_;
   const ir::GradientLimits limits_;
-  PartWrites writes_;               // of the open segment
-  OwnWrites own_;                   // likewise
-  std::vector<uint32_t> madeIn_;    // by value: the number of the open segment
-  std::vector<bool> canFail_;       // by block
-  std::vector<bool> feeding_;       // by value
-  std::vector<bool> apart_;         // results of aten.data that are not for native code
-  std::vector<bool> seen_;          // by value: the program gets to see it
-  std::vector<ValueId> writtenTo_;  // by value: what it was before operators wrote to it in place
-  std::vector<bool> late_;          // by value: made by a deferred step of the open segment
-  std::vector<bool> lateBlock_;     // by block: runs with the deferred steps of the open segment
-  std::vector<Placed> body_;        // the open segment; empty: none is open
-  size_t graphEnd_ = 0;             // one past the last instruction of its graph
+  PartWrites writes_;                // of the open segment
+  OwnWrites own_;                    // likewise
+  std::vector<uint32_t> madeIn_;     // by value: the number of the open segment
+  std::vector<bool> canFail_;        // by block
+  std::vector<bool> feeding_;        // by value
+  std::vector<bool> apart_;          // results of aten.data that are not for native code
+  std::vector<bool> seen_;           // by value: the program gets to see it
+  std::vector<ValueId> writtenTo_;   // by value: what it was before operators wrote to it in place
+  std::vector<bool> late_;           // by value: made by a deferred step of the open segment
+  std::vector<size_t> insideBlock_;  // by block: one past it in the open segment, if it is a stop's
+  std::vector<bool> lateBlock_;      // by block: runs with the deferred steps of the open segment
+  std::vector<Placed> body_;         // the open segment; empty: none is open
+  size_t graphEnd_ = 0;              // one past the last instruction of its graph
   size_t operators_ = 0;
   bool guarded_ = false;   // there is a guard in it
   bool followed_ = false;  // autograd follows something in it
   bool impure_ = false;
   bool deferred_ = false;
+  bool acts_ = false;   // something that is deferred is more than a question
   bool reads_ = false;  // it reads numbers from tensors
   std::vector<Instruction> out_;
   std::vector<uint32_t> graph_;  // of out_: the number of the segment whose graph it is in

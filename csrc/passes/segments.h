@@ -30,6 +30,7 @@ namespace kintsugi::passes {
 // What an operator of the dispatcher does, as far as cutting needs to know.
 struct OperatorTraits {
   bool inGraph = true;         // may be part of a graph
+  bool sizesOfData = false;    // no graph for native code: its result's sizes depend on data
   bool sizesFromMask = false;  // its result's sizes depend on data if an index is a mask
   bool impure = false;         // writes to its arguments or draws random numbers
   bool writes = false;         // to arguments that its schema names

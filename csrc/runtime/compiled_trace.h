@@ -35,6 +35,7 @@ struct Recording {
   std::vector<pyapi::Ref<>> consts;                 // by ConstId
   std::vector<torchapi::TensorInfo> tensorInfos;    // by MetaId
   std::vector<torchapi::GlobalState> globalStates;  // by state number
+  std::vector<torchapi::StateBehind> statesBehind;  // calls
   std::vector<BreakRecord> breaks;
   std::vector<uint64_t> sourceHashes;  // by SourceId: of the path
   std::vector<torchapi::MetaLevel>

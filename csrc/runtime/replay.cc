@@ -14,6 +14,7 @@
 #include "runtime/guard_explain.h"
 #include "runtime/materialize.h"
 #include "runtime/replay_program.h"
+#include "runtime/run.h"
 #include "runtime/run_events.h"
 #include "runtime/side_exit.h"
 #include "runtime/visible_frames.h"
@@ -49,31 +50,6 @@ namespace {
 
 std::atomic<uint64_t> forcedExitCount = 0;
 
-// Releases and takes the GIL, and gives it back whatever happens.
-class GilSwitch {
- public:
-  explicit GilSwitch(torchapi::CallState& calls) : calls_(calls) {}
-  ~GilSwitch() { hold(); }
-  GilSwitch(const GilSwitch&) = delete;
-
-  void release() {
-    if (saved_ == nullptr) {
-      calls_.openWarnings();
-      saved_ = PyEval_SaveThread();
-    }
-  }
-  void hold() {
-    if (saved_ != nullptr) {
-      PyEval_RestoreThread(std::exchange(saved_, nullptr));
-      calls_.closeWarnings();
-    }
-  }
-
- private:
-  torchapi::CallState& calls_;
-  PyThreadState* saved_ = nullptr;
-};
-
 bool sameScalar(const Value& a, const Value& b) {
   // Floats bit by bit: -0.0 is another value than 0.0, and a NaN is itself.
   return a.kind == b.kind && a.i == b.i && a.kind != ValueKind::kTensor && a.kind != ValueKind::kObject;
@@ -81,92 +57,7 @@ bool sameScalar(const Value& a, const Value& b) {
 
 bool isNan(const Value& value) { return value.kind == ValueKind::kFloat && std::isnan(value.f); }
 
-bool isGuard(Op op) {
-  return op == Op::kGuardTrue || op == Op::kGuardFalse || op == Op::kGuardValue || op == Op::kGuardMeta ||
-         op == Op::kGuardBlock;
-}
-
-// What a step came to.
-enum class Outcome : uint8_t {
-  kNext,
-  kExit,    // leave through the step's snapshot and run the instruction again
-  kRaise,   // leave through the step's snapshot, an exception is pending
-  kReturn,  // the result is there
-};
-
-class Run {
- public:
-  Run(const ReplayCode& code, CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-      RunStorage& storage, bool aside)
-      : code_(&code),
-        recording_(code.recording),
-        trace_(&code.recording->document.trace),
-        owner_(&owner),
-        args_(args),
-        slots_(slots),
-        storage_(storage),
-        values_(storage.values.data()),
-        gil_(storage.calls),
-        aside_(aside) {}
-
-  // kReturn: `result` is set, or an exception without frames to show it is pending. Else `exitState` says
-  // where to go on.
-  Outcome run();
-
-  RunView view() const { return {*recording_, values_, storage_.objects.data(), slots_, &storage_.numbers}; }
-  // Which guard has failed, with what it expected and saw, if the exit is at a guard block.
-  std::optional<GuardFailure> explainExit();
-  // Where the run is when it ends: the entry's trace or a side trace (held by the run).
-  CompiledTrace& owner() const { return *owner_; }
-  // It has run from the entry to the return, and every step has dropped what died there.
-  bool isPlain() const { return side_ == nullptr && !exitSoon_; }
-  // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
-  // recorded.
-  uint32_t exitGuard = ir::kNone;
-
-  PyObject* result = nullptr;
-  ir::StateId exitState = ir::kNone;
-
- private:
-  Outcome execute(const Step& step, const ir::Instruction& ins, size_t position);
-  Outcome executeAten(const Step& step);
-  Outcome executeCall(const Step& step, const ir::Instruction& ins);
-  Outcome executeBuild(const ir::Instruction& ins);
-  Outcome executeLetGo(const Step& step, const ir::Instruction& ins);
-  Outcome executeEffect(const Step& step, const ir::Instruction& ins);
-  Outcome executeObserved(const Step& step, const ir::Instruction& ins, bool isCall);
-  Outcome executeGuard(const Step& step, const ir::Instruction& ins, size_t position);
-  Outcome executeReturn(const ir::Instruction& ins);
-  Outcome executeSegment(size_t& position);
-  bool deliverWarnings(const Step& step);
-  void unpackTensor(ir::ValueId value);
-  void unpackInputs(const SegmentCode& segment);
-  Outcome leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome);
-  bool enterBlock(guard::BlockId block);
-  void storeResult(ir::ValueId value, Ref<> object);
-  void drop(const Step& step, uint32_t from, uint32_t to);
-
-  bool cross(const Step& step);
-  void enter(std::shared_ptr<CompiledTrace> side);
-  bool guardHolds(const ReplayCode& code, const Step& step, size_t position);
-
-  // The program that runs: pointers, because the run goes from trace to trace.
-  const ReplayCode* code_;
-  const Recording* recording_;
-  const ir::Trace* trace_;
-  CompiledTrace* owner_;
-  std::shared_ptr<CompiledTrace> side_;  // holds owner_, when it is not the entry's
-  const pyapi::Arguments& args_;
-  PyObject** slots_;
-  RunStorage& storage_;
-  Value* values_;
-  GilSwitch gil_;
-  SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
-  uint64_t measuredSince_ = 0;
-  bool exitSoon_ = false;  // a value is not of the recorded kind: leave at the next snapshot
-  bool traced_ = false;    // leave at the next snapshot whose frames can be rebuilt
-  bool aside_ = false;     // runners must not run: see CompiledTrace::admits()
-};
+}  // namespace
 
 // The sources of a block are known: keeps those alive that are named later, and reads the inputs.
 bool Run::enterBlock(guard::BlockId block) {
@@ -229,14 +120,15 @@ Outcome Run::run() {
       continue;
     }
     gil_.hold();
-    if (outcome == Outcome::kExit && !exitSoon_ && isGuard(step.op)) {
-      if (cross(step)) {
+    const Step& left = code_->steps[position];  // of a segment, perhaps one inside
+    if (outcome == Outcome::kExit && !exitSoon_ && isGuard(left.op)) {
+      if (cross(left)) {
         position = static_cast<size_t>(-1);  // at the beginning of the side trace
         continue;
       }
-      exitGuard = step.index;
+      exitGuard = left.index;
     }
-    exitState = code_->steps[position].snap;
+    exitState = left.snap;
     return outcome;
   }
   KINTSUGI_UNREACHABLE("a trace without an end");
@@ -487,109 +379,6 @@ bool Run::deliverWarnings(const Step& step) {
   return storage_.calls.deliverWarnings();
 }
 
-// A graph's input for instructions: it may have come as a Python object. GIL held.
-void Run::unpackTensor(ir::ValueId value) {
-  if (values_[value].kind == ValueKind::kObject && trace_->values[value].kind == ir::TypeKind::kTensor) {
-    Ref<> object = pyapi::steal(values_[value].object);
-    values_[value].kind = ValueKind::kEmpty;
-    KINTSUGI_CHECK(torchapi::unbox(object.get(), ValueKind::kTensor, values_[value]),
-                   "an input is no tensor");
-  }
-}
-
-void Run::unpackInputs(const SegmentCode& segment) {
-  for (const ir::ValueId value : segment.inputs) {
-    unpackTensor(value);
-  }
-}
-
-// The graph at once, then what is not part of it; `position` moves to the segment's end. Without a runner,
-// and when the graph was taken back, its instructions follow.
-Outcome Run::executeSegment(size_t& position) {
-  const SegmentCode& segment = code_->segments[code_->steps[position].segment];
-  if (segment.runner == nullptr || aside_) {
-    return Outcome::kNext;
-  }
-  segment.runner->needsGil() ? gil_.hold() : gil_.release();
-  const bool gradMode = torchapi::gradMode();
-  switch (runSegment(segment, values_)) {
-    case SegmentOutcome::kDone:
-      if (storage_.calls.hasWarnings() && !deliverWarnings(code_->steps[position])) {
-        return Outcome::kRaise;
-      }
-      break;
-    case SegmentOutcome::kOneByOne:
-      unpackInputs(segment);
-      return Outcome::kNext;
-    case SegmentOutcome::kMeasured:
-      measured_ = segment.runner.get();
-      measuredSince_ = diag::events::nowNs();
-      return Outcome::kNext;
-    case SegmentOutcome::kRaised:
-      return Outcome::kRaise;
-    case SegmentOutcome::kFailed:
-      return Outcome::kReturn;  // without a result
-  }
-  for (const size_t at : segment.others) {
-    const Step& step = code_->steps[at];
-    if (step.gil == GilNeed::kHeld) {
-      gil_.hold();
-    }
-    const bool leave = exitSoon_ && step.snap != ir::kNone;
-    const Outcome outcome = leave ? Outcome::kExit : execute(step, trace_->code[step.index], at);
-    if (outcome != Outcome::kNext) {
-      position = at;
-      return leaveSegment(segment, at, gradMode, outcome);
-    }
-  }
-  if (!exitSoon_) {
-    if (segment.dropsObjects) {
-      gil_.hold();
-    }
-    for (const ir::ValueId value : segment.drops) {
-      segment.dropsObjects ? storage_.drop(value) : torchapi::clear(values_[value]);
-    }
-  }
-  position = segment.endStep;
-  return Outcome::kNext;
-}
-
-// Leaves through the snapshot of a step behind the graph that stands inside it: what the frames need and the
-// graph did not give is computed by its instructions. They write nothing and have succeeded before.
-Outcome Run::leaveSegment(const SegmentCode& segment, size_t at, bool gradMode, Outcome outcome) {
-  gil_.hold();
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  torchapi::setGradMode(gradMode);
-  unpackInputs(segment);
-  bool complete = true;
-  for (const size_t inner : segment.graph) {
-    const Step& step = code_->steps[inner];
-    const ir::Instruction& ins = trace_->code[step.index];
-    bool missing = ins.resultCount == 0;
-    for (uint32_t r = 0; r < ins.resultCount; ++r) {
-      missing = missing || values_[ins.firstResult + r].kind == ValueKind::kEmpty;
-    }
-    if (inner > at || !complete) {
-      break;
-    }
-    if (missing) {
-      complete = (step.op == Op::kAten ? executeAten(step) : execute(step, ins, inner)) == Outcome::kNext;
-    }
-  }
-  if (!complete) {
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-    if (PyErr_Occurred() == nullptr) {
-      PyErr_SetString(PyExc_RuntimeError, "kintsugi: a graph that has run can't be run again");
-    }
-    return Outcome::kReturn;
-  }
-  PyErr_Restore(type, value, traceback);
-  return outcome;
-}
-
 Outcome Run::executeObserved(const Step& step, const ir::Instruction& ins, bool isCall) {
   const uint64_t start = diag::events::nowNs();
   torchapi::ProfilerRange range;
@@ -656,8 +445,6 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
   exitSoon_ = true;
   return step.snap == ir::kNone ? Outcome::kNext : Outcome::kExit;
 }
-
-}  // namespace
 
 ReplayProgram::ReplayProgram(const Recording& recording) : impl_(std::make_unique<Impl>()) {
   impl_->code = lowerTrace(recording);

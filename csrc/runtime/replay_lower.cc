@@ -4,6 +4,7 @@
 #include "guard/source_roots.h"
 #include "ir/quiet_ops.h"
 #include "ir/reach.h"
+#include "ir/segment_stops.h"
 #include "ir/segments.h"
 #include "pyapi/let_go.h"
 #include "runtime/compiled_trace.h"
@@ -52,6 +53,7 @@ class Lowering {
   void addSegments();
   void addToSegment(SegmentCode& segment, size_t at);
   void findGraphInputs();
+  void findStops(SegmentCode& segment);
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
   void findDroppedSources(const ir::SourceRoots& roots);
@@ -376,11 +378,21 @@ void Lowering::addSegments() {
       (open ? segment.beginStep : segment.endStep) = at;
       (open ? segment.inputs : segment.outputs) = values;
       if (!open) {
+        findStops(segment);
         findSegmentDrops(segment);
       }
     } else if (open) {
       addToSegment(code_.segments.back(), at);
     }
+  }
+}
+
+void Lowering::findStops(SegmentCode& segment) {
+  const ir::SegmentRange range{code_.steps[segment.beginStep].index, code_.steps[segment.endStep].index};
+  for (ir::SegmentStop& stop : ir::findStops(trace_, range)) {
+    const auto isBefore = [&](size_t at) { return code_.steps[at].index < stop.end; };
+    const auto count = std::count_if(segment.others.begin(), segment.others.end(), isBefore);
+    segment.stops.push_back({std::move(stop.given), std::move(stop.made), static_cast<size_t>(count)});
   }
 }
 
@@ -397,6 +409,11 @@ void Lowering::findSegmentDrops(SegmentCode& segment) {
   }
   for (const ir::ValueId value : segment.outputs) {
     inside[value] = false;
+  }
+  for (const SegmentCode::Stop& stop : segment.stops) {
+    for (const ir::ValueId value : stop.given) {
+      inside[value] = false;
+    }
   }
   for (size_t at = segment.beginStep; at < segment.endStep; ++at) {
     const Step& step = code_.steps[at];

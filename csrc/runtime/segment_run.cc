@@ -89,7 +89,7 @@ SegmentOutcome failed(const Before& before, std::span<const Value> inputs, Segme
 
 }  // namespace
 
-SegmentOutcome runSegment(const SegmentCode& segment, Value* values) {
+SegmentOutcome runSegment(const SegmentCode& segment, Value* values, SegmentSteps* steps) {
   constexpr size_t kInline = 32;
   const size_t count = segment.inputs.size() + segment.outputs.size();
   Value onStack[kInline];
@@ -101,6 +101,7 @@ SegmentOutcome runSegment(const SegmentCode& segment, Value* values) {
     inputs[i] = values[segment.inputs[i]];  // borrowed
   }
   const Before before(segment, inputs);
+  const SegmentStepsScope scope(segment.runner.get(), steps);
   const SegmentRunner::Status status = timed([&] { return segment.runner->run(inputs, outputs); });
   if (status != SegmentRunner::Status::kOk) {
     return failed(before, inputs, status);

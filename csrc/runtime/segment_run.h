@@ -16,17 +16,25 @@
 
 #include "ir/types.h"
 #include "runtime/segment_runner.h"
+#include "runtime/segment_steps.h"
 #include "torchapi/value.h"
 
 namespace kintsugi::runtime {
 
 struct SegmentCode {
+  // See ir::SegmentStop. `others`: so many of the steps below are run when the graph has come to it.
+  struct Stop {
+    std::vector<ir::ValueId> given;
+    std::vector<ir::ValueId> made;
+    size_t others = 0;
+  };
   size_t beginStep = 0;
   size_t endStep = 0;
   std::vector<ir::ValueId> inputs;
   std::vector<ir::ValueId> outputs;
-  std::vector<size_t> graph;       // steps of the graph
-  std::vector<size_t> others;      // steps of the body that are not in the graph: they run after it
+  std::vector<size_t> graph;   // steps of the graph
+  std::vector<size_t> others;  // steps of the body that are not in the graph: they run after it
+  std::vector<Stop> stops;
   std::vector<ir::ValueId> drops;  // what dies between the marks and is there when a runner has stood in
   bool dropsObjects = false;       // some of them are objects
   bool writes = false;
@@ -44,6 +52,7 @@ enum class SegmentOutcome : uint8_t {
   kFailed,    // an exception is pending that is none of the program's
 };
 
-SegmentOutcome runSegment(const SegmentCode& segment, torchapi::Value* values);
+// `steps`: those that the graph stops at; null where there are none.
+SegmentOutcome runSegment(const SegmentCode& segment, torchapi::Value* values, SegmentSteps* steps);
 
 }  // namespace kintsugi::runtime

@@ -30,7 +30,11 @@ class SegmentRunner {
   virtual State state() const { return State::kReady; }
   virtual uint64_t runs() const { return 0; }       // that were not declined
   virtual uint64_t backwards() const { return 0; }  // ... and have been run backwards by the runner's code
+  virtual size_t graphs() const { return 0; }       // that a backend of somebody else's was given
   virtual bool needsGil() const = 0;
+  // A guard that stands in the middle of the graph, and is checked behind it, did not hold. The run goes on
+  // elsewhere. GIL held where needsGil() says so.
+  virtual void left() {}
   // How long the instructions took that were run after kMeasured. Any thread.
   virtual void replayed(uint64_t /*nanoseconds*/) {}
   // `inputs` as `segment` names them, borrowed (with needsGil(), tensors may come as their Python objects);

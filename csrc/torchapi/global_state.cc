@@ -177,6 +177,11 @@ GlobalState GlobalState::current() {
   return state;
 }
 
+bool GlobalState::isLike(GlobalState other) const {
+  other.words[kFlags] ^= (other.words[kFlags] ^ words[kFlags]) & kGradMode;
+  return *this == other;
+}
+
 bool GlobalState::recordable() const {
   const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded]);
   const bool dispatchModes = ((words[kModes] >> 16) & 0xffff) != 0;

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <string>
 
+#include "ir/types.h"
+
 namespace kintsugi::torchapi {
 
 struct GlobalState {
@@ -17,10 +19,19 @@ struct GlobalState {
   static GlobalState current();
   bool operator==(const GlobalState&) const = default;
   bool isCurrent() const { return current() == *this; }
+  // The two differ in nothing but the grad mode, if in that.
+  bool isLike(GlobalState other) const;
   // Can a recording start at all? No while a dispatch mode, a function mode or a functorch transform is
   // active, autograd detects anomalies, or somebody has replaced operators of torch.Tensor.
   bool recordable() const;
   std::string describe() const;
+};
+
+// What a recording has seen of the state behind a call.
+struct StateBehind {
+  ir::ValueId call;  // its result
+  bool like;         // but for the grad mode it was that of the trace's entry
+  bool gradMode;
 };
 
 // May code of ours stand for operators in this thread now? Not while somebody wants to see each of them (a

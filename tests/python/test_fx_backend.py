@@ -551,7 +551,7 @@ def test_sizes_that_depend_on_data() -> None:
     compiled = kintsugi.compile(f, backend=backend)
     for call in range(4):
         assert torch.equal(compiled(X - call), f(X - call))
-    assert not any("index" in t or "nonzero" in t for graph in backend.targets() for t in graph)
+    assert any("index" in target for target in backend.targets()[0])
 
 
 def test_frames_are_rebuilt_when_a_deferred_effect_raises() -> None:

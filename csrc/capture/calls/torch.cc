@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "capture/calls/model.h"
+#include "capture/class_attributes.h"
 #include "capture/foreign.h"
 #include "capture/paused.h"
 #include "capture/sizes.h"
 #include "pyapi/callable_name.h"
+#include "pyapi/imports.h"
+#include "pyapi/lazy.h"
 #include "pyapi/types.h"
 #include "torchapi/eager_traits.h"
 #include "torchapi/transforms.h"
@@ -79,8 +82,21 @@ Flow autogradModel(CallContext& ctx, Shadow& result) {
 }
 
 // Keeps a function for the backward pass, which runs in eager mode: a step, and nothing that a graph lacks.
+// Of tensors of no class of its own it changes nothing that is read but their hooks, which are asked for each
+// time.
 Flow hookModel(CallContext& ctx, Shadow& result) {
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  const bool plain = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]) &&
+                     torchapi::isExactTensorType(Py_TYPE(ctx.args[0])) && !torchapi::hasModes();
+  if (plain) {  // each handle is numbered
+    static constinit pyapi::Lazy<PyObject*> handleSlot;
+    PyObject* handle = handleSlot.get([] {
+      const pyapi::Ref<> hooks = pyapi::steal(pyapi::importModule("torch.utils.hooks"));
+      return PyObject_GetAttrString(hooks.get(), "RemovableHandle");
+    });
+    opensAttribute(ctx.rec, reinterpret_cast<PyTypeObject*>(handle), "next_id");
+  }
+  const auto kind = plain ? Recorder::CallKind::kKnown : Recorder::CallKind::kOpaque;
+  return ctx.rec.callStep(ctx, kind, nullptr, result);
 }
 
 // While a transform is active, tensors are wrappers: it is one step from the outside.

@@ -16,6 +16,14 @@ wait until they are done, and describes each one as a dict:
                 "args": [("%", 0), ("%", 1), None],         # in the order of the operator's schema
                 "kwargs": {},                               # optional, by the schema's names
                 "results": [2],
+                "sizes_of_data": True,                      # optional: the results' sizes depend on contents
+            },
+            {
+                "target": "step",                           # a call of the program's that is made between others
+                "name": "register_hook",                    # for people
+                "call": step,                               # in runs of the graph alone; missing: to be looked at
+                "args": [("%", 2)],                         # what it takes of the graph
+                "results": [3],                             # tensors that the graph goes on with
             },
         ],
         "outputs": [2, None, 0],               # value ids; None stays None
@@ -51,7 +59,7 @@ import torch
 from torch import fx
 
 from .. import _C, _config, _logs
-from . import symbolic
+from . import pieces, symbolic
 
 Segment = Mapping[str, Any]
 Runner = Callable[..., tuple[Any, ...]]
@@ -142,12 +150,36 @@ def _is_default(argument: Any, value: Any) -> bool:
     return type(default) is type(value) and bool(default == value)
 
 
+STEP = "step"
+
+
+class Step(torch.nn.Module):  # type: ignore[misc]
+    """A call of the program's that a graph makes in its place: a hook is registered, a Function gets its node.
+
+    It is made in runs of the graph alone. Who traces the graph with tensors of its own gets an exception.
+    """
+
+    _is_impure = True  # torch.fx keeps it, though nobody may use what it gives
+
+    def __init__(self, name: str, call: Callable[..., tuple[torch.Tensor, ...]] | None) -> None:
+        super().__init__()
+        self.label = re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_") or STEP
+        self._call = call
+
+    def forward(self, *given: Any) -> tuple[Any, ...]:
+        """What it is given comes first in what it gives, so that nothing that follows is moved in front of it."""
+        if self._call is None:
+            raise BackendError("a graph that was made to be looked at can't be run")
+        return (*given, *self._call(*given))
+
+
 class _Builder:
     """Makes the graph of one segment."""
 
     def __init__(self, segment: Segment, symbolic: bool = False) -> None:
         self._segment = segment
         self._graph = fx.Graph()
+        self._root = torch.nn.Module()
         self._nodes: dict[int, fx.Node] = {}
         # Numbers among the inputs are constants of the graph.
         pairs = zip(segment["inputs"], segment["example_inputs"], strict=True)
@@ -162,7 +194,7 @@ class _Builder:
         outputs = tuple(None if number is None else self._node(number) for number in self._segment["outputs"])
         self._graph.output(outputs)
         self._graph.lint()
-        return fx.GraphModule(torch.nn.Module(), self._graph, class_name="KintsugiGraph")
+        return fx.GraphModule(self._root, self._graph, class_name="KintsugiGraph")
 
     def _input_names(self) -> list[str]:
         inputs = self._segment["inputs"]
@@ -200,6 +232,9 @@ class _Builder:
         return value
 
     def _add(self, op: Mapping[str, Any]) -> None:
+        if op["target"] == STEP:
+            self._add_step(op)
+            return
         scalar = SCALAR_TARGETS.get(op["target"])
         if scalar is not None:
             made = self._graph.call_function(scalar, tuple(self._argument(value) for value in op["args"]))
@@ -218,6 +253,14 @@ class _Builder:
             self._name(results, [node] * len(results))
         else:
             self._name_parts(node, results, returns)
+
+    def _add_step(self, op: Mapping[str, Any]) -> None:
+        step = Step(op.get("name") or STEP, op.get("call"))
+        name = f"step_{len(self._root._modules)}_{step.label}"
+        self._root.add_module(name, step)
+        made = self._graph.call_module(name, tuple(self._argument(value) for value in op["args"]))
+        for index, number in enumerate([*pieces.references(op["args"]), *op["results"]]):
+            self._nodes[number] = self._graph.call_function(python_operator.getitem, (made, index))
 
     def _name_parts(self, node: fx.Node, results: Sequence[int | None], returns: Sequence[Any]) -> None:
         """Several returns, or one list: an element each, made only where it is used."""
@@ -279,7 +322,8 @@ def _add_meta(
     mode = FakeTensorMode(allow_non_fake_inputs=True) if symbols is None else symbols.mode
     # An operator with no fake implementation, or one whose result's shape depends on data, ends the propagation: the
     # meta data is a help for backends, and they do without it.
-    with contextlib.suppress(Exception), torch._guards.tracing(None):
+    kept_mode = torch.set_grad_enabled(torch.is_grad_enabled())  # which the graph may change
+    with contextlib.suppress(Exception), torch._guards.tracing(None), kept_mode:
         fakes = [mode.from_tensor(v) for v in example_inputs] if symbols is None else symbols.fakes
         FakeTensorProp(module, mode).propagate_dont_convert_inputs(*fakes)
     for node in module.graph.nodes:
@@ -332,7 +376,7 @@ def _compile(
         if not callable(compiled):
             raise TypeError(f"it returned {type(compiled).__name__}, which can't be called")
     except Exception as error:
-        if symbols is not None:  # it may do better with numbers
+        if symbols is not None or _has_pieces(segment):  # it may do better with numbers, or with less
             raise
         settings = _config.current()
         if settings is None or not settings.suppress_errors:
@@ -370,8 +414,17 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _writes(segment: Segment) -> bool:
-    targets = {op["target"] for op in segment["ops"]} - SCALAR_TARGETS.keys()
+    targets = {op["target"] for op in segment["ops"]} - SCALAR_TARGETS.keys() - {STEP}
     return any(find_operator(target)._schema.is_mutable for target in targets)
+
+
+def _has_pieces(segment: Segment) -> bool:
+    """Are there operations that make it worth trying in pieces?"""
+    return any(map(pieces.stands_alone, segment["ops"]))
+
+
+def _sizes_of_data(segment: Segment) -> bool:
+    return any(op.get("sizes_of_data") for op in segment["ops"])
 
 
 class _Specialized:
@@ -380,16 +433,25 @@ class _Specialized:
     Sizes and integers that vary are symbols of one graph, where the backend can do with that (see `symbolic`). Else,
     and for other numbers, there is a graph for each combination, as there is for one that writes to its inputs: it is
     only right for inputs that share their memory as the first ones did. Past the limit it declines (NotImplemented),
-    and the core runs the segment's instructions: new numbers must not wait for a compiler again and again.
+    and the core runs the segment's instructions: new numbers must not wait for a compiler again and again. A graph that
+    the backend can't take whole is cut into pieces, where that may help (see `pieces`).
     """
 
-    def __init__(self, segment: Segment, dynamic: Sequence[int], compile_one: Callable[..., Runner]) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        dynamic: Sequence[int],
+        compile_one: Callable[..., Runner],
+        compile_piece: Callable[[Segment], Runner],
+    ) -> None:
         self._segment = segment
+        self._compile_piece = compile_piece
+        self._pieces: Runner | None = None
         self._compile = compile_one
         self._dynamic = tuple(dynamic)
         self._writes = _writes(segment)
         self._runners: dict[Any, Runner] = {}
-        self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic)
+        self._symbolic = _any_symbol(segment["example_inputs"], self._dynamic) or _sizes_of_data(segment)
         self._open: dict[Any, list[tuple[Callable[[Sequence[Any]], bool], Runner]]] = {}
 
     def _open_key(self, inputs: Sequence[Any]) -> Any:
@@ -418,6 +480,13 @@ class _Specialized:
             return None
         return runner
 
+    @property
+    def _kintsugi_graphs(self) -> int:
+        """How many graphs the backend has got. The core asks."""
+        if self._pieces is not None:
+            return int(getattr(self._pieces, "_kintsugi_graphs", 1))
+        return len(self._runners) + sum(map(len, self._open.values()))
+
     def _full(self) -> bool:
         settings = _config.current()
         limit = 8 if settings is None else settings.recompile_limit
@@ -438,16 +507,24 @@ class _Specialized:
         return runner
 
     def prepare(self, inputs: Sequence[Any]) -> None:
-        if not self._symbolic or self.open_runner(inputs) is None:
-            self.runner(inputs)
+        self._choose(inputs)
+
+    def _choose(self, inputs: Sequence[Any]) -> tuple[Runner | None, Sequence[Any]]:
+        """What runs these inputs, and what of them it is given."""
+        if self._pieces is not None:
+            return self._pieces, inputs
+        try:
+            runner = self.open_runner(inputs) if self._symbolic else None
+            return (runner, _open_inputs(inputs)) if runner else (self.runner(inputs), tensors(inputs))
+        except Exception as error:
+            if not _has_pieces(self._segment):
+                raise
+            self._pieces = _in_pieces(self._segment, self._compile_piece, error)
+        return self._pieces, inputs
 
     def __call__(self, *inputs: Any) -> Any:
-        if self._symbolic:
-            runner = self.open_runner(inputs)
-            if runner is not None:
-                return runner(*_open_inputs(inputs))
-        runner = self.runner(inputs)
-        return NotImplemented if runner is None else runner(*tensors(inputs))
+        runner, given = self._choose(inputs)
+        return NotImplemented if runner is None else runner(*given)
 
 
 def backend_compile(
@@ -461,8 +538,62 @@ def backend_compile(
     compile_one = functools.partial(_compile, backend=backend, name=name, options=options)
     numbers = {i for i, value in enumerate(examples) if not isinstance(value, torch.Tensor)}
     dynamic = sorted(numbers | set(segment.get("dynamic") or ()))
-    if not dynamic and not _writes(segment):
-        return compile_one(segment)
-    specialized = _Specialized(segment, dynamic, compile_one)
+    compile_piece = functools.partial(backend_compile, backend=backend, name=name, **options)
+    if not dynamic and not _writes(segment) and not _sizes_of_data(segment):
+        try:
+            return compile_one(segment)
+        except Exception as error:
+            if not _has_pieces(segment):
+                raise
+            return _in_pieces(segment, compile_piece, error)
+    specialized = _Specialized(segment, dynamic, compile_one, compile_piece)
     specialized.prepare(examples)
     return specialized
+
+
+def _in_pieces(segment: Segment, compile_piece: Callable[[Segment], Runner], error: Exception) -> Runner:
+    """What runs a graph that the backend has failed on."""
+    _logs.emit("dynamic", f"{segment.get('name', 'a graph')} is compiled in pieces: {error}")
+    return pieces.Pieces(segment, compile_piece, _interpreted)
+
+
+def _interpreted(segment: Segment) -> Runner:
+    """Runs a segment as it is, on whatever it is given."""
+    ops = [(_callable_of(op), op) for op in segment["ops"]]
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        values: dict[int | None, Any] = dict(zip(segment["inputs"], inputs, strict=True))
+        values[None] = None
+
+        def argument(value: Any) -> Any:
+            if isinstance(value, list):
+                return [argument(item) for item in value]
+            return values[value[1]] if _is_reference(value) else value
+
+        for call, op in ops:
+            made = call([argument(value) for value in op["args"]], op.get("kwargs") or {})
+            values.update(zip(op["results"], made, strict=True))
+            values[None] = None
+        return tuple([values[number] for number in segment["outputs"]])
+
+    return run
+
+
+def _callable_of(op: Mapping[str, Any]) -> Callable[[list[Any], Mapping[str, Any]], list[Any]]:
+    target = op["target"]
+    if target == STEP:
+        step = op["call"]
+        return lambda args, _kwargs: list(step(*args))
+    scalar = SCALAR_TARGETS.get(target)
+    if scalar is not None:
+        return lambda args, _kwargs: [scalar(*args)]
+    operator = find_operator(target)
+
+    def call(args: list[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        positional, named = _place_arguments(operator, args, kwargs)
+        made = operator(*positional, **named)
+        if not isinstance(made, (tuple, list)):
+            return [made]
+        return [each for part in made for each in (part if isinstance(part, (tuple, list)) else (part,))]
+
+    return call

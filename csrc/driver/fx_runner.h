@@ -1,0 +1,79 @@
+// Runs the graph of one segment by what an FX backend has made of it.
+//
+// Ownership: belongs to the trace; holds the backend, and the description of its segment until that is not
+// needed any longer. Functions of stops hold it weakly. Threads: GIL. Invalidation: with the trace.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "diag/source_loc.h"
+#include "ir/segments.h"
+#include "pyapi/ref.h"
+#include "runtime/segment_runner.h"
+#include "torchapi/value.h"
+
+namespace kintsugi::driver {
+
+// What goes into a stop of a graph, and how many tensors come out.
+struct StopKinds {
+  std::vector<torchapi::ValueKind> given;
+  size_t made = 0;
+};
+
+std::vector<StopKinds> kindsOfStops(const ir::Trace& trace, const ir::SegmentRange& range);
+
+class FxRunner final : public runtime::SegmentRunner {
+ public:
+  // `place`: of the trace's entry.
+  FxRunner(PyObject* backend, std::vector<torchapi::ValueKind> outputs, std::vector<StopKinds> stops,
+           diag::SourceLoc place)
+      : backend_(pyapi::newRef(backend)),
+        outputs_(std::move(outputs)),
+        stops_(std::move(stops)),
+        place_(std::move(place)) {}
+  // Before it is compiled.
+  void describe(pyapi::Ref<> description) { description_ = std::move(description); }
+
+  // The graph has come to a stop. Null: an exception is pending.
+  pyapi::Ref<> stop(size_t number, std::span<PyObject* const> given);
+
+  bool needsGil() const override { return true; }
+  void left() override { ++left_; }
+  size_t graphs() const override;
+
+  // The same, before the segment has run. `promised`: the examples that were made up, and None for others,
+  // for the first run to look at; null: there are none.
+  bool compileAhead(pyapi::Ref<> examples, pyapi::Ref<> promised) {
+    examples_ = std::move(promised);
+    return compile(std::move(examples));
+  }
+
+  // False: the backend's exception is pending. `examples`: list of the inputs.
+  bool compile(pyapi::Ref<> examples);
+
+  Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) override;
+
+ private:
+  bool take(PyObject* results, std::span<torchapi::Value> outputs);
+  std::string backendName() const;
+
+  pyapi::Ref<> backend_;
+  pyapi::Ref<> description_;  // until it is compiled, and the examples have been compared with a run's inputs
+  pyapi::Ref<> examples_;     // that a first run is to be compared with
+  std::vector<torchapi::ValueKind> outputs_;
+  std::vector<StopKinds> stops_;
+  diag::SourceLoc place_;
+  pyapi::Ref<> compiled_;
+  bool compiling_ = false;  // GIL
+  static constexpr uint64_t kMeasuredRuns = 8;
+  uint64_t runs_ = 0;  // GIL
+  uint64_t left_ = 0;  // ... that were left at a guard inside
+};
+
+// What a graph calls at a stop, as a Python function. Null: an exception is pending.
+pyapi::Ref<> makeStop(std::weak_ptr<FxRunner> runner, size_t number);
+
+}  // namespace kintsugi::driver

@@ -1,0 +1,35 @@
+// Stops: modelled calls in the middle of a segment's graph.
+//
+//   segment [%0]
+//   %1 = aten.relu.default %0 : tensor snap !0
+//   %2 = call.known #1, %1 : object snap !0     made when %1 has been computed
+//   guard.block 1 snap !0
+//   %3 = input $1 : tensor                      the graph goes on with what it gave
+//   %4 = aten.neg.default %3 : tensor snap !0
+//   segment.end [%4]
+//
+// Whoever computes the graph stops for such a call: it hands over what the steps up to there need, and gets
+// the tensors that they make. A deferrable call is none: it waits until the graph has been computed. Plain
+// functions, no state, no GIL.
+#pragma once
+
+#include <vector>
+
+#include "ir/segments.h"
+
+namespace kintsugi::ir {
+
+// Of an instruction between the marks of a segment.
+inline bool isStop(const Instruction& ins) { return ins.op == Op::kCallKnown && !ins.deferrable; }
+
+struct SegmentStop {
+  uint32_t call = 0;           // index of the call
+  uint32_t end = 0;            // one past what belongs to it, the guard block of its result
+  std::vector<ValueId> given;  // what the graph has made and the call, or what follows it, needs; and of the
+                               // graph's inputs those that the call is given
+  std::vector<ValueId> made;   // tensors that may go into the graph behind it: inputs right behind it
+};
+// The stops of a segment, in order.
+std::vector<SegmentStop> findStops(const Trace& trace, const SegmentRange& range);
+
+}  // namespace kintsugi::ir

@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <span>
+
+#include "diag/events.h"
+#include "ir/segment_stops.h"
+#include "runtime/run.h"
+#include "runtime/segment_steps.h"
+#include "support/check.h"
+#include "torchapi/op_effects.h"
+
+namespace kintsugi::runtime {
+
+using ir::Op;
+using pyapi::Ref;
+using torchapi::Value;
+using torchapi::ValueKind;
+
+// A graph that is being computed by its runner, with what has been run of the steps between its marks.
+class GraphRun final : public SegmentSteps {
+ public:
+  GraphRun(Run& run, const SegmentCode& segment) : run_(run), segment_(segment) {}
+  ~GraphRun() override {
+    Py_XDECREF(type_);
+    Py_XDECREF(value_);
+    Py_XDECREF(traceback_);
+  }
+
+  bool stop(size_t number, std::span<Value> given, std::span<Value> made) override {
+    if (number != stops_ || left_ != Outcome::kNext || given.size() != segment_.stops[number].given.size() ||
+        made.size() != segment_.stops[number].made.size()) {
+      PyErr_SetString(PyExc_RuntimeError, "kintsugi: a backend does not make the steps of a graph in order");
+      return false;
+    }
+    const SegmentCode::Stop& stop = segment_.stops[stops_++];
+    for (size_t k = 0; k < stop.given.size(); ++k) {
+      torchapi::clear(run_.values_[stop.given[k]]);
+      run_.values_[stop.given[k]] = std::exchange(given[k], {});
+    }
+    while (next_ < stop.others) {
+      at_ = segment_.others[next_++];
+      if (ir::isStop(run_.trace_->code[run_.code_->steps[at_].index])) {
+        stoppedAt_ = at_;
+      }
+      left_ = run_.executeOther(run_.code_->steps[at_], at_);
+      if (left_ != Outcome::kNext) {
+        leave();
+        return false;
+      }
+    }
+    run_.gil_.hold();
+    for (size_t k = 0; k < stop.made.size(); ++k) {
+      run_.unpackTensor(stop.made[k]);
+      made[k] = run_.values_[stop.made[k]];
+      torchapi::retainTensor(made[k].tensor);
+    }
+    return true;
+  }
+
+  const SegmentCode& segment() const { return segment_; }
+  // The last step of the program that was begun. What the graph has made before it was handed over.
+  size_t stoppedAt() const { return stoppedAt_; }
+  bool begun() const { return stops_ > 0; }
+  bool complete() const { return stops_ == segment_.stops.size(); }
+  size_t next() const { return next_; }  // of the steps that are not of the graph
+  size_t at() const { return at_; }      // the last one that was run
+  Outcome left() const { return left_; }
+  // The exception with which it was left is pending again, in place of what the backend has made of it.
+  void restoreError() {
+    PyErr_Clear();
+    PyErr_Restore(std::exchange(type_, nullptr), std::exchange(value_, nullptr),
+                  std::exchange(traceback_, nullptr));
+  }
+
+ private:
+  void leave() {
+    run_.gil_.hold();
+    PyErr_Fetch(&type_, &value_, &traceback_);
+    PyErr_SetString(PyExc_RuntimeError, "kintsugi: the graph is left at a step of the program");
+  }
+
+  Run& run_;
+  const SegmentCode& segment_;
+  size_t stops_ = 0;
+  size_t next_ = 0;
+  size_t at_ = 0;
+  size_t stoppedAt_ = 0;
+  Outcome left_ = Outcome::kNext;
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+
+// A graph's input for instructions: it may have come as a Python object. GIL held.
+void Run::unpackTensor(ir::ValueId value) {
+  if (values_[value].kind == ValueKind::kObject && trace_->values[value].kind == ir::TypeKind::kTensor) {
+    Ref<> object = pyapi::steal(values_[value].object);
+    values_[value].kind = ValueKind::kEmpty;
+    KINTSUGI_CHECK(torchapi::unbox(object.get(), ValueKind::kTensor, values_[value]),
+                   "an input is no tensor");
+  }
+}
+
+void Run::unpackInputs(const SegmentCode& segment) {
+  for (const ir::ValueId value : segment.inputs) {
+    unpackTensor(value);
+  }
+}
+
+// The graph at once, then what is not part of it; `position` moves to the segment's end. Without a runner,
+// and when the graph was taken back, its instructions follow.
+Outcome Run::executeSegment(size_t& position) {
+  const SegmentCode& segment = code_->segments[code_->steps[position].segment];
+  if (segment.runner == nullptr || aside_) {
+    return Outcome::kNext;
+  }
+  segment.runner->needsGil() ? gil_.hold() : gil_.release();
+  const bool gradMode = torchapi::gradMode();
+  GraphRun graph(*this, segment);
+  const SegmentOutcome came = runSegment(segment, values_, segment.stops.empty() ? nullptr : &graph);
+  if (graph.begun()) {
+    gil_.hold();
+  }
+  if (graph.left() != Outcome::kNext) {
+    position = graph.at();
+    graph.restoreError();
+    return leaveSegment(graph, graph.at(), gradMode, graph.left());
+  }
+  if (graph.begun() && (came == SegmentOutcome::kOneByOne || came == SegmentOutcome::kRaised)) {
+    return goOnInside(graph, gradMode, came == SegmentOutcome::kRaised, position = graph.at());
+  }
+  switch (came) {
+    case SegmentOutcome::kDone:
+      if (storage_.calls.hasWarnings() && !deliverWarnings(code_->steps[position])) {
+        return Outcome::kRaise;
+      }
+      break;
+    case SegmentOutcome::kOneByOne:
+      unpackInputs(segment);
+      return Outcome::kNext;
+    case SegmentOutcome::kMeasured:
+      measured_ = segment.runner.get();
+      measuredSince_ = diag::events::nowNs();
+      return Outcome::kNext;
+    case SegmentOutcome::kRaised:
+      return Outcome::kRaise;
+    case SegmentOutcome::kFailed:
+      return Outcome::kReturn;  // without a result
+  }
+  if (!graph.complete()) {
+    PyErr_SetString(PyExc_RuntimeError, "kintsugi: a backend has left out a step of the program");
+    return Outcome::kReturn;
+  }
+  for (const size_t at : std::span(segment.others).subspan(graph.next())) {
+    const Step& step = code_->steps[at];
+    const Outcome outcome = executeOther(step, at);
+    if (outcome != Outcome::kNext) {
+      if (outcome == Outcome::kExit && isGuard(step.op)) {
+        segment.runner->left();
+      }
+      position = at;
+      return leaveSegment(graph, at, gradMode, outcome);
+    }
+  }
+  if (!exitSoon_) {
+    if (segment.dropsObjects) {
+      gil_.hold();
+    }
+    for (const ir::ValueId value : segment.drops) {
+      segment.dropsObjects ? storage_.drop(value) : torchapi::clear(values_[value]);
+    }
+  }
+  position = segment.endStep;
+  return Outcome::kNext;
+}
+
+// Has nobody got to see a tensor of the graph when it is left at this step?
+bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
+  return std::all_of(segment.others.begin(), segment.others.end(), [&](size_t other) {
+    const Op op = code_->steps[other].op;
+    return other > at || op == Op::kAten || isScalarOp(op) || (isGuard(op) && op != Op::kGuardBlock);
+  });
+}
+
+// Leaves through the snapshot of a step behind the graph that stands inside it: what the frames need and the
+// graph did not give is computed by its instructions. They write nothing and have succeeded before. Where
+// autograd may follow, all of it is: what the frames hold has to hang together.
+Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
+  const SegmentCode& segment = graph.segment();
+  gil_.hold();
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (gradMode && graph.stoppedAt() == 0 && isUnseen(segment, at)) {
+    for (const size_t inner : segment.graph) {
+      const ir::Instruction& ins = trace_->code[code_->steps[inner].index];
+      for (uint32_t r = 0; r < ins.resultCount; ++r) {
+        storage_.drop(ins.firstResult + r);
+      }
+    }
+  }
+  if (!completeGraph(graph, at, gradMode)) {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return Outcome::kReturn;
+  }
+  PyErr_Restore(type, value, traceback);
+  return outcome;
+}
+
+// Computes what instructions of the graph before step `at` make and nobody has yet. False: an exception is
+// pending.
+bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
+  const SegmentCode& segment = graph.segment();
+  torchapi::setGradMode(gradMode);
+  unpackInputs(segment);
+  bool complete = true;
+  for (const size_t inner : segment.graph) {
+    const Step& step = code_->steps[inner];
+    const ir::Instruction& ins = trace_->code[step.index];
+    if (inner < graph.stoppedAt() && step.op != Op::kSetGrad) {
+      continue;
+    }
+    bool missing = ins.resultCount == 0;
+    for (uint32_t r = 0; r < ins.resultCount; ++r) {
+      missing = missing || values_[ins.firstResult + r].kind == ValueKind::kEmpty;
+    }
+    if (inner > at || !complete) {
+      break;
+    }
+    if (missing) {
+      complete = (step.op == Op::kAten ? executeAten(step) : execute(step, ins, inner)) == Outcome::kNext;
+    }
+  }
+  if (!complete && PyErr_Occurred() == nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "kintsugi: a graph that has run can't be run again");
+  }
+  return complete;
+}
+
+// The graph has raised behind a step of the program, at `position`, which is not made twice: what follows is
+// run one by one. Or it is left there, with an exception that is none of the program's.
+Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position) {
+  if (!leave) {
+    return completeGraph(graph, position, gradMode) ? Outcome::kNext : Outcome::kReturn;
+  }
+  while (position < graph.segment().endStep && code_->steps[++position].snap == ir::kNone) {
+  }
+  return leaveSegment(graph, position, gradMode, Outcome::kRaise);
+}
+
+Outcome Run::executeOther(const Step& step, size_t at) {
+  if (step.gil != GilNeed::kAny) {
+    step.gil == GilNeed::kHeld ? gil_.hold() : gil_.release();
+  }
+  if (exitSoon_ && step.snap != ir::kNone) {
+    return Outcome::kExit;
+  }
+  return step.op == Op::kAten ? executeAten(step) : execute(step, trace_->code[step.index], at);
+}
+
+}  // namespace kintsugi::runtime

@@ -1,0 +1,51 @@
+#include "torchapi/example_tensor.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "torchapi/value.h"
+
+namespace kintsugi::torchapi {
+
+namespace {
+
+// As many elements as the strides span.
+int64_t spanOf(const TensorInfo& info) {
+  int64_t last = 0;
+  for (size_t d = 0; d < info.sizes.size(); ++d) {
+    if (info.sizes[d] == 0) {
+      return 0;
+    }
+    last += (info.sizes[d] - 1) * info.strides[d];
+  }
+  return last + 1;
+}
+
+at::Tensor make(const TensorInfo& info) {
+  const c10::Device device(static_cast<c10::DeviceType>(info.deviceType),
+                           static_cast<c10::DeviceIndex>(info.deviceIndex));
+  const auto options = at::TensorOptions().dtype(static_cast<c10::ScalarType>(info.dtype)).device(device);
+  const at::NoGradGuard noGrad;
+  const at::Tensor memory = at::zeros({spanOf(info)}, options);
+  at::Tensor made = at::empty({0}, options);
+  made.set_(memory.storage(), 0, info.sizes, info.strides);
+  made.set_requires_grad(info.requiresGrad);
+  return made;
+}
+
+}  // namespace
+
+pyapi::Ref<> exampleOf(const TensorInfo& info) {
+  if (!info.plain || info.isConj || info.isNeg || info.isOpen() || info.strides.size() != info.sizes.size()) {
+    return {};
+  }
+  try {
+    return pyapi::steal(THPVariable_Wrap(make(info)));
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    return {};
+  }
+}
+
+}  // namespace kintsugi::torchapi
