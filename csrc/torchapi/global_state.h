@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace kintsugi::torchapi {
@@ -21,6 +22,10 @@ struct GlobalState {
   // active, autograd detects anomalies, or somebody has replaced operators of torch.Tensor.
   bool recordable() const;
   std::string describe() const;
+  // The same state as it would be found here, where it comes from another process: what counts events of the
+  // process (classes that were registered with abstract ones) is taken from here. Nothing: functions of
+  // torch's have been replaced, there or here.
+  std::optional<GlobalState> inThisProcess() const;
 };
 
 // May code of ours stand for operators in this thread now? Not while somebody wants to see each of them (a

@@ -237,6 +237,17 @@ Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) 
   return given.shadowOf(object);
 }
 
+bool isHash(PyObject* callable) {
+  static constinit pyapi::Lazy<const std::unordered_set<PyObject*>*> slot;
+  const auto* hashes = slot.get([] {
+    auto* found = new std::unordered_set<PyObject*>();
+    for (const char* name : {"builtins.hash", "builtins.str.__hash__", "builtins.bytes.__hash__"})
+      found->insert(resolve(name));
+    return found;
+  });
+  return hashes->contains(callable);
+}
+
 }  // namespace
 
 GivenObjects::GivenObjects(CallContext& ctx) {
@@ -287,9 +298,14 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   const GivenObjects given(ctx);
+  const bool hash = isHash(ctx.callable);
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && ctx.pushes && ctx.rec.live())
-    result = foldedResult(ctx.rec, ctx.act.peek(1), given);
+  if (flow != Flow::kNext || !ctx.pushes || !ctx.rec.live()) return flow;
+  PyObject* made = ctx.act.peek(1);
+  // Texts have other hashes in another process, and objects other addresses, which the text of one may show.
+  if (hash || (!plain && (PyUnicode_Check(made) || PyBytes_Check(made))))
+    ctx.rec.known().bound_ = "a hash, or the text of an object, is part of it";
+  result = foldedResult(ctx.rec, made, given);
   return flow;
 }
 
