@@ -125,7 +125,7 @@ class CompiledFunction(_C.CallHolder):
         return made
 
     def aot_compile(self, example_inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> AotCompiledFunction:
-        """Records a call with these (args, kwargs), really making it: what it gives can be saved for another process."""
+        """Makes a call with these (args, kwargs) and records it: what it gives can be saved for another process."""
         from ._package import aot_compile
 
         return aot_compile(self, example_inputs)

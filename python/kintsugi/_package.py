@@ -76,14 +76,20 @@ def options_of(compiled: object) -> CompileOptions | None:
 def _need(compiled: object, who: str) -> tuple[_C.Compiled, CompileOptions]:
     core, options = core_of(compiled), options_of(compiled)
     if core is None or options is None:
-        raise TypeError(f"kintsugi.{who} needs what kintsugi.compile() returned, not {type(compiled).__name__}.")
+        raise TypeError(
+            f"kintsugi.{who} needs what kintsugi.compile() returned, not {type(compiled).__name__}."
+        )
     return core, options
 
 
 def _conditions(options: CompileOptions) -> list[Any]:
     """What a recording depends on beside the program."""
     backend = options.backend
-    name = backend if isinstance(backend, str) else f"{type(backend).__qualname__} {getattr(backend, '__qualname__', '')}"
+    name = (
+        backend
+        if isinstance(backend, str)
+        else f"{type(backend).__qualname__} {getattr(backend, '__qualname__', '')}"
+    )
     config = _config.current()
     reports = bool(config is not None and config.report_compiling)
     assumes = bool(config is not None and config.assume_static_by_default)
@@ -123,7 +129,9 @@ def package(compiled: object, path: str | Path) -> PackageReport:
     try:
         packed, writer, count = _pack(core, options)
     except CannotDescribe as error:
-        return PackageReport(str(path), left_out=((str(getattr(core.fn, "__qualname__", core.fn)), str(error)),))
+        return PackageReport(
+            str(path), left_out=((str(getattr(core.fn, "__qualname__", core.fn)), str(error)),)
+        )
     _package_file.write(path, _package_file.encode([packed]))
     return PackageReport(str(path), count, writer.sides, left_out=tuple(writer.left_out))
 
@@ -131,8 +139,8 @@ def package(compiled: object, path: str | Path) -> PackageReport:
 def load_package(model: Any, path: str | Path, **options: Any) -> Any:
     """Compiles `model` (options as compile() takes them), or takes what is compiled, and uses the package at `path`.
 
-    Nothing is recorded where a trace of the package fits. A package that can't be used is as good as none: the reason is
-    logged (`recompiles`), and in package_report(). Raises FileNotFoundError where there is none.
+    Nothing is recorded where a trace of the package fits. A package that can't be used is as good as none: the reason
+    is logged (`recompiles`), and in package_report(). Raises FileNotFoundError where there is none.
     """
     compiled = model
     if core_of(model) is None or options:
@@ -302,7 +310,9 @@ class AotCompiledFunction:
         return package(self._compiled, path)
 
 
-def aot_compile(compiled: Any, example_inputs: tuple[tuple[Any, ...], Mapping[str, Any]]) -> AotCompiledFunction:
+def aot_compile(
+    compiled: Any, example_inputs: tuple[tuple[Any, ...], Mapping[str, Any]]
+) -> AotCompiledFunction:
     """Records the call `compiled(*args, **kwargs)`, really making it, and compiles it to the end.
 
     Raises RuntimeError where nothing was recorded, or nothing of it can be kept for another process.
@@ -326,7 +336,7 @@ def load_compiled_function(
 ) -> Any:
     """The callable that save_compiled_function() has written: its function is found by module and name.
 
-    `f_globals`: where it is looked for instead of in its module. Raises ValueError where it is not found, or is another.
+    `f_globals`: where it is looked for instead of in its module. Raises ValueError where it is not there, or another.
     """
     try:
         content = _package_file.read(Path(file)) if isinstance(file, (str, Path)) else file.read()

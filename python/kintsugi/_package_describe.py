@@ -9,6 +9,7 @@ of it. What can't be described is in no package.
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import gc
@@ -23,8 +24,9 @@ from typing import Any
 
 import torch
 
-# Types of objects in C whose state a trace reads under guards alone, whatever object it is.
-_CONTAINERS = (dict, list, type(types.SimpleNamespace()))
+# Classes in C of which a trace reads nothing but under guards.
+_IN_C = (object, dict, list, set, collections.OrderedDict, types.SimpleNamespace)
+_OF_C_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _DESCRIPTORS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -65,7 +67,7 @@ def plain_value(value: object) -> list[Any]:
     if kind in (bool, str):
         return [kind.__name__, value]
     if kind is int:
-        return ["int", hex(value)]  # type: ignore[call-overload]
+        return ["int", hex(value)]  # type: ignore[arg-type]
     return [repr(value)]
 
 
@@ -87,13 +89,24 @@ def namespace_of(cls: type) -> dict[str, Any]:
     return space
 
 
+def _is_of_python(cls: type) -> bool:
+    """Was it made by a class statement? Then its instances have attributes and slots, and nothing else."""
+    if not cls.__flags__ & (1 << 9):
+        return False
+    if type(vars(cls).get("__new__")) is types.BuiltinFunctionType:
+        return False
+    return not any(type(value) in _OF_C_CLASSES and value.__objclass__ is cls for value in vars(cls).values())
+
+
 class Describer:
     """Describes objects. `opened`: attributes of classes, as (class, name), that guards of the trace read.
 
     Descriptions of classes and code are kept for as long as this lives, which has to be a moment: classes change.
     """
 
-    def __init__(self, opened: frozenset[tuple[str, str]] = frozenset(), code: dict[Any, str] | None = None) -> None:
+    def __init__(
+        self, opened: frozenset[tuple[str, str]] = frozenset(), code: dict[Any, str] | None = None
+    ) -> None:
         self._opened = opened
         self._classes: dict[type, str] = {}
         self._code: dict[types.CodeType, str] = {} if code is None else code
@@ -127,7 +140,13 @@ class Describer:
 
     def _code_parts(self, code: types.CodeType) -> list[Any]:
         """Everything but places in files: lines may move."""
-        numbers = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_stacksize]
+        numbers = [
+            code.co_argcount,
+            code.co_posonlyargcount,
+            code.co_kwonlyargcount,
+            code.co_flags,
+            code.co_stacksize,
+        ]
         names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
         return [
             numbers,
@@ -143,7 +162,10 @@ class Describer:
             return ["code", self._code_digest(item)]
         if isinstance(item, (tuple, frozenset)):
             parts = [self._constant(part) for part in item]
-            return [type(item).__name__, sorted(parts, key=json.dumps) if isinstance(item, frozenset) else parts]
+            return [
+                type(item).__name__,
+                sorted(parts, key=json.dumps) if isinstance(item, frozenset) else parts,
+            ]
         return plain_value(item)
 
     def _code_object(self, code: Any) -> list[Any]:
@@ -156,8 +178,14 @@ class Describer:
         if function.__builtins__ is not vars(sys.modules["builtins"]):
             raise CannotDescribe(f"{function.__qualname__} has builtins of its own")
         # Marks, among others: what disable() and its like have said of it.
-        marks = [[name, self._mark(value)] for name, value in vars(function).items()]
-        return ["function", self._code_digest(function.__code__), space, len(function.__closure__ or ()), marks]
+        marks = self._attributes(function)
+        return [
+            "function",
+            self._code_digest(function.__code__),
+            space,
+            len(function.__closure__ or ()),
+            marks,
+        ]
 
     def _mark(self, value: object) -> list[Any]:
         return plain_value(value) if is_plain(value) else ["instance", class_name(type(value))]
@@ -165,6 +193,13 @@ class Describer:
     def _cached(self, function: Any) -> list[Any]:
         parameters = function.cache_parameters()
         return ["cached", self.describe(function.__wrapped__), self.describe(tuple(parameters.values()))]
+
+    def _partial(self, value: Any) -> list[Any]:
+        parts = (value.func, value.args, *value.keywords.items())
+        return ["partial", [self.describe(part) for part in parts], self._attributes(value)]
+
+    def _attributes(self, value: Any) -> list[Any]:
+        return [[name, self._mark(part)] for name, part in vars(value).items()]
 
     def _method(self, method: Any) -> list[Any]:
         return ["method", self.describe(method.__func__)]
@@ -280,7 +315,7 @@ class Describer:
         if isinstance(value, tuple):
             return ["tuple", self._class(cls), [self.describe(item) for item in value]]
         # What C code keeps in it nobody can tell.
-        if next(base for base in cls.__mro__ if not base.__flags__ & (1 << 9)) not in (object, *_CONTAINERS):
+        if not all(base in _IN_C or _is_of_python(base) for base in cls.__mro__):
             raise CannotDescribe(f"an object of type {class_name(cls)}")
         return ["instance", self._class(cls)]
 
@@ -293,6 +328,7 @@ class Describer:
         ((staticmethod, classmethod), _wrapper),
         ((types.MethodType,), _method),
         ((_CACHED,), _cached),
+        ((functools.partial,), _partial),
         ((types.ModuleType,), _module),
         (_NAMES, _named),
         ((torch.device,), _device),

@@ -6,7 +6,8 @@
 
 A file is written under another name and then renamed, with mode 0600, so that nobody reads half of one. A checksum is
 no signature: whoever may write the file decides what is in it. So a file that another user owns, or may write, is not
-read. And what is read is not executed: it is text, numbers and names, which the core verifies (csrc/driver/package_data.h).
+read. And what is read is not executed: it is text, numbers and names, which the core verifies
+(csrc/driver/package_data.h).
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def _build_id(file: Path) -> str:
     """The build id of an ELF file, or the digest of all of it where it has none."""
     content = file.read_bytes()
     with contextlib.suppress(struct.error, IndexError):
-        offset, size, count = struct.unpack_from("<Q", content, 32)[0], *struct.unpack_from("<HH", content, 54)
+        offset, size, count = (
+            struct.unpack_from("<Q", content, 32)[0],
+            *struct.unpack_from("<HH", content, 54),
+        )
         for i in range(count):
             kind, _, start, _, _, length = struct.unpack_from("<IIQQQQ", content, offset + i * size)
             at, end = start, start + length
@@ -69,7 +73,7 @@ def _own_build() -> str:
 
 
 def versions() -> dict[str, Any]:
-    """All of these have to be what they were. What they are worth to a trace: its operators, its bytecode, its kernels."""
+    """All of these have to be what they were: operators, bytecode and kernels follow from them."""
     return {
         "kintsugi": _requirements.VERSION,
         "build of kintsugi": _own_build(),
@@ -97,7 +101,9 @@ def check_versions(found: Any) -> None:
 
 def encode(callables: list[dict[str, Any]]) -> bytes:
     """A package of these callables, as bytes."""
-    body = json.dumps({"versions": versions(), "callables": callables}, ensure_ascii=True, allow_nan=False).encode()
+    body = json.dumps(
+        {"versions": versions(), "callables": callables}, ensure_ascii=True, allow_nan=False
+    ).encode()
     return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 

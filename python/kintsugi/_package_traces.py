@@ -147,7 +147,9 @@ class Writer:
                 out.append([guard, self.write(side, data)])
                 self.sides += 1
             except LeftOut as error:
-                self.left_out.append((f"side trace at instruction {guard} of {title(data['text'])}", str(error)))
+                self.left_out.append(
+                    (f"side trace at instruction {guard} of {title(data['text'])}", str(error))
+                )
         return out
 
 

@@ -4,8 +4,8 @@ A way is a list that JSON can hold:
 
     ["value", ...]                 plain immutable data, made anew
     ["tuple", [ways]]              a tuple of objects that have ways
-    ["path", root, steps]          from ["module", name], ["entry"] (the function that was compiled) or ["ours", name],
-                                   by steps such as ["item", "relu"], ["code"], ["const", 3], ["closure", 0]
+    ["path", root, steps]          from ["module", name], ["entry"] (the function that was compiled), ["constant", k]
+                                   or ["ours", name], by steps such as ["item", "relu"], ["code"], ["const", 3]
     ["source", n, steps]           what the n-th source of the trace leads to, in the call that asks
     ["constant", k, steps]         from another constant of the same trace
     ["same", k]                    of a side trace: its parent's constant
@@ -25,7 +25,14 @@ from typing import Any
 import torch
 
 from . import _C, _package_text
-from ._package_describe import CannotDescribe, class_name, is_plain, namespace_of, plain_value
+from ._package_describe import (
+    CannotDescribe,
+    class_name,
+    is_plain,
+    module_of_globals,
+    namespace_of,
+    plain_value,
+)
 from ._package_text import Heading, NotThere
 
 Way = list[Any]
@@ -74,7 +81,7 @@ def make_value(encoded: Any) -> Any:
             if type(rest[0]) is not (bool if kind == "bool" else str):
                 raise NotThere("a value of another type")
             # Texts of a program are interned; dicts are looked up in faster with the same object.
-            return sys.intern(rest[0]) if kind == "str" else rest[0]
+            return sys.intern(rest[0]) if type(rest[0]) is str else rest[0]
         if kind == "int":
             return int(rest[0], 16)
         if kind == "float":
@@ -127,7 +134,16 @@ def take_step(parent: Any, step: Sequence[Any]) -> Any:
         return tuple.__getitem__(parent, step[1])
     if name == "type":
         return type(parent)
-    if name in ("__defaults__", "__kwdefaults__", "__globals__", "__func__", "__wrapped__", "fget", "fset", "fdel"):
+    if name in (
+        "__defaults__",
+        "__kwdefaults__",
+        "__globals__",
+        "__func__",
+        "__wrapped__",
+        "fget",
+        "fset",
+        "fdel",
+    ):
         return object.__getattribute__(parent, name)
     raise NotThere("an unknown step")
 
@@ -229,16 +245,19 @@ class Finder:
             return ["path", ["module", name], []] if sys.modules.get(name) is constant else None
         if type(constant) is types.CodeType and id(constant) in self._codes:
             return self._codes[id(constant)]
+        if type(constant) is dict:
+            module = module_of_globals(constant)
+            return ["path", ["module", module], [["namespace"]]] if module is not None else None
         return self._named(constant)
 
     def _named(self, constant: Any) -> Way | None:
         owner = getattr(constant, "__objclass__", None)
         if isinstance(owner, type):
-            above = self._named(owner)
-            if above is None or vars(owner).get(constant.__name__) is not constant:
+            name, above = str(getattr(constant, "__name__", "")), self._named(owner)
+            if above is None or vars(owner).get(name) is not constant:
                 return None
-            return [above[0], above[1], [*above[2], ["item", constant.__name__]]]
-        if not isinstance(constant, (type, types.FunctionType, types.BuiltinFunctionType)):
+            return [above[0], above[1], [*above[2], ["item", name]]]
+        if constant is None or not isinstance(constant, (type, types.FunctionType, types.BuiltinFunctionType)):
             return None
         module = sys.modules.get(constant.__module__ or "")
         if not isinstance(module, types.ModuleType):
@@ -292,6 +311,11 @@ class Finder:
         relevant = self._relevant()
         roots: list[tuple[list[Any], Any]] = [(["entry"], self._entry)]
         roots += [(["module", name], sys.modules[name]) for name in sorted(relevant) if name in sys.modules]
+        for k, constant in enumerate(self._constants):
+            if isinstance(constant, (type, types.FunctionType)) and (
+                self._known(constant) or self._source(k)
+            ):
+                roots.append((["constant", k], constant))
         index: dict[int, tuple[list[Any], list[list[Any]]]] = {}
         queue: deque[tuple[list[Any], list[list[Any]], Any]] = deque()
         for root, found in roots:
@@ -364,6 +388,8 @@ class Walker:
             if not isinstance(found, types.ModuleType):
                 raise NotThere(f"module {root[1]} is not imported")
             return found
+        if root[0] == "constant":
+            return self.constant(root[1])
         if root[0] == "ours" and root[1] in self._ours:
             return self._ours[root[1]]
         raise NotThere("an unknown root")

@@ -36,7 +36,8 @@ def same(a, b):
         for x, y in zip(a, b):
             same(x, y)
     elif isinstance(a, torch.Tensor):
-        assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride() and a.requires_grad == b.requires_grad
+        assert a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+        assert a.requires_grad == b.requires_grad
         torch.testing.assert_close(a, b, rtol=EXACT, atol=EXACT)
     elif isinstance(a, dict):
         assert list(a) == list(b)
@@ -83,9 +84,9 @@ def main():
         same(spoken(lambda: compiled(*again)), spoken(lambda: make()(*again)))
     stats = compiled.stats()
     report = kintsugi.package_report(compiled)
-    print(json.dumps({"misses": stats.misses, "traces": stats.trace_count, "used": report.traces, "sides": stats.side_traces,
-        "exits": stats.side_exits, "ready": stats.native_ready, "waiting": report.waiting,
-        "left_out": report.left_out, "times": times}))
+    print(json.dumps({"misses": stats.misses, "traces": stats.trace_count, "used": report.traces,
+        "sides": stats.side_traces, "exits": stats.side_exits, "ready": stats.native_ready,
+        "waiting": report.waiting, "left_out": report.left_out, "times": times}))
 """
 
 MAIN = """
@@ -264,7 +265,8 @@ def test_training(tmp_path: Path, backend: str) -> None:
         def main():
             path, backend = sys.argv[2:4]
             model, twin = make(), make()
-            compiled = kintsugi.load_package(model, path, backend=backend, options={"sync": True} if backend == "native" else None)
+            options = {"sync": True} if backend == "native" else None
+            compiled = kintsugi.load_package(model, path, backend=backend, options=options)
             for _ in range(3):
                 x, z = torch.ones(3, 6, requires_grad=True), torch.ones(3, 6, requires_grad=True)
                 compiled(x).square().sum().backward()
@@ -359,7 +361,10 @@ CLASS_CHANGES = {
     "property": ("return 1.0", "return 2.0"),
     "method": ("self.factor +", "self.factor -"),
     "overridden": ("    pass", "    factor = 5"),
-    "bases": ("class Derived(Base)", "class Between(Base):\n        factor = 7\n\n    class Derived(Between)"),
+    "bases": (
+        "class Derived(Base)",
+        "class Between(Base):\n        factor = 7\n\n    class Derived(Between)",
+    ),
     "instance": ("THING = Derived()", "THING = Derived()\n    THING.factor = 9"),
     "class": ("THING = Derived()", "THING = Base()\n    THING.factor = 8"),
     "getattribute": (
@@ -628,7 +633,8 @@ def test_ahead_of_time(tmp_path: Path) -> None:
         def main():
             mode, path, backend = sys.argv[1:4]
             if mode == "write":
-                made = kintsugi.compile(function, backend=backend, fullgraph=True).aot_compile(((torch.ones(3),), {"scale": 2}))
+                compiled = kintsugi.compile(function, backend=backend, fullgraph=True)
+                made = compiled.aot_compile(((torch.ones(3),), {"scale": 2}))
                 assert made.save_compiled_function(path).traces == 1
                 print("{}")
                 return
@@ -639,7 +645,9 @@ def test_ahead_of_time(tmp_path: Path) -> None:
     program = Program(tmp_path, source)
     program.run("write", "eager")
     assert program.run("read", "eager")["used"] == 1
-    program.write(source.replace("x.exp() * scale", "x.exp() + scale").replace("print(json", "0 and print(json"))
+    program.write(
+        source.replace("x.exp() * scale", "x.exp() + scale").replace("print(json", "0 and print(json")
+    )
     with pytest.raises(AssertionError, match="is of another function"):
         program.run("read", "eager")
 
