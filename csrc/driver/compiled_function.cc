@@ -207,6 +207,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   if (!pyapi::checkStackLimit()) return nullptr;
   if (entryIsNew()) [[unlikely]] {
     cache_.clear();
+    package_.reset();
     findEntry();
     examine();
   }

@@ -96,12 +96,12 @@ class CompiledFunction final : private runtime::ExitHandler {
   // Calls run in eager mode for now, because they took less time there.
   bool isLeftToEager() const { return payoff_.isLeftToEager(); }
   void reset();
-  // What is asked before a call is recorded: called with the tuple of its positional arguments and the dict of
-  // the others, it gives traces of another process to adopt(), and returns whether it is to be asked again.
-  // Null: nobody is. See packaged_calls.cc.
+  // What is asked before a call is recorded: called with the tuple of its positional arguments and the dict
+  // of the others, it gives traces of another process to adopt(), and returns whether it is to be asked
+  // again. Null: nobody is. See packaged_calls.cc.
   void setPackage(pyapi::Ref<> package) { package_ = std::move(package); }
-  // Installs a trace that a package holds (package_data.h), with its side traces. Empty: it is there; else why
-  // it can't be.
+  // Installs a trace that a package holds (package_data.h), with its side traces. Empty: it is there; else
+  // why it can't be.
   std::string adopt(PyObject* data);
   // Says in the log that a trace of the package at `path` is not used.
   void noteUnused(const std::string& path, const std::string& reason);
@@ -218,10 +218,10 @@ class CompiledFunction final : private runtime::ExitHandler {
     std::shared_ptr<CompiledFunction> function;
   };
   std::vector<Forced> forced_;
-  pyapi::Ref<> package_;                             // see setPackage()
+  pyapi::Ref<> package_;                           // see setPackage()
   const pyapi::Arguments* packagedFor_ = nullptr;  // of the call that adopt() is for
-  bool standsIn_ = false;  // it is one of these
-  bool recorded_ = false;  // a recording has begun since recordObserved() asked
+  bool standsIn_ = false;                          // it is one of these
+  bool recorded_ = false;                          // a recording has begun since recordObserved() asked
 };
 
 }  // namespace kintsugi::driver

@@ -116,9 +116,8 @@ class Checker {
       if (state.code >= recording_.consts.size() || !isCode(constant(state.code)))
         return "a frame without a code object";
       const auto* code = reinterpret_cast<PyCodeObject*>(constant(state.code));
-      if (state.localCount != pyapi::localsPlusCount(code) ||
-          state.stackCount > pyapi::stackCapacity(code) || state.pc < 0 ||
-          state.pc > pyapi::codeUnitCount(code))
+      if (state.localCount != pyapi::localsPlusCount(code) || state.stackCount > pyapi::stackCapacity(code) ||
+          state.pc < 0 || state.pc > pyapi::codeUnitCount(code))
         return "a frame of another code object";
       const ir::Operand& function = state.function;
       if (function.kind != ir::OperandKind::kConst) continue;

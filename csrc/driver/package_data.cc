@@ -41,13 +41,12 @@ Ref<> listOf(const Range& items, const Make& make) {
 
 Ref<> tensorData(const TensorInfo& info) {
   auto* type = reinterpret_cast<PyObject*>(info.pyType);
-  return tuple(
-      pyapi::newRef(type != nullptr ? type : Py_None),
-      tuple(word(info.keySet), number(info.dtype), number(info.deviceType), number(info.deviceIndex),
-            number(info.layout), number(info.requiresGrad), number(info.isLeaf), number(info.isParam),
-            number(info.isConj), number(info.isNeg), number(info.plain), number(info.contiguous),
-            number(info.storageOffset)),
-      listOf(info.sizes, number), listOf(info.strides, number));
+  return tuple(pyapi::newRef(type != nullptr ? type : Py_None),
+               tuple(word(info.keySet), number(info.dtype), number(info.deviceType), number(info.deviceIndex),
+                     number(info.layout), number(info.requiresGrad), number(info.isLeaf),
+                     number(info.isParam), number(info.isConj), number(info.isNeg), number(info.plain),
+                     number(info.contiguous), number(info.storageOffset)),
+               listOf(info.sizes, number), listOf(info.strides, number));
 }
 
 Ref<> placeData(const diag::SourceLoc& place) {
@@ -158,14 +157,15 @@ TensorInfo tensorOf(Reader& in, PyObject* data) {
   const auto numbers = in.fields<13>(integers);
   if (in.failed()) return info;
   if (PyType_Check(type)) info.pyType = reinterpret_cast<PyTypeObject*>(type);
-  if (info.pyType != nullptr && !torchapi::isExactTensorType(info.pyType)) in.fail("a tensor of another class");
+  if (info.pyType != nullptr && !torchapi::isExactTensorType(info.pyType))
+    in.fail("a tensor of another class");
   info.keySet = in.wordOf(numbers[0]);
   info.dtype = in.integer<int8_t>(numbers[1]);
   info.deviceType = in.integer<int8_t>(numbers[2]);
   info.deviceIndex = in.integer<int16_t>(numbers[3]);
   info.layout = in.integer<int8_t>(numbers[4]);
-  bool* const flags[] = {&info.requiresGrad, &info.isLeaf, &info.isParam, &info.isConj, &info.isNeg,
-                         &info.plain};
+  bool* const flags[] = {&info.requiresGrad, &info.isLeaf, &info.isParam,
+                         &info.isConj,       &info.isNeg,  &info.plain};
   for (size_t i = 0; i < std::size(flags); ++i) *flags[i] = in.integer<int64_t>(numbers[5 + i]) != 0;
   info.contiguous = in.integer<int8_t>(numbers[11]);
   info.storageOffset = in.integer<int64_t>(numbers[12]);
@@ -252,7 +252,8 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
   const std::string bytes(levels.size(), '\0');
   Ref<> packed = pyapi::steal(PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size())));
   if (!dict || !packed) return {};
-  for (size_t i = 0; i < levels.size(); ++i) PyBytes_AS_STRING(packed.get())[i] = static_cast<char>(levels[i]);
+  for (size_t i = 0; i < levels.size(); ++i)
+    PyBytes_AS_STRING(packed.get())[i] = static_cast<char>(levels[i]);
   const auto state = [](const torchapi::GlobalState& s) { return listOf(s.words, word); };
   const bool ok =
       setIn(dict.get(), "text", textObject(guard::print(recording.document))) &&
@@ -288,8 +289,7 @@ std::optional<runtime::Recording> recordingOf(PyObject* data, PyObject* function
     return std::nullopt;
   }
   recording.document = std::move(document).value();
-  in.each(in.part("consts"), -1,
-          [&](PyObject* item) { recording.consts.push_back(pyapi::newRef(item)); });
+  in.each(in.part("consts"), -1, [&](PyObject* item) { recording.consts.push_back(pyapi::newRef(item)); });
   in.each(in.part("tensors"), -1,
           [&](PyObject* item) { recording.tensorInfos.push_back(tensorOf(in, item)); });
   in.each(in.part("states"), -1,

@@ -1,8 +1,8 @@
 // CompiledFunction: traces that another process has recorded.
 //
 // A package is asked when no trace serves a call, before the call is recorded: then the arguments are there,
-// through which objects of its traces are found. What it gives is verified, guarded as any trace, and looked up
-// as any trace: a call that it does not fit is recorded.
+// through which objects of its traces are found. What it gives is verified, guarded as any trace, and looked
+// up as any trace: a call that it does not fit is recorded.
 #include "diag/log.h"
 #include "driver/compiled_function.h"
 #include "driver/package_checks.h"
@@ -25,7 +25,8 @@ pyapi::Ref<> argumentsOf(const pyapi::Arguments& args) {
                      Py_NewRef(args.at(static_cast<int64_t>(i))));
   for (size_t i = 0; i < args.keywords(); ++i) {
     PyObject* name = PyTuple_GET_ITEM(args.kwnames(), static_cast<Py_ssize_t>(i));
-    if (PyDict_SetItem(named.get(), name, args.at(static_cast<int64_t>(args.positional() + i))) < 0) return {};
+    if (PyDict_SetItem(named.get(), name, args.at(static_cast<int64_t>(args.positional() + i))) < 0)
+      return {};
   }
   return pyapi::steal(PyTuple_Pack(2, positional.get(), named.get()));
 }
@@ -37,8 +38,7 @@ std::optional<PyObject*> CompiledFunction::callPackaged(const pyapi::Arguments& 
   const pyapi::Ref<> package = std::move(package_);  // a call inside, or of another thread, records
   const pyapi::Ref<> given = argumentsOf(args);
   const pyapi::Arguments* outer = std::exchange(packagedFor_, &args);
-  const pyapi::Ref<> again =
-      pyapi::steal(given ? PyObject_CallObject(package.get(), given.get()) : nullptr);
+  const pyapi::Ref<> again = pyapi::steal(given ? PyObject_CallObject(package.get(), given.get()) : nullptr);
   packagedFor_ = outer;
   if (!again) {
     PyErr_WriteUnraisable(package.get());

@@ -21,7 +21,7 @@ import torch
 from . import _C, _package_text
 from ._package_describe import CannotDescribe, Describer, class_name
 from ._package_text import Heading
-from ._package_ways import Finder, NotThere, NoWay, Walker
+from ._package_ways import Finder, NotThere, NoWay, Walker, check_links, links
 
 # Classes that objects of a trace may have though none of its constants says so.
 _COMMON: tuple[type, ...] = (
@@ -31,6 +31,9 @@ _COMMON: tuple[type, ...] = (
     *(torch.Size, map, filter, zip, enumerate, functools.partial, type({}.keys()), type({}.values())),
     *(type({}.items()), type(iter([])), type(iter(()))),
 )
+Known = tuple[list[Any], list[bool]]
+"""The constants of a trace, and which of them are known by value."""
+
 # A call that guards of a trace do not let in may find ways to other objects than the next one.
 _MOST_TRIES = 3
 
@@ -71,6 +74,11 @@ def _schemas(operators: set[str]) -> dict[str, str]:
     return out
 
 
+def _known_values(ways: list[Any], parent: list[bool] | None) -> list[bool]:
+    """Which constants are known by their value."""
+    return [way[0] == "value" or (way[0] == "same" and parent is not None and parent[way[1]]) for way in ways]
+
+
 # -- To a package
 
 
@@ -97,12 +105,14 @@ class Writer:
             ways, digests = self._objects(constants, heading, describer, parent)
         except (NoWay, CannotDescribe) as error:
             raise LeftOut(str(error)) from None
+        known = data["known"] = _known_values(ways, None if parent is None else parent["known"])
         tensors = [self._tensor(*row) for row in data["tensors"]]
         arguments, keywords, *numbers = data["entry"]
         return {
             "text": data["text"],
             "ways": ways,
             "digests": digests,
+            "links": links(constants, known),
             "opened": sorted(opened),
             "answers": _answers(constants),
             "schemas": _schemas(heading.operators),
@@ -173,7 +183,7 @@ class Reader:
         self._code: dict[Any, str] = {}
         self.left_out: list[tuple[str, str]] = []
 
-    def read(self, row: dict[str, Any], parent: list[Any] | None = None) -> dict[str, Any]:
+    def read(self, row: dict[str, Any], parent: Known | None = None) -> dict[str, Any]:
         """Raises NotUsed."""
         try:
             return self._read(row, parent)
@@ -184,11 +194,11 @@ class Reader:
         except Exception as error:  # what a file says may be anything
             raise NotUsed(f"it is not what a package holds ({type(error).__name__})") from None
 
-    def _read(self, row: dict[str, Any], parent: list[Any] | None) -> dict[str, Any]:
+    def _read(self, row: dict[str, Any], parent: Known | None) -> dict[str, Any]:
         heading = _package_text.read(row["text"])
         if _schemas(heading.operators) != row["schemas"]:
             raise NotUsed("an operator has another schema here")
-        constants = self._constants(row, heading, parent)
+        constants, known = self._constants(row, heading, parent)
         if _answers(constants) != row["answers"]:
             raise NotUsed("abstract classes have other subclasses here")
         arguments, keywords, *numbers = row["entry"]
@@ -201,28 +211,30 @@ class Reader:
             "levels": base64.b64decode(row["levels"], validate=True),
             "breaks": row["breaks"],
             "entry": (arguments, None if keywords is None else tuple(keywords), *numbers),
-            "sides": self._sides(row, constants),
+            "sides": self._sides(row, (constants, known)),
         }
 
-    def _constants(self, row: dict[str, Any], heading: Heading, parent: list[Any] | None) -> list[Any]:
+    def _constants(self, row: dict[str, Any], heading: Heading, parent: Known | None) -> Known:
         ways, digests = row["ways"], row["digests"]
         opened = frozenset((str(cls), str(name)) for cls, name in row["opened"])
         describer = Describer(opened, self._code)
         walker = Walker(self._entry, self._arguments, ways, heading)
         for k, way in enumerate(ways):
             if way[0] == "same":
-                if parent is None or way[1] != k or k >= len(parent):
+                if parent is None or way[1] != k or k >= len(parent[0]):
                     raise NotUsed("an object is none of its parent's")
-                walker.take(k, parent[k])
+                walker.take(k, parent[0][k])
         constants = []
         for k, (way, expected) in enumerate(zip(ways, digests, strict=True)):
             constant = walker.constant(k)
             if way[0] not in ("value", "same") and describer.digest(constant) != expected:
                 raise NotUsed(f"{_text(constant)} is not what it was")
             constants.append(constant)
-        return constants
+        known = _known_values(ways, None if parent is None else parent[1])
+        check_links(constants, known, row["links"])
+        return constants, known
 
-    def _sides(self, row: dict[str, Any], constants: list[Any]) -> list[Any]:
+    def _sides(self, row: dict[str, Any], constants: Known) -> list[Any]:
         out = []
         for guard, side in row["sides"]:
             try:

@@ -134,6 +134,8 @@ def take_step(parent: Any, step: Sequence[Any]) -> Any:
         return tuple.__getitem__(parent, step[1])
     if name == "type":
         return type(parent)
+    if name == "mro":
+        return parent.__mro__[step[1]]
     if name in (
         "__defaults__",
         "__kwdefaults__",
@@ -257,7 +259,9 @@ class Finder:
             if above is None or vars(owner).get(name) is not constant:
                 return None
             return [above[0], above[1], [*above[2], ["item", name]]]
-        if constant is None or not isinstance(constant, (type, types.FunctionType, types.BuiltinFunctionType)):
+        if constant is None or not isinstance(
+            constant, (type, types.FunctionType, types.BuiltinFunctionType)
+        ):
             return None
         module = sys.modules.get(constant.__module__ or "")
         if not isinstance(module, types.ModuleType):
@@ -334,6 +338,49 @@ class Finder:
 
 def _is_key(step: list[Any]) -> bool:
     return len(step) == 1 or type(step[1]) in (str, int)
+
+
+# -- How constants hang together
+
+
+def _links_of(constant: Any) -> Iterator[tuple[list[list[Any]], Any]]:
+    """What a constant leads to, without a guard in between."""
+    yield [["type"]], type(constant)
+    if isinstance(constant, type):
+        for i, base in enumerate(constant.__mro__):
+            yield [["mro", i]], base
+            for key, value in vars(base).items():
+                step: list[list[Any]] = [["mro", i], ["item", key]]
+                yield step, value
+                if type(value) in (staticmethod, classmethod, property, _CACHED):
+                    yield from ((([*step, inner]), part) for inner, part in _parts(value, frozenset()))
+    elif not isinstance(constant, types.ModuleType):
+        yield from (([step], part) for step, part in _parts(constant, frozenset()))
+
+
+def links(constants: Sequence[Any], known: Sequence[bool]) -> list[list[Any]]:
+    """[k, steps, j]: from constant k these steps lead to constant j. `known`: by value, which are looked at no further.
+
+    A trace that goes through both may rely on it: the function that a class has under a name is the one whose code it
+    runs. Descriptions can't tell two functions of the same code apart.
+    """
+    places = {id(constant): j for j, constant in enumerate(constants) if not known[j]}
+    return [
+        [k, steps, places[id(part)]]
+        for k, constant in enumerate(constants)
+        if not known[k]
+        for steps, part in _links_of(constant)
+        if id(part) in places and all(_is_key(step) for step in steps)
+    ]
+
+
+def check_links(constants: Sequence[Any], known: Sequence[bool], expected: Sequence[Any]) -> None:
+    """Raises NotThere where constants hang together otherwise than they did."""
+    own = [constant for k, constant in enumerate(constants) if not known[k]]
+    if len({id(constant) for constant in own}) != len(own):
+        raise NotThere("two objects are one here")
+    if links(constants, known) != expected:
+        raise NotThere("its objects hang together otherwise here")
 
 
 # -- Walking
