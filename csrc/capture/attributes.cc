@@ -686,6 +686,7 @@ AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyOb
     return known(Shadow::constant());
   }
   if (shadow.isConst() && (rec.isFrozen(object) || PyCode_Check(object))) {
+    if (PyCode_Check(object)) rec.known().bound_ = "it looks at a code object";  // which has lines and a file
     if (auto plan = planFrozen(rec, object, name)) return std::move(*plan);
   }
   if (torchapi::isTensor(object)) return planTensor(rec, shadow, object, name);

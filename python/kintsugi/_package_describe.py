@@ -178,13 +178,20 @@ class Describer:
         if function.__builtins__ is not vars(sys.modules["builtins"]):
             raise CannotDescribe(f"{function.__qualname__} has builtins of its own")
         # Marks, among others: what disable() and its like have said of it.
+        names = [function.__name__, function.__qualname__, self._mark(function.__module__)]
         marks = self._attributes(function)
+        parts = [len(function.__closure__ or ()), *self._signature(function)]
+        return ["function", self._code_digest(function.__code__), space, names, marks, parts]
+
+    def _signature(self, function: Any) -> list[Any]:
+        """What inspect.signature() says of it, which a trace may know."""
+        lazy = getattr(function, "__annotate__", None)  # CPython 3.14: code that makes them
+        annotations = {} if lazy is not None else function.__annotations__
         return [
-            "function",
-            self._code_digest(function.__code__),
-            space,
-            len(function.__closure__ or ()),
-            marks,
+            None if lazy is None else self._code_digest(lazy.__code__),
+            [[name, self._mark(value)] for name, value in annotations.items()],
+            [self._mark(value) for value in function.__defaults__ or ()],
+            [[name, self._mark(value)] for name, value in (function.__kwdefaults__ or {}).items()],
         ]
 
     def _mark(self, value: object) -> list[Any]:
