@@ -74,7 +74,6 @@ class Checker {
   std::string problem() const {
     if (recording_.consts.size() != trace_.constCount) return "constants are missing";
     if (recording_.tensorInfos.size() != trace_.metas.size()) return "metadata of tensors is missing";
-    if (recording_.metaLevels.size() > trace_.values.size()) return "there is metadata of other values";
     for (size_t i = 0; i < trace_.metas.size(); ++i) {
       if (!(torchapi::describe(recording_.tensorInfos[i]) == trace_.metas[i]))
         return "the metadata of a tensor is not what the text says";

@@ -10,6 +10,7 @@ of it. What can't be described is in no package.
 from __future__ import annotations
 
 import collections
+import datetime
 import enum
 import functools
 import gc
@@ -38,6 +39,7 @@ _DESCRIPTORS = (
 _FROZEN = (inspect.Signature, inspect.Parameter, inspect.BoundArguments)
 _NAMES = (torch.dtype, torch.layout, torch.memory_format)
 _PLAIN = (type(None), bool, int, str, bytes, float, complex, type(...), type(NotImplemented))
+_CAPSULE = type(datetime.datetime_CAPI)
 _CACHED = type(functools.lru_cache(len))
 
 
@@ -217,7 +219,7 @@ class Describer:
             of = ["module", owner.__name__]
         elif isinstance(owner, type):
             of = ["class", class_name(owner)]
-        elif owner is None:
+        elif owner is None or type(owner) is _CAPSULE:  # what pybind11 binds its functions to
             of = []
         else:
             raise CannotDescribe(f"{function.__name__} is bound to an object")

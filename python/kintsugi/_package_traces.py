@@ -11,6 +11,7 @@ import abc
 import base64
 import collections
 import functools
+import sys
 import types
 import weakref
 from collections.abc import Sequence
@@ -58,6 +59,17 @@ def _answers(constants: Sequence[Any]) -> str:
             except Exception:
                 out.append("e")
     return "".join(out)
+
+
+def _libraries(constants: Sequence[Any]) -> dict[str, str]:
+    """The versions of the libraries that constants are of: what their code in C does follows from these."""
+    names = set()
+    for constant in constants:
+        name = constant.__name__ if isinstance(constant, types.ModuleType) else getattr(constant, "__module__", None)
+        if isinstance(name, str):
+            names.add(name.partition(".")[0])
+    found = {name: getattr(sys.modules.get(name), "__version__", None) for name in sorted(names)}
+    return {name: version for name, version in found.items() if isinstance(version, str)}
 
 
 def _schemas(operators: set[str]) -> dict[str, str]:
@@ -116,6 +128,7 @@ class Writer:
             "opened": sorted(opened),
             "answers": _answers(constants),
             "schemas": _schemas(heading.operators),
+            "libraries": _libraries(constants),
             "tensors": tensors,
             "states": data["states"],
             "levels": base64.b64encode(data["levels"]).decode(),
@@ -199,6 +212,8 @@ class Reader:
         if _schemas(heading.operators) != row["schemas"]:
             raise NotUsed("an operator has another schema here")
         constants, known = self._constants(row, heading, parent)
+        if _libraries(constants) != row["libraries"]:
+            raise NotUsed("a library has another version here")
         if _answers(constants) != row["answers"]:
             raise NotUsed("abstract classes have other subclasses here")
         arguments, keywords, *numbers = row["entry"]
