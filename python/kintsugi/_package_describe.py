@@ -39,7 +39,8 @@ _DESCRIPTORS = (
 _FROZEN = (inspect.Signature, inspect.Parameter, inspect.BoundArguments)
 _NAMES = (torch.dtype, torch.layout, torch.memory_format)
 _PLAIN = (type(None), bool, int, str, bytes, float, complex, type(...), type(NotImplemented))
-_CAPSULE = type(datetime.datetime_CAPI)
+# What pybind11 binds functions to: a record of the function, or a capsule with one.
+_RECORDS = (type(torch._C._get_tracing_state.__self__), type(datetime.datetime_CAPI))
 _CACHED = type(functools.lru_cache(len))
 
 
@@ -219,7 +220,7 @@ class Describer:
             of = ["module", owner.__name__]
         elif isinstance(owner, type):
             of = ["class", class_name(owner)]
-        elif owner is None or type(owner) is _CAPSULE:  # what pybind11 binds its functions to
+        elif owner is None or type(owner) in _RECORDS:
             of = []
         else:
             raise CannotDescribe(f"{function.__name__} is bound to an object")
