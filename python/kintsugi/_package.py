@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import os
 import sys
 import types
 import weakref
@@ -219,7 +220,8 @@ class _Cache:
             _logs.warn(f"the cache at {self.path} was not written: {error}")
 
 
-_caches: weakref.WeakKeyDictionary[_C.Compiled, _Cache] = weakref.WeakKeyDictionary()
+# By their files: what was compiled last for one is kept, to be written at the end.
+_caches: dict[str, tuple[_C.Compiled, _Cache]] = {}
 
 
 def use_cache(compiled: Any, path: str | Path) -> None:
@@ -229,11 +231,11 @@ def use_cache(compiled: Any, path: str | Path) -> None:
         load_package(compiled, path)
     if not _caches:
         atexit.register(_write_caches)
-    _caches[core] = _Cache(Path(path), options)
+    _caches[os.path.abspath(path)] = core, _Cache(Path(path).absolute(), options)
 
 
 def _write_caches() -> None:
-    for core, cache in list(_caches.items()):
+    for core, cache in list(_caches.values()):
         cache.write(core)
 
 

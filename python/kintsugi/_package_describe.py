@@ -83,7 +83,13 @@ def module_of_globals(space: dict[str, Any]) -> str | None:
     """The name of the module whose namespace it is; None: of no module."""
     name = space.get("__name__")
     module = sys.modules.get(name) if isinstance(name, str) else None
-    return name if isinstance(module, types.ModuleType) and vars(module) is space else None
+    if isinstance(module, types.ModuleType) and vars(module) is space:
+        return name
+    # One that says another name of itself, such as the one behind collections.abc.
+    for other, module in sorted(sys.modules.items()):
+        if isinstance(module, types.ModuleType) and vars(module) is space:
+            return other
+    return None
 
 
 def namespace_of(cls: type) -> dict[str, Any]:
@@ -123,9 +129,10 @@ class Describer:
         if is_plain(value):
             return plain_value(value)
         if kind in (tuple, torch.Size, frozenset):
-            # A trace that the order of a set is part of is in no package.
-            parts = [self.describe(item) for item in value]  # type: ignore[attr-defined]
-            return [kind.__name__, sorted(parts, key=json.dumps) if kind is frozenset else parts]
+            if kind is frozenset:  # a trace that the order of a set is part of is in no package
+                parts = [self._shallow(item) for item in value]  # type: ignore[attr-defined]
+                return ["frozenset", sorted(parts, key=json.dumps)]
+            return [kind.__name__, [self.describe(item) for item in value]]  # type: ignore[attr-defined]
         if isinstance(value, type):
             return ["class", self._class(value)]
         for types_, method in self._BY_TYPE:
@@ -209,7 +216,8 @@ class Describer:
         return ["partial", [self.describe(part) for part in parts], self._attributes(value)]
 
     def _attributes(self, value: Any) -> list[Any]:
-        return [[name, self._mark(part)] for name, part in vars(value).items()]
+        """Which there are, and which are set: as marks are read. Their values are under guards."""
+        return [[name, part is not None and part is not False] for name, part in vars(value).items()]
 
     def _method(self, method: Any) -> list[Any]:
         return ["method", self.describe(method.__func__)]
@@ -301,7 +309,8 @@ class Describer:
         if is_plain(value):
             return plain_value(value)
         if kind in (tuple, frozenset):
-            return [kind.__name__, [self._shallow(item) for item in value]]  # type: ignore[attr-defined]
+            parts = [self._shallow(item) for item in value]  # type: ignore[attr-defined]
+            return [kind.__name__, sorted(parts, key=json.dumps) if kind is frozenset else parts]
         if isinstance(value, type):
             return ["class", class_name(value)]
         for types_, method in self._BY_TYPE:

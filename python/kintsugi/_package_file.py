@@ -155,17 +155,24 @@ def read(path: Path) -> bytes:
         raise
     except OSError as error:
         raise BadPackage(f"it can't be read: {error.strerror}") from None
+    info = os.fstat(handle)
+    reason = _why_not(info)
+    if reason:
+        os.close(handle)
+        raise BadPackage(reason)
     with os.fdopen(handle, "rb") as file:
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            raise BadPackage("it is no file")
-        if info.st_uid != os.geteuid():
-            raise BadPackage("it belongs to another user")
-        if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise BadPackage("others may write it")
-        if info.st_size > MOST_BYTES:
-            raise BadPackage("it is too large")
         try:
             return file.read(MOST_BYTES)
         except OSError as error:
             raise BadPackage(f"it can't be read: {error.strerror}") from None
+
+
+def _why_not(info: os.stat_result) -> str:
+    """Why a file is not read; "" where it may be."""
+    if not stat.S_ISREG(info.st_mode):
+        return "it is no file"
+    if info.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write it"
+    return "it is too large" if info.st_size > MOST_BYTES else ""

@@ -65,7 +65,11 @@ def _libraries(constants: Sequence[Any]) -> dict[str, str]:
     """The versions of the libraries that constants are of: what their code in C does follows from these."""
     names = set()
     for constant in constants:
-        name = constant.__name__ if isinstance(constant, types.ModuleType) else getattr(constant, "__module__", None)
+        name = (
+            constant.__name__
+            if isinstance(constant, types.ModuleType)
+            else getattr(constant, "__module__", None)
+        )
         if isinstance(name, str):
             names.add(name.partition(".")[0])
     found = {name: getattr(sys.modules.get(name), "__version__", None) for name in sorted(names)}

@@ -3,7 +3,7 @@
 A way is a list that JSON can hold:
 
     ["value", ...]                 plain immutable data, made anew
-    ["tuple", [ways]]              a tuple of objects that have ways
+    ["tuple", [ways]]              a tuple of objects that have ways; so ["frozenset", [ways]]
     ["path", root, steps]          from ["module", name], ["entry"] (the function that was compiled), ["constant", k]
                                    or ["ours", name], by steps such as ["item", "relu"], ["code"], ["const", 3]
     ["source", n, steps]           what the n-th source of the trace leads to, in the call that asks
@@ -16,6 +16,7 @@ None of them says what the object is: whoever walks one compares the description
 from __future__ import annotations
 
 import functools
+import json
 import sys
 import types
 from collections import deque
@@ -227,14 +228,14 @@ class Finder:
             raise NoWay(f"an object of type {class_name(type(constant))} has no name in any module")
         return way
 
-    def _value(self, constant: object) -> Way | None:
+    def _value(self, constant: Any) -> Way | None:
         value = value_of(constant)
         if value is not None:
             return ["value", value]
-        if type(constant) is not tuple:
+        if type(constant) not in (tuple, frozenset):
             return None
         ways = [self._value(part) or self._known(part) or self._searched(part) for part in constant]
-        return None if None in ways else ["tuple", ways]
+        return None if None in ways else [type(constant).__name__, ways]
 
     def _known(self, constant: Any) -> Way | None:
         """What has a name."""
@@ -301,7 +302,7 @@ class Finder:
 
     def _relevant(self) -> frozenset[str]:
         """Modules that the trace's functions and classes are of."""
-        names = {"builtins", "torch", "torch._C"}
+        names = {"builtins", "sys", "torch", "torch._C"}
         for constant in [self._entry, *self._constants]:
             name = constant.__name__ if isinstance(constant, types.ModuleType) else None
             if isinstance(constant, (type, types.FunctionType)):
@@ -354,6 +355,8 @@ def _links_of(constant: Any) -> Iterator[tuple[list[list[Any]], Any]]:
                 yield step, value
                 if type(value) in (staticmethod, classmethod, property, _CACHED):
                     yield from ((([*step, inner]), part) for inner, part in _parts(value, frozenset()))
+    elif type(constant) is frozenset:
+        yield from (([["contains"]], part) for part in constant)
     elif not isinstance(constant, types.ModuleType):
         yield from (([step], part) for step, part in _parts(constant, frozenset()))
 
@@ -365,13 +368,14 @@ def links(constants: Sequence[Any], known: Sequence[bool]) -> list[list[Any]]:
     runs. Descriptions can't tell two functions of the same code apart.
     """
     places = {id(constant): j for j, constant in enumerate(constants) if not known[j]}
-    return [
+    found = [
         [k, steps, places[id(part)]]
         for k, constant in enumerate(constants)
         if not known[k]
         for steps, part in _links_of(constant)
         if id(part) in places and all(_is_key(step) for step in steps)
     ]
+    return sorted(found, key=json.dumps)  # sets have an order of their own in each process
 
 
 def check_links(constants: Sequence[Any], known: Sequence[bool], expected: Sequence[Any]) -> None:
@@ -380,7 +384,7 @@ def check_links(constants: Sequence[Any], known: Sequence[bool], expected: Seque
     if len({id(constant) for constant in own}) != len(own):
         raise NotThere("two objects are one here")
     if links(constants, known) != expected:
-        raise NotThere("its objects hang together otherwise here")
+        raise NotThere("its objects hang together in another way here")
 
 
 # -- Walking
@@ -417,8 +421,8 @@ class Walker:
         kind = way[0]
         if kind == "value":
             return make_value(way[1])
-        if kind == "tuple":
-            return tuple(self._follow(part) for part in way[1])
+        if kind in ("tuple", "frozenset"):
+            return _MADE[kind](self._follow(part) for part in way[1])
         if kind == "path":
             return self._steps(self._root(way[1]), way[2], way[1])
         if kind == "constant":
