@@ -79,17 +79,24 @@ def digest(description: object) -> str:
     return hashlib.sha256(json.dumps(description, ensure_ascii=True).encode()).hexdigest()[:32]
 
 
-def module_of_globals(space: dict[str, Any]) -> str | None:
-    """The name of the module whose namespace it is; None: of no module."""
-    name = space.get("__name__")
-    module = sys.modules.get(name) if isinstance(name, str) else None
-    if isinstance(module, types.ModuleType) and vars(module) is space:
-        return name
-    # One that says another name of itself, such as the one behind collections.abc.
-    for other, module in sorted(sys.modules.items()):
+class Namespaces:
+    """Which namespaces are modules'. For a moment: modules come and go."""
+
+    def __init__(self) -> None:
+        self._others: dict[int, str] | None = None
+
+    def module_of(self, space: dict[str, Any]) -> str | None:
+        """The name of the module whose namespace it is; None: of no module."""
+        name = space.get("__name__")
+        module = sys.modules.get(name) if isinstance(name, str) else None
         if isinstance(module, types.ModuleType) and vars(module) is space:
-            return other
-    return None
+            return name
+        if (
+            self._others is None
+        ):  # modules that say another name of themselves, such as the one behind collections.abc
+            names = sorted(name for name, each in sys.modules.items() if isinstance(each, types.ModuleType))
+            self._others = {id(vars(sys.modules[each])): each for each in reversed(names)}
+        return self._others.get(id(space))
 
 
 def namespace_of(cls: type) -> dict[str, Any]:
@@ -118,6 +125,8 @@ class Describer:
     ) -> None:
         self._opened = opened
         self._classes: dict[type, str] = {}
+        self._own: dict[type, list[Any]] = {}
+        self._spaces = Namespaces()
         self._code: dict[types.CodeType, str] = {} if code is None else code
 
     def digest(self, value: object) -> str:
@@ -182,7 +191,7 @@ class Describer:
         return ["code", self._code_digest(code)]
 
     def _function(self, function: Any) -> list[Any]:
-        space = module_of_globals(function.__globals__)
+        space = self._spaces.module_of(function.__globals__)
         if space is None:
             raise CannotDescribe(f"the globals of {function.__qualname__} are no module's")
         if function.__builtins__ is not vars(sys.modules["builtins"]):
@@ -289,6 +298,12 @@ class Describer:
         ]
 
     def _entries(self, cls: type) -> list[Any]:
+        found = self._own.get(cls)
+        if found is None:
+            found = self._own[cls] = [digest(self._own_entries(cls))]
+        return found
+
+    def _own_entries(self, cls: type) -> list[Any]:
         if not cls.__flags__ & (1 << 9):
             return []  # in C: a class of these versions
         name = class_name(cls)

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import mmap
 import os
 import platform
 import secrets
@@ -42,7 +43,11 @@ class BadPackage(Exception):
 
 def _build_id(file: Path) -> str:
     """The build id of an ELF file, or the digest of all of it where it has none."""
-    content = file.read_bytes()
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return _note_of(content) or hashlib.sha256(content).hexdigest()
+
+
+def _note_of(content: mmap.mmap) -> str:
     with contextlib.suppress(struct.error, IndexError):
         offset, size, count = (
             struct.unpack_from("<Q", content, 32)[0],
@@ -57,15 +62,21 @@ def _build_id(file: Path) -> str:
                 if note == 3 and content[at + 12 : at + 16] == b"GNU\0":  # NT_GNU_BUILD_ID
                     return content[begin : begin + words].hex()
                 at = begin + (words + 3) // 4 * 4
-    return hashlib.sha256(content).hexdigest()
+    return ""
+
+
+def _core_files() -> list[Path]:
+    """The library of the core, wherever this process has it from."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.split(maxsplit=5)[5] for line in lines if "libkintsugi_core" in line}
+    return [Path(path) for path in sorted(paths)]
 
 
 @functools.cache
 def _own_build() -> str:
     """Which build of Kintsugi this is: traces are written and read by the same one."""
-    module = Path(_C.__file__)
     digest = hashlib.sha256()
-    for file in (module, *sorted(module.parent.glob("libkintsugi_core*.so*"))):
+    for file in (Path(_C.__file__), *_core_files()):
         digest.update(_build_id(file).encode())
     for file in sorted(Path(__file__).parent.glob("_polyfill*.py")):
         digest.update(file.read_bytes())

@@ -28,9 +28,9 @@ import torch
 from . import _C, _package_text
 from ._package_describe import (
     CannotDescribe,
+    Namespaces,
     class_name,
     is_plain,
-    module_of_globals,
     namespace_of,
     plain_value,
 )
@@ -203,6 +203,7 @@ class Finder:
         self._index: dict[int, tuple[list[Any], list[list[Any]]]] | None = None
         self._ours = {id(function): name for name, function in _C._package_roots().items()}
         self._codes: dict[int, Way] = {}
+        self._spaces = Namespaces()
         for k, constant in enumerate(constants):
             if type(constant) is types.FunctionType:
                 self._note_codes(constant.__code__, ["constant", k, [["code"]]])
@@ -249,7 +250,7 @@ class Finder:
         if type(constant) is types.CodeType and id(constant) in self._codes:
             return self._codes[id(constant)]
         if type(constant) is dict:
-            module = module_of_globals(constant)
+            module = self._spaces.module_of(constant)
             return ["path", ["module", module], [["namespace"]]] if module is not None else None
         return self._named(constant)
 
