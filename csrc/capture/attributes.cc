@@ -683,7 +683,7 @@ namespace {
 bool isOfProgram(PyObject* name) {
   return std::ranges::any_of(
       std::to_array({"co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_varnames",
-                     "co_names", "co_freevars", "co_cellvars", "co_consts", "co_name", "co_nlocals"}),
+                     "co_names", "co_freevars", "co_cellvars", "co_consts", "co_nlocals"}),
       [name](const char* known) { return PyUnicode_CompareWithASCIIString(name, known) == 0; });
 }
 
