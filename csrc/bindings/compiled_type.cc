@@ -9,6 +9,7 @@
 #include "bindings/text.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
+#include "driver/package_data.h"
 #include "driver/trace_data.h"
 #include "guard/document.h"
 #include "pyapi/imports.h"
@@ -234,6 +235,42 @@ PyObject* data(PyObject* self, PyObject*) {
   return out.release();
 }
 
+// Each root trace as what a package keeps of it (driver/package_data.h).
+PyObject* packageData(PyObject* self, PyObject*) {
+  pyapi::Ref<> out = pyapi::steal(PyList_New(0));
+  for (const auto& trace : implOf(self).cache().traces()) {
+    pyapi::Ref<> one = driver::packageData(*trace);
+    if (!out || !one || PyList_Append(out.get(), one.get()) < 0) return nullptr;
+  }
+  return out.release();
+}
+
+PyObject* setPackage(PyObject* self, PyObject* package) {
+  if (package != Py_None && !PyCallable_Check(package)) {
+    PyErr_SetString(PyExc_TypeError, "a package is asked by calling it");
+    return nullptr;
+  }
+  implOf(self).setPackage(package == Py_None ? pyapi::Ref<>() : pyapi::newRef(package));
+  Py_RETURN_NONE;
+}
+
+PyObject* adopt(PyObject* self, PyObject* data) {
+  if (!PyDict_CheckExact(data)) {
+    PyErr_SetString(PyExc_TypeError, "a trace of a package is a dict");
+    return nullptr;
+  }
+  const std::string problem = implOf(self).adopt(data);
+  return PyUnicode_DecodeUTF8(problem.data(), static_cast<Py_ssize_t>(problem.size()), "replace");
+}
+
+// (path, reason): a trace of that package is not used.
+PyObject* notePackage(PyObject* self, PyObject* args) {
+  const char *path, *reason;
+  if (!PyArg_ParseTuple(args, "ss", &path, &reason)) return nullptr;
+  implOf(self).noteUnused(path, reason);
+  Py_RETURN_NONE;
+}
+
 void appendInstructions(runtime::CompiledTrace& trace, nb::list& out) {
   const ir::Trace& recorded = trace.trace();
   for (size_t i = trace.recording().start; i < recorded.code.size(); ++i) {
@@ -335,12 +372,18 @@ PyObject* forcedExits(PyObject*, PyObject*) {
 }
 
 PyObject* getFn(PyObject* self, void*) { return Py_NewRef(implOf(self).fn()); }
+PyObject* getEntry(PyObject* self, void*) { return Py_NewRef(implOf(self).entry()); }
 PyObject* getDisabled(PyObject* self, void*) { return PyBool_FromLong(implOf(self).disabled()); }
 
 PyMethodDef methods[] = {
     {"stats", stats, METH_NOARGS, "Counters, as a dict."},
     {"traces", traces, METH_NOARGS, "The text of each root trace."},
     {"_data", data, METH_NOARGS, "Each root trace as a dict, for kintsugi.export."},
+    {"_package_data", packageData, METH_NOARGS, "Each root trace as a dict, for kintsugi.package."},
+    {"_set_package", setPackage, METH_O, "Who is asked for traces before a call is recorded; None: nobody."},
+    {"_adopt", adopt, METH_O, "Installs a trace of a package; why it can't be, or an empty text."},
+    {"_note_package", notePackage, METH_VARARGS,
+     "A trace of a package (path, reason) is not used: for logs."},
     {"instructions", instructions, METH_NOARGS, "(trace, index, operation, frames) of what has a snapshot."},
     {"_segments", segments, METH_NOARGS, "Of each root trace, what its tensor graphs are."},
     {"breaks", breaks, METH_NOARGS, "One dict a break."},
@@ -356,6 +399,7 @@ PyMethodDef methods[] = {
 
 PyGetSetDef getset[] = {
     {"fn", getFn, nullptr, "The callable that was compiled.", nullptr},
+    {"_entry", getEntry, nullptr, "The Python function that a call of it runs.", nullptr},
     {"disabled", getDisabled, nullptr, "Whether calls go to eager.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
@@ -404,6 +448,7 @@ void resetAllCompiled() {
 void bindCompiled(nb::module_& module) {
   compiledType = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (compiledType == nullptr) throw nb::python_error();
+  module.def("_package_roots", [] { return nb::steal<nb::dict>(driver::packageRoots().release()); });
   module.attr("Compiled") = nb::handle(reinterpret_cast<PyObject*>(compiledType));
 }
 

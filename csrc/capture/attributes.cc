@@ -16,6 +16,7 @@
 #include "pyapi/types.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "support/check.h"
@@ -675,6 +676,19 @@ Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow f
   return shadow;
 }
 
+namespace {
+
+// What a code object says that follows from the program's text, without its lines and its file: the same in
+// another process, as kintsugi._package_describe knows it.
+bool isOfProgram(PyObject* name) {
+  return std::ranges::any_of(
+      std::to_array({"co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_varnames",
+                     "co_names", "co_freevars", "co_cellvars", "co_consts", "co_nlocals"}),
+      [name](const char* known) { return PyUnicode_CompareWithASCIIString(name, known) == 0; });
+}
+
+}  // namespace
+
 AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   if (shadow.isConst() && (Recorder::isPlain(object) || isTorchValue(object))) {
     PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
@@ -686,6 +700,8 @@ AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyOb
     return known(Shadow::constant());
   }
   if (shadow.isConst() && (rec.isFrozen(object) || PyCode_Check(object))) {
+    if (PyCode_Check(object) && !isOfProgram(name))
+      rec.known().bound_ = "it looks at the lines of a function";
     if (auto plan = planFrozen(rec, object, name)) return std::move(*plan);
   }
   if (torchapi::isTensor(object)) return planTensor(rec, shadow, object, name);

@@ -56,6 +56,7 @@ struct CaptureResult {
   int recursion = 0;             // levels of CPython's recursion limit that the recorded frames took
   ir::GradientLimits gradients;  // in what groups they are wanted
   pyapi::Ref<> kwNames;
+  const char* bound = "";  // see runtime::Recording
 };
 
 }  // namespace kintsugi::capture

@@ -61,6 +61,7 @@ PyObject* versionName() {
 
 // The version of a class that was built, as it is here.
 ir::ValueId versionNow(Recorder& rec, Virtual& cls) {
+  rec.known().bound_ = "it makes a class";  // whose version is a number of this process
   const ir::Operand function = ir::Operand::constant(rec.constId(pyapi::classVersion()));
   const size_t at = rec.emit(ir::Op::kCallKnown, {function, ir::Operand::value(cls.value)},
                              {{ir::TypeKind::kObject, ir::kNone}}, rec.stateBefore());

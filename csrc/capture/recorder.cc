@@ -625,6 +625,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   result->recursion = recursion_;
   result->kwNames = std::move(kwNames_);
   result->gradients = gradients_;
+  result->bound = bound_;
   return result;
 }
 

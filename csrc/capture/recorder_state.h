@@ -175,6 +175,7 @@ struct RecorderState {
   size_t partCount_ = 0;      // of all recipes
   int recursionAtStart_ = 0;  // levels that were left before the first frame; 0: there was none yet
   int recursion_ = 0;         // that the recorded frames took at most
+  const char* bound_ = "";    // what the trace knows that holds in this process alone
   pyapi::Ref<> kwNames_;
   ir::GradientLimits gradients_;  // in what groups they are wanted (gradient_buckets.h)
 };

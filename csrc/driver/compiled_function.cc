@@ -207,6 +207,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   if (!pyapi::checkStackLimit()) return nullptr;
   if (entryIsNew()) [[unlikely]] {
     cache_.clear();
+    package_.reset();
     findEntry();
     examine();
   }
@@ -265,6 +266,9 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   if (!possible) return eagerBecause("recording is not possible here", args);
   if (stanceIsSet()) [[unlikely]] {
     if (const auto instead = insteadOfRecording(args)) return *instead;
+  }
+  if (package_) [[unlikely]] {
+    if (const auto result = callPackaged(args)) return *result;
   }
   const bool strict = options_.fullgraph || errorOnGraphBreak();
   if (!strict && backoff_.passes()) return eagerBecause("the last recordings came to nothing", args);
@@ -489,6 +493,7 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
   recording.recursion = capture.recursion;
   recording.kwNames = std::move(capture.kwNames);
   recording.gradients = capture.gradients;
+  recording.bound = capture.bound;
   for (const diag::Diagnostic& d : capture.breaks) {
     addBreak(d);
     recording.breaks.push_back({d});
@@ -533,14 +538,18 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
     if (options_.native.enabled) attachNative(*trace, options_.native);
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args, options_.name))
       return false;
-    cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
-    if (hasSteps(trace->recording())) doubt(Payoff::kSteps);
-    logTrace(*trace, std::to_string(cache_.stats().traces + 1));
-    for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
+    keepTrace(std::move(trace), "");
   } catch (const std::exception& error) {
     noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
   }
   return true;
+}
+
+void CompiledFunction::keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin) {
+  cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
+  if (hasSteps(trace->recording())) doubt(Payoff::kSteps);
+  logTrace(*trace, std::to_string(cache_.stats().traces + 1) + origin);
+  for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
 }
 
 bool CompiledFunction::auditDue() {
@@ -573,6 +582,7 @@ void CompiledFunction::reset() {
   payoff_ = {};
   seenFirst_.forget();
   differentiating_ = {};
+  package_.reset();
   for (const Forced& one : std::exchange(forced_, {})) one.function->reset();
   examine();
 }
@@ -584,6 +594,7 @@ int CompiledFunction::traverse(visitproc visit, void* arg) {
   Py_VISIT(type_.get());
   Py_VISIT(options_.backend.get());
   Py_VISIT(options_.guardFilter.get());
+  Py_VISIT(package_.get());
   for (const Forced& one : forced_) {
     Py_VISIT(one.backend.get());
     if (const int stop = one.function->traverse(visit, arg)) return stop;

@@ -89,6 +89,7 @@ class CompiledFunction final : private runtime::ExitHandler {
 
   PyObject* fn() const { return fn_.get(); }
   bool hasBackend() const { return static_cast<bool>(options_.backend); }
+  PyObject* entry() const { return function_.get(); }  // what a call of it runs
   runtime::TraceCache& cache() { return cache_; }
   const std::vector<diag::Diagnostic>& breaks() const { return breaks_; }
   const std::vector<Recompile>& recompiles() const { return recompiles_; }
@@ -97,6 +98,15 @@ class CompiledFunction final : private runtime::ExitHandler {
   // Calls run in eager mode for now, because they took less time there.
   bool isLeftToEager() const { return payoff_.isLeftToEager(); }
   void reset();
+  // What is asked before a call is recorded: called with the tuple of its positional arguments and the dict
+  // of the others, it gives traces of another process to adopt(), and returns whether it is to be asked
+  // again. Null: nobody is. See packaged_calls.cc.
+  void setPackage(pyapi::Ref<> package) { package_ = std::move(package); }
+  // Installs a trace that a package holds (package_data.h), with its side traces. Empty: it is there; else
+  // why it can't be.
+  std::string adopt(PyObject* data);
+  // Says in the log that a trace of the package at `path` is not used.
+  void noteUnused(const std::string& path, const std::string& reason);
   // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
   bool auditDue();
   size_t auditInterval() const { return options_.audit != 0 ? options_.audit : settings().audit; }
@@ -145,6 +155,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   std::string titleOf(const ir::Trace& trace) const;
   bool install(capture::CaptureResult& capture, const pyapi::Arguments& args);
+  void keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin);
+  // From a package (packaged_calls.cc)
+  std::optional<PyObject*> callPackaged(const pyapi::Arguments& args);
+  std::shared_ptr<runtime::CompiledTrace> adopted(PyObject* data, std::string& problem);
   // Side exits (side_recording.cc)
   bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
   uint64_t completeRuns();
@@ -209,8 +223,10 @@ class CompiledFunction final : private runtime::ExitHandler {
     std::shared_ptr<CompiledFunction> function;
   };
   std::vector<Forced> forced_;
-  bool standsIn_ = false;  // it is one of these
-  bool recorded_ = false;  // a recording has begun since recordObserved() asked
+  pyapi::Ref<> package_;                           // see setPackage()
+  const pyapi::Arguments* packagedFor_ = nullptr;  // of the call that adopt() is for
+  bool standsIn_ = false;                          // it is one of these
+  bool recorded_ = false;                          // a recording has begun since recordObserved() asked
 };
 
 }  // namespace kintsugi::driver

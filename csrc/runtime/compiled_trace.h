@@ -52,6 +52,9 @@ struct Recording {
   // on tensors among them are kept here: what is compiled for such tensors must not run for others.
   bool filtered = false;
   std::vector<guard::Guard> unguarded;
+  // What the recording has seen of this process that another one has not (the order of a set, say); empty:
+  // nothing, so that a package may hold it.
+  std::string bound;
 };
 
 // The guards that have told calls of a callable apart, by guardHash().
@@ -77,6 +80,7 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   }
   ReplayProgram& replay() { return replay_; }
   SideTraces& sides() { return sides_; }
+  const SideTraces& sides() const { return sides_; }
   // Counts the traces of the process, from 1: what logs and events call this one.
   uint32_t number() const { return number_; }
   // The place of the entry, as a stack text of the event stream; looked up once.

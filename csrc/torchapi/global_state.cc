@@ -182,6 +182,14 @@ bool GlobalState::isLike(GlobalState other) const {
   return *this == other;
 }
 
+std::optional<GlobalState> GlobalState::inThisProcess() const {
+  const uint64_t here = current().words[kPatches];
+  if (((here | words[kPatches]) & (kEpoch | kPatchedOperators)) != 0) return std::nullopt;
+  GlobalState state = *this;
+  state.words[kPatches] = here;
+  return state;
+}
+
 bool GlobalState::recordable() const {
   const DispatchKeySet included(DispatchKeySet::RAW, words[kIncluded]);
   const bool dispatchModes = ((words[kModes] >> 16) & 0xffff) != 0;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ir/types.h"
@@ -25,6 +26,10 @@ struct GlobalState {
   // active, autograd detects anomalies, or somebody has replaced operators of torch.Tensor.
   bool recordable() const;
   std::string describe() const;
+  // The same state as it would be found here, where it comes from another process: what counts events of the
+  // process (classes that were registered with abstract ones) is taken from here. Nothing: functions of
+  // torch's have been replaced, there or here.
+  std::optional<GlobalState> inThisProcess() const;
 };
 
 // What a recording has seen of the state behind a call.

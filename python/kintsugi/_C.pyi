@@ -29,6 +29,17 @@ class Compiled:
         """An audit has found a difference: calls run in eager mode until reset()."""
 
     def traces(self) -> list[str]: ...
+    def _package_data(self) -> list[dict[str, Any]]:
+        """Each root trace as a dict, as csrc/driver/package_data.h describes it."""
+    def _set_package(self, package: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None) -> None:
+        """Who is asked for traces before a call is recorded."""
+    @property
+    def _entry(self) -> Callable[..., Any]:
+        """The Python function that a call of it runs."""
+    def _note_package(self, path: str, reason: str) -> None:
+        """A trace of a package is not used: for logs."""
+    def _adopt(self, data: dict[str, Any]) -> str:
+        """Installs a trace of a package; why it can't be, or an empty text."""
     def _data(self) -> list[dict[str, Any]]:
         """Each root trace as a dict, as csrc/driver/trace_data.h describes it."""
 
@@ -48,6 +59,9 @@ def events_drain() -> tuple[list[tuple[str, int, int, int, int, int, str, str, s
     """(kind, start_ns, duration_ns, extra, thread, trace, stack, name, text, more) of each; how many were lost."""
 
 def is_library(file: str) -> bool: ...
+def _package_roots() -> dict[str, Any]:
+    """Functions of ours that traces call and no module has."""
+
 def reset_all() -> None: ...
 def set_config(name: str, value: Any) -> None: ...
 def set_log_sink(sink: Callable[[str, str], None] | None) -> None: ...

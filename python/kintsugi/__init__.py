@@ -63,6 +63,16 @@ if _TYPE_CHECKING:
     from ._export import ExportFinding, ExportReport, export, export_report
     from ._guard_filter import GuardFilterEntry
     from ._numpy import wrap_numpy
+    from ._package import (
+        AotCompiledFunction,
+        PackageReport,
+        load_cache_artifacts,
+        load_compiled_function,
+        load_package,
+        package,
+        package_report,
+        save_cache_artifacts,
+    )
     from ._profiler import CompilationProfiler
     from ._rewrite import suggest_rewrites
     from ._shapes import bucket, mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic, pad_to_bucket
@@ -84,6 +94,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AotCompiledFunction",
     "BreakReason",
     "CacheInfo",
     "CompilationProfiler",
@@ -96,6 +107,7 @@ __all__ = [
     "ExportReport",
     "GraphBreakError",
     "GuardFilterEntry",
+    "PackageReport",
     "Stats",
     "allow_in_graph",
     "assume_constant_result",
@@ -123,15 +135,21 @@ __all__ = [
     "keep_portable_guards_unsafe",
     "keep_tensor_guards_unsafe",
     "list_backends",
+    "load_cache_artifacts",
+    "load_compiled_function",
+    "load_package",
     "mark_dynamic",
     "mark_static",
     "mark_unbacked",
     "maybe_mark_dynamic",
     "nonstrict_trace",
     "optimize",
+    "package",
+    "package_report",
     "pad_to_bucket",
     "register_backend",
     "reset",
+    "save_cache_artifacts",
     "set_default_backend",
     "set_logs",
     "set_stance",

@@ -15,6 +15,7 @@ from ._stats import Stats
 
 if TYPE_CHECKING:
     from ._diagnostics import Dump
+    from ._package import AotCompiledFunction
 
 
 def _rebuild(fn: Callable[..., Any], options: CompileOptions) -> CompiledFunction:
@@ -122,6 +123,12 @@ class CompiledFunction(_C.CallHolder):
 
         made: Dump = dump(cast(Any, self))(*args, **kwargs)
         return made
+
+    def aot_compile(self, example_inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> AotCompiledFunction:
+        """Makes a call with these (args, kwargs) and records it: what it gives can be saved for another process."""
+        from ._package import aot_compile
+
+        return aot_compile(self, example_inputs)
 
     def recompiles(self) -> list[dict[str, Any]]:
         """Why there are several traces: guard, expected, seen, file, line."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 NAMES = {
+    "AotCompiledFunction": "_package",
     "BreakReason": "_explain",
     "CacheInfo": "_cache",
     "CompilationProfiler": "_profiler",
@@ -13,6 +14,7 @@ NAMES = {
     "ExportFinding": "_export",
     "ExportReport": "_export",
     "GuardFilterEntry": "_guard_filter",
+    "PackageReport": "_package",
     "benchmark": "_diagnostics",
     "bucket": "_shapes",
     "cache_info": "_cache",
@@ -27,11 +29,17 @@ NAMES = {
     "issue_bundle": "_bundle",
     "keep_portable_guards_unsafe": "_guard_filter",
     "keep_tensor_guards_unsafe": "_guard_filter",
+    "load_cache_artifacts": "_package",
+    "load_compiled_function": "_package",
+    "load_package": "_package",
     "mark_dynamic": "_shapes",
     "mark_static": "_shapes",
     "mark_unbacked": "_shapes",
     "maybe_mark_dynamic": "_shapes",
+    "package": "_package",
+    "package_report": "_package",
     "pad_to_bucket": "_shapes",
+    "save_cache_artifacts": "_package",
     "set_default_backend": "_stance",
     "set_stance": "_stance",
     "skip_all_guards_unsafe": "_guard_filter",

@@ -17,7 +17,7 @@ from ._options import CompileOptions
 from ._stats import Stats
 
 # What compiled functions have besides stats(). A module that has such a name of its own keeps it: many have a reset().
-_TOOLS = ("breaks", "dump", "recompiles", "reset", "traces")
+_TOOLS = ("aot_compile", "breaks", "dump", "recompiles", "reset", "traces")
 
 
 def _rebuild(module: torch.nn.Module, options: CompileOptions) -> CompiledModule:

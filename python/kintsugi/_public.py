@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 import torch
 
 from . import _C, _polyfills, _progress, backends  # noqa: F401 (the recorder looks _polyfills up)
-from ._callable import CompiledFunction
+from ._callable import CompiledFunction, core_of
 from ._module import CompiledModule, compile_module
 from ._optimize import Optimize
 from ._options import CompileOptions
@@ -20,6 +22,8 @@ _C._torch_patches()  # what torch's functions are from now on is held against wh
 
 M = TypeVar("M", bound=Callable[..., Any])
 
+# What was compiled with which options, for as long as it lives.
+live: weakref.WeakKeyDictionary[_C.Compiled, CompileOptions] = weakref.WeakKeyDictionary()
 # Called with each new compiled callable: `kintsugi explain SCRIPT` collects them here.
 observers: list[Callable[[Any], None]] = []
 
@@ -38,6 +42,7 @@ def compile(
     recompile_limit: int | None = ...,
     isolate_recompiles: bool = ...,
     audit: int | None = ...,
+    cache: str | os.PathLike[str] | None = ...,
 ) -> M: ...
 @overload
 def compile(
@@ -53,6 +58,7 @@ def compile(
     recompile_limit: int | None = ...,
     isolate_recompiles: bool = ...,
     audit: int | None = ...,
+    cache: str | os.PathLike[str] | None = ...,
 ) -> Callable[[M], M]: ...
 def compile(
     model: Any = None,
@@ -67,6 +73,7 @@ def compile(
     recompile_limit: int | None = None,
     isolate_recompiles: bool = False,
     audit: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compiles a function, method, nn.Module or other callable; has torch.compile's shape.
 
@@ -92,6 +99,8 @@ def compile(
     * `recompile_limit`: config.recompile_limit for this callable alone.
     * `isolate_recompiles`: torch.compile's; here every call of compile() has traces and a limit of its own anyway.
     * `audit`: config.audit for this callable alone: one call in so many runs in eager mode, too, and is compared.
+    * `cache`: a file: the callable begins with the traces that an earlier process has left there, and what this one has
+      is written at its end (docs/howto/packages.md).
 
     The result is called like the original. It has `stats()`; a compiled module also has everything of the original.
     """
@@ -107,8 +116,8 @@ def compile(
         audit=audit,
     )
     if model is None:
-        return functools.partial(_decorate, options=settings, disable=disable)
-    return _decorate(model, options=settings, disable=disable)
+        return functools.partial(_decorate, options=settings, disable=disable, cache=cache)
+    return _decorate(model, options=settings, disable=disable, cache=cache)
 
 
 def optimize(
@@ -127,13 +136,22 @@ def optimize(
     return Optimize(functools.partial(_decorate, options=options, disable=disable), chosen)
 
 
-def _decorate(model: Any, *, options: CompileOptions, disable: bool) -> Any:
+def _decorate(
+    model: Any, *, options: CompileOptions, disable: bool, cache: str | os.PathLike[str] | None = None
+) -> Any:
     if not callable(model) and not isinstance(model, (staticmethod, classmethod)):
         raise TypeError(
             f"kintsugi.compile expects a function, method, nn.Module or other callable, got {type(model).__name__}. "
             "As a decorator with options: @kintsugi.compile(fullgraph=True)."
         )
-    return model if disable else _compile(model, options)
+    if disable:
+        return model
+    compiled = _compile(model, options)
+    if cache is not None:
+        from ._package import use_cache
+
+        use_cache(compiled, os.fspath(cache))
+    return compiled
 
 
 def _compile(model: Any, options: CompileOptions) -> Any:
@@ -159,6 +177,9 @@ def _compile(model: Any, options: CompileOptions) -> Any:
         compiled = compile_module(model, options)
     else:
         compiled = CompiledFunction(model, options)
+    core = core_of(compiled)
+    if core is not None:
+        live[core] = options
     for observer in observers:
         observer(compiled)
     return compiled

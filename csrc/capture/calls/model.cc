@@ -1,5 +1,6 @@
 #include "capture/calls/model.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
+#include "pyapi/slices.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -237,6 +239,33 @@ Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) 
   return given.shadowOf(object);
 }
 
+// Is its text the same in another process? A function's shows its address, a module's the file that it is
+// from.
+bool hasFixedText(PyObject* object) {
+  if (Recorder::isPlainDeep(object)) return true;
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
+    PyObject** items = PySequence_Fast_ITEMS(object);
+    return std::all_of(items, items + PySequence_Fast_GET_SIZE(object), hasFixedText);
+  }
+  if (PySlice_Check(object)) {
+    const pyapi::SliceParts parts = pyapi::partsOfSlice(object);
+    return hasFixedText(parts.start) && hasFixedText(parts.stop) && hasFixedText(parts.step);
+  }
+  return Recorder::isIdentityValue(object) && !PyFunction_Check(object) && !PyCFunction_Check(object) &&
+         !PyModule_Check(object);
+}
+
+bool isHash(PyObject* callable) {
+  static constinit pyapi::Lazy<const std::unordered_set<PyObject*>*> slot;
+  const auto* hashes = slot.get([] {
+    auto* found = new std::unordered_set<PyObject*>();
+    for (const char* name : {"builtins.hash", "builtins.str.__hash__", "builtins.bytes.__hash__"})
+      found->insert(resolve(name));
+    return found;
+  });
+  return hashes->contains(callable);
+}
+
 }  // namespace
 
 GivenObjects::GivenObjects(CallContext& ctx) {
@@ -287,9 +316,16 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   const GivenObjects given(ctx);
+  const bool hash = isHash(ctx.callable);
+  bool fixed = true;
+  for (size_t i = 0; i < ctx.total(); ++i) fixed = fixed && (plain || hasFixedText(ctx.args.any(i)));
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && ctx.pushes && ctx.rec.live())
-    result = foldedResult(ctx.rec, ctx.act.peek(1), given);
+  if (flow != Flow::kNext || !ctx.pushes || !ctx.rec.live()) return flow;
+  PyObject* made = ctx.act.peek(1);
+  // Texts have other hashes in another process.
+  if (hash || (!fixed && (PyUnicode_Check(made) || PyBytes_Check(made))))
+    ctx.rec.known().bound_ = "a hash, or the text of an object, is part of it";
+  result = foldedResult(ctx.rec, made, given);
   return flow;
 }
 

@@ -395,7 +395,10 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
                               ", which forbid_in_graph() forbids in compiled code, was called there");
   if (isComptime(call.callable)) return comptimeCall(ctx, result);
   if (asksForBreak(code, ctx)) return breakGraph(call, ctx, result);
-  if (isMarkedConstant(call.callable)) return constantCall(call, ctx, result);
+  if (isMarkedConstant(call.callable)) {
+    rec.known().bound_ = "a function that is marked as constant gave a part of it";
+    return constantCall(call, ctx, result);
+  }
   // Unknown code has seen it, and may have given it other defaults or other code, in each run anew.
   if (call.shadow.isVirtual() && rec.virtualOf(call.shadow).kind == VirtualKind::kFunction &&
       rec.virtualOf(call.shadow).exposed)

@@ -1,0 +1,37 @@
+// A trace as what a package keeps of it, and a recording from what a package has kept.
+//
+//   {"text": str,                        the document (guard/document.h)
+//    "consts": [object],                 what its constants stand for
+//    "tensors": [(type, integers, sizes, strides)],   by metadata number (torchapi/tensor_info.h)
+//    "states": [words],                  of the global state
+//    "levels": bytes, "breaks": [(code, arguments, place, stack)],
+//    "entry": (arguments, keywords, recursion, start, first block, gradients first, rest),
+//    "bound": text,                      why the trace means nothing to another process; "": it does
+//    "sides": [(guard, dict)]}           its side traces, the same way
+//
+// Idea: everything but `consts` is plain data. How an object is found again in another process, and how it is
+// told that it is the same one, is kintsugi._package_objects' business; what comes back is not believed, but
+// verified: the text by the verifiers, the constants by their kinds (package_checks.h).
+//
+// New references, GIL. No state.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "pyapi/ref.h"
+#include "runtime/compiled_trace.h"
+
+namespace kintsugi::driver {
+
+// Null: an exception is pending.
+pyapi::Ref<> packageData(const runtime::CompiledTrace& trace);
+
+// Functions of ours that a trace calls and that no module has, by their names. Null: as above.
+pyapi::Ref<> packageRoots();
+
+// Nothing: `problem` says why. No exception is pending. `function`: what the trace is of, for the names of
+// its arguments.
+std::optional<runtime::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem);
+
+}  // namespace kintsugi::driver
