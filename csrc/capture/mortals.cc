@@ -183,7 +183,8 @@ void Mortals::endFirst(Recorder& rec) {
     closeDroppedGenerators(rec);
   }
   const auto ended = [&rec](const Mortal& m) { return Py_REFCNT(m.object) == ownReferences(rec, m.object); };
-  const auto first = std::ranges::stable_partition(rec.mortals_, ended);  // settle() takes the first ones first
+  const auto first =
+      std::ranges::stable_partition(rec.mortals_, ended);  // settle() takes the first ones first
   const bool any = first.begin() != rec.mortals_.begin();
   if (any && !(rec.watched_.empty() && rec.finalized_.empty())) {  // of these, settle() knows nothing
     rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(rec.mortals_.front().object)});

@@ -37,8 +37,8 @@ class Mortals {
  public:
   static void follow(Recorder& rec, PyObject* object, Shadow shadow);  // a step gave it
   static void settle(Recorder& rec);  // before an instruction: those that have ended
-  // In an instruction that lets go of two objects, between the two: all that ends with the first, whoever it is,
-  // ends before what goes with the second.
+  // In an instruction that lets go of two objects, between the two: all that ends with the first, whoever it
+  // is, ends before what goes with the second.
   static void endFirst(Recorder& rec);
   static void clearLocals(Recorder& rec, ShadowFrame& frame, Activation& act);  // before it returns
   static void handOver(Recorder& rec, ShadowFrame& caller, PyCodeObject* callee);

@@ -220,7 +220,8 @@ def two_variables_in_a_loop(x):
     for i in range(3):
         one, other = pair(waiting(("one", i)), waiting(("other", i)))
         LOG.append(i)
-    return x, one is other, list(LOG)
+    one, other = pair(x, 2)
+    return one * other, list(LOG)
 
 
 @program
