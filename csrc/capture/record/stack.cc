@@ -2,6 +2,7 @@
 #include "capture/callee.h"
 #include "capture/calls/model.h"
 #include "capture/handlers/handlers.h"
+#include "capture/mortals.h"
 #include "capture/paused.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -82,17 +83,18 @@ Flow storeFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Ins
   return flow;
 }
 
+// What the variables had ends in turns, as if each store were an instruction of its own.
 Flow storeFastStoreFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  const auto halves = halvesOf(in);
+  const auto [first, second] = halvesOf(in);
   PyObject** locals = pyapi::localsPlus(act.frame);
-  // What the variables had ends in turns, and we look at it when the instruction is over.
-  const size_t followed = rec.known().mortals_.size() + rec.known().watched_.size();
-  if (locals[halves[0].arg] != nullptr && locals[halves[1].arg] != nullptr && followed > 1) {
-    rec.abort(diag::Code::KTG0302, {"two objects that end in one instruction"});
-    return rec.execute(act, in);
-  }
-  for (const Instr& half : halves) f.locals[half.arg] = f.pop();
-  return rec.execute(act, in);
+  pyapi::Ref<> one = pyapi::newRef(locals[first.arg]);
+  const pyapi::Ref<> two = pyapi::newRef(first.arg == second.arg ? act.peek(1) : locals[second.arg]);
+  f.locals[first.arg] = f.pop();
+  f.locals[second.arg] = f.pop();
+  Flow flow = rec.execute(act, in);
+  one.reset();
+  Mortals::endFirst(rec);
+  return flow;
 }
 
 Flow deleteFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
