@@ -98,6 +98,7 @@ struct RecorderState {
   FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>
       frozen_;                          // immutable, and known by what is pinned: signatures and their parts
+  std::unordered_set<PyObject*> thawed_;  // of these: dicts of classes, which a step may have changed since
   KeptObjects kept_;                    // objects whose identity is in use
   std::vector<uint64_t> sourceHashes_;  // by SourceId: of the path
   std::vector<PyObject*> sourceObjects_;         // by SourceId
@@ -109,6 +110,7 @@ struct RecorderState {
   OpenAttributes written_;  // attributes of classes
   std::unordered_map<PyObject*, std::vector<PyTypeObject*>>
       closedNames_;  // looked up in classes, and left to the guards on their versions
+  std::unordered_set<PyTypeObject*> closedClasses_;  // whose whole dicts were read, and left to these guards
   ClassVersions classVersions_;
   std::unordered_set<ir::SourceId> openSlices_;  // lists that steps have cut out of lists of open length
   bool readingOpen_ = false;                     // an open attribute of a class: a number in it will vary

@@ -13,6 +13,7 @@
 #include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/shown.h"
 #include "capture/sizes.h"
 #include "pyapi/items.h"
 #include "pyapi/plain.h"
@@ -64,7 +65,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   } else if (PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) ||
              PyUnicode_CheckExact(o)) {
     ctx.rec.pinLength(shadow, o);
-  } else if (!ctx.rec.tryPinDeep(shadow, o)) {
+  } else if (!canFold(ctx.rec, shadow, o) || !ctx.rec.tryPinDeep(shadow, o)) {
     return knownModel(ctx, result);
   }
   result = Shadow::constant();
@@ -654,7 +655,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.pow", arithmeticModel},
     {"builtins.ord", foldModel},
     {"builtins.chr", foldModel},
-    {"builtins.hash", foldModel},
+    {"builtins.hash", identityModel},
     {"builtins.bin", foldModel},
     {"builtins.hex", foldModel},
     {"builtins.complex", foldModel},
@@ -668,8 +669,8 @@ constexpr ModelRow kRows[] = {
     {"_operator.countOf", foldModel},
     {"_operator.index", foldModel},
     {"_operator.indexOf", foldModel},
-    {"_operator.is_", foldModel},
-    {"_operator.is_not", foldModel},
+    {"_operator.is_", identityModel},
+    {"_operator.is_not", identityModel},
     {"_operator.length_hint", foldModel},
     {"_operator.not_", foldModel},
     {"_operator.truth", foldModel},
@@ -717,6 +718,8 @@ constexpr ModelRow kRows[] = {
     {"_operator.call", operatorModel},
     {"builtins.str.__iter__", knownModel},
     {"builtins.bytes.__iter__", knownModel},
+    {"builtins.str.format", formatModel},
+    {"builtins.str.format_map", formatModel},
     {"builtins.str.*", foldModel},
     {"builtins.int.*", foldModel},
     {"builtins.float.*", foldModel},

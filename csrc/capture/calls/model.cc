@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "capture/numbers.h"
+#include "capture/shown.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
@@ -264,7 +265,10 @@ Shadow GivenObjects::shadowOf(PyObject* object) const {
   return Shadow::constant();
 }
 
-Flow foldModel(CallContext& ctx, Shadow& result) {
+namespace {
+
+// `reads`: what may be folded of the arguments that are pinned.
+Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow, PyObject*)) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   bool tensors = false, step = false, numbers = false, plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -272,6 +276,7 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     plain = plain && Recorder::isPlainDeep(ctx.args.any(i));
     tensors = tensors || torchapi::isTensor(ctx.args.any(i));
     step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i)) ||
+           !reads(ctx.rec, shadows[i], ctx.args.any(i)) ||
            (ctx.rec.comesFromStep(shadows[i]) && !shadows[i].isValue());
   }
   if (tensors) {
@@ -291,6 +296,29 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
   if (flow == Flow::kNext && ctx.pushes && ctx.rec.live())
     result = foldedResult(ctx.rec, ctx.act.peek(1), given);
   return flow;
+}
+
+}  // namespace
+
+Flow foldModel(CallContext& ctx, Shadow& result) {
+  return foldWhere(ctx, result, [](Recorder& rec, Shadow shadow, PyObject* object) {
+    if (object != nullptr && Recorder::isIdentityValue(object)) guardNames(rec, object);
+    return canFold(rec, shadow, object);
+  });
+}
+
+Flow identityModel(CallContext& ctx, Shadow& result) {
+  return foldWhere(ctx, result, [](Recorder&, Shadow, PyObject*) { return true; });
+}
+
+// Fields of the format read attributes of what they are given, and run Python code there.
+Flow formatModel(CallContext& ctx, Shadow& result) {
+  bool plain = true;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    PyObject* object = ctx.args.any(i);
+    plain = plain && (canFold(ctx.rec, ctx.shadows.any(i), object, true) || torchapi::isTensor(object));
+  }
+  return plain ? foldModel(ctx, result) : opaqueModel(ctx, result);
 }
 
 Flow arithmeticModel(CallContext& ctx, Shadow& result) {
