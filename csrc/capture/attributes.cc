@@ -171,7 +171,7 @@ std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow s
                                             std::string_view n) {
   if (n == "__name__" || n == "__qualname__") {
     if (shadow.isVirtual()) return known(Shadow::constant());
-    if (shadow.isValue()) return std::nullopt;
+    if (shadow.isValue() || isRenamed(rec, object)) return std::nullopt;
     return known(shownName(rec, shadow, object, n).value_or(Shadow::constant()));
   }
   // The dict is made when it is first asked for, and is the same from then on.
@@ -207,6 +207,7 @@ std::optional<AttributePlan> planOfClass(Recorder& rec, PyTypeObject* cls, std::
   if (n == "__mro__" || n == "__bases__")
     return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
   const bool ours = ownClass(rec, cls) != nullptr;
+  if ((n == "__name__" || n == "__qualname__") && isRenamed(rec, object)) return std::nullopt;
   if ((n == "__name__" || n == "__qualname__") && !ours)
     return known(shownName(rec, Shadow::constant(), object, n).value_or(Shadow::constant()));
   if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__doc__")

@@ -111,6 +111,7 @@ struct RecorderState {
   std::unordered_map<PyObject*, std::vector<PyTypeObject*>>
       closedNames_;  // looked up in classes, and left to the guards on their versions
   std::unordered_set<PyTypeObject*> closedClasses_;  // whose whole dicts were read, and left to these guards
+  std::unordered_set<PyObject*> renamed_;            // functions and classes whose names the trace sets
   ClassVersions classVersions_;
   std::unordered_set<ir::SourceId> openSlices_;  // lists that steps have cut out of lists of open length
   bool readingOpen_ = false;                     // an open attribute of a class: a number in it will vary

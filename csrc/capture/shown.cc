@@ -15,17 +15,27 @@ std::optional<Shadow> shownName(Recorder& rec, Shadow shadow, PyObject* object, 
   return rec.readSource(SourceKind::kMember, rec.sourceOf(shadow, object), field, 0, value.get());
 }
 
-void guardNames(Recorder& rec, PyObject* object) {
-  if (pyapi::nameField(object, "__name__") == nullptr) return;
-  if (const auto known = rec.knownObject(object); known && known->isVirtual()) return;  // made in the trace
+bool isRenamed(Recorder& rec, PyObject* object) { return rec.known().renamed_.contains(object); }
+
+void noteRename(Recorder& rec, PyObject* object, PyObject* attribute) {
+  const char* name = PyUnicode_AsUTF8(attribute);
+  if (name == nullptr) PyErr_Clear();
+  if (name != nullptr && pyapi::nameField(object, name) != nullptr) rec.known().renamed_.insert(object);
+}
+
+bool guardNames(Recorder& rec, PyObject* object) {
+  if (pyapi::nameField(object, "__name__") == nullptr) return true;
+  if (isRenamed(rec, object)) return false;
+  if (const auto known = rec.knownObject(object); known && known->isVirtual()) return true;  // made in the trace
   for (const char* attribute : {"__name__", "__qualname__"}) {
-    if (!rec.live()) return;
+    if (!rec.live()) return false;
     std::optional<Shadow> name = shownName(rec, Shadow::constant(), object, attribute);
     PyObject* field = pyapi::nameField(object, attribute);
     const pyapi::Ref<> value = pyapi::readDescriptor(field, object);
     if (name) rec.pin(*name, value.get());
   }
   if (PyType_Check(object)) rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(object));  // its __module__
+  return rec.live();
 }
 
 bool canFold(Recorder& rec, Shadow shadow, PyObject* object, bool attributes) {

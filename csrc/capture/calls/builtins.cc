@@ -113,7 +113,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed. Of
   // functions C code only reads.
   if (plan.how == AttributePlan::kStep) {
-    const auto kind = PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
+    const bool reads = PyFunction_Check(o) && !has && !isRenamed(ctx.rec, o);
+    const auto kind = reads ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
     return ctx.rec.callStep(ctx, kind, nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {

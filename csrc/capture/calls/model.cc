@@ -302,8 +302,8 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow
 
 Flow foldModel(CallContext& ctx, Shadow& result) {
   return foldWhere(ctx, result, [](Recorder& rec, Shadow shadow, PyObject* object) {
-    if (object != nullptr && Recorder::isIdentityValue(object)) guardNames(rec, object);
-    return canFold(rec, shadow, object);
+    const bool named = object != nullptr && Recorder::isIdentityValue(object);
+    return (!named || guardNames(rec, object)) && canFold(rec, shadow, object);
   });
 }
 

@@ -116,8 +116,7 @@ bool pinText(Recorder& rec, Shadow shadow, PyObject* object) {
     }
   }
   rec.guardTypeVersion(Py_TYPE(object));
-  guardNames(rec, reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  return rec.live();
+  return guardNames(rec, reinterpret_cast<PyObject*>(Py_TYPE(object))) && rec.live();
 }
 
 Flow displayStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name,
