@@ -2,15 +2,16 @@
 
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
-#include "capture/shown.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
 #include "capture/paused.h"
+#include "capture/shown.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
+#include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
 #include "pyapi/torch_patches.h"
@@ -169,7 +170,7 @@ Shadow classTuple(Recorder& rec, PyObject* tuple) {
 // What C code reads of a function, but for its dict; nothing: it is a step.
 std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow shadow, PyObject* object,
                                             std::string_view n) {
-  if (n == "__name__" || n == "__qualname__") {
+  if (pyapi::nameField(object, n) != nullptr) {
     if (shadow.isVirtual()) return known(Shadow::constant());
     if (shadow.isValue() || isRenamed(rec, object)) return std::nullopt;
     return known(shownName(rec, shadow, object, n).value_or(Shadow::constant()));
@@ -207,9 +208,10 @@ std::optional<AttributePlan> planOfClass(Recorder& rec, PyTypeObject* cls, std::
   if (n == "__mro__" || n == "__bases__")
     return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
   const bool ours = ownClass(rec, cls) != nullptr;
-  if ((n == "__name__" || n == "__qualname__") && isRenamed(rec, object)) return std::nullopt;
-  if ((n == "__name__" || n == "__qualname__") && !ours)
+  if (pyapi::nameField(object, n) != nullptr && !ours) {
+    if (isRenamed(rec, object)) return std::nullopt;
     return known(shownName(rec, Shadow::constant(), object, n).value_or(Shadow::constant()));
+  }
   if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__doc__")
     return known(Shadow::constant());
   // Those of the class itself: its version guards them, unless some are open.

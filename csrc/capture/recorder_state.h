@@ -97,12 +97,12 @@ struct RecorderState {
   std::vector<uint32_t> classes_;               // among virtuals_: classes that the trace has made
   FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>
-      frozen_;                          // immutable, and known by what is pinned: signatures and their parts
+      frozen_;  // immutable, and known by what is pinned: signatures and their parts
   std::unordered_set<PyObject*> thawed_;  // of these: dicts of classes, which a step may have changed since
-  KeptObjects kept_;                    // objects whose identity is in use
-  std::vector<uint64_t> sourceHashes_;  // by SourceId: of the path
-  std::vector<PyObject*> sourceObjects_;         // by SourceId
-  std::vector<Shadow> sourceShadows_;            // by SourceId; kNull: not described yet
+  KeptObjects kept_;                      // objects whose identity is in use
+  std::vector<uint64_t> sourceHashes_;    // by SourceId: of the path
+  std::vector<PyObject*> sourceObjects_;  // by SourceId
+  std::vector<Shadow> sourceShadows_;     // by SourceId; kNull: not described yet
   FlatMap<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
   FlatMap<uint64_t, bool> guardKeys_;            // those that are written
   std::unordered_map<PyObject*, Overlay> overlays_;

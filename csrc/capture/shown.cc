@@ -26,7 +26,8 @@ void noteRename(Recorder& rec, PyObject* object, PyObject* attribute) {
 bool guardNames(Recorder& rec, PyObject* object) {
   if (pyapi::nameField(object, "__name__") == nullptr) return true;
   if (isRenamed(rec, object)) return false;
-  if (const auto known = rec.knownObject(object); known && known->isVirtual()) return true;  // made in the trace
+  if (const auto known = rec.knownObject(object); known && known->isVirtual())
+    return true;  // made in the trace
   for (const char* attribute : {"__name__", "__qualname__"}) {
     if (!rec.live()) return false;
     std::optional<Shadow> name = shownName(rec, Shadow::constant(), object, attribute);

@@ -33,9 +33,8 @@ PyObject* nameField(PyObject* object, std::string_view attribute) {
       PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE) &&
       !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_IMMUTABLETYPE);
   if (!heapClass) return nullptr;
-  return qualified
-             ? ofClassQualified.get([] { return PyDescr_NewMember(&PyType_Type, &classQualifiedName); })
-             : ofClass.get([] { return PyDescr_NewMember(&PyType_Type, &className); });
+  return qualified ? ofClassQualified.get([] { return PyDescr_NewMember(&PyType_Type, &classQualifiedName); })
+                   : ofClass.get([] { return PyDescr_NewMember(&PyType_Type, &className); });
 }
 
 }  // namespace kintsugi::pyapi

@@ -12,8 +12,8 @@
 
 namespace kintsugi::pyapi {
 
-// A member descriptor, borrowed and kept for good, for `__name__` or `__qualname__` of a Python function or of
-// a class that can be renamed; null: the object is neither, or the attribute is another.
+// A member descriptor, borrowed and kept for good, for `__name__` or `__qualname__` of a Python function or
+// of a class that can be renamed; null: the object is neither, or the attribute is another.
 PyObject* nameField(PyObject* object, std::string_view attribute);
 
 }  // namespace kintsugi::pyapi

@@ -121,10 +121,9 @@ Flow listSortModel(CallContext& ctx, Shadow& result) {
 // kintsugi._polyfills.order(keys, reverse): known keys are sorted here and now, as CPython would.
 Flow orderModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
-  const bool known = ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) &&
-                     canFold(rec, ctx.shadows[0], ctx.args[0]) &&
-                     rec.canPinDeep(ctx.shadows[0], ctx.args[0]) &&
-                     rec.canPinDeep(ctx.shadows[1], ctx.args[1]);
+  const bool known =
+      ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) && canFold(rec, ctx.shadows[0], ctx.args[0]) &&
+      rec.canPinDeep(ctx.shadows[0], ctx.args[0]) && rec.canPinDeep(ctx.shadows[1], ctx.args[1]);
   if (!known) return inlineFunction(ctx, result);
   Shadow keys = ctx.shadows[0], reverse = ctx.shadows[1];
   if (!rec.pinDeep(keys, ctx.args[0]) || !rec.pinDeep(reverse, ctx.args[1])) return run(ctx);
