@@ -23,7 +23,7 @@ MESSAGES = re.compile(
 )
 # How many uses a file has, and what for.
 ALLOWED = {
-    "capture/attributes.cc": (9, "the attribute that the program asks for has that name"),
+    "capture/attributes.cc": (6, "the attribute that the program asks for has that name"),
     "capture/breaks.cc": (4, "places and names in messages"),
     "capture/check_shadows.cc": (1, "a name in a message"),
     "capture/calls/classes.cc": (1, "the attribute that type.__new__ adds"),
@@ -34,6 +34,7 @@ ALLOWED = {
     "capture/record/comptime.cc": (2, "places that the program is shown"),
     "capture/record/overloads.cc": (4, "the text of exceptions"),
     "capture/recorder.cc": (2, "the trace's title"),
+    "capture/shown.cc": (3, "the attributes that are guarded"),
     "capture/sizes.cc": (1, "the name of a C function that is known to be torch's"),
     "capture/snapshot.cc": (5, "names that an object is made again with"),
     "driver/compiled_function.cc": (1, "a name in a message"),
@@ -44,6 +45,7 @@ ALLOWED = {
     "pyapi/functions.h": (4, "the functions that others ask for a name"),
     "pyapi/known_objects.cc": (1, "the look-up by path"),
     "pyapi/module_code.cc": (2, "where sys.modules has the module of some globals"),
+    "pyapi/name_fields.cc": (10, "the fields that such attributes are"),
     "pyapi/types.h": (3, "the functions that others ask for a name"),
     "runtime/exit_report.cc": (2, "places in messages"),
     "runtime/guard_explain.cc": (1, "names in messages"),

@@ -6,10 +6,12 @@
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
 #include "capture/paused.h"
+#include "capture/shown.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
+#include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
 #include "pyapi/torch_patches.h"
@@ -169,9 +171,10 @@ Shadow classTuple(Recorder& rec, PyObject* tuple) {
 // What C code reads of a function, but for its dict; nothing: it is a step.
 std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow shadow, PyObject* object,
                                             std::string_view n) {
-  if (n == "__name__" || n == "__qualname__" || n == "__module__") {
-    if (!shadow.isVirtual() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
-    return known(Shadow::constant());
+  if (pyapi::nameField(object, n) != nullptr) {
+    if (shadow.isVirtual()) return known(Shadow::constant());
+    if (shadow.isValue() || isRenamed(rec, object)) return std::nullopt;
+    return known(shownName(rec, shadow, object, n).value_or(Shadow::constant()));
   }
   // The dict is made when it is first asked for, and is the same from then on.
   if (n == "__annotations__" && !shadow.isVirtual()) {
@@ -197,6 +200,30 @@ std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow s
 
 AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d);
 
+// What C code reads of a class, but for its attributes; nothing: it is a step.
+std::optional<AttributePlan> planOfClass(Recorder& rec, PyTypeObject* cls, std::string_view n, PyObject* d) {
+  auto* object = reinterpret_cast<PyObject*>(cls);
+  const bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
+  if (field && PyDescr_TYPE(d) == &PyBaseObject_Type && n == "__class__") return known(Shadow::constant());
+  if (!field || PyDescr_TYPE(d) != &PyType_Type) return std::nullopt;
+  if (n == "__mro__" || n == "__bases__")
+    return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
+  const bool ours = ownClass(rec, cls) != nullptr;
+  if (pyapi::nameField(object, n) != nullptr && !ours) {
+    if (isRenamed(rec, object)) return std::nullopt;
+    return known(shownName(rec, Shadow::constant(), object, n).value_or(Shadow::constant()));
+  }
+  if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__doc__")
+    return known(Shadow::constant());
+  // Those of the class itself: its version guards them, unless some are open.
+  if (n == "__dict__" && !ours && closeAll(rec, cls)) {
+    AttributePlan plan = known(Shadow::constant());
+    plan.frozen = true;
+    return plan;
+  }
+  return std::nullopt;
+}
+
 AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
@@ -214,19 +241,7 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
   if (!rec.live()) return simple(AttributePlan::kAborted);
   PyObject *metaValue = ofMeta.value, *value = entry.value;
   if (metaValue != nullptr && isDataDescriptor(metaValue)) {
-    std::string_view n = text(name);
-    if (n == "__mro__" || n == "__bases__")
-      return known(classTuple(rec, n == "__mro__" ? pyapi::mroOf(cls) : pyapi::basesOf(cls)));
-    if (n == "__name__" || n == "__qualname__" || n == "__module__" || n == "__class__" || n == "__doc__")
-      return known(Shadow::constant());
-    // Those of the class itself: its version guards them, unless a recording has set some.
-    const OpenAttributes &opened = rec.known().opened_, &written = rec.known().written_;
-    if (n == "__dict__" && PyDescr_TYPE(metaValue) == &PyType_Type && ownClass(rec, cls) == nullptr &&
-        !opened.has(cls) && !written.has(cls)) {
-      AttributePlan plan = known(Shadow::constant());
-      plan.frozen = true;
-      return plan;
-    }
+    if (auto plan = planOfClass(rec, cls, text(name), metaValue)) return std::move(*plan);
     return isProperty(metaValue)
                ? planDescriptor(rec, own(rec, Shadow::constant(), object), object, name, metaValue)
                : simple(AttributePlan::kStep);

@@ -76,6 +76,7 @@ PyObject* interned(Recorder& rec, PyObject* name) {
 
 // Was the class asked for the name, and the answer left to the guards on versions?
 bool wasClosed(Recorder& rec, PyTypeObject* type, PyObject* name) {
+  if (rec.known().closedClasses_.contains(type)) return true;
   const auto found = rec.known().closedNames_.find(interned(rec, name));
   return found != rec.known().closedNames_.end() &&
          std::find(found->second.begin(), found->second.end(), type) != found->second.end();
@@ -232,6 +233,12 @@ TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObj
     if (at(order, i) == owner) break;
   }
   return entry;
+}
+
+bool closeAll(Recorder& rec, PyTypeObject* type) {
+  if (hasOpen(rec, type) || rec.known().written_.has(type)) return false;
+  rec.known().closedClasses_.insert(type);
+  return true;
 }
 
 std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,

@@ -30,6 +30,9 @@ struct TypeEntry {
 // pyapi::lookUpInType() with its guards: the caller has guarded the type's version. What is open and a
 // descriptor is pinned. Behind `after`, a class of the type's order, where one is given.
 TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
+// The whole dict of the class is read, and left to the guard on its version: none of its attributes becomes
+// open in this recording. False: some are, or have been written.
+bool closeAll(Recorder& rec, PyTypeObject* type);
 // class.name = value, or `del class.name` where `real` is null. Nothing: not such a write; false: the
 // recording has ended.
 std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,

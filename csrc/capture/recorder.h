@@ -63,7 +63,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   static bool isPlainDeep(PyObject* object);  // plain, or a tuple of such
   static bool isPlainTuple(PyObject* tuple);  // any tuple type, plain elements
   static bool isPlain(PyObject* object);      // immutable, compared by value
-  bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
+  bool isFrozen(PyObject* object) const { return frozen_.contains(object) && !thawed_.contains(object); }
   void freeze(PyObject* object);  // it can't change, and follows from what is pinned (calls/signatures.cc)
 
   // Virtual objects (virtuals.cc)

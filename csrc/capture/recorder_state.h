@@ -97,11 +97,12 @@ struct RecorderState {
   std::vector<uint32_t> classes_;               // among virtuals_: classes that the trace has made
   FlatMap<PyObject*, ir::SourceId> sourceIds_;  // identity of old objects
   std::unordered_set<PyObject*>
-      frozen_;                          // immutable, and known by what is pinned: signatures and their parts
-  KeptObjects kept_;                    // objects whose identity is in use
-  std::vector<uint64_t> sourceHashes_;  // by SourceId: of the path
-  std::vector<PyObject*> sourceObjects_;         // by SourceId
-  std::vector<Shadow> sourceShadows_;            // by SourceId; kNull: not described yet
+      frozen_;  // immutable, and known by what is pinned: signatures and their parts
+  std::unordered_set<PyObject*> thawed_;  // of these: dicts of classes, which a step may have changed since
+  KeptObjects kept_;                      // objects whose identity is in use
+  std::vector<uint64_t> sourceHashes_;    // by SourceId: of the path
+  std::vector<PyObject*> sourceObjects_;  // by SourceId
+  std::vector<Shadow> sourceShadows_;     // by SourceId; kNull: not described yet
   FlatMap<uint64_t, ir::SourceId> sourceNodes_;  // path hash and block -> id
   FlatMap<uint64_t, bool> guardKeys_;            // those that are written
   std::unordered_map<PyObject*, Overlay> overlays_;
@@ -109,6 +110,8 @@ struct RecorderState {
   OpenAttributes written_;  // attributes of classes
   std::unordered_map<PyObject*, std::vector<PyTypeObject*>>
       closedNames_;  // looked up in classes, and left to the guards on their versions
+  std::unordered_set<PyTypeObject*> closedClasses_;  // whose whole dicts were read, and left to these guards
+  std::unordered_set<PyObject*> renamed_;            // functions and classes whose names the trace sets
   ClassVersions classVersions_;
   std::unordered_set<ir::SourceId> openSlices_;  // lists that steps have cut out of lists of open length
   bool readingOpen_ = false;                     // an open attribute of a class: a number in it will vary

@@ -135,6 +135,9 @@ void Recorder::flushBlock() {
 void Recorder::stale() {
   staleBlock_ = block_;
   sizeValues_.clear();
+  for (PyObject* object : frozen_) {
+    if (Py_TYPE(object) == &PyDictProxy_Type) thawed_.insert(object);
+  }
   guard::Guard state{guard::GuardKind::kGlobalState, block_, ir::kNone, ir::kNone, ir::kNone, 0};
   globalStates_.push_back(torchapi::GlobalState::current());
   state.number = static_cast<int64_t>(globalStates_.size());

@@ -3,6 +3,7 @@
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
+#include "capture/shown.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/types.h"
 #include "support/check.h"
@@ -21,6 +22,7 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
   setter = nullptr;
   if (auto stored = storeInClass(*this, shadow, object, name, value, real)) return *stored;
   if (auto stored = storeOpen(*this, shadow, object, name, value, real)) return *stored;
+  if (!shadow.isVirtual()) noteRename(*this, object, name);
   guardType(shadow, object);
   if (PyType_Check(object) || shadow.isValue()) {
     setter = Py_None;

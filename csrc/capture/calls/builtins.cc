@@ -13,6 +13,7 @@
 #include "capture/open_values.h"
 #include "capture/paused.h"
 #include "capture/record/fallback.h"
+#include "capture/shown.h"
 #include "capture/sizes.h"
 #include "pyapi/items.h"
 #include "pyapi/plain.h"
@@ -64,7 +65,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   } else if (PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) ||
              PyUnicode_CheckExact(o)) {
     ctx.rec.pinLength(shadow, o);
-  } else if (!ctx.rec.tryPinDeep(shadow, o)) {
+  } else if (!canFold(ctx.rec, shadow, o) || !ctx.rec.tryPinDeep(shadow, o)) {
     return knownModel(ctx, result);
   }
   result = Shadow::constant();
@@ -112,7 +113,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed. Of
   // functions C code only reads.
   if (plan.how == AttributePlan::kStep) {
-    const auto kind = PyFunction_Check(o) && !has ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
+    const bool reads = PyFunction_Check(o) && !has && !isRenamed(ctx.rec, o);
+    const auto kind = reads ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
     return ctx.rec.callStep(ctx, kind, nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {
@@ -654,7 +656,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.pow", arithmeticModel},
     {"builtins.ord", foldModel},
     {"builtins.chr", foldModel},
-    {"builtins.hash", foldModel},
+    {"builtins.hash", identityModel},
     {"builtins.bin", foldModel},
     {"builtins.hex", foldModel},
     {"builtins.complex", foldModel},
@@ -668,8 +670,8 @@ constexpr ModelRow kRows[] = {
     {"_operator.countOf", foldModel},
     {"_operator.index", foldModel},
     {"_operator.indexOf", foldModel},
-    {"_operator.is_", foldModel},
-    {"_operator.is_not", foldModel},
+    {"_operator.is_", identityModel},
+    {"_operator.is_not", identityModel},
     {"_operator.length_hint", foldModel},
     {"_operator.not_", foldModel},
     {"_operator.truth", foldModel},
@@ -717,6 +719,8 @@ constexpr ModelRow kRows[] = {
     {"_operator.call", operatorModel},
     {"builtins.str.__iter__", knownModel},
     {"builtins.bytes.__iter__", knownModel},
+    {"builtins.str.format", formatModel},
+    {"builtins.str.format_map", formatModel},
     {"builtins.str.*", foldModel},
     {"builtins.int.*", foldModel},
     {"builtins.float.*", foldModel},

@@ -175,7 +175,7 @@ constexpr ModelRow kRows[] = {
     {"builtins.list.pop", popModel},         {"builtins.list.insert", insertModel},
     {"builtins.list.reverse", reverseModel}, {"builtins.list.clear", clearModel},
     {"builtins.list.remove", removeModel},   {"builtins.list.sort", sortModel},
-    {"builtins.list.index", foldModel},      {"builtins.list.count", foldModel},
+    {"builtins.list.index", identityModel},  {"builtins.list.count", identityModel},
 };
 
 }  // namespace

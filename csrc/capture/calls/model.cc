@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "capture/numbers.h"
+#include "capture/shown.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
@@ -293,7 +294,10 @@ Shadow GivenObjects::shadowOf(PyObject* object) const {
   return Shadow::constant();
 }
 
-Flow foldModel(CallContext& ctx, Shadow& result) {
+namespace {
+
+// `reads`: what may be folded of the arguments that are pinned.
+Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow, PyObject*)) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   bool tensors = false, step = false, numbers = false, plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {
@@ -301,6 +305,7 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     plain = plain && Recorder::isPlainDeep(ctx.args.any(i));
     tensors = tensors || torchapi::isTensor(ctx.args.any(i));
     step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i)) ||
+           !reads(ctx.rec, shadows[i], ctx.args.any(i)) ||
            (ctx.rec.comesFromStep(shadows[i]) && !shadows[i].isValue());
   }
   if (tensors) {
@@ -327,6 +332,29 @@ Flow foldModel(CallContext& ctx, Shadow& result) {
     ctx.rec.known().bound_ = "a hash, or the text of an object, is part of it";
   result = foldedResult(ctx.rec, made, given);
   return flow;
+}
+
+}  // namespace
+
+Flow foldModel(CallContext& ctx, Shadow& result) {
+  return foldWhere(ctx, result, [](Recorder& rec, Shadow shadow, PyObject* object) {
+    const bool named = object != nullptr && Recorder::isIdentityValue(object);
+    return (!named || guardNames(rec, object)) && canFold(rec, shadow, object);
+  });
+}
+
+Flow identityModel(CallContext& ctx, Shadow& result) {
+  return foldWhere(ctx, result, [](Recorder&, Shadow, PyObject*) { return true; });
+}
+
+// Fields of the format read attributes of what they are given, and run Python code there.
+Flow formatModel(CallContext& ctx, Shadow& result) {
+  bool plain = true;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    PyObject* object = ctx.args.any(i);
+    plain = plain && (canFold(ctx.rec, ctx.shadows.any(i), object, true) || torchapi::isTensor(object));
+  }
+  return plain ? foldModel(ctx, result) : opaqueModel(ctx, result);
 }
 
 Flow arithmeticModel(CallContext& ctx, Shadow& result) {

@@ -75,6 +75,9 @@ void registerDistributedModels();
 Flow operatorModel(CallContext& ctx,
                    Shadow& result);                // of `operator`: changes its first argument, or calls it
 Flow foldModel(CallContext& ctx, Shadow& result);  // pure on immutables: pinned arguments, constant result
+// As foldModel, of callables that tell objects apart and read nothing of those that are compared by identity.
+Flow identityModel(CallContext& ctx, Shadow& result);
+Flow formatModel(CallContext& ctx, Shadow& result);  // str.format()
 // As foldModel; where a tensor is among the arguments, it is an operator of the tensor's, which takes numbers
 // of the run as they are.
 Flow arithmeticModel(CallContext& ctx, Shadow& result);

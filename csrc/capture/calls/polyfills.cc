@@ -12,6 +12,7 @@
 #include "capture/calls/lazy.h"
 #include "capture/calls/model.h"
 #include "capture/calls/open_lists.h"
+#include "capture/shown.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
 #include "pyapi/exception_state.h"
@@ -96,7 +97,7 @@ Flow sortedModel(CallContext& ctx, Shadow& result) {
   Shadow values = ctx.shadows[0];
   PyObject* reverse = keyword(ctx, "reverse");
   const bool foldable = !hasKey(ctx) && (reverse == nullptr || PyBool_Check(reverse)) &&
-                        ctx.rec.canPinDeep(values, ctx.args[0]);
+                        canFold(ctx.rec, values, ctx.args[0]) && ctx.rec.canPinDeep(values, ctx.args[0]);
   if (!foldable) return redirect(ctx, "sorted_", result);
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
@@ -120,9 +121,9 @@ Flow listSortModel(CallContext& ctx, Shadow& result) {
 // kintsugi._polyfills.order(keys, reverse): known keys are sorted here and now, as CPython would.
 Flow orderModel(CallContext& ctx, Shadow& result) {
   Recorder& rec = ctx.rec;
-  const bool known = ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) &&
-                     rec.canPinDeep(ctx.shadows[0], ctx.args[0]) &&
-                     rec.canPinDeep(ctx.shadows[1], ctx.args[1]);
+  const bool known =
+      ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) && canFold(rec, ctx.shadows[0], ctx.args[0]) &&
+      rec.canPinDeep(ctx.shadows[0], ctx.args[0]) && rec.canPinDeep(ctx.shadows[1], ctx.args[1]);
   if (!known) return inlineFunction(ctx, result);
   Shadow keys = ctx.shadows[0], reverse = ctx.shadows[1];
   if (!rec.pinDeep(keys, ctx.args[0]) || !rec.pinDeep(reverse, ctx.args[1])) return run(ctx);

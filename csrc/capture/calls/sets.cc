@@ -3,6 +3,7 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/paused.h"
+#include "capture/shown.h"
 #include "pyapi/containers.h"
 #include "pyapi/types.h"
 
@@ -23,7 +24,8 @@ bool isKnownMember(PyObject* item) { return Recorder::isPlainDeep(item) || Recor
 bool pinElements(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   PyObject* object = ctx.args[argument];
-  return PyAnySet_CheckExact(object) ? pinSet(ctx.rec, shadow, object) : ctx.rec.tryPinDeep(shadow, object);
+  if (PyAnySet_CheckExact(object)) return pinSet(ctx.rec, shadow, object);
+  return canFold(ctx.rec, shadow, object) && ctx.rec.tryPinDeep(shadow, object);
 }
 
 Flow unknown(CallContext& ctx, Shadow& result) {

@@ -5,6 +5,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/lists.h"
+#include "capture/shown.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 
@@ -115,7 +116,7 @@ bool pinText(Recorder& rec, Shadow shadow, PyObject* object) {
     }
   }
   rec.guardTypeVersion(Py_TYPE(object));
-  return rec.live();
+  return guardNames(rec, reinterpret_cast<PyObject*>(Py_TYPE(object))) && rec.live();
 }
 
 Flow displayStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name,

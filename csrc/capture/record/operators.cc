@@ -12,6 +12,7 @@
 #include "capture/record/fallback.h"
 #include "capture/record/overloads.h"
 #include "capture/record/table.h"
+#include "capture/shown.h"
 #include "pyapi/code.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
@@ -191,7 +192,7 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (PyUnicode_CheckExact(x) && computesPlain(x, y) && variesAsNumber(rec, b, y)) {  // text % (numbers)
     return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
   }
-  if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) &&
+  if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) && canFold(rec, b, y, true) &&
       rec.tryPinDeep(f.top(1), y)) {
     return pinAndRun(rec, f, act, in, 2);
   }

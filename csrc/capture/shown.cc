@@ -1,0 +1,61 @@
+#include "capture/shown.h"
+
+#include "pyapi/name_fields.h"
+#include "pyapi/object_layout.h"
+#include "pyapi/plain.h"
+
+namespace kintsugi::capture {
+
+using guard::SourceKind;
+
+std::optional<Shadow> shownName(Recorder& rec, Shadow shadow, PyObject* object, std::string_view attribute) {
+  PyObject* field = pyapi::nameField(object, attribute);
+  if (field == nullptr) return std::nullopt;
+  const pyapi::Ref<> value = pyapi::readDescriptor(field, object);
+  return rec.readSource(SourceKind::kMember, rec.sourceOf(shadow, object), field, 0, value.get());
+}
+
+bool isRenamed(Recorder& rec, PyObject* object) { return rec.known().renamed_.contains(object); }
+
+void noteRename(Recorder& rec, PyObject* object, PyObject* attribute) {
+  const char* name = PyUnicode_AsUTF8(attribute);
+  if (name == nullptr) PyErr_Clear();
+  if (name != nullptr && pyapi::nameField(object, name) != nullptr) rec.known().renamed_.insert(object);
+}
+
+bool guardNames(Recorder& rec, PyObject* object) {
+  if (pyapi::nameField(object, "__name__") == nullptr) return true;
+  if (isRenamed(rec, object)) return false;
+  if (const auto known = rec.knownObject(object); known && known->isVirtual())
+    return true;  // made in the trace
+  for (const char* attribute : {"__name__", "__qualname__"}) {
+    if (!rec.live()) return false;
+    std::optional<Shadow> name = shownName(rec, Shadow::constant(), object, attribute);
+    PyObject* field = pyapi::nameField(object, attribute);
+    const pyapi::Ref<> value = pyapi::readDescriptor(field, object);
+    if (name) rec.pin(*name, value.get());
+  }
+  if (PyType_Check(object)) rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(object));  // its __module__
+  return rec.live();
+}
+
+bool canFold(Recorder& rec, Shadow shadow, PyObject* object, bool attributes) {
+  if (object == nullptr || shadow.isNull()) return true;
+  if (Recorder::isPlainDeep(object) || pyapi::isNumpyNumber(object) || PyRange_Check(object)) return true;
+  if (Recorder::isIdentityValue(object)) return !attributes;
+  if (rec.isFrozen(object)) return true;
+  if (PyFrozenSet_CheckExact(object)) return shadow.isConst();
+  if (PySlice_Check(object)) return true;
+  // A list that is pinned by its identity may have other items.
+  if (!PyTuple_Check(object) && !(PyList_CheckExact(object) && !shadow.isConst())) return false;
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  const bool made = shadow.isVirtual() && rec.virtualOf(shadow).parts.size() ==
+                                              static_cast<size_t>(PySequence_Fast_GET_SIZE(object));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+    const Shadow item = made ? rec.virtualOf(shadow).parts[static_cast<size_t>(i)] : Shadow::constant();
+    if (!canFold(rec, item, items[i], attributes)) return false;
+  }
+  return true;
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,40 @@
+#include "pyapi/name_fields.h"
+
+#include <structmember.h>
+
+#include <cstddef>
+
+#include "pyapi/lazy.h"
+
+namespace kintsugi::pyapi {
+
+namespace {
+
+PyMemberDef functionName = {"__name__", T_OBJECT, offsetof(PyFunctionObject, func_name), READONLY, nullptr};
+PyMemberDef functionQualifiedName = {"__qualname__", T_OBJECT, offsetof(PyFunctionObject, func_qualname),
+                                     READONLY, nullptr};
+PyMemberDef className = {"__name__", T_OBJECT, offsetof(PyHeapTypeObject, ht_name), READONLY, nullptr};
+PyMemberDef classQualifiedName = {"__qualname__", T_OBJECT, offsetof(PyHeapTypeObject, ht_qualname), READONLY,
+                                  nullptr};
+
+}  // namespace
+
+PyObject* nameField(PyObject* object, std::string_view attribute) {
+  static constinit Lazy<PyObject*> ofFunction, ofFunctionQualified, ofClass, ofClassQualified;
+  const bool qualified = attribute == "__qualname__";
+  if (!qualified && attribute != "__name__") return nullptr;
+  if (PyFunction_Check(object)) {
+    return qualified ? ofFunctionQualified.get(
+                           [] { return PyDescr_NewMember(&PyFunction_Type, &functionQualifiedName); })
+                     : ofFunction.get([] { return PyDescr_NewMember(&PyFunction_Type, &functionName); });
+  }
+  const bool heapClass =
+      PyType_Check(object) &&
+      PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE) &&
+      !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_IMMUTABLETYPE);
+  if (!heapClass) return nullptr;
+  return qualified ? ofClassQualified.get([] { return PyDescr_NewMember(&PyType_Type, &classQualifiedName); })
+                   : ofClass.get([] { return PyDescr_NewMember(&PyType_Type, &className); });
+}
+
+}  // namespace kintsugi::pyapi
