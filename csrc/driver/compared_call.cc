@@ -24,6 +24,19 @@ void CompiledFunction::doubt(uint64_t weight) {
   if (settings().eagerWhenFaster && !keeps) payoff_.doubt(weight);
 }
 
+void CompiledFunction::noteIdle(runtime::CompiledTrace& trace) {
+  const bool keeps = options_.fullgraph || options_.backend || options_.native.sync || options_.exporting;
+  if (!settings().eagerWhenFaster || keeps || trace.trace().countOf(ir::Op::kAten) > 0) return;
+  trace.idle = true;
+  if (log::enabled(log::Channel::kPerf))
+    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0116, {}, entryPlace()).format());
+}
+
+bool CompiledFunction::isIdle(runtime::CompiledTrace& trace) {
+  constexpr uint32_t kLook = 64;
+  return trace.idle && ++trace.idleCalls % kLook != 0;
+}
+
 bool CompiledFunction::isRipening() const {
   NativeCounts native;
   for (const auto& trace : cache_.traces()) countNative(*trace, native);
