@@ -1,0 +1,59 @@
+"""Programs that torch.compile breaks: nn module."""
+
+import collections
+import contextlib
+import functools
+import operator
+import os
+import sys
+import types
+
+import torch
+
+
+def gb0119(x):
+    return empty.forward(x)
+
+
+def gb0053(x):
+    return fsdp(x)
+
+
+try:
+    from torch.distributed.fsdp import FullyShardedDataParallel as F
+
+    fsdp = F(torch.nn.Linear(5, 5), use_orig_params=False, device_id=torch.device("cpu"))
+except Exception as e:
+    fsdp = None
+    print("fsdp", e)
+
+
+class Empty(torch.nn.Module):
+    def __init__(self):
+        pass
+
+    def forward(self, x):
+        return x + 1
+
+
+empty = Empty()
+
+
+def problem(x):
+    return empty.forward(x)
+
+
+class Filled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 1
+
+    def forward(self, x):
+        return x + self.n
+
+
+filled = Filled()
+
+
+def workaround_1(x):
+    return filled.forward(x)
