@@ -184,7 +184,13 @@ def _kind(error: str) -> str:
     return error.partition(":")[0]
 
 
-def _outcomes(module: ModuleType, problem_name: str, function: str, apply: Apply) -> dict[str, list[Outcome]]:
+def _outcomes(
+    module: ModuleType,
+    problem_name: str,
+    function: str,
+    apply: Apply,
+    dynamic_settings: tuple[bool | None, ...] = DYNAMIC,
+) -> dict[str, list[Outcome]]:
     program, problem = getattr(module, function), getattr(module, problem_name)
     found: dict[str, list[Outcome]] = {}
     for system in SYSTEMS:
@@ -192,7 +198,7 @@ def _outcomes(module: ModuleType, problem_name: str, function: str, apply: Apply
         for k in range(INPUTS):
             right, right_error = _eager(program, module, k)
             wanted, wanted_error = _eager(problem, module, k)
-            for dynamic in DYNAMIC:
+            for dynamic in dynamic_settings:
                 result, reasons, error, lines = RUNNERS[system](program, module, k, dynamic, apply)
                 raised_alike = bool(error) and _kind(error) == _kind(right_error)
                 found[system].append(
@@ -273,11 +279,11 @@ def verify_entry(entry: Entry, folder: Path = REPRODUCERS) -> Entry:
 
 
 def _verify_member(module: ModuleType, member: Member) -> Member:
-    """Runs the program of one of torch's reasons."""
+    """Runs the program of one of torch's reasons, on each of the inputs."""
     if member.function is None:
         return member
     shown = re.escape(member.message)
-    outcomes = _outcomes(module, member.function, member.function, Apply())
+    outcomes = _outcomes(module, member.function, member.function, Apply(), (None,))
     torch_runs, our_runs = (outcomes[system] for system in SYSTEMS)
     _, eager_error = _eager(getattr(module, member.function), module, 0)
     found = {
