@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Which entry of the knowledge base stands for which of torch's reasons for a graph break: writes docs/internals/kb-coverage.md.
+"""Which entry of the knowledge base stands for which of torch's reasons: writes docs/internals/kb-coverage.md.
 
-`--check` compares instead. Which reasons apply is read from the installed torch: those whose text its source gives, without
-those that need an accelerator. Needs torch and the package's `cli` extra; runs nothing of either.
+`--check` compares instead. Which reasons apply is read from the installed torch: those whose text its source gives,
+without those that need an accelerator. Needs torch and the package's `cli` extra; runs nothing of either.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ACCELERATOR = ("Unsupported event method", "triton kernel", "triton hop", "creat
 HEAD = """# Coverage of torch's reasons
 
 Made by `scripts/kb_coverage.py`; do not edit. One row for each id of the registry of torch {version}
-(`torch/_dynamo/graph_break_registry.json`). An id *applies* if torch's source gives its text and it needs no accelerator.
-*Shown* counts the runs of torch.compile in which a program of ours got it, as `kintsugi kb verify` wrote it down. What no
-program shows is grouped under the entry with its cause; the entry says for each what was tried.
+(`torch/_dynamo/graph_break_registry.json`). An id *applies* if torch's source gives its text and it needs no
+accelerator. *Shown* counts the runs of torch.compile in which a program of ours got it, as `kintsugi kb verify`
+wrote it down. What no program shows is grouped under the entry with its cause; the entry says for each what was tried.
 
 | | ids |
 |---|---|
@@ -51,7 +51,11 @@ def given(folder: Path) -> set[str]:
     found: set[str] = set()
     for path in sorted([*(folder / "_dynamo").rglob("*.py"), *(folder / "_higher_order_ops").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.keyword) and node.arg == "gb_type" and isinstance(node.value, ast.Constant):
+            if (
+                isinstance(node, ast.keyword)
+                and node.arg == "gb_type"
+                and isinstance(node.value, ast.Constant)
+            ):
                 found.add(str(node.value.value).strip())
     return found
 
@@ -78,7 +82,13 @@ def entries() -> dict[str, tuple[str, str]]:
 
 def page() -> str:
     folder = torch_folder()
-    version = (folder / "version.py").read_text().partition("__version__ = '")[2].partition("+")[0].partition("'")[0]
+    version = (
+        (folder / "version.py")
+        .read_text()
+        .partition("__version__ = '")[2]
+        .partition("+")[0]
+        .partition("'")[0]
+    )
     registry = json.loads((folder / "_dynamo" / "graph_break_registry.json").read_text(encoding="utf-8"))
     texts = {gb: rows[0]["Gb_type"].strip() for gb, rows in registry.items()}
     covered, source = entries(), given(folder)

@@ -338,9 +338,8 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     refuse(diagnosticAt(current_, diag::Code::KTG0101,
                         {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
   }
-  if (calledBack_ && kind == CallKind::kOpaque && std::ranges::any_of(args, isPythonCode) && !breaks_.empty() &&
-      !PyFunction_Check(ctx.callable) &&
-      breaks_.back().code == diag::Code::KTG0101 &&
+  if (calledBack_ && kind == CallKind::kOpaque && std::ranges::any_of(args, isPythonCode) &&
+      !breaks_.empty() && !PyFunction_Check(ctx.callable) && breaks_.back().code == diag::Code::KTG0101 &&
       breaks_.back().args[0] == pyapi::callableName(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }

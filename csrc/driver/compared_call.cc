@@ -24,12 +24,13 @@ void CompiledFunction::doubt(uint64_t weight) {
   if (settings().eagerWhenFaster && !keeps) payoff_.doubt(weight);
 }
 
-void CompiledFunction::noteIdle(runtime::CompiledTrace& trace) {
+bool CompiledFunction::noteIdle(runtime::CompiledTrace& trace) {
   const bool keeps = options_.fullgraph || options_.backend || options_.native.sync || options_.exporting;
-  if (!settings().eagerWhenFaster || keeps || trace.trace().countOf(ir::Op::kAten) > 0) return;
+  if (!settings().eagerWhenFaster || keeps || trace.trace().countOf(ir::Op::kAten) > 0) return false;
   trace.idle = true;
   if (log::enabled(log::Channel::kPerf))
     log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0116, {}, entryPlace()).format());
+  return true;
 }
 
 bool CompiledFunction::isIdle(runtime::CompiledTrace& trace) {

@@ -563,8 +563,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
     if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args, options_.name))
       return false;
     cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
-    if (hasSteps(trace->recording())) doubt(Payoff::kSteps);
-    noteIdle(*trace);
+    if (!noteIdle(*trace) && hasSteps(trace->recording())) doubt(Payoff::kSteps);
     logTrace(*trace, std::to_string(cache_.stats().traces + 1));
     for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
   } catch (const std::exception& error) {

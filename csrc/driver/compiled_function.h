@@ -125,9 +125,9 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* callObserved(const pyapi::Arguments& args);
   PyObject* recordObserved(const pyapi::Arguments& args);
   PyObject* eagerBecause(const char* why, const pyapi::Arguments& args);
-  // No tensor operation was recorded: there is nothing to compile, and CPython runs the calls. One in some keeps
-  // to the trace, which finds other paths.
-  void noteIdle(runtime::CompiledTrace& trace);
+  // No tensor operation was recorded: there is nothing to compile, and CPython runs the calls. One in some
+  // keeps to the trace, which finds other paths.
+  bool noteIdle(runtime::CompiledTrace& trace);
   static bool isIdle(runtime::CompiledTrace& trace);
   diag::SourceLoc entryPlace() const;
   // While it is in doubt whether traces pay (compared_call.cc)

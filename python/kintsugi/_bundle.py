@@ -168,8 +168,8 @@ def issue_bundle(
     problem = _problem_of(fn, args, backend)
     if not problem:
         raise NoProblemError(
-            f"kintsugi.issue_bundle: no problem was found with {getattr(fn, '__name__', fn)!r} and backend {backend!r}: "
-            "three calls gave eager mode's results and exceptions, without a graph break. Nothing was written."
+            f"kintsugi.issue_bundle: no problem was found with {getattr(fn, '__name__', fn)!r} and backend "
+            f"{backend!r}: three calls gave eager mode's results or exceptions, and no graph break. Nothing was written."
         )
     tree = minimize(fn, lambda smaller: _problem_of(smaller, args, backend) == problem)
     lines: list[str] = []

@@ -9,7 +9,7 @@ import torch
 
 
 def program_place(fn: object) -> tuple[str, int, str] | None:
-    """File, first line and name (`Net.forward`) of a module's forward, for the module's call; None: fn is what it is."""
+    """File, first line and name (`Net.forward`) of a module's forward, if fn is the module's call; None otherwise."""
     module = getattr(fn, "__self__", None)
     if not isinstance(fn, types.MethodType) or not isinstance(module, torch.nn.Module):
         return None

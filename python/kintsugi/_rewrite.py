@@ -250,5 +250,7 @@ def _try(
         return Suggestion(rule.name, line, text, False, refused)
     if len(taken) < 2:
         missed = "no side" if not taken else "only one side"
-        return Suggestion(rule.name, line, text, False, f"{missed} of the branch was taken by any input tried")
+        return Suggestion(
+            rule.name, line, text, False, f"{missed} of the branch was taken by any input tried"
+        )
     return Suggestion(rule.name, line, text, True, "")

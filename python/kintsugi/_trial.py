@@ -1,4 +1,4 @@
-"""Tries whether two functions do the same, as far as a caller can see: on inputs drawn around given ones, with gradients.
+"""Tries whether a caller could tell two functions apart: on inputs drawn around given ones, with gradients.
 
 What has to agree: values (the sign of a zero included), types, dtypes, shapes, strides of the result; which inputs it
 shares memory with; what becomes of the inputs, and of a module's parameters and buffers; exceptions; and the gradients
@@ -96,7 +96,7 @@ _SPECIAL: tuple[tuple[str, float], ...] = (
 
 
 def drawn(values: Values) -> Iterator[tuple[str, Values]]:
-    """The given inputs, and others of the same kinds: signs, zeros, tiny, huge, infinite, NaN, and random ones around them."""
+    """The given inputs, and others like them: signs, zeros, tiny, huge, infinite, NaN, and random ones around."""
     generator = torch.get_rng_state()
     try:
         torch.manual_seed(0)
@@ -212,7 +212,7 @@ def _words(error: str) -> str:
 
 
 def _with_gradients(values: Values) -> tuple[Values, list[torch.Tensor]]:
-    """Copies that take part in autograd (results of an operation, so that they may be changed in place), and the leaves."""
+    """Copies that take part in autograd, as results of an operation (which may be changed in place), and the leaves."""
     values = copy.deepcopy(values)
     leaves: list[torch.Tensor] = []
 
@@ -311,5 +311,9 @@ class Trial:
             if (mine is None) != (its is None):
                 return "an input has no gradient any more" if its is None else "an input has a gradient now"
             if mine is not None and not _same_tensor(mine, its, signs=False):
-                return "the gradient is NaN" if its.isnan().sum() > mine.isnan().sum() else "the gradient differs"
+                return (
+                    "the gradient is NaN"
+                    if its.isnan().sum() > mine.isnan().sum()
+                    else "the gradient differs"
+                )
         return ""

@@ -11,7 +11,7 @@ WITHOUT_TORCH = ("match", "show", "list", "graph")
 
 
 def use_bare_package() -> None:
-    """Makes `kintsugi` a package whose own code has not run, for this process: its modules can be imported one by one."""
+    """Makes `kintsugi`, for this process, a package whose own code has not run: modules are imported one by one."""
     spec = importlib.util.find_spec("kintsugi")
     if spec is None:
         raise ModuleNotFoundError("No module named 'kintsugi'", name="kintsugi")

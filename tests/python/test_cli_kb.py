@@ -73,7 +73,9 @@ def test_a_broken_entry_of_ones_own_is_named_and_nothing_is_lost(tmp_path: Path)
 def test_match_in_each_format(tmp_path: Path) -> None:
     log = ERROR.encode() + b"a ``` line\nKTG0101 ```x```\n"
     text = run("kb", "match", "-", "--format", "md", input=log).stdout
-    assert "line 1, 1 time\n" in text and "## Root cause" in text and "````text\nKTG0101 ```x```\n````" in text
+    assert (
+        "line 1, 1 time\n" in text and "## Root cause" in text and "````text\nKTG0101 ```x```\n````" in text
+    )
     assert run("kb", "match", "-", "--format", "markdown", input=log).stdout == text
     html = run("kb", "match", "-", "--format", "html", "--lang", "zh", input=b"KTG0101 <script>\n").stdout
     assert "<h2>根因分析</h2>" in html and "<script" not in html and "&lt;script&gt;" in html
@@ -81,7 +83,8 @@ def test_match_in_each_format(tmp_path: Path) -> None:
     assert [row["line"] for row in rows] == [1, 3]
     assert "Root cause" in run("kb", "match", "-", "--format", "terminal", input=log).stdout
     assert run("kb", "match", "-", "--format", "md", input=b"well\n").returncode == 3
-    assert "unknown format 'pdf'. Known: terminal, md, html, json." in sentence(run("kb", "match", "-", "--format", "pdf"))
+    refused = run("kb", "match", "-", "--format", "pdf")
+    assert "unknown format 'pdf'. Known: terminal, md, html, json." in sentence(refused)
 
 
 @needs_matcher
@@ -113,7 +116,9 @@ def test_commands_that_only_read_need_no_torch() -> None:
         "try:\n    kintsugi_command.main()\nexcept SystemExit:\n    pass\nassert 'torch' not in sys.modules\n"
     )
     folder = Path(__file__).parents[2] / "python"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0 and "KTG0101" in done.stdout, done.stderr
 
 

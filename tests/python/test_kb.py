@@ -229,7 +229,9 @@ def test_torchs_registry_is_covered() -> None:
         pytest.skip("the page is made with the default torch")
     root = Path(__file__).parents[2]
     script = root / "scripts" / "kb_coverage.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     text = (root / "docs" / "internals" / "kb-coverage.md").read_text(encoding="utf-8")
     share = re.search(r"grouped under one \| \d+ \(([\d.]+) %\)", text)
@@ -242,7 +244,8 @@ def test_documentation_is_named_and_there() -> None:
         if "://" in entry.official_doc_url:
             continue
         page = root / entry.official_doc_url
-        headings = [line.lstrip("#").strip() for line in page.read_text(encoding="utf-8").splitlines() if line[:1] == "#"]
+        lines = page.read_text(encoding="utf-8").splitlines()
+        headings = [line.lstrip("#").strip() for line in lines if line[:1] == "#"]
         assert entry.official_doc_section in headings, (entry.id, entry.official_doc_section)
 
 

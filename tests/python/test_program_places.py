@@ -65,7 +65,9 @@ def test_a_modules_lines_name_its_forward(backend) -> None:
     lines = logged(call)
     heads = [line.splitlines()[0] for line in lines]
     assert not [head for head in heads if "_wrapped_call_impl" in head or "module.py" in head]
-    assert any(re.search(rf"\[TRACE .*test_program_places\.py:{FORWARD} Net\.forward", head) for head in heads)
+    assert any(
+        re.search(rf"\[TRACE .*test_program_places\.py:{FORWARD} Net\.forward", head) for head in heads
+    )
     assert any(f"test_program_places.py:{FORWARD} (Net.forward) was recorded" in head for head in heads)
     (recompiled,) = compiled.recompiles()[:1]
     assert recompiled["file"] == __file__ and recompiled["line"] == FORWARD

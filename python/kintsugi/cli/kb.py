@@ -22,7 +22,9 @@ app = typer.Typer(
 Language = Annotated[str, typer.Option("--lang", help="en or zh.", metavar="en|zh")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FORMATS = ("terminal", "md", "html", "json")
-Format = Annotated[str, typer.Option("--format", help="terminal, md, html or json.", metavar="|".join(FORMATS))]
+Format = Annotated[
+    str, typer.Option("--format", help="terminal, md, html or json.", metavar="|".join(FORMATS))
+]
 Folders = Annotated[
     list[Path] | None, typer.Option("--kb", help="A folder with entries of your own (may be repeated).")
 ]
@@ -106,7 +108,8 @@ def matches_to_markdown(found: list[Any], language: Any) -> str:
         longest = max(map(len, re.findall("`+", item.text)), default=0)
         fence = "`" * max(3, longest + 1)
         quoted = f"{fence}text\n{printable(item.text)}\n{fence}"
-        parts.append(f"{occurrence(item.line, item.count, language)}\n\n{quoted}\n\n{to_markdown(item.entry, language)}")
+        where = occurrence(item.line, item.count, language)
+        parts.append(f"{where}\n\n{quoted}\n\n{to_markdown(item.entry, language)}")
     return "\n---\n\n".join(parts)
 
 

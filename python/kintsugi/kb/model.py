@@ -121,7 +121,7 @@ class Member(_Part):
     eager: str = ""
     """The exception that eager mode raises for it, too."""
     measured: dict[str, Measured] = {}
-    """torch.compile: runs in which the reason was not given are failures. kintsugi: runs that were not captured whole."""
+    """Failures are, of torch.compile, runs without the reason, and, of kintsugi, runs that were not captured whole."""
     note: str = ""
     """Why no program of ours gives it; it stands here for its cause, which is the entry's."""
 

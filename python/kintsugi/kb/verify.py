@@ -1,12 +1,12 @@
 """Runs the reproducers of entries against torch.compile and Kintsugi, and writes the figures into the entries.
 
 A reproducer is a file with `problem(*inputs)` and one function for each remedy that is one; `inputs(k)` makes the
-k-th inputs (without it: a 4 × 5 tensor). It may have CONFIG (settings of kintsugi.config), DYNAMO_CONFIG, BACKEND,
-KINTSUGI_BACKEND (for one side alone), DYNAMO (by function, settings of torch._dynamo.config), and `around(run)`, which makes Kintsugi's calls; `reproducer.function` of an
-entry names another problem. Each program is run in eager mode first, which decides what is right; then it is compiled
-by each system, for each of three inputs and for dynamic=None, True and False. torch.compile uses its backend `eager`,
-unless the backend is the problem: breaks are made by the capture, which comes before the backend. Each entry has a
-forked child of its own.
+k-th inputs (without it: a 4 × 5 tensor). It may have CONFIG (settings of kintsugi.config), DYNAMO_CONFIG, DYNAMO (by
+function, settings of torch._dynamo.config), BACKEND, KINTSUGI_BACKEND (for one side alone), and `around(run)`, which
+makes Kintsugi's calls; `reproducer.function` of an entry names another problem. Each program is run in eager mode
+first, which decides what is right; then it is compiled by each system, for each of three inputs and for dynamic=None,
+True and False (a member's for None alone). torch.compile uses its backend `eager`, unless the backend is the problem:
+breaks are made by the capture, which comes before the backend. Each entry has a forked child of its own.
 
 What counts: a program is *whole* when its result is eager's and no break was reported. A workaround fails when it is
 not whole or its result is not the problem's. A dead end fails in just the same way, which is what makes it one.
@@ -297,7 +297,11 @@ def _systems(entry: Entry, shown: Measured) -> dict[str, str]:
     """What is known by system: here it was run."""
     known = {name: text for name, text in entry.os_specific.items() if text != NOT_RUN}
     here = f"shows as described in {shown.n - shown.failures} of {shown.n} runs"
-    return {**dict.fromkeys(("Linux", "macOS", "Windows"), NOT_RUN), **known, SYSTEM_NAMES[platform.system()]: here}
+    return {
+        **dict.fromkeys(("Linux", "macOS", "Windows"), NOT_RUN),
+        **known,
+        SYSTEM_NAMES[platform.system()]: here,
+    }
 
 
 def _summarized(entry: Entry, subject: str) -> Entry:

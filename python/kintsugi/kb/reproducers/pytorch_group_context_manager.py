@@ -1,12 +1,6 @@
 """Programs that torch.compile breaks: context manager."""
 
-import collections
 import contextlib
-import functools
-import operator
-import os
-import sys
-import types
 
 import torch
 

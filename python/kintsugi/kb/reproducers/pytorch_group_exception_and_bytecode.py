@@ -1,7 +1,5 @@
 """Programs that torch.compile breaks: exception and bytecode."""
 
-import torch
-
 DYNAMO = {"gb0200": {"inject_BUILD_SET_unimplemented_TESTING_ONLY": True}}
 
 

@@ -1,13 +1,5 @@
 """Programs that torch.compile breaks: gradient inside."""
 
-import collections
-import contextlib
-import functools
-import operator
-import os
-import sys
-import types
-
 import torch
 
 DYNAMO = {

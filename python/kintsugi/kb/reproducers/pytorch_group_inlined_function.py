@@ -1,24 +1,9 @@
 """Programs that torch.compile breaks: inlined function."""
 
-import collections
-import contextlib
-import copy
-import datetime
-import decimal
-import enum
-import fractions
-import functools
-import io
-import itertools
-import operator
-import os
 import sys
 import types
-import typing
 import unittest.mock
-import weakref
 
-import numpy as np
 import torch
 
 DYNAMO = {"gb0269": {"debug_force_graph_break_on_leaf_return": True}}

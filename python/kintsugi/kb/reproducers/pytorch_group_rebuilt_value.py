@@ -1,7 +1,5 @@
 """Programs that torch.compile breaks: rebuilt value."""
 
-import torch
-
 
 class Plain:
     pass

@@ -1,21 +1,5 @@
 """Programs that torch.compile breaks: tensor method."""
 
-import collections
-import contextlib
-import copy
-import datetime
-import decimal
-import enum
-import fractions
-import functools
-import io
-import itertools
-import operator
-import types
-import typing
-import weakref
-
-import numpy as np
 import torch
 
 DYNAMO = {"gb0045": {"fake_tensor_disable_inference_mode": True}}

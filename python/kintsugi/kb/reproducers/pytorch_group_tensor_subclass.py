@@ -1,11 +1,5 @@
 """Programs that torch.compile breaks: tensor subclass."""
 
-import collections
-import contextlib
-import functools
-import operator
-import os
-import sys
 import types
 
 import torch

@@ -1,23 +1,5 @@
 """Programs that torch.compile breaks: torch call."""
 
-import collections
-import contextlib
-import copy
-import datetime
-import decimal
-import enum
-import fractions
-import functools
-import io
-import itertools
-import operator
-import os
-import sys
-import types
-import typing
-import weakref
-
-import numpy as np
 import torch
 import torch.fx.experimental.symbolic_shapes as symbolic
 

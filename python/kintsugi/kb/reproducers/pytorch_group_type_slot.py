@@ -1,22 +1,7 @@
 """Programs that torch.compile breaks: type slot."""
 
 import array
-import collections
-import contextlib
-import copy
-import datetime
-import decimal
-import enum
-import fractions
-import functools
-import io
-import itertools
-import operator
-import types
-import typing
-import weakref
 
-import numpy as np
 import torch
 
 
