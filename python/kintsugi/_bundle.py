@@ -169,7 +169,7 @@ def issue_bundle(
     if not problem:
         raise NoProblemError(
             f"kintsugi.issue_bundle: no problem was found with {getattr(fn, '__name__', fn)!r} and backend "
-            f"{backend!r}: three calls gave eager mode's results or exceptions, and no graph break. Nothing was written."
+            f"{backend!r}: three calls did what eager mode does, without a graph break. Nothing was written."
         )
     tree = minimize(fn, lambda smaller: _problem_of(smaller, args, backend) == problem)
     lines: list[str] = []

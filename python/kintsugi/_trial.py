@@ -167,7 +167,7 @@ def same(a: Any, b: Any, *, signs: bool = True) -> bool:
     if isinstance(a, float):
         return math.isclose(a, b, rel_tol=1e-15) or (math.isnan(a) and math.isnan(b))
     try:
-        return bool(a == b) or type(a).__eq__ is object.__eq__
+        return bool(a == b) or getattr(type(a), "__eq__", None) is object.__eq__
     except (RuntimeError, TypeError, ValueError):
         return True
 

@@ -264,6 +264,9 @@ def verify(
             except OSError as error:
                 failed.append(f"{base.files[entry.id]} can't be written: {error.strerror}")
         missed = [s for s, found in fresh.evidence.problem.items() if found.failures]
+        unseen = [m.id for m in fresh.members if m.measured and m.measured["torch.compile"].failures]
+        if unseen:
+            failed.append(f"{entry.id}: the reason did not show in every run of {', '.join(unseen)}")
         if missed:
             failed.append(f"{entry.id}: the problem did not show in every run of {', '.join(missed)}")
         rows.append(

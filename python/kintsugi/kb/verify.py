@@ -94,6 +94,8 @@ def _equal(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(_equal, a, b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if type(a).__module__ == "numpy":
+        return _equal(torch.as_tensor(a), torch.as_tensor(b)) if a.dtype.kind in "biufc" else str(a) == str(b)
     return a == b or type(a).__module__.split(".")[0] not in ("builtins", "torch")
 
 
@@ -318,7 +320,8 @@ def _summarized(entry: Entry, subject: str) -> Entry:
     else:
         resolvable = "yes" if best == 1 else "partial" if best > 0 else "no"
     every = [*entry.evidence.problem.values()]
-    every += [m for r in (*entry.workarounds, *entry.dead_ends, *entry.members) for m in r.measured.values()]
+    every += [m for r in (*entry.workarounds, *entry.dead_ends) for m in r.measured.values()]
+    every += [m for member in entry.members for m in member.measured.values()]
     return entry.model_copy(
         update={
             "fix_success_rate": fixed,
