@@ -25,19 +25,6 @@ def gb0115(x):
     return x + len(list(itertools.groupby([1, 1, 2], key=key)))
 
 
-def count_forever():
-    n = 0
-    while True:
-        n += 1
-        yield n
-
-
-def gb2549(x):
-    if torch.compiler.is_compiling():
-        return x + list(count_forever())[0]
-    return x
-
-
 def gb0003(x):
     yield (x + 1)
 

@@ -1,6 +1,8 @@
 """Programs that torch.compile breaks: nn module."""
 
 import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 
 def gb0119(x):
@@ -11,13 +13,8 @@ def gb0053(x):
     return fsdp(x)
 
 
-try:
-    from torch.distributed.fsdp import FullyShardedDataParallel as F
-
-    fsdp = F(torch.nn.Linear(5, 5), use_orig_params=False, device_id=torch.device("cpu"))
-except Exception as e:
-    fsdp = None
-    print("fsdp", e)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+fsdp = FullyShardedDataParallel(torch.nn.Linear(5, 5), use_orig_params=False, device_id=torch.device("cpu"))
 
 
 class Empty(torch.nn.Module):
