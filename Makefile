@@ -168,7 +168,7 @@ lint-cpp: $(SYSTEM_LINT_STAMP)
 lint-python: $(TEST_STAMP)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy python/kintsugi
+	$(VENV)/bin/mypy python/kintsugi python/kintsugi_command
 
 .PHONY: format
 format: $(SYSTEM_LINT_STAMP) $(TEST_STAMP) ## rewrite the tree in the house format

@@ -102,6 +102,13 @@ PyObject* newCompiled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (value != nullptr && value != Py_None) parsed.guardFilter = pyapi::newRef(value);
   value = PyDict_GetItemString(options, "name");
   if (value != nullptr && PyUnicode_Check(value)) parsed.name = pyapi::utf8(value);
+  value = PyDict_GetItemString(options, "place");
+  if (value != nullptr && value != Py_None) {
+    PyObject *file, *function;
+    if (!PyArg_ParseTuple(value, "UiU", &file, &parsed.place.line, &function)) return nullptr;
+    parsed.place.file = pyapi::utf8(file);
+    parsed.place.function = pyapi::utf8(function);
+  }
   value = PyDict_GetItemString(options, "exporting");
   parsed.exporting = value != nullptr && PyObject_IsTrue(value) == 1;
   auto isSet = [options](const char* name) {

@@ -166,6 +166,12 @@ void Recorder::checkBlocks() {
 
 namespace {
 
+// A function of Python's that C code may be given to call.
+bool isPythonCode(PyObject* object) {
+  if (PyMethod_Check(object)) object = PyMethod_GET_FUNCTION(object);
+  return PyFunction_Check(object);
+}
+
 // How often the tensors among some arguments have been written to.
 std::vector<uint64_t> versionsOf(const std::vector<PyObject*>& args) {
   std::vector<uint64_t> versions;
@@ -340,8 +346,8 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     refuse(diagnosticAt(current_, diag::Code::KTG0101,
                         {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
   }
-  if (calledBack_ && kind == CallKind::kOpaque && !PyFunction_Check(ctx.callable) && !breaks_.empty() &&
-      breaks_.back().code == diag::Code::KTG0101 &&
+  if (calledBack_ && kind == CallKind::kOpaque && std::ranges::any_of(args, isPythonCode) &&
+      !breaks_.empty() && !PyFunction_Check(ctx.callable) && breaks_.back().code == diag::Code::KTG0101 &&
       breaks_.back().args[0] == pyapi::callableName(ctx.callable)) {
     breaks_.back().code = diag::Code::KTG0102;
   }

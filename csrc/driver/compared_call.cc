@@ -36,6 +36,19 @@ PyObject* CompiledFunction::callPlain(const pyapi::Arguments& args) {
   return result;
 }
 
+bool CompiledFunction::noteIdle(runtime::CompiledTrace& trace) {
+  if (!countsCost() || options_.exporting || trace.trace().countOf(ir::Op::kAten) > 0) return false;
+  trace.idle = true;
+  if (log::enabled(log::Channel::kPerf))
+    log::emit(log::Channel::kPerf, diag::Diagnostic(diag::Code::KTG0116, {}, entryPlace()).format());
+  return true;
+}
+
+bool CompiledFunction::isIdle(runtime::CompiledTrace& trace) {
+  constexpr uint32_t kLook = 64;
+  return trace.idle && ++trace.idleCalls % kLook != 0;
+}
+
 bool CompiledFunction::isRipening() const {
   NativeCounts native;
   for (const auto& trace : cache_.traces()) countNative(*trace, native);

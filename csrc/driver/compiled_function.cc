@@ -1,6 +1,8 @@
 #include "driver/compiled_function.h"
 
+#include <algorithm>
 #include <sstream>
+#include <tuple>
 
 #include "capture/breaks.h"
 #include "capture/calls/model.h"
@@ -241,6 +243,8 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
   {
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, slots, checkedGuards())) {
+      if (isIdle(*trace)) [[unlikely]]
+        return eagerBecause(kNothingToCompile, args);
       if (pyapi::recursionLeft(PyThreadState_Get()) >= trace->recording().recursion) [[likely]]
         return runTrace(*trace, args, slots);
       return eagerBecause("the recursion limit is near", args);
@@ -314,7 +318,7 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   if (capture.refused) {
     addBreak(*capture.refused);
   } else if (capture.failure) {
-    for (const diag::Diagnostic& d : capture.breaks) addBreak(d);
+    addBreaks(capture.breaks);
     // An exception of the program's own is no failure of the recording.
     if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
       failed(capture);
@@ -450,13 +454,39 @@ void CompiledFunction::noteEviction(const runtime::CompiledTrace& old) {
 }
 
 void CompiledFunction::addBreak(diag::Diagnostic diagnostic) {
+  keepBreak(diagnostic);
+  logBreak(diagnostic, 1);
+}
+
+// Those of one recording: what is said several times (in a loop) is one line.
+void CompiledFunction::addBreaks(const std::vector<diag::Diagnostic>& breaks) {
+  const bool logged = log::enabled(log::Channel::kGraphBreaks);
+  std::vector<std::pair<diag::Diagnostic, size_t>> lines;
+  for (diag::Diagnostic d : breaks) {
+    keepBreak(d);
+    if (!logged) continue;
+    const auto same = std::ranges::find(lines, d, &std::pair<diag::Diagnostic, size_t>::first);
+    if (same != lines.end()) {
+      ++same->second;
+    } else {
+      lines.emplace_back(std::move(d), 1);
+    }
+  }
+  for (const auto& [d, times] : lines) logBreak(d, times);
+}
+
+void CompiledFunction::keepBreak(diag::Diagnostic& diagnostic) {
   // What has no place of its own happened to the whole callable.
   if (!diagnostic.location.known() && PyFunction_Check(function_.get())) diagnostic.location = entryPlace();
   if (!alreadyThere(breaks_, diagnostic)) breaks_.push_back(diagnostic);
   emitBreak(diagnostic);
+}
+
+void CompiledFunction::logBreak(const diag::Diagnostic& diagnostic, size_t times) {
   if (!log::enabled(log::Channel::kGraphBreaks)) return;
   log::emit(log::Channel::kGraphBreaks,
-            diagnostic.format() + (settings().verbose ? callers() + stackText(diagnostic.stack) : ""));
+            diagnostic.format() + (times > 1 ? ", " + std::to_string(times) + " times" : "") +
+                (settings().verbose ? callers() + stackText(diagnostic.stack) : ""));
 }
 
 // A first call often makes something ready for the others: hooks are installed, modules made. The changes
@@ -494,10 +524,8 @@ runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& captu
   recording.kwNames = std::move(capture.kwNames);
   recording.gradients = capture.gradients;
   recording.bound = capture.bound;
-  for (const diag::Diagnostic& d : capture.breaks) {
-    addBreak(d);
-    recording.breaks.push_back({d});
-  }
+  addBreaks(capture.breaks);
+  for (const diag::Diagnostic& d : capture.breaks) recording.breaks.push_back({d});
   return recording;
 }
 
@@ -532,6 +560,11 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
   try {
     faultPoint("install");
     describeConstants(recording, function_.get());
+    if (options_.place.known()) {
+      ir::Trace& shown = recording.document.trace;
+      std::tie(shown.file, shown.line, shown.function) =
+          std::tie(options_.place.file, options_.place.line, options_.place.function);
+    }
     runTracePasses(recording.document, 0, tracePasses(recording));
     if (options_.guardFilter && !filterGuards(recording, options_.guardFilter.get(), args)) return false;
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
@@ -547,7 +580,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
 
 void CompiledFunction::keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin) {
   cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
-  if (hasSteps(trace->recording())) doubt(Payoff::kSteps);
+  if (!noteIdle(*trace) && hasSteps(trace->recording())) doubt(Payoff::kSteps);
   logTrace(*trace, std::to_string(cache_.stats().traces + 1) + origin);
   for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
 }

@@ -69,8 +69,12 @@ struct FunctionOptions {
   pyapi::Ref<> backend;         // null: ours
   pyapi::Ref<> guardFilter;     // says which guards are kept (guard_filter.h); null: all
   std::string name;             // for people: in logs and names of graphs
+  diag::SourceLoc place;        // for people: the program's own code, where the entry is a library's
   NativeOptions native;         // without a backend: replay, or native code once that is there
 };
+
+// Why a call of a trace without tensor operations runs in eager mode.
+inline constexpr const char* kNothingToCompile = "there is nothing to compile";
 
 struct Recompile {
   std::string guard;
@@ -133,6 +137,10 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* callObserved(const pyapi::Arguments& args);
   PyObject* recordObserved(const pyapi::Arguments& args);
   PyObject* eagerBecause(const char* why, const pyapi::Arguments& args);
+  // No tensor operation was recorded: there is nothing to compile, and CPython runs the calls. One in some
+  // keeps to the trace, which finds other paths.
+  bool noteIdle(runtime::CompiledTrace& trace);
+  static bool isIdle(runtime::CompiledTrace& trace);
   diag::SourceLoc entryPlace() const;
   // While it is in doubt whether traces pay (compared_call.cc)
   PyObject* callCompared(const pyapi::Arguments& args);
@@ -176,6 +184,9 @@ class CompiledFunction final : private runtime::ExitHandler {
   void findEntry();
   void noteEviction(const runtime::CompiledTrace& old);
   void addBreak(diag::Diagnostic diagnostic);
+  void addBreaks(const std::vector<diag::Diagnostic>& breaks);
+  void keepBreak(diag::Diagnostic& diagnostic);
+  void logBreak(const diag::Diagnostic& diagnostic, size_t times);
   bool isFirstTry(const diag::Diagnostic& failure) const;
 
   // A recording costs several times what the call does, and one for each path would cost more than it brings

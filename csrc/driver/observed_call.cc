@@ -12,6 +12,7 @@ namespace kintsugi::driver {
 namespace events = diag::events;
 
 diag::SourceLoc CompiledFunction::entryPlace() const {
+  if (options_.place.known()) return options_.place;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function_.get()));
   return {pyapi::utf8(pyapi::fileOf(code)), pyapi::firstLineOf(code), pyapi::utf8(pyapi::nameOf(code))};
 }
@@ -21,6 +22,7 @@ PyObject* CompiledFunction::callObserved(const pyapi::Arguments& args) {
   {
     runtime::SlotBuffer slots;
     if (auto trace = cache_.lookup(args, slots, checkedGuards())) {
+      if (isIdle(*trace)) return eagerBecause(kNothingToCompile, args);
       if (pyapi::recursionLeft(PyThreadState_Get()) < trace->recording().recursion)
         return eagerBecause("the recursion limit is near", args);
       const uint64_t guarded = events::nowNs();

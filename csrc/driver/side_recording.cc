@@ -136,6 +136,8 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
       PyErr_Clear();  // no memory for the descriptions of its segments
       return;
     }
+    if (trace->trace().countOf(ir::Op::kAten) > 0)
+      for (const auto& root : cache_.traces()) root->idle = false;
     logTrace(*trace, "side trace of instruction " + std::to_string(context.guard));
     emitSideTrace(*context.trace, context.guard, context.state, *trace);
     runtime::ExitSite& site = context.trace->sides().at(context.guard);

@@ -90,6 +90,9 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
 
   std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> sideExits{0};
+  // Neither it nor a side trace has a tensor operation: its calls need not run along it.
+  std::atomic<bool> idle{false};
+  std::atomic<uint32_t> idleCalls{0};
   std::atomic<bool> dead{
       false};  // invalidated: an object that it needs has died, or an internal check failed
 

@@ -145,13 +145,17 @@ def _problem_of(fn: Callable[..., Any], args: tuple[Any, ...], backend: str) -> 
     return ("breaks", *codes) if codes else ()
 
 
+class NoProblemError(ValueError):
+    """issue_bundle() found nothing to report."""
+
+
 def issue_bundle(
     fn: Callable[..., Any], *args: Any, path: str | Path = "kintsugi-issue.zip", backend: str = "eager"
 ) -> Path:
     """Writes a zip file with all that a report needs; returns its path. `python repro.py` in it shows the problem.
 
     The problem is looked for: an exception that eager mode does not raise, another result, or graph breaks. The
-    function is made smaller as long as the same problem stays.
+    function is made smaller as long as the same problem stays. NoProblemError: there is none, and nothing is written.
     """
     from . import _logs
     from ._config import current
@@ -162,11 +166,12 @@ def issue_bundle(
         )
     fn = getattr(fn, "__wrapped__", fn)
     problem = _problem_of(fn, args, backend)
-    tree = (
-        minimize(fn, lambda smaller: _problem_of(smaller, args, backend) == problem)
-        if problem
-        else _source_tree(fn)
-    )
+    if not problem:
+        raise NoProblemError(
+            f"kintsugi.issue_bundle: no problem was found with {getattr(fn, '__name__', fn)!r} and backend "
+            f"{backend!r}: three calls did what eager mode does, without a graph break. Nothing was written."
+        )
+    tree = minimize(fn, lambda smaller: _problem_of(smaller, args, backend) == problem)
     lines: list[str] = []
     error_text = ""
     with EventLog() as log, _logs.collecting(lines):

@@ -56,7 +56,7 @@ class CompiledFunction(_C.CallHolder):
 
     def __init__(self, fn: Callable[..., Any], options: CompileOptions) -> None:
         _for_dynamo.tell()
-        compiled = _C.Compiled(fn, options.to_core())
+        compiled = _C.Compiled(fn, options.to_core(fn))
         self._kintsugi_call = compiled
         self._options = options
         functools.update_wrapper(self, fn)

@@ -106,6 +106,8 @@ class ExplainOutput:
             f"Op count: {self.op_count}",
             f"Guard count: {max(self.stats.guard_count, len(self.guards))}",
         ]
+        if self.traces and self.op_count == 0:
+            lines.append("Nothing to compile: no tensor operation was recorded, so calls run in CPython.")
         if self.break_reasons:
             lines.append("Break reasons:")
             for number, reason in enumerate(self.break_reasons, 1):

@@ -194,7 +194,8 @@ def _wrapper_type(cls: type[torch.nn.Module]) -> type[CompiledModule]:
 def compile_module(module: torch.nn.Module, options: CompileOptions) -> CompiledModule:
     """Compiles calls of `module`, hooks included."""
     _for_dynamo.tell()
-    core = _C.Compiled(module.__call__, options.to_core())
+    call = module.__call__
+    core = _C.Compiled(call, options.to_core(call))
     return _wrapper_type(type(module))(module, options, core)
 
 

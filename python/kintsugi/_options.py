@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _guard_filter, _logs, backends
 from ._config import MOST, shown
+from ._place import program_place
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -116,9 +117,10 @@ class CompileOptions:
                 raise ValueError(f"kintsugi.compile: unknown option {name!r}. Known: {known}.")
             _check_count(name, value, "option")
 
-    def to_core(self) -> dict[str, Any]:
-        """The dict that `_C.Compiled` takes."""
+    def to_core(self, fn: object = None) -> dict[str, Any]:
+        """The dict that `_C.Compiled` takes, with fn."""
         core: dict[str, Any] = {
+            "place": program_place(fn),
             "fullgraph": self.fullgraph,
             "dynamic": self.dynamic,
             "backend": backends.segment_compiler(self.backend, mode=self.mode, options=self._backends()),

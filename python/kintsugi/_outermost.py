@@ -175,7 +175,7 @@ class OutermostCalls:
             found = self._cores.get(key)
             if found is not None:
                 return found
-            made = self._cores[key] = _C.Compiled(key[1], self._options.to_core())
+            made = self._cores[key] = _C.Compiled(key[1], self._options.to_core(key[1]))
             self._captured.modules += 1
         end = weakref.finalize(module, self._forget, key)
         end.atexit = False

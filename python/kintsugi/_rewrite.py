@@ -2,9 +2,8 @@
 
 A suggestion is made by a rule on the function's syntax tree (torch.where for a branch, no `.item()`, an arithmetic
 blend, an epsilon, out of place instead of in place). It is compared with the original on the user's inputs and on
-variations of them: negated, zeros, and with an infinity and a NaN. Result (values, dtype, shape), which inputs the
-result shares memory with, what happened to the inputs, and exceptions have to agree; otherwise it is refused, with
-the reason.
+others that are drawn around them, with gradients (`_trial.py` says what has to agree), until both sides of a branch
+that it replaces have been taken. What differs, or was tried on one side only, is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ import ast
 import copy
 import dataclasses
 import inspect
-import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from . import _trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +79,19 @@ class _If(_Rule):
 
     def choose(self, test: ast.expr, a: ast.expr, b: ast.expr) -> ast.expr:
         raise NotImplementedError
+
+
+class _Watch(_If):
+    """Not a rewrite: the condition is reported to SIDE, which gives it back as a bool."""
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        self.generic_visit(node)
+        if _branches(node) is not None and self._take(node):
+            node.test = ast.Call(ast.Name(SIDE, ast.Load()), [node.test], [])
+        return node
+
+
+SIDE = "__kintsugi_side__"
 
 
 def _call(text: str, *arguments: ast.expr) -> ast.expr:
@@ -149,99 +162,14 @@ class OutOfPlace(_Rule):
 RULES: tuple[type[_Rule], ...] = (Where, Blend, NoItem, Epsilon, OutOfPlace)
 
 
-def _variations(args: tuple[Any, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The user's inputs, and others of the same kinds that take other paths."""
-
-    def each(change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, ...]:
-        return tuple(
-            change(a.detach().clone()) if isinstance(a, torch.Tensor) else copy.deepcopy(a) for a in args
-        )
-
-    def special(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
-        def change(t: torch.Tensor) -> torch.Tensor:
-            if t.is_floating_point() and t.numel():
-                t.view(-1)[0] = value
-            return t
-
-        return change
-
-    yield "the inputs as given", each(lambda t: t)
-    yield "the inputs negated", each(lambda t: t if t.dtype == torch.bool else -t)
-    yield "zeros", each(torch.zeros_like)
-    yield "the inputs with an infinity", each(special(float("inf")))
-    yield "the inputs with a negative infinity", each(special(float("-inf")))
-    yield "the inputs with a NaN", each(special(float("nan")))
-
-
-def _observe(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...]]:
-    try:
-        return fn(*args), "", args
-    except Exception as error:
-        return None, type(error).__name__, args
-
-
-def _shared(result: Any, args: tuple[Any, ...]) -> list[tuple[int, int]]:
-    storages = [a.untyped_storage()._cdata if isinstance(a, torch.Tensor) else None for a in args]
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    return [
-        (i, j)
-        for i, r in enumerate(results)
-        if isinstance(r, torch.Tensor)
-        for j, s in enumerate(storages)
-        if s == r.untyped_storage()._cdata
-    ]
-
-
-def _difference(original: Callable[..., Any], other: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """What a caller could see; empty: nothing."""
-    a_args, b_args = copy.deepcopy(args), copy.deepcopy(args)
-    state = torch.get_rng_state()
-    a, a_error, a_args = _observe(original, a_args)
-    torch.set_rng_state(state)
-    b, b_error, b_args = _observe(other, b_args)
-    if a_error != b_error:
-        return f"the original {_words(a_error)}, it {_words(b_error)}"
-    if not _alike(a_args, b_args):
-        return "the inputs are left in another state"
-    if a_error:
-        return ""
-    if _shared(a, a_args) != _shared(b, b_args):
-        return "the result shares memory with other inputs"
-    if not _alike(a, b):
-        return "the result differs"
-    return ""
-
-
-def _words(error: str) -> str:
-    return f"raises {error}" if error else "returns"
-
-
-def _alike(a: Any, b: Any) -> bool:
-    """Values, types, dtypes and shapes: a number is not a tensor that holds it."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, torch.Tensor):
-        if a.requires_grad != b.requires_grad:
-            return False
-        try:
-            torch.testing.assert_close(a, b, equal_nan=True, rtol=1e-6, atol=0)
-        except (AssertionError, RuntimeError, TypeError, ValueError):
-            return False
-        return True
-    if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(map(_alike, a, b))
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(_alike(a[key], b[key]) for key in a)
-    if isinstance(a, float):
-        return math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))
-    return bool(a == b)
-
-
-def _compile_source(fn: Callable[..., Any], tree: ast.Module) -> Callable[..., Any]:
+def _compile_source(
+    fn: Callable[..., Any], tree: ast.Module, names: dict[str, Any] | None = None
+) -> Callable[..., Any]:
     namespace = dict(inspect.unwrap(fn).__globals__)
     namespace.setdefault("torch", torch)
     cells = inspect.getclosurevars(fn).nonlocals
     namespace.update(cells)
+    namespace.update(names or {})
     exec(compile(ast.fix_missing_locations(tree), f"<rewrite of {fn.__name__}>", "exec"), namespace)
     made: Callable[..., Any] = namespace[fn.__name__]
     return made
@@ -271,29 +199,58 @@ def suggest_rewrites(fn: Callable[..., Any]) -> Callable[..., list[Suggestion]]:
         found: list[Suggestion] = []
         for rule in RULES:
             for position in range(100):
-                visitor = rule(position)
-                changed = visitor.visit(copy.deepcopy(tree))
-                if visitor.seen <= position:
+                suggestion = _try(target, tree, rule, position, bound, args)
+                if suggestion is None:
                     break
-                found.append(_try(target, changed, rule.name, visitor.line, bound, args))
+                found.append(suggestion)
         return found
 
     return run
 
 
+def _watched(
+    target: Callable[..., Any], tree: ast.Module, position: int
+) -> tuple[Callable[..., Any], set[bool]]:
+    """The original, which notes the sides that are taken of one branch."""
+    taken: set[bool] = set()
+
+    def side(condition: Any) -> bool:
+        answer = bool(condition)
+        taken.add(answer)
+        return answer
+
+    changed = _Watch(position).visit(copy.deepcopy(tree))
+    return _compile_source(target, changed, {SIDE: side}), taken
+
+
 def _try(
     target: Callable[..., Any],
-    changed: ast.Module,
-    rule: str,
-    line: int,
+    tree: ast.Module,
+    rule: type[_Rule],
+    position: int,
     bound: tuple[Any, ...],
     args: tuple[Any, ...],
-) -> Suggestion:
+) -> Suggestion | None:
+    """None: the rule fits no further place."""
+    visitor = rule(position)
+    changed = visitor.visit(copy.deepcopy(tree))
+    if visitor.seen <= position:
+        return None
     text = ast.unparse(ast.fix_missing_locations(changed))
-    line += target.__code__.co_firstlineno - 1
+    line = visitor.line + target.__code__.co_firstlineno - 1
     other = _compile_source(target, changed)
-    for name, values in _variations(args):
-        difference = _difference(lambda *a: target(*bound, *a), lambda *a: other(*bound, *a), values)
-        if difference:
-            return Suggestion(rule, line, text, False, f"with {name}: {difference}")
-    return Suggestion(rule, line, text, True, "")
+    original, taken = target, {False, True}
+    if issubclass(rule, _If):
+        original, taken = _watched(target, tree, position)
+    try:
+        refused = _trial.Trial(original, other, (*bound, *args)).difference()
+    except _trial.NotTriedError as error:
+        refused = str(error)
+    if refused:
+        return Suggestion(rule.name, line, text, False, refused)
+    if len(taken) < 2:
+        missed = "no side" if not taken else "only one side"
+        return Suggestion(
+            rule.name, line, text, False, f"{missed} of the branch was taken by any input tried"
+        )
+    return Suggestion(rule.name, line, text, True, "")

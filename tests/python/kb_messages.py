@@ -187,6 +187,7 @@ def build() -> list[dict[str, Any]]:
     from kintsugi.kb import load
 
     labels = {entry.error_code: entry.id for entry in load() if entry.error_code}
+    labels |= {member.id: entry.id for entry in load() for member in entry.members}
     import torch._dynamo.exc as exc
 
     registry = json.loads((Path(exc.__file__).parent / "graph_break_registry.json").read_text())

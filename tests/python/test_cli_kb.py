@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,59 @@ def test_a_broken_entry_of_ones_own_is_named_and_nothing_is_lost(tmp_path: Path)
     done = run("kb", "match", "-", "--kb", str(tmp_path), "--json", input=ERROR.encode())
     assert done.returncode == 4 and "bad.json" in sentence(done)
     assert len(json.loads(done.stdout)) == 1
+
+
+@needs_matcher
+def test_match_in_each_format(tmp_path: Path) -> None:
+    log = ERROR.encode() + b"a ``` line\nKTG0101 ```x```\n"
+    text = run("kb", "match", "-", "--format", "md", input=log).stdout
+    assert (
+        "line 1, 1 time\n" in text and "## Root cause" in text and "````text\nKTG0101 ```x```\n````" in text
+    )
+    assert run("kb", "match", "-", "--format", "markdown", input=log).stdout == text
+    html = run("kb", "match", "-", "--format", "html", "--lang", "zh", input=b"KTG0101 <script>\n").stdout
+    assert "<h2>根因分析</h2>" in html and "<script" not in html and "&lt;script&gt;" in html
+    rows = json.loads(run("kb", "match", "-", "--format", "json", input=log).stdout)
+    assert [row["line"] for row in rows] == [1, 3]
+    assert "Root cause" in run("kb", "match", "-", "--format", "terminal", input=log).stdout
+    assert run("kb", "match", "-", "--format", "md", input=b"well\n").returncode == 3
+    refused = run("kb", "match", "-", "--format", "pdf")
+    assert "unknown format 'pdf'. Known: terminal, md, html, json." in sentence(refused)
+
+
+@needs_matcher
+def test_ten_megabytes_take_less_than_a_second_with_the_start_of_the_process(tmp_path: Path) -> None:
+    """Processor time of the whole command, so that what else the machine does makes no difference."""
+    log = tmp_path / "train.log"
+    lines = ["2026-01-01 12:00:00 INFO step loss=0.12345 graph call Unsupported Reason break"] * 140_000
+    log.write_text("\n".join([*lines, ERROR]))
+    assert log.stat().st_size > 10_000_000
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-m", "kintsugi_command", "kb", "match", str(log), "--json"],
+            cwd=Path(__file__).parents[2] / "python",
+            capture_output=True,
+            timeout=240,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0 and b"140001" in done.stdout, done.stderr
+        taken.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    print("seconds of processor time:", taken)
+    assert min(taken) < 1
+
+
+def test_commands_that_only_read_need_no_torch() -> None:
+    code = (
+        "import sys\nsys.argv[1:] = ['kb', 'show', 'KTG0101']\nimport kintsugi_command\n"
+        "try:\n    kintsugi_command.main()\nexcept SystemExit:\n    pass\nassert 'torch' not in sys.modules\n"
+    )
+    folder = Path(__file__).parents[2] / "python"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0 and "KTG0101" in done.stdout, done.stderr
 
 
 def test_show() -> None:

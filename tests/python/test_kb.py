@@ -7,6 +7,8 @@ import io
 import json
 import random
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -185,6 +187,7 @@ def test_figures_follow_from_the_evidence() -> None:
             assert entry.confidence == 0 and entry.fix_success_rate is None and entry.notes, entry.id
             continue
         remedies_ = (*entry.workarounds, *entry.dead_ends)
+        remedies_ = (*remedies_, *entry.members)
         every = [*entry.evidence.problem.values(), *(m for r in remedies_ for m in r.measured.values())]
         assert entry.evidence_count == sum(m.n for m in every), entry.id
         for found in every:
@@ -206,6 +209,53 @@ def test_all_but_one_entry_was_executed() -> None:
     assert [entry.error_code for entry in BASE if entry.evidence is None] == ["GB0066"]
     executed = [e for e in BASE if e.error_code and e.error_code.startswith("GB") and e.evidence is not None]
     assert len(executed) >= 60
+
+
+def test_each_of_torchs_reasons_is_shown_by_its_program_or_says_why_not() -> None:
+    members = [(entry, member) for entry in BASE for member in entry.members]
+    assert len({member.id for _, member in members}) == len(members) >= 370
+    for entry, member in members:
+        assert (member.function is None) == bool(member.note), member.id
+        if member.function is not None:
+            assert member.measured["torch.compile"].failures == 0, f"{entry.id}: {member.id} does not show"
+            assert BASE.find(member.id) is entry
+    assert sum(member.function is not None for _, member in members) >= 200
+
+
+def test_torchs_registry_is_covered() -> None:
+    """The page is what the script makes with the default torch, and at least 90 % of what applies has an entry."""
+    torch = pytest.importorskip("torch")
+    if torch.__version__.split("+")[0] != default_torch():
+        pytest.skip("the page is made with the default torch")
+    root = Path(__file__).parents[2]
+    script = root / "scripts" / "kb_coverage.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--check"], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (root / "docs" / "internals" / "kb-coverage.md").read_text(encoding="utf-8")
+    share = re.search(r"grouped under one \| \d+ \(([\d.]+) %\)", text)
+    assert share is not None and float(share[1]) >= 90
+
+
+def test_documentation_is_named_and_there() -> None:
+    root = Path(__file__).parents[2]
+    for entry in BASE:
+        if "://" in entry.official_doc_url:
+            continue
+        page = root / entry.official_doc_url
+        lines = page.read_text(encoding="utf-8").splitlines()
+        headings = [line.lstrip("#").strip() for line in lines if line[:1] == "#"]
+        assert entry.official_doc_section in headings, (entry.id, entry.official_doc_section)
+
+
+def test_nothing_is_empty_without_a_reason() -> None:
+    for entry in BASE:
+        assert entry.os_specific and all(version.behavior_change for version in entry.versions), entry.id
+        for field in ("dead_ends", "workarounds", "reproducer"):
+            assert bool(getattr(entry, field)) != (field in entry.left_empty), (entry.id, field)
+        if entry.evidence is not None:
+            assert "not run" not in entry.os_specific[entry.evidence.versions["system"]], entry.id
 
 
 def test_the_blend_is_no_cure() -> None:

@@ -26,7 +26,8 @@ class Version(_Part):
     introduced: str | None = None
     deprecated: str | None = None
     removed: str | None = None
-    behavior_change: str | None = None
+    behavior_change: Annotated[str, Field(min_length=1)]
+    """What is another in this release than in the one before it: measured, or that nothing is known."""
     status: Literal["active", "fixed", "removed", "cited"] = "active"
 
 
@@ -110,6 +111,27 @@ class Reproducer(_Part):
     options: dict[str, Any] = {}
 
 
+class Member(_Part):
+    """One of torch's reasons for a break that an entry stands for."""
+
+    id: Annotated[str, Field(pattern=r"^GB[0-9]{4}$")]
+    message: Text
+    function: str | None = None
+    """Of the reproducer's file, a program that torch.compile breaks for this reason."""
+    eager: str = ""
+    """The exception that eager mode raises for it, too."""
+    measured: dict[str, Measured] = {}
+    """Failures are, of torch.compile, runs without the reason, and, of kintsugi, runs that were not captured whole."""
+    note: str = ""
+    """Why no program of ours gives it; it stands here for its cause, which is the entry's."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Member:
+        if (self.function is None) != bool(self.note):
+            raise ValueError(f"{self.id}: either a function, or a note that says why there is none")
+        return self
+
+
 class Evidence(_Part):
     date: datetime.date
     versions: dict[str, str]
@@ -140,17 +162,23 @@ class Entry(_Part):
     root_cause_zh: Text
     root_cause_type: Text
     versions: Annotated[list[Version], Field(min_length=1)]
-    os_specific: dict[str, str] = {}
+    os_specific: Annotated[dict[str, str], Field(min_length=1)]
+    """By system, what was seen on it; a system on which nothing was run says so."""
     dead_ends: list[DeadEnd] = []
     dead_ends_zh: list[DeadEndText] = []
     workarounds: list[Workaround] = []
     workarounds_zh: list[Text] = []
     transition_graph: Transitions
-    official_doc_url: str | None = None
-    official_doc_section: str | None = None
+    official_doc_url: Text
+    """A page on the web, or the path of one in Kintsugi's tree."""
+    official_doc_section: Text
     notes: list[str] = []
     """What the sources get wrong, with the evidence."""
     notes_zh: list[str] = []
+    members: list[Member] = []
+    """Of an entry that stands for several of torch's reasons with one cause: each of them."""
+    left_empty: dict[Literal["dead_ends", "workarounds", "reproducer"], str] = {}
+    """Fields that have nothing in them, and why."""
     reproducer: Reproducer | None = None
     evidence: Evidence | None = None
     verification_tier: Literal["executed", "cited"]
@@ -175,6 +203,9 @@ class Entry(_Part):
             raise ValueError("workarounds and workarounds_zh differ in length")
         if len(self.dead_ends) != len(self.dead_ends_zh):
             raise ValueError("dead_ends and dead_ends_zh differ in length")
+        for field in ("dead_ends", "workarounds", "reproducer"):
+            if bool(getattr(self, field)) == (field in self.left_empty):
+                raise ValueError(f"{field}: filled, or left_empty says why not")
         for text in (self.signature_zh, self.root_cause_zh, *self.workarounds_zh):
             if not re.search(r"[\u4e00-\u9fff]", text):
                 raise ValueError(f"not Chinese: {text!r}")

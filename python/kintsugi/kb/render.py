@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .model import Entry, Language, Measured, Remedy, Workaround
+from .model import Entry, Language, Measured, Member, Remedy, Workaround
 
 WORDS: dict[str, tuple[str, str]] = {
     "cause": ("Root cause", "根因分析"),
@@ -27,6 +27,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "active": ("active", "有效"),
     "fixed": ("fixed", "已修复"),
     "removed": ("removed", "已移除"),
+    "nothing": ("No known message was found.", "没有找到已知的消息。"),
+    "members": ("Stands for", "代表的断图原因"),
+    "shown": ("shown by a program in", "程序复现"),
+    "systems": ("Systems", "操作系统"),
 }
 
 
@@ -101,6 +105,14 @@ def evidence(entry: Entry, language: Language) -> str:
     return f"{entry.evidence.date}, {versions}; {runs}; {word('unchanged', language)} {whole}"
 
 
+def _member(member: Member, language: Language) -> str:
+    text = f"- `{member.id}` {member.message}"
+    runs = member.measured.get("torch.compile")
+    if runs is None:
+        return f"{text} *({word('unmeasured', language)})*"
+    return f"{text} *({word('shown', language)} {runs.n - runs.failures}/{runs.n})*"
+
+
 def to_markdown(entry: Entry, language: Language) -> str:
     works, ends = remedies(entry, language)
     lines = [f"# {signature(entry, language)}", "", f"`{entry.id}`", "", f"## {word('cause', language)}", ""]
@@ -126,8 +138,12 @@ def to_markdown(entry: Entry, language: Language) -> str:
     ]
     if related:
         lines += ["", f"## {word('related', language)}", "", *related]
-    if entry.official_doc_url:
-        lines += ["", f"{word('doc', language)}: <{entry.official_doc_url}>"]
+    if entry.members:
+        lines += ["", f"## {word('members', language)}", "", *(_member(m, language) for m in entry.members)]
+    systems = "; ".join(f"{name}: {text}" for name, text in entry.os_specific.items())
+    lines += ["", f"{word('systems', language)}: {systems}"]
+    url = f"<{entry.official_doc_url}>" if "://" in entry.official_doc_url else f"`{entry.official_doc_url}`"
+    lines += ["", f"{word('doc', language)}: {url}, {entry.official_doc_section}"]
     if entry.evidence:
         lines += ["", f"{word('evidence', language)}: {evidence(entry, language)}"]
     return "\n".join(lines) + "\n"
@@ -135,9 +151,21 @@ def to_markdown(entry: Entry, language: Language) -> str:
 
 def to_html(entry: Entry, language: Language) -> str:
     """The Markdown as an HTML fragment; nothing of the entry is taken for markup."""
+    return markdown_to_html(to_markdown(entry, language))
+
+
+def markdown_to_html(text: str) -> str:
+    """An HTML fragment, without any markup that the text may have."""
     from markdown_it import MarkdownIt
 
-    return str(MarkdownIt("js-default").render(to_markdown(entry, language)))
+    return str(MarkdownIt("js-default").render(text))
+
+
+def occurrence(line: int, count: int, language: Language) -> str:
+    """`line 3, 2 times`"""
+    if language == "zh":
+        return f"第 {line} 行，共 {count} 次"
+    return f"line {line}, {count} time" + ("s" if count != 1 else "")
 
 
 def to_rich(entry: Entry, language: Language) -> Any:

@@ -1,12 +1,12 @@
 """Runs the reproducers of entries against torch.compile and Kintsugi, and writes the figures into the entries.
 
 A reproducer is a file with `problem(*inputs)` and one function for each remedy that is one; `inputs(k)` makes the
-k-th inputs (without it: a 4 × 5 tensor). It may have CONFIG (settings of kintsugi.config), DYNAMO_CONFIG, BACKEND,
-KINTSUGI_BACKEND (for one side alone), and `around(run)`, which makes Kintsugi's calls; `reproducer.function` of an
-entry names another problem. Each program is run in eager mode first, which decides what is right; then it is compiled
-by each system, for each of three inputs and for dynamic=None, True and False. torch.compile uses its backend `eager`,
-unless the backend is the problem: breaks are made by the capture, which comes before the backend. Each entry has a
-forked child of its own.
+k-th inputs (without it: a 4 × 5 tensor). It may have CONFIG (settings of kintsugi.config), DYNAMO_CONFIG, DYNAMO (by
+function, settings of torch._dynamo.config), BACKEND, KINTSUGI_BACKEND (for one side alone), and `around(run)`, which
+makes Kintsugi's calls; `reproducer.function` of an entry names another problem. Each program is run in eager mode
+first, which decides what is right; then it is compiled by each system, for each of three inputs and for dynamic=None,
+True and False (a member's for None alone). torch.compile uses its backend `eager`, unless the backend is the problem:
+breaks are made by the capture, which comes before the backend. Each entry has a forked child of its own.
 
 What counts: a program is *whole* when its result is eager's and no break was reported. A workaround fails when it is
 not whole or its result is not the problem's. A dead end fails in just the same way, which is what makes it one.
@@ -29,13 +29,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .model import Apply, DeadEnd, Entry, Evidence, Measured, Workaround
+from .model import Apply, DeadEnd, Entry, Evidence, Measured, Member, Workaround
 from .statistics import measured
 from .store import REPRODUCERS
 
 SYSTEMS = ("torch.compile", "kintsugi")
 INPUTS = 3
 DYNAMIC = (None, True, False)
+NOT_RUN = "not run"
+SYSTEM_NAMES = {"Linux": "Linux", "Darwin": "macOS", "Windows": "Windows"}
 
 
 @dataclasses.dataclass
@@ -92,7 +94,12 @@ def _equal(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(_equal, a, b))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
-    return a == b or type(a).__module__.split(".")[0] not in ("builtins", "torch")
+    if type(a).__module__ == "numpy":
+        return _equal(torch.as_tensor(a), torch.as_tensor(b)) if a.dtype.kind in "biufc" else str(a) == str(b)
+    try:
+        return bool(a == b) or type(a).__module__.split(".")[0] not in ("builtins", "torch")
+    except (RuntimeError, TypeError, ValueError):  # it holds tensors: all that is known is its type
+        return True
 
 
 def _eager(program: Callable[..., Any], module: ModuleType, k: int) -> tuple[Any, str]:
@@ -122,7 +129,8 @@ def _run_torch(
 
     torch._dynamo.reset()
     counters.clear()
-    with dynamo_config({**getattr(module, "DYNAMO_CONFIG", {}), **apply.config}):
+    own = getattr(module, "DYNAMO", {}).get(getattr(program, "__name__", ""), {})
+    with dynamo_config({**getattr(module, "DYNAMO_CONFIG", {}), **own, **apply.config}):
         options = {"backend": getattr(module, "BACKEND", "eager"), "dynamic": dynamic, **apply.options}
         compiled = torch.compile(program, **options)
         result, error = None, ""
@@ -181,7 +189,13 @@ def _kind(error: str) -> str:
     return error.partition(":")[0]
 
 
-def _outcomes(module: ModuleType, problem_name: str, function: str, apply: Apply) -> dict[str, list[Outcome]]:
+def _outcomes(
+    module: ModuleType,
+    problem_name: str,
+    function: str,
+    apply: Apply,
+    dynamic_settings: tuple[bool | None, ...] = DYNAMIC,
+) -> dict[str, list[Outcome]]:
     program, problem = getattr(module, function), getattr(module, problem_name)
     found: dict[str, list[Outcome]] = {}
     for system in SYSTEMS:
@@ -189,7 +203,7 @@ def _outcomes(module: ModuleType, problem_name: str, function: str, apply: Apply
         for k in range(INPUTS):
             right, right_error = _eager(program, module, k)
             wanted, wanted_error = _eager(problem, module, k)
-            for dynamic in DYNAMIC:
+            for dynamic in dynamic_settings:
                 result, reasons, error, lines = RUNNERS[system](program, module, k, dynamic, apply)
                 raised_alike = bool(error) and _kind(error) == _kind(right_error)
                 found[system].append(
@@ -259,12 +273,40 @@ def verify_entry(entry: Entry, folder: Path = REPRODUCERS) -> Entry:
     changes = {
         "workarounds": works,
         "dead_ends": ends,
+        "members": [_verify_member(module, member) for member in entry.members],
+        "os_specific": _systems(entry, shown[subject]),
         "evidence": Evidence(date=today, versions=versions(), problem=shown, whole=whole),
         "verification_tier": "executed",
         "last_confirmed": today,
         "last_updated": today,
     }
     return _summarized(entry.model_copy(update=changes), subject)
+
+
+def _verify_member(module: ModuleType, member: Member) -> Member:
+    """Runs the program of one of torch's reasons, on each of the inputs."""
+    if member.function is None:
+        return member
+    shown = re.escape(member.message)
+    outcomes = _outcomes(module, member.function, member.function, Apply(), (None,))
+    torch_runs, our_runs = (outcomes[system] for system in SYSTEMS)
+    _, eager_error = _eager(getattr(module, member.function), module, 0)
+    found = {
+        "torch.compile": measured(sum(not _problem_shows(o, shown) for o in torch_runs), len(torch_runs)),
+        "kintsugi": measured(sum(not o.whole for o in our_runs), len(our_runs)),
+    }
+    return member.model_copy(update={"measured": found, "eager": _kind(eager_error)})
+
+
+def _systems(entry: Entry, shown: Measured) -> dict[str, str]:
+    """What is known by system: here it was run."""
+    known = {name: text for name, text in entry.os_specific.items() if text != NOT_RUN}
+    here = f"shows as described in {shown.n - shown.failures} of {shown.n} runs"
+    return {
+        **dict.fromkeys(("Linux", "macOS", "Windows"), NOT_RUN),
+        **known,
+        SYSTEM_NAMES[platform.system()]: here,
+    }
 
 
 def _summarized(entry: Entry, subject: str) -> Entry:
@@ -282,6 +324,7 @@ def _summarized(entry: Entry, subject: str) -> Entry:
         resolvable = "yes" if best == 1 else "partial" if best > 0 else "no"
     every = [*entry.evidence.problem.values()]
     every += [m for r in (*entry.workarounds, *entry.dead_ends) for m in r.measured.values()]
+    every += [m for member in entry.members for m in member.measured.values()]
     return entry.model_copy(
         update={
             "fix_success_rate": fixed,
