@@ -234,6 +234,30 @@ def test_sizes_of_data_with_torchs_backends(name: str) -> None:
         torch.testing.assert_close(compiled(X * scale), f(X * scale))
 
 
+def test_a_decision_on_sizes_is_made_before_what_it_keeps_small() -> None:
+    largest = [0]
+
+    def backend(gm: torch.fx.GraphModule, _examples: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            out = gm(*inputs)
+            largest[0] = max(largest[0], *(t.numel() for t in out if isinstance(t, torch.Tensor)))
+            return out
+
+        return run
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        if y.numel() < 5:
+            return y[:, None] * y[None]
+        return y + 1
+
+    compiled = kintsugi.compile(f, backend=backend)
+    few, many = torch.tensor([1.0, -1, 2, -1]), torch.arange(1.0, 1001)
+    for x in (few, few, many, few, many):
+        torch.testing.assert_close(compiled(x), f(x), rtol=0, atol=0)
+    assert largest[0] <= 1000
+
+
 def test_sizes_of_data_in_training() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         y = (x * W).masked_select(x > 0)
