@@ -468,7 +468,16 @@ def test_a_step_that_writes_is_made_once_and_nothing_before_it_is_computed_again
 
     compiled = kintsugi.compile(f, backend=Backend())
     good, bad = torch.tensor([0, 2]), torch.tensor([0, 7])
-    for at, scale in ((good, 1), (good, 1), (bad, 1), (good, 1), (bad, 1), (good, 100), (bad, 1), (good, 100)):
+    for at, scale in (
+        (good, 1),
+        (good, 1),
+        (bad, 1),
+        (good, 1),
+        (bad, 1),
+        (good, 100),
+        (bad, 1),
+        (good, 100),
+    ):
         ours, theirs = X * scale, X * scale
         torch.testing.assert_close(compiled(ours, at), f(theirs, at), rtol=0, atol=0)
         assert torch.equal(ours, theirs)
