@@ -86,6 +86,7 @@ class Cutter {
       canFail_[node.block] = canFail_[node.block] || node.kind != guard::SourceKind::kValue;
     }
     findFeeding();
+    findAnswers();
     findSeen();
     findApart();
     const auto own = std::span(trace_.code).subspan(start_);
@@ -407,11 +408,33 @@ class Cutter {
            (ins.op == Op::kBuild && isPlain(trace_.operandsOf(ins)[0], seen));
   }
 
-  // A guard in the middle of an FX graph is checked when all of the graph has been computed, which changes
-  // nothing: where it fails, or what follows it raises, its frames are made as if nothing had followed.
-  static bool isSpeculated(const Instruction& ins) {
-    return ins.op == Op::kGuardTrue || ins.op == Op::kGuardFalse || ins.op == Op::kGuardValue ||
-           ins.op == Op::kGuardMeta;
+  // A decision on contents in the middle of an FX graph is checked when all of the graph has been computed,
+  // which changes nothing: where it fails, or what follows it raises, its frames are made as if nothing had
+  // followed. Not one on sizes, which may be there to keep what follows small.
+  bool isSpeculated(const Instruction& ins) const {
+    if (ins.op != Op::kGuardTrue && ins.op != Op::kGuardFalse && ins.op != Op::kGuardValue) {
+      return false;
+    }
+    const Operand& asked = trace_.operandsOf(ins)[0];
+    return asked.isValue() && answer_[asked.id];
+  }
+
+  // The numbers that are read from contents of tensors, and what is computed of nothing but these.
+  void findAnswers() {
+    answer_.assign(trace_.values.size(), false);
+    std::vector<ValueId> used;
+    for (const Instruction& ins : trace_.code) {
+      bool answers = isQuestion(ins);
+      if (ir::isGraphOp(ins.op) && ins.op > Op::kDim) {
+        used.clear();
+        ir::collectValues(trace_, trace_.operandsOf(ins), used);
+        answers = !used.empty() &&
+                  std::all_of(used.begin(), used.end(), [this](ValueId value) { return answer_[value]; });
+      }
+      for (uint32_t r = 0; r < ins.resultCount && answers; ++r) {
+        answer_[ins.firstResult + r] = true;
+      }
+    }
   }
 
   // An operator that only reads numbers from tensors, which nothing in the graph needs: `is_nonzero`.
@@ -643,6 +666,7 @@ class Cutter {
   std::vector<uint32_t> madeIn_;     // by value: the number of the open segment
   std::vector<bool> canFail_;        // by block
   std::vector<bool> feeding_;        // by value
+  std::vector<bool> answer_;         // by value: says something of contents
   std::vector<bool> apart_;          // results of aten.data that are not for native code
   std::vector<bool> seen_;           // by value: the program gets to see it
   std::vector<ValueId> writtenTo_;   // by value: what it was before operators wrote to it in place

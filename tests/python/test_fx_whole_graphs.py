@@ -234,6 +234,30 @@ def test_sizes_of_data_with_torchs_backends(name: str) -> None:
         torch.testing.assert_close(compiled(X * scale), f(X * scale))
 
 
+def test_a_decision_on_sizes_is_made_before_what_it_keeps_small() -> None:
+    largest = [0]
+
+    def backend(gm: torch.fx.GraphModule, _examples: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            out = gm(*inputs)
+            largest[0] = max(largest[0], *(t.numel() for t in out if isinstance(t, torch.Tensor)))
+            return out
+
+        return run
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        if y.numel() < 5:
+            return y[:, None] * y[None]
+        return y + 1
+
+    compiled = kintsugi.compile(f, backend=backend)
+    few, many = torch.tensor([1.0, -1, 2, -1]), torch.arange(1.0, 1001)
+    for x in (few, few, many, few, many):
+        torch.testing.assert_close(compiled(x), f(x), rtol=0, atol=0)
+    assert largest[0] <= 1000
+
+
 def test_sizes_of_data_in_training() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         y = (x * W).masked_select(x > 0)
@@ -444,7 +468,16 @@ def test_a_step_that_writes_is_made_once_and_nothing_before_it_is_computed_again
 
     compiled = kintsugi.compile(f, backend=Backend())
     good, bad = torch.tensor([0, 2]), torch.tensor([0, 7])
-    for at, scale in ((good, 1), (good, 1), (bad, 1), (good, 1), (bad, 1), (good, 100), (bad, 1), (good, 100)):
+    for at, scale in (
+        (good, 1),
+        (good, 1),
+        (bad, 1),
+        (good, 1),
+        (bad, 1),
+        (good, 100),
+        (bad, 1),
+        (good, 100),
+    ):
         ours, theirs = X * scale, X * scale
         torch.testing.assert_close(compiled(ours, at), f(theirs, at), rtol=0, atol=0)
         assert torch.equal(ours, theirs)
