@@ -428,6 +428,55 @@ def test_registered_classes(tmp_path: Path) -> None:
     program.run("read", "eager")
 
 
+SAME_CODE = """
+    def make_method(k):
+        def method(self, x):
+            return x * k
+        return method
+
+    kept = make_method(1)
+
+    class Thing:
+        method = kept
+
+    THING = Thing()
+
+    def function(x):
+        return THING.method(x)
+
+    def make():
+        return function
+
+    def calls():
+        return [(torch.ones(3),)]
+"""
+
+
+def test_functions_of_the_same_code_are_told_apart(tmp_path: Path) -> None:
+    program, _ = both(tmp_path, SAME_CODE, "eager")
+    program.write(SAME_CODE.replace("method = kept", "method = make_method(2)"))
+    assert program.run("read", "eager")["used"] == 0
+
+
+def test_what_c_code_keeps_is_left_out(tmp_path: Path) -> None:
+    source = """
+        import operator
+
+        first = operator.itemgetter(0)
+
+        def function(x):
+            return x + first((1, 2))
+
+        def make():
+            return function
+
+        def calls():
+            return [(torch.ones(3),)]
+    """
+    written = Program(tmp_path, source).run("write", "eager")
+    assert written["traces"] == 0 and "itemgetter" in written["left_out"][0][1]
+
+
 def test_hashes_and_orders_of_sets_are_this_process_own(tmp_path: Path) -> None:
     source = """
         def function(x, names):
