@@ -29,7 +29,7 @@ PyObject* delegatesTo(PyGenObject* generator) {
   if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || (argumentIn(next) & 3) < 2) {
     return nullptr;
   }
-  return _PyFrame_StackPeek(frame);
+  return stackAt(frame, stackDepth(frame) - 1);
 }
 
 PyObject* awaitableIterator(PyObject* object) {

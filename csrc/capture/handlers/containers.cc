@@ -1,6 +1,7 @@
 // Building and unpacking tuples, lists, sets, dicts, slices and strings.
 #include "pyapi/containers.h"
 #include "capture/handlers/common.h"
+#include "pyapi/intrinsics.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
@@ -229,6 +230,25 @@ Flow formatValue(Activation& act, const Instr& instr) {
     value = pyapi::steal(PyObject_Format(value.get(), spec.get()));
   }
   return pushResult(act, value.release());
+}
+
+// `{value!r:spec}` of a template string. Stack: [value, its text], and the specification if bit 0 is set; the other
+// bits are the conversion. The instruction that makes the template takes them all.
+Flow buildInterpolation(Activation& act, const Instr& instr) {
+  pyapi::Ref<> spec;
+  if ((instr.arg & 1) != 0) {
+    spec = popRef(act);
+  }
+  auto text = popRef(act);
+  auto value = popRef(act);
+  return pushResult(act, pyapi::newInterpolation(value.get(), text.get(), static_cast<int>(instr.arg >> 2),
+                                                 spec.get()));
+}
+
+Flow buildTemplate(Activation& act, const Instr&) {
+  auto interpolations = popRef(act);
+  auto strings = popRef(act);
+  return pushResult(act, pyapi::newTemplate(strings.get(), interpolations.get()));
 }
 
 Flow listAppend(Activation& act, const Instr& instr) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "pyapi/since312/objects.h"
+#include "pyapi/until313/objects.h"
 #include "pyapi/until312/objects.h"
 
 namespace kintsugi::pyapi {
