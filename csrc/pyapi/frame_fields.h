@@ -69,7 +69,7 @@ void setCallingUnit(Frame* frame, int32_t next);
 
 inline bool ownedByGenerator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 // The generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().
-inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(frame); }
+inline PyGenObject* generatorOf(Frame* frame);
 // Before the first RESUME (cells and the generator object are not made yet) or of hidden code: nobody sees
 // the frame.
 inline bool isIncomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }

@@ -23,7 +23,7 @@ PyObject* delegatesTo(PyGenObject* generator) {
   if (generator->gi_frame_state >= FRAME_CLEARED || generator->gi_frame_state == FRAME_CREATED) {
     return nullptr;
   }
-  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  auto* frame = frameOf(generator);
   // The RESUME that follows the yield says which kind it is: 2 in `yield from`, 3 in `await`.
   const _Py_CODEUNIT next = codeUnits(codeOf(frame))[resumeUnit(frame)];
   if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || (argumentIn(next) & 3) < 2) {
@@ -116,7 +116,7 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
 }  // namespace
 
 bool closesQuietly(PyGenObject* generator) {
-  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  auto* frame = frameOf(generator);
   Ref<> bytes = steal(PyCode_GetCode(codeOf(frame)));
   int32_t unit = resumeUnit(frame) - 1;  // the yield
   bool quiet = static_cast<bool>(bytes);

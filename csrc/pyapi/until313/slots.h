@@ -41,6 +41,8 @@ inline size_t usedSize(const Frame* frame) {
 }
 inline void moveSlots(Frame*, const Frame*) {}
 
+inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(frame); }
+
 inline PyObject* newPlace(int32_t unit) { return PyLong_FromLong(unit); }
 
 }  // namespace kintsugi::pyapi

@@ -9,6 +9,7 @@
 #include "pyapi/internal.h"
 
 #define Py_BUILD_CORE 1
+#include <internal/pycore_interpframe.h>
 #include <internal/pycore_stackref.h>
 #undef Py_BUILD_CORE
 

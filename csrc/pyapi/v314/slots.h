@@ -70,6 +70,8 @@ inline void emptySlots(Frame* frame) {
   for (int i = 0; i < count; ++i) frame->localsplus[i] = PyStackRef_NULL;
   frame->stackpointer = frame->localsplus + count;
 }
+inline PyGenObject* generatorOf(Frame* frame) { return _PyGen_GetGeneratorFromFrame(frame); }
+
 inline size_t usedSize(const Frame* frame) {
   return static_cast<size_t>(reinterpret_cast<const char*>(frame->stackpointer) -
                              reinterpret_cast<const char*>(frame));
