@@ -14,7 +14,7 @@ Flow resume(Activation& act, const Instr& instr) {
 }
 
 Flow popTop(Activation& act, const Instr&) {
-  Py_DECREF(pop(act));
+  Py_XDECREF(pop(act));  // from 3.14 on what an exit method is bound to, which may be null
   return Flow::kNext;
 }
 

@@ -3,6 +3,7 @@
 // CPython keeps it as a tagged int on the stack, which is no object. There is one object for each place, for good.
 #include <vector>
 
+#include "pyapi/errors.h"
 #include "pyapi/frame.h"
 #include "pyapi/ref.h"
 
@@ -25,6 +26,7 @@ std::vector<PyObject*>* places = nullptr;
 bool isPlace(PyObject* object) { return Py_TYPE(object) == placeClass; }
 
 PyObject* newPlace(int32_t unit) {
+  const KeptError kept;  // it is asked for while an exception is on its way
   if (placeClass == nullptr) {
     placeClass = makeClass();
     if (placeClass == nullptr) return nullptr;
