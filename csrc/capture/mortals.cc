@@ -180,6 +180,25 @@ void Mortals::settle(Recorder& rec) {
     rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(rec.mortals_.front().object)});
 }
 
+void Mortals::endFirst(Recorder& rec) {
+  if (!rec.live_) return;
+  if (!rec.mortals_.empty()) {
+    rec.droppable_.sweepInstances(rec);
+    closeDroppedGenerators(rec);
+  }
+  const auto ended = [&rec](const Mortal& m) { return Py_REFCNT(m.object) == ownReferences(rec, m.object); };
+  const auto first =
+      std::ranges::stable_partition(rec.mortals_, ended);  // settle() takes the first ones first
+  const bool any = first.begin() != rec.mortals_.begin();
+  if (any && !(rec.watched_.empty() && rec.finalized_.empty())) {  // of these, settle() knows nothing
+    rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(rec.mortals_.front().object)});
+    rec.letGo();
+    return;
+  }
+  if (!rec.watched_.empty()) rec.closeDropped();
+  if (!rec.finalized_.empty() && rec.live_) rec.finalized_.freeDropped(rec);
+}
+
 void Mortals::drop(Recorder& rec, Mortal mortal) {
   PyObject* object = mortal.object;
   const std::string name = std::string(pyapi::typeNameOf(object)) + ".__del__";

@@ -37,6 +37,9 @@ class Mortals {
  public:
   static void follow(Recorder& rec, PyObject* object, Shadow shadow);  // a step gave it
   static void settle(Recorder& rec);  // before an instruction: those that have ended
+  // In an instruction that lets go of two objects, between the two: all that ends with the first, whoever it
+  // is, ends before what goes with the second.
+  static void endFirst(Recorder& rec);
   static void clearLocals(Recorder& rec, ShadowFrame& frame, Activation& act);  // before it returns
   static void handOver(Recorder& rec, ShadowFrame& caller, PyCodeObject* callee);
   // Around a step that is not looked into, which may let go of them. False: the recording has ended, since a

@@ -9,6 +9,7 @@ csrc/capture/calls/higher_order.cc.
 from __future__ import annotations
 
 import dis
+import inspect
 import threading
 from types import CodeType, FunctionType
 from typing import Any
@@ -137,14 +138,34 @@ def _is_plain(output: Any, args: tuple[Any, ...]) -> bool:
     )
 
 
-def apply_function(cls: Any, *args: Any) -> Any:
-    if forward_ad._current_level >= 0 or not is_seen_into(cls, args):
-        return super(Function, cls).apply(*args)
+# What torch's C code calls for a class with a setup_context, which gets the defaults of `forward` too. Up to torch 2.13
+# Python code of torch's does that before it calls C.
+_bind = getattr(torch.autograd.function, "_bind_default_args", None)
+
+
+@assume_constant_result
+def _takes_all(function: Any, count: int) -> bool:
+    """Does it take so many arguments by position, and no others?"""
+    if type(function) is not FunctionType or vars(function):  # __wrapped__, __signature__
+        return False
+    code = function.__code__
+    variable = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return code.co_argcount == count and not code.co_kwonlyargcount and not variable
+
+
+def apply_function(cls: Any, *args: Any, **keywords: Any) -> Any:
+    with_context = cls.setup_context is Function.setup_context
+    if keywords and (with_context or _bind is None):
+        return super(Function, cls).apply(*args, **keywords)
+    if not with_context and _bind is not None and (keywords or not _takes_all(cls.forward, len(args))):
+        args, keywords = _bind(cls.forward, args, keywords)
+    if keywords or forward_ad._current_level >= 0 or not is_seen_into(cls, args):
+        return super(Function, cls).apply(*args, **keywords)
     context = Context()
     context.needs_input_grad = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
     recorded = torch.is_grad_enabled() and any(context.needs_input_grad)
     with torch.no_grad():
-        if cls.setup_context is Function.setup_context:
+        if with_context:
             outputs = cls.forward(context, *args)
         else:
             outputs = cls.forward(*args)

@@ -146,6 +146,52 @@ def keywords(x):
     return Power.apply(x, n=3)
 
 
+class WithDefaults(Function):
+    """torch gives setup_context the defaults too."""
+
+    @staticmethod
+    def forward(x, n=2, *, scale=1.0):
+        return x**n * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, n = inputs
+        ctx.n = n
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * ctx.n * x ** (ctx.n - 1), None
+
+
+class Defaults(WithDefaults):
+    @staticmethod
+    def forward(x, n=2):
+        return x**n
+
+
+@case(grad=True)
+def defaults(x):
+    return Defaults.apply(x) + Defaults.apply(x, 3) * Defaults.apply(x, n=4) - Defaults.apply(n=1, x=x)
+
+
+@case(grad=True, traces=None, breaks=None)
+def keywords_alone(x):
+    try:
+        return WithDefaults.apply(x, scale=3.0)
+    except TypeError as error:
+        return x, type(error).__name__
+
+
+@case(grad=True)
+def wrong_keywords(x):
+    try:
+        return Defaults.apply(x, m=3)
+    except TypeError as error:
+        return x, str(error)
+
+
 @case(grad=True)
 def gradient_of_a_gradient(x):
     (gradient,) = torch.autograd.grad(Power.apply(x, 3).sum(), x, create_graph=True)
@@ -402,7 +448,7 @@ class OfAPair(Function):
         return first + second
 
 
-@case(grad=True, breaks=None)
+@case(grad=True, traces=None, breaks=None)
 def a_named_tuple(x):
     result = OfAPair.apply(x)
     with torch.no_grad():

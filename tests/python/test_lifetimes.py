@@ -125,6 +125,114 @@ def a_cycle(x):
     return x, reference() is None
 
 
+# From CPython 3.13 on two variables that are set one behind the other are set by one instruction.
+
+
+def waiting(name, *inside):
+    """A generator that waits where closing it runs code."""
+
+    def items():
+        try:
+            yield inside
+        finally:
+            LOG.append(name)
+
+    made = items()
+    next(made)
+    return made
+
+
+def pair(first, second):
+    return first, second
+
+
+@program
+def two_variables(x):
+    one, other = pair(Finalized("one"), Finalized("other"))
+    LOG.append("made")
+    one, other = pair(x, 2)
+    LOG.append("after")
+    return one * other, list(LOG)
+
+
+@program
+def two_variables_the_newer_one_first(x):
+    other = Finalized("other")
+    one = Finalized("one")
+    LOG.append("made")
+    one, other = pair(x, 2)
+    return one * other, list(LOG)
+
+
+@program
+def two_variables_with_lists(x):
+    one, other = pair([Finalized("in a list")], Finalized("alone"))
+    one, other = pair(x, [Finalized("new")])
+    LOG.append("after")
+    one, other = pair(x, 2)
+    return one * other, list(LOG)
+
+
+@program
+def two_variables_with_generators(x):
+    one, other = pair(waiting("one"), waiting("other"))
+    LOG.append("made")
+    one, other = pair(x, 2)
+    LOG.append("after")
+    return one * other, list(LOG)
+
+
+@program
+def two_variables_a_generator_first(x):
+    one, other = pair(waiting("generator"), Finalized("object"))
+    one, other = pair(x, 2)
+    return one * other, list(LOG)
+
+
+@program
+def two_variables_a_generator_last(x):
+    one, other = pair(Finalized("object"), waiting("generator", Finalized("inside")))
+    one, other = pair(x, 2)
+    return one * other, list(LOG)
+
+
+@program
+def two_variables_that_others_hold(x):
+    one, other = pair(Finalized("one"), waiting("other"))
+    kept = [one, other]
+    one, other = pair(x, 2)
+    LOG.append("after")
+    kept.clear()
+    return one * other, list(LOG)
+
+
+@program
+def one_variable_twice(x):
+    one = Finalized("old")
+    one, one = pair(Finalized("between"), x)
+    LOG.append("after")
+    return one, list(LOG)
+
+
+@program
+def two_variables_in_a_loop(x):
+    one = other = None
+    for i in range(3):
+        one, other = pair(waiting(("one", i)), waiting(("other", i)))
+        LOG.append(i)
+    one, other = pair(x, 2)
+    return one * other, list(LOG)
+
+
+@program
+def two_variables_that_change_places(x):
+    one, other = pair(Finalized("one"), waiting("other"))
+    one, other = pair(other, one)
+    LOG.append("after")
+    del other
+    return x, one is None, list(LOG)
+
+
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
 def test_objects_go_as_in_eager_mode(function: Callable[[torch.Tensor], Any]) -> None:
     compiled = kintsugi.compile(function)
@@ -134,3 +242,22 @@ def test_objects_go_as_in_eager_mode(function: Callable[[torch.Tensor], Any]) ->
             LOG.clear()
             results.append((describe(call(torch.full((2,), float(turn)))), list(LOG)))
         assert results[0] == results[1], f"call {turn}"
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+def test_pairs_of_variables_are_recorded(backend: str) -> None:
+    def function(x):
+        with torch.no_grad(), torch.enable_grad():
+            one, other = pair(waiting("one"), waiting("other"))
+            one, other = pair(x * 2, x + 1)
+            one, other = pair(other, one)
+        return one - other, list(LOG)
+
+    compiled = kintsugi.compile(function, backend=backend)
+    for turn in range(4):
+        results = []
+        for call in (compiled, function):
+            LOG.clear()
+            results.append(describe(call(torch.full((2,), float(turn))), close=backend == "native"))
+        assert results[0] == results[1], f"call {turn}"
+    assert compiled.stats().graph_break_count == 0 and compiled.stats().hits == 3

@@ -610,14 +610,13 @@ std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& re
 
 std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shadow& result) {
   PyObject* function = polyfill(name);
-  if (function == nullptr || ctx.popped < 2 || ctx.kwnames != nullptr || ctx.total() == 0)
-    return std::nullopt;
+  if (function == nullptr || ctx.popped < 2 || ctx.positional == 0) return std::nullopt;
   PyObject*& slot = ctx.act.peek(calleeDepth(ctx.act, static_cast<int>(ctx.popped)));
   if (slot == nullptr || !PyCFunction_Check(slot) || PyCFunction_GET_SELF(slot) != ctx.args[0])
     return std::nullopt;
   const pyapi::Ref<> kept = pyapi::steal(std::exchange(slot, PyMethod_New(function, ctx.args[0])));
   CallContext inner = ctx;
-  inner.of(function, Shadow::constant(), ctx.args.begin(), ctx.shadows.begin(), ctx.total());
+  inner.of(function, Shadow::constant(), ctx.args.begin(), ctx.shadows.begin(), ctx.positional, ctx.kwnames);
   return inlineFunction(inner, result);
 }
 

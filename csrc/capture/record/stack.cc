@@ -2,6 +2,7 @@
 #include "capture/callee.h"
 #include "capture/calls/model.h"
 #include "capture/handlers/handlers.h"
+#include "capture/mortals.h"
 #include "capture/paused.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
@@ -82,16 +83,17 @@ Flow storeFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Ins
   return flow;
 }
 
+// What the variables had ends in turns, as if each store were an instruction of its own.
 Flow storeFastStoreFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  const auto halves = halvesOf(in);
-  // What the variables had ends in turns, and we look at it when the instruction is over.
-  const size_t followed = rec.known().mortals_.size() + rec.known().watched_.size();
-  if (act.local(halves[0].arg) != nullptr && act.local(halves[1].arg) != nullptr && followed > 1) {
-    rec.abort(diag::Code::KTG0302, {"two objects that end in one instruction"});
-    return rec.execute(act, in);
-  }
-  for (const Instr& half : halves) f.locals[half.arg] = f.pop();
-  return rec.execute(act, in);
+  const auto [first, second] = halvesOf(in);
+  pyapi::Ref<> one = pyapi::newRef(act.local(first.arg));
+  const pyapi::Ref<> two = pyapi::newRef(first.arg == second.arg ? act.peek(1) : act.local(second.arg));
+  f.locals[first.arg] = f.pop();
+  f.locals[second.arg] = f.pop();
+  Flow flow = rec.execute(act, in);
+  one.reset();
+  Mortals::endFirst(rec);
+  return flow;
 }
 
 Flow deleteFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
