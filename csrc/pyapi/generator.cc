@@ -39,7 +39,7 @@ PyObject* awaitableIterator(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   const unaryfunc getter = type->tp_as_async != nullptr ? type->tp_as_async->am_await : nullptr;
   if (getter == nullptr) {
-    PyErr_Format(PyExc_TypeError, "object %.100s can't be used in 'await' expression", type->tp_name);
+    PyErr_Format(PyExc_TypeError, kNotAwaitable, type->tp_name);
     return nullptr;
   }
   PyObject* iterator = getter(object);

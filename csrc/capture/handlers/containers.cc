@@ -59,12 +59,19 @@ Flow unpackTail(PyObject* iterator, PyObject** end, int before, int after, int* 
   return Flow::kNext;
 }
 
-Flow expectExhausted(PyObject* iterator, int expected) {
+Flow expectExhausted(PyObject* source, PyObject* iterator, int expected) {
   auto surplus = pyapi::steal(PyIter_Next(iterator));
   if (!surplus) {
     return PyErr_Occurred() != nullptr ? Flow::kRaise : Flow::kNext;
   }
-  PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", expected);
+  surplus.reset();
+  const bool sized = PyList_CheckExact(source) || PyTuple_CheckExact(source) || PyDict_CheckExact(source);
+  const Py_ssize_t size = pyapi::kTellsSizes && sized ? PyObject_Size(source) : -1;
+  if (size > expected) {
+    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d, got %zd)", expected, size);
+  } else {
+    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", expected);
+  }
   return Flow::kRaise;
 }
 
@@ -83,7 +90,7 @@ Flow unpackIterable(Activation& act, PyObject* source, int before, int after) {
   int taken = 0;
   Flow flow = unpackHead(iterator.get(), end, before, after, &taken);
   if (flow == Flow::kNext) {
-    flow = after < 0 ? expectExhausted(iterator.get(), before)
+    flow = after < 0 ? expectExhausted(source, iterator.get(), before)
                      : unpackTail(iterator.get(), end, before, after, &taken);
   }
   if (flow == Flow::kNext) {

@@ -17,4 +17,8 @@ inline uint64_t* versionTagOf(PyDictObject* dict) { return &dict->ma_version_tag
 // Functions have no function that makes their annotations (PEP 649): no instruction gives them one.
 inline void setAnnotate(PyFunctionObject*, PyObject*) {}
 
+// What messages of the evaluator say.
+inline constexpr const char* kNotAwaitable = "object %.100s can't be used in 'await' expression";
+inline constexpr bool kTellsSizes = false;  // of a tuple, list or dict that is unpacked, and of what split() gave
+
 }  // namespace kintsugi::pyapi

@@ -30,4 +30,8 @@ inline void setAnnotate(PyFunctionObject* function, PyObject* annotate) {
   function->func_annotate = annotate;
 }
 
+// What messages of the evaluator say.
+inline constexpr const char* kNotAwaitable = "'%.100s' object can't be awaited";
+inline constexpr bool kTellsSizes = true;  // of a tuple, list or dict that is unpacked, and of what split() gave
+
 }  // namespace kintsugi::pyapi
