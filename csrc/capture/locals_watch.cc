@@ -32,7 +32,8 @@ LocalsWatch::LocalsWatch(Recorder& rec) {
 
 bool LocalsWatch::changed() const {
   return std::ranges::any_of(slots_, [](const Slot& slot) {
-    return pyapi::localAt(slot.frame, slot.index) != slot.object || (slot.content != nullptr && contentOf(slot.object) != slot.content);
+    return pyapi::localAt(slot.frame, slot.index) != slot.object ||
+           (slot.content != nullptr && contentOf(slot.object) != slot.content);
   });
 }
 

@@ -33,8 +33,8 @@ inline PyObject* localAt(const Frame* frame, int index);
 // Gives it a value (taken over; null: none); the one that it had is the caller's.
 inline PyObject* exchangeLocal(Frame* frame, int index, PyObject* value);
 
-// While we evaluate a frame its stack is an array of references of ours: takeStack() gives its top, and hides it
-// from the cycle collector until giveStack().
+// While we evaluate a frame its stack is an array of references of ours: takeStack() gives its top, and hides
+// it from the cycle collector until giveStack().
 inline PyObject** stackBase(Frame* frame);
 inline PyObject** takeStack(Frame* frame);
 inline void giveStack(Frame* frame, PyObject** top);
@@ -50,8 +50,8 @@ inline void emptySlots(Frame* frame);
 inline size_t usedSize(const Frame* frame);
 inline void moveSlots(Frame* copy, const Frame* frame);
 
-// What an instruction that handles an exception puts on the stack to say where it was raised: a new reference,
-// an int. Null with an exception pending.
+// What an instruction that handles an exception puts on the stack to say where it was raised: a new
+// reference, an int. Null with an exception pending.
 PyObject* newPlace(int32_t unit);
 
 // The place in the code (the version says how it is kept): the instruction that runs ...

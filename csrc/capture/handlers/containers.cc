@@ -239,8 +239,8 @@ Flow formatValue(Activation& act, const Instr& instr) {
   return pushResult(act, value.release());
 }
 
-// `{value!r:spec}` of a template string. Stack: [value, its text], and the specification if bit 0 is set; the other
-// bits are the conversion. The instruction that makes the template takes them all.
+// `{value!r:spec}` of a template string. Stack: [value, its text], and the specification if bit 0 is set; the
+// other bits are the conversion. The instruction that makes the template takes them all.
 Flow buildInterpolation(Activation& act, const Instr& instr) {
   pyapi::Ref<> spec;
   if ((instr.arg & 1) != 0) {
@@ -248,8 +248,8 @@ Flow buildInterpolation(Activation& act, const Instr& instr) {
   }
   auto text = popRef(act);
   auto value = popRef(act);
-  return pushResult(act, pyapi::newInterpolation(value.get(), text.get(), static_cast<int>(instr.arg >> 2),
-                                                 spec.get()));
+  return pushResult(
+      act, pyapi::newInterpolation(value.get(), text.get(), static_cast<int>(instr.arg >> 2), spec.get()));
 }
 
 Flow buildTemplate(Activation& act, const Instr&) {

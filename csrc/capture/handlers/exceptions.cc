@@ -237,7 +237,8 @@ Flow beforeAsyncWith(Activation& act, const Instr&) {
                          "__aexit__ method)"});
 }
 
-// The special method of the object on top takes its place, bound; what it is bound to lies above it elsewhere.
+// The special method of the object on top takes its place, bound; what it is bound to lies above it
+// elsewhere.
 Flow loadSpecial(Activation& act, const Instr& instr) {
   const auto object = popRef(act);
   if (pushResult(act, pyapi::specialMethod(instr.arg, object.get())) == Flow::kRaise) {
@@ -247,8 +248,8 @@ Flow loadSpecial(Activation& act, const Instr& instr) {
   return Flow::kNext;
 }
 
-// Stack: [exit method, lasti, exception handled before, exception]. With an argument, above the method: what it is
-// bound to, or null.
+// Stack: [exit method, lasti, exception handled before, exception]. With an argument, above the method: what
+// it is bound to, or null.
 Flow withExceptStart(Activation& act, const Instr& instr) {
   PyObject* value = top(act);
   auto traceback = pyapi::steal(PyException_GetTraceback(value));

@@ -1,4 +1,5 @@
-// What CPython's evaluator does by functions of its own from 3.14 on: no compiler before writes such instructions.
+// What CPython's evaluator does by functions of its own from 3.14 on: no compiler before writes such
+// instructions.
 #include "pyapi/intrinsics.h"
 
 namespace kintsugi::pyapi {

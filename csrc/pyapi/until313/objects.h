@@ -19,6 +19,7 @@ inline void setAnnotate(PyFunctionObject*, PyObject*) {}
 
 // What messages of the evaluator say.
 inline constexpr const char* kNotAwaitable = "object %.100s can't be used in 'await' expression";
-inline constexpr bool kTellsSizes = false;  // of a tuple, list or dict that is unpacked, and of what split() gave
+inline constexpr bool kTellsSizes =
+    false;  // of a tuple, list or dict that is unpacked, and of what split() gave
 
 }  // namespace kintsugi::pyapi

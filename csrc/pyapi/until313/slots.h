@@ -16,9 +16,7 @@ inline PyObject* exchangeLocal(Frame* frame, int index, PyObject* value) {
 }
 
 inline PyObject** stackBase(Frame* frame) { return frame->localsplus + codeOf(frame)->co_nlocalsplus; }
-inline PyObject** takeStack(Frame* frame) {
-  return frame->localsplus + std::exchange(frame->stacktop, -1);
-}
+inline PyObject** takeStack(Frame* frame) { return frame->localsplus + std::exchange(frame->stacktop, -1); }
 inline void giveStack(Frame* frame, PyObject** top) {
   frame->stacktop = static_cast<int>(top - frame->localsplus);
 }

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "pyapi/since312/objects.h"
-#include "pyapi/until313/objects.h"
 #include "pyapi/until312/objects.h"
+#include "pyapi/until313/objects.h"
 
 namespace kintsugi::pyapi {
 

@@ -1,4 +1,5 @@
-// What CPython 3.13 keeps of the states of a dict. pyapi/object_layout.h and its like are what others include.
+// What CPython 3.13 keeps of the states of a dict. pyapi/object_layout.h and its like are what others
+// include.
 //
 // Ownership: everything is borrowed. Threads: the GIL is needed.
 #pragma once

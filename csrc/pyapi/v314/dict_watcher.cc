@@ -1,5 +1,6 @@
-// Numbers for the states of dicts, by a watcher (PEP 699's replacement for version tags).
+// Numbers for the states of dicts, by a watcher (PEP 699).
 #include "pyapi/dict.h"
+#include "pyapi/lazy.h"
 
 #define Py_BUILD_CORE 1
 #include <internal/pycore_dict.h>
@@ -28,17 +29,20 @@ int changes(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) {
   return 0;
 }
 
-int findWatcher() {
-  const int id = PyDict_AddWatcher(&changes);
-  PyErr_Clear();
-  return id;
+int ourWatcher() {
+  static constinit Lazy<int> watcher;
+  return watcher.get([] {
+    const int id = PyDict_AddWatcher(&changes);
+    PyErr_Clear();
+    return id;
+  });
 }
 
 }  // namespace
 
 // Without a place among the watchers each question gets another answer: no state is known again then.
 void numberStates(PyDictObject* dict) {
-  static const int watcher = findWatcher();
+  const int watcher = ourWatcher();
   if (watcher >= 0) {
     watcherBit = uint64_t{1} << watcher;
     PyDict_Watch(watcher, reinterpret_cast<PyObject*>(dict));

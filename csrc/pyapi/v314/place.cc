@@ -1,6 +1,7 @@
 // The place that an exception came from, as an object: an int of a class that nothing else is of.
 //
-// CPython keeps it as a tagged int on the stack, which is no object. There is one object for each place, for good.
+// CPython keeps it as a tagged int on the stack, which is no object. There is one object for each place, for
+// good.
 #include <vector>
 
 #include "pyapi/errors.h"
@@ -18,7 +19,7 @@ PyTypeObject* makeClass() {
       PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyLong_Type)));
 }
 
-PyTypeObject* placeClass = nullptr;    // the GIL guards both
+PyTypeObject* placeClass = nullptr;  // the GIL guards both
 std::vector<PyObject*>* places = nullptr;
 
 }  // namespace

@@ -1,9 +1,9 @@
 // The variables and the value stack of a frame in CPython 3.14: an array of tagged references.
 //
-// Variables keep that form always, since others read and write them while the frame runs. The stack of a frame that
-// we evaluate is one of plain references, null where there is no object; nobody else looks at it then, and CPython's
-// collector sees the variables alone.
-// Ownership, threads and invalidation: see pyapi/frame_fields.h, which says what each function does.
+// Variables keep that form always, since others read and write them while the frame runs. The stack of a
+// frame that we evaluate is one of plain references, null where there is no object; nobody else looks at it
+// then, and CPython's collector sees the variables alone. Ownership, threads and invalidation: see
+// pyapi/frame_fields.h, which says what each function does.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,22 @@
 
 namespace kintsugi::pyapi {
 
-// A reference that somebody counts, without its tags, and the other way round. CPython's tagged int is an object of
-// a class of our own on the stack of a frame that we evaluate.
+// A reference that somebody counts, without its tags, and the other way round. CPython's tagged int is an
+// object of a class of our own on the stack of a frame that we evaluate.
 PyObject* plainPlace(_PyStackRef place);
 bool isPlace(PyObject* object);
 _PyStackRef taggedPlace(PyObject* place);
 
 inline PyObject* takeReference(_PyStackRef slot) {
   if (PyStackRef_IsNull(slot)) return nullptr;
-  if (PyStackRef_IsTaggedInt(slot)) [[unlikely]] return plainPlace(slot);
+  if (PyStackRef_IsTaggedInt(slot)) [[unlikely]]
+    return plainPlace(slot);
   return PyStackRef_AsPyObjectSteal(slot);
 }
 inline _PyStackRef giveReference(PyObject* object) {
   if (object == nullptr) return PyStackRef_NULL;
-  if (isPlace(object)) [[unlikely]] return taggedPlace(object);
+  if (isPlace(object)) [[unlikely]]
+    return taggedPlace(object);
   return PyStackRef_FromPyObjectSteal(object);
 }
 
