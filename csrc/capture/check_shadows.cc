@@ -150,10 +150,10 @@ std::string place(const char* what, size_t index, PyObject* object, const std::s
 std::string shadowProblem(Recorder& recorder, const ShadowFrame& frame, const Activation& act,
                           const Instr& instr) {
   ShadowCheck check(recorder);
-  PyObject** locals = pyapi::localsPlus(act.frame);
   for (size_t i = 0; i < frame.locals.size(); ++i) {
-    if (std::string problem = check.slot(frame.locals[i], locals[i]); !problem.empty()) {
-      return place("local", i, locals[i], problem);
+    PyObject* object = pyapi::localAt(act.frame, static_cast<int>(i));
+    if (std::string problem = check.slot(frame.locals[i], object); !problem.empty()) {
+      return place("local", i, object, problem);
     }
   }
   PyObject** stack = pyapi::stackBase(act.frame);

@@ -36,16 +36,16 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
   frame->rebuildable = announced && pending_.rebuildable && current_ != nullptr && canExit(*current_);
   if (first) {
     // The cells were made before the generator object was; their contents are the parameters.
-    PyObject** locals = pyapi::localsPlus(act.frame);
     int freeStart = pyapi::firstFreeVariable(frame->code);
     for (int i = 0; i < pyapi::localsPlusCount(frame->code); ++i) {
-      if (locals[i] == nullptr || !PyCell_Check(locals[i])) continue;
+      PyObject* object = pyapi::localAt(act.frame, i);
+      if (object == nullptr || !PyCell_Check(object)) continue;
       if (i >= freeStart) {
-        auto cell = closureCell(*frame, i - freeStart, locals[i]);
+        auto cell = closureCell(*frame, i - freeStart, object);
         if (!cell) return false;
         frame->locals[i] = *cell;
       } else {
-        frame->locals[i] = newCell(locals[i], frame->locals[i]);
+        frame->locals[i] = newCell(object, frame->locals[i]);
       }
     }
   }

@@ -22,7 +22,7 @@ class RunningFrame {
     act_.tstate = tstate;
     act_.frame = frame;
     act_.code = code;
-    act_.sp = pyapi::stackPointer(frame);
+    act_.sp = pyapi::takeStack(frame);
     act_.pc = pyapi::resumeUnit(frame);
     act_.kwnames = nullptr;
     act_.result = nullptr;
@@ -85,7 +85,7 @@ bool unwind(Activation& act, StepObserver* observer) {
     }
     cutStack(act, base + handler.depth);
     if (handler.pushLasti) {
-      PyObject* lasti = PyLong_FromLong(pyapi::runningUnit(act.frame));
+      PyObject* lasti = pyapi::newPlace(pyapi::runningUnit(act.frame));
       if (lasti == nullptr) {
         continue;
       }
@@ -168,7 +168,6 @@ PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwi
   {
     RunningFrame running(tstate, frame, code);
     Activation& act = running.activation();
-    pyapi::hideStack(frame);
     if (observer != nullptr && !observer->enterFrame(act, throwing)) {
       observer = nullptr;
     }
@@ -177,7 +176,7 @@ PyObject* interpretFrame(PyThreadState* tstate, pyapi::Frame* frame, bool throwi
     const bool refused = observer == nullptr && !throwing && PyErr_Occurred() != nullptr;
     flow = throwing || refused ? Flow::kRaise : Flow::kNext;
     flow = observer != nullptr ? run<true>(running, observer, flow) : run<false>(running, nullptr, flow);
-    pyapi::setStackPointer(frame, act.sp);
+    pyapi::giveStack(frame, act.sp);
     if (observer != nullptr) {
       observer->leaveFrame(act, flow);
     }

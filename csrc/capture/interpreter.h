@@ -98,6 +98,7 @@ struct Activation {
 
   int32_t stackDepth() const { return static_cast<int32_t>(sp - pyapi::stackBase(frame)); }
   PyObject*& peek(int n) { return sp[-n]; }  // peek(1) is the top
+  PyObject* local(uint32_t index) const { return pyapi::localAt(frame, static_cast<int>(index)); }
 };
 
 // Sees the instructions of the frames that it accepts. Methods are called with the GIL held; none may throw.

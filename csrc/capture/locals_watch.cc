@@ -20,18 +20,20 @@ LocalsWatch::LocalsWatch(Recorder& rec) {
   if (!pyapi::localsAreWritable()) return;
   for (const auto& frame : rec.known().frames_) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;
-    PyObject** locals = pyapi::localsPlus(frame->act->frame);
+    pyapi::Frame* running = frame->act->frame;
     for (size_t i = 0; i < frame->locals.size(); ++i) {
+      PyObject* object = pyapi::localAt(running, static_cast<int>(i));
       const Shadow shadow = frame->locals[i];
       const bool ours = shadow.isVirtual() && rec.virtualOf(shadow).value == ir::kNone;
-      slots_.push_back({locals + i, locals[i], ours ? contentOf(locals[i]) : nullptr});
+      slots_.push_back({running, static_cast<int>(i), object, ours ? contentOf(object) : nullptr});
     }
   }
 }
 
 bool LocalsWatch::changed() const {
   return std::ranges::any_of(slots_, [](const Slot& slot) {
-    return *slot.place != slot.object || (slot.content != nullptr && contentOf(slot.object) != slot.content);
+    return pyapi::localAt(slot.frame, slot.index) != slot.object ||
+           (slot.content != nullptr && contentOf(slot.object) != slot.content);
   });
 }
 

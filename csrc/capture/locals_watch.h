@@ -19,7 +19,8 @@ class LocalsWatch {
 
  private:
   struct Slot {
-    PyObject** place;
+    const pyapi::Frame* frame;
+    int index;
     PyObject* object;
     PyObject* content;  // of a cell that nobody else holds
   };

@@ -37,16 +37,19 @@ bool holds(PyObject* slot, PyObject* object) {
   return PyMethod_Check(slot) && PyMethod_GET_SELF(slot) == object;
 }
 
-bool anyHolds(PyObject** begin, PyObject** end, PyObject* object) {
-  return std::any_of(begin, end, [object](PyObject* slot) { return holds(slot, object); });
+bool localsHold(const pyapi::Frame* frame, size_t count, PyObject* object) {
+  for (size_t i = 0; i < count; ++i) {
+    if (holds(pyapi::localAt(frame, static_cast<int>(i)), object)) return true;
+  }
+  return false;
 }
 
 bool frameHolds(const ShadowFrame& frame, PyObject* object) {
   if (frame.act == nullptr || frame.act->frame == nullptr) return false;
-  PyObject** locals = pyapi::localsPlus(frame.act->frame);
   PyObject** stack = pyapi::stackBase(frame.act->frame);
   PyObject** top = frame.act->sp != nullptr ? frame.act->sp : stack + frame.stack.size();
-  return anyHolds(locals, top, object);
+  return localsHold(frame.act->frame, frame.locals.size(), object) ||
+         std::any_of(stack, top, [object](PyObject* slot) { return holds(slot, object); });
 }
 
 // A generator of the trace that waits, whose frame nobody else can reach.
@@ -56,10 +59,11 @@ bool waits(const Virtual& v) {
 
 bool generatorHolds(const Virtual& v, PyObject* object) {
   auto* raw = pyapi::frameOf(pyapi::asGenerator(v.object.get()));
-  PyObject** locals = pyapi::localsPlus(raw);
-  const size_t depth = v.frame->act != nullptr ? v.frame->stack.size() : 0;
-  return anyHolds(locals, locals + v.frame->locals.size(), object) ||
-         anyHolds(pyapi::stackBase(raw), pyapi::stackBase(raw) + depth, object);
+  const int depth = v.frame->act != nullptr ? static_cast<int>(v.frame->stack.size()) : 0;
+  for (int i = 0; i < depth; ++i) {
+    if (holds(pyapi::stackAt(raw, i), object)) return true;
+  }
+  return localsHold(raw, v.frame->locals.size(), object);
 }
 
 // A generator that the program has dropped, and nothing of which runs when it is closed, lets go of what its
@@ -238,16 +242,17 @@ void Mortals::drop(Recorder& rec, Mortal mortal) {
 void Mortals::clearLocals(Recorder& rec, ShadowFrame& frame, Activation& act) {
   constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
   if ((pyapi::flagsOf(frame.code) & kFunction) != kFunction || pyapi::isSeen(act.frame)) return;
-  PyObject** locals = pyapi::localsPlus(act.frame);
-  const auto isWatched = [](PyObject* local) {
+  const auto isWatched = [&act](size_t index) {
+    PyObject* local = pyapi::localAt(act.frame, static_cast<int>(index));
     if (local == nullptr || !PyGen_CheckExact(local)) return false;
     auto* generator = pyapi::asGenerator(local);
     return pyapi::stateOf(generator) == pyapi::GeneratorState::kSuspended && !pyapi::closesQuietly(generator);
   };
-  if (std::any_of(locals, locals + frame.locals.size(), isWatched))
-    return rec.abort(diag::Code::KTG0302, {"generator"});
+  for (size_t i = 0; i < frame.locals.size(); ++i) {
+    if (isWatched(i)) return rec.abort(diag::Code::KTG0302, {"generator"});
+  }
   for (size_t i = 0; rec.live_ && !rec.mortals_.empty() && i < frame.locals.size(); ++i) {
-    pyapi::Ref<> gone = pyapi::steal(std::exchange(locals[i], nullptr));
+    pyapi::Ref<> gone = pyapi::steal(pyapi::exchangeLocal(act.frame, static_cast<int>(i), nullptr));
     if (!gone) continue;
     frame.locals[i] = Shadow::null();
     rec.cachedState_ = ir::kNone;

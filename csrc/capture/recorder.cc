@@ -85,7 +85,7 @@ namespace {
 // One that somebody calls is a function like any other.
 bool isDying(pyapi::Frame* frame) {
   PyCodeObject* code = pyapi::codeOf(frame);
-  PyObject* self = pyapi::argumentCount(code) > 0 ? pyapi::localsPlus(frame)[0] : nullptr;
+  PyObject* self = pyapi::argumentCount(code) > 0 ? pyapi::localAt(frame, 0) : nullptr;
   if (self == nullptr) return false;
   PyObject* method = Recorder::specialMethod(Py_TYPE(self), "__del__");
   if (method == nullptr || !PyFunction_Check(method) ||
@@ -203,24 +203,24 @@ bool Recorder::acceptFrame(Activation& act) {
 // The shadows of the parameters follow from how CPython has just bound them.
 bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending) {
   PyCodeObject* code = frame.code;
-  PyObject** locals = pyapi::localsPlus(act.frame);
+  const auto local = [&act](int index) { return pyapi::localAt(act.frame, index); };
   frame.locals.assign(pyapi::localsPlusCount(code), Shadow::null());
   frame.stack.reserve(pyapi::stackCapacity(code));
   int parameters = pyapi::argumentCount(code) + pyapi::keywordOnlyCount(code);
   if (pending.selfIsNew && !pending.args.empty()) {
     if (pending.args[0] == nullptr) {
-      pending.args[0] = locals[0];
-      auto known = knownObject(locals[0]);  // made by a __new__ in Python
-      const bool raised = PyExceptionInstance_Check(locals[0]);
+      pending.args[0] = local(0);
+      auto known = knownObject(local(0));  // made by a __new__ in Python
+      const bool raised = PyExceptionInstance_Check(local(0));
       pending.shadows[0] =
-          known ? *known : newVirtual(raised ? VirtualKind::kException : VirtualKind::kInstance, locals[0]);
+          known ? *known : newVirtual(raised ? VirtualKind::kException : VirtualKind::kInstance, local(0));
       for (size_t i = 1; raised && !known && i < pending.positional;
            ++i) {  // what BaseException.__new__ keeps
         virtualOf(pending.shadows[0]).parts.push_back(pending.shadows[i]);
         virtualOf(pending.shadows[0]).partObjects.push_back(pyapi::newRef(pending.args[i]));
       }
       frame.site.replacement = pending.shadows[0];
-      frame.site.replacementObject = pyapi::newRef(locals[0]);
+      frame.site.replacementObject = pyapi::newRef(local(0));
       newInstance_ = pending.shadows[0];
     }
   }
@@ -236,7 +236,7 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
   };
   PyObject* function = frame.function.get();
   for (int i = 0; i < parameters; ++i) {
-    if (locals[i] == nullptr) return false;
+    if (local(i) == nullptr) return false;
     if (i < pyapi::argumentCount(code) && static_cast<size_t>(i) < pending.positional) {
       frame.locals[i] = pending.shadows[i];
       use(i);
@@ -252,7 +252,7 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
       }
     }
     if (found) continue;
-    auto value = defaultOf(function, pending.functionShadow, i, locals[i]);
+    auto value = defaultOf(function, pending.functionShadow, i, local(i));
     if (!value) return false;
     frame.locals[i] = *value;
   }
@@ -263,11 +263,11 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
       rest.push_back(pending.shadows[i]);
       use(i);
     }
-    frame.locals[next] = tupleOf(locals[next], std::move(rest));
+    frame.locals[next] = tupleOf(local(next), std::move(rest));
     ++next;
   }
   if (pyapi::flagsOf(code) & CO_VARKEYWORDS) {
-    Shadow dict = newVirtual(VirtualKind::kDict, locals[next]);
+    Shadow dict = newVirtual(VirtualKind::kDict, local(next));
     for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
       size_t at = pending.positional + k;
       if (!isUsed(at)) setEntry(virtualOf(dict), PyTuple_GET_ITEM(pending.kwnames, k), pending.shadows[at]);

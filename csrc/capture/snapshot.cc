@@ -177,15 +177,14 @@ bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   if (state != (started ? pyapi::GeneratorState::kSuspended : pyapi::GeneratorState::kCreated)) return false;
   recipe.parts.push_back(Operand::integer(started ? pyapi::resumeUnit(raw) - 1 : ir::kNotStarted));
   recipe.parts.push_back(Operand::integer(static_cast<int64_t>(v.frame->locals.size())));
-  PyObject** locals = pyapi::localsPlus(raw);
   for (size_t i = 0; i < v.frame->locals.size(); ++i) {
-    PyObject* object = locals[i];
+    PyObject* object = pyapi::localAt(raw, static_cast<int>(i));
     // Before it has started, the shadow of a cell variable is that of the parameter in it.
     if (!started && object != nullptr && PyCell_Check(object)) object = PyCell_GET(object);
     list.add(object == nullptr ? Shadow::null() : v.frame->locals[i], object);
   }
   for (size_t i = 0; i < v.frame->stack.size(); ++i) {
-    PyObject* object = pyapi::stackBase(raw)[i];
+    PyObject* object = pyapi::stackAt(raw, static_cast<int>(i));
     list.add(object == nullptr ? Shadow::null() : v.frame->stack[i], object);
   }
   return list.ok;
@@ -519,7 +518,6 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   state.rebuildable =
       frame.rebuildable && (state.parent == ir::kNone || document_.trace.states[state.parent].rebuildable);
   Activation& act = *frame.act;
-  PyObject** locals = pyapi::localsPlus(act.frame);
   PyObject** base = pyapi::stackBase(act.frame);
   std::vector<Operand> localOperands(frame.locals.size(), Operand::null());
   std::vector<Operand> stackOperands;
@@ -541,7 +539,8 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   } else {
     put(frame.functionShadow, frame.function.get(), state.function);
   }
-  for (size_t i = 0; i < frame.locals.size(); ++i) put(frame.locals[i], locals[i], localOperands[i]);
+  for (size_t i = 0; i < frame.locals.size(); ++i)
+    put(frame.locals[i], pyapi::localAt(act.frame, static_cast<int>(i)), localOperands[i]);
   const bool half =
       stackBefore_ != nullptr && stackBefore_->frame == &frame && pc == instr_->start && popped == 0;
   const std::vector<Shadow>& stack = half ? stackBefore_->shadows : frame.stack;

@@ -10,6 +10,11 @@
 #include "pyapi/version.h"
 #include KINTSUGI_VERSION_OBJECTS
 
+#define Py_BUILD_CORE 1
+#include <internal/pycore_list.h>
+#include <internal/pycore_unicodeobject.h>
+#undef Py_BUILD_CORE
+
 namespace kintsugi::pyapi {
 
 inline PyObject** tupleItems(PyObject* tuple) { return reinterpret_cast<PyTupleObject*>(tuple)->ob_item; }

@@ -134,7 +134,18 @@ GroupMatch matchGroup(PyObject* exception, PyObject* type) {
   if (!pair) {
     return {};
   }
-  if (!PyTuple_CheckExact(pair.get()) || PyTuple_GET_SIZE(pair.get()) < 2) {
+  const bool isTuple = PyTuple_CheckExact(pair.get());
+  if (kTellsSizes && !isTuple) {
+    PyErr_Format(PyExc_TypeError, "%.200s.split must return a tuple, not %.200s", Py_TYPE(exception)->tp_name,
+                 Py_TYPE(pair.get())->tp_name);
+    return {};
+  }
+  if (kTellsSizes && PyTuple_GET_SIZE(pair.get()) < 2) {
+    PyErr_Format(PyExc_TypeError, "%.200s.split must return a 2-tuple, got tuple of size %zd",
+                 Py_TYPE(exception)->tp_name, PyTuple_GET_SIZE(pair.get()));
+    return {};
+  }
+  if (!isTuple || PyTuple_GET_SIZE(pair.get()) < 2) {
     PyErr_Format(PyExc_TypeError, "%.200s.split must return a 2-tuple", Py_TYPE(exception)->tp_name);
     return {};
   }

@@ -35,7 +35,7 @@ void forEachLeftVariable(PyObject* traceback, const std::function<void(PyObject*
     _PyInterpreterFrame* frame = reinterpret_cast<PyTracebackObject*>(traceback)->tb_frame->f_frame;
     if (frame->owner != FRAME_OWNED_BY_FRAME_OBJECT) continue;
     for (int k = 0; k < codeOf(frame)->co_nlocalsplus; ++k) {
-      if (frame->localsplus[k] != nullptr) visit(frame->localsplus[k]);
+      if (PyObject* object = localAt(frame, k)) visit(object);
     }
   }
 }
@@ -51,8 +51,8 @@ Ref<> newTraceback(const TracebackEntry& entry) {
   setRunningUnit(inner, entry.unit);
   // CPython reads the cells of free variables without asking whether they are there.
   for (int k = code->co_nlocalsplus - code->co_nfreevars; k < code->co_nlocalsplus; ++k) {
-    if (inner->localsplus[k] == nullptr) {
-      inner->localsplus[k] = PyCell_New(nullptr);
+    if (localAt(inner, k) == nullptr) {
+      exchangeLocal(inner, k, PyCell_New(nullptr));
     }
   }
   return steal(PyObject_CallFunction(

@@ -18,10 +18,9 @@ PyFrameObject* currentFrameObject(PyThreadState* tstate, Frame* frame) {
 
 void keepFrameObject(PyFrameObject* object, Frame* frame) {
   Py_INCREF(codeOf(frame));
-  const auto size = static_cast<size_t>(reinterpret_cast<char*>(&frame->localsplus[frame->stacktop]) -
-                                        reinterpret_cast<char*>(frame));
   auto* copy = reinterpret_cast<Frame*>(object->_f_frame_data);
-  std::memcpy(copy, frame, size);
+  std::memcpy(static_cast<void*>(copy), frame, usedSize(frame));
+  moveSlots(copy, frame);
   copy->owner = FRAME_OWNED_BY_FRAME_OBJECT;
   copy->previous = nullptr;
   copy->frame_obj = nullptr;

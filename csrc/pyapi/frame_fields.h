@@ -26,22 +26,33 @@ inline PyObject* builtinsOf(const Frame* frame) { return frame->f_builtins; }
 // The namespace of a class body or module; null in functions (until somebody asked for locals()).
 inline PyObject* localsDictOf(const Frame* frame) { return frame->f_locals; }
 
-// Locals, then cells, then free variables; the value stack follows.
-inline PyObject** localsPlus(Frame* frame) { return frame->localsplus; }
-inline PyObject** stackBase(Frame* frame) { return frame->localsplus + codeOf(frame)->co_nlocalsplus; }
+// The version's own slots.h has the variables and the value stack.
 
-// The saved stack pointer; only meaningful while the frame does not run (CPython keeps it in a register
-// otherwise).
-inline PyObject** stackPointer(Frame* frame) { return frame->localsplus + frame->stacktop; }
-inline void setStackPointer(Frame* frame, PyObject** sp) {
-  frame->stacktop = static_cast<int>(sp - frame->localsplus);
-}
-// Hides the value stack from the cycle collector while it changes, until setStackPointer().
-inline void hideStack(Frame* frame) { frame->stacktop = -1; }
-inline int stackDepth(Frame* frame) { return frame->stacktop - codeOf(frame)->co_nlocalsplus; }
-inline void setStackDepth(Frame* frame, int depth) {
-  frame->stacktop = codeOf(frame)->co_nlocalsplus + depth;
-}
+// Locals, then cells, then free variables. Borrowed; null: it has no value.
+inline PyObject* localAt(const Frame* frame, int index);
+// Gives it a value (taken over; null: none); the one that it had is the caller's.
+inline PyObject* exchangeLocal(Frame* frame, int index, PyObject* value);
+
+// While we evaluate a frame its stack is an array of references of ours: takeStack() gives its top, and hides
+// it from the cycle collector until giveStack().
+inline PyObject** stackBase(Frame* frame);
+inline PyObject** takeStack(Frame* frame);
+inline void giveStack(Frame* frame, PyObject** top);
+// The stack of a frame that waits, or that CPython evaluates next.
+inline int stackDepth(const Frame* frame);
+inline PyObject* stackAt(const Frame* frame, int index);  // from the bottom; borrowed
+inline void pushOn(Frame* frame, PyObject* object);       // takes it over
+inline PyObject* popFrom(Frame* frame);                   // the caller's
+
+// Of a new frame: no variable has a value, and the stack is empty.
+inline void emptySlots(Frame* frame);
+// How many bytes the frame takes up to the top of its stack, and what is to be done in a copy of them.
+inline size_t usedSize(const Frame* frame);
+inline void moveSlots(Frame* copy, const Frame* frame);
+
+// What an instruction that handles an exception puts on the stack to say where it was raised: a new
+// reference, an int. Null with an exception pending.
+PyObject* newPlace(int32_t unit);
 
 // The place in the code (the version says how it is kept): the instruction that runs ...
 inline int32_t runningUnit(const Frame* frame);
@@ -58,7 +69,7 @@ void setCallingUnit(Frame* frame, int32_t next);
 
 inline bool ownedByGenerator(const Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 // The generator, coroutine or async generator that holds the frame. Only when ownedByGenerator().
-inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(frame); }
+inline PyGenObject* generatorOf(Frame* frame);
 // Before the first RESUME (cells and the generator object are not made yet) or of hidden code: nobody sees
 // the frame.
 inline bool isIncomplete(Frame* frame) { return _PyFrame_IsIncomplete(frame); }

@@ -32,7 +32,7 @@ inline PyObject* docstringOf(const PyFunctionObject* function) { return function
 
 // What MAKE_FUNCTION gives a new function, which has none of it yet.
 struct FunctionParts {
-  Ref<> closure, annotations, keywordDefaults, defaults;
+  Ref<> closure, annotations, keywordDefaults, defaults, annotate;
 };
 // Those that are given; the function has none of them yet.
 inline void fillNewFunction(PyFunctionObject* function, FunctionParts parts) {
@@ -40,6 +40,7 @@ inline void fillNewFunction(PyFunctionObject* function, FunctionParts parts) {
   if (parts.annotations) function->func_annotations = parts.annotations.release();
   if (parts.keywordDefaults) function->func_kwdefaults = parts.keywordDefaults.release();
   if (parts.defaults) function->func_defaults = parts.defaults.release();
+  if (parts.annotate) setAnnotate(function, parts.annotate.release());
 }
 
 // -- Functions and methods in C

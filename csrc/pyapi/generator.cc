@@ -23,13 +23,13 @@ PyObject* delegatesTo(PyGenObject* generator) {
   if (generator->gi_frame_state >= FRAME_CLEARED || generator->gi_frame_state == FRAME_CREATED) {
     return nullptr;
   }
-  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  auto* frame = frameOf(generator);
   // The RESUME that follows the yield says which kind it is: 2 in `yield from`, 3 in `await`.
   const _Py_CODEUNIT next = codeUnits(codeOf(frame))[resumeUnit(frame)];
   if (opcodeInfo(opcodeIn(next)).instruction != op::RESUME || (argumentIn(next) & 3) < 2) {
     return nullptr;
   }
-  return _PyFrame_StackPeek(frame);
+  return stackAt(frame, stackDepth(frame) - 1);
 }
 
 PyObject* awaitableIterator(PyObject* object) {
@@ -39,7 +39,7 @@ PyObject* awaitableIterator(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   const unaryfunc getter = type->tp_as_async != nullptr ? type->tp_as_async->am_await : nullptr;
   if (getter == nullptr) {
-    PyErr_Format(PyExc_TypeError, "object %.100s can't be used in 'await' expression", type->tp_name);
+    PyErr_Format(PyExc_TypeError, kNotAwaitable, type->tp_name);
     return nullptr;
   }
   PyObject* iterator = getter(object);
@@ -116,7 +116,7 @@ int32_t whereItReraises(const _PyInterpreterFrame* frame, const uint8_t* bytes, 
 }  // namespace
 
 bool closesQuietly(PyGenObject* generator) {
-  auto* frame = reinterpret_cast<_PyInterpreterFrame*>(generator->gi_iframe);
+  auto* frame = frameOf(generator);
   Ref<> bytes = steal(PyCode_GetCode(codeOf(frame)));
   int32_t unit = resumeUnit(frame) - 1;  // the yield
   bool quiet = static_cast<bool>(bytes);

@@ -17,7 +17,7 @@ inline GeneratorState stateOf(const PyGenObject* generator) {
 }
 
 // The frame lies in the generator; it is there until the generator has finished.
-inline Frame* frameOf(PyGenObject* generator) { return reinterpret_cast<Frame*>(generator->gi_iframe); }
+inline Frame* frameOf(PyGenObject* generator) { return reinterpret_cast<Frame*>(&generator->gi_iframe); }
 
 // It waits in its frame's place (setResumeUnit() comes first).
 inline void markSuspended(PyGenObject* generator) {

@@ -28,12 +28,9 @@ Frame* ShownFrames::push(PyFunctionObject* function, PyCodeObject* code, int32_t
   setCode(frame, code);
   frame->frame_obj = nullptr;
   frame->previous = currentSlot(tstate_, state_);
-  frame->stacktop = code->co_nlocalsplus;
   markEntry(frame);
   frame->owner = FRAME_OWNED_BY_THREAD;
-  for (int k = 0; k < code->co_nlocalsplus; ++k) {
-    frame->localsplus[k] = nullptr;
-  }
+  emptySlots(frame);
   setRunningUnit(frame, unit);
   currentSlot(tstate_, state_) = frame;
   frames_.push_back(frame);
@@ -46,9 +43,10 @@ void ShownFrames::fillFreeVariables() {
   const PyCodeObject* code = codeOf(frame);
   const int first = firstFreeVariable(code);
   for (int k = 0; k < code->co_nfreevars; ++k) {
-    PyObject*& slot = frame->localsplus[first + k];
-    if (slot == nullptr || !PyCell_Check(slot)) {
-      Py_XSETREF(slot, Py_NewRef(PyTuple_GET_ITEM(functionOf(frame)->func_closure, k)));
+    PyObject* object = localAt(frame, first + k);
+    if (object == nullptr || !PyCell_Check(object)) {
+      PyObject* cell = PyTuple_GET_ITEM(functionOf(frame)->func_closure, k);
+      Py_XDECREF(exchangeLocal(frame, first + k, Py_NewRef(cell)));
     }
   }
 }
@@ -64,7 +62,7 @@ ShownFrames::~ShownFrames() {
       keepFrameObject(object, frame);
     } else {
       for (int slot = 0; slot < codeOf(frame)->co_nlocalsplus; ++slot) {
-        Py_CLEAR(frame->localsplus[slot]);
+        Py_XDECREF(exchangeLocal(frame, slot, nullptr));
       }
       Py_CLEAR(frame->f_locals);
     }

@@ -93,6 +93,7 @@ inline newfunc newFunctionOf(const PyTypeObject* type) { return type->tp_new; }
 
 inline bool isIterable(PyObject* object) { return Py_TYPE(object)->tp_iter != nullptr; }
 inline bool isOwnIterator(PyObject* object) { return Py_TYPE(object)->tp_iter == PyObject_SelfIter; }
+inline bool hasNextItem(PyObject* object) { return Py_TYPE(object)->tp_iternext != nullptr; }
 // The next item of an iterator; null: the end, perhaps without StopIteration pending.
 inline PyObject* nextItem(PyObject* iterator) { return Py_TYPE(iterator)->tp_iternext(iterator); }
 inline bool comparesByIdentity(PyObject* object) {

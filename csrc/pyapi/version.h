@@ -23,6 +23,10 @@
 #define KINTSUGI_VERSION_FRAME "pyapi/v313/frame.h"
 #define KINTSUGI_VERSION_OBJECTS "pyapi/v313/objects.h"
 #define KINTSUGI_VERSION_OPCODES "pyapi/v313/opcodes.def"
+#elif PY_VERSION_HEX >= 0x030E0000 && PY_VERSION_HEX < 0x030F0000 && !defined(Py_GIL_DISABLED)
+#define KINTSUGI_VERSION_FRAME "pyapi/v314/frame.h"
+#define KINTSUGI_VERSION_OBJECTS "pyapi/v314/objects.h"
+#define KINTSUGI_VERSION_OPCODES "pyapi/v314/opcodes.def"
 #else
-#error "csrc/pyapi/ has folders for CPython 3.11, 3.12 and 3.13, with the global interpreter lock"
+#error "csrc/pyapi/ has folders for CPython 3.11 to 3.14, with the global interpreter lock"
 #endif

@@ -41,28 +41,25 @@ struct Outcome {
 Outcome callFrame(std::vector<FrameImage>& images, size_t index, bool raising, FrameRunner* runner);
 
 void fillFrame(pyapi::Frame* frame, FrameImage& image) {
-  PyObject** slots = pyapi::localsPlus(frame);
   const int localCount = pyapi::localsPlusCount(pyapi::codeOf(frame));
   KINTSUGI_CHECK(static_cast<int>(image.locals.size()) == localCount,
                  "a snapshot with another number of locals");
   KINTSUGI_CHECK(static_cast<int>(image.stack.size()) <= pyapi::stackCapacity(pyapi::codeOf(frame)),
                  "the stack overflows");
   std::vector<PyObject*> dropped;
-  for (int k = pyapi::stackDepth(frame); k-- > 0;) {  // what a generator was sent
-    dropped.push_back(slots[localCount + k]);
+  while (pyapi::stackDepth(frame) > 0) {  // what a generator was sent
+    dropped.push_back(pyapi::popFrom(frame));
   }
   for (int k = 0; k < localCount; ++k) {
-    dropped.push_back(slots[k]);
-    slots[k] = image.locals[static_cast<size_t>(k)].release();
-  }
-  for (size_t k = 0; k < image.stack.size(); ++k) {
-    slots[static_cast<size_t>(localCount) + k] = image.stack[k].release();
+    dropped.push_back(pyapi::exchangeLocal(frame, k, image.locals[static_cast<size_t>(k)].release()));
   }
   if (image.handled) {
     pyapi::Ref<> before = pyapi::exchangeHandled(std::move(image.handled));
-    slots[localCount + image.handledOver] = before ? before.release() : Py_NewRef(Py_None);
+    image.stack[image.handledOver] = before ? std::move(before) : pyapi::newRef(Py_None);
   }
-  pyapi::setStackDepth(frame, static_cast<int>(image.stack.size()));
+  for (pyapi::Ref<>& object : image.stack) {
+    pyapi::pushOn(frame, object.release());
+  }
   pyapi::setResumeUnit(frame, image.pc);
   for (PyObject* object : dropped) {
     Py_XDECREF(object);
@@ -72,18 +69,9 @@ void fillFrame(pyapi::Frame* frame, FrameImage& image) {
   }
 }
 
-void pushOn(pyapi::Frame* frame, pyapi::Ref<> object) {
-  PyObject** top = pyapi::stackPointer(frame);
-  *top++ = object.release();
-  pyapi::setStackPointer(frame, top);
-}
+void pushOn(pyapi::Frame* frame, pyapi::Ref<> object) { pyapi::pushOn(frame, object.release()); }
 
-pyapi::Ref<> popFrom(pyapi::Frame* frame) {
-  PyObject** top = pyapi::stackPointer(frame);
-  pyapi::Ref<> object = pyapi::steal(*--top);
-  pyapi::setStackPointer(frame, top);
-  return object;
-}
+pyapi::Ref<> popFrom(pyapi::Frame* frame) { return pyapi::steal(pyapi::popFrom(frame)); }
 
 // Is the pending exception what C code takes for the end? Then it is over.
 bool swallow(std::initializer_list<PyObject*> kinds) {

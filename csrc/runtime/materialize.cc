@@ -462,23 +462,23 @@ Ref<> Materializer::buildGenerator(const Recipe& recipe) {
   }
   auto* generator = pyapi::asGenerator(made.get());
   auto* frame = pyapi::frameOf(generator);
-  PyObject** locals = pyapi::localsPlus(frame);
   for (int k = 0; k < localCount; ++k) {
     Ref<>& value = slots[static_cast<size_t>(k)];
-    if (position < 0 && locals[k] != nullptr && PyCell_Check(locals[k])) {
+    PyObject* object = pyapi::localAt(frame, k);
+    if (position < 0 && object != nullptr && PyCell_Check(object)) {
       // Free variables are the function's own cells; cell variables hold the parameter.
       if (!pyapi::isFreeVariable(code, static_cast<uint32_t>(k))) {
-        PyCell_Set(locals[k], value.get());
+        PyCell_Set(object, value.get());
       }
       continue;
     }
-    Py_XDECREF(std::exchange(locals[k], value.release()));
+    Py_XDECREF(pyapi::exchangeLocal(frame, k, value.release()));
   }
   if (position >= 0) {
+    KINTSUGI_CHECK(pyapi::stackDepth(frame) == 0, "a new generator with objects on its stack");
     for (size_t k = static_cast<size_t>(localCount); k < slots.size(); ++k) {
-      locals[k] = slots[k].release();
+      pyapi::pushOn(frame, slots[k].release());
     }
-    pyapi::setStackDepth(frame, static_cast<int>(slots.size()) - localCount);
     pyapi::setResumeUnit(frame, static_cast<int32_t>(position) + 1);
     pyapi::markSuspended(generator);
   }

@@ -104,7 +104,7 @@ void showLocals(Materializer& make, const ir::Trace& trace, const ir::FrameState
   for (size_t k = 0; k < count; ++k) {
     pyapi::Ref<> object;
     if (isPlain(trace, locals[k]) && make.get(locals[k], object)) {
-      pyapi::localsPlus(frame)[k] = object.release();
+      Py_XDECREF(pyapi::exchangeLocal(frame, static_cast<int>(k), object.release()));
     }
     PyErr_Clear();
   }

@@ -73,12 +73,12 @@ Flow localsModel(CallContext& ctx, Shadow& result) {
   Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* dict = ctx.act.peek(1);
-  PyObject** slots = pyapi::localsPlus(ctx.act.frame);
   for (int i = 0; i < pyapi::localsPlusCount(frame.code); ++i) {
     PyObject* name = pyapi::variableName(frame.code, i);
     if (PyDict_Contains(dict, name) != 1) continue;
     Shadow shadow = frame.locals[i];
-    if (slots[i] != nullptr && PyCell_Check(slots[i])) {
+    PyObject* object = pyapi::localAt(ctx.act.frame, i);
+    if (object != nullptr && PyCell_Check(object)) {
       bool known = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kCell;
       if (!known) {
         rec.abort(diag::Code::KTG0303, {"cell"});

@@ -230,6 +230,7 @@ bool computesAbove(const Instr& in, int& depth) {
   int popped = 0;
   switch (in.op) {
     case op::LOAD_CONST:
+    case op::LOAD_SMALL_INT:
     case op::LOAD_FAST:
     case op::LOAD_DEREF:
       break;

@@ -33,9 +33,9 @@ bool Recorder::exhausted(Shadow iterator) {
 // super() without arguments: the class is in the free variable __class__, the object is the first local.
 void Recorder::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {
   PyCodeObject* code = frame.code;
-  PyObject** locals = pyapi::localsPlus(frame.act->frame);
-  if (pyapi::argumentCount(code) == 0 || locals[0] == nullptr) return;
-  self = locals[0];
+  pyapi::Frame* running = frame.act->frame;
+  if (pyapi::argumentCount(code) == 0 || pyapi::localAt(running, 0) == nullptr) return;
+  self = pyapi::localAt(running, 0);
   selfShadow = frame.locals[0];
   if (PyCell_Check(self) && selfShadow.isVirtual() && virtualOf(selfShadow).kind == VirtualKind::kCell) {
     self = PyCell_GET(self);
@@ -43,8 +43,9 @@ void Recorder::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& se
   }
   for (int i = pyapi::firstFreeVariable(code); i < pyapi::localsPlusCount(code); ++i) {
     PyObject* name = pyapi::variableName(code, i);
-    if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0 || locals[i] == nullptr) continue;
-    type = PyCell_GET(locals[i]);
+    PyObject* cell = pyapi::localAt(running, i);
+    if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0 || cell == nullptr) continue;
+    type = PyCell_GET(cell);
     // The cell is part of the function, whose identity is known; methods do not change their class.
     if (frame.locals[i].isSource() && type != nullptr) {
       Shadow content = readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);

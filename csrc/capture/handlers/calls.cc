@@ -79,6 +79,8 @@ pyapi::Ref<> keywordDict(PyObject* function, pyapi::Ref<> keywords) {
 // The part that a bit of MAKE_FUNCTION, or the argument of SET_FUNCTION_ATTRIBUTE, stands for.
 pyapi::Ref<>& partOf(pyapi::FunctionParts& parts, uint32_t bit) {
   switch (bit) {
+    case 16:
+      return parts.annotate;
     case 8:
       return parts.closure;
     case 4:
@@ -154,10 +156,12 @@ Flow callKw(Activation& act, const Instr& instr) {
 Flow callFunctionEx(Activation& act, const Instr& instr) {
   pyapi::Ref<> keywords;
   if ((instr.arg & 1) != 0) {
-    keywords = popRef(act);
-    keywords = keywordDict(act.peek(kCallableDepth + 1), std::move(keywords));
-    if (!keywords) {
-      return Flow::kRaise;
+    keywords = popRef(act);  // from 3.14 on null where the call has none
+    if (keywords) {
+      keywords = keywordDict(act.peek(kCallableDepth + 1), std::move(keywords));
+      if (!keywords) {
+        return Flow::kRaise;
+      }
     }
   }
   auto args = popRef(act);

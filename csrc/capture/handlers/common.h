@@ -39,14 +39,10 @@ inline PyObject* nameArg(const Activation& act, const Instr& instr) {
 inline PyObject* constArg(const Activation& act, const Instr& instr) {
   return pyapi::constantAt(pyapi::codeOf(act.frame), instr.arg);
 }
-inline PyObject*& localSlot(Activation& act, uint32_t index) { return pyapi::localsPlus(act.frame)[index]; }
 
 // Replaces a local; the old value is decref'd last, its finalizer may look at the frame.
 inline void setLocal(Activation& act, uint32_t index, PyObject* owned) {
-  PyObject*& slot = localSlot(act, index);
-  PyObject* old = slot;
-  slot = owned;
-  Py_XDECREF(old);
+  Py_XDECREF(pyapi::exchangeLocal(act.frame, static_cast<int>(index), owned));
 }
 
 // After calls and backward jumps: serves signals, pending calls and requests for the GIL.

@@ -1,6 +1,7 @@
 // Building and unpacking tuples, lists, sets, dicts, slices and strings.
 #include "pyapi/containers.h"
 #include "capture/handlers/common.h"
+#include "pyapi/intrinsics.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture::handlers {
@@ -58,12 +59,19 @@ Flow unpackTail(PyObject* iterator, PyObject** end, int before, int after, int* 
   return Flow::kNext;
 }
 
-Flow expectExhausted(PyObject* iterator, int expected) {
+Flow expectExhausted(PyObject* source, PyObject* iterator, int expected) {
   auto surplus = pyapi::steal(PyIter_Next(iterator));
   if (!surplus) {
     return PyErr_Occurred() != nullptr ? Flow::kRaise : Flow::kNext;
   }
-  PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", expected);
+  surplus.reset();
+  const bool sized = PyList_CheckExact(source) || PyTuple_CheckExact(source) || PyDict_CheckExact(source);
+  const Py_ssize_t size = pyapi::kTellsSizes && sized ? PyObject_Size(source) : -1;
+  if (size > expected) {
+    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d, got %zd)", expected, size);
+  } else {
+    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", expected);
+  }
   return Flow::kRaise;
 }
 
@@ -82,7 +90,7 @@ Flow unpackIterable(Activation& act, PyObject* source, int before, int after) {
   int taken = 0;
   Flow flow = unpackHead(iterator.get(), end, before, after, &taken);
   if (flow == Flow::kNext) {
-    flow = after < 0 ? expectExhausted(iterator.get(), before)
+    flow = after < 0 ? expectExhausted(source, iterator.get(), before)
                      : unpackTail(iterator.get(), end, before, after, &taken);
   }
   if (flow == Flow::kNext) {
@@ -229,6 +237,25 @@ Flow formatValue(Activation& act, const Instr& instr) {
     value = pyapi::steal(PyObject_Format(value.get(), spec.get()));
   }
   return pushResult(act, value.release());
+}
+
+// `{value!r:spec}` of a template string. Stack: [value, its text], and the specification if bit 0 is set; the
+// other bits are the conversion. The instruction that makes the template takes them all.
+Flow buildInterpolation(Activation& act, const Instr& instr) {
+  pyapi::Ref<> spec;
+  if ((instr.arg & 1) != 0) {
+    spec = popRef(act);
+  }
+  auto text = popRef(act);
+  auto value = popRef(act);
+  return pushResult(
+      act, pyapi::newInterpolation(value.get(), text.get(), static_cast<int>(instr.arg >> 2), spec.get()));
+}
+
+Flow buildTemplate(Activation& act, const Instr&) {
+  auto interpolations = popRef(act);
+  auto strings = popRef(act);
+  return pushResult(act, pyapi::newTemplate(strings.get(), interpolations.get()));
 }
 
 Flow listAppend(Activation& act, const Instr& instr) {

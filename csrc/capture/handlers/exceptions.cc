@@ -3,6 +3,7 @@
 #include "pyapi/exception_group.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/functions.h"
+#include "pyapi/intrinsics.h"
 #include "pyapi/names.h"
 #include "pyapi/types.h"
 
@@ -236,14 +237,29 @@ Flow beforeAsyncWith(Activation& act, const Instr&) {
                          "__aexit__ method)"});
 }
 
-// Stack: [exit method, lasti, exception handled before, exception].
-Flow withExceptStart(Activation& act, const Instr&) {
+// The special method of the object on top takes its place, bound; what it is bound to lies above it
+// elsewhere.
+Flow loadSpecial(Activation& act, const Instr& instr) {
+  const auto object = popRef(act);
+  if (pushResult(act, pyapi::specialMethod(instr.arg, object.get())) == Flow::kRaise) {
+    return Flow::kRaise;
+  }
+  push(act, nullptr);
+  return Flow::kNext;
+}
+
+// Stack: [exit method, lasti, exception handled before, exception]. With an argument, above the method: what
+// it is bound to, or null.
+Flow withExceptStart(Activation& act, const Instr& instr) {
   PyObject* value = top(act);
   auto traceback = pyapi::steal(PyException_GetTraceback(value));
-  PyObject* arguments[4] = {nullptr, PyExceptionInstance_Class(value), value,
+  const bool unbound = instr.arg != 0 && act.peek(4) != nullptr;
+  PyObject* arguments[5] = {nullptr, unbound ? act.peek(4) : nullptr, PyExceptionInstance_Class(value), value,
                             traceback ? traceback.get() : Py_None};
-  return pushResult(
-      act, PyObject_Vectorcall(act.peek(4), arguments + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  PyObject** first = unbound ? arguments + 1 : arguments + 2;
+  const size_t count = unbound ? 4 : 3;
+  return pushResult(act, PyObject_Vectorcall(act.peek(instr.arg != 0 ? 5 : 4), first,
+                                             count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
 }
 
 }  // namespace kintsugi::capture::handlers

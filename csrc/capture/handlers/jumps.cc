@@ -71,6 +71,10 @@ Flow getIter(Activation& act, const Instr&) {
 
 Flow forIter(Activation& act, const Instr& instr) {
   PyObject* iterator = top(act);
+  if (!pyapi::hasNextItem(iterator)) [[unlikely]] {  // a generator's variable that was set from outside
+    PyErr_Format(PyExc_TypeError, "'%.100s' object is not an iterator", pyapi::typeNameOf(iterator));
+    return Flow::kRaise;
+  }
   PyObject* value = pyapi::nextItem(iterator);
   if (value != nullptr) {
     push(act, value);

@@ -58,14 +58,16 @@ bool isAdd(uint32_t op) { return op == op::NB_ADD || op == op::NB_INPLACE_ADD; }
 // `*done` false: not the case.
 Flow appendToLocal(Activation& act, bool* done) {
   const Instr& next = act.code->at(act.pc);
-  if (act.observed || next.op != op::STORE_FAST || localSlot(act, next.arg) != second(act)) {
+  if (act.observed || next.op != op::STORE_FAST || act.local(next.arg) != second(act)) {
     return Flow::kNext;
   }
   *done = true;
   auto right = popRef(act);
   Py_DECREF(pop(act));  // the local keeps it alive
-  PyUnicode_Append(&localSlot(act, next.arg), right.get());
-  if (localSlot(act, next.arg) == nullptr) {
+  PyObject* text = pyapi::exchangeLocal(act.frame, static_cast<int>(next.arg), nullptr);
+  PyUnicode_Append(&text, right.get());
+  pyapi::exchangeLocal(act.frame, static_cast<int>(next.arg), text);
+  if (text == nullptr) {
     return Flow::kRaise;
   }
   act.pc = next.next;

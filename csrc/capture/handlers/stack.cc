@@ -1,5 +1,6 @@
 // Plain moves on the value stack, and the markers.
 #include "capture/handlers/common.h"
+#include "pyapi/intrinsics.h"
 
 namespace kintsugi::capture::handlers {
 
@@ -13,7 +14,7 @@ Flow resume(Activation& act, const Instr& instr) {
 }
 
 Flow popTop(Activation& act, const Instr&) {
-  Py_DECREF(pop(act));
+  Py_XDECREF(pop(act));  // from 3.14 on what an exit method is bound to, which may be null
   return Flow::kNext;
 }
 
@@ -35,6 +36,14 @@ Flow swap(Activation& act, const Instr& instr) {
 Flow loadConst(Activation& act, const Instr& instr) {
   pushNew(act, constArg(act, instr));
   return Flow::kNext;
+}
+
+Flow loadSmallInt(Activation& act, const Instr& instr) {
+  return pushResult(act, PyLong_FromLong(static_cast<long>(instr.arg)));
+}
+
+Flow loadCommonConstant(Activation& act, const Instr& instr) {
+  return pushResult(act, pyapi::commonConstant(instr.arg));
 }
 
 }  // namespace kintsugi::capture::handlers

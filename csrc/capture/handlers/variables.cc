@@ -96,7 +96,7 @@ Flow raiseNoLocals(const char* format, PyObject* name) {
 }
 
 Flow loadFastAt(Activation& act, uint32_t index) {
-  PyObject* value = localSlot(act, index);
+  PyObject* value = act.local(index);
   if (value == nullptr) [[unlikely]] {
     return raiseUnboundAt(act, index);
   }
@@ -131,7 +131,7 @@ Flow storeFastStoreFast(Activation& act, const Instr& instr) {
 }
 
 Flow deleteFast(Activation& act, const Instr& instr) {
-  if (localSlot(act, instr.arg) == nullptr) {
+  if (act.local(instr.arg) == nullptr) {
     return raiseUnboundAt(act, instr.arg);
   }
   setLocal(act, instr.arg, nullptr);
@@ -140,7 +140,7 @@ Flow deleteFast(Activation& act, const Instr& instr) {
 
 // A comprehension that runs in its function's own frame begins with this: the variable may have no value.
 Flow loadFastAndClear(Activation& act, const Instr& instr) {
-  push(act, std::exchange(localSlot(act, instr.arg), nullptr));
+  push(act, pyapi::exchangeLocal(act.frame, static_cast<int>(instr.arg), nullptr));
   return Flow::kNext;
 }
 
@@ -148,7 +148,7 @@ Flow loadFastAndClear(Activation& act, const Instr& instr) {
 Flow loadClosure(Activation& act, const Instr& instr) { return loadFast(act, instr); }
 
 Flow makeCell(Activation& act, const Instr& instr) {
-  PyObject* cell = PyCell_New(localSlot(act, instr.arg));
+  PyObject* cell = PyCell_New(act.local(instr.arg));
   if (cell == nullptr) {
     return Flow::kRaise;
   }
@@ -159,15 +159,15 @@ Flow makeCell(Activation& act, const Instr& instr) {
 Flow copyFreeVars(Activation& act, const Instr& instr) {
   PyCodeObject* code = pyapi::codeOf(act.frame);
   PyObject* closure = pyapi::closureOf(pyapi::functionOf(act.frame));
-  PyObject** slots = pyapi::localsPlus(act.frame) + pyapi::firstFreeVariable(code);
-  for (uint32_t i = 0; i < instr.arg; i++) {
-    slots[i] = Py_NewRef(PyTuple_GET_ITEM(closure, i));
+  const int first = pyapi::firstFreeVariable(code);
+  for (int i = 0; i < static_cast<int>(instr.arg); i++) {
+    pyapi::exchangeLocal(act.frame, first + i, Py_NewRef(PyTuple_GET_ITEM(closure, i)));
   }
   return Flow::kNext;
 }
 
 Flow loadDeref(Activation& act, const Instr& instr) {
-  PyObject* value = PyCell_GET(localSlot(act, instr.arg));
+  PyObject* value = PyCell_GET(act.local(instr.arg));
   if (value == nullptr) {
     return raiseUnboundAt(act, instr.arg);
   }
@@ -176,7 +176,7 @@ Flow loadDeref(Activation& act, const Instr& instr) {
 }
 
 Flow storeDeref(Activation& act, const Instr& instr) {
-  PyObject* cell = localSlot(act, instr.arg);
+  PyObject* cell = act.local(instr.arg);
   PyObject* old = PyCell_GET(cell);
   PyCell_SET(cell, pop(act));
   Py_XDECREF(old);
@@ -184,7 +184,7 @@ Flow storeDeref(Activation& act, const Instr& instr) {
 }
 
 Flow deleteDeref(Activation& act, const Instr& instr) {
-  PyObject* cell = localSlot(act, instr.arg);
+  PyObject* cell = act.local(instr.arg);
   PyObject* old = PyCell_GET(cell);
   if (old == nullptr) {
     return raiseUnboundAt(act, instr.arg);

@@ -51,9 +51,8 @@ bool set(PyObject* dict, const char* name, const Ref<>& value) {
 // The variables that have a value; what a cell holds is left to the code itself.
 Ref<> localsOf(RecorderState& known, const ShadowFrame& frame) {
   Ref<> locals = pyapi::steal(PyDict_New());
-  PyObject** values = pyapi::localsPlus(frame.act->frame);
   for (size_t i = 0; locals && i < frame.locals.size(); ++i) {
-    PyObject* object = values[i];
+    PyObject* object = pyapi::localAt(frame.act->frame, static_cast<int>(i));
     if (object == nullptr || frame.locals[i].isNull()) continue;
     PyObject* inner = PyCell_Check(object) ? PyCell_GET(object) : object;
     Ref<> pair = pairOf(known, frame.locals[i], inner);

@@ -253,9 +253,34 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return flow;
 }
 
+// LOAD_SPECIAL: a bound method takes the place of the object, with a null above it.
+Flow loadSpecial(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  constexpr const char* kNames[] = {"__enter__", "__exit__", "__aenter__", "__aexit__"};
+  const pyapi::Ref<> object = pyapi::newRef(act.peek(1));
+  PyTypeObject* type = Py_TYPE(object.get());
+  PyObject* function = in.arg < std::size(kNames) ? Recorder::specialMethod(type, kNames[in.arg]) : nullptr;
+  const Shadow shadow = f.top();
+  if (function == nullptr || shadow.isValue() || !(PyFunction_Check(function) || isMethodOfC(function))) {
+    rec.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
+    return rec.execute(act, in);
+  }
+  rec.guardType(shadow, object.get());
+  rec.guardTypeVersion(type);
+  Flow flow;
+  {
+    Paused paused(rec);
+    flow = rec.execute(act, in);
+  }
+  if (flow != Flow::kNext || !rec.live()) return flow;
+  f.drop(1);
+  f.push(boundMethod(rec, act.peek(2), function, Shadow::constant(), object.get(), shadow));
+  f.push(Shadow::null());
+  return flow;
+}
+
 // __exit__(type, value, traceback) while an exception is under way.
 Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  Shadow method = f.top(4);
+  Shadow method = f.top(in.arg != 0 ? 5 : 4);
   if (!method.isVirtual() || rec.virtualOf(method).kind != VirtualKind::kMethod) {
     rec.abort(diag::Code::KTG0101, {"__exit__"});
     return rec.execute(act, in);
@@ -301,6 +326,7 @@ void registerExceptionRecords(RecordTable& t) {
   t[op::CHECK_EG_MATCH] = checkEgMatch;
   t[op::PREP_RERAISE_STAR] = prepReraiseStar;
   t[op::BEFORE_WITH] = beforeWith;
+  t[op::LOAD_SPECIAL] = loadSpecial;
   t[op::WITH_EXCEPT_START] = withExceptStart;
 }
 

@@ -82,6 +82,9 @@ Flow setFunctionAttribute(Recorder& rec, ShadowFrame& f, Activation& act, const 
     case 8:
       if (elements) v.parts.insert(v.parts.end(), elements->begin(), elements->end());
       break;
+    case 16:  // what makes the annotations (PEP 649), which may be asked for at any time
+      v.exposed = true;
+      break;
     case 4:
       if (elements) addAnnotations(rec, function, act.peek(1), *elements);
       rec.virtualOf(function).exposed = !elements;

@@ -65,7 +65,7 @@ Flow loadFromDictOrDeref(Recorder& rec, ShadowFrame& f, Activation& act, const I
   if (names != nullptr && names != act.peek(1)) rec.abort(diag::Code::KTG0303, {"locals()"});
   if (names == nullptr || !rec.live()) return rec.execute(act, in);
   auto found = nameIn(rec, space, names, pyapi::variableName(f.code, in.arg));
-  if (!found) found = cellContent(rec, f.locals[in.arg], pyapi::localsPlus(act.frame)[in.arg]);
+  if (!found) found = cellContent(rec, f.locals[in.arg], act.local(in.arg));
   if (!found) rec.abort(diag::Code::KTG0303, {"cell"});
   Flow flow = rec.execute(act, in);
   f.drop(1);

@@ -64,7 +64,7 @@ Flow loadFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
 }
 
 Flow loadFastAndClear(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  const bool unset = pyapi::localsPlus(act.frame)[in.arg] == nullptr;
+  const bool unset = act.local(in.arg) == nullptr;
   f.push(unset ? Shadow::null() : rec.current(f.locals[in.arg]));
   f.locals[in.arg] = Shadow::null();
   return rec.execute(act, in);
@@ -86,9 +86,8 @@ Flow storeFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Ins
 // What the variables had ends in turns, as if each store were an instruction of its own.
 Flow storeFastStoreFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const auto [first, second] = halvesOf(in);
-  PyObject** locals = pyapi::localsPlus(act.frame);
-  pyapi::Ref<> one = pyapi::newRef(locals[first.arg]);
-  const pyapi::Ref<> two = pyapi::newRef(first.arg == second.arg ? act.peek(1) : locals[second.arg]);
+  pyapi::Ref<> one = pyapi::newRef(act.local(first.arg));
+  const pyapi::Ref<> two = pyapi::newRef(first.arg == second.arg ? act.peek(1) : act.local(second.arg));
   f.locals[first.arg] = f.pop();
   f.locals[second.arg] = f.pop();
   Flow flow = rec.execute(act, in);
@@ -106,7 +105,7 @@ Flow deleteFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 Flow makeCell(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow content = f.locals[in.arg];
   Flow flow = rec.execute(act, in);
-  f.locals[in.arg] = rec.newCell(pyapi::localsPlus(act.frame)[in.arg], content);
+  f.locals[in.arg] = rec.newCell(act.local(in.arg), content);
   return flow;
 }
 
@@ -114,7 +113,7 @@ Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   Flow flow = rec.execute(act, in);
   int start = pyapi::localsPlusCount(f.code) - static_cast<int>(in.arg);
   for (int i = 0; i < static_cast<int>(in.arg); ++i) {
-    PyObject* cell = pyapi::localsPlus(act.frame)[start + i];
+    PyObject* cell = act.local(static_cast<uint32_t>(start + i));
     auto shadow = rec.closureCell(f, i, cell);
     if (!shadow) {
       rec.abort(diag::Code::KTG0303, {"closure"});
@@ -126,7 +125,7 @@ Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 }
 
 Flow loadDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* cell = pyapi::localsPlus(act.frame)[in.arg];
+  PyObject* cell = act.local(in.arg);
   auto content = cellContent(rec, f.locals[in.arg], cell);
   if (!content) rec.abort(diag::Code::KTG0303, {"cell"});
   Flow flow = rec.execute(act, in);
@@ -135,7 +134,7 @@ Flow loadDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 }
 
 Flow storeDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  PyObject* cell = pyapi::localsPlus(act.frame)[in.arg];
+  PyObject* cell = act.local(in.arg);
   Shadow value = f.top();
   Shadow target = f.locals[in.arg];
   if (!rec.storeCell(target, cell, value, act.peek(1))) return rec.execute(act, in);
@@ -292,6 +291,7 @@ void registerStackRecords(RecordTable& t) {
   t[op::COPY] = copy;
   t[op::SWAP] = swap;
   t[op::LOAD_CONST] = t[op::LOAD_ASSERTION_ERROR] = t[op::LOAD_BUILD_CLASS] = loadConst;
+  t[op::LOAD_SMALL_INT] = t[op::LOAD_COMMON_CONSTANT] = loadConst;
   t[op::LOAD_FAST] = loadFast;
   t[op::STORE_FAST] = storeFast;
   t[op::LOAD_FAST_LOAD_FAST] = loadFastLoadFast;

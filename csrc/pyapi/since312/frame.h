@@ -8,20 +8,20 @@
 namespace kintsugi::pyapi {
 
 inline PyFunctionObject* functionOf(const Frame* frame) {
-  return reinterpret_cast<PyFunctionObject*>(frame->f_funcobj);
+  return reinterpret_cast<PyFunctionObject*>(objectIn(frame->f_funcobj));
 }
 inline void setFunction(Frame* frame, PyFunctionObject* function) {
-  frame->f_funcobj = reinterpret_cast<PyObject*>(function);
+  fillSlot(frame->f_funcobj, reinterpret_cast<PyObject*>(function));
 }
 // Of a generator, also when its frame is over.
 inline PyCodeObject* codeOf(const PyGenObject* generator) {
-  return codeOf(reinterpret_cast<const Frame*>(generator->gi_iframe));
+  return codeOf(reinterpret_cast<const Frame*>(&generator->gi_iframe));
 }
 
 // Each run of CPython's evaluator puts a frame of its own on the chain, which has no code, globals or
 // variables.
 inline Frame* pastEntry(Frame* frame) {
-  while (frame != nullptr && frame->owner == FRAME_OWNED_BY_CSTACK) frame = frame->previous;
+  while (frame != nullptr && frame->owner > FRAME_OWNED_BY_FRAME_OBJECT) frame = frame->previous;
   return frame;
 }
 inline Frame* previousOf(const Frame* frame) { return pastEntry(frame->previous); }

@@ -15,10 +15,6 @@ namespace kintsugi::pyapi {
 // The dict of the class itself, without what it inherits. Interpreters have dicts of their own for static
 // types.
 inline PyObject* dictOf(const PyTypeObject* type) { return _PyType_GetDict(const_cast<PyTypeObject*>(type)); }
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // watchers are to take its place, which see less
-inline uint64_t* versionTagOf(PyDictObject* dict) { return &dict->ma_version_tag; }
-#pragma GCC diagnostic pop
 
 // `builtins.__import__` as the interpreter began with.
 inline PyObject* importFunction(const PyThreadState* tstate) { return tstate->interp->imports.import_func; }

@@ -55,3 +55,5 @@ inline bool isTracing(const PyThreadState*, const EvaluationState& state) { retu
 inline void markEntry(Frame* frame) { frame->is_entry = true; }
 
 }  // namespace kintsugi::pyapi
+
+#include "pyapi/until313/slots.h"

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "pyapi/until312/objects.h"
+#include "pyapi/until313/objects.h"
 
 namespace kintsugi::pyapi {
 
@@ -24,7 +25,7 @@ inline PyObject* dictIn(PyObject* const* slot) { return *slot; }
 
 // The dict of the class itself, without what it inherits.
 inline PyObject* dictOf(const PyTypeObject* type) { return type->tp_dict; }
-inline uint64_t* versionTag(PyObject* dict) { return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+inline uint64_t* versionTag(PyObject* dict) { return versionTagOf(reinterpret_cast<PyDictObject*>(dict)); }
 
 // `builtins.__import__` as the interpreter began with.
 inline PyObject* importFunction(const PyThreadState* tstate) { return tstate->interp->import_func; }

@@ -4,6 +4,8 @@
 // Ownership, threads and invalidation: see there.
 #pragma once
 
+#include "pyapi/until313/references.h"
+
 #include "pyapi/since312/frame.h"
 #include "pyapi/until312/frame.h"
 
@@ -25,3 +27,5 @@ inline void unlinkEvaluation(PyThreadState* tstate, EvaluationState& state) {
 inline bool isTracing(const PyThreadState* tstate, const EvaluationState&) { return isTracing(tstate); }
 
 }  // namespace kintsugi::pyapi
+
+#include "pyapi/until313/slots.h"

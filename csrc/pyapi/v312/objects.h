@@ -7,6 +7,7 @@
 
 #include "pyapi/since312/objects.h"
 #include "pyapi/until312/objects.h"
+#include "pyapi/until313/objects.h"
 
 namespace kintsugi::pyapi {
 

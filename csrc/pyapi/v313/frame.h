@@ -1,55 +1,10 @@
-// CPython 3.13's frames, where they differ: the code and the place in it, the chain that a thread keeps of
-// them, and what makes the evaluator stop. What each function means is the same in each version;
-// pyapi/frame.h is what others include.
+// CPython 3.13's frames. What each function means is the same in each version; pyapi/frame.h is what others
+// include.
 //
 // Ownership, threads and invalidation: see there.
 #pragma once
 
-#include "pyapi/since312/frame.h"
+#include "pyapi/until313/references.h"
 
-namespace kintsugi::pyapi {
-
-inline PyCodeObject* codeOf(const Frame* frame) {
-  return reinterpret_cast<PyCodeObject*>(frame->f_executable);
-}
-inline void setCode(Frame* frame, PyCodeObject* code) {
-  frame->f_executable = reinterpret_cast<PyObject*>(code);
-}
-
-// `instr_ptr` is the instruction that runs, or the next one to run while none does.
-inline int32_t runningUnit(const Frame* frame) {
-  return static_cast<int32_t>(frame->instr_ptr - codeUnits(codeOf(frame)));
-}
-inline void setRunningUnit(Frame* frame, int32_t unit) { frame->instr_ptr = codeUnits(codeOf(frame)) + unit; }
-inline void setRunningUnit(Frame* frame, CodeUnit* units, int32_t unit) { frame->instr_ptr = units + unit; }
-inline int32_t resumeUnit(const Frame* frame) { return runningUnit(frame); }
-inline void setResumeUnit(Frame* frame, int32_t unit) { setRunningUnit(frame, unit); }
-
-// The upper bits are the version of the instrumentation.
-inline bool evalBreakerSet(const PyThreadState* tstate) {
-  return (__atomic_load_n(&tstate->eval_breaker, __ATOMIC_RELAXED) & _PY_EVAL_EVENTS_MASK) != 0;
-}
-
-// The thread itself has its current frame; an evaluation puts back the one that it found.
-struct EvaluationState {
-  Frame* outer = nullptr;
-};
-inline Frame*& currentSlot(PyThreadState* tstate, EvaluationState&) { return tstate->current_frame; }
-inline Frame* currentFrame(PyThreadState* tstate) { return pastEntry(tstate->current_frame); }
-inline void linkEvaluation(PyThreadState* tstate, EvaluationState& state) {
-  state.outer = tstate->current_frame;
-}
-inline void unlinkEvaluation(PyThreadState* tstate, EvaluationState& state) {
-  tstate->current_frame = state.outer;
-}
-inline bool isTracing(const PyThreadState* tstate, const EvaluationState&) { return isTracing(tstate); }
-
-// What the frame's generator is while it waits: the RESUME that follows says whether it delegates.
-inline int8_t suspendedState(const Frame* frame) {
-  return (frame->instr_ptr->op.arg & 3) >= 2 ? FRAME_SUSPENDED_YIELD_FROM : FRAME_SUSPENDED;
-}
-
-// Code that is there to have CPython's evaluator do something: 3.13 exports functions for all of that.
-inline bool isServiceFrame(const Frame*) { return false; }
-
-}  // namespace kintsugi::pyapi
+#include "pyapi/since313/frame.h"
+#include "pyapi/until313/slots.h"

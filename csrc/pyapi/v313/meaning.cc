@@ -1,33 +1,8 @@
 // What CPython 3.13's opcodes mean where their argument says which instruction they are.
-#include "pyapi/since312/meaning.h"
-#include "pyapi/opcodes.h"
+#include "pyapi/since313/meaning.h"
 
 namespace kintsugi::pyapi {
 
-namespace {
-
-constexpr uint32_t kAsBool = 16;   // of COMPARE_OP
-constexpr uint32_t kWithSpec = 4;  // of FORMAT_VALUE
-constexpr uint32_t kLocation = 3;  // of RESUME: the other bit is the depth of handlers
-
-}  // namespace
-
-Meaning meaningOf(uint8_t rawOpcode, uint32_t arg) {
-  switch (rawOpcode) {
-    case raw::COMPARE_OP:  // the lower bits are for the specializer
-      return {(arg & kAsBool) != 0 ? op::COMPARE_AND_TEST : op::COMPARE_OP, arg >> 5};
-    case raw::FOR_ITER:  // the END_FOR and POP_TOP at the jump's target are for generators that run inline
-      return {op::FOR_ITER, arg, 2};
-    case raw::FORMAT_SIMPLE:
-      return {op::FORMAT_VALUE, 0};
-    case raw::FORMAT_WITH_SPEC:
-      return {op::FORMAT_VALUE, kWithSpec};
-    case raw::RESUME:
-    case raw::INSTRUMENTED_RESUME:
-      return {op::RESUME, arg & kLocation};
-    default:
-      return meaningSince312(rawOpcode, arg);
-  }
-}
+Meaning meaningOf(uint8_t rawOpcode, uint32_t arg) { return meaningSince313(rawOpcode, arg); }
 
 }  // namespace kintsugi::pyapi

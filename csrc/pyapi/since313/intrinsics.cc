@@ -1,4 +1,4 @@
-// CPython 3.13's numbered intrinsics: it exports the tables.
+// CPython's numbered intrinsics: from 3.13 on it exports the tables.
 #include "pyapi/intrinsics.h"
 
 #define Py_BUILD_CORE 1

@@ -1,6 +1,6 @@
 // Where a frame is in which an exception is raised, or a call under way.
 //
-// CPython 3.13's `instr_ptr` is the instruction then: its line is that of the traceback. Its handler is
+// From CPython 3.13 on `instr_ptr` is the instruction then: its line is that of the traceback. Its handler is
 // looked for one unit before it, since the evaluator is past the instruction otherwise. That is the same one
 // but where the instruction is the first that a handler covers.
 #include "pyapi/frame.h"

@@ -1,4 +1,4 @@
-// What CPython 3.13's evaluator does between instructions when somebody asks for it.
+// What CPython's evaluator does, from 3.13 on, between instructions when somebody asks for it.
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {

@@ -1,4 +1,4 @@
-// CPython 3.13's evaluator clears and frees the frames that it has run.
+// From 3.13 on CPython's evaluator clears and frees the frames that it has run.
 #include "pyapi/frame.h"
 
 namespace kintsugi::pyapi {

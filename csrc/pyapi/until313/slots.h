@@ -1,0 +1,46 @@
+// The variables and the value stack of a frame up to CPython 3.13: an array of references.
+//
+// Ownership, threads and invalidation: see pyapi/frame_fields.h, which says what each function does.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "pyapi/frame_fields.h"
+
+namespace kintsugi::pyapi {
+
+inline PyObject* localAt(const Frame* frame, int index) { return frame->localsplus[index]; }
+inline PyObject* exchangeLocal(Frame* frame, int index, PyObject* value) {
+  return std::exchange(frame->localsplus[index], value);
+}
+
+inline PyObject** stackBase(Frame* frame) { return frame->localsplus + codeOf(frame)->co_nlocalsplus; }
+inline PyObject** takeStack(Frame* frame) { return frame->localsplus + std::exchange(frame->stacktop, -1); }
+inline void giveStack(Frame* frame, PyObject** top) {
+  frame->stacktop = static_cast<int>(top - frame->localsplus);
+}
+inline int stackDepth(const Frame* frame) { return frame->stacktop - codeOf(frame)->co_nlocalsplus; }
+inline PyObject* stackAt(const Frame* frame, int index) {
+  return frame->localsplus[codeOf(frame)->co_nlocalsplus + index];
+}
+inline void pushOn(Frame* frame, PyObject* object) { frame->localsplus[frame->stacktop++] = object; }
+inline PyObject* popFrom(Frame* frame) { return frame->localsplus[--frame->stacktop]; }
+
+// A new frame: no variable has a value, and the stack is empty.
+inline void emptySlots(Frame* frame) {
+  const int count = codeOf(frame)->co_nlocalsplus;
+  for (int i = 0; i < count; ++i) frame->localsplus[i] = nullptr;
+  frame->stacktop = count;
+}
+// How long the frame is up to the top of its stack; `copy` is a copy of so many bytes of it.
+inline size_t usedSize(const Frame* frame) {
+  return offsetof(Frame, localsplus) + sizeof(PyObject*) * static_cast<size_t>(frame->stacktop);
+}
+inline void moveSlots(Frame*, const Frame*) {}
+
+inline PyGenObject* generatorOf(Frame* frame) { return _PyFrame_GetGenerator(frame); }
+
+inline PyObject* newPlace(int32_t unit) { return PyLong_FromLong(unit); }
+
+}  // namespace kintsugi::pyapi
