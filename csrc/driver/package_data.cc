@@ -10,6 +10,7 @@
 #include "driver/package_checks.h"
 #include "guard/kinds.h"
 #include "pyapi/let_go.h"
+#include "pyapi/name_fields.h"
 
 namespace kintsugi::driver {
 
@@ -274,8 +275,11 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
 
 Ref<> packageRoots() {
   Ref<> dict = pyapi::steal(PyDict_New());
-  const bool ok = dict && setIn(dict.get(), "let_go", pyapi::newRef(pyapi::letGoFunction())) &&
-                  setIn(dict.get(), "attempt", pyapi::newRef(capture::attemptFunction()));
+  bool ok = dict && setIn(dict.get(), "let_go", pyapi::newRef(pyapi::letGoFunction())) &&
+            setIn(dict.get(), "attempt", pyapi::newRef(capture::attemptFunction()));
+  for (const auto& [text, descriptor] : pyapi::nameFields()) {
+    ok = ok && descriptor != nullptr && setIn(dict.get(), text, pyapi::newRef(descriptor));
+  }
   return ok ? std::move(dict) : Ref<>();
 }
 

@@ -27,7 +27,7 @@ namespace kintsugi::driver {
 // Null: an exception is pending.
 pyapi::Ref<> packageData(const runtime::CompiledTrace& trace);
 
-// Functions of ours that a trace calls and that no module has, by their names. Null: as above.
+// What traces hold of ours and no module has, by names: functions, and descriptors of names. Null: as above.
 pyapi::Ref<> packageRoots();
 
 // Nothing: `problem` says why. No exception is pending. `function`: what the trace is of, for the names of

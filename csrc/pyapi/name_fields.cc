@@ -17,24 +17,45 @@ PyMemberDef className = {"__name__", T_OBJECT, offsetof(PyHeapTypeObject, ht_nam
 PyMemberDef classQualifiedName = {"__qualname__", T_OBJECT, offsetof(PyHeapTypeObject, ht_qualname), READONLY,
                                   nullptr};
 
+PyObject* ofFunction() {
+  static constinit Lazy<PyObject*> field;
+  return field.get([] { return PyDescr_NewMember(&PyFunction_Type, &functionName); });
+}
+
+PyObject* ofFunctionQualified() {
+  static constinit Lazy<PyObject*> field;
+  return field.get([] { return PyDescr_NewMember(&PyFunction_Type, &functionQualifiedName); });
+}
+
+PyObject* ofClass() {
+  static constinit Lazy<PyObject*> field;
+  return field.get([] { return PyDescr_NewMember(&PyType_Type, &className); });
+}
+
+PyObject* ofClassQualified() {
+  static constinit Lazy<PyObject*> field;
+  return field.get([] { return PyDescr_NewMember(&PyType_Type, &classQualifiedName); });
+}
+
 }  // namespace
 
 PyObject* nameField(PyObject* object, std::string_view attribute) {
-  static constinit Lazy<PyObject*> ofFunction, ofFunctionQualified, ofClass, ofClassQualified;
   const bool qualified = attribute == "__qualname__";
   if (!qualified && attribute != "__name__") return nullptr;
-  if (PyFunction_Check(object)) {
-    return qualified ? ofFunctionQualified.get(
-                           [] { return PyDescr_NewMember(&PyFunction_Type, &functionQualifiedName); })
-                     : ofFunction.get([] { return PyDescr_NewMember(&PyFunction_Type, &functionName); });
-  }
+  if (PyFunction_Check(object)) return qualified ? ofFunctionQualified() : ofFunction();
   const bool heapClass =
       PyType_Check(object) &&
       PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE) &&
       !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_IMMUTABLETYPE);
   if (!heapClass) return nullptr;
-  return qualified ? ofClassQualified.get([] { return PyDescr_NewMember(&PyType_Type, &classQualifiedName); })
-                   : ofClass.get([] { return PyDescr_NewMember(&PyType_Type, &className); });
+  return qualified ? ofClassQualified() : ofClass();
+}
+
+std::array<NamedField, 4> nameFields() {
+  return {{{"function.__name__", ofFunction()},
+           {"function.__qualname__", ofFunctionQualified()},
+           {"class.__name__", ofClass()},
+           {"class.__qualname__", ofClassQualified()}}};
 }
 
 }  // namespace kintsugi::pyapi

@@ -8,6 +8,7 @@
 
 #include <Python.h>
 
+#include <array>
 #include <string_view>
 
 namespace kintsugi::pyapi {
@@ -15,5 +16,12 @@ namespace kintsugi::pyapi {
 // A member descriptor, borrowed and kept for good, for `__name__` or `__qualname__` of a Python function or
 // of a class that can be renamed; null: the object is neither, or the attribute is another.
 PyObject* nameField(PyObject* object, std::string_view attribute);
+
+// All of these descriptors, borrowed, with texts that tell them apart. A null one: an exception is pending.
+struct NamedField {
+  const char* text;
+  PyObject* descriptor;
+};
+std::array<NamedField, 4> nameFields();
 
 }  // namespace kintsugi::pyapi
