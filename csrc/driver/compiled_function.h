@@ -192,6 +192,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   // A recording costs several times what the call does, and one for each path would cost more than it brings
   // where paths hardly ever come again (an adaptive solver).
   static constexpr uint64_t kSidePrice = 8, kSidesAtOnce = 16;
+  static constexpr size_t kSidesPerGuard = 8;
 
   pyapi::Ref<> fn_;           // as the user gave it
   pyapi::Ref<> function_;     // the Python function that runs

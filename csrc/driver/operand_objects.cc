@@ -44,6 +44,8 @@ bool setIn(PyObject* dict, const char* key, Ref<> value) {
   return value && PyDict_SetItemString(dict, key, value.get()) == 0;
 }
 
+Ref<> numberObject(int64_t value) { return pyapi::steal(PyLong_FromLongLong(value)); }
+
 Ref<> textObject(std::string_view text) {
   return pyapi::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }

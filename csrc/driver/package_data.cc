@@ -19,45 +19,30 @@ using torchapi::TensorInfo;
 
 namespace {
 
-Ref<> number(int64_t value) { return pyapi::steal(PyLong_FromLongLong(value)); }
 Ref<> word(uint64_t value) { return pyapi::steal(PyLong_FromUnsignedLongLong(value)); }
-
-// A tuple of all of them; null if one is.
-template <typename... Items>
-Ref<> tuple(Items... items) {
-  if (!(... && static_cast<bool>(items))) return {};
-  return pyapi::steal(PyTuple_Pack(sizeof...(items), items.get()...));
-}
-
-template <typename Range, typename Make>
-Ref<> listOf(const Range& items, const Make& make) {
-  Ref<> list = pyapi::steal(PyList_New(0));
-  for (const auto& item : items) {
-    if (!list || !appendTo(list.get(), make(item))) return {};
-  }
-  return list;
-}
 
 // -- To data
 
 Ref<> tensorData(const TensorInfo& info) {
   auto* type = reinterpret_cast<PyObject*>(info.pyType);
-  return tuple(pyapi::newRef(type != nullptr ? type : Py_None),
-               tuple(word(info.keySet), number(info.dtype), number(info.deviceType), number(info.deviceIndex),
-                     number(info.layout), number(info.requiresGrad), number(info.isLeaf),
-                     number(info.isParam), number(info.isConj), number(info.isNeg), number(info.plain),
-                     number(info.contiguous), number(info.storageOffset)),
-               listOf(info.sizes, number), listOf(info.strides, number));
+  return tupleOf(
+      pyapi::newRef(type != nullptr ? type : Py_None),
+      tupleOf(word(info.keySet), numberObject(info.dtype), numberObject(info.deviceType),
+              numberObject(info.deviceIndex), numberObject(info.layout), numberObject(info.requiresGrad),
+              numberObject(info.isLeaf), numberObject(info.isParam), numberObject(info.isConj),
+              numberObject(info.isNeg), numberObject(info.plain), numberObject(info.contiguous),
+              numberObject(info.storageOffset)),
+      listOf(info.sizes, numberObject), listOf(info.strides, numberObject));
 }
 
 Ref<> placeData(const diag::SourceLoc& place) {
-  return tuple(textObject(place.file), number(place.line), textObject(place.function));
+  return tupleOf(textObject(place.file), numberObject(place.line), textObject(place.function));
 }
 
 Ref<> breakData(const runtime::BreakRecord& record) {
   const diag::Diagnostic& d = record.diagnostic;
-  return tuple(textObject(d.id()), listOf(d.args, [](const std::string& text) { return textObject(text); }),
-               placeData(d.location), listOf(d.stack, placeData));
+  return tupleOf(textObject(d.id()), listOf(d.args, [](const std::string& text) { return textObject(text); }),
+                 placeData(d.location), listOf(d.stack, placeData));
 }
 
 std::string boundBecause(const runtime::CompiledTrace& trace) {
@@ -75,7 +60,7 @@ Ref<> sidesData(const runtime::CompiledTrace& trace) {
   Ref<> list = pyapi::steal(PyList_New(0));
   bool good = static_cast<bool>(list);
   trace.sides().each([&](uint32_t guard, const runtime::SideLink& link) {
-    good = good && appendTo(list.get(), tuple(number(guard), packageData(*link.trace)));
+    good = good && appendTo(list.get(), tupleOf(numberObject(guard), packageData(*link.trace)));
   });
   return good ? std::move(list) : Ref<>();
 }
@@ -264,10 +249,11 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
       setIn(dict.get(), "levels", std::move(packed)) &&
       setIn(dict.get(), "breaks", listOf(recording.breaks, breakData)) &&
       setIn(dict.get(), "entry",
-            tuple(number(static_cast<int64_t>(recording.argCount)),
-                  recording.kwNames ? recording.kwNames.clone() : pyapi::newRef(Py_None),
-                  number(recording.recursion), number(recording.start), number(recording.firstBlock),
-                  number(recording.gradients.first), number(recording.gradients.rest))) &&
+            tupleOf(numberObject(static_cast<int64_t>(recording.argCount)),
+                    recording.kwNames ? recording.kwNames.clone() : pyapi::newRef(Py_None),
+                    numberObject(recording.recursion), numberObject(recording.start),
+                    numberObject(recording.firstBlock), numberObject(recording.gradients.first),
+                    numberObject(recording.gradients.rest))) &&
       setIn(dict.get(), "bound", textObject(boundBecause(trace))) &&
       setIn(dict.get(), "sides", sidesData(trace));
   return ok ? std::move(dict) : Ref<>();

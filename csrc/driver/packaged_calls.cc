@@ -13,8 +13,6 @@ namespace kintsugi::driver {
 
 namespace {
 
-constexpr size_t kSidesPerGuard = 8;
-
 // (positional arguments, dict of the others); null: an exception is pending.
 pyapi::Ref<> argumentsOf(const pyapi::Arguments& args) {
   pyapi::Ref<> positional = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(args.positional())));

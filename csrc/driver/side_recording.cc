@@ -28,7 +28,6 @@ namespace log = diag::log;
 namespace {
 
 constexpr uint32_t kMostFailures = 3;
-constexpr size_t kSidesPerGuard = 8;
 
 bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
   const runtime::Recording& recording = context.trace->recording();

@@ -18,27 +18,8 @@ namespace {
 
 Ref<> none() { return pyapi::newRef(Py_None); }
 
-Ref<> number(int64_t value) { return pyapi::steal(PyLong_FromLongLong(value)); }
-
 // kNone is None.
-Ref<> numberOf(uint32_t id) { return id == ir::kNone ? none() : number(id); }
-
-// A tuple of all of them; null if one is.
-template <typename... Items>
-Ref<> tuple(Items... items) {
-  if (!(... && static_cast<bool>(items))) return {};
-  return pyapi::steal(PyTuple_Pack(sizeof...(items), items.get()...));
-}
-
-// A list of make(item) for each of `items`.
-template <typename Range, typename Make>
-Ref<> listOf(const Range& items, const Make& make) {
-  Ref<> list = pyapi::steal(PyList_New(0));
-  for (const auto& item : items) {
-    if (!list || !appendTo(list.get(), make(item))) return {};
-  }
-  return list;
-}
+Ref<> numberOf(uint32_t id) { return id == ir::kNone ? none() : numberObject(id); }
 
 std::string_view typeText(ir::TypeKind kind) {
   switch (kind) {
@@ -74,9 +55,9 @@ class Writer {
 
  private:
   bool writeEntry(PyObject* dict) const {
-    return setIn(dict, "file", textObject(trace_.file)) && setIn(dict, "line", number(trace_.line)) &&
+    return setIn(dict, "file", textObject(trace_.file)) && setIn(dict, "line", numberObject(trace_.line)) &&
            setIn(dict, "function", textObject(trace_.function)) &&
-           setIn(dict, "arguments", number(static_cast<int64_t>(recording_.argCount))) &&
+           setIn(dict, "arguments", numberObject(static_cast<int64_t>(recording_.argCount))) &&
            setIn(dict, "keywords",
                  recording_.kwNames ? recording_.kwNames.clone() : pyapi::steal(PyTuple_New(0)));
   }
@@ -92,8 +73,8 @@ class Writer {
            setIn(dict, "guards",
                  listOf(document.guards.guards,
                         [this](const guard::Guard& g) {
-                          return tuple(textObject(guard::kindInfo(g.kind).text), numberOf(g.source),
-                                       constant(g.key));
+                          return tupleOf(textObject(guard::kindInfo(g.kind).text), numberOf(g.source),
+                                         constant(g.key));
                         })) &&
            setIn(dict, "constants", listOf(recording_.consts, [](const Ref<>& c) { return c.clone(); })) &&
            setIn(dict, "values",
@@ -108,17 +89,17 @@ class Writer {
   Ref<> source(const guard::SourceNode& node) const {
     const guard::KindInfo& kind = guard::kindInfo(node.kind);
     const bool indexed = kind.has('i') || kind.has('v');
-    return tuple(textObject(kind.text), kind.has('p') ? numberOf(node.parent) : none(),
-                 kind.has('k') ? constant(node.key) : none(), indexed ? number(node.index) : none());
+    return tupleOf(textObject(kind.text), kind.has('p') ? numberOf(node.parent) : none(),
+                   kind.has('k') ? constant(node.key) : none(), indexed ? numberObject(node.index) : none());
   }
 
   static Ref<> meta(const torchapi::TensorInfo& info) {
-    return tuple(listOf(info.sizes, number), torchapi::dtypeObject(info.dtype));
+    return tupleOf(listOf(info.sizes, numberObject), torchapi::dtypeObject(info.dtype));
   }
 
   Ref<> recipe(const ir::Recipe& r) const {
-    return tuple(textObject(ir::recipeKindName(r.kind)), constant(r.type),
-                 operandObjects(trace_, r.parts, Describing::kAll));
+    return tupleOf(textObject(ir::recipeKindName(r.kind)), constant(r.type),
+                   operandObjects(trace_, r.parts, Describing::kAll));
   }
 
   Ref<> snaps() const {
@@ -134,8 +115,8 @@ class Writer {
     }
     size_t k = 0;
     return listOf(runtime::framesOf(recorded_, id), [&](const diag::SourceLoc& place) {
-      return tuple(textObject(place.file), number(place.line), textObject(place.function),
-                   constant(codes[k++]));
+      return tupleOf(textObject(place.file), numberObject(place.line), textObject(place.function),
+                     constant(codes[k++]));
     });
   }
 
@@ -143,9 +124,9 @@ class Writer {
     std::vector<ir::ValueId> results(ins.resultCount);
     for (uint32_t r = 0; r < ins.resultCount; ++r) results[r] = ins.firstResult + r;
     const bool aten = ins.op == Op::kAten;
-    return tuple(textObject(opText(ins)), aten ? textObject(trace_.opNames[ins.opName]) : none(),
-                 operandObjects(trace_, trace_.operandsOf(ins), Describing::kAll), listOf(results, number),
-                 numberOf(ins.snap), keywords(ins));
+    return tupleOf(textObject(opText(ins)), aten ? textObject(trace_.opNames[ins.opName]) : none(),
+                   operandObjects(trace_, trace_.operandsOf(ins), Describing::kAll),
+                   listOf(results, numberObject), numberOf(ins.snap), keywords(ins));
   }
 
   // Steps of our own have names of their own.
