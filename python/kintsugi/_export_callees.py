@@ -71,14 +71,13 @@ _ASK = _of_torch(
 )
 
 
-@functools.cache
-def _models() -> Mapping[int, Mapping[str, Any]]:
-    """What the recorder knows of functions, by id."""
-    return {id(found): row for row in _C._call_models() for found in row["objects"]}
+def _row(callee: Any) -> Mapping[str, Any] | None:
+    """What the recorder goes by when it meets a call of it."""
+    return _C._call_model(callee)
 
 
 def _kind(callee: Any) -> str | None:
-    row = _models().get(id(callee))
+    row = _row(callee)
     return None if row is None else row["kind"]
 
 
@@ -95,7 +94,7 @@ def _is_torch(callee: Any) -> bool:
 
 def changes_torch(callee: Any) -> bool:
     """May it change a setting of torch, or what random numbers come next?"""
-    row = _models().get(id(callee))
+    row = _row(callee)
     return _is_torch(callee) and (row is None or bool(row["writes_process"]))
 
 
@@ -157,7 +156,7 @@ def asks_form(callee: Any) -> bool:
 
 def is_seen_through(callee: Any) -> bool:
     """A function of torch's in Python, without a model: torch.export goes through it once more."""
-    return isinstance(callee, types.FunctionType) and _is_torch(callee) and id(callee) not in _models()
+    return isinstance(callee, types.FunctionType) and _is_torch(callee) and _row(callee) is None
 
 
 def is_harmless(callee: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import logging
 import random
 import time
@@ -248,12 +249,31 @@ def test_exceptions_of_operators_are_not_caught() -> None:
     assert finding.line == line_of(f, "# raises")
 
 
-def test_seeds_are_refused() -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(3)  # the seed
-        return x + torch.randn(3)
+def seeds(x: torch.Tensor) -> torch.Tensor:
+    torch.manual_seed(3)  # the seed
+    return x + torch.randn(3)
 
-    assert {f"{line.line}" for line in refusal(f, rand(3)).refused} == {str(line_of(f, "# the seed"))}
+
+def seeds_of_module(x: torch.Tensor) -> torch.Tensor:
+    torch.random.manual_seed(3)  # the seed
+    return x + torch.randn(3)
+
+
+def state_of_generator(x: torch.Tensor) -> torch.Tensor:
+    torch.set_rng_state(STATE)  # the seed
+    return x + torch.randn(3)
+
+
+STATE = torch.get_rng_state()
+
+
+@pytest.mark.parametrize("program", [seeds, seeds_of_module, state_of_generator])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_seeds_are_refused(program: Callable[..., torch.Tensor], wrapped: bool) -> None:
+    if wrapped:  # torch.manual_seed is another function from then on
+        importlib.import_module("torch._dynamo")
+    lines = {finding.line for finding in refusal(program, rand(3)).refused}
+    assert lines == {line_of(program, "# the seed")}
 
 
 def test_what_is_asked_is_checked() -> None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <set>
 #include <string>
 #include <unordered_set>
@@ -19,13 +20,14 @@ namespace kintsugi::capture {
 
 namespace {
 
-std::unordered_map<PyObject*, CallModel>& table() {
-  static auto* models = new std::unordered_map<PyObject*, CallModel>();
-  return *models;
+// The row of each callable that has one: an index into entries().
+std::unordered_map<PyObject*, size_t>& table() {
+  static auto* rows = new std::unordered_map<PyObject*, size_t>();
+  return *rows;
 }
 
-std::vector<ModelEntry>& entries() {
-  static auto* all = new std::vector<ModelEntry>();
+std::deque<ModelEntry>& entries() {
+  static auto* all = new std::deque<ModelEntry>();
   return *all;
 }
 
@@ -75,7 +77,7 @@ PyObject* resolve(const std::string& path) {
   return nullptr;
 }
 
-void addAll(PyObject* owner, CallModel model, ModelEntry& entry) {
+void addAll(PyObject* owner, size_t row) {
   PyObject* dict =
       PyType_Check(owner) ? pyapi::dictOf(reinterpret_cast<PyTypeObject*>(owner)) : PyModule_GetDict(owner);
   PyObject *key, *value;
@@ -83,8 +85,8 @@ void addAll(PyObject* owner, CallModel model, ModelEntry& entry) {
   while (PyDict_Next(dict, &at, &key, &value)) {
     if (PyCFunction_Check(value) || PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
       if (PyFunction_Check(value)) continue;
-      table().try_emplace(Py_NewRef(value), model);
-      entry.objects.push_back(pyapi::newRef(value));
+      table().try_emplace(Py_NewRef(value), row);
+      entries()[row].objects.push_back(pyapi::newRef(value));
     }
   }
 }
@@ -98,8 +100,8 @@ bool standsForMissing(PyObject* object) {
 }
 
 // What the row speaks of, where it is to be had by now.
-void findObjects(ModelEntry& entry) {
-  std::string path = entry.callable;
+void findObjects(size_t row) {
+  std::string path = entries()[row].callable;
   const bool all = path.ends_with(".*");
   if (all) path.resize(path.size() - 2);
   const pyapi::Ref<> object =
@@ -108,10 +110,10 @@ void findObjects(ModelEntry& entry) {
           : pyapi::steal(resolve(path));
   if (!object || object.get() == Py_None || standsForMissing(object.get())) return;
   if (all) {
-    addAll(object.get(), entry.model, entry);
+    addAll(object.get(), row);
   } else {
-    table().insert_or_assign(Py_NewRef(object.get()), entry.model);
-    entry.objects.push_back(object.clone());
+    table().insert_or_assign(Py_NewRef(object.get()), row);
+    entries()[row].objects.push_back(object.clone());
   }
 }
 
@@ -120,8 +122,8 @@ void findMissing() {
   static Py_ssize_t modules = 0;
   const Py_ssize_t now = PyDict_GET_SIZE(PyImport_GetModuleDict());
   if (std::exchange(modules, now) == now) return;
-  for (ModelEntry& entry : entries()) {
-    if (entry.objects.empty()) findObjects(entry);
+  for (size_t row = 0; row < entries().size(); ++row) {
+    if (entries()[row].objects.empty()) findObjects(row);
   }
 }
 
@@ -130,7 +132,8 @@ void findMissing() {
 void addModels(const ModelRow* rows, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (!isNewRow(rows[i])) continue;
-    findObjects(entries().emplace_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts}));
+    entries().push_back(ModelEntry{rows[i].callable, {}, rows[i].model, rows[i].facts});
+    findObjects(entries().size() - 1);
   }
 }
 
@@ -145,23 +148,14 @@ const char* truthFunction(PyObject* object) {
   return pythonMethod(object, "__len__") != nullptr ? "has_length" : nullptr;
 }
 
-const std::vector<ModelEntry>& modelEntries() {
+const std::deque<ModelEntry>& modelEntries() {
   modelOf(Py_None);  // registers them
   return entries();
 }
 
 bool meetsOthers(PyObject* callable) {
-  static constinit pyapi::Lazy<const std::unordered_set<PyObject*>*> slot;
-  const auto* all = slot.get([] {
-    auto* found = new std::unordered_set<PyObject*>();
-    for (const ModelEntry& entry : modelEntries()) {
-      for (const pyapi::Ref<>& object : entry.objects) {
-        if (entry.facts.writes == Writes::kOthers) found->insert(object.get());
-      }
-    }
-    return found;
-  });
-  return all->contains(callable);
+  const ModelEntry* entry = entryOf(callable);
+  return entry != nullptr && entry->facts.writes == Writes::kOthers;
 }
 
 const char* kindOf(CallModel model) {
@@ -176,7 +170,7 @@ const char* kindOf(CallModel model) {
   return "own";
 }
 
-CallModel modelOf(PyObject* callable) {
+const ModelEntry* entryOf(PyObject* callable) {
   static constinit pyapi::Lazy<bool> registered;
   registered.get([] {
     for (const char* name : {"_operator", "operator", "math", "functools", "_functools", "itertools",
@@ -215,7 +209,12 @@ CallModel modelOf(PyObject* callable) {
     findMissing();
     it = table().find(callable);
   }
-  return it == table().end() ? nullptr : it->second;
+  return it == table().end() ? nullptr : &entries()[it->second];
+}
+
+CallModel modelOf(PyObject* callable) {
+  const ModelEntry* entry = entryOf(callable);
+  return entry == nullptr ? nullptr : entry->model;
 }
 
 namespace {

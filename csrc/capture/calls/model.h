@@ -33,7 +33,11 @@ struct ModelEntry {
   CallModel model;
   Facts facts;
 };
-const std::vector<ModelEntry>& modelEntries();
+const std::deque<ModelEntry>& modelEntries();  // rows stay where they are
+// The row of a callable or null, under the same rule as modelOf().
+const ModelEntry* entryOf(PyObject* callable);
+// Likewise; of a function that torch has wrapped to keep its own compiler out, the row of what it wraps.
+const ModelEntry* entryBehind(PyObject* callable);
 // Does a C callable wait for other processes? How long it takes depends on them then.
 bool meetsOthers(PyObject* callable);
 // "fold", "constant" ...; of a model that only one file knows "own".

@@ -125,14 +125,18 @@ Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
 
 Flow unknownSequence(CallContext& ctx, Shadow& result) { return opaqueModel(ctx, result); }
 
-CallModel modelOfFunction(PyObject* function) {
-  CallModel model = modelOf(function);
-  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(function));
-  if (model == nullptr) model = modelOfCode(PyFunction_GET_CODE(function));
-  if (model != nullptr || dict == nullptr) return model;
+const ModelEntry* entryBehind(PyObject* callable) {
+  const ModelEntry* entry = entryOf(callable);
+  if (entry != nullptr || !PyFunction_Check(callable) || !isTorchWrapper(callable)) return entry;
   static PyObject* name = PyUnicode_InternFromString("__wrapped__");
-  PyObject* wrapped = isTorchWrapper(function) ? PyDict_GetItemWithError(dict, name) : nullptr;
-  return wrapped != nullptr ? modelOf(wrapped) : nullptr;
+  PyObject* dict = pyapi::attributesOf(pyapi::asFunction(callable));
+  PyObject* wrapped = dict == nullptr ? nullptr : PyDict_GetItemWithError(dict, name);
+  return wrapped == nullptr ? nullptr : entryOf(wrapped);
+}
+
+CallModel modelOfFunction(PyObject* function) {
+  const ModelEntry* entry = entryBehind(function);
+  return entry != nullptr ? entry->model : modelOfCode(PyFunction_GET_CODE(function));
 }
 
 bool acceptsArguments(PyObject* called, const CallContext& ctx) {
