@@ -75,7 +75,7 @@ figures: build $(DEMO_STAMP) ## measure all systems and write the figures into R
 ##@ Test
 
 .PHONY: test
-test: test-fast test-python conformance-subset ## everything that the gate runs
+test: test-fast test-recorder test-python conformance-subset ## everything that the gate runs
 
 .PHONY: test-fast
 test-fast: core ## C++ units and file tests: no Python, no torch
@@ -83,6 +83,15 @@ test-fast: core ## C++ units and file tests: no Python, no torch
 	@if [ -x build/core/bin/codegen_tests ]; then build/core/bin/codegen_tests --gtest_brief=1; fi
 	@if [ -x build/core/bin/filetests ]; then build/core/bin/filetests --gtest_brief=1 tests/filetests; fi
 	@if [ -x build/core/bin/codegen_filetests ]; then build/core/bin/codegen_filetests --gtest_brief=1; fi
+
+# Their module is built with the extension, where GoogleTest is there.
+UNITS = $(firstword $(wildcard $(BUILD)/units/_recorder_units*.so))
+
+.PHONY: test-recorder
+test-recorder: build ## C++ units of the recorder, inside a Python: no torch
+	@if [ -n "$(UNITS)" ]; then PYTHONPATH=$(BUILD)/units $(PY) -c \
+	  "import sys, _recorder_units; sys.exit(_recorder_units.run(['--gtest_brief=1']))"; \
+	else echo "the recorder's units were not built: install the package libgtest-dev"; fi
 
 .PHONY: microbench
 microbench: core ## Google Benchmark on the core

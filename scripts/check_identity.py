@@ -19,7 +19,7 @@ FIELDS = re.compile(
     r'|"(__name__|__qualname__|__module__)"|"[^"\n]*/(torch|numpy|kintsugi)/[^"\n]*"'
 )
 MESSAGES = re.compile(
-    r"\b(abort|refuse|refuseClass|noteBreak|diagnosticAt|Diagnostic|PyErr_Format|pinUnchanged|KINTSUGI_\w+)\s*\("
+    r"\b(abort|refuse|refuseClass|noteBreak|endFor|endAndRelease|diagnosticAt|Diagnostic|PyErr_Format|pinUnchanged|KINTSUGI_\w+)\s*\("
 )
 # How many uses a file has, and what for.
 ALLOWED = {
@@ -28,8 +28,8 @@ ALLOWED = {
     "capture/check_shadows.cc": (1, "a name in a message"),
     "capture/calls/classes.cc": (1, "the attribute that type.__new__ adds"),
     "capture/calls/inner_code.cc": (1, "the look-up by path"),
+    "capture/finalizer_tracker.cc": (2, "names in messages"),
     "capture/handlers/generators.cc": (1, "the text of an exception"),
-    "capture/mortals.cc": (1, "a name in a message"),
     "capture/record/calls.cc": (1, "where a bound method's descriptor is looked for"),
     "capture/record/comptime.cc": (2, "places that the program is shown"),
     "capture/record/overloads.cc": (4, "the text of exceptions"),

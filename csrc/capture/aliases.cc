@@ -36,9 +36,9 @@ void renameIn(const Aliases& aliases, PyObject* dict) {
   PyObject *key, *encoded;
   Py_ssize_t at = 0;
   while (dict != nullptr && PyDict_Next(dict, &at, &key, &encoded) != 0) {
-    Shadow shadow = Recorder::decode(encoded);
+    Shadow shadow = decodeShadow(encoded);
     if (!rename(aliases, shadow)) continue;
-    pyapi::Ref<> renamed = pyapi::steal(Recorder::encode(shadow));
+    pyapi::Ref<> renamed = pyapi::steal(encodeShadow(shadow));
     if (!renamed || PyDict_SetItem(dict, key, renamed.get()) != 0) PyErr_Clear();
   }
 }
@@ -49,18 +49,18 @@ void settleAliases(Recorder& rec) {
   RecorderState& known = rec.known();
   Aliases aliases = std::exchange(known.aliases_, {});
   for (auto& [source, shadow] : aliases) {
-    if (shadow.isNull()) shadow = numberInput(rec, source, known.sourceObjects_[source]);
-    known.sourceShadows_[source] = shadow;
+    if (shadow.isNull()) shadow = numberInput(rec, source, known.sources_.objectOf(source));
+    known.sources_.setShadow(source, shadow);
   }
-  for (auto& frame : known.frames_) renameIn(aliases, *frame);
-  for (RestoredFrame& restored : known.restored_) rename(aliases, restored.replacement);
-  for (auto& v : known.virtuals_) {
+  for (auto& frame : known.frames_.all()) renameIn(aliases, *frame);
+  for (RestoredFrame& restored : known.restored_.all()) rename(aliases, restored.replacement);
+  for (auto& v : known.virtuals_.all()) {
     renameAll(aliases, v->parts);
     if (v->frame) renameIn(aliases, *v->frame);
     renameIn(aliases, v->attrs.get());
     renameIn(aliases, v->entries.get());
   }
-  ++known.epoch_;  // recipes that were made before name the other ones
+  known.virtuals_.touch();  // recipes that were made before name the other ones
 }
 
 }  // namespace kintsugi::capture

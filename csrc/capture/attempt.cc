@@ -53,11 +53,12 @@ bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Ope
   PyObject* exception = raised.get();
   faultPoint("raised");
   PyObject* settle = polyfill("settle");
-  const bool simple = live_ && settle != nullptr && ctx.popped > 0 && canExit(*current_) &&
-                      ctx.act.stackDepth() + ctx.popped == current_->stack.size();
+  const bool simple = live() && settle != nullptr && ctx.popped > 0 && canExit(*frames_.current()) &&
+                      ctx.act.stackDepth() + ctx.popped == frames_.current()->stack.size();
   if (!simple) return false;
   const ir::ReturnAction action = ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard;
-  const ir::StateId parent = makeState(*current_, ctx.instr.next, ctx.popped, {}, action, Operand::null());
+  const ir::StateId parent =
+      makeState(*frames_.current(), ctx.instr.next, ctx.popped, {}, action, Operand::null());
   if (!document_.trace.states[parent].rebuildable) return false;
   operands.insert(operands.begin(), Operand::constant(constId(attemptFunction())));
   const Shadow shadow = appendCall(ctx, kind, operands, snap, exception);
@@ -67,8 +68,8 @@ bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Ope
   state.code = constId(PyFunction_GET_CODE(settle));
   state.function = Operand::constant(constId(settle));
   const Operand outcome = Operand::source(shadow.sourceId());
-  blockPending_ = false;
-  emit(ir::Op::kGuardBlock, {Operand::integer(block_)}, {},
+  blocks_.setPending(false);
+  emit(ir::Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {},
        document_.trace.addState(state, {&outcome, 1}, {}));
   noteRaised(*this, exception, true);
   return true;

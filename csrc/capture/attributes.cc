@@ -5,8 +5,8 @@
 #include "capture/classes.h"
 #include "capture/exceptions.h"
 #include "capture/foreign.h"
-#include "capture/paused.h"
 #include "capture/shown.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
@@ -293,7 +293,7 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
       return std::nullopt;
     }
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
-    if (encoded != nullptr) return Recorder::decode(encoded);
+    if (encoded != nullptr) return decodeShadow(encoded);
     return std::nullopt;
   }
   PyObject** slot = pyapi::materializedDictSlot(object);
@@ -406,12 +406,12 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     Virtual& v = rec.virtualOf(shadow);
     if (v.value != ir::kNone) return simple(AttributePlan::kStep);
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
-    return encoded != nullptr ? known(Recorder::decode(encoded)) : simple(AttributePlan::kRaises);
+    return encoded != nullptr ? known(decodeShadow(encoded)) : simple(AttributePlan::kRaises);
   }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
     Overlay* written = rec.overlayOf(object);
     PyObject* encoded = written != nullptr ? PyDict_GetItemWithError(written->attrs.get(), name) : nullptr;
-    if (encoded != nullptr) return known(Recorder::decode(encoded));
+    if (encoded != nullptr) return known(decodeShadow(encoded));
     pyapi::Ref<> value =
         pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
     ir::SourceId source = rec.sourceOf(shadow, object);
@@ -481,7 +481,7 @@ AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyOb
   std::optional<Shadow> field;  // that C code has filled in
   pyapi::forEachField(object, [&](PyObject* fieldName, PyObject* value) {
     if (text(fieldName) != n) return true;
-    if (value == nullptr || Recorder::isPlain(value)) {
+    if (value == nullptr || isPlain(value)) {
       field = Shadow::constant();
     } else if (PyTuple_CheckExact(value)) {  // the exceptions of a group
       field = tupleOfKnown(rec, value);
@@ -597,7 +597,7 @@ AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObje
 std::optional<AttributePlan> planFrozen(Recorder& rec, PyObject* object, PyObject* name) {
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
   if (d == nullptr || isMethodLike(d) || text(name).ends_with("annotation")) return std::nullopt;
-  Paused paused(rec);
+  const Paused paused(rec.known().pauses_);
   pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(object, name));
   if (!value) {
     PyErr_Clear();
@@ -641,8 +641,8 @@ AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObje
 
 Shadow classValue(Recorder& rec, PyObject* value) {
   if (Shadow made = own(rec, Shadow::constant(), value); made.isVirtual()) return made;
-  if (Recorder::isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) ||
-      PyCFunction_Check(value) || isMethodLike(value)) {
+  if (isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) || PyCFunction_Check(value) ||
+      isMethodLike(value)) {
     return Shadow::constant();
   }
   return rec.pinnedRoot(value);
@@ -705,7 +705,7 @@ bool isOfProgram(PyObject* name) {
 }  // namespace
 
 AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  if (shadow.isConst() && (Recorder::isPlain(object) || isTorchValue(object))) {
+  if (shadow.isConst() && (isPlain(object) || isTorchValue(object))) {
     PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
     if (d != nullptr && isMethodLike(d)) {
       AttributePlan plan = simple(AttributePlan::kMethod);

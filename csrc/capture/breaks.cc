@@ -120,8 +120,9 @@ bool Recorder::isStrict() const {
 
 // The instruction's result is dropped by the next one.
 bool Recorder::resultUnused() const {
-  return current_ != nullptr && current_->act != nullptr && instr_ != nullptr &&
-         current_->act->code->at(instr_->next).op == op::POP_TOP;
+  return frames_.current() != nullptr && frames_.current()->act != nullptr &&
+         instruction_.instr() != nullptr &&
+         frames_.current()->act->code->at(instruction_.instr()->next).op == op::POP_TOP;
 }
 
 void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {
@@ -130,38 +131,35 @@ void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {
     // writes to its arguments is looked at when it has run.
     const bool step =
         code == diag::Code::KTG0101 || code == diag::Code::KTG0102 || code == diag::Code::KTG0107;
-    if (!step || !resultUnused()) refuse(diagnosticAt(current_, code, std::move(args)));
+    if (!step || !resultUnused()) refuse(diagnosticAt(frames_.current(), code, std::move(args)));
     return;
   }
-  breaks_.push_back(diagnosticAt(current_, code, std::move(args)));
+  breaks_.add(diagnosticAt(frames_.current(), code, std::move(args)));
 }
 
 void Recorder::refuse(const diag::Diagnostic& diagnostic) {
-  if (refused_ || !isStrict()) return;
-  refused_ = diagnostic;
-  refusing_ = true;
+  if (!breaks_.isRefused() && isStrict()) breaks_.refuse(diagnostic, true);
 }
 
 // The user has said that it must not come to this: an error, whatever breaks are. A program that swallows it
 // gets it again (CompiledFunction::insist()).
 Flow Recorder::raiseAssertion(const std::string& message) {
   abort(diag::Code::KTG0111, {"AssertionError"});
-  refused_ = diagnosticAt(current_, diag::Code::KTG0111, {message});
-  executed_ = true;
+  breaks_.refuse(diagnosticAt(frames_.current(), diag::Code::KTG0111, {message}), false);
+  instruction_.setExecuted(true);
   PyErr_SetString(PyExc_AssertionError, message.c_str());
   return Flow::kRaise;
 }
 
 // Instead of the instruction that would come next.
 Flow Recorder::raiseRefused() {
-  refusing_ = false;
-  executed_ = true;
-  if (live_) {
-    live_ = false;
-    aborted_ = *refused_;
+  instruction_.setExecuted(true);
+  const diag::Diagnostic refused = breaks_.noteRaised();
+  if (live()) {
+    breaks_.end(refused);
     ops_.discard();
   }
-  raiseGraphBreak(*refused_, options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
+  raiseGraphBreak(refused, options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
   return Flow::kRaise;
 }
 

@@ -65,15 +65,15 @@ class ShadowCheck {
   // What changes under the program's hands is no constant, unless it is pinned: tensors, lists, dicts.
   bool isConstant(PyObject* object) {
     const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
-    return !changes || state_.constIds_.contains(object) || state_.frozen_.contains(object);
+    return !changes || state_.constants_.contains(object) || state_.frozen_.wasAdded(object);
   }
   bool isSource(ir::SourceId id, PyObject* object) {
-    if (id >= state_.sourceObjects_.size()) {
+    if (id >= state_.sources_.size()) {
       return false;
     }
     // What is plain is guarded by value: a descriptor makes a number anew in each read.
-    PyObject* read = state_.sourceObjects_[id];
-    return read == object || (read != nullptr && Recorder::isPlain(read) && pyapi::plainEquals(read, object));
+    PyObject* read = state_.sources_.objectOf(id);
+    return read == object || (read != nullptr && isPlain(read) && pyapi::plainEquals(read, object));
   }
   bool isValue(ir::ValueId id, PyObject* object) {
     const ir::Trace& trace = recorder_.trace();
@@ -88,10 +88,7 @@ class ShadowCheck {
            (isKnownAs(id, object) || isInput(id, object) || isRestored(id, object));
   }
   // Two values may be one tensor where a side trace begins: it goes by the name of the last.
-  bool isRestored(ir::ValueId id, PyObject* tensor) {
-    const auto found = state_.restoredTensors_.find(id);
-    return found != state_.restoredTensors_.end() && found->second == tensor;
-  }
+  bool isRestored(ir::ValueId id, PyObject* tensor) { return state_.restored_.isTensor(id, tensor); }
   // A tensor whose metadata an operator in place has changed goes by the name of that operator's result, and
   // is what its earlier names say, too.
   bool isKnownAs(ir::ValueId id, PyObject* tensor) {
@@ -129,7 +126,7 @@ class ShadowCheck {
     return input && read;
   }
   bool isVirtual(uint32_t id, PyObject* object) {
-    return id < state_.virtuals_.size() && state_.virtuals_[id]->object.get() == object;
+    return id < state_.virtuals_.size() && state_.virtuals_.at(id).object.get() == object;
   }
 
   Recorder& recorder_;

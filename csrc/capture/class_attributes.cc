@@ -55,42 +55,20 @@ bool mayOpen(Recorder& rec, PyTypeObject* type, PyObject* name) {
 }
 
 bool isOpen(Recorder& rec, PyTypeObject* type, PyObject* name) {
-  const RecorderState& known = rec.known();
-  return known.opened_.contains(type, name) ||
-         (known.options_.openAttributes != nullptr && known.options_.openAttributes->contains(type, name));
+  return rec.known().attributes_.isOpen(type, name);
 }
 
 bool isDescriptor(PyObject* value) {
   return pyapi::hasDescriptorGet(value) || pyapi::hasDescriptorSet(value);
 }
 
-// One object for each text.
-PyObject* interned(Recorder& rec, PyObject* name) {
-  if (PyUnicode_CHECK_INTERNED(name)) return name;
-  PyObject* one = Py_NewRef(name);
-  PyUnicode_InternInPlace(&one);
-  const pyapi::Ref<> owned = pyapi::steal(one);
-  rec.known().kept_.add(one);
-  return one;
-}
-
-// Was the class asked for the name, and the answer left to the guards on versions?
-bool wasClosed(Recorder& rec, PyTypeObject* type, PyObject* name) {
-  if (rec.known().closedClasses_.contains(type)) return true;
-  const auto found = rec.known().closedNames_.find(interned(rec, name));
-  return found != rec.known().closedNames_.end() &&
-         std::find(found->second.begin(), found->second.end(), type) != found->second.end();
-}
-
 void noteClosed(Recorder& rec, PyTypeObject* type, PyObject* name) {
-  if (!mayOpen(rec, type, name)) return;
-  std::vector<PyTypeObject*>& asked = rec.known().closedNames_[interned(rec, name)];
-  if (std::find(asked.begin(), asked.end(), type) == asked.end()) asked.push_back(type);
+  if (mayOpen(rec, type, name)) rec.known().attributes_.close(type, name);
 }
 
 // Does the code that is being recorded set an attribute of that name? The value is none that is called.
 bool isStoredHere(Recorder& rec, PyObject* value, PyObject* name) {
-  const ShadowFrame* frame = rec.known().current_;
+  const ShadowFrame* frame = rec.known().frames_.current();
   if (frame == nullptr || isDescriptor(value) || PyType_Check(value)) return false;
   const CodeInfo* code = CodeInfo::of(frame->code);
   for (int32_t i = 0; code != nullptr && i < code->size(); ++i) {
@@ -125,19 +103,8 @@ Py_ssize_t placeBehind(PyObject* order, PyTypeObject* after) {
   return after != nullptr ? i + 1 : 0;
 }
 
-bool isAnythingOpen(const RecorderState& known) {
-  return !known.opened_.empty() ||
-         (known.options_.openAttributes != nullptr && !known.options_.openAttributes->empty());
-}
-
-bool hasOpen(Recorder& rec, PyTypeObject* type) {
-  const RecorderState& known = rec.known();
-  return known.opened_.has(type) ||
-         (known.options_.openAttributes != nullptr && known.options_.openAttributes->has(type));
-}
-
 bool anyOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* name) {
-  if (!isAnythingOpen(rec.known())) return false;
+  if (!rec.known().attributes_.isAnythingOpen()) return false;
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     if (isOpen(rec, at(order, i), name)) return true;
   }
@@ -160,7 +127,8 @@ void settle(Recorder& rec, TypeEntry& entry) {
 void openUpTo(Recorder& rec, PyObject* order, Py_ssize_t from, PyTypeObject* owner, PyObject* name) {
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     PyTypeObject* base = at(order, i);
-    if (mayOpen(rec, base, name) && !wasClosed(rec, base, name)) rec.known().opened_.add(base, name);
+    if (mayOpen(rec, base, name) && !rec.known().attributes_.isClosed(base, name))
+      rec.known().attributes_.open(base, name);
     if (base == owner) return;
   }
 }
@@ -180,34 +148,15 @@ TypeEntry readOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* na
       rec.lacksKey(dict, pyapi::dictOf(base), name);
       continue;
     }
-    rec.known().readingOpen_ = true;
-    entry.shadow = rec.dictEntry(dict, pyapi::dictOf(base), name, entry.value);
-    rec.known().readingOpen_ = false;
+    {
+      const AttributeLog::ReadingOpen reading(rec.known().attributes_);
+      entry.shadow = rec.dictEntry(dict, pyapi::dictOf(base), name, entry.value);
+    }
     entry.open = true;
     settle(rec, entry);
     return entry;
   }
   return entry;
-}
-
-// The same entries but those that are open.
-bool othersAreSame(Recorder& rec, PyTypeObject* type, PyObject* before) {
-  Py_ssize_t same = 0, open = 0;
-  PyObject *key, *value;
-  Py_ssize_t place = 0;
-  while (PyDict_Next(pyapi::dictOf(type), &place, &key, &value)) {
-    if (PyUnicode_CheckExact(key) && isOpen(rec, type, key)) continue;
-    if (PyDict_GetItemWithError(before, key) != value) {
-      PyErr_Clear();
-      return false;
-    }
-    ++same;
-  }
-  place = 0;
-  while (PyDict_Next(before, &place, &key, &value)) {
-    open += PyUnicode_CheckExact(key) && isOpen(rec, type, key) ? 1 : 0;
-  }
-  return same + open == PyDict_GET_SIZE(before);
 }
 
 }  // namespace
@@ -235,11 +184,7 @@ TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObj
   return entry;
 }
 
-bool closeAll(Recorder& rec, PyTypeObject* type) {
-  if (hasOpen(rec, type) || rec.known().written_.has(type)) return false;
-  rec.known().closedClasses_.insert(type);
-  return true;
-}
+bool closeAll(Recorder& rec, PyTypeObject* type) { return rec.known().attributes_.closeAll(type); }
 
 std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
                               PyObject* real) {
@@ -255,11 +200,11 @@ std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, Py
   if (setter) return std::nullopt;
   if (!isOpen(rec, type, name)) {
     if (real != nullptr && isDescriptor(real)) return std::nullopt;  // a method, which stays for a while
-    known.written_.add(type, name);
-    if (wasClosed(rec, type, name)) return std::nullopt;
-    known.opened_.add(type, name);
+    known.attributes_.noteWritten(type, name);
+    if (rec.known().attributes_.isClosed(type, name)) return std::nullopt;
+    known.attributes_.open(type, name);
   }
-  known.written_.add(type, name);
+  known.attributes_.noteWritten(type, name);
   if (!rec.live() || (shadow.isSource() && !rec.pin(shadow, object))) return false;
   rec.guardTypeVersion(type);
   const Shadow dict = rec.pinnedRoot(pyapi::dictOf(type));
@@ -267,7 +212,7 @@ std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, Py
   PyObject* before = own(type, name);
   if (real == nullptr && before == nullptr) return rec.lacksKey(dict, pyapi::dictOf(type), name);  // raises
   if (real == nullptr) rec.dictEntry(dict, pyapi::dictOf(type), name, before);
-  expectWrites(rec);
+  rec.known().classVersions_.expectWrites();
   const bool written = real != nullptr ? rec.emitEffect(Op::kSetAttr, {{target, object}, {value, real}}, name)
                                        : rec.emitEffect(Op::kDelAttr, {{target, object}}, name);
   if (!written || !rec.live()) return false;
@@ -279,65 +224,19 @@ void opensAttribute(Recorder& rec, PyTypeObject* type, const char* name) {
   const pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(name));
   RecorderState& known = rec.known();
   if (!text || !mayOpen(rec, type, text.get())) return;
-  if (!isOpen(rec, type, text.get()) && !wasClosed(rec, type, text.get()))
-    known.opened_.add(type, text.get());
-  known.written_.add(type, text.get());
-  expectWrites(rec);
-}
-
-void expectWrites(Recorder& rec) {
-  RecorderState& known = rec.known();
-  if (!isAnythingOpen(known)) return;
-  ClassVersions& versions = known.classVersions_;
-  versions = {};
-  const auto& guards = known.document_.guards.guards;
-  for (size_t i = 0; i < guards.size(); ++i) {
-    if (guards[i].kind != GuardKind::kTypeVersion) continue;
-    auto* type = reinterpret_cast<PyTypeObject*>(known.consts_[guards[i].key].get());
-    if (guards[i].number != static_cast<int64_t>(*pyapi::typeVersionWord(type))) continue;
-    versions.guards.emplace_back(i, pyapi::newRef(pyapi::mroOf(type)));
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++k) {
-      PyTypeObject* base = at(pyapi::mroOf(type), k);
-      const auto [entry, fresh] =
-          versions.dicts.try_emplace(base, *pyapi::dictVersionWord(pyapi::dictOf(base)));
-      if (fresh && hasOpen(rec, base))
-        versions.contents[base] = pyapi::steal(PyDict_Copy(pyapi::dictOf(base)));
-    }
-  }
-}
-
-void renewVersions(Recorder& rec) {
-  RecorderState& known = rec.known();
-  ClassVersions versions = std::exchange(known.classVersions_, {});
-  const pyapi::KeptError kept;  // the instruction's own
-  std::unordered_map<PyTypeObject*, bool> same;
-  for (const auto& [base, version] : versions.dicts) {
-    const auto before = versions.contents.find(base);
-    same[base] = *pyapi::dictVersionWord(pyapi::dictOf(base)) == version ||
-                 (before != versions.contents.end() && othersAreSame(rec, base, before->second.get()));
-  }
-  for (const auto& [i, order] : versions.guards) {
-    guard::Guard& guard = known.document_.guards.guards[i];
-    auto* type = reinterpret_cast<PyTypeObject*>(known.consts_[guard.key].get());
-    bool all = pyapi::mroOf(type) == order.get();
-    for (Py_ssize_t k = 0; all && k < PyTuple_GET_SIZE(order.get()); ++k) all = same[at(order.get(), k)];
-    if (all && pyapi::ensureTypeVersion(type))
-      guard.number = static_cast<int64_t>(*pyapi::typeVersionWord(type));
-  }
-  versions = {};  // what it held may be dropped here
+  if (!isOpen(rec, type, text.get()) && !rec.known().attributes_.isClosed(type, text.get()))
+    known.attributes_.open(type, text.get());
+  known.attributes_.noteWritten(type, text.get());
+  rec.known().classVersions_.expectWrites();
 }
 
 void describeOpen(Recorder& rec) {
   RecorderState& known = rec.known();
-  OpenAttributes all;
-  all.addAll(known.opened_);
-  if (known.options_.openAttributes != nullptr) all.addAll(*known.options_.openAttributes);
-  all.each([&](PyTypeObject* type, PyObject* name) {
+  known.attributes_.allOpen().each([&](PyTypeObject* type, PyObject* name) {
     bool guarded = false;
     for (const guard::Guard& g : known.document_.guards.guards) {
-      guarded = guarded ||
-                (g.kind == GuardKind::kTypeVersion &&
-                 PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(known.consts_[g.key].get()), type) != 0);
+      guarded = guarded || (g.kind == GuardKind::kTypeVersion &&
+                            PyType_IsSubtype(known.constants_.typeAt(g.key), type) != 0);
     }
     if (!guarded) return;
     pyapi::Ref<> pair = pyapi::steal(PyTuple_Pack(2, type, name));
@@ -347,7 +246,7 @@ void describeOpen(Recorder& rec) {
     }
     guard::Guard row;
     row.kind = GuardKind::kOpenAttribute;
-    row.block = known.rootBlock_;
+    row.block = known.blocks_.root();
     row.key = rec.constId(pair.get());
     known.document_.guards.guards.push_back(row);
   });

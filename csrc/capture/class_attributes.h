@@ -39,10 +39,6 @@ std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, Py
                               PyObject* real);
 // A modelled step is about to write to an attribute of a class.
 void opensAttribute(Recorder& rec, PyTypeObject* type, const char* name);
-// Around what may write to open attributes: guards on classes that held before, and of which nothing else has
-// changed, go on with the new version.
-void expectWrites(Recorder& rec);
-void renewVersions(Recorder& rec);
 // At the end: the rows that say which attributes are open.
 void describeOpen(Recorder& rec);
 

@@ -9,23 +9,23 @@ namespace kintsugi::capture {
 
 Virtual* ownClass(Recorder& rec, PyTypeObject* type) {
   RecorderState& state = rec.known();
-  if (state.classes_.empty()) return nullptr;
-  const auto found = state.virtualIds_.find(reinterpret_cast<PyObject*>(type));
-  if (found == state.virtualIds_.end()) return nullptr;
-  Virtual& v = *state.virtuals_[found->second];
+  if (state.virtuals_.classes().empty()) return nullptr;
+  Virtual* made = state.virtuals_.findObject(reinterpret_cast<PyObject*>(type));
+  if (made == nullptr) return nullptr;
+  Virtual& v = *made;
   return v.kind == VirtualKind::kClass ? &v : nullptr;
 }
 
 Shadow own(Recorder& rec, Shadow shadow, PyObject* object) {
   RecorderState& state = rec.known();
   if (!shadow.isConst() || object == nullptr) return shadow;
-  if (state.classes_.empty() && !PyFunction_Check(object)) return shadow;
-  const auto found = state.virtualIds_.find(object);
-  return found == state.virtualIds_.end() ? shadow : Shadow::virt(found->second);
+  if (state.virtuals_.classes().empty() && !PyFunction_Check(object)) return shadow;
+  const auto found = state.virtuals_.find(object);
+  return found ? Shadow::virt(*found) : shadow;
 }
 
 std::optional<Shadow> ownAttribute(Recorder& rec, PyTypeObject* type, PyObject* name, PyObject* value) {
-  if (rec.known().classes_.empty()) return std::nullopt;
+  if (rec.known().virtuals_.classes().empty()) return std::nullopt;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
     if (PyDict_Contains(pyapi::dictOf(cls), name) != 1) continue;
@@ -71,11 +71,11 @@ ir::ValueId versionNow(Recorder& rec, Virtual& cls) {
 // Unknown code may have changed it: that it has not is guarded. False: the recording has ended.
 bool pinUnchanged(Recorder& rec, Virtual& v, const char* name) {
   PyObject* encoded = v.attrs ? PyDict_GetItemWithError(v.attrs.get(), versionName()) : nullptr;
-  if (encoded == nullptr || rec.known().executed_) {
+  if (encoded == nullptr || rec.known().instruction_.isExecuted()) {
     refuseClass(rec, name);
     return false;
   }
-  const ir::Operand before = ir::Operand::value(Recorder::decode(encoded).valueId());
+  const ir::Operand before = ir::Operand::value(decodeShadow(encoded).valueId());
   const ir::Operand now = ir::Operand::value(versionNow(rec, v));
   if (!rec.pinAnswer("eq", {before, now}, Py_True)) return false;
   v.exposed = false;
@@ -102,9 +102,9 @@ bool guardOwnClass(Recorder& rec, PyTypeObject* type) {
 void refuseOwn(Recorder& rec, PyObject* object) {
   if (!PyType_Check(object) && !PyFunction_Check(object)) return;
   RecorderState& state = rec.known();
-  const auto found = state.virtualIds_.find(object);
-  if (found == state.virtualIds_.end()) return;
-  const VirtualKind kind = state.virtuals_[found->second]->kind;
+  const Virtual* made = state.virtuals_.findObject(object);
+  if (made == nullptr) return;
+  const VirtualKind kind = made->kind;
   if (kind == VirtualKind::kClass || kind == VirtualKind::kFunction)
     refuseClass(rec, pyapi::typeNameOf(object));
 }
@@ -112,13 +112,13 @@ void refuseOwn(Recorder& rec, PyObject* object) {
 void refuseClass(Recorder& rec, const char* what) {
   if (!rec.live()) return;
   rec.abort(diag::Code::KTG0302, {what});
-  if (PyObject* body = newestClassBody(rec)) rec.known().abortedIn_ = body;
+  if (PyObject* body = newestClassBody(rec)) rec.known().breaks_.setFailedIn(body);
 }
 
 PyObject* newestClassBody(Recorder& rec) {
   RecorderState& state = rec.known();
-  for (size_t i = state.classes_.size(); i-- > 0;) {
-    const Virtual& v = *state.virtuals_[state.classes_[i]];
+  for (size_t i = state.virtuals_.classes().size(); i-- > 0;) {
+    const Virtual& v = state.virtuals_.at(state.virtuals_.classes()[i]);
     if (v.partObjects.back()) return v.partObjects.back().get();
   }
   return nullptr;
@@ -146,7 +146,7 @@ std::optional<bool> storeInClass(Recorder& rec, Shadow shadow, PyObject* object,
 }
 
 Virtual* classOfCell(Recorder& rec, Shadow cell) {
-  if (rec.known().classes_.empty() || !cell.isVirtual()) return nullptr;
+  if (rec.known().virtuals_.classes().empty() || !cell.isVirtual()) return nullptr;
   Virtual& v = rec.virtualOf(cell);
   if (v.kind != VirtualKind::kCell || v.parts.empty() || !v.parts[0].isVirtual()) return nullptr;
   Virtual& content = rec.virtualOf(v.parts[0]);

@@ -58,7 +58,7 @@ std::optional<std::vector<Shadow>> Recorder::dictParts(Shadow shadow, PyObject* 
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (value == nullptr) return std::nullopt;
     parts.push_back(what == 0 ? Shadow::constant() : dictEntry(shadow, dict, key, value));
-    if (!live_) return std::nullopt;
+    if (!live()) return std::nullopt;
   }
   return parts;
 }
@@ -105,13 +105,13 @@ int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
 // that its second one has none left.
 void settleIterators(Recorder& rec) {
   RecorderState& known = rec.known();
-  std::erase_if(known.iterators_, [&](uint32_t id) {
-    const Virtual& v = *known.virtuals_[id];
+  std::erase_if(known.virtuals_.iterators(), [&](uint32_t id) {
+    const Virtual& v = known.virtuals_.at(id);
     return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
            (realIterator(v) == nullptr && !v.partObjects.empty());
   });
-  for (const uint32_t id : known.iterators_) {
-    Virtual& v = *known.virtuals_[id];
+  for (const uint32_t id : known.virtuals_.iterators()) {
+    Virtual& v = known.virtuals_.at(id);
     const pyapi::SequenceIterator* real = realIterator(v);
     if (real == nullptr) continue;
     const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
@@ -219,7 +219,7 @@ bool Recorder::prepareNext(Shadow iterator, CallSite site) {
       // Whether a step gives a tensor of the trace is asked before the instruction has run.
       if (items && torchapi::isTensor(PySequence_Fast_ITEMS(container)[v.index]))
         elementOf(v.parts[0], container, v.index);
-      return live_;
+      return live();
     }
     case VirtualKind::kEnumerate:
       return prepareNext(v.parts[0]);
@@ -235,7 +235,7 @@ bool Recorder::prepareNext(Shadow iterator, CallSite site) {
           return false;
         }
       }
-      return live_;
+      return live();
     case VirtualKind::kGenerator: {
       PendingFrame pending;
       pending.generator = &v;
@@ -266,7 +266,7 @@ bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
       return false;
     if (PyDict_DelItem(virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
     touched();
-    return live_;
+    return live();
   }
   dictEntry(shadow, dict, key, value);
   ir::SourceId source = sourceOf(shadow, dict);
@@ -275,13 +275,9 @@ bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
 }
 
 // The consumer of a generator made here is about to take all of its items.
-void Recorder::expectItems(Shadow generator) { collectors_.push_back({&virtualOf(generator), {}}); }
+void Recorder::expectItems(Shadow generator) { expected_.collectFrom(virtualOf(generator)); }
 
-std::vector<Shadow> Recorder::takeItems() {
-  std::vector<Shadow> items = std::move(collectors_.back().items);
-  collectors_.pop_back();
-  return items;
-}
+std::vector<Shadow> Recorder::takeItems() { return expected_.takeItems(); }
 
 // object.method(args...) as an effect, without a result.
 bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
@@ -303,7 +299,7 @@ bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
   for (auto [arg, real] : args) {
     if (torchapi::isTensor(real) && !arg.isVirtual() && !isForeign(arg, real)) arg = tensorShadow(real, arg);
     ir::Operand operand;
-    if (!live_ || !escape(arg, real)) return false;
+    if (!live() || !escape(arg, real)) return false;
     if (!operandOf(arg, real, operand)) {
       abort(diag::Code::KTG0302, {pyapi::typeNameOf(real)});
       return false;
@@ -313,7 +309,7 @@ bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
   size_t at = emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}}, stateBefore());
   // It stores what it is given and calls nothing.
   document_.trace.code[at].deferrable = PyList_CheckExact(object) && std::string_view(method) == "append";
-  return live_;
+  return live();
 }
 
 }  // namespace kintsugi::capture

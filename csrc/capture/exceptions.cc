@@ -53,7 +53,7 @@ bool linkedOperand(Recorder& rec, PyObject* object, Operand& out) {
     out = Operand::null();
     return true;
   }
-  if (object == rec.known().handledOutside_.get()) {
+  if (object == rec.known().exceptions_.handledOutside()) {
     out = handledOutside(rec);
     return true;
   }
@@ -94,11 +94,11 @@ bool settleTraceback(Recorder& rec, Operand exception, PyObject* now, PyObject* 
 // is ours.
 bool settleContext(Recorder& rec, Operand exception, const Raised& raised, PyObject* now) {
   if (raised.byStep) {
-    while (!isNothing(now) && now != rec.known().handledOutside_.get() && !rec.knownObject(now)) {
+    while (!isNothing(now) && now != rec.known().exceptions_.handledOutside() && !rec.knownObject(now)) {
       now = pyapi::partsOf(now).context;
       if (!isNothing(now) && rec.knownObject(now)) return false;
     }
-    if (isNothing(now) || now == rec.known().handledOutside_.get()) return true;
+    if (isNothing(now) || now == rec.known().exceptions_.handledOutside()) return true;
   } else if (now == raised.context.get()) {
     return true;
   }
@@ -137,7 +137,7 @@ bool sameField(PyObject* a, PyObject* b) {
     }
     return true;
   }
-  return Recorder::isPlain(a) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  return isPlain(a) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
 // What C code has put beside the arguments (AttributeError.name), where the constructor would not.
@@ -157,7 +157,7 @@ bool addFields(Recorder& rec, PyObject* exception, PyObject* args, Recipe& recip
     if (sameField(value, theirs[at++])) return true;
     Operand operand = Operand::null();
     if (value == nullptr) return false;
-    if (Recorder::isPlain(value)) {
+    if (isPlain(value)) {
       operand = Operand::constant(rec.constId(value));
     } else {
       auto known = rec.knownObject(value);
@@ -177,7 +177,7 @@ bool addAttributes(Recorder& rec, Virtual& v, PyObject* dict, Recipe& recipe) {
   while (dict != nullptr && PyDict_Next(dict, &at, &name, &value)) {
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
     Operand operand;
-    if (encoded == nullptr || !rec.operandOf(Recorder::decode(encoded), value, operand)) {
+    if (encoded == nullptr || !rec.operandOf(decodeShadow(encoded), value, operand)) {
       PyErr_Clear();
       return false;
     }
@@ -191,14 +191,14 @@ bool addAttributes(Recorder& rec, Virtual& v, PyObject* dict, Recipe& recipe) {
 
 bool isRebuiltException(PyTypeObject* type) {
   PyTypeObject* base = pyapi::exceptionBase(type);
-  PyObject* make = Recorder::specialMethod(type, "__new__");
+  PyObject* make = specialMethod(type, "__new__");
   const bool plainNew = make == nullptr || Py_TYPE(make) != &PyStaticMethod_Type;
   return plainNew && (pyapi::initializesLike(type, base) ||
                       pyapi::hasSameSize(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)));
 }
 
 ShadowFrame* handlingFrame(Recorder& rec) {
-  ShadowFrame* frame = rec.known().current_;
+  ShadowFrame* frame = rec.known().frames_.current();
   while (frame != nullptr && frame->handled.isNull()) frame = frame->caller;
   return frame;
 }
@@ -206,7 +206,7 @@ ShadowFrame* handlingFrame(Recorder& rec) {
 void noteRaised(Recorder& rec, PyObject* exception, bool byStep) {
   auto known = PyExceptionInstance_Check(exception) ? rec.knownObject(exception) : std::nullopt;
   if (!known || isOurs(rec, *known)) return;
-  std::vector<Raised>& all = rec.known().raised_;
+  std::vector<Raised>& all = rec.known().exceptions_.raised();
   std::erase_if(all, [&](const Raised& r) { return r.exception.get() == exception; });
   const pyapi::ExceptionParts parts = pyapi::partsOf(exception);
   all.push_back({pyapi::newRef(exception), pyapi::newRef(parts.traceback), pyapi::newRef(parts.context),
@@ -215,13 +215,13 @@ void noteRaised(Recorder& rec, PyObject* exception, bool byStep) {
 
 void noteCaught(Recorder& rec, Shadow shadow, PyObject* exception) {
   if (isOurs(rec, shadow)) {
-    const bool outside = pyapi::partsOf(exception).context == nullptr && !rec.known().handledOutside_ &&
-                         handlingFrame(rec) == nullptr;
+    const bool outside = pyapi::partsOf(exception).context == nullptr &&
+                         rec.known().exceptions_.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
     if (outside) rec.virtualOf(shadow).index = kContextOutside;
     rec.touched();
     return;
   }
-  for (Raised& raised : rec.known().raised_) {
+  for (Raised& raised : rec.known().exceptions_.raised()) {
     if (raised.exception.get() != exception) continue;
     raised.caught = true;
     return;
@@ -232,11 +232,10 @@ void noteCaught(Recorder& rec, Shadow shadow, PyObject* exception) {
 void contextIsOutside(Recorder& rec, Shadow exception) { rec.virtualOf(exception).index = kContextOutside; }
 
 void settleRaised(Recorder& rec) {
-  std::vector<Raised> all = std::move(rec.known().raised_);
-  rec.known().raised_.clear();
+  std::vector<Raised> all = rec.known().exceptions_.takeRaised();
   for (Raised& raised : all) {
     if (!raised.caught) {
-      rec.known().raised_.push_back(std::move(raised));
+      rec.known().exceptions_.raised().push_back(std::move(raised));
     } else if (rec.live() && !settleOne(rec, raised)) {
       rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(raised.exception.get())});
     }
@@ -248,9 +247,8 @@ void holdPassedFrames(Recorder& rec, ShadowFrame& frame, PyObject* exception) {
   std::vector<ir::SourceId>& held = frame.heldByHandled;
   pyapi::forEachLeftVariable(pyapi::partsOf(exception).traceback, [&](PyObject* object) {
     if (!known.finalized_.contains(object)) return;
-    const auto found = known.sourceIds_.find(object);
-    if (found != known.sourceIds_.end() && std::ranges::find(held, found->second) == held.end())
-      held.push_back(found->second);
+    const auto found = known.sources_.of(object);
+    if (found && std::ranges::find(held, *found) == held.end()) held.push_back(*found);
   });
 }
 
@@ -263,7 +261,7 @@ void letPassedFramesGo(Recorder& rec, ShadowFrame& frame) {
 }
 
 bool escapeHandled(Recorder& rec) {
-  for (ShadowFrame* frame = rec.known().current_; frame != nullptr; frame = frame->caller) {
+  for (ShadowFrame* frame = rec.known().frames_.current(); frame != nullptr; frame = frame->caller) {
     if (frame->handled.isNull()) continue;
     Shadow shadow = frame->handled;
     if (!rec.escape(shadow, frame->handledObject.get())) return false;
@@ -300,7 +298,7 @@ Shadow tracebackOf(Recorder& rec, Shadow shadow, PyObject* exception, PyObject* 
       rec.emit(Op::kCallKnown,
                {Operand::constant(rec.constId(getattr)), operand, Operand::constant(rec.constId(name))},
                {{ir::TypeKind::kObject, ir::kNone}}, rec.stateBefore());
-  ++rec.known().block_;
+  rec.known().blocks_.next();
   const Shadow result = rec.readSource(guard::SourceKind::kValue, ir::kNone, nullptr,
                                        rec.trace().code[at].firstResult, traceback);
   rec.known().finalized_.add(traceback);

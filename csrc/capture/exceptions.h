@@ -21,8 +21,8 @@ void noteRaised(Recorder& rec, PyObject* exception, bool byStep);
 void noteCaught(Recorder& rec, Shadow shadow, PyObject* exception);
 // At the first instruction of the handler.
 void settleRaised(Recorder& rec);
-// What closes when it goes (finalized.h) lives as long as the exception is handled, if a frame that it has
-// passed holds it.
+// What closes when it goes (finalized_objects.h) lives as long as the exception is handled, if a frame that
+// it has passed holds it.
 void holdPassedFrames(Recorder& rec, ShadowFrame& frame, PyObject* exception);
 void letPassedFramesGo(Recorder& rec, ShadowFrame& frame);  // the handler ends
 // A step that is not looked into may ask for the handled exceptions: each becomes one object for everybody.

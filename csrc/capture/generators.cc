@@ -22,7 +22,7 @@ namespace kintsugi::capture {
 // throw() or close() of a generator that a model has announced.
 bool Recorder::throwsInto(Activation& act) const {
   if (!pyapi::ownedByGenerator(act.frame)) return false;
-  return closing_ > 0 || (pending_.active && pending_.generator != nullptr);
+  return watched_.isClosing() || (expected_.pending().active && expected_.pending().generator != nullptr);
 }
 
 bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
@@ -30,10 +30,11 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
   std::unique_ptr<ShadowFrame> frame = std::move(generator.frame);
   bool first = frame->act == nullptr;
   frame->act = &act;
-  frame->caller = current_;
-  const bool announced = pending_.active && pending_.generator == &generator;
-  frame->site = announced ? std::move(pending_.site) : CallSite();
-  frame->rebuildable = announced && pending_.rebuildable && current_ != nullptr && canExit(*current_);
+  frame->caller = frames_.current();
+  const bool announced = expected_.pending().active && expected_.pending().generator == &generator;
+  frame->site = announced ? std::move(expected_.pending().site) : CallSite();
+  frame->rebuildable = announced && expected_.pending().rebuildable && frames_.current() != nullptr &&
+                       canExit(*frames_.current());
   if (first) {
     // The cells were made before the generator object was; their contents are the parameters.
     int freeStart = pyapi::firstFreeVariable(frame->code);
@@ -49,20 +50,22 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
       }
     }
   }
-  frame->push(announced && !pending_.shadows.empty() ? pending_.shadows[0] : Shadow::constant());
-  if (announced) pending_.active = false;
+  frame->push(announced && !expected_.pending().shadows.empty() ? expected_.pending().shadows[0]
+                                                                : Shadow::constant());
+  if (announced) expected_.cancel();
   act.observerData = frame.get();
-  current_ = frame.get();
-  frames_.push_back(std::move(frame));
+  frames_.setCurrent(frame.get());
+  frames_.add(std::move(frame));
   touched();  // it runs now
   return true;
 }
 
 // A generator function has been called: CPython makes the object; its frame waits with the bound arguments.
 bool Recorder::enterGeneratorFunction(pyapi::Frame* raw) {
-  if (!live_ || paused_ > 0 || torchDepth_ > 0) return false;
+  if (!live() || pauses_.isPaused() || torchCalls_.isInside()) return false;
   PyCodeObject* code = pyapi::codeOf(raw);
-  if (!pending_.active || pending_.generator || reinterpret_cast<PyObject*>(code) != pending_.code ||
+  if (!expected_.pending().active || expected_.pending().generator ||
+      reinterpret_cast<PyObject*>(code) != expected_.pending().code ||
       !(pyapi::flagsOf(code) & CO_GENERATOR)) {
     abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
@@ -72,19 +75,19 @@ bool Recorder::enterGeneratorFunction(pyapi::Frame* raw) {
   auto frame = std::make_unique<ShadowFrame>();
   frame->code = code;
   frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
-  frame->functionShadow = pending_.functionShadow;
-  if (!bindArguments(*frame, fake, pending_)) {
+  frame->functionShadow = expected_.pending().functionShadow;
+  if (!bindArguments(*frame, fake, expected_.pending())) {
     abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
   }
-  pending_.active = false;
-  newGenerator_ = std::move(frame);
+  expected_.cancel();
+  expected_.setGeneratorFrame(std::move(frame));
   return true;
 }
 
 Shadow Recorder::frameResult(PyObject* object) {
-  if (!newGenerator_) return returned();
-  std::unique_ptr<ShadowFrame> frame = std::move(newGenerator_);
+  std::unique_ptr<ShadowFrame> frame = expected_.takeGeneratorFrame();
+  if (!frame) return returned();
   Shadow result = newVirtual(VirtualKind::kGenerator, object);
   Virtual& v = virtualOf(result);
   v.parts = {frame->functionShadow};
@@ -95,40 +98,24 @@ Shadow Recorder::frameResult(PyObject* object) {
 
 // The generator whose frame runs; null: the trace does not know it (it has escaped).
 Virtual* Recorder::runningGenerator(Activation& act) {
-  auto it = virtualIds_.find(reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame)));
-  if (it == virtualIds_.end()) return nullptr;
-  Virtual& v = *virtuals_[it->second];
-  return v.kind == VirtualKind::kGenerator && v.value == ir::kNone ? &v : nullptr;
+  Virtual* v = virtuals_.findObject(reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame)));
+  return v != nullptr && v->kind == VirtualKind::kGenerator && v->value == ir::kNone ? v : nullptr;
 }
 
 // A generator waits now: will code run when it is dropped here?
 void Recorder::watch(uint32_t generator) {
-  Virtual& v = *virtuals_[generator];
-  auto isWatched = [&](Shadow shadow) {
-    return shadow.isVirtual() &&
-           std::find(watched_.begin(), watched_.end(), shadow.virtualId()) != watched_.end();
-  };
-  auto holdsWatched = [&](const std::vector<Shadow>& slots) {
-    return std::any_of(slots.begin(), slots.end(), isWatched);
-  };
+  Virtual& v = virtuals_.at(generator);
   const bool runs = !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())) ||
-                    holdsWatched(v.frame->locals) || holdsWatched(v.frame->stack);
-  if (runs && !isWatched(Shadow::virt(generator))) watched_.push_back(generator);
+                    watched_.holdsAny(v.frame->locals) || watched_.holdsAny(v.frame->stack);
+  if (runs) watched_.add(generator);
 }
 
 // Between two instructions: closes the watched generators that only the recorder holds.
 void Recorder::closeDropped() {
-  for (size_t i = 0; live_ && i < watched_.size();) {
-    Virtual& v = *virtuals_[watched_[i]];
-    const bool waits = v.frame != nullptr && v.kind == VirtualKind::kGenerator;
-    if (waits && Py_REFCNT(v.object.get()) > 1) {
-      ++i;
-      continue;
-    }
-    watched_.erase(watched_.begin() + static_cast<ptrdiff_t>(i));
-    if (!waits) continue;  // it runs (and will be watched again), is over, or has escaped
-    closeOne(v);
-    i = 0;
+  while (live()) {
+    const auto dropped = watched_.takeDropped();
+    if (!dropped) return;
+    closeOne(virtuals_.at(*dropped));
   }
 }
 
@@ -138,10 +125,12 @@ void Recorder::closeOne(Virtual& generator) {
   pending.rebuildable = false;
   expectFrame(std::move(pending));
   const Nested nested(*this);
-  ++closing_;
   const pyapi::Ref<> object = pyapi::newRef(generator.object.get());  // an end of the recording drops it
-  pyapi::Ref<> done = pyapi::steal(PyObject_CallMethod(object.get(), "close", nullptr));
-  --closing_;
+  pyapi::Ref<> done;
+  {
+    const WatchedGenerators::Closing closing(watched_);
+    done = pyapi::steal(PyObject_CallMethod(object.get(), "close", nullptr));
+  }
   if (!done) {  // as when a generator is freed; a replay would not say so
     abort(diag::Code::KTG0111, {});
     PyErr_WriteUnraisable(object.get());
@@ -167,10 +156,10 @@ bool Recorder::listItems(ShadowFrame& frame, Activation& act, const Instr& instr
     list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(1), limit, nullptr));
   }
   if (!list) {
-    executed_ = true;
+    instruction_.setExecuted(true);
     return false;
   }
-  if (live_) frame.top() = returned();
+  if (live()) frame.top() = returned();
   pyapi::Ref<> generator = pyapi::steal(std::exchange(act.peek(1), list.release()));
   return true;
 }
@@ -197,9 +186,9 @@ Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& ins
     const Nested nested(*this);
     result = pyapi::steal(PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
   }
-  executed_ = true;
+  instruction_.setExecuted(true);
   if (!result) return Flow::kRaise;
-  if (live_) {
+  if (live()) {
     Shadow shadow = frameResult(result.get());
     frame.drop(static_cast<size_t>(count));
     frame.push(shadow);
@@ -215,19 +204,14 @@ Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& ins
 // The recording has ended: what the program drops from now on is freed by itself.
 void Recorder::letGo() {
   letGo_ = true;
-  Mortals::end(*this);
+  finalizers_.forgetAll();
   watched_.clear();
   finalized_.clear();
-  virtualIds_.clear();
-  sourceIds_.clear();
-  std::fill(sourceObjects_.begin(), sourceObjects_.end(), nullptr);
+  sources_.clear();
   const pyapi::KeptError kept;
   // The newest first: where an exception has emptied the stacks of frames, the inner loops' iterators go
   // before the outer ones'. (Locals live on with the traceback.)
-  for (size_t i = virtuals_.size(); i-- > 0;) {  // handlers of outer frames may still look at the rest
-    virtuals_[i]->object.reset();
-    for (pyapi::Ref<>& part : virtuals_[i]->partObjects) part.reset();
-  }
+  virtuals_.releaseObjects();  // handlers of outer frames may still look at the rest
   kept_.clear();
 }
 
@@ -245,8 +229,8 @@ void Recorder::checkWatched() {
     const auto& parts = trace.recipes[operand.id].parts;
     open.insert(open.end(), parts.begin(), parts.end());
   }
-  for (uint32_t id : watched_) {
-    const Virtual& v = *virtuals_[id];
+  for (uint32_t id : watched_.ids()) {
+    const Virtual& v = virtuals_.at(id);
     if (v.kind != VirtualKind::kGenerator || !v.frame || v.value != ir::kNone) continue;
     if (v.recipe == ir::kNone || !reached.contains(v.recipe)) {
       abort(diag::Code::KTG0302,

@@ -48,12 +48,7 @@ bool Recorder::lacksKey(Shadow shadow, PyObject* dict, PyObject* key) {
   ir::SourceId source = sourceOf(shadow, dict);
   guardType(Shadow::source(source), dict);
   guard(GuardKind::kLacksKey, source, constId(key));
-  return live_;
-}
-
-PyObject* Overlay::deletedKeys() {
-  if (!deleted) deleted = pyapi::steal(PyDict_New());
-  return deleted.get();
+  return live();
 }
 
 bool Recorder::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real) {
@@ -72,7 +67,7 @@ bool Recorder::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* 
   ir::SourceId source = sourceOf(cell, object);
   if (!emitEffect(Op::kSetCell, {{Shadow::source(source), object}, {value, real}})) return false;
   Overlay& overlay = makeOverlay(object);
-  pyapi::Ref<> encoded = pyapi::steal(encode(value));
+  pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   PyDict_SetItem(overlay.entries.get(), Py_None, encoded.get());
   return true;
 }
@@ -98,7 +93,7 @@ bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>
     auto [shadow, object] = parts[i];
     if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
       shadow = tensorShadow(object, shadow);
-    if (!live_ || !escape(shadow, object)) return false;
+    if (!live() || !escape(shadow, object)) return false;
     Operand operand;
     if (!operandOf(shadow, object, operand)) {
       abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
@@ -109,7 +104,7 @@ bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>
   }
   size_t at = emit(op, operands, {}, stateBefore());
   document_.trace.code[at].deferrable = op == Op::kSetCell || isDeferrableStore(parts[0].second, name);
-  return live_;
+  return live();
 }
 
 // Do others hold it, or the instance that it is the dict of?
@@ -136,21 +131,10 @@ bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow va
   guardType(Shadow::source(source), dict);
   if (!emitEffect(Op::kSetItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}}))
     return false;
-  pyapi::Ref<> encoded = pyapi::steal(encode(value));
+  pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   makeOverlay(dict).written(dict, key, encoded.get());
-  return live_;
+  return live();
 }
-
-// Whether the key was there decides the order and the length, should anybody ask.
-void Overlay::written(PyObject* dict, PyObject* key, PyObject* encoded) {
-  if (!added(key) && PyDict_Contains(dict, key) == 0) {
-    if (!fresh) fresh = pyapi::steal(PyDict_New());
-    PyDict_SetItem(fresh.get(), key, Py_True);
-  }
-  PyDict_SetItem(entries.get(), key, encoded);
-}
-
-bool Overlay::added(PyObject* key) { return PyDict_Contains(entries.get(), key) == 1; }
 
 bool Recorder::isDirty(PyObject* container) {
   Overlay* overlay = overlayOf(container);
@@ -165,7 +149,7 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
     if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kOpaque) {
       abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
     }
-    return live_;
+    return live();
   }
   Py_ssize_t length = PyDict_Check(container)                               ? PyDict_GET_SIZE(container)
                       : PyAnySet_Check(container)                           ? PySet_GET_SIZE(container)
@@ -179,39 +163,19 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
       abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
       return false;
     }
-    if (overlay->parts) return live_;  // the length at the beginning has been pinned
+    if (overlay->parts) return live();  // the length at the beginning has been pinned
     length -= overlay->grown + static_cast<Py_ssize_t>(overlay->tail.size());
   }
   ir::SourceId source = sourceOf(shadow, container);
   guardLength(Shadow::source(source), container, length);
-  return live_;
+  return live();
 }
 
 bool Recorder::pinIsNone(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return true;
   if (object == Py_None) return pin(shadow, object);
   guardType(shadow, object);
-  return live_;
-}
-
-// The Python function behind a special method, or null; `missing`: the type has none at all.
-PyObject* Recorder::specialMethod(PyTypeObject* type, const char* name) {
-  // A few dozen names, asked for thousands of times a recording: making the string costs more than the
-  // look-up. Nearly all are literals, each with an address of its own; one that was built has the address of
-  // an earlier one at times, so the text is compared.
-  struct Name {
-    const char* address = nullptr;
-    PyObject* text = nullptr;
-  };
-  static std::array<Name, 256> recent;
-  Name& slot = recent[(reinterpret_cast<uintptr_t>(name) * 0x9e3779b97f4a7c15ull) >> 56];
-  if (slot.address != name || std::strcmp(PyUnicode_AsUTF8(slot.text), name) != 0) {
-    static std::unordered_map<std::string, PyObject*> interned;
-    PyObject*& key = interned[name];
-    if (key == nullptr) key = PyUnicode_InternFromString(name);
-    slot = {name, key};
-  }
-  return pyapi::lookUpInType(type, slot.text);
+  return live();
 }
 
 bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
@@ -225,14 +189,14 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
     }
     return guardTruth(value, PyObject_IsTrue(object) == 1);
   }
-  if (isVaryingText(*this, shadow, object) && !executed_) {
+  if (isVaryingText(*this, shadow, object) && !instruction_.isExecuted()) {
     guardType(shadow, object);
     return pinAnswer("truth", {Operand::source(shadow.sourceId())},
                      PyUnicode_GET_LENGTH(object) != 0 ? Py_True : Py_False);
   }
   if (isPlain(object)) return pin(shadow, object);
   PyTypeObject* type = Py_TYPE(object);
-  if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kDeque) return live_;
+  if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kDeque) return live();
   if (PyList_CheckExact(object) || PyTuple_Check(object) || PyDict_CheckExact(object) ||
       PyAnySet_CheckExact(object) || type == &PyODict_Type) {
     Operand container;
@@ -245,7 +209,7 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   if (pyapi::isAlwaysTrue(type)) {
     guardType(shadow, object);
     guardTypeVersion(type);
-    return live_;
+    return live();
   }
   if (shadow.isConst() && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return true;
   PyObject* method = specialMethod(type, "__bool__");
@@ -257,14 +221,14 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
     pending.rebuildable = false;
     pending.pinResult = true;
     expectFrame(std::move(pending));
-    return live_;
+    return live();
   }
   if (PyDict_Check(object) && method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type) {
     guardTypeVersion(type);
     return pinLength(shadow, object);
   }
   Operand operand;  // C code says so
-  if (!live_ || !operandOf(shadow, object, operand)) {
+  if (!live() || !operandOf(shadow, object, operand)) {
     abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
@@ -301,7 +265,7 @@ void Recorder::pinFunction(PyObject* function) {
 // unless the instruction may leave it there.
 std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
   shadow = tensorShadow(tensor, shadow);
-  if (!live_) return std::nullopt;
+  if (!live()) return std::nullopt;
   if (torchapi::hasModes()) {  // they see the question once
     abort(diag::Code::KTG0301, {"the truth of a tensor under a mode"});
     return std::nullopt;
@@ -313,7 +277,7 @@ std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool 
   if (truth < 0) {  // "ambiguous": the instruction will raise the same
     PyErr_Clear();
     ops_.discard();
-    unsafeException_ = true;
+    exceptions_.setUnsafe(true);
     return std::nullopt;
   }
   torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
@@ -328,7 +292,7 @@ std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool 
   }
   if (!guardTruth(value, truth == 1)) return std::nullopt;
   if (replace) {
-    PyObject*& slot = current_->act->peek(1);
+    PyObject*& slot = frames_.current()->act->peek(1);
     PyObject* old = slot;
     slot = Py_NewRef(truth ? Py_True : Py_False);
     Py_DECREF(old);
@@ -337,14 +301,14 @@ std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool 
 }
 
 bool Recorder::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) {
-  if (frame.pinResult && !shadow.isConst() && !tryPinDeep(shadow, object)) return live_;
-  returned_ = frame.pinResult ? Shadow::constant() : shadow;
+  if (frame.pinResult && !shadow.isConst() && !tryPinDeep(shadow, object)) return live();
+  expected_.setResult(frame.pinResult ? Shadow::constant() : shadow);
   if (frame.caller != nullptr) return true;
-  shadow = returned_;
+  shadow = expected_.result();
   if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
     shadow = tensorShadow(object, shadow);
   Operand operand;
-  if (!live_ || holdsStandIn(*this, shadow) || !operandOf(shadow, object, operand)) {
+  if (!live() || holdsStandIn(*this, shadow) || !operandOf(shadow, object, operand)) {
     abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }

@@ -185,7 +185,7 @@ bool hasNumberBounds(PyObject* slice) {
 bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index) {
   if (!PyList_Check(object) || (!PyLong_CheckExact(index) && !PySlice_Check(index))) return false;
   if (!list.isValue() && takesAll(rec, key, index) &&
-      Recorder::specialMethod(Py_TYPE(object), "clear") == Recorder::specialMethod(&PyList_Type, "clear")) {
+      specialMethod(Py_TYPE(object), "clear") == specialMethod(&PyList_Type, "clear")) {
     return clearElements(rec, list, object);
   }
   std::vector<Shadow>* parts = listParts(rec, list, object);

@@ -18,7 +18,7 @@ PyObject* contentOf(PyObject* object) {
 
 LocalsWatch::LocalsWatch(Recorder& rec) {
   if (!pyapi::localsAreWritable()) return;
-  for (const auto& frame : rec.known().frames_) {
+  for (const auto& frame : rec.known().frames_.all()) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;
     pyapi::Frame* running = frame->act->frame;
     for (size_t i = 0; i < frame->locals.size(); ++i) {

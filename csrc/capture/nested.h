@@ -18,29 +18,17 @@ namespace kintsugi::capture {
 class Nested {
  public:
   explicit Nested(Recorder& rec)
-      : state_(rec.known()),
-        frame_(state_.current_),
-        instr_(state_.instr_),
-        depth_(state_.depthBefore_),
-        executed_(state_.executed_),
-        executedFlow_(state_.executedFlow_) {}
+      : state_(rec.known()), frame_(state_.frames_.current()), saved_(state_.instruction_.save()) {}
   ~Nested() {
-    state_.current_ = frame_;
-    state_.instr_ = instr_;
-    state_.depthBefore_ = depth_;
-    state_.executed_ = executed_;
-    state_.executedFlow_ = executedFlow_;
-    state_.cachedState_ = ir::kNone;
+    state_.frames_.setCurrent(frame_);
+    state_.instruction_.restore(saved_);
   }
   Nested(const Nested&) = delete;
 
  private:
   RecorderState& state_;
   ShadowFrame* frame_;
-  const Instr* instr_;
-  size_t depth_;
-  bool executed_;
-  Flow executedFlow_;
+  CurrentInstruction::Saved saved_;
 };
 
 }  // namespace kintsugi::capture

@@ -48,14 +48,14 @@ Shadow numberInput(Recorder& rec, ir::SourceId id, PyObject* object) {
 
 Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object) {
   RecorderState& known = rec.known();
-  if (!shadow.isSource() || known.blockPending_) return shadow;
+  if (!shadow.isSource() || known.blocks_.isPending()) return shadow;
   if (known.document_.sources.nodes[shadow.sourceId()].kind != guard::SourceKind::kValue) return shadow;
   if (!PyFloat_CheckExact(object) && !(PyLong_CheckExact(object) && pyapi::fitsInt64(object))) return shadow;
-  if (!known.sourceShadows_[shadow.sourceId()].isValue()) {
+  if (!known.sources_.shadowOf(shadow.sourceId()).isValue()) {
     const Shadow value = numberInput(rec, shadow.sourceId(), object);
-    known.sourceShadows_[shadow.sourceId()] = value;
+    known.sources_.setShadow(shadow.sourceId(), value);
   }
-  return known.sourceShadows_[shadow.sourceId()];
+  return known.sources_.shadowOf(shadow.sourceId());
 }
 
 bool isNumberValue(Recorder& rec, Shadow shadow) {

@@ -6,13 +6,13 @@ namespace {
 
 bool isOpen(const RecorderState& known, ir::SourceId source) {
   return known.options_.dynamic != 0 && known.options_.dynamicSources != nullptr &&
-         known.options_.dynamicSources->contains(known.sourceHashes_[source]);
+         known.options_.dynamicSources->contains(known.sources_.hashOf(source));
 }
 
 }  // namespace
 
 bool isOpenText(const RecorderState& known, Shadow shadow) {
-  return shadow.isSource() && PyUnicode_CheckExact(known.sourceObjects_[shadow.sourceId()]) &&
+  return shadow.isSource() && PyUnicode_CheckExact(known.sources_.objectOf(shadow.sourceId())) &&
          isOpen(known, shadow.sourceId());
 }
 
@@ -23,9 +23,8 @@ bool isVaryingText(Recorder& rec, Shadow shadow, PyObject* object) {
 bool hasVaryingLength(Recorder& rec, PyObject* container) {
   if (!PyList_CheckExact(container) && !PyDict_CheckExact(container)) return false;
   const RecorderState& known = rec.known();
-  const auto found = known.sourceIds_.find(container);
-  return found != known.sourceIds_.end() &&
-         (known.openSlices_.contains(found->second) || isOpen(known, found->second));
+  const auto found = known.sources_.of(container);
+  return found && (known.openSlices_.contains(*found) || isOpen(known, *found));
 }
 
 }  // namespace kintsugi::capture

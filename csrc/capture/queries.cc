@@ -18,7 +18,7 @@ using guard::SourceKind;
 bool Recorder::comesFromStep(Shadow shadow) const {
   if (shadow.isValue()) return true;
   if (shadow.isVirtual()) {
-    const Virtual& v = *virtuals_[shadow.virtualId()];
+    const Virtual& v = virtuals_.at(shadow.virtualId());
     for (Shadow part : v.parts) {
       if (comesFromStep(part)) return true;
     }
@@ -66,9 +66,9 @@ bool isPlainFlag(PyTypeObject* type) {
   PyObject* base = baseSlot.get([&] { return PyObject_GetAttrString(module, "Enum"); });
   if (!PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(flag))) return false;
   for (const char* name : {"_missing_", "__new__", "__invert__"}) {
-    PyObject* found = Recorder::specialMethod(type, name);
-    if (found != Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(flag), name) &&
-        found != Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(base), name)) {
+    PyObject* found = specialMethod(type, name);
+    if (found != specialMethod(reinterpret_cast<PyTypeObject*>(flag), name) &&
+        found != specialMethod(reinterpret_cast<PyTypeObject*>(base), name)) {
       return false;
     }
   }
@@ -145,15 +145,14 @@ bool Recorder::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   auto sourceId = [&](Shadow s, PyObject* o) -> std::optional<ir::SourceId> {
     if (s.isSource()) return s.sourceId();
     if (torchapi::isTensor(o)) {
-      auto it = sourceIds_.find(o);
-      if (it != sourceIds_.end()) return it->second;
+      if (const auto known = sources_.of(o)) return *known;
     }
     return std::nullopt;
   };
   auto left = sourceId(a, x), right = sourceId(b, y);
   if (left && right) {
     if (*left != *right) guard(x == y ? GuardKind::kSame : GuardKind::kNotSame, *left, ir::kNone, 0, *right);
-    return live_;
+    return live();
   }
   if (!left && !right) return true;
   ir::SourceId source = left ? *left : *right;
@@ -166,7 +165,7 @@ bool Recorder::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
     Shadow constant = Shadow::constant();
     guard(GuardKind::kNotSame, source, ir::kNone, 0, sourceOf(constant, object));
   }
-  return live_;
+  return live();
 }
 
 // Everything that `item in container` may look at.
@@ -176,7 +175,7 @@ bool Recorder::pinContainer(Shadow& shadow, PyObject* container) {
     pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
     guardType(shadow, container);
     guard(GuardKind::kSetEquals, shadow.sourceId(), constId(copy.get()));
-    return live_;
+    return live();
   }
   if (PyDictViewSet_Check(container) && shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
@@ -216,7 +215,7 @@ bool Recorder::pinKeys(Shadow shadow, PyObject* dict) {
   ir::SourceId source = sourceOf(shadow, dict);
   guardType(Shadow::source(source), dict);
   guard(GuardKind::kKeys, source, constId(keys.get()));
-  return live_;
+  return live();
 }
 
 }  // namespace kintsugi::capture

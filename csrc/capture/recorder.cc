@@ -31,10 +31,10 @@
 
 namespace kintsugi::capture {
 
-Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pyapi::Arguments& args) {
-  options_ = options;
-  entryState_ = torchapi::GlobalState::current();
-  handledOutside_ = pyapi::newRef(pyapi::handledException());
+Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pyapi::Arguments& args)
+    : RecorderState(options, *this) {
+  states_.begin(torchapi::GlobalState::current());
+  exceptions_.setHandledOutside(pyapi::handledException());
   argCount_ = args.positional();
   kwNames_ = pyapi::newRef(args.kwnames());
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
@@ -61,22 +61,25 @@ Recorder::~Recorder() {
 }
 
 void Recorder::abort(diag::Code code, std::vector<std::string> args) {
-  if (!live_) return;
-  live_ = false;
-  aborted_ = diagnosticAt(current_, code, std::move(args));
-  abortedIn_ = current_ && current_->caller ? reinterpret_cast<PyObject*>(current_->code) : nullptr;
-  for (ShadowFrame* frame = current_; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
-    if (frame->transform) abortedIn_ = reinterpret_cast<PyObject*>(frame->code);  // as a whole or not at all
+  if (!live()) return;
+  ShadowFrame* current = frames_.current();
+  breaks_.end(diagnosticAt(current, code, std::move(args)));
+  PyObject* failedIn = current && current->caller ? reinterpret_cast<PyObject*>(current->code) : nullptr;
+  for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
+    if (frame->transform) failedIn = reinterpret_cast<PyObject*>(frame->code);  // as a whole or not at all
   }
-  if (abortedIn_ == nullptr && code != diag::Code::KTG0111) abortedIn_ = newestClassBody(*this);
+  if (failedIn == nullptr && code != diag::Code::KTG0111) failedIn = newestClassBody(*this);
+  breaks_.setFailedIn(failedIn);
   ops_.discard();
-  if (code != diag::Code::KTG0111) refuse(*aborted_);
+  if (code != diag::Code::KTG0111) refuse(*breaks_.failure());
 }
 
 Flow Recorder::execute(Activation& act, const Instr& instr) {
-  if (refusing_) return raiseRefused();
-  executed_ = true;
-  return executedFlow_ = act.execute(instr);
+  if (breaks_.isToBeRaised()) return raiseRefused();
+  instruction_.setExecuted(true);
+  const Flow flow = act.execute(instr);
+  instruction_.setFlow(flow);
+  return flow;
 }
 
 namespace {
@@ -87,7 +90,7 @@ bool isDying(pyapi::Frame* frame) {
   PyCodeObject* code = pyapi::codeOf(frame);
   PyObject* self = pyapi::argumentCount(code) > 0 ? pyapi::localAt(frame, 0) : nullptr;
   if (self == nullptr) return false;
-  PyObject* method = Recorder::specialMethod(Py_TYPE(self), "__del__");
+  PyObject* method = specialMethod(Py_TYPE(self), "__del__");
   if (method == nullptr || !PyFunction_Check(method) ||
       PyFunction_GET_CODE(method) != reinterpret_cast<PyObject*>(code)) {
     return false;
@@ -126,22 +129,22 @@ bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
 }  // namespace
 
 bool Recorder::wants(pyapi::Frame* frame) {
-  if (!live_) return false;
+  if (!live()) return false;
   const pyapi::KeptError kept;
-  if (paused_ > 0) {
-    calledBack_ = calledBack_ || !(isFinalizer(frame) || isForTorch(frame, current_));
+  if (pauses_.isPaused()) {
+    if (!pauses_.calledBack() && !isFinalizer(frame) && !isForTorch(frame, frames_.current()))
+      pauses_.noteCallback();
     return false;
   }
-  if (torchDepth_ > 0) {
+  if (torchCalls_.isInside()) {
     // A higher-order operator dispatches by itself, and knows nothing of our key.
     const bool higher = pyapi::isKnownCode(pyapi::codeOf(frame), pyapi::CodeFamily::kHigherOrder);
     if (higher) ops_.pause();
-    if (higher || (!isTorchFrame(frame) && !ops_.inOperator())) torchTainted_ = true;
+    if (higher || (!isTorchFrame(frame) && !ops_.inOperator())) torchCalls_.setTainted(true);
     return false;
   }
   PyCodeObject* code = pyapi::codeOf(frame);
-  bool expected = pending_.active && pending_.code == reinterpret_cast<PyObject*>(code);
-  return expected || !isFinalizer(frame);
+  return expected_.isExpected(code) || !isFinalizer(frame);
 }
 
 bool Recorder::enterFrame(Activation& act, bool throwing) {
@@ -152,28 +155,28 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   bool accepted = false;
   try {
     faultPoint("enter");
-    accepted = resuming_ ? resumeRestored(act, throwing) : (!throwing || throwsInto(act)) && acceptFrame(act);
+    accepted = restored_.isExpected() ? resumeRestored(act, throwing)
+                                      : (!throwing || throwsInto(act)) && acceptFrame(act);
   } catch (const std::exception& error) {
     abort(diag::Code::KTG0000, {error.what()});
   }
   if (!accepted && throwing && isQuietClose(act)) return false;
   if (!accepted)
     abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::codeOf(act.frame)))});
-  if (refusing_) raiseRefused();  // before the frame runs
-  return accepted && live_;
+  if (breaks_.isToBeRaised()) raiseRefused();  // before the frame runs
+  return accepted && live();
 }
 
 bool Recorder::acceptFrame(Activation& act) {
-  PendingFrame& pending = pending_;
+  PendingFrame& pending = expected_.pending();
   if (pyapi::ownedByGenerator(act.frame)) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
-    if (closing_ > 0) {  // one that another generator, which is closed, delegates to or holds
-      auto it = virtualIds_.find(generator);
-      return it != virtualIds_.end() && resumeGenerator(act, *virtuals_[it->second]);
+    if (watched_.isClosing()) {  // one that another generator, which is closed, delegates to or holds
+      Virtual* made = virtuals_.findObject(generator);
+      return made != nullptr && resumeGenerator(act, *made);
     }
-    if (!collectors_.empty() && collectors_.back().generator->object.get() == generator) {
-      return resumeGenerator(act, *collectors_.back().generator);
-    }
+    if (Virtual* collected = expected_.collected(); collected && collected->object.get() == generator)
+      return resumeGenerator(act, *collected);
     if (!pending.active || pending.generator == nullptr || pending.generator->object.get() != generator)
       return false;
     return resumeGenerator(act, *pending.generator);
@@ -183,20 +186,18 @@ bool Recorder::acceptFrame(Activation& act) {
     return false;
   auto frame = std::make_unique<ShadowFrame>();
   frame->act = &act;
-  frame->caller = current_;
+  frame->caller = frames_.current();
   frame->code = code;
   frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(act.frame)));
   frame->functionShadow = pending.functionShadow;
   frame->site = std::move(pending.site);
   frame->pinResult = pending.pinResult;
-  frame->rebuildable = pending.rebuildable && (current_ == nullptr || canExit(*current_));
+  frame->rebuildable = pending.rebuildable && (frames_.current() == nullptr || canExit(*frames_.current()));
   if (!bindArguments(*frame, act, pending)) return false;
-  if (!mortals_.empty() && current_ != nullptr) Mortals::handOver(*this, *current_, code);
-  pending.active = false;
-  if (!afterPending_.empty()) pendingOwner_ = frame.get();
+  if (!finalizers_.empty() && frames_.current() != nullptr)
+    finalizers_.transferToCallee(*frames_.current(), code);
   act.observerData = frame.get();
-  current_ = frame.get();
-  frames_.push_back(std::move(frame));
+  expected_.entered(frames_.enter(std::move(frame)));
   return true;
 }
 
@@ -221,7 +222,6 @@ bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& 
       }
       frame.site.replacement = pending.shadows[0];
       frame.site.replacementObject = pyapi::newRef(local(0));
-      newInstance_ = pending.shadows[0];
     }
   }
   uint64_t usedBits = 0;  // most calls have few arguments
@@ -323,9 +323,7 @@ namespace {
 
 // At the end of frames and of loop bodies. What C code was given, and dropped, may still be asked for.
 void sweepDropped(RecorderState& state) {
-  if (state.collectors_.empty() && state.results_.empty() && state.afterPending_.empty()) {
-    state.droppable_.sweep(state);
-  }
+  if (state.expected_.isIdle()) state.dead_.sweep();
 }
 
 }  // namespace
@@ -353,9 +351,13 @@ void checkLength(Recorder& rec) {
 // How the instruction under way is left when the recorder has failed in the middle of it: it is run, unless
 // that has been done.
 Flow leaveFailed(RecorderState& state, Activation& act, const Instr& instr) {
-  if (!std::exchange(state.executed_, true)) return act.execute(instr);
+  CurrentInstruction& instruction = state.instruction_;
+  if (!instruction.isExecuted()) {
+    instruction.setExecuted(true);
+    return act.execute(instr);
+  }
   if (PyErr_Occurred()) return Flow::kRaise;
-  if (state.executedFlow_ != Flow::kRaise) return state.executedFlow_;
+  if (instruction.flow() != Flow::kRaise) return instruction.flow();
   PyErr_SetString(PyExc_SystemError,
                   "an internal error in Kintsugi has lost the exception of an instruction");
   return Flow::kRaise;
@@ -367,18 +369,13 @@ bool returns(const Instr& instr) { return instr.op == op::RETURN_VALUE || instr.
 
 Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
-  if (refusing_ && paused_ == 0) return raiseRefused();
-  if (!live_ && !letGo_) letGo();
-  if (!live_ || frame == nullptr || paused_ > 0) return act.execute(instr);
+  if (breaks_.isToBeRaised() && !pauses_.isPaused()) return raiseRefused();
+  if (!live() && !letGo_) letGo();
+  if (!live() || frame == nullptr || pauses_.isPaused()) return act.execute(instr);
   pyapi::postponeCollection(act.tstate);
-  current_ = frame;
-  instr_ = &instr;
-  depthBefore_ = frame->stack.size();
-  cachedState_ = ir::kNone;
-  executed_ = false;
-  executedFlow_ = Flow::kNext;
-  pending_.active = false;  // of an earlier instruction, whose frame was not entered
-  mutatedInStep_ = false;
+  frames_.setCurrent(frame);
+  instruction_.begin(instr, frame->stack.size());
+  expected_.cancel();  // of an earlier instruction, whose frame was not entered
   Flow flow = Flow::kNext;
   try {
     KINTSUGI_CHECK(static_cast<int32_t>(frame->stack.size()) == act.stackDepth(), "shadow stack of ",
@@ -393,32 +390,32 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
       KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame->code)), " at ",
                      instr.index, " op ", opcodeName(instr.op), ": ", problem);
     }
-    if (blockPending_) flushBlock();
-    if (!raised_.empty()) settleRaised(*this);
-    if (!iterators_.empty()) settleIterators(*this);
-    if (!mortals_.empty()) Mortals::settle(*this);
-    if (!mortals_.empty() && returns(instr)) Mortals::clearLocals(*this, *frame, act);
-    if (!live_ && !letGo_) letGo();
+    if (blocks_.isPending()) flushBlock();
+    if (!exceptions_.raised().empty()) settleRaised(*this);
+    if (!virtuals_.iterators().empty()) settleIterators(*this);
+    if (!finalizers_.empty()) finalizers_.runPending();
+    if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(*frame, act);
+    if (!live() && !letGo_) letGo();
     checkLength(*this);
-    RecordHandler handler = live_ ? recordHandler(instr.op) : nullptr;
+    RecordHandler handler = live() ? recordHandler(instr.op) : nullptr;
     if (handler == nullptr) {
       abort(diag::Code::KTG0106, {opcodeName(instr.op)});
-      executed_ = true;  // for the instruction that waits for this frame
+      instruction_.setExecuted(true);  // for the instruction that waits for this frame
       return act.execute(instr);
     }
     faultPoint("step");
     flow = handler(*this, *frame, act, instr);
     faultPoint("executed");
-    if (!executed_) {
-      KINTSUGI_CHECK(!live_, "handler of op ", int(instr.op), " did not execute");
+    if (!instruction_.isExecuted()) {
+      KINTSUGI_CHECK(!live(), "handler of op ", int(instr.op), " did not execute");
       flow = execute(act, instr);
     }
-    if (!classVersions_.guards.empty()) renewVersions(*this);
-    if (!watched_.empty() && flow == Flow::kNext && live_) closeDropped();
-    if (!finalized_.empty() && live_) finalized_.freeDropped(*this);
-    if (instr.op == op::JUMP_BACKWARD && live_) sweepDropped(*this);
+    if (classVersions_.areExpected()) classVersions_.renew();
+    if (!watched_.empty() && flow == Flow::kNext && live()) closeDropped();
+    if (!finalized_.empty() && live()) finalized_.freeDropped();
+    if (instr.op == op::JUMP_BACKWARD && live()) sweepDropped(*this);
   } catch (const std::exception& error) {
-    paused_ = 0;
+    pauses_.reset();
     abort(diag::Code::KTG0000, {error.what()});
     flow = leaveFailed(*this, act, instr);
   }
@@ -427,51 +424,37 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
 
 void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) try {
   ShadowFrame* frame = frameOf(act);
-  if (!live_ || frame == nullptr) return;
+  if (!live() || frame == nullptr) return;
   faultPoint("caught");
-  if (unsafeException_) {
+  if (exceptions_.isUnsafe()) {
     abort(diag::Code::KTG0111, {});
     return;
   }
-  current_ = frame;
+  frames_.setCurrent(frame);
   frame->stack.resize(depth);
   if (pushedLasti) frame->push(Shadow::constant());
   PyObject* exception = act.peek(1);
   auto known = knownObject(exception);
   frame->push(known ? *known : caughtException(exception));
   noteCaught(*this, frame->top(), exception);
-  newestFirst_ = !mortals_.empty();
-  if (!mortals_.empty() && watched_.size() > 1) {  // they would go in turns
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(mortals_.front().object)});
+  finalizers_.noteUnwound();
+  if (!finalizers_.empty() && watched_.ids().size() > 1) {  // they would go in turns
+    abort(diag::Code::KTG0302, {finalizers_.firstName()});
     letGo();
     return;
   }
   if (!watched_.empty()) closeDropped();
-  if (!finalized_.empty()) finalized_.freeDropped(*this);
+  if (!finalized_.empty()) finalized_.freeDropped();
   if (!finalized_.empty()) holdPassedFrames(*this, *frame, exception);
 } catch (const std::exception& error) {
   abort(diag::Code::KTG0000, {error.what()});
 }
 
 void Recorder::expectFrame(PendingFrame pending) {
-  pending_ = std::move(pending);
-  pending_.active = true;
-  pending_.functionShadow = own(*this, pending_.functionShadow, pending_.function.get());
-  for (size_t i = 0; i < pending_.args.size(); ++i)
-    pending_.shadows[i] = own(*this, pending_.shadows[i], pending_.args[i]);
-  returned_ = Shadow::null();
-  if (!insideOwner()) {
-    afterPending_.clear();
-    results_.clear();
-  }
-  frameRaised_ = false;
-}
-
-bool Recorder::insideOwner() const {
-  for (ShadowFrame* f = current_; f != nullptr; f = f->caller) {
-    if (f == pendingOwner_) return !afterPending_.empty();
-  }
-  return false;
+  pending.functionShadow = own(*this, pending.functionShadow, pending.function.get());
+  for (size_t i = 0; i < pending.args.size(); ++i)
+    pending.shadows[i] = own(*this, pending.shadows[i], pending.args[i]);
+  expected_.expect(std::move(pending), frames_.current());
 }
 
 bool Recorder::isOpaqueCode(PyObject* code) const {
@@ -480,7 +463,7 @@ bool Recorder::isOpaqueCode(PyObject* code) const {
 
 // What the expected frame returned. Where it was not entered after all, nothing is known.
 Shadow Recorder::returned() {
-  if (!returned_.isNull()) return returned_;
+  if (!expected_.result().isNull()) return expected_.result();
   abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
   return Shadow::constant();
 }
@@ -489,7 +472,7 @@ namespace {
 
 // Plain, or an object whose identity is all there is to it, or a tuple of such.
 bool isFixed(PyObject* object) {
-  if (Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object)) return true;
+  if (isPlainDeep(object) || Recorder::isIdentityValue(object)) return true;
   if (!PyTuple_CheckExact(object)) return false;
   auto** items = pyapi::tupleItems(object);
   return std::all_of(items, items + PyTuple_GET_SIZE(object), isFixed);
@@ -524,53 +507,34 @@ void Recorder::leaveFrame(Activation& act, Flow how) try {
   ShadowFrame* frame = frameOf(act);
   if (frame == nullptr) return;
   act.observerData = nullptr;
-  std::unique_ptr<ShadowFrame> owned;
-  for (size_t i = frames_.size(); i-- > 0;) {
-    if (frames_[i].get() != frame) continue;
-    owned = std::move(frames_[i]);
-    frames_.erase(frames_.begin() + static_cast<ptrdiff_t>(i));
-    break;
-  }
-  current_ = frame->caller;
-  if (current_ == nullptr && live_ && how == Flow::kReturn) finished_ = true;
-  if (!live_) return;
+  std::unique_ptr<ShadowFrame> owned = frames_.leave(*frame);
+  if (frames_.current() == nullptr && live() && how == Flow::kReturn) finished_ = true;
+  if (!live()) return;
   faultPoint("left");
   transforms_.left(*this, *frame);
-  if (how == Flow::kRaise && mortals_.size() > 1) {  // in the order of the locals, when the traceback goes
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(mortals_.front().object)});
+  if (how == Flow::kRaise && finalizers_.size() > 1) {  // in the order of the locals, when the traceback goes
+    abort(diag::Code::KTG0302, {finalizers_.firstName()});
     letGo();
     return;
   }
   sweepDropped(*this);
-  frameRaised_ = how == Flow::kRaise;
   const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
-  gaveItem_ = how == Flow::kYield || (how == Flow::kReturn && !ofGenerator);
-  if (ofGenerator) touched();
-  if (!afterPending_.empty() && frame == pendingOwner_) {
-    pendingOwner_ = nullptr;
-    if (how == Flow::kReturn) {
-      results_.push_back(returned_);
-      pending_ = std::move(afterPending_.front());
-      pending_.active = true;
-      pending_.functionShadow = own(*this, pending_.functionShadow, pending_.function.get());
-      afterPending_.pop_front();
-    } else {
-      afterPending_.clear();
-    }
+  if (expected_.left(*frame, how, ofGenerator)) {
+    PendingFrame& next = expected_.pending();
+    next.functionShadow = own(*this, next.functionShadow, next.function.get());
   }
+  if (ofGenerator) touched();
   if (how == Flow::kYield && ofGenerator) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
-    auto it = virtualIds_.find(generator);
-    if (it != virtualIds_.end()) {
-      virtuals_[it->second]->frame = std::move(owned);
-      watch(it->second);
-      if (!collectors_.empty() && collectors_.back().generator == virtuals_[it->second].get()) {
-        collectors_.back().items.push_back(returned_);
-      }
+    if (const auto made = virtuals_.find(generator)) {
+      Virtual& v = virtuals_.at(*made);
+      v.frame = std::move(owned);
+      watch(*made);
+      if (expected_.collected() == &v) expected_.addItem(expected_.result());
     }
   }
   if (how == Flow::kNext) abort(diag::Code::KTG0105);  // handed to CPython, because tracing was switched on
-  if (how == Flow::kRaise && current_ == nullptr) abort(diag::Code::KTG0111, {});
+  if (how == Flow::kRaise && frames_.current() == nullptr) abort(diag::Code::KTG0111, {});
 } catch (const std::exception& error) {
   abort(diag::Code::KTG0000, {error.what()});
 }
@@ -580,11 +544,11 @@ namespace {
 // Guards on classes compare with what these are when the trace is installed. What the call has changed since
 // it looked was not like that then: such a guard fails, and says so instead of the version, which differs
 // from run to run.
-void sealClasses(guard::Document& document, const std::vector<pyapi::Ref<>>& consts) {
+void sealClasses(guard::Document& document, const ConstantPool& constants) {
   constexpr int64_t kChanged = 1;  // no version of a class that can change is as low
   for (guard::Guard& g : document.guards.guards) {
     if (g.kind != guard::GuardKind::kTypeVersion || g.number <= kChanged) continue;
-    auto* type = reinterpret_cast<PyTypeObject*>(consts[g.key].get());
+    PyTypeObject* type = constants.typeAt(g.key);
     g.number = g.number == static_cast<int64_t>(*pyapi::typeVersionWord(type)) ? 0 : kChanged;
   }
 }
@@ -594,33 +558,32 @@ void sealClasses(guard::Document& document, const std::vector<pyapi::Ref<>>& con
 std::unique_ptr<CaptureResult> Recorder::finish() {
   pyapi::resumeCollection(PyThreadState_Get());
   auto result = std::make_unique<CaptureResult>();
-  result->written = std::move(written_);
-  result->refused = std::move(refused_);
-  if (live_ && !finished_) abort(diag::Code::KTG0111, {});
-  if (live_) checkBlocks();
-  if (live_) checkWatched();
-  if (live_) Mortals::check(*this);
-  if (!live_) {
-    result->failure = std::move(aborted_);
-    result->failedIn = abortedIn_;
-    result->breaks = std::move(breaks_);
+  result->written = attributes_.takeWritten();
+  result->refused = breaks_.takeRefused();
+  if (live() && !finished_) abort(diag::Code::KTG0111, {});
+  if (live()) checkBlocks();
+  if (live()) checkWatched();
+  if (live()) checkFinalizers();
+  if (!live()) {
+    result->failure = breaks_.takeFailure();
+    result->failedIn = breaks_.failedIn();
+    result->breaks = breaks_.takeBreaks();
     return result;
   }
   describeOpen(*this);
-  live_ = false;
-  sealClasses(document_, consts_);
-  document_.trace.constCount = static_cast<uint32_t>(consts_.size());
-  document_.guards.blockCount = block_ + 1;
-  result->globalStates = std::move(globalStates_);
-  result->globalStates.insert(result->globalStates.begin(), entryState_);
-  result->statesBehind = std::move(statesBehind_);
+  breaks_.complete();
+  sealClasses(document_, constants_);
+  document_.trace.constCount = static_cast<uint32_t>(constants_.size());
+  document_.guards.blockCount = blocks_.newest() + 1;
+  result->globalStates = states_.takeAll();
+  result->statesBehind = states_.takeBehind();
   result->document = std::move(document_);
-  result->consts = std::move(consts_);
+  result->consts = constants_.take();
   result->tensorInfos = ops_.takeInfos();
-  result->breaks = std::move(breaks_);
-  result->sourceHashes = std::move(sourceHashes_);
+  result->breaks = breaks_.takeBreaks();
+  result->sourceHashes = sources_.takeHashes();
   result->metaLevels = ops_.takeLevels();
-  result->firstBlock = rootBlock_;
+  result->firstBlock = blocks_.root();
   result->argCount = argCount_;
   result->recursion = recursion_;
   result->kwNames = std::move(kwNames_);

@@ -12,17 +12,21 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "capture/plain_objects.h"
 #include "capture/recorder_state.h"
+#include "capture/special_methods.h"
 #include "pyapi/arguments.h"
 #include "pyapi/frame.h"
 
 namespace kintsugi::capture {
 
 struct SideStart;
-class Recorder final : public StepObserver, private torchapi::NumberSink, private RecorderState {
+class Recorder final : public StepObserver,
+                       private torchapi::NumberSink,
+                       private FinalizerTracker::Host,
+                       private RecorderState {
  public:
   enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
@@ -38,10 +42,9 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool wants(pyapi::Frame* frame);  // should the hook show this frame to the recorder at all?
   bool enterGeneratorFunction(pyapi::Frame* frame);     // was just called: CPython makes the object
   void frameOpened(size_t index, pyapi::Frame* frame);  // of the snapshot, innermost 0: it waits
-  void expectRestored(size_t index) { resuming_ = index; }
+  void expectRestored(size_t index) { restored_.expect(index); }
   std::unique_ptr<CaptureResult> finish();  // after the call
-  // --- for record handlers and call models
-  bool live() const { return live_; }
+  bool live() const { return breaks_.isLive(); }
   void abort(diag::Code code, std::vector<std::string> args = {});  // the call goes on unrecorded
   Flow execute(Activation& act, const Instr& instr);
 
@@ -60,32 +63,27 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool pin(Shadow& shadow, PyObject* object);
   bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
   Shadow tensorShadow(PyObject* tensor, Shadow shadow);
-  static bool isPlainDeep(PyObject* object);  // plain, or a tuple of such
-  static bool isPlainTuple(PyObject* tuple);  // any tuple type, plain elements
-  static bool isPlain(PyObject* object);      // immutable, compared by value
-  bool isFrozen(PyObject* object) const { return frozen_.contains(object) && !thawed_.contains(object); }
+  bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
   void freeze(PyObject* object);  // it can't change, and follows from what is pinned (calls/signatures.cc)
 
   // Virtual objects (virtuals.cc)
   Shadow newVirtual(VirtualKind kind, PyObject* object);
   Shadow newCell(PyObject* cell, Shadow content);
   std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
-  Virtual& virtualOf(Shadow shadow) { return *virtuals_[shadow.virtualId()]; }
+  Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
   std::optional<Shadow> knownObject(PyObject* object);
-  void touched() { ++epoch_; }                                                 // a virtual changed
-  void touched(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // no state names it without
+  void touched() { virtuals_.touch(); }
+  void touched(const Virtual& v) { virtuals_.touch(v); }
   void touched(Shadow shadow) { shadow.isVirtual() ? touched(virtualOf(shadow)) : touched(); }
-  static PyObject* encode(Shadow shadow);
-  static Shadow decode(PyObject* encoded);
-  bool setEntry(Virtual& v, PyObject* key, Shadow value);
-  std::optional<Shadow> entryOf(Virtual& v, PyObject* key);
-  bool setAttrShadow(Virtual& v, PyObject* name, Shadow value);
+  bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
+  std::optional<Shadow> entryOf(Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
+  bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }
   Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);
   // Elements of a list or tuple: guards the length of a source. Empty optional: not known.
   std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
   std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
   Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value);
-  Overlay* overlayOf(PyObject* object);
+  Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
   Overlay& makeOverlay(PyObject* object);
 
   // Reads, writes and truth (heap.cc). False or nothing: the recording has ended.
@@ -98,7 +96,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   bool pinLength(Shadow shadow, PyObject* container);
   bool pinIsNone(Shadow shadow, PyObject* object);
   bool pinTruth(Shadow shadow, PyObject* object);
-  static PyObject* specialMethod(PyTypeObject* type, const char* name);
   PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object);
   void pinFunction(PyObject* function);
   std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
@@ -151,7 +148,6 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   std::vector<Shadow> takeItems();
   bool emitMethod(const char* method, Shadow shadow, PyObject* object,
                   const std::vector<std::pair<Shadow, PyObject*>>& args);
-  // Snapshots and operands (snapshot.cc)
   ir::StateId stateBefore();  // of the instruction that is being recorded
   CallSite callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra = {},
                     ir::ReturnAction action = ir::ReturnAction::kPush);
@@ -180,8 +176,7 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);  // instead of executing it: a model has the result
   std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
   void expectFrame(PendingFrame pending);
-  bool insideOwner() const;
-  void expectThen(PendingFrame next) { afterPending_.push_back(std::move(next)); }  // when it has returned
+  void expectThen(PendingFrame next) { expected_.expectNext(std::move(next)); }  // when it has returned
   Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count,
                    const std::vector<PyObject*>& constants = {});
   bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
@@ -197,11 +192,16 @@ class Recorder final : public StepObserver, private torchapi::NumberSink, privat
   torchapi::OpRecorder& ops() { return ops_; }
   RecorderState& known() { return *this; }
   torchapi::NumberSink& numberSink() { return *this; }
-  friend struct Paused;
+  void endFirst();  // between the two objects that an instruction lets go of
 
  private:
   friend class Restorer;
-  friend class Mortals;
+  void endFor(const std::string& what) override;
+  void endAndRelease(const std::string& what) override;
+  std::optional<ir::StateId> beginFinalizer(const std::string& name) override;
+  void expectWrites() override { classVersions_.expectWrites(); }
+  void finishFinalizer(ir::ValueId value, ir::StateId snap) override;
+  void checkFinalizers();
   void beginWithGuard(const SideStart& start);
   void restoreFrames(const SideStart& start);
   Shadow adoptSource(ir::SourceId id, PyObject* object);

@@ -67,7 +67,7 @@ Shadow Restorer::shadow(const Operand& operand) {
 // Where the failing guard block was to resolve the result of its step, the side trace's own block does.
 Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.document.sources.nodes[operand.id];
-  if (node.block < rec_.rootBlock_) {
+  if (node.block < rec_.blocks_.root()) {
     stayOne(object(operand), operand.id);
     return rec_.adoptSource(operand.id, object(operand));
   }
@@ -78,7 +78,7 @@ Shadow Restorer::source(const Operand& operand) {
 Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
   const Shadow shadow = rec_.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, object);
   rec_.finalized_.add(object);
-  Mortals::follow(rec_, object, shadow);
+  rec_.known().finalizers_.track(object, shadow);
   return shadow;
 }
 
@@ -90,7 +90,7 @@ Shadow Restorer::value(const Operand& operand) {
     if (torchapi::isTensor(real)) {
       stayOne(real, inputSource(operand.id));
       rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
-      rec_.known().restoredTensors_.emplace(operand.id, real);
+      rec_.known().restored_.addTensor(operand.id, real);
     }
     return Shadow::value(operand.id);
   }
@@ -100,7 +100,7 @@ Shadow Restorer::value(const Operand& operand) {
 // Two sources that were different objects are one now: what the recorder finds out about the object holds as
 // long as that is so again.
 void Restorer::stayOne(PyObject* object, ir::SourceId source) {
-  if (source == ir::kNone || Recorder::isPlain(object)) return;
+  if (source == ir::kNone || isPlain(object)) return;
   const auto [known, fresh] = sourceOf_.try_emplace(object, source);
   if (!fresh && known->second != source) {
     rec_.guard(guard::GuardKind::kSame, source, ir::kNone, 0, known->second);
@@ -321,7 +321,7 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
 
 // name, bases, cell, number of entries at first, name, value ...
 void Restorer::fillClass(Shadow made, const Recipe& recipe) {
-  rec_.known().classes_.push_back(made.virtualId());
+  rec_.known().virtuals_.addClass(made);
   const Recipe bases = start_.document.trace.recipes[recipe.parts[1].id];
   // The class is known as such, and complete but for its entries, before these are looked at: they may hold
   // it.
@@ -360,7 +360,7 @@ void Restorer::restoreClass(const Operand& operand) {
   v.exposed = true;
   v.parts.push_back(Shadow::null());
   v.partObjects.resize(3);
-  rec_.known().classes_.push_back(made.virtualId());
+  rec_.known().virtuals_.addClass(made);
 }
 
 // n, n arguments, cause, context, suppress, traceback, name, value ...
@@ -434,29 +434,21 @@ void cutDocument(guard::Document& document, uint32_t guard, guard::BlockId first
 
 }  // namespace
 
-Recorder::Recorder(const RecorderOptions& options, const SideStart& start) {
-  options_ = options;
+Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : RecorderState(options, *this) {
   document_ = start.document;
-  for (const pyapi::Ref<>& object : start.consts) {
-    constIds_.try_emplace(object.get(), static_cast<ir::ConstId>(consts_.size()));
-    consts_.push_back(object.clone());
-  }
+  for (const pyapi::Ref<>& object : start.consts) constants_.adopt(object.get());
   guard::BlockId firstBlock = 1;
   for (uint32_t i = 0; i < start.guard; ++i) {
     if (document_.trace.code[i].op == ir::Op::kGuardBlock) ++firstBlock;
   }
   cutDocument(document_, start.guard, firstBlock, constId(Py_None));
-  entryState_ = start.globalStates.front();
-  handledOutside_ = pyapi::newRef(pyapi::handledException());
-  globalStates_.assign(start.globalStates.begin() + 1, start.globalStates.end());
-  statesBehind_ = start.statesBehind;
-  sourceHashes_ = start.sourceHashes;
-  sourceObjects_.resize(sourceHashes_.size(), nullptr);
-  sourceShadows_.resize(sourceHashes_.size(), Shadow::null());
+  states_.adopt(start.globalStates, start.statesBehind);
+  exceptions_.setHandledOutside(pyapi::handledException());
+  sources_.adopt(start.sourceHashes);
   ops_.adopt(start.tensorInfos, start.metaLevels);
-  rootBlock_ = block_ = firstBlock;
+  blocks_.beginAt(firstBlock);
   stale();
-  blockPending_ = true;
+  blocks_.setPending(true);
   beginWithGuard(start);
   restoreFrames(start);
 }
@@ -474,7 +466,7 @@ void Recorder::beginWithGuard(const SideStart& start) {
     case Op::kGuardValue:
       KINTSUGI_CHECK(start.seen.kind != OperandKind::kNone, "an exit without a number");
       emit(Op::kGuardValue, {value, start.seen}, {}, start.state);
-      pinnedScalars_.insert(value.id);
+      torchCalls_.pinNumber(value.id);
       break;
     case Op::kGuardMeta: {
       KINTSUGI_CHECK(start.seenMeta != nullptr, "an exit without metadata");
@@ -536,16 +528,16 @@ void Recorder::restoreFrames(const SideStart& start) {
       }
     }
     caller = frame.get();
-    frames_.push_back(std::move(frame));
+    frames_.add(std::move(frame));
   }
 }
 
 Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
-  sourceObjects_[id] = object;
+  sources_.adoptObject(id, object);
   kept_.add(object);
   finalized_.add(object);
-  sourceIds_.try_emplace(object, id);
-  Mortals::follow(*this, object, Shadow::source(id));
+  sources_.name(object, id);
+  finalizers_.track(object, Shadow::source(id));
   return Shadow::source(id);
 }
 
@@ -557,13 +549,13 @@ void Recorder::frameOpened(size_t index, pyapi::Frame* frame) {
 
 // A frame of the snapshot goes on: after an inner one has returned, with its result on the stack.
 bool Recorder::resumeRestored(Activation& act, bool throwing) {
-  RestoredFrame& entry = restored_[*resuming_];
-  const bool innermost = *resuming_ == 0;
-  resuming_.reset();
+  const size_t index = restored_.takeExpected();
+  RestoredFrame& entry = restored_[index];
+  const bool innermost = index == 0;
   ShadowFrame* frame = entry.frame;
   frame->act = &act;
   act.observerData = frame;
-  current_ = frame;
+  frames_.setCurrent(frame);
   if (innermost || throwing) return true;
   switch (entry.action) {
     case ir::ReturnAction::kDiscard:
@@ -572,25 +564,26 @@ bool Recorder::resumeRestored(Activation& act, bool throwing) {
       frame->push(entry.replacement);
       return true;
     case ir::ReturnAction::kIterate:
-      gaveItem_ ? frame->push(returned_) : frame->drop(1);
+      expected_.gaveItem() ? frame->push(expected_.result()) : frame->drop(1);
       return true;
     case ir::ReturnAction::kDelegate:
-      if (!gaveItem_ && pyapi::decodeBefore(frame->code, entry.waiting.next).op == op::SEND_AND_DROP)
+      if (!expected_.gaveItem() &&
+          pyapi::decodeBefore(frame->code, entry.waiting.next).op == op::SEND_AND_DROP)
         frame->drop(1);
-      frame->push(returned_);
+      frame->push(expected_.result());
       return true;
     case ir::ReturnAction::kNextOr:
-      frame->push(gaveItem_ ? returned_ : entry.replacement);
+      frame->push(expected_.gaveItem() ? expected_.result() : entry.replacement);
       return true;
     case ir::ReturnAction::kClose:
       frame->push(Shadow::constant());
       return true;
     case ir::ReturnAction::kCallable:
-      frame->push(returned_);
+      frame->push(expected_.result());
       frame->push(Shadow::null());
       return true;
     default:
-      frame->push(returned_);
+      frame->push(expected_.result());
       return true;
   }
 }

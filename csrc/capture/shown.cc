@@ -15,12 +15,13 @@ std::optional<Shadow> shownName(Recorder& rec, Shadow shadow, PyObject* object, 
   return rec.readSource(SourceKind::kMember, rec.sourceOf(shadow, object), field, 0, value.get());
 }
 
-bool isRenamed(Recorder& rec, PyObject* object) { return rec.known().renamed_.contains(object); }
+bool isRenamed(Recorder& rec, PyObject* object) { return rec.known().attributes_.isRenamed(object); }
 
 void noteRename(Recorder& rec, PyObject* object, PyObject* attribute) {
   const char* name = PyUnicode_AsUTF8(attribute);
   if (name == nullptr) PyErr_Clear();
-  if (name != nullptr && pyapi::nameField(object, name) != nullptr) rec.known().renamed_.insert(object);
+  if (name != nullptr && pyapi::nameField(object, name) != nullptr)
+    rec.known().attributes_.noteRenamed(object);
 }
 
 bool guardNames(Recorder& rec, PyObject* object) {
@@ -41,7 +42,7 @@ bool guardNames(Recorder& rec, PyObject* object) {
 
 bool canFold(Recorder& rec, Shadow shadow, PyObject* object, bool attributes) {
   if (object == nullptr || shadow.isNull()) return true;
-  if (Recorder::isPlainDeep(object) || pyapi::isNumpyNumber(object) || PyRange_Check(object)) return true;
+  if (isPlainDeep(object) || pyapi::isNumpyNumber(object) || PyRange_Check(object)) return true;
   if (Recorder::isIdentityValue(object)) return !attributes;
   if (rec.isFrozen(object)) return true;
   if (PyFrozenSet_CheckExact(object)) return shadow.isConst();

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string_view>
 
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/functions.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
@@ -49,7 +49,7 @@ bool belongsToModule(const RecorderState& known, ir::SourceId source) {
   const auto& nodes = known.document_.sources.nodes;
   for (ir::SourceId id = source; id != ir::kNone; id = nodes[id].parent) {
     if (nodes[id].kind != SourceKind::kDictItem || nodes[id].key == ir::kNone) continue;
-    const std::string_view key = textOf(known.consts_[nodes[id].key].get());
+    const std::string_view key = textOf(known.constants_.at(nodes[id].key));
     if (key == "_parameters" || key == "_buffers") return true;
   }
   return false;
@@ -131,7 +131,7 @@ uint64_t openSizes(const RecorderState& known, ir::SourceId source, PyObject* te
   const RecorderOptions& options = known.options_;
   if (options.dynamic != 0) {
     if (options.dynamicSizes != nullptr) {
-      auto it = options.dynamicSizes->find(known.sourceHashes_[source]);
+      auto it = options.dynamicSizes->find(known.sources_.hashOf(source));
       if (it != options.dynamicSizes->end()) dims |= it->second;
     }
     const bool all = options.dynamic == 1 || !options.assumeStatic;
@@ -182,8 +182,8 @@ uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor) {
 bool opensNumbers(const RecorderState& known, ir::SourceId source) {
   const RecorderOptions& options = known.options_;
   if (options.dynamic == 0) return false;
-  if (known.readingOpen_) return true;
-  if (options.dynamicSources != nullptr && options.dynamicSources->contains(known.sourceHashes_[source]))
+  if (known.attributes_.isReadingOpen()) return true;
+  if (options.dynamicSources != nullptr && options.dynamicSources->contains(known.sources_.hashOf(source)))
     return true;
   return options.dynamic == 1 && isGiven(known, source);
 }
@@ -238,8 +238,7 @@ bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
 
 void forgetMeta(Recorder& rec, ir::ValueId tensor) {
   rec.ops().setLevel(tensor, MetaLevel::kUnknown);
-  rec.known().sizeValues_.clear();
-  rec.known().remade_.insert(tensor);
+  rec.known().sizeReads_.noteResized(tensor);
 }
 
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
@@ -263,21 +262,20 @@ namespace {
 bool isFixedSize(Recorder& rec, ir::ValueId tensor, int64_t dim) {
   const ir::Type type = rec.trace().values[tensor];
   return type.meta != ir::kNone && rec.ops().level(tensor) != MetaLevel::kUnknown &&
-         !rec.trace().hasFixedSizes(type) && !rec.known().remade_.contains(tensor) &&
+         !rec.trace().hasFixedSizes(type) && !rec.known().sizeReads_.mayBeResized(tensor) &&
          rec.trace().metas[type.meta].sizes[static_cast<size_t>(dim)] != ir::kAnySize;
 }
 
 Shadow sizeValue(Recorder& rec, Shadow tensor, Op op, int64_t dim) {
   if (op == Op::kSize && isFixedSize(rec, tensor.valueId(), dim)) return Shadow::constant();
-  ir::ValueId& value =
-      rec.known().sizeValues_[{tensor.valueId(), static_cast<int32_t>(op), static_cast<int32_t>(dim)}];
-  if (value == 0) {
-    std::vector<Operand> operands = {Operand::value(tensor.valueId())};
-    if (op != Op::kNumel) operands.push_back(Operand::integer(dim));
-    const size_t at = rec.emit(op, operands, {{ir::TypeKind::kInt, ir::kNone}}, ir::kNone);
-    value = rec.trace().code[at].firstResult + 1;
-  }
-  return Shadow::value(value - 1);
+  SizeReads& reads = rec.known().sizeReads_;
+  if (const auto known = reads.find(tensor.valueId(), op, dim)) return Shadow::value(*known);
+  std::vector<Operand> operands = {Operand::value(tensor.valueId())};
+  if (op != Op::kNumel) operands.push_back(Operand::integer(dim));
+  const size_t at = rec.emit(op, operands, {{ir::TypeKind::kInt, ir::kNone}}, ir::kNone);
+  const ir::ValueId value = rec.trace().code[at].firstResult;
+  reads.add(tensor.valueId(), op, dim, value);
+  return Shadow::value(value);
 }
 
 }  // namespace
@@ -304,7 +302,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> alive = pyapi::newRef(object);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = rec.execute(ctx.act, ctx.instr);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -59,19 +59,19 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
 }
 
 std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
-  Virtual& v = *virtuals_[virtualId];
-  if (v.recipe != ir::kNone && v.recipeEpoch == epoch_) return v.recipe;
+  Virtual& v = virtuals_.at(virtualId);
+  if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) return v.recipe;
   if (v.building) {  // something that holds itself, as a recursive inner function or a class do in a cell
     const bool looped =
         v.kind == VirtualKind::kCell ||
-        (!classes_.empty() && (v.kind == VirtualKind::kClass || v.kind == VirtualKind::kFunction));
+        (!virtuals_.classes().empty() && (v.kind == VirtualKind::kClass || v.kind == VirtualKind::kFunction));
     if (!looped) return std::nullopt;
-    if (v.recipe == ir::kNone || v.recipeEpoch != epoch_) {
+    if (v.recipe == ir::kNone || v.recipeEpoch != virtuals_.epoch()) {
       const RecipeKind kind = v.kind == VirtualKind::kCell    ? RecipeKind::kCell
                               : v.kind == VirtualKind::kClass ? RecipeKind::kClass
                                                               : RecipeKind::kFunction;
       v.recipe = document_.trace.addRecipe({kind, ir::kNone, {}});
-      v.recipeEpoch = epoch_;
+      v.recipeEpoch = virtuals_.epoch();
     }
     return v.recipe;
   }
@@ -80,12 +80,12 @@ std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
   bool ok = recipeParts(v, recipe);
   v.building = false;
   if (!ok) return std::nullopt;
-  if (v.recipe != ir::kNone && v.recipeEpoch == epoch_) {  // named by its own parts
+  if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) {  // named by its own parts
     document_.trace.recipes[v.recipe] = std::move(recipe);
     return v.recipe;
   }
   v.recipe = addRecipe(std::move(recipe));
-  v.recipeEpoch = epoch_;
+  v.recipeEpoch = virtuals_.epoch();
   return v.recipe;
 }
 
@@ -123,7 +123,7 @@ struct PartList {
         return;
       }
       constant(key);
-      add(Recorder::decode(encoded), value);
+      add(decodeShadow(encoded), value);
     }
   }
 };
@@ -231,7 +231,7 @@ bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
     PyErr_Clear();
     if (!real) return false;
     list.constant(name);
-    list.add(Recorder::decode(encoded), real.get());
+    list.add(decodeShadow(encoded), real.get());
     ++slots;
   }
   Py_ssize_t others = attrs ? PyDict_GET_SIZE(attrs.get()) : 0;
@@ -294,7 +294,7 @@ bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   }
   PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
   if (annotations != nullptr && pyapi::annotationsOf(function) != nullptr) {
-    list.add(Recorder::decode(annotations), pyapi::annotationsOf(function));
+    list.add(decodeShadow(annotations), pyapi::annotationsOf(function));
   } else {
     recipe.parts.push_back(Operand::none());
   }
@@ -534,17 +534,18 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
       state.rebuildable = false;
       put(frame.functionShadow, frame.function.get(), state.function);
     } else {
-      put(Shadow::virt(virtualIds_.at(generator)), generator, state.function);
+      put(Shadow::virt(virtuals_.find(generator).value()), generator, state.function);
     }
   } else {
     put(frame.functionShadow, frame.function.get(), state.function);
   }
   for (size_t i = 0; i < frame.locals.size(); ++i)
     put(frame.locals[i], pyapi::localAt(act.frame, static_cast<int>(i)), localOperands[i]);
+  const StackBefore* before = instruction_.stackBefore();
   const bool half =
-      stackBefore_ != nullptr && stackBefore_->frame == &frame && pc == instr_->start && popped == 0;
-  const std::vector<Shadow>& stack = half ? stackBefore_->shadows : frame.stack;
-  const auto stackObject = [&](size_t i) { return half ? stackBefore_->objects[i].get() : base[i]; };
+      before != nullptr && before->frame == &frame && pc == instruction_.instr()->start && popped == 0;
+  const std::vector<Shadow>& stack = half ? before->shadows : frame.stack;
+  const auto stackObject = [&](size_t i) { return half ? before->objects[i].get() : base[i]; };
   size_t depth = stack.size() - popped;
   if (!frame.handled.isNull()) {
     put(frame.handled, frame.handledObject.get(), state.handled);
@@ -565,11 +566,12 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
 }
 
 ir::StateId Recorder::stateBefore() {
-  if (cachedState_ != ir::kNone) return cachedState_;
-  KINTSUGI_CHECK(!executed_ && current_->stack.size() == depthBefore_,
+  if (instruction_.state() != ir::kNone) return instruction_.state();
+  KINTSUGI_CHECK(instruction_.isUntouched(frames_.current()->stack.size()),
                  "a snapshot after the instruction has run");
-  cachedState_ = makeState(*current_, instr_->start, 0, {}, ir::ReturnAction::kPush, Operand::null());
-  return cachedState_;
+  instruction_.setState(makeState(*frames_.current(), instruction_.instr()->start, 0, {},
+                                  ir::ReturnAction::kPush, Operand::null()));
+  return instruction_.state();
 }
 
 CallSite Recorder::callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra,
@@ -585,7 +587,7 @@ CallSite Recorder::callSite(const Instr& instr, size_t popped, std::vector<Shado
 ir::StateId Recorder::callerState(ShadowFrame& frame) {
   if (frame.caller == nullptr) return ir::kNone;
   CallSite& site = frame.site;
-  if (site.state != ir::kNone && site.epoch == epoch_) return site.state;
+  if (site.state != ir::kNone && site.epoch == virtuals_.epoch()) return site.state;
   Operand replacement = Operand::null();
   KINTSUGI_CHECK(site.instr != nullptr || !frame.rebuildable, "a frame without a call site");
   if (ir::hasReplacement(site.action) &&
@@ -602,7 +604,7 @@ ir::StateId Recorder::callerState(ShadowFrame& frame) {
     popped = frame.caller->stack.size() - std::min(kept, frame.caller->stack.size());
   }
   site.state = makeState(*frame.caller, pc, popped, site.extra, site.action, replacement);
-  site.epoch = epoch_;
+  site.epoch = virtuals_.epoch();
   return site.state;
 }
 
@@ -670,7 +672,7 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
     PyObject *key, *encoded;
     Py_ssize_t at = 0;
     while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
-      Shadow part = Recorder::decode(encoded);
+      Shadow part = decodeShadow(encoded);
       if (part.isVirtual()) parts.emplace_back(part, rec.virtualOf(part).object.get());
     }
   } else if (v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kDeque) {
@@ -701,7 +703,7 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
       PyObject *key, *encoded;
       Py_ssize_t at = 0;
       while (shadows && PyDict_Next(shadows, &at, &key, &encoded)) {
-        Shadow part = Recorder::decode(encoded);
+        Shadow part = decodeShadow(encoded);
         if (part.isVirtual()) parts.emplace_back(part, rec.virtualOf(part).object.get());
       }
     }
@@ -756,9 +758,9 @@ bool Recorder::escape(Shadow& shadow, PyObject* object) {
     v.kind = VirtualKind::kOpaque;
     v.frame.reset();
   }
-  ++epoch_;
-  if (depth.value == 1 && !executed_ && current_->stack.size() == depthBefore_) {
-    cachedState_ = ir::kNone;  // who sees this object from now on must see the one that was built
+  virtuals_.touch();
+  if (depth.value == 1 && instruction_.isUntouched(frames_.current()->stack.size())) {
+    instruction_.forgetState();  // who sees this object from now on must see the one that was built
     stateBefore();
   }
   return true;

@@ -26,22 +26,6 @@ using guard::SourceKind;
 
 namespace {
 
-bool isImmutableParent(SourceKind kind) {
-  switch (kind) {
-    case SourceKind::kType:
-    case SourceKind::kTupleItem:
-    case SourceKind::kClosure:
-    case SourceKind::kGlobals:
-    case SourceKind::kBuiltins:
-    case SourceKind::kMethodFunction:
-    case SourceKind::kMethodSelf:
-    case SourceKind::kPartial:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // A step, or an object that it has changed, gives a tensor that the trace has made. The next time it may be
 // another one.
 bool pinSameTensor(Recorder& rec, ir::SourceId source, ir::ValueId known) {
@@ -62,75 +46,27 @@ bool pinSameTensor(Recorder& rec, ir::SourceId source, ir::ValueId known) {
 
 // What the source is to be called until the guard that says so is written: see aliases.h.
 Shadow aliasOf(Recorder& rec, ir::SourceId source, Shadow known) {
-  if (!rec.known().blockPending_) return known;
+  if (!rec.known().blocks_.isPending()) return known;
   rec.known().aliases_.emplace_back(source, known);
   return Shadow::source(source);
 }
 
-bool isRoot(SourceKind kind) {
-  return kind == SourceKind::kArg || kind == SourceKind::kPinned || kind == SourceKind::kValue;
-}
-
 }  // namespace
 
-uint64_t mixHash(uint64_t a, uint64_t b) {
-  a ^= b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2);
-  a *= 0xff51afd7ed558ccdull;
-  return a ^ (a >> 33);
-}
-
-uint64_t sourceHash(uint64_t parent, SourceKind kind, PyObject* key, int64_t index) {
-  uint64_t hash = mixHash(parent, static_cast<uint64_t>(kind) + 1);
-  if (key != nullptr) {
-    hash = mixHash(hash, PyUnicode_CheckExact(key) || PyLong_CheckExact(key)
-                             ? static_cast<uint64_t>(PyObject_Hash(key))
-                             : reinterpret_cast<uint64_t>(key));
-  }
-  return mixHash(hash, static_cast<uint64_t>(index));
-}
-
 ir::ConstId Recorder::constId(PyObject* object) {
-  auto [it, fresh] = constIds_.try_emplace(object, static_cast<ir::ConstId>(consts_.size()));
-  const ir::ConstId id = it->second;
-  if (fresh) {
-    consts_.push_back(pyapi::newRef(object));
-    if (!classes_.empty() || PyFunction_Check(object)) refuseOwn(*this, object);
-  }
+  const auto [id, isNew] = constants_.add(object);
+  if (isNew && (!virtuals_.classes().empty() || PyFunction_Check(object))) refuseOwn(*this, object);
   return id;
-}
-
-bool Recorder::isPlain(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  return object == Py_None || type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
-         type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type ||
-         type == &PyEllipsis_Type || object == Py_NotImplemented;
-}
-
-// Plain, or a tuple of such: pinned by one compare.
-bool Recorder::isPlainDeep(PyObject* object) {
-  if (isPlain(object)) return true;
-  if (!PyTuple_CheckExact(object)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
-    if (!isPlainDeep(PyTuple_GET_ITEM(object, i))) return false;
-  }
-  return true;
 }
 
 Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
                             PyObject* object) {
-  guard::BlockId block = rootBlock_;
-  if (kind == SourceKind::kValue) {
-    block = block_;
-  } else if (!isRoot(kind)) {
-    block = std::max(rootBlock_, document_.sources.nodes[parent].block);
-    if (!isImmutableParent(kind)) block = std::max(block, staleBlock_);
-  }
-  const uint64_t hash = sourceHash(parent == ir::kNone ? kNoParent : sourceHashes_[parent], kind, key, index);
-  auto [it, fresh] =
-      sourceNodes_.try_emplace(mixHash(hash, block), static_cast<ir::SourceId>(sourceHashes_.size()));
-  ir::SourceId id = it->second;
-  if (!fresh) {
-    if (sourceObjects_[id] != object) {
+  const guard::BlockId block =
+      blocks_.ofSource(kind, parent == ir::kNone ? guard::BlockId{0} : sources_.node(parent).block);
+  const KnownSources::Found found = sources_.find({kind, parent, key, index}, block);
+  const ir::SourceId id = found.id;
+  if (!found.isNew) {
+    if (sources_.objectOf(id) != object) {
       if (isPlain(object)) {  // equal, but another object: an attribute that C code computes, say
         kept_.add(object);
         return Shadow::source(id);
@@ -138,8 +74,8 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
       abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
       return Shadow::constant();
     }
-    if (!sourceShadows_[id].isNull()) return sourceShadows_[id];
-    return Shadow::source(id);
+    const Shadow known = sources_.shadowOf(id);
+    return known.isNull() ? Shadow::source(id) : known;
   }
   guard::SourceNode node;
   node.kind = kind;
@@ -147,14 +83,11 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
   node.key = key ? constId(key) : ir::kNone;
   node.index = index;
   node.block = block;
-  document_.sources.nodes.push_back(node);
-  sourceHashes_.push_back(hash);
-  sourceObjects_.push_back(object);
-  sourceShadows_.push_back(Shadow::null());
+  sources_.append(found, node, object);
   kept_.add(object);
   if (parent != ir::kNone && comesFromStep(Shadow::source(id))) finalized_.addPart(object);
   Shadow result = describeSource(id, kind, object);
-  sourceShadows_[id] = result;
+  sources_.setShadow(id, result);
   return result;
 }
 
@@ -165,18 +98,18 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object);
     if (number && opensNumbers(*this, id)) {
       if (PyFloat_CheckExact(object) || pyapi::fitsInt64(object)) {
-        return blockPending_ ? aliasOf(*this, id, Shadow::null()) : numberInput(*this, id, object);
+        return blocks_.isPending() ? aliasOf(*this, id, Shadow::null()) : numberInput(*this, id, object);
       }
     }
     return Shadow::source(id);
   }
-  if (auto found = virtualIds_.find(object); found != virtualIds_.end()) {
-    const uint32_t virt = found->second;
-    ir::ValueId built = virtuals_[virt]->value;
+  if (const auto made = virtuals_.find(object)) {
+    const uint32_t virt = *made;
+    ir::ValueId built = virtuals_.at(virt).value;
     if (built != ir::kNone) {
       // What a step gives back, or is found in what it has kept, was handed out: it is to be that object
       // again.
-      sourceIds_.try_emplace(object, id);
+      sources_.name(object, id);
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.sourceId());
       const Shadow same = Shadow::virt(virt);
@@ -188,11 +121,12 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
     return Shadow::constant();
   }
-  auto [it, fresh] = sourceIds_.try_emplace(object, id);
+  const bool fresh = sources_.name(object, id);
   Shadow result = Shadow::source(id);
   if (!fresh) {
-    guard(GuardKind::kSame, id, ir::kNone, 0, it->second);
-    result = Shadow::source(it->second);
+    const ir::SourceId first = *sources_.of(object);
+    guard(GuardKind::kSame, id, ir::kNone, 0, first);
+    result = Shadow::source(first);
     if (kind == SourceKind::kValue) result = aliasOf(*this, id, result);
   }
   if (torchapi::isTensor(object) && kind != SourceKind::kValue) {
@@ -205,11 +139,10 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
 
 // Two sources that are different objects now must stay so where the trace writes to one of them.
 void Recorder::guardDistinct(ir::SourceId id, PyObject* object) {
-  for (auto& [written, overlay] : overlays_) {
-    if (written == object || Py_TYPE(written) != Py_TYPE(object)) continue;
-    auto it = sourceIds_.find(written);
-    if (it != sourceIds_.end()) guard(GuardKind::kNotSame, id, ir::kNone, 0, it->second);
-  }
+  overlays_.eachObject([&](PyObject* written) {
+    if (written == object || Py_TYPE(written) != Py_TYPE(object)) return;
+    if (const auto source = sources_.of(written)) guard(GuardKind::kNotSame, id, ir::kNone, 0, *source);
+  });
 }
 
 Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
@@ -258,32 +191,16 @@ Shadow Recorder::pinnedRoot(PyObject* object) {
 ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
   if (shadow.isSource()) return shadow.sourceId();
   KINTSUGI_CHECK(shadow.isConst(), "no source for a shadow of kind ", int(shadow.kind()));
-  auto it = sourceIds_.find(object);
-  if (it != sourceIds_.end() && document_.sources.nodes[it->second].kind == SourceKind::kPinned)
-    return it->second;
+  const auto known = sources_.of(object);
+  if (known && sources_.node(*known).kind == SourceKind::kPinned) return *known;
   // The node itself, even where the object is known by another path too (describeSource has guarded that).
   readSource(SourceKind::kPinned, ir::kNone, object, 0, object);
-  const uint64_t hash = sourceHash(kNoParent, SourceKind::kPinned, object, 0);
-  return sourceNodes_.at(mixHash(hash, rootBlock_));
+  return sources_.find({SourceKind::kPinned, ir::kNone, object, 0}, blocks_.root()).id;
 }
 
 void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number,
                      ir::SourceId other) {
-  guard::BlockId block = source == ir::kNone ? staleBlock_ : document_.sources.nodes[source].block;
-  if (other != ir::kNone) block = std::max(block, document_.sources.nodes[other].block);
-  block = std::max(block, rootBlock_);
-  // What an opaque step may have changed is checked after it, also where the object is reached as before.
-  if (kind != GuardKind::kIs && kind != GuardKind::kEquals && kind != GuardKind::kSame &&
-      kind != GuardKind::kNotSame) {
-    block = std::max(block, staleBlock_);
-  }
-  // Source and key in one word, spread before anything is mixed in; kind, block and other in the second.
-  uint64_t hash = (static_cast<uint64_t>(key) << 32 | source) * 0x9e3779b97f4a7c15ull;
-  hash = mixHash(hash ^ (hash >> 32),
-                 static_cast<uint64_t>(kind) << 56 ^ static_cast<uint64_t>(block) << 32 ^ other);
-  hash = mixHash(hash, static_cast<uint64_t>(number));
-  if (!guardKeys_.try_emplace(hash, true).second) return;
-  document_.guards.guards.push_back({kind, block, source, other, key, number});
+  guards_.write({kind, source, key, number, other});
 }
 
 void Recorder::guardType(Shadow shadow, PyObject* object) {
@@ -374,7 +291,7 @@ bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
   if (torchapi::isTensor(object)) {
     if (shadow.isVirtual() && torchapi::isWrapper(object)) return true;
     shadow = tensorShadow(object, shadow);
-    return live_;
+    return live();
   }
   if (shadow.isVirtual()) return pinVirtual(shadow, object);
   bool sequence = PyTuple_Check(object) || PyList_Check(object);
@@ -419,7 +336,7 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
     }
     case VirtualKind::kSet:
       if (!v.parts.empty()) abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
-      return live_;
+      return live();
     case VirtualKind::kRange:
       return true;
     case VirtualKind::kDict: {

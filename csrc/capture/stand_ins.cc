@@ -20,7 +20,7 @@ bool holds(Recorder& rec, Shadow shadow, std::unordered_set<uint32_t>& seen) {
     PyObject *key, *encoded;
     Py_ssize_t at = 0;
     while (shadows != nullptr && PyDict_Next(shadows, &at, &key, &encoded)) {
-      if (holds(rec, Recorder::decode(encoded), seen)) return true;
+      if (holds(rec, decodeShadow(encoded), seen)) return true;
     }
   }
   if (!v.frame) return false;
@@ -38,7 +38,7 @@ bool isStandIn(const Virtual& v) {
 }
 
 bool holdsStandIn(Recorder& rec, Shadow shadow) {
-  const auto& all = rec.known().virtuals_;
+  const auto& all = rec.known().virtuals_.all();
   if (!std::any_of(all.begin(), all.end(), [](const auto& v) { return isStandIn(*v); })) return false;
   std::unordered_set<uint32_t> seen;
   return holds(rec, shadow, seen);

@@ -9,13 +9,13 @@
 #include "capture/calls/open_lists.h"
 #include "capture/class_attributes.h"
 #include "capture/exceptions.h"
+#include "capture/finalizer_tracker.h"
 #include "capture/foreign.h"
 #include "capture/locals_watch.h"
-#include "capture/mortals.h"
 #include "capture/numbers.h"
-#include "capture/paused.h"
 #include "capture/recorder.h"
 #include "capture/sizes.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/code.h"
 #include "pyapi/generator.h"
@@ -44,8 +44,7 @@ size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::ve
   }
   const size_t at = document_.trace.append(op, operands, results, snap);
   if (op == Op::kCall || op == Op::kCallKnown) {
-    const bool like = entryState_.isLike(torchapi::GlobalState::current());
-    statesBehind_.push_back({document_.trace.code[at].firstResult, like, torchapi::gradMode()});
+    states_.noteCall(document_.trace.code[at].firstResult);
   }
   return at;
 }
@@ -54,7 +53,7 @@ size_t Recorder::emit(Op op, const std::vector<Operand>& operands, const std::ve
 // (runtime/replay.cc): handlers in between would be passed over.
 void Recorder::checkHandlers(ir::StateId snap) {
   const bool transform = Transforms::isInside(*this);
-  for (ShadowFrame* frame = current_; frame != nullptr; frame = frame->caller) {
+  for (ShadowFrame* frame = frames_.current(); frame != nullptr; frame = frame->caller) {
     if (snap == ir::kNone || document_.trace.states[snap].rebuildable) return;
     snap = document_.trace.states[snap].parent;
     // Torch's own would only leave the transform, which a replay never enters.
@@ -87,7 +86,7 @@ bool Recorder::guardScalar(ir::ValueId value, PyObject* number) {
     abort(diag::Code::KTG0103, {"a number known only at run time"});
     return false;
   }
-  if (!pinnedScalars_.insert(value).second) return true;
+  if (!torchCalls_.pinNumber(value)) return true;
   Operand expected;
   if (PyBool_Check(number)) {
     expected = Operand::boolean(number == Py_True);
@@ -108,45 +107,42 @@ bool Recorder::pinAnswer(const char* function, const std::vector<Operand>& args,
 }
 
 bool Recorder::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
-  if (executed_) {  // too late for a snapshot
+  if (instruction_.isExecuted()) {  // too late for a snapshot
     abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
     return false;
   }
   std::vector<Operand> operands = {Operand::constant(constId(callable))};
   operands.insert(operands.end(), args.begin(), args.end());
   size_t at = emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}}, stateBefore());
-  ++block_;
+  blocks_.next();
   Shadow said =
       readSource(guard::SourceKind::kValue, ir::kNone, nullptr, document_.trace.code[at].firstResult, answer);
   if (!pin(said, answer)) return false;
   flushBlock();
-  return live_;
+  return live();
 }
 
 // The guards on what an opaque step returned or may have changed run right after it, with the state in which
 // the next instruction begins.
 void Recorder::flushBlock() {
-  blockPending_ = false;
+  blocks_.setPending(false);
   ir::StateId snap = stateBefore();
-  emit(Op::kGuardBlock, {Operand::integer(block_)}, {}, snap);
+  emit(Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {}, snap);
   if (!aliases_.empty()) settleAliases(*this);
 }
 
 void Recorder::stale() {
-  staleBlock_ = block_;
-  sizeValues_.clear();
-  for (PyObject* object : frozen_) {
-    if (Py_TYPE(object) == &PyDictProxy_Type) thawed_.insert(object);
-  }
-  guard::Guard state{guard::GuardKind::kGlobalState, block_, ir::kNone, ir::kNone, ir::kNone, 0};
-  globalStates_.push_back(torchapi::GlobalState::current());
-  state.number = static_cast<int64_t>(globalStates_.size());
+  blocks_.markStale();
+  sizeReads_.forgetAll();
+  frozen_.thaw();
+  guard::Guard state{guard::GuardKind::kGlobalState, blocks_.newest(), ir::kNone, ir::kNone, ir::kNone, 0};
+  state.number = states_.add(torchapi::GlobalState::current());
   document_.guards.guards.push_back(state);
 }
 
 // A block that checks something needs a snapshot that can be rebuilt.
 void Recorder::checkBlocks() {
-  std::vector<bool> guarded(block_ + 1, false);
+  std::vector<bool> guarded(blocks_.newest() + 1, false);
   for (const guard::Guard& g : document_.guards.guards) guarded[g.block] = true;
   for (const guard::SourceNode& node : document_.sources.nodes) {
     if (node.kind != guard::SourceKind::kValue) guarded[node.block] = true;
@@ -156,10 +152,10 @@ void Recorder::checkBlocks() {
     auto block = static_cast<size_t>(document_.trace.operandsOf(ins)[0].i);
     if (!guarded[block] || document_.trace.states[ins.snap].rebuildable) continue;
     ir::ConstId code = document_.trace.states[ins.snap].code;
-    auto* where = reinterpret_cast<PyCodeObject*>(consts_[code].get());
+    auto* where = reinterpret_cast<PyCodeObject*>(constants_.at(code));
     abort(diag::Code::KTG0103,
           {std::string("after a step in ") + PyUnicode_AsUTF8(pyapi::qualifiedNameOf(where))});
-    abortedIn_ = document_.trace.states[ins.snap].parent == ir::kNone ? nullptr : consts_[code].get();
+    breaks_.setFailedIn(document_.trace.states[ins.snap].parent == ir::kNone ? nullptr : constants_.at(code));
     return;
   }
 }
@@ -202,7 +198,7 @@ bool Recorder::holdsMutable(Shadow shadow) {
     PyObject *key, *encoded;
     Py_ssize_t at = 0;
     while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
-      if (isMutable(decode(encoded))) return true;
+      if (isMutable(decodeShadow(encoded))) return true;
     }
   }
   return false;
@@ -230,7 +226,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
                                            isConsumed(virtualOf(shadow)) || holdsMutable(shadow));
     if ((kind == CallKind::kOpaque || identity) && !escape(shadow, ctx.args.any(i))) return false;
     Operand operand;
-    if (!live_ || !operandOf(shadow, ctx.args.any(i), operand)) {
+    if (!live() || !operandOf(shadow, ctx.args.any(i), operand)) {
       abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.args.any(i))});
       return false;
     }
@@ -241,7 +237,7 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
 
 Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
                             ir::StateId snap, PyObject* result) {
-  if (blockPending_) abort(diag::Code::KTG0103, {"a second step of one instruction"});
+  if (blocks_.isPending()) abort(diag::Code::KTG0103, {"a second step of one instruction"});
   Op op = kind == CallKind::kOpaque ? Op::kCall : kind == CallKind::kKnown ? Op::kCallKnown : Op::kCallPure;
   size_t at = emit(op, operands, {{TypeKind::kObject, ir::kNone}}, snap);
   ir::ValueId value = document_.trace.code[at].firstResult;
@@ -254,13 +250,13 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
     document_.trace.code[at].kwCount = list.count;
     document_.trace.code[at].kwNames = list.id;
   }
-  ++block_;
-  blockPending_ = true;
+  blocks_.next();
+  blocks_.setPending(true);
   if (kind == CallKind::kOpaque) stale();
   finalized_.add(result);
   const bool alone = Py_REFCNT(result) == 1;
   const Shadow shadow = readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, result);
-  if (alone) Mortals::follow(*this, result, shadow);
+  if (alone) finalizers_.track(result, shadow);
   return shadow;
 }
 
@@ -280,7 +276,7 @@ bool runsWhenDropped(PyObject* object) {
     PyCodeObject* code = pyapi::codeOf(pyapi::asGenerator(object));
     return pyapi::hasHandlers(code) || mayDelegate(code);
   }
-  return !isMortal(object) && Finalized::runsPython(object);
+  return !hasTrackedFinalizer(object) && FinalizedObjects::runsPython(object);
 }
 
 // A replay drops an object that was handed out behind this step, the program perhaps later: what a weak
@@ -308,7 +304,7 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
       reason = "";
     }
   }
-  finalized_.freeForStep(*this);
+  finalized_.freeForStep();
   if (!callOperands(ctx, kind, operands)) return execute(ctx.act, ctx.instr);
   ir::StateId snap = stateBefore();
   std::vector<pyapi::Ref<>> alive;  // the instruction consumes its arguments
@@ -319,22 +315,23 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
     noteBreak(diag::Code::KTG0101, {pyapi::callableName(ctx.callable)});
   const std::vector<uint64_t> versions = versionsOf(args);
   Flow flow;
-  calledBack_ = false;
-  if (kind == CallKind::kOpaque) expectWrites(*this);
-  const bool held = kind == CallKind::kOpaque && !mortals_.empty();
-  if (held && !Mortals::release(*this)) return execute(ctx.act, ctx.instr);
+  pauses_.expectNoCalls();
+  if (kind == CallKind::kOpaque) classVersions_.expectWrites();
+  const bool held = kind == CallKind::kOpaque && !finalizers_.empty();
+  if (held && !finalizers_.release()) return execute(ctx.act, ctx.instr);
   const LocalsWatch watch(*this);
   {
-    Paused paused(*this);
+    const Paused paused(pauses_);
     flow = execute(ctx.act, ctx.instr);
   }
-  if (live_ && watch.changed())
+  if (live() && watch.changed())
     abort(diag::Code::KTG0303, {"a variable of a frame that was set through f_locals"});
-  if (held) Mortals::takeBack(*this);
-  if (held && !live_) return flow;
+  if (held) finalizers_.reclaim();
+  if (held && !live()) return flow;
   if (flow == Flow::kRaise) {
-    unsafeException_ = !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap);
-    if (kind == CallKind::kOpaque && live_) forgetEscaped(ctx);
+    exceptions_.setUnsafe(
+        !recordRaised(ctx, kind == CallKind::kPure ? CallKind::kKnown : kind, operands, snap));
+    if (kind == CallKind::kOpaque && live()) forgetEscaped(ctx);
     return flow;
   }
   if (ctx.pushes && runsWhenDropped(ctx.act.peek(ctx.resultDepth))) {
@@ -343,17 +340,18 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   }
   if (kind != CallKind::kOpaque && !checkWeaklyHeld(*this, ctx)) return flow;
   if (kind == CallKind::kOpaque && isStrict() && versionsOf(args) != versions) {
-    refuse(diagnosticAt(current_, diag::Code::KTG0101,
+    refuse(diagnosticAt(frames_.current(), diag::Code::KTG0101,
                         {pyapi::callableName(ctx.callable) + ", which writes to a tensor,"}));
   }
-  if (calledBack_ && kind == CallKind::kOpaque && std::ranges::any_of(args, isPythonCode) &&
-      !breaks_.empty() && !PyFunction_Check(ctx.callable) && breaks_.back().code == diag::Code::KTG0101 &&
-      breaks_.back().args[0] == pyapi::callableName(ctx.callable)) {
-    breaks_.back().code = diag::Code::KTG0102;
+  diag::Diagnostic* last = breaks_.last();
+  if (pauses_.calledBack() && kind == CallKind::kOpaque && std::ranges::any_of(args, isPythonCode) &&
+      last != nullptr && !PyFunction_Check(ctx.callable) && last->code == diag::Code::KTG0101 &&
+      last->args[0] == pyapi::callableName(ctx.callable)) {
+    last->code = diag::Code::KTG0102;
   }
   // Code of the program's ran in a call that was taken to be C code's alone (a property of a metaclass, a
   // comparison): it may have changed what is known.
-  const bool unforeseen = calledBack_ && kind != CallKind::kOpaque;
+  const bool unforeseen = pauses_.calledBack() && kind != CallKind::kOpaque;
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) stale();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
@@ -372,7 +370,7 @@ void Recorder::forgetEscaped(CallContext& ctx) {
       if (auto value = ops_.valueOf(ctx.args.any(i))) forgetMeta(*this, *value);
     }
   }
-  for (auto& v : virtuals_) {
+  for (const auto& v : virtuals_.all()) {
     const bool dropped = v->kind != VirtualKind::kClass;  // which the collector finds, whenever it runs
     if (v->value != ir::kNone && !v->forgotten && dropped && v->object &&
         isWeaklyReferenced(v->object.get())) {
@@ -388,7 +386,7 @@ void Recorder::forgetEscaped(CallContext& ctx) {
     if (v->value == ir::kNone || !mutableKind) continue;
     v->kind = VirtualKind::kOpaque;
     v->forgotten = true;
-    virtualIds_.erase(v->object.get());
+    virtuals_.forgetIdentity(*v);
   }
   overlays_.clear();
 }
@@ -398,7 +396,7 @@ namespace {
 // A replay that gets another number of results has to be able to leave the trace. What writes to tensors may
 // change their sizes.
 void checkDrained(Recorder& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
-  if (drained.mutated) rec.known().sizeValues_.clear();
+  if (drained.mutated) rec.known().sizeReads_.forgetAll();
   if (drained.exits && !rec.trace().states[snap].rebuildable) {
     rec.abort(diag::Code::KTG0103, {"as many tensors as a size says"});
   }
@@ -493,8 +491,8 @@ bool takesNumbers(const CallContext& ctx) {
 }  // namespace
 
 Flow Recorder::executeLogged(CallContext& ctx) {
-  torchTainted_ = false;
-  ++torchDepth_;
+  torchCalls_.setTainted(false);
+  torchCalls_.begin();
   ops_.resume();
   const bool asItIs = torchapi::hasModes();
   const bool other = ctx.instead != nullptr && !asItIs && !torchapi::transformsActive();
@@ -502,7 +500,7 @@ Flow Recorder::executeLogged(CallContext& ctx) {
               : other ? replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
                       : executeSymbolic(ctx);
   ops_.pause();
-  --torchDepth_;
+  torchCalls_.end();
   return flow;
 }
 
@@ -521,7 +519,7 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   ctx.shadows.replace(pinned.data());
   Shadow callable = ctx.callableShadow;
   if (callable.isSource() && !pin(callable, ctx.callable)) return execute(ctx.act, ctx.instr);
-  constNumbers_ = ctx.metaPure;
+  torchCalls_.setConstantNumbers(ctx.metaPure);
   bool dynamic = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool isWrapper = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isVirtual();
@@ -549,15 +547,16 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
   std::vector<Operand> operands;
   const bool haveOperands = quietOperands(fallback, operands);
   Flow flow = executeLogged(ctx);
-  const CallKind kind = torchTainted_ ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
+  const CallKind kind =
+      torchCalls_.isTainted() ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
   if (flow == Flow::kRaise) {
     ops_.discard();
-    unsafeException_ = !haveOperands || !recordRaised(fallback, kind, operands, snap);
+    exceptions_.setUnsafe(!haveOperands || !recordRaised(fallback, kind, operands, snap));
     return flow;
   }
   PyObject* object = ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None;
   std::string detail;
-  if (!torchTainted_) {
+  if (!torchCalls_.isTainted()) {
     const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
     if (drained.detail != nullptr) detail = std::string(" by ") + drained.detail;
     checkDrained(*this, drained, snap);
@@ -585,22 +584,23 @@ Flow Recorder::torchStep(CallContext& ctx, Shadow& result) {
 
 std::optional<Shadow> Recorder::torchOperation(ir::StateId snap, pyapi::Ref<>& result,
                                                const std::function<PyObject*()>& operation) {
-  torchTainted_ = false;
-  constNumbers_ = false;
-  ++torchDepth_;
+  torchCalls_.setTainted(false);
+  torchCalls_.setConstantNumbers(false);
+  torchCalls_.begin();
   ops_.resume();
   result = pyapi::steal(operation());
   ops_.pause();
-  --torchDepth_;
+  torchCalls_.end();
   if (!result) {
     ops_.discard();
-    unsafeException_ = true;
+    exceptions_.setUnsafe(true);
     return std::nullopt;
   }
   torchapi::DrainResult drained;
-  if (!torchTainted_) drained = ops_.drain(document_.trace, snap);
+  if (!torchCalls_.isTainted()) drained = ops_.drain(document_.trace, snap);
   checkDrained(*this, drained, snap);
-  bool recorded = !torchTainted_ && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
+  bool recorded =
+      !torchCalls_.isTainted() && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
   auto shadow = recorded ? adoptResult(result.get(), drained) : std::nullopt;
   if (shadow && scalarsExplained(result.get(), drained)) return shadow;
   abort(diag::Code::KTG0301, {"an operation of C code"});
@@ -608,7 +608,7 @@ std::optional<Shadow> Recorder::torchOperation(ir::StateId snap, pyapi::Ref<>& r
 }
 
 Flow Recorder::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
-  executed_ = true;
+  instruction_.setExecuted(true);
   if (!result) return Flow::kRaise;
   for (size_t i = 0; i < ctx.popped; ++i) {
     PyObject* gone = *--ctx.act.sp;
@@ -622,20 +622,20 @@ Flow Recorder::replaceCall(CallContext& ctx, pyapi::Ref<> result) {
 // a, b = tensor: the instruction pushes `pushed` tensors that it made; with a star, the last but `behind` of
 // them as a list.
 Flow Recorder::torchSequence(Activation& act, const Instr& instr, int pushed, int behind) {
-  ShadowFrame& frame = *current_;
+  ShadowFrame& frame = *frames_.current();
   PyObject* object = act.peek(1);
   frame.top() = tensorShadow(object, frame.top());
-  if (!live_ || !pinMeta(*this, frame.top(), object)) return execute(act, instr);
+  if (!live() || !pinMeta(*this, frame.top(), object)) return execute(act, instr);
   ir::StateId snap = stateBefore();
-  torchTainted_ = false;
-  ++torchDepth_;
+  torchCalls_.setTainted(false);
+  torchCalls_.begin();
   ops_.resume();
   Flow flow = execute(act, instr);
   ops_.pause();
-  --torchDepth_;
-  if (flow != Flow::kNext || torchTainted_) {
+  torchCalls_.end();
+  if (flow != Flow::kNext || torchCalls_.isTainted()) {
     ops_.discard();
-    unsafeException_ = true;
+    exceptions_.setUnsafe(true);
     if (flow == Flow::kNext) abort(diag::Code::KTG0301, {"unpacking under a mode"});
     return flow;
   }
@@ -723,8 +723,9 @@ std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::Dr
       if (PyFloat_Check(result) && scalar.kind == TypeKind::kFloat) return Shadow::value(scalar.value);
     }
     PyErr_Clear();
-    return drained.scalars.empty() && constNumbers_ ? std::optional<Shadow>(Shadow::constant())
-                                                    : std::nullopt;
+    return drained.scalars.empty() && torchCalls_.givesConstantNumbers()
+               ? std::optional<Shadow>(Shadow::constant())
+               : std::nullopt;
   }
   if (PyTuple_Check(result) || PyList_CheckExact(result)) {
     std::vector<Shadow> parts;
@@ -745,13 +746,6 @@ std::optional<Shadow> Recorder::adoptResult(PyObject* result, const torchapi::Dr
   if (auto known = knownObject(result)) return known;
   if (PyUnicode_CheckExact(result) || pyapi::isTorchConstant(result)) return Shadow::constant();
   return std::nullopt;
-}
-
-bool Recorder::isPlainTuple(PyObject* tuple) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
-    if (!isPlainDeep(PyTuple_GET_ITEM(tuple, i))) return false;
-  }
-  return true;
 }
 
 }  // namespace kintsugi::capture

@@ -26,18 +26,18 @@ bool Recorder::planStore(Shadow shadow, PyObject* object, PyObject* name, Shadow
   guardType(shadow, object);
   if (PyType_Check(object) || shadow.isValue()) {
     setter = Py_None;
-    return live_;
+    return live();
   }
   guardTypeVersion(type);
   PyObject* hook = pyapi::lookUpInType(type, hookName);
   if (hook != nullptr && PyFunction_Check(hook)) {
     setter = hook;
-    return live_;
+    return live();
   }
   if (!pyapi::setsAttributesPlainly(type) && !PyModule_Check(object) &&
       hook != pyapi::lookUpInType(&PyBaseObject_Type, hookName)) {
     setter = Py_None;
-    return live_;
+    return live();
   }
   return storeGeneric(shadow, object, name, value, real, setter);
 }
@@ -70,27 +70,27 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
   if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kFunction)
     return storeFunction(shadow, object, name, value, real, setter);
   PyObject* d = typeEntry(*this, Py_TYPE(object), name).value;
-  if (!live_) return false;
+  if (!live()) return false;
   bool slot = d != nullptr && isSlot(d);
   if (slot && !shadow.isVirtual()) {
     ir::SourceId source = sourceOf(shadow, object);
     if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
-    pyapi::Ref<> encoded = pyapi::steal(encode(value));
+    pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
     PyDict_SetItem(makeOverlay(object).attrs.get(), name, encoded.get());
-    return live_;
+    return live();
   }
   if (d != nullptr && !slot && pyapi::hasDescriptorSet(d)) {
-    if (storesLink(*this, shadow, object, name, value, real)) return live_;
+    if (storesLink(*this, shadow, object, name, value, real)) return live();
     if (isProperty(d)) {
       PyObject* fset = reinterpret_cast<PyObject**>(d)[3];  // prop_set
       setter = fset != nullptr && PyFunction_Check(fset) ? fset : Py_None;
       if (Py_TYPE(d) != &PyProperty_Type) guardTypeVersion(Py_TYPE(d));
-      return live_;
+      return live();
     }
     PyObject* written = pythonMethod(d, "__set__");
     if (written != nullptr) guardTypeVersion(Py_TYPE(d));
     setter = written != nullptr ? written : Py_None;
-    return live_;
+    return live();
   }
   if (shadow.isVirtual()) {
     Virtual& v = virtualOf(shadow);
@@ -106,7 +106,7 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
   PyObject** dict = pyapi::materializedDictSlot(object);
   if (dict == nullptr) {
     setter = Py_None;
-    return live_;
+    return live();
   }
   ir::SourceId source = sourceOf(shadow, object);
   if (!emitEffect(Op::kSetAttr, {{Shadow::source(source), object}, {value, real}}, name)) return false;
@@ -116,12 +116,12 @@ bool Recorder::storeGeneric(Shadow shadow, PyObject* object, PyObject* name, Sha
     guard(guard::GuardKind::kNoDict, source);
     Overlay& overlay = makeOverlay(made.get());
     overlay.dirty = true;
-    pyapi::Ref<> encoded = pyapi::steal(encode(value));
+    pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
     PyDict_SetItem(overlay.entries.get(), name, encoded.get());
-    return live_;
+    return live();
   }
   readSource(SourceKind::kDict, source, nullptr, 0, *dict);  // it must stay another than all that were read
-  return live_ && noteWrite(*dict, name, value);
+  return live() && noteWrite(*dict, name, value);
 }
 
 // An attribute of a function made here (functools.wraps and other decorators).
@@ -131,19 +131,19 @@ bool Recorder::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Sh
   Virtual& v = virtualOf(shadow);
   if (isFunctionName(name)) {  // these are constants wherever they are read
     if (!tryPinDeep(value, real)) {
-      if (live_) abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
+      if (live()) abort(diag::Code::KTG0303, {PyUnicode_AsUTF8(name)});
       return false;
     }
     if (v.value != ir::kNone) setter = Py_None;
     v.renamed = true;
     touched();
-    return live_;
+    return live();
   }
   static PyObject* parameters = PyUnicode_InternFromString("__type_params__");
   if (PyUnicode_Compare(name, parameters) == 0 && isEmptyTuple(real)) {  // none, and it has none
     const pyapi::Ref<> old = pyapi::steal(PyObject_GetAttr(object, name));
     if (!old) PyErr_Clear();
-    if (isEmptyTuple(old.get()) && tryPinDeep(value, real)) return live_;
+    if (isEmptyTuple(old.get()) && tryPinDeep(value, real)) return live();
   }
   bool isAnnotations = PyUnicode_Compare(name, annotations) == 0;
   PyObject* d = pyapi::lookUpInType(&PyFunction_Type, name);
@@ -160,9 +160,9 @@ bool Recorder::storeFunction(Shadow shadow, PyObject* object, PyObject* name, Sh
 
 // The overlay of an old dict learns an entry that an effect has been written for.
 bool Recorder::noteWrite(PyObject* dict, PyObject* key, Shadow value) {
-  pyapi::Ref<> encoded = pyapi::steal(encode(value));
+  pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   makeOverlay(dict).written(dict, key, encoded.get());
-  return live_;
+  return live();
 }
 
 // `del object.name`. `deleter`: a Python function that will be entered (__delattr__, a property's,
@@ -183,10 +183,10 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObj
     guardType(shadow, object);
     guardTypeVersion(type);
     deleter = hook;
-    return live_;
+    return live();
   }
   PyObject* d = typeEntry(*this, type, name).value;
-  if (!live_) return false;
+  if (!live()) return false;
   PyObject* written = nullptr;
   if (d != nullptr && isProperty(d)) {
     PyObject* fdel = reinterpret_cast<PyObject**>(d)[4];  // prop_del
@@ -199,14 +199,14 @@ bool Recorder::planDelete(Shadow shadow, PyObject* object, PyObject* name, PyObj
   guardType(shadow, object);
   guardTypeVersion(type);
   deleter = written;
-  return live_;
+  return live();
 }
 
 // object.__delattr__
 bool Recorder::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* d = typeEntry(*this, type, name).value;
-  if (!live_) return false;
+  if (!live()) return false;
   if (d != nullptr && pyapi::hasDescriptorSet(d)) {
     abort(diag::Code::KTG0303, {pyapi::typeName(type)});
     return false;
@@ -219,14 +219,14 @@ bool Recorder::deleteGeneric(Shadow shadow, PyObject* object, PyObject* name) {
       abort(diag::Code::KTG0303, {pyapi::typeName(type)});
       return false;
     }
-    if (PyDict_Contains(v.attrs.get(), name) != 1) return live_;  // raises
+    if (PyDict_Contains(v.attrs.get(), name) != 1) return live();  // raises
     if (v.value != ir::kNone && !emitEffect(Op::kDelAttr, {{shadow, object}}, name)) return false;
     PyDict_DelItem(virtualOf(shadow).attrs.get(), name);
     touched();
     return true;
   }
   PyObject** slot = pyapi::materializedDictSlot(object);
-  if (slot == nullptr || *slot == nullptr) return live_;
+  if (slot == nullptr || *slot == nullptr) return live();
   ir::SourceId source = sourceOf(shadow, object);
   Shadow dictShadow = readSource(SourceKind::kDict, source, nullptr, 0, *slot);
   PyObject* value = PyDict_GetItemWithError(*slot, name);
@@ -242,7 +242,7 @@ bool Recorder::noteDelete(PyObject* dict, PyObject* key) {
   PyErr_Clear();
   PyDict_SetItem(overlay.deletedKeys(), key, Py_True);
   --overlay.grown;
-  return live_;
+  return live();
 }
 
 }  // namespace kintsugi::capture

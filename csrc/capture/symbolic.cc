@@ -82,14 +82,14 @@ bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {
 // What to put in the object's place; empty: the object itself will do.
 pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
   if (object != nullptr) shadow = promoted(*this, shadow, object);
-  if (shadow.isValue() && isNumber(object) && !pinnedScalars_.contains(shadow.valueId())) {
+  if (shadow.isValue() && isNumber(object) && !torchCalls_.isPinned(shadow.valueId())) {
     torchapi::TraceNumber number{shadow.valueId(), document_.trace.values[shadow.valueId()].kind, 0, 0};
     if (number.kind == ir::TypeKind::kInt) {
       number.i = PyLong_AsLongLong(object);
     } else {
       number.f = PyFloat_AsDouble(object);
     }
-    symbolicNumbers_[shadow.valueId()] = pyapi::newRef(object);
+    torchCalls_.addNumber(shadow.valueId(), object);
     return torchapi::makeSymNumber(*this, number);
   }
   if (!shadow.isVirtual() || !hasParts(object)) return {};
@@ -117,8 +117,8 @@ pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
 }
 
 void Recorder::pinNumber(ir::ValueId value) {
-  auto it = symbolicNumbers_.find(value);
-  if (it != symbolicNumbers_.end() && live_) guardScalar(value, it->second.get());
+  PyObject* number = torchCalls_.numberOf(value);
+  if (number != nullptr && live()) guardScalar(value, number);
 }
 
 // Executes the instruction with symbolic numbers among its arguments. A binding that refuses them, before it
@@ -128,7 +128,7 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
   std::vector<pyapi::Ref<>> originals;
   originals.reserve(ctx.popped);
   bool any = false;
-  const bool tainted = torchTainted_;
+  const bool tainted = torchCalls_.isTainted();
   for (size_t n = 1; n <= ctx.popped && n <= ctx.frame.stack.size(); ++n) {
     PyObject*& slot = act.peek(static_cast<int>(n));
     originals.push_back(pyapi::newRef(slot));
@@ -144,7 +144,7 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     Py_SETREF(slot, replaced.release());
   }
   // Making the numbers is our doing, not the binding's: what torch.SymInt() runs says nothing of the call.
-  torchTainted_ = tainted;
+  torchCalls_.setTainted(tainted);
   if (!any) return execute(act, ctx.instr);
   PyObject** sp = act.sp;
   PyObject* kwnames = act.kwnames;
@@ -154,10 +154,10 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     if (pyapi::Ref<> plain = torchapi::withoutSymNumbers(pushed)) Py_SETREF(pushed, plain.release());
     PyErr_Clear();
   }
-  symbolicNumbers_.clear();
+  torchCalls_.clearNumbers();
   // It is made again with the numbers themselves, which the message is to name, unless something has been
   // done.
-  if (flow != Flow::kRaise || ops_.hasEffects() || !live_) return flow;
+  if (flow != Flow::kRaise || ops_.hasEffects() || !live()) return flow;
   ops_.discard();
   PyErr_Clear();
   KINTSUGI_CHECK(act.sp <= sp, "an instruction that raised has pushed");
@@ -168,7 +168,7 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     Py_XSETREF(act.peek(static_cast<int>(n)), originals[n - 1].release());
   }
   act.kwnames = kwnames;
-  executed_ = false;  // all is as it was
+  instruction_.setExecuted(false);  // all is as it was
   faultPoint("again");
   for (size_t n = 1; n <= originals.size(); ++n) {
     Shadow shadow = ctx.frame.top(static_cast<int>(n));

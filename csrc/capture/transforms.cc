@@ -10,7 +10,7 @@
 namespace kintsugi::capture {
 
 bool Transforms::enter(Recorder& rec, bool gradMode) {
-  ShadowFrame* current = rec.known().current_;
+  ShadowFrame* current = rec.known().frames_.current();
   if (current == nullptr || !isTransformCode(current->code)) return false;
   gradModes_.push_back(gradMode);
   for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
@@ -27,7 +27,7 @@ void Transforms::leave() {
 }
 
 bool Transforms::isInside(Recorder& rec) {
-  for (const ShadowFrame* frame = rec.known().current_; frame != nullptr; frame = frame->caller) {
+  for (const ShadowFrame* frame = rec.known().frames_.current(); frame != nullptr; frame = frame->caller) {
     if (frame->transform) return true;
   }
   return false;
@@ -38,7 +38,8 @@ bool Transforms::gradModeBelow(bool mode) const {
 }
 
 bool Transforms::keepsCount(Recorder& rec) {
-  return rec.known().current_ != nullptr && isTransformCode(rec.known().current_->code) && isInside(rec);
+  return rec.known().frames_.current() != nullptr && isTransformCode(rec.known().frames_.current()->code) &&
+         isInside(rec);
 }
 
 bool Transforms::has(PyObject* dict, PyObject* key) const {
@@ -62,10 +63,10 @@ bool Transforms::store(Recorder& rec, PyObject* dict, PyObject* key, Shadow valu
   if (!has(dict, key)) {
     const Shadow entry = rec.dictEntry(rec.pinnedRoot(dict), dict, key, before);
     Shadow pinned = entry;
-    if (!rec.live() || (Recorder::isPlain(before) && !rec.pin(pinned, before))) return false;
+    if (!rec.live() || (isPlain(before) && !rec.pin(pinned, before))) return false;
     places_.push_back({pyapi::newRef(dict), pyapi::newRef(key), pyapi::newRef(before)});
   }
-  const pyapi::Ref<> encoded = pyapi::steal(Recorder::encode(value));
+  const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   rec.makeOverlay(dict).written(dict, key, encoded.get());
   return rec.live();
 }
@@ -75,8 +76,8 @@ void Transforms::left(Recorder& rec, const ShadowFrame& frame) {
   for (const Place& place : std::exchange(places_, {})) {
     PyObject* now = PyDict_GetItemWithError(place.dict.get(), place.key.get());
     const bool same =
-        now == place.before.get() || (now != nullptr && Recorder::isPlain(now) &&
-                                      PyObject_RichCompareBool(now, place.before.get(), Py_EQ) == 1);
+        now == place.before.get() ||
+        (now != nullptr && isPlain(now) && PyObject_RichCompareBool(now, place.before.get(), Py_EQ) == 1);
     if (!same) rec.abort(diag::Code::KTG0109, {"what a transform has left behind"});
   }
   PyErr_Clear();

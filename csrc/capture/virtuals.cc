@@ -9,30 +9,10 @@ namespace kintsugi::capture {
 using guard::GuardKind;
 using guard::SourceKind;
 
-PyObject* Recorder::encode(Shadow shadow) {
-  return PyLong_FromUnsignedLongLong((static_cast<uint64_t>(shadow.kind()) << 32) | shadow.anyId());
-}
-
-Shadow Recorder::decode(PyObject* encoded) {
-  uint64_t bits = PyLong_AsUnsignedLongLong(encoded);
-  return Shadow::of(static_cast<ShadowKind>(bits >> 32), static_cast<uint32_t>(bits));
-}
-
 Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
-  auto v = std::make_unique<Virtual>();
-  v->kind = kind;
-  v->object = pyapi::newRef(object);
-  if (kind == VirtualKind::kDict || kind == VirtualKind::kInstance || kind == VirtualKind::kFunction ||
-      kind == VirtualKind::kPartial || kind == VirtualKind::kException || kind == VirtualKind::kClass) {
-    v->entries = pyapi::steal(PyDict_New());
-    v->attrs = pyapi::steal(PyDict_New());
-  }
-  auto id = static_cast<uint32_t>(virtuals_.size());
-  droppable_.add(id);
-  if (kind == VirtualKind::kIterator) iterators_.push_back(id);
-  virtuals_.push_back(std::move(v));
-  virtualIds_[object] = id;
-  return Shadow::virt(id);
+  const Shadow shadow = virtuals_.add(kind, object);
+  dead_.add(shadow.virtualId());
+  return shadow;
 }
 
 Shadow Recorder::newCell(PyObject* cell, Shadow content) {
@@ -42,38 +22,15 @@ Shadow Recorder::newCell(PyObject* cell, Shadow content) {
 }
 
 std::optional<Shadow> Recorder::knownObject(PyObject* object) {
-  auto it = virtualIds_.find(object);
-  if (it != virtualIds_.end()) return Shadow::virt(it->second);
+  if (const auto made = virtuals_.find(object)) return Shadow::virt(*made);
   if (torchapi::isTensor(object)) {
     if (auto value = ops_.valueOf(object)) return Shadow::value(*value);
   }
-  auto source = sourceIds_.find(object);
-  if (source != sourceIds_.end()) {
-    Shadow known = sourceShadows_[source->second];
-    return known.isNull() ? Shadow::source(source->second) : known;
+  if (const auto source = sources_.of(object)) {
+    const Shadow known = sources_.shadowOf(*source);
+    return known.isNull() ? Shadow::source(*source) : known;
   }
   return std::nullopt;
-}
-
-bool Recorder::setEntry(Virtual& v, PyObject* key, Shadow value) {
-  pyapi::Ref<> encoded = pyapi::steal(encode(value));
-  v.shared ? touched() : touched(v);  // the recipe that matters is that of the instance
-  return encoded && PyDict_SetItem(v.entries.get(), key, encoded.get()) == 0;
-}
-
-std::optional<Shadow> Recorder::entryOf(Virtual& v, PyObject* key) {
-  PyObject* encoded = v.entries ? PyDict_GetItemWithError(v.entries.get(), key) : nullptr;
-  if (encoded == nullptr) {
-    PyErr_Clear();
-    return std::nullopt;
-  }
-  return decode(encoded);
-}
-
-bool Recorder::setAttrShadow(Virtual& v, PyObject* name, Shadow value) {
-  pyapi::Ref<> encoded = pyapi::steal(encode(value));
-  touched(v);
-  return encoded && PyDict_SetItem(v.attrs.get(), name, encoded.get()) == 0;
 }
 
 Shadow Recorder::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
@@ -161,7 +118,7 @@ Shadow Recorder::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObjec
   }
   if (Overlay* overlay = overlayOf(dict)) {
     PyObject* encoded = overlay->entries ? PyDict_GetItemWithError(overlay->entries.get(), key) : nullptr;
-    if (encoded != nullptr) return decode(encoded);
+    if (encoded != nullptr) return decodeShadow(encoded);
     PyErr_Clear();
     if (overlay->dirty) {
       abort(diag::Code::KTG0303, {"dict"});
@@ -173,35 +130,20 @@ Shadow Recorder::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObjec
   return readSource(SourceKind::kDictItem, source, key, 0, value);
 }
 
-Overlay* Recorder::overlayOf(PyObject* object) {
-  if (overlays_.empty()) return nullptr;
-  auto it = overlays_.find(object);
-  return it == overlays_.end() ? nullptr : &it->second;
-}
-
 Overlay& Recorder::makeOverlay(PyObject* object) {
-  auto [it, fresh] = overlays_.try_emplace(object);
-  if (fresh) {
-    it->second.object = pyapi::newRef(object);
-    it->second.attrs = pyapi::steal(PyDict_New());
-    it->second.entries = pyapi::steal(PyDict_New());
-    // It must stay a different object from all others of its type that were read already.
-    auto self = sourceIds_.find(object);
-    if (self != sourceIds_.end()) {
-      const ir::SourceId own = self->second;
-      for (ir::SourceId id = 0; id < sourceObjects_.size(); ++id) {
-        PyObject* other = sourceObjects_[id];
-        if (other == nullptr || other == object || Py_TYPE(other) != Py_TYPE(object) ||
-            torchapi::isTensor(other) || document_.sources.nodes[id].kind == SourceKind::kPinned) {
-          continue;
-        }
-        const auto found = sourceIds_.find(other);
-        if (found != sourceIds_.end() && found->second == id)
-          guard(GuardKind::kNotSame, id, ir::kNone, 0, own);
-      }
+  const auto [overlay, isNew] = overlays_.make(object);
+  const auto own = isNew ? sources_.of(object) : std::nullopt;
+  if (!own) return overlay;
+  // It must stay a different object from all others of its type that were read already.
+  for (ir::SourceId id = 0; id < sources_.size(); ++id) {
+    PyObject* other = sources_.objectOf(id);
+    if (other == nullptr || other == object || Py_TYPE(other) != Py_TYPE(object) ||
+        torchapi::isTensor(other) || sources_.node(id).kind == SourceKind::kPinned) {
+      continue;
     }
+    if (sources_.of(other) == id) guard(GuardKind::kNotSame, id, ir::kNone, 0, *own);
   }
-  return it->second;
+  return overlay;
 }
 
 std::optional<Shadow> Recorder::closureCell(ShadowFrame& frame, int index, PyObject* cell) {

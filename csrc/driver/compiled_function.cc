@@ -158,7 +158,7 @@ void CompiledFunction::findEntry() {
     self_ = pyapi::newRef(PyMethod_GET_SELF(callable));
     callable = PyMethod_GET_FUNCTION(callable);
   } else if (!PyFunction_Check(callable)) {
-    PyObject* method = capture::Recorder::specialMethod(Py_TYPE(callable), "__call__");
+    PyObject* method = capture::specialMethod(Py_TYPE(callable), "__call__");
     if (method != nullptr && PyFunction_Check(method)) {
       self_ = pyapi::newRef(callable);
       type_ = pyapi::newRef(reinterpret_cast<PyObject*>(Py_TYPE(callable)));
@@ -179,7 +179,7 @@ bool CompiledFunction::entryIsNew() {
   const bool same = reinterpret_cast<PyObject*>(type) == type_.get();
   const uint32_t version = pyapi::typeVersion(type);
   if (same && version != 0 && version == typeVersion_) return false;
-  PyObject* method = capture::Recorder::specialMethod(type, "__call__");
+  PyObject* method = capture::specialMethod(type, "__call__");
   if (method != function_.get()) return true;
   type_ = pyapi::newRef(reinterpret_cast<PyObject*>(type));
   typeVersion_ = version;

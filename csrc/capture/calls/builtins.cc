@@ -11,10 +11,10 @@
 #include "capture/foreign.h"
 #include "capture/numbers.h"
 #include "capture/open_values.h"
-#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/shown.h"
 #include "capture/sizes.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/items.h"
 #include "pyapi/plain.h"
 #include "pyapi/types.h"
@@ -102,7 +102,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   if (plan.how == AttributePlan::kTorch) {
     if (has) {
       result = Shadow::constant();
-      Paused paused(ctx.rec);
+      const Paused paused(ctx.rec.known().pauses_);
       return run(ctx);
     }
     ctx.metaPure = plan.metaPure;
@@ -129,7 +129,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   Flow flow;
   {
     std::optional<Paused> paused;
-    if (plan.native) paused.emplace(ctx.rec);
+    if (plan.native) paused.emplace(ctx.rec.known().pauses_);
     flow = run(ctx);
   }
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
@@ -139,7 +139,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     result = fallback;
   } else if (frame) {
     // The property or __getattr__ may have raised AttributeError, which gives the default.
-    result = ctx.rec.known().frameRaised_ ? fallback : ctx.rec.returned();
+    result = ctx.rec.known().expected_.raised() ? fallback : ctx.rec.returned();
   } else if (plan.how == AttributePlan::kMethod) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), plan.function, Shadow::constant(), self.get(), shadow);
   } else if (plan.shadow.isNull()) {
@@ -211,7 +211,7 @@ Flow strModel(CallContext& ctx, Shadow& result) {
     result = Shadow::constant();
     return run(ctx);
   }
-  if (ctx.total() == 1 && !Recorder::isPlainDeep(ctx.args[0]) && !Recorder::isIdentityValue(ctx.args[0])) {
+  if (ctx.total() == 1 && !isPlainDeep(ctx.args[0]) && !Recorder::isIdentityValue(ctx.args[0])) {
     Recorder::CallKind kind = ctx.rec.stepKind(ctx.args[0]);
     return ctx.rec.callStep(ctx, kind, nullptr, result);
   }
@@ -282,7 +282,7 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
     ctx.rec.expectFrame(std::move(pending));
     Flow flow = run(ctx);
     if (flow == Flow::kNext && ctx.rec.live())
-      result = hasDefault && ctx.rec.known().frameRaised_ ? fallback : ctx.rec.returned();
+      result = hasDefault && ctx.rec.known().expected_.raised() ? fallback : ctx.rec.returned();
     return flow;
   }
   if (isKept(ctx.rec, iterator) && ctx.kwnames == nullptr) {
@@ -299,9 +299,9 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   const pyapi::SequenceIterator* sequence = pyapi::sequenceIteratorOf(object.get());
-  exhausted = exhausted || (generator && !ctx.rec.known().gaveItem_) ||
+  exhausted = exhausted || (generator && !ctx.rec.known().expected_.gaveItem()) ||
               (sequence != nullptr && sequence->sequence == nullptr);
-  if (other && (exhausted || (ctx.rec.known().frameRaised_ && ctx.act.peek(1) == other.get()))) {
+  if (other && (exhausted || (ctx.rec.known().expected_.raised() && ctx.act.peek(1) == other.get()))) {
     result = fallback;
     return flow;
   }
@@ -316,7 +316,7 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
 Flow rangeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool number = Recorder::isPlain(ctx.args.any(i)) || pyapi::isNumpyNumber(ctx.args.any(i));
+    const bool number = isPlain(ctx.args.any(i)) || pyapi::isNumpyNumber(ctx.args.any(i));
     if (!number || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i))) {
       return foldModel(ctx, result);
     }
@@ -349,13 +349,9 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
 void takeIterators(Recorder& rec, PyObject* iterators, const std::vector<size_t>& made,
                    const std::vector<Shadow>& parts, std::vector<pyapi::Ref<>>& objects) {
   if (iterators == nullptr) return;
-  RecorderState& known = rec.known();
   for (const size_t part : made) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(part));
-    Virtual& v = rec.virtualOf(parts[part]);
-    known.virtualIds_.erase(v.object.get());
-    known.virtualIds_[real] = parts[part].virtualId();
-    v.object = pyapi::newRef(real);
+    rec.known().virtuals_.replaceObject(parts[part], real);
     objects[part] = pyapi::newRef(real);
   }
 }
@@ -427,9 +423,9 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   PyObject* iterators = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
   for (size_t i = 0; flow == Flow::kNext && ctx.rec.live() && i < python.size(); ++i) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(python[i]));
-    Shadow inner = PyGen_CheckExact(real)                ? ctx.rec.frameResult(real)
-                   : i < ctx.rec.known().results_.size() ? ctx.rec.known().results_[i]
-                                                         : ctx.rec.returned();
+    Shadow inner = PyGen_CheckExact(real)                           ? ctx.rec.frameResult(real)
+                   : i < ctx.rec.known().expected_.results().size() ? ctx.rec.known().expected_.results()[i]
+                                                                    : ctx.rec.returned();
     if (!inner.isVirtual()) {
       ctx.rec.abort(diag::Code::KTG0101, {"__iter__"});
       break;

@@ -5,7 +5,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/classes.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/abc_registry.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/types.h"
@@ -76,7 +76,7 @@ bool hasAttributesOfType(PyTypeObject* type) {
 // A protocol says yes to a class that has its methods. Where it does not, it looks at the object's
 // attributes.
 bool asksClassOnly(Recorder& rec, PyTypeObject* type, PyObject* protocol) {
-  Paused paused(rec);
+  const Paused paused(rec.known().pauses_);
   const bool yes = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), protocol) == 1;
   PyErr_Clear();
   return yes || hasAttributesOfType(type);
@@ -102,7 +102,7 @@ bool guardAnswer(Recorder& rec, PyTypeObject* type, PyObject* classes, bool inst
 }
 
 Flow constantAnswer(CallContext& ctx, Shadow& result) {
-  Paused paused(ctx.rec);
+  const Paused paused(ctx.rec.known().pauses_);
   result = Shadow::constant();
   return run(ctx);
 }

@@ -10,7 +10,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/enum_member.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/classes.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
@@ -39,7 +39,7 @@ bool isPlainBase(PyObject* base) {
   if (!PyType_Check(base) || Py_TYPE(base) != &PyType_Type) return false;
   for (auto* type = reinterpret_cast<PyTypeObject*>(base); type != nullptr; type = pyapi::baseOf(type)) {
     if (type == &PyBaseObject_Type) return true;
-    PyObject* make = Recorder::specialMethod(type, "__new__");
+    PyObject* make = specialMethod(type, "__new__");
     const bool python = make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type;
     if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ||
         (!python && !pyapi::makesLike(type, &PyBaseObject_Type))) {
@@ -64,7 +64,7 @@ bool pinBases(Recorder& rec, PyObject* const* bases, std::vector<Shadow>& shadow
 }
 
 Flow raised(CallContext& ctx) {
-  ctx.rec.known().executed_ = true;
+  ctx.rec.known().instruction_.setExecuted(true);
   ctx.act.kwnames = nullptr;
   return Flow::kRaise;
 }
@@ -83,7 +83,7 @@ bool runBody(Making& made) {
   pending.functionShadow = made.ctx.shadows[0];
   pending.rebuildable = false;
   rec.expectFrame(std::move(pending));
-  rec.known().executed_ = true;
+  rec.known().instruction_.setExecuted(true);
   pyapi::Ref<> result = pyapi::steal(PyEval_EvalCodeEx(made.body.get(), PyFunction_GET_GLOBALS(function),
                                                        made.space.get(), nullptr, 0, nullptr, 0, nullptr, 0,
                                                        nullptr, PyFunction_GET_CLOSURE(function)));
@@ -105,10 +105,10 @@ bool pinFunctions(Making& made) {
   Py_ssize_t at = 0;
   while (PyDict_Next(made.space.get(), &at, &key, &value)) {
     PyObject* encoded = PyDict_GetItemWithError(made.entries.get(), key);
-    Shadow shadow = encoded != nullptr ? Recorder::decode(encoded) : Shadow::constant();
+    Shadow shadow = encoded != nullptr ? decodeShadow(encoded) : Shadow::constant();
     if (!pyapi::hasDescriptorGet(value) || shadow.isConst() || shadow.isVirtual()) continue;
     if (rec.comesFromStep(shadow) || !rec.pin(shadow, value)) return false;
-    pyapi::Ref<> pinned = pyapi::steal(Recorder::encode(shadow));
+    pyapi::Ref<> pinned = pyapi::steal(encodeShadow(shadow));
     PyDict_SetItem(made.entries.get(), key, pinned.get());
   }
   return true;
@@ -129,7 +129,7 @@ Shadow describeClass(Making& made, PyObject* cls) {
   v.partObjects.push_back(made.body ? made.body.clone() : pyapi::Ref<>());
   v.entries = made.entries.clone();
   v.index = PyDict_GET_SIZE(made.space.get());
-  rec.known().classes_.push_back(shadow.virtualId());
+  rec.known().virtuals_.addClass(shadow);
   if ((made.cell && !celled) || !pinFunctions(made))
     refuseClass(rec, pyapi::typeName(reinterpret_cast<PyTypeObject*>(cls)));
   if (celled) {
@@ -231,7 +231,7 @@ Flow finishClass(Making& made, Shadow& result) {
     PyObject* added =
         PyDict_GetItemWithError(pyapi::dictOf(reinterpret_cast<PyTypeObject*>(cls.get())), module);
     if (added != nullptr && PyDict_Contains(made.space.get(), module) == 0) {
-      pyapi::Ref<> constant = pyapi::steal(Recorder::encode(Shadow::constant()));
+      pyapi::Ref<> constant = pyapi::steal(encodeShadow(Shadow::constant()));
       PyDict_SetItem(made.space.get(), module, added);
       PyDict_SetItem(made.entries.get(), module, constant.get());
     }
@@ -312,7 +312,7 @@ Flow deleterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 2
 
 // class.__subclasses__(): those of the trace are among them.
 Flow subclassesModel(CallContext& ctx, Shadow& result) {
-  const std::vector<uint32_t> classes = ctx.rec.known().classes_;
+  const std::vector<uint32_t> classes = ctx.rec.known().virtuals_.classes();
   for (uint32_t id : classes) {
     Shadow cls = Shadow::virt(id);
     if (!ctx.rec.escape(cls, ctx.rec.virtualOf(cls).object.get())) return run(ctx);
@@ -339,11 +339,11 @@ Flow flagModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> key = pyapi::newRef(ctx.args[1]);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = run(ctx);
   }
   result = Shadow::constant();
-  if (flow != Flow::kNext || !rec.live() || Recorder::isPlain(ctx.act.peek(1))) return flow;
+  if (flow != Flow::kNext || !rec.live() || isPlain(ctx.act.peek(1))) return flow;
   PyObject* member = PyDict_GetItemWithError(map.get(), key.get());
   if (member != ctx.act.peek(1)) {
     rec.abort(diag::Code::KTG0302, {pyapi::typeName(type)});
@@ -386,7 +386,7 @@ Flow newTypeModel(CallContext& ctx, Shadow& result) {
   Py_ssize_t at = 0;
   for (size_t i = 0; made.space && i < values->size() && PyDict_Next(made.space.get(), &at, &key, &value);
        ++i) {
-    pyapi::Ref<> encoded = pyapi::steal(Recorder::encode((*values)[i]));
+    pyapi::Ref<> encoded = pyapi::steal(encodeShadow((*values)[i]));
     PyDict_SetItem(made.entries.get(), key, encoded.get());
   }
   made.firstKeyword = 3;

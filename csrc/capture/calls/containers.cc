@@ -190,7 +190,7 @@ bool isAskedEachRun(CallContext& ctx) {
   if (!ctx.shadows[0].isSource() || !PyDict_CheckExact(ctx.args[0]) || ctx.total() < 2) return false;
   const Overlay* overlay = ctx.rec.overlayOf(ctx.args[0]);
   const bool text = isVaryingText(ctx.rec, ctx.shadows[1], ctx.args[1]);
-  const bool asked = text || (overlay != nullptr && overlay->dirty && Recorder::isPlainDeep(ctx.args[1]));
+  const bool asked = text || (overlay != nullptr && overlay->dirty && isPlainDeep(ctx.args[1]));
   if (asked) {
     ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
     ctx.rec.guardType(ctx.shadows[1], ctx.args[1]);

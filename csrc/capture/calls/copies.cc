@@ -10,7 +10,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/handlers/handlers.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
 #include "pyapi/imports.h"
@@ -26,7 +26,7 @@ using guard::SourceKind;
 
 namespace {
 
-PyObject* lookUp(PyTypeObject* type, const char* name) { return Recorder::specialMethod(type, name); }
+PyObject* lookUp(PyTypeObject* type, const char* name) { return specialMethod(type, name); }
 
 bool isObjectsOwn(PyTypeObject* type, const char* name) {
   return lookUp(type, name) == lookUp(&PyBaseObject_Type, name);
@@ -100,7 +100,7 @@ template <typename Look>
 void keepVersions(Recorder& rec, const Look& look) {
   RecorderState& known = rec.known();
   const auto versionOf = [&](const guard::Guard& g) {
-    auto* type = reinterpret_cast<PyTypeObject*>(known.consts_[g.key].get());
+    auto* type = known.constants_.typeAt(g.key);
     pyapi::ensureTypeVersion(type);
     return static_cast<int64_t>(*pyapi::typeVersionWord(type));
   };
@@ -154,7 +154,7 @@ struct Copier {
   std::vector<std::pair<PyObject*, ir::SourceId>> originals = {};  // old mutable objects
 
   static bool isOwnCopy(PyObject* x) {
-    if (Recorder::isPlain(x) || PyRange_Check(x)) return true;
+    if (isPlain(x) || PyRange_Check(x)) return true;
     return Recorder::isIdentityValue(x) && !PyModule_Check(x) && !pyapi::isA(x, pyapi::Known::kTorchDevice);
   }
 
@@ -165,7 +165,7 @@ struct Copier {
       PyObject* key;
       Py_ssize_t at = 0;
       while (pyapi::nextSetItem(x, &at, &key)) {
-        if (!Recorder::isPlainDeep(key)) return false;
+        if (!isPlainDeep(key)) return false;
       }
       return true;
     }
@@ -186,7 +186,7 @@ struct Copier {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(dict, &at, &key, &value)) {
-      if (!Recorder::isPlainDeep(key) || (deep && !copyable(value, depth + 1))) return false;
+      if (!isPlainDeep(key) || (deep && !copyable(value, depth + 1))) return false;
     }
     return true;
   }
@@ -310,7 +310,7 @@ struct Copier {
       PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
       PyObject* copied = PyDict_GetItemWithError(to, name);
       if (encoded == nullptr || copied == nullptr) return false;
-      Shadow value = part(Recorder::decode(encoded), PyDict_GetItemWithError(from, name), copied);
+      Shadow value = part(decodeShadow(encoded), PyDict_GetItemWithError(from, name), copied);
       rec.setAttrShadow(rec.virtualOf(target), name, value);
     }
     return rec.live();
@@ -325,13 +325,13 @@ Flow copyModel(CallContext& ctx, bool deep, Shadow& result) {
   Copier copier{rec, deep};
   bool known = false;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     known = !shadow.isValue() && copier.copyable(original.get(), 0);
   }
   if (!known) return opaqueModel(ctx, result);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = run(ctx);
   }
   if (flow != Flow::kNext) {

@@ -3,7 +3,7 @@
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/exceptions.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/imports.h"
@@ -103,8 +103,8 @@ Flow dirModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return frameModel(ctx, result);
   PyTypeObject* type = Py_TYPE(ctx.args[0]);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && pyapi::hasNoInstanceDict(type) &&
-      Recorder::specialMethod(type, "__dir__") ==
-          Recorder::specialMethod(&PyBaseObject_Type, "__dir__")) {  // what its class says, for good
+      specialMethod(type, "__dir__") ==
+          specialMethod(&PyBaseObject_Type, "__dir__")) {  // what its class says, for good
     ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
     Flow flow = runVirtual(ctx, VirtualKind::kList, result);
     if (flow == Flow::kNext && ctx.rec.live())
@@ -131,9 +131,9 @@ Flow evalModel(CallContext& ctx, Shadow& result) {
     return frameModel(ctx, result);
   }
   if (!ctx.rec.pin(text, ctx.args[0])) return run(ctx);
-  Paused paused(ctx.rec);
+  const Paused paused(ctx.rec.known().pauses_);
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && !Recorder::isPlainDeep(ctx.act.peek(1))) {
+  if (flow == Flow::kNext && !isPlainDeep(ctx.act.peek(1))) {
     ctx.rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
   }
   result = Shadow::constant();

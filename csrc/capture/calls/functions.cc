@@ -1,7 +1,7 @@
 // Models: functools.partial and functools.singledispatch.
 #include "capture/calls/inner_code.h"
 #include "capture/calls/model.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/lazy.h"
 
@@ -85,7 +85,7 @@ std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result) {
   if (!entries) return run(ctx);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = run(ctx);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -32,7 +32,7 @@ Flow sendModel(CallContext& ctx, Shadow& result) {
   Virtual* generator = waiting(ctx);
   if (generator == nullptr || ctx.total() != 2) return opaqueModel(ctx, result);
   announce(ctx, *generator, ir::ReturnAction::kNext);
-  ctx.rec.known().pending_.shadows = {ctx.shadows[1]};
+  ctx.rec.known().expected_.pending().shadows = {ctx.shadows[1]};
   Flow flow = run(ctx);
   if (flow == Flow::kNext) result = ctx.rec.returned();
   return flow;
@@ -67,10 +67,8 @@ Flow closeModel(CallContext& ctx, Shadow& result) {
   if (finished) return run(ctx);
   if (generator == nullptr) return opaqueModel(ctx, result);
   if (delegates(ctx.args[0])) {  // the inner ones are closed first
-    ++ctx.rec.known().closing_;
-    Flow flow = run(ctx);
-    --ctx.rec.known().closing_;
-    return flow;
+    const WatchedGenerators::Closing closing(ctx.rec.known().watched_);
+    return run(ctx);
   }
   if (started) {
     announce(ctx, *generator, ir::ReturnAction::kClose);

@@ -104,7 +104,7 @@ bool readOld(Recorder& rec, PyObject* getter, GetterCall& call) {
   }
   auto add = [&](PyObject* object) {
     call.args.push_back(pyapi::newRef(object));
-    call.shadows.push_back(Recorder::isPlainDeep(object) ? Shadow::constant() : rec.pinnedRoot(object));
+    call.shadows.push_back(isPlainDeep(object) ? Shadow::constant() : rec.pinnedRoot(object));
   };
   for (PyObject* tuple : {partialArgs.get(), PyTuple_GET_ITEM(reduced.get(), 1)}) {
     for (Py_ssize_t i = 0; tuple != nullptr && i < PyTuple_GET_SIZE(tuple); ++i)

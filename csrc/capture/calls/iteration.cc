@@ -78,8 +78,7 @@ Flow sumModel(CallContext& ctx, Shadow& result) {
       total = std::move(added);
       continue;
     }
-    bool constant =
-        sum.isConst() && shadow.isConst() && Recorder::isPlain(item) && Recorder::isPlain(total.get());
+    bool constant = sum.isConst() && shadow.isConst() && isPlain(item) && isPlain(total.get());
     if (rec.live() && !constant) rec.abort(diag::Code::KTG0103, {"the items of a generator"});
     total = pyapi::steal(PyNumber_Add(total.get(), item));
     if (!total) return driver.raise();

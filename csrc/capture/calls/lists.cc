@@ -124,7 +124,7 @@ bool pinElements(CallContext& ctx, std::vector<Shadow>& parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     PyObject* item = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i));
     Shadow shadow = parts[i];
-    bool plain = Recorder::isPlainDeep(item) || Recorder::isIdentityValue(item);
+    bool plain = isPlainDeep(item) || Recorder::isIdentityValue(item);
     if (!plain || !ctx.rec.tryPinDeep(shadow, item)) return false;
   }
   return true;
@@ -134,7 +134,7 @@ Flow removeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
   Shadow value = ctx.total() == 2 ? ctx.shadows[1] : Shadow::null();
   bool known = parts != nullptr && ctx.total() == 2 &&
-               (Recorder::isPlainDeep(ctx.args[1]) || Recorder::isIdentityValue(ctx.args[1])) &&
+               (isPlainDeep(ctx.args[1]) || Recorder::isIdentityValue(ctx.args[1])) &&
                pinElements(ctx, *parts) && ctx.rec.tryPinDeep(value, ctx.args[1]);
   if (!known) return unknown(ctx, result);
   for (size_t i = 0; i < parts->size(); ++i) {
@@ -184,7 +184,7 @@ std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& arg
                              const std::vector<Shadow>& shadows, PyTypeObject* type, Shadow& result) {
   bool own = pyapi::makesLike(type, &PyList_Type) && args.size() <= 1;
   for (const char* name : {"__init__", "__new__"}) {
-    own = own && Recorder::specialMethod(type, name) == Recorder::specialMethod(&PyList_Type, name);
+    own = own && specialMethod(type, name) == specialMethod(&PyList_Type, name);
   }
   if (!own) return std::nullopt;
   std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};

@@ -137,13 +137,8 @@ void addModels(const ModelRow* rows, size_t count) {
   }
 }
 
-PyObject* pythonMethod(PyObject* object, const char* name) {
-  PyObject* method = Recorder::specialMethod(Py_TYPE(object), name);
-  return method != nullptr && PyFunction_Check(method) ? method : nullptr;
-}
-
 const char* truthFunction(PyObject* object) {
-  if (Recorder::specialMethod(Py_TYPE(object), "__bool__") != nullptr)
+  if (specialMethod(Py_TYPE(object), "__bool__") != nullptr)
     return pythonMethod(object, "__bool__") != nullptr ? "says_true" : nullptr;
   return pythonMethod(object, "__len__") != nullptr ? "has_length" : nullptr;
 }
@@ -225,7 +220,7 @@ Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) 
   if (PyList_CheckExact(object)) {
     bool plain = true;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
-      plain = plain && Recorder::isPlainDeep(PyList_GET_ITEM(object, i));
+      plain = plain && isPlainDeep(PyList_GET_ITEM(object, i));
     if (plain) {
       const Shadow list = rec.newVirtual(VirtualKind::kList, object);
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
@@ -233,8 +228,8 @@ Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) 
       return list;
     }
   }
-  const bool fixed = Recorder::isPlainDeep(object) || Recorder::isIdentityValue(object) ||
-                     PyRange_Check(object) || pyapi::isNumpyNumber(object);
+  const bool fixed = isPlainDeep(object) || Recorder::isIdentityValue(object) || PyRange_Check(object) ||
+                     pyapi::isNumpyNumber(object);
   if (!fixed) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
   return given.shadowOf(object);
 }
@@ -242,7 +237,7 @@ Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) 
 // Is its text the same in another process? A function's shows its address, a module's the file that it is
 // from.
 bool hasFixedText(PyObject* object) {
-  if (Recorder::isPlainDeep(object)) return true;
+  if (isPlainDeep(object)) return true;
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
     PyObject** items = PySequence_Fast_ITEMS(object);
     return std::all_of(items, items + PySequence_Fast_GET_SIZE(object), hasFixedText);
@@ -301,7 +296,7 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow
   bool tensors = false, step = false, numbers = false, plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {
     numbers = numbers || variesAsNumber(ctx.rec, shadows[i], ctx.args.any(i));
-    plain = plain && Recorder::isPlainDeep(ctx.args.any(i));
+    plain = plain && isPlainDeep(ctx.args.any(i));
     tensors = tensors || torchapi::isTensor(ctx.args.any(i));
     step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i)) ||
            !reads(ctx.rec, shadows[i], ctx.args.any(i)) ||

@@ -14,6 +14,7 @@
 
 #include "capture/calls/facts.h"
 #include "capture/recorder.h"
+#include "capture/special_methods.h"
 
 namespace kintsugi::capture {
 
@@ -110,8 +111,6 @@ Flow keepModel(CallContext& ctx, Shadow& result);
 Flow reversedObject(CallContext& ctx, Shadow& result);  // by __len__ and __getitem__
 // all(), any(), sum(), min(), max(); `adds`: it is sum()
 Flow reduceModel(CallContext& ctx, Shadow& result, bool adds = false);
-// The Python function that is the special method of an object's type; null: there is none, or it is C code.
-PyObject* pythonMethod(PyObject* object, const char* name);
 // Runs a function of kintsugi._polyfills in place of the call, where the call is one of the program's own.
 std::optional<Flow> enterPolyfill(CallContext& ctx, const char* name, Shadow& result);
 // The same for a class method in C, which is called as a builtin that is bound to the class: the polyfill

@@ -57,7 +57,7 @@ struct Numpy {
 
   // numpy.random, whose functions are objects of Cython's.
   void addRandom(PyObject* module) {
-    const PyObject* sample = Recorder::specialMethod(pyapi::knownType(Known::kNumpyRandomState), "normal");
+    const PyObject* sample = specialMethod(pyapi::knownType(Known::kNumpyRandomState), "normal");
     const auto addFunction = [this, sample](PyObject* value) {
       if (sample != nullptr && Py_TYPE(value) == Py_TYPE(sample)) functions.insert(Py_NewRef(value));
     };
@@ -149,7 +149,7 @@ bool isInert(PyObject* object) {
     return true;
   }
   if (PyType_Check(object)) return isStatic(reinterpret_cast<PyTypeObject*>(object));
-  return Recorder::isPlain(object) || PyRange_Check(object) || PySlice_Check(object) || isNumpyType(type) ||
+  return isPlain(object) || PyRange_Check(object) || PySlice_Check(object) || isNumpyType(type) ||
          isDtype(type);
 }
 
@@ -183,8 +183,8 @@ namespace {
 bool isConstant(CallContext& ctx) {
   if (!pyapi::isA(ctx.callable, Known::kNumpyUfunc) || ctx.kwnames != nullptr) return false;
   for (size_t i = 0; i < ctx.total(); ++i) {
-    const bool number = Recorder::isPlain(ctx.args.any(i)) ||
-                        (ctx.shadows.any(i).isConst() && isNumpyScalar(ctx.args.any(i)));
+    const bool number =
+        isPlain(ctx.args.any(i)) || (ctx.shadows.any(i).isConst() && isNumpyScalar(ctx.args.any(i)));
     if (!number || ctx.rec.comesFromStep(ctx.shadows.any(i))) return false;
   }
   return true;

@@ -5,8 +5,8 @@
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
 #include "capture/classes.h"
-#include "capture/paused.h"
 #include "capture/sizes.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -190,7 +190,7 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
       return rec.live() ? opaqueModel(ctx, result) : run(ctx);
     }
   }
-  Paused paused(rec);
+  const Paused paused(rec.known().pauses_);
   result = Shadow::constant();
   return run(ctx);
 }

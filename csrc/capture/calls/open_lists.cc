@@ -99,7 +99,7 @@ std::optional<Flow> changeOpenList(CallContext& ctx, Shadow& result) {
 
 std::optional<Flow> reduceOpenList(CallContext& ctx, Shadow& result) {
   const bool simple = isCalledOnOpen(ctx) && ctx.kwnames == nullptr &&
-                      (ctx.total() == 1 || (ctx.total() == 2 && Recorder::isPlain(ctx.args[1])));
+                      (ctx.total() == 1 || (ctx.total() == 2 && isPlain(ctx.args[1])));
   if (!simple) return std::nullopt;
   if (pinPlainItems(ctx)) return knownModel(ctx, result);
   return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
@@ -124,7 +124,7 @@ std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result) {
   if (!joinsTensors(ctx.callable) || !isCalledOnOpen(ctx) || !holdsTensors(ctx.args[0])) return std::nullopt;
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {  // dim=, but no out=
-    if (!Recorder::isPlain(ctx.args.any(i)) || !ctx.rec.pin(shadows[i], ctx.args.any(i)))
+    if (!isPlain(ctx.args.any(i)) || !ctx.rec.pin(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
   }
   ctx.rec.guardType(shadows[0], ctx.args[0]);

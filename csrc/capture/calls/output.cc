@@ -18,7 +18,7 @@ bool printsPlainly(PyObject* object) {
   if (torchapi::isTensor(object)) return torchapi::isExactTensorType(Py_TYPE(object));
   return PyUnicode_CheckExact(object) || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
          PyBool_Check(object) || object == Py_None || PyComplex_CheckExact(object) ||
-         PyBytes_CheckExact(object) || Recorder::isPlainDeep(object);
+         PyBytes_CheckExact(object) || isPlainDeep(object);
 }
 
 // It reads its arguments and writes text: tensor operations that follow it, and do not change the arguments,

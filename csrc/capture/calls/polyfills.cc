@@ -594,7 +594,7 @@ Flow reversedObject(CallContext& ctx, Shadow& result) {
   const bool sequence = ctx.total() == 1 && !ctx.shadows[0].isValue() &&
                         pythonMethod(ctx.args[0], "__len__") != nullptr &&
                         pythonMethod(ctx.args[0], "__getitem__") != nullptr &&
-                        Recorder::specialMethod(Py_TYPE(ctx.args[0]), "__reversed__") == nullptr;
+                        specialMethod(Py_TYPE(ctx.args[0]), "__reversed__") == nullptr;
   // The sequence's length is asked for at once, and again by whoever asks the object how long it is.
   const bool loop = CodeInfo::of(ctx.frame.code)->at(ctx.instr.next).op == op::GET_ITER;
   return sequence && loop ? lazyModel(ctx, "reversed_", result) : opaqueModel(ctx, result);
@@ -624,7 +624,7 @@ std::optional<Flow> enterClassPolyfill(CallContext& ctx, const char* name, Shado
 // operator.iadd(list, more), operator.setitem(dict, key, value): what the statement does.
 Flow operatorModel(CallContext& ctx, Shadow& result) {
   const bool tensor = ctx.total() > 0 && torchapi::isTensor(ctx.args[0]);
-  const bool plain = ctx.total() == 2 && Recorder::isPlain(ctx.args[0]) && Recorder::isPlain(ctx.args[1]);
+  const bool plain = ctx.total() == 2 && isPlain(ctx.args[0]) && isPlain(ctx.args[1]);
   const std::string name = polyfillOf(ctx.callable);
   if ((tensor || plain) && name != "call") return arithmeticModel(ctx, result);
   if (auto flow = enterPolyfill(ctx, ("operator_" + name).c_str(), result)) return *flow;

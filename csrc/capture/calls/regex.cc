@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "capture/calls/model.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/known_objects.h"
 
 namespace kintsugi::capture {
@@ -38,7 +38,7 @@ Flow textModel(CallContext& ctx, Shadow& result) {
   }
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = run(ctx);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

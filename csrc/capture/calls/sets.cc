@@ -2,8 +2,8 @@
 // the trace has made. These are the `parts` of its Virtual.
 #include "capture/calls/drive.h"
 #include "capture/calls/model.h"
-#include "capture/paused.h"
 #include "capture/shown.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/containers.h"
 #include "pyapi/types.h"
 
@@ -18,7 +18,7 @@ Virtual* ownSet(CallContext& ctx) {
   return v.kind == VirtualKind::kSet && v.value == ir::kNone ? &v : nullptr;
 }
 
-bool isKnownMember(PyObject* item) { return Recorder::isPlainDeep(item) || Recorder::isIdentityValue(item); }
+bool isKnownMember(PyObject* item) { return isPlainDeep(item) || Recorder::isIdentityValue(item); }
 
 // Of an argument that may be another iterable.
 bool pinElements(CallContext& ctx, size_t argument) {
@@ -65,7 +65,7 @@ Flow addByIdentity(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> item = pyapi::newRef(ctx.args[1]);
   const Shadow shadow = memberShadow(rec, ctx.shadows[1], item.get());
   if (!rec.live() || !pinMember(rec, shadow, item.get(), ctx.shadows[0])) return run(ctx);
-  Paused paused(rec);
+  const Paused paused(rec.known().pauses_);
   const bool present = PySet_Contains(ctx.args[0], item.get()) == 1;
   Flow flow = run(ctx);
   if (!present) {

@@ -5,7 +5,7 @@
 // Python, and libraries do it in every call.
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/functions.h"
 #include "pyapi/imports.h"
 
@@ -61,7 +61,7 @@ bool pinSignature(Recorder& rec, Shadow shadow, PyObject* function) {
 }
 
 Flow frozenResult(CallContext& ctx, Shadow& result) {
-  Paused paused(ctx.rec);
+  const Paused paused(ctx.rec.known().pauses_);
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live()) {
     result = frozenPart(ctx.rec, ctx.act.peek(1));
@@ -89,7 +89,7 @@ Flow mappingModel(CallContext& ctx, Shadow& result) {
   bool known = ctx.shadows[0].isConst() && ctx.rec.isFrozen(ctx.args[0]);
   for (size_t i = 1; known && i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
-    known = Recorder::isPlainDeep(ctx.args.any(i)) && ctx.rec.tryPinDeep(shadow, ctx.args.any(i));
+    known = isPlainDeep(ctx.args.any(i)) && ctx.rec.tryPinDeep(shadow, ctx.args.any(i));
   }
   if (known) return frozenResult(ctx, result);
   return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
@@ -104,7 +104,7 @@ constexpr ModelRow kRows[] = {
 }  // namespace
 
 void Recorder::freeze(PyObject* object) {
-  if (frozen_.insert(object).second) kept_.add(object);
+  if (frozen_.add(object)) kept_.add(object);
 }
 
 Shadow frozenPart(Recorder& rec, PyObject* object) {

@@ -16,7 +16,7 @@ bool isBytes(PyObject* object) { return PyBytes_CheckExact(object) || PyByteArra
 Flow plainStep(CallContext& ctx, size_t first, Shadow& result) {
   bool plain = true;
   for (size_t i = first; i < ctx.total(); ++i) {
-    plain = plain && (Recorder::isPlainDeep(ctx.args.any(i)) || isBytes(ctx.args.any(i)));
+    plain = plain && (isPlainDeep(ctx.args.any(i)) || isBytes(ctx.args.any(i)));
   }
   return plain ? knownModel(ctx, result) : opaqueModel(ctx, result);
 }
@@ -26,9 +26,9 @@ Flow methodModel(CallContext& ctx, Shadow& result) { return plainStep(ctx, 1, re
 
 // Exact built-in types all the way down, and the same ones in every run.
 bool hasFixedTypes(Recorder& rec, Shadow shadow, PyObject* object) {
-  if (shadow.isConst()) return Recorder::isPlainDeep(object);
+  if (shadow.isConst()) return isPlainDeep(object);
   if (shadow.isSource()) {
-    if (!Recorder::isPlain(object)) return false;
+    if (!isPlain(object)) return false;
     rec.guardType(shadow, object);
     return rec.live();
   }
@@ -40,7 +40,7 @@ bool hasFixedTypes(Recorder& rec, Shadow shadow, PyObject* object) {
     Py_ssize_t at = 0;
     while (PyDict_Next(object, &at, &key, &value) != 0) {
       const auto part = rec.entryOf(v, key);
-      if (!part || !Recorder::isPlainDeep(key) || !hasFixedTypes(rec, *part, value)) return false;
+      if (!part || !isPlainDeep(key) || !hasFixedTypes(rec, *part, value)) return false;
     }
     return true;
   }
@@ -61,8 +61,7 @@ Flow jsonEncoderModel(CallContext& ctx, Shadow& result) {
   bool plain = ctx.positional == kEncoderArguments && ctx.kwnames == nullptr &&
                PyCFunction_Check(ctx.args[kEncoderTexts]) &&
                (ctx.args[kEncoderMarkers] == Py_None || PyDict_CheckExact(ctx.args[kEncoderMarkers]));
-  for (size_t i = kEncoderTexts + 1; plain && i < kEncoderArguments; ++i)
-    plain = Recorder::isPlain(ctx.args.any(i));
+  for (size_t i = kEncoderTexts + 1; plain && i < kEncoderArguments; ++i) plain = isPlain(ctx.args.any(i));
   Shadow texts = plain ? ctx.shadows[kEncoderTexts] : Shadow::null();
   if (!plain || !ctx.rec.tryPinDeep(texts, ctx.args[kEncoderTexts]))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
@@ -72,7 +71,7 @@ Flow jsonEncoderModel(CallContext& ctx, Shadow& result) {
 // encoder(object, level) of one that the trace has made: what is in the object decides whether it calls back.
 Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
   const bool known = ctx.total() == 3 && ctx.kwnames == nullptr && ctx.rec.comesFromStep(ctx.shadows[0]) &&
-                     Recorder::isPlain(ctx.args[2]);
+                     isPlain(ctx.args[2]);
   pyapi::Ref<> texts = known ? pyapi::steal(PyObject_GetAttrString(ctx.args[0], "encoder")) : pyapi::Ref<>();
   PyErr_Clear();
   const bool plain =
@@ -83,7 +82,7 @@ Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
 
 // Is it that method in C of the class, bound to an object?
 bool isMethodOf(PyTypeObject* type, const char* name, PyObject* bound) {
-  PyObject* method = Recorder::specialMethod(type, name);
+  PyObject* method = specialMethod(type, name);
   return method != nullptr && Py_TYPE(method) == &PyMethodDescr_Type &&
          pyapi::methodDefinitionOf(method) == pyapi::definitionOf(bound);
 }

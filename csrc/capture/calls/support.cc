@@ -7,7 +7,7 @@
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/foreign.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
@@ -103,7 +103,7 @@ bool Recorder::answersCompiling(PyObject* function) {
 Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
   Flow flow;
   {
-    Paused paused(*this);
+    const Paused paused(pauses_);
     flow = execute(ctx.act, ctx.instr);
   }
   // Torch's own code leaves out, for a compiler, what its own compiler makes up for later (torch.optim the
@@ -141,8 +141,7 @@ CallModel modelOfFunction(PyObject* function) {
 
 bool acceptsArguments(PyObject* called, const CallContext& ctx) {
   const bool made = PyType_Check(called);
-  PyObject* function =
-      made ? Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(called), "__init__") : called;
+  PyObject* function = made ? specialMethod(reinterpret_cast<PyTypeObject*>(called), "__init__") : called;
   KINTSUGI_CHECK(function != nullptr && PyFunction_Check(function), "a polyfill that is no Python code");
   const size_t self = made ? 1 : 0;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));

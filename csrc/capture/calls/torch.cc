@@ -8,8 +8,8 @@
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/foreign.h"
-#include "capture/paused.h"
 #include "capture/sizes.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
@@ -26,19 +26,18 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     // A guard object that the trace makes anew in each run.
-    if (ctx.rec.comesFromStep(shadows[i]) && !Recorder::isPlainDeep(ctx.args.any(i))) continue;
+    if (ctx.rec.comesFromStep(shadows[i]) && !isPlainDeep(ctx.args.any(i))) continue;
     if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
-  if (flow == Flow::kNext && ctx.rec.live() && Recorder::isPlain(ctx.act.peek(1)))
-    result = Shadow::constant();
+  if (flow == Flow::kNext && ctx.rec.live() && isPlain(ctx.act.peek(1))) result = Shadow::constant();
   return flow;
 }
 
 // A Python function of torch's that always answers the same outside of its own compilers, or only makes
 // something ready.
 Flow neverModel(CallContext& ctx, Shadow& result) {
-  Paused paused(ctx.rec);
+  const Paused paused(ctx.rec.known().pauses_);
   return constantModel(ctx, result);
 }
 

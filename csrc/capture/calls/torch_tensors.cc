@@ -6,7 +6,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/foreign.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/plain.h"
 #include "torchapi/dispatched.h"
 #include "torchapi/global_state.h"
@@ -18,7 +18,7 @@ namespace {
 
 // The same object in every call: written in the program, or a list or tuple that the trace makes of such.
 bool isLiteral(Recorder& rec, Shadow shadow, PyObject* object) {
-  if (shadow.isConst()) return Recorder::isPlainDeep(object) || pyapi::isTorchConstant(object);
+  if (shadow.isConst()) return isPlainDeep(object) || pyapi::isTorchConstant(object);
   if (!shadow.isVirtual() || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return false;
   const Virtual& v = rec.virtualOf(shadow);
   if ((v.kind != VirtualKind::kList && v.kind != VirtualKind::kTuple) || v.value != ir::kNone) return false;
@@ -61,7 +61,7 @@ Flow literalTensor(CallContext& ctx, Shadow& result) {
   const ir::StateId snap = rec.stateBefore();
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = run(ctx);
   }
   result = Shadow::constant();

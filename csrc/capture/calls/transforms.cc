@@ -8,7 +8,7 @@
 // code returns. Where that is not enough, the whole transform becomes one step the next time.
 #include "torchapi/transforms.h"
 #include "capture/calls/model.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/imports.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
@@ -28,7 +28,7 @@ Flow enterModel(CallContext& ctx, Shadow& result) {
   const bool tracks = pyapi::isKnown(ctx.callable, pyapi::Known::kGradIncrement);
   // Torch's code imports it while the transform is active, where nothing may be a step.
   if (tracks) {
-    Paused paused(ctx.rec);
+    const Paused paused(ctx.rec.known().pauses_);
     Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
     PyErr_Clear();
   }
@@ -106,8 +106,8 @@ Flow untieModel(CallContext& ctx, Shadow& result) {
                PyDict_CheckExact(ctx.args[1]) &&
                PyObject_TypeCheck(ctx.args[0], reinterpret_cast<PyTypeObject*>(module));
   for (const char* name : {"named_parameters", "named_buffers", "named_modules", "_named_members"}) {
-    plain = plain && Recorder::specialMethod(Py_TYPE(ctx.args[0]), name) ==
-                         Recorder::specialMethod(reinterpret_cast<PyTypeObject*>(module), name);
+    plain = plain && specialMethod(Py_TYPE(ctx.args[0]), name) ==
+                         specialMethod(reinterpret_cast<PyTypeObject*>(module), name);
   }
   if (!plain) return inlineFunction(ctx, result);
   ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);

@@ -4,8 +4,8 @@
 #include "capture/calls/model.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
-#include "capture/paused.h"
 #include "capture/sizes.h"
+#include "capture/tables/pauses.h"
 
 #include "capture/handlers/handlers.h"
 #include "capture/record/second_half.h"
@@ -37,8 +37,7 @@ Shadow describeBound(Recorder& rec, PyObject* result, Shadow selfShadow, PyObjec
     return boundMethod(rec, result, function, Shadow::constant(), bound, boundShadow);
   }
   if (auto known = rec.knownObject(result)) return *known;
-  if (PyFunction_Check(result) || PyType_Check(result) || Recorder::isPlain(result))
-    return Shadow::constant();
+  if (PyFunction_Check(result) || PyType_Check(result) || isPlain(result)) return Shadow::constant();
   if (PyCFunction_Check(result) && PyType_Check(PyCFunction_GET_SELF(result)))
     return Shadow::constant();  // C classmethod
   return rec.newVirtual(VirtualKind::kOpaque, result);
@@ -147,7 +146,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   Flow flow;
   {
     std::optional<Paused> paused;
-    if (plan.native) paused.emplace(rec);
+    if (plan.native) paused.emplace(rec.known().pauses_);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -16,12 +16,12 @@
 #include "capture/calls/targets.h"
 #include "capture/calls/torch_callables.h"
 #include "capture/exceptions.h"
-#include "capture/paused.h"
 #include "capture/record/comptime.h"
 #include "capture/record/fallback.h"
 #include "capture/record/marks.h"
 #include "capture/record/star_arguments.h"
 #include "capture/record/table.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/callable_name.h"
 #include "pyapi/classes.h"
 #include "pyapi/code.h"
@@ -121,7 +121,7 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
   if (descriptor == nullptr || Py_TYPE(descriptor) != &PyMethodDescr_Type) return false;
   // A class may call another method by that name.
   if (pyapi::methodDefinitionOf(descriptor) != pyapi::definitionOf(call.callable)) return false;
-  const bool plain = Recorder::isPlain(self);
+  const bool plain = isPlain(self);
   auto known = plain ? std::nullopt : rec.knownObject(self);
   if (!plain && (modelOf(descriptor) == nullptr || (known && !known->isSource()))) return false;
   if (!rec.pin(call.shadow, call.callable)) return false;
@@ -133,7 +133,7 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
 
 bool unwrapInstance(Recorder& rec, Call& call) {
   if (PyFunction_Check(call.callable) || PyCFunction_Check(call.callable)) return false;
-  PyObject* method = Recorder::specialMethod(Py_TYPE(call.callable), "__call__");
+  PyObject* method = specialMethod(Py_TYPE(call.callable), "__call__");
   if (method == nullptr || !PyFunction_Check(method)) return false;
   rec.guardType(call.shadow, call.callable);
   rec.guardTypeVersion(Py_TYPE(call.callable));
@@ -319,12 +319,12 @@ Flow constantCall(Call& call, CallContext& ctx, Shadow& result) {
   if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = rec.execute(ctx.act, ctx.instr);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* object = ctx.act.peek(1);
-  result = Recorder::isPlainDeep(object) ? Shadow::constant() : rec.pinnedRoot(object);
+  result = isPlainDeep(object) ? Shadow::constant() : rec.pinnedRoot(object);
   return flow;
 }
 
@@ -404,7 +404,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
       rec.virtualOf(call.shadow).exposed)
     return opaque(call, ctx, diag::Code::KTG0102, result);
   if (isForeignBookkeeping(code)) {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     result = Shadow::constant();
     return rec.execute(ctx.act, ctx.instr);
   }
@@ -422,7 +422,7 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
   }
   if (auto flow = dispatchModel(ctx, result)) return *flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     prepareTorchWrapper(call.callable);
   }
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
@@ -475,7 +475,7 @@ Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
   std::vector<Shadow> parts = call.shadows;
   std::vector<pyapi::Ref<>> objects;
   for (PyObject* arg : call.args) objects.push_back(pyapi::newRef(arg));
-  Paused paused(rec);
+  const Paused paused(rec.known().pauses_);
   Flow flow = runVirtual(ctx, known ? VirtualKind::kException : VirtualKind::kOpaque, result);
   if (flow == Flow::kNext && rec.live()) {
     rec.virtualOf(result).parts = std::move(parts);
@@ -489,9 +489,9 @@ Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
 Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
   Recorder& rec = ctx.rec;
   auto* type = reinterpret_cast<PyTypeObject*>(call.callable);
-  PyObject* init = Recorder::specialMethod(type, "__init__");
-  PyObject* make = Recorder::specialMethod(type, "__new__");
-  bool finalizer = Recorder::specialMethod(type, "__del__") != nullptr;
+  PyObject* init = specialMethod(type, "__init__");
+  PyObject* make = specialMethod(type, "__new__");
+  bool finalizer = specialMethod(type, "__del__") != nullptr;
   const bool exception = isExceptionType(call.callable);
   if (exception) {
     if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
@@ -556,7 +556,7 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
 // type.__call__(cls, ...), as the __call__ of a metaclass ends.
 std::optional<Flow> typeCall(Call& call, CallContext& ctx, Shadow& result) {
   static constinit pyapi::Lazy<PyObject*> methodSlot;
-  PyObject* method = methodSlot.get([] { return Recorder::specialMethod(&PyType_Type, "__call__"); });
+  PyObject* method = methodSlot.get([] { return specialMethod(&PyType_Type, "__call__"); });
   if (call.callable == method && call.positional > 0 && PyType_Check(call.args[0]) &&
       call.args[0] != reinterpret_cast<PyObject*>(&PyType_Type)) {
     Call made;
@@ -600,7 +600,7 @@ std::optional<Flow> getterFlow(Call& call, CallContext& outer, Shadow& result) {
 
 // An object of a class of C code's whose __call__ has a model.
 std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& result) {
-  PyObject* method = Recorder::specialMethod(Py_TYPE(call.callable), "__call__");
+  PyObject* method = specialMethod(Py_TYPE(call.callable), "__call__");
   CallModel model = method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type ? modelOf(method) : nullptr;
   if (model == nullptr || call.shadow.isValue()) return std::nullopt;
   outer.rec.guardType(call.shadow, call.callable);
@@ -668,7 +668,7 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   try {
     return dispatchKnown(call, outer, result);
   } catch (const MissingArgument&) {
-    if (outer.rec.known().executed_) throw;
+    if (outer.rec.known().instruction_.isExecuted()) throw;
     CallContext ctx = contextOf(call, outer);
     return opaque(call, ctx, diag::Code::KTG0101, result);
   }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "capture/calls/model.h"
-#include "capture/paused.h"
+#include "capture/tables/pauses.h"
 #include "guard/document.h"
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
@@ -88,7 +88,7 @@ Ref<> describeFrame(RecorderState& known, const ShadowFrame& frame) {
 
 Ref<> framesOf(RecorderState& known) {
   Ref<> list = pyapi::steal(PyList_New(0));
-  for (const ShadowFrame* frame = known.current_; list && frame != nullptr; frame = frame->caller) {
+  for (const ShadowFrame* frame = known.frames_.current(); list && frame != nullptr; frame = frame->caller) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a generator that waits
     Ref<> described = describeFrame(known, *frame);
     if (!described || PyList_Append(list.get(), described.get()) < 0) return {};
@@ -123,7 +123,7 @@ Flow comptimeCall(CallContext& ctx, Shadow& result) {
   Flow flow;
   Recorder* outer = std::exchange(asked, &rec);
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = run(ctx);
   }
   asked = outer;

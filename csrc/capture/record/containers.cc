@@ -7,10 +7,10 @@
 #include "capture/handlers/handlers.h"
 #include "capture/lists.h"
 #include "capture/open_values.h"
-#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/second_half.h"
 #include "capture/record/table.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/dict.h"
 #include "pyapi/imports.h"
@@ -244,8 +244,7 @@ bool isLookUpOfRun(ShadowFrame& f, PyObject* sequence, PyObject* index) {
   const Py_ssize_t count = Py_SIZE(sequence);
   return count > 0 && std::all_of(items, items + count, [first = items[0]](PyObject* item) {
            return Py_TYPE(item) == Py_TYPE(first) &&
-                  (Recorder::isPlain(item) ||
-                   (torchapi::isTensor(item) && torchapi::isExactTensorType(Py_TYPE(item))));
+                  (isPlain(item) || (torchapi::isTensor(item) && torchapi::isExactTensorType(Py_TYPE(item))));
          });
 }
 
@@ -285,7 +284,7 @@ Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   for (Py_ssize_t i = 0; i < count; ++i) taken.push_back((*parts)[start + i * step]);
   PyObject* result = act.peek(1);
   if (PyTuple_Check(result)) {
-    bool sizes = !PyTuple_CheckExact(result) && Recorder::isPlainTuple(result) && shadow.isConst();
+    bool sizes = !PyTuple_CheckExact(result) && isPlainTuple(result) && shadow.isConst();
     f.push(sizes ? Shadow::constant() : rec.tupleOf(result, std::move(taken)));
   } else {
     Shadow list = rec.newVirtual(VirtualKind::kList, result);
@@ -299,8 +298,7 @@ Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
 // is made again on every run.
 const char* tensorLookUp(PyObject* dict) {
   if (pyapi::isDefaultDict(Py_TYPE(dict))) return "tensor_default_item";
-  const bool simple =
-      PyDict_CheckExact(dict) || Recorder::specialMethod(Py_TYPE(dict), "__missing__") == nullptr;
+  const bool simple = PyDict_CheckExact(dict) || specialMethod(Py_TYPE(dict), "__missing__") == nullptr;
   return simple ? "tensor_item" : nullptr;
 }
 
@@ -321,7 +319,7 @@ bool isAskedEachRun(Recorder& rec, Shadow shadow, PyObject* dict, Shadow key, Py
   if (!shadow.isSource() || !PyDict_CheckExact(dict)) return false;
   const Overlay* overlay = rec.overlayOf(dict);
   const bool asked =
-      isVaryingText(rec, key, text) || (overlay != nullptr && overlay->dirty && Recorder::isPlainDeep(text));
+      isVaryingText(rec, key, text) || (overlay != nullptr && overlay->dirty && isPlainDeep(text));
   if (asked) rec.guardType(shadow, dict);
   return asked;
 }
@@ -351,8 +349,7 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();
   if (value == nullptr) {
-    PyObject* method =
-        PyDict_CheckExact(dict) ? nullptr : Recorder::specialMethod(Py_TYPE(dict), "__missing__");
+    PyObject* method = PyDict_CheckExact(dict) ? nullptr : specialMethod(Py_TYPE(dict), "__missing__");
     if (method != nullptr && PyFunction_Check(method)) {
       rec.lacksKey(f.top(2), dict, key);
       return rec.live() ? rec.callInPlace(f, act, in, method, 2) : rec.execute(act, in);
@@ -433,7 +430,7 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   }
   if (PyType_Check(container) && rec.tryPinDeep(f.top(1), act.peek(1)) && rec.pin(f.top(2), container)) {
     std::optional<Paused> paused;  // list[int] and the like
-    if (isCallableType(container)) paused.emplace(rec);
+    if (isCallableType(container)) paused.emplace(rec.known().pauses_);
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext || !rec.live()) return flow;
     f.drop(2);
@@ -513,7 +510,7 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     return rec.execute(act, in);
   }
   std::optional<Paused> paused;  // Tensor.__hash__ is Python code
-  if (torchapi::isTensor(key)) paused.emplace(rec);
+  if (torchapi::isTensor(key)) paused.emplace(rec.known().pauses_);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(3);
   return flow;

@@ -7,9 +7,9 @@
 #include "capture/attributes.h"
 #include "capture/calls/model.h"
 #include "capture/handlers/handlers.h"
-#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/lazy.h"
@@ -41,7 +41,7 @@ Flow raise(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     if (!pinRaised(rec, f.top(at), act.peek(at))) return rec.execute(act, in);
   }
   if (in.arg > 0) noteRaised(rec, act.peek(static_cast<int>(in.arg)), false);
-  Paused paused(rec);  // raise Class makes the instance in C
+  const Paused paused(rec.known().pauses_);  // raise Class makes the instance in C
   return rec.execute(act, in);
 }
 
@@ -69,7 +69,7 @@ Flow popExcept(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
 Flow checkExcMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!rec.pinDeep(f.top(), act.peek(1))) return rec.execute(act, in);
   if (f.top(2).isSource()) rec.guardType(f.top(2), act.peek(2));
-  Paused paused(rec);
+  const Paused paused(rec.known().pauses_);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.top() = Shadow::constant();
   return flow;
@@ -137,7 +137,7 @@ Flow checkEgMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   if (!isKnownGroup(rec, act.peek(2))) return endGroup(rec, act, in, true);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -167,7 +167,7 @@ Flow prepReraiseStar(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
   if (!known) return endGroup(rec, act, in, true);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -225,8 +225,8 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   pyapi::Ref<> manager = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
   PyTypeObject* type = Py_TYPE(manager.get());
-  PyObject* enter = Recorder::specialMethod(type, "__enter__");
-  PyObject* leave = Recorder::specialMethod(type, "__exit__");
+  PyObject* enter = specialMethod(type, "__enter__");
+  PyObject* leave = specialMethod(type, "__exit__");
   bool python = enter != nullptr && leave != nullptr && PyFunction_Check(enter) && PyFunction_Check(leave);
   if (!python && isMethodOfC(enter) && isMethodOfC(leave)) {
     return enterByStep(rec, f, act, in, enter, leave);
@@ -258,7 +258,7 @@ Flow loadSpecial(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   constexpr const char* kNames[] = {"__enter__", "__exit__", "__aenter__", "__aexit__"};
   const pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   PyTypeObject* type = Py_TYPE(object.get());
-  PyObject* function = in.arg < std::size(kNames) ? Recorder::specialMethod(type, kNames[in.arg]) : nullptr;
+  PyObject* function = in.arg < std::size(kNames) ? specialMethod(type, kNames[in.arg]) : nullptr;
   const Shadow shadow = f.top();
   if (function == nullptr || shadow.isValue() || !(PyFunction_Check(function) || isMethodOfC(function))) {
     rec.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
@@ -268,7 +268,7 @@ Flow loadSpecial(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   rec.guardTypeVersion(type);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -105,13 +105,13 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
 bool pinText(Recorder& rec, Shadow shadow, PyObject* object) {
   if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kException) return false;
   for (const char* name : {"__str__", "__repr__", "__format__"}) {
-    PyObject* method = Recorder::specialMethod(Py_TYPE(object), name);
+    PyObject* method = specialMethod(Py_TYPE(object), name);
     if (method == nullptr || PyFunction_Check(method)) return false;
   }
   Virtual& v = rec.virtualOf(shadow);
   for (size_t i = 0; i < v.parts.size(); ++i) {
     Shadow part = v.parts[i];
-    if (!Recorder::isPlainDeep(v.partObjects[i].get()) || !rec.tryPinDeep(part, v.partObjects[i].get())) {
+    if (!isPlainDeep(v.partObjects[i].get()) || !rec.tryPinDeep(part, v.partObjects[i].get())) {
       return false;
     }
   }

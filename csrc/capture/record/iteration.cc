@@ -196,7 +196,7 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }
 
 Flow yieldValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  rec.known().returned_ = f.pop();
+  rec.known().expected_.setResult(f.pop());
   return rec.execute(act, in);
 }
 
@@ -214,7 +214,7 @@ Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     rec.abort(diag::Code::KTG0101, {"send"});
     return rec.execute(act, in);
   }
-  if (generator) rec.known().pending_.shadows = {f.top(1)};
+  if (generator) rec.known().expected_.pending().shadows = {f.top(1)};
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);

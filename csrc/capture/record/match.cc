@@ -1,9 +1,9 @@
 // Record handlers: structural pattern matching.
 #include "capture/attributes.h"
 #include "capture/classes.h"
-#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/table.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/opcodes.h"
 
@@ -87,7 +87,7 @@ Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   }
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -8,11 +8,11 @@
 #include "capture/enum_member.h"
 #include "capture/numbers.h"
 #include "capture/open_values.h"
-#include "capture/paused.h"
 #include "capture/record/fallback.h"
 #include "capture/record/overloads.h"
 #include "capture/record/table.h"
 #include "capture/shown.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
@@ -104,9 +104,7 @@ Shadow describeSequence(Recorder& rec, PyObject* result, std::vector<Shadow> par
   return list;
 }
 
-bool pinnable(Recorder& rec, Shadow s, PyObject* o) {
-  return Recorder::isPlainDeep(o) && !rec.comesFromStep(s);
-}
+bool pinnable(Recorder& rec, Shadow s, PyObject* o) { return isPlainDeep(o) && !rec.comesFromStep(s); }
 
 // What annotations are made of: int, list[int], Callable[[int], str], None, and unions of these.
 bool isTypeForm(PyObject* object) {
@@ -137,7 +135,7 @@ bool isSetOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 bool areConstants(ShadowFrame& f, Activation& act, int count) {
   bool numpy = false;
   for (int i = 1; i <= count; ++i) {
-    if (!f.top(i).isConst() || !(isNumpyScalar(act.peek(i)) || Recorder::isPlain(act.peek(i)))) return false;
+    if (!f.top(i).isConst() || !(isNumpyScalar(act.peek(i)) || isPlain(act.peek(i)))) return false;
     numpy = numpy || isNumpyScalar(act.peek(i));
   }
   return numpy;
@@ -147,7 +145,7 @@ bool areConstants(ShadowFrame& f, Activation& act, int count) {
 bool computesPlain(PyObject* x, PyObject* y) {
   const auto isNumber = [](PyObject* o) { return PyLong_Check(o) || PyFloat_Check(o); };
   const bool text = PyUnicode_CheckExact(x) || PyUnicode_CheckExact(y);
-  return Recorder::isPlainDeep(x) && Recorder::isPlainDeep(y) && (text || (isNumber(x) && isNumber(y)));
+  return isPlainDeep(x) && isPlainDeep(y) && (text || (isNumber(x) && isNumber(y)));
 }
 
 Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
@@ -185,7 +183,7 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   }
   if (!rec.live()) return rec.execute(act, in);
   if (in.arg == op::NB_INPLACE_ADD && PyList_CheckExact(x)) return extendInPlace(rec, f, act, in);
-  if ((Recorder::isPlainDeep(x) && Recorder::isPlainDeep(y)) &&
+  if ((isPlainDeep(x) && isPlainDeep(y)) &&
       (isNumberValue(rec, a) || isNumberValue(rec, b) || (pinnable(rec, a, x) && pinnable(rec, b, y)))) {
     return pinAndRun(rec, f, act, in, 2);
   }
@@ -215,11 +213,12 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   }
   if (isNumberValue(rec, number) && rec.live())
     return operatorStep(rec, f, act, in, function, 1, true, Recorder::CallKind::kPure);
-  if (Recorder::isPlain(x)) return pinAndRun(rec, f, act, in, 1);
+  if (isPlain(x)) return pinAndRun(rec, f, act, in, 1);
   const std::string special = std::string("__") + function + "__";
   PyObject* method = pythonMethod(x, special.c_str());
   if (method != nullptr && in.op == op::UNARY_INVERT && isPlainFlag(Py_TYPE(x))) {
-    Paused paused(rec);  // the member keeps the answer, which is nothing that a program sees
+    const Paused paused(
+        rec.known().pauses_);  // the member keeps the answer, which is nothing that a program sees
     pyapi::Ref<> answer = pyapi::steal(PyObject_CallOneArg(method, x));
     PyErr_Clear();
   }
@@ -247,11 +246,11 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
     PyObject* item = PySequence_Fast_GET_ITEM(x, static_cast<Py_ssize_t>(i));
     PyObject* other = PySequence_Fast_GET_ITEM(y, static_cast<Py_ssize_t>(i));
     Shadow &s = (*left)[i], &t = (*right)[i];
-    if (item == other && !Recorder::isPlain(item)) {  // one object, which C code asks no further
+    if (item == other && !isPlain(item)) {  // one object, which C code asks no further
       if (s.isValue() || t.isValue() || !rec.pinIdentity(s, item, t, other)) return false;
       continue;
     }
-    if (!Recorder::isPlain(item) || !Recorder::isPlain(other)) return false;
+    if (!isPlain(item) || !isPlain(other)) return false;
     const int equal = PyObject_RichCompareBool(item, other, Py_EQ);
     if (isNumberValue(rec, s) || isNumberValue(rec, t)) {
       auto truth = numberCompare(rec, Py_EQ, s, item, t, other);
@@ -288,8 +287,7 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     }
     return rec.live() ? pinAndRun(rec, f, act, in, 2) : rec.execute(act, in);
   }
-  if ((isVaryingText(rec, a, x) && Recorder::isPlain(y)) ||
-      (isVaryingText(rec, b, y) && Recorder::isPlain(x))) {
+  if ((isVaryingText(rec, a, x) && isPlain(y)) || (isVaryingText(rec, b, y) && isPlain(x))) {
     rec.guardType(a, x);
     rec.guardType(b, y);
     return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
@@ -312,9 +310,8 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   bool simple = true;
   for (int i : {2, 1}) {
     PyObject* o = act.peek(i);
-    simple =
-        simple && (Recorder::isPlain(o) || isSequence(o) || comparesByIdentity(o) || f.top(i).isConst() ||
-                   isEnumMember(o) || (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
+    simple = simple && (isPlain(o) || isSequence(o) || comparesByIdentity(o) || f.top(i).isConst() ||
+                        isEnumMember(o) || (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
   }
   if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
@@ -347,7 +344,7 @@ Flow isOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 
 // A container that is asked for a text by C code alone: which keys it has does not matter.
 bool holdsPlain(Recorder& rec, Shadow shadow, PyObject* container) {
-  if (shadow.isConst()) return Recorder::isPlainDeep(container);
+  if (shadow.isConst()) return isPlainDeep(container);
   if (!PyUnicode_CheckExact(container) && !PyDict_CheckExact(container)) return false;
   rec.guardType(shadow, container);
   return shadow.isSource();
@@ -368,7 +365,7 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   if (ownSet && isMemberByIdentity(a, item)) {
     a = memberShadow(rec, a, item);
     if (!rec.live() || !pinMember(rec, a, item, b)) return rec.execute(act, in);
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     return finish(Shadow::constant());
   }
   // An old object that is compared by identity is none of those that the trace has made.
@@ -385,7 +382,7 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     return fallbackContains(rec, f, act, in);
   }
   if (PyDict_Check(container) && !b.isValue() && rec.plainDict(container)) {
-    if (!Recorder::isPlainDeep(item) && !rec.isIdentityValue(item)) return fallbackContains(rec, f, act, in);
+    if (!isPlainDeep(item) && !rec.isIdentityValue(item)) return fallbackContains(rec, f, act, in);
     if (!rec.pin(a, item)) return rec.execute(act, in);
     PyObject* value = PyDict_GetItemWithError(container, item);
     PyErr_Clear();
@@ -399,7 +396,7 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   if (pythonMethod(container, "__contains__") != nullptr && !b.isValue())
     return rec.callInPlace(f, act, in, polyfill(in.arg == 1 ? "says_it_lacks" : "says_it_has"), 2);
   const bool asked =
-      Recorder::specialMethod(Py_TYPE(container), "__contains__") == nullptr &&
+      specialMethod(Py_TYPE(container), "__contains__") == nullptr &&
       (pythonMethod(container, "__iter__") != nullptr || pythonMethod(container, "__getitem__") != nullptr);
   if (PyObject* function = asked ? polyfill(in.arg == 1 ? "lacks_item" : "has_item") : nullptr) {
     rec.guardType(b, container);

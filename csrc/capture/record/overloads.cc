@@ -24,7 +24,7 @@ constexpr std::array<int, 6> kSwapped = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_L
 constexpr size_t kPower = 8;
 
 PyObject* method(PyObject* object, const char* prefix, const char* name) {
-  return Recorder::specialMethod(Py_TYPE(object), (std::string(prefix) + name + "__").c_str());
+  return specialMethod(Py_TYPE(object), (std::string(prefix) + name + "__").c_str());
 }
 bool isPython(PyObject* method) { return method != nullptr && PyFunction_Check(method); }
 PyObject* orNone(PyObject* object) { return object != nullptr ? object : Py_None; }
@@ -96,7 +96,7 @@ namespace {
 // What a type's comparison is; `negated`: the opposite of its __eq__, as object.__ne__ has it.
 PyObject* comparison(PyObject* object, int op, bool& negated) {
   PyObject* found = method(object, "__", kComparisons[static_cast<size_t>(op)]);
-  PyObject* inherited = Recorder::specialMethod(
+  PyObject* inherited = specialMethod(
       &PyBaseObject_Type, (std::string("__") + kComparisons[static_cast<size_t>(op)] + "__").c_str());
   negated = false;
   if (found != inherited) return found;
@@ -116,11 +116,11 @@ std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activati
   PyObject* right = comparison(y, kSwapped[in.arg], negateRight);
   if (function == nullptr || (!isPython(left) && !isPython(right))) return std::nullopt;
   if (left != nullptr && !isPython(left)) {
-    if (!Recorder::isPlain(x) || isPlainData(y)) return std::nullopt;
+    if (!isPlain(x) || isPlainData(y)) return std::nullopt;
     left = nullptr;
   }
   if (right != nullptr && !isPython(right)) {
-    if (!Recorder::isPlain(y) || isPlainData(x)) return std::nullopt;
+    if (!isPlain(y) || isPlainData(x)) return std::nullopt;
     right = nullptr;
   }
   if (in.op == op::COMPARE_AND_TEST) return testComparison(rec, f, act, in);

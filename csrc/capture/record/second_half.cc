@@ -5,7 +5,7 @@
 namespace kintsugi::capture {
 
 SecondHalf::SecondHalf(Recorder& rec, ShadowFrame& frame, Activation& act)
-    : rec_(rec), frame_(frame), act_(act), outer_(rec.known().stackBefore_) {
+    : rec_(rec), frame_(frame), act_(act), outer_(rec.known().instruction_.stackBefore()) {
   before_.frame = &frame;
   before_.shadows = frame.stack;
   PyObject** base = pyapi::stackBase(act.frame);
@@ -14,14 +14,11 @@ SecondHalf::SecondHalf(Recorder& rec, ShadowFrame& frame, Activation& act)
   }
 }
 
-SecondHalf::~SecondHalf() { rec_.known().stackBefore_ = outer_; }
+SecondHalf::~SecondHalf() { rec_.known().instruction_.setStackBefore(outer_); }
 
 Flow SecondHalf::run(const Instr& second) const {
-  RecorderState& known = rec_.known();
   if (!rec_.live()) return rec_.execute(act_, second);
-  known.stackBefore_ = &before_;
-  known.depthBefore_ = frame_.stack.size();
-  known.executed_ = false;
+  rec_.known().instruction_.beginHalf(&before_, frame_.stack.size());
   return recordHandler(second.op)(rec_, frame_, act_, second);
 }
 

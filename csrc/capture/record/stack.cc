@@ -1,10 +1,10 @@
 // Record handlers: loads, stores, cells, globals, and moves on the stack.
 #include "capture/callee.h"
 #include "capture/calls/model.h"
+#include "capture/finalizer_tracker.h"
 #include "capture/handlers/handlers.h"
-#include "capture/mortals.h"
-#include "capture/paused.h"
 #include "capture/record/table.h"
+#include "capture/tables/pauses.h"
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/opcodes.h"
@@ -92,7 +92,7 @@ Flow storeFastStoreFast(Recorder& rec, ShadowFrame& f, Activation& act, const In
   f.locals[second.arg] = f.pop();
   Flow flow = rec.execute(act, in);
   one.reset();
-  Mortals::endFirst(rec);
+  rec.endFirst();
   return flow;
 }
 
@@ -205,7 +205,7 @@ Flow returnConst(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   // An import inside a function: after the first run it is a look-up in sys.modules.
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext) {
       rec.abort(diag::Code::KTG0101, {"import"});
@@ -253,7 +253,7 @@ Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   auto shadow = rec.moduleAttribute(f.top(), act.peek(1), name);
   Flow flow;
   {
-    Paused paused(rec);
+    const Paused paused(rec.known().pauses_);
     flow = rec.execute(act, in);
   }
   if (flow == Flow::kNext) f.push(shadow ? *shadow : Shadow::constant());
@@ -273,7 +273,7 @@ std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) 
   PyObject* content = PyCell_GET(object);
   if (Overlay* overlay = rec.overlayOf(object)) {
     PyObject* encoded = PyDict_GetItemWithError(overlay->entries.get(), Py_None);
-    if (encoded != nullptr) return Recorder::decode(encoded);
+    if (encoded != nullptr) return decodeShadow(encoded);
   }
   ir::SourceId source = rec.sourceOf(cell, object);
   if (content == nullptr) {

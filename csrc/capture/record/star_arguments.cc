@@ -28,7 +28,8 @@ bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
   std::vector<Shadow> items = rec.takeItems();
   if (tuple == nullptr) {
     rec.abort(diag::Code::KTG0101, {"a generator that raises"});
-    rec.known().executed_ = true;  // it has been asked for its items, as the instruction would have
+    rec.known().instruction_.setExecuted(
+        true);  // it has been asked for its items, as the instruction would have
     return false;
   }
   PyObject* generator = std::exchange(act.peek(at), tuple);

@@ -1,9 +1,9 @@
-#include "capture/droppable.h"
+#include "capture/dead_objects.h"
 
 #include <algorithm>
 #include <initializer_list>
 
-#include "capture/recorder_state.h"
+#include "capture/finalized_objects.h"
 #include "pyapi/code.h"
 #include "pyapi/generator.h"
 #include "pyapi/types.h"
@@ -57,7 +57,7 @@ bool isQuietGenerator(PyObject* object) {
     return Py_REFCNT(inner) > timesHeld(object, inner) + 1;
   };  // and the recorder's
   if (inner != nullptr && (isOthers() || !isQuietGenerator(inner))) return false;
-  return !Finalized::holdsPython(object);
+  return !FinalizedObjects::holdsPython(object);
 }
 
 bool hasFinalizer(PyObject* object) {
@@ -67,19 +67,6 @@ bool hasFinalizer(PyObject* object) {
 
 bool mayBeDropped(const Virtual& v) {
   return (kKinds >> static_cast<uint32_t>(v.kind) & 1) != 0 && v.object && !v.shared;
-}
-
-void drop(RecorderState& state, Virtual& v) {
-  state.virtualIds_.erase(v.object.get());
-  v.kind = VirtualKind::kOpaque;  // nothing names it; if something did, it couldn't be built again
-  v.parts.clear();
-  v.partObjects.clear();
-  v.attrs.reset();
-  v.entries.reset();
-  v.frame.reset();
-  ++state.paused_;
-  v.object.reset();
-  --state.paused_;
 }
 
 }  // namespace
@@ -95,44 +82,56 @@ bool hasWeakCallback(PyObject* object) {
   return reference != nullptr;
 }
 
-void Droppable::sweep(RecorderState& state) {
+void DeadObjects::drop(Virtual& v) {
+  virtuals_.forgetIdentity(v);
+  v.kind = VirtualKind::kOpaque;  // nothing names it; if something did, it couldn't be built again
+  v.parts.clear();
+  v.partObjects.clear();
+  v.attrs.reset();
+  v.entries.reset();
+  v.frame.reset();
+  const Paused paused(pauses_);
+  v.object.reset();
+}
+
+void DeadObjects::sweep() {
   if (ids_.size() > 2 * left_ + kMany) {
-    sweepFrom(state, 0);
+    sweepFrom(0);
     left_ = ids_.size();
   } else {
-    sweepFrom(state, ids_.size() - std::min(ids_.size(), kNewest));
+    sweepFrom(ids_.size() - std::min(ids_.size(), kNewest));
   }
 }
 
-void Droppable::sweepInstances(RecorderState& state) {
-  const auto mayGo = [&state](uint32_t id) {
-    const Virtual& v = *state.virtuals_[id];
+void DeadObjects::sweepInstances() {
+  const auto mayGo = [this](uint32_t id) {
+    const Virtual& v = virtuals_.at(id);
     return v.object && !v.shared && ((kKinds | kMore) >> static_cast<uint32_t>(v.kind) & 1) != 0;
   };
   for (size_t i = live_.size(); i-- > 0;) {
-    Virtual& v = *state.virtuals_[live_[i]];
+    Virtual& v = virtuals_.at(live_[i]);
     if (!mayGo(live_[i])) {
       continue;
     }
     PyObject* object = v.object.get();
     if (Py_REFCNT(object) == 1 && !hasFinalizer(object) && !isWeaklyReferenced(object)) {
-      drop(state, v);
+      drop(v);
     }
   }
   std::erase_if(live_, [&](uint32_t id) { return !mayGo(id); });
 }
 
 // The newest first: they hold older ones.
-void Droppable::sweepFrom(RecorderState& state, size_t first) {
+void DeadObjects::sweepFrom(size_t first) {
   for (size_t i = ids_.size(); i-- > first;) {
-    Virtual& v = *state.virtuals_[ids_[i]];
+    Virtual& v = virtuals_.at(ids_[i]);
     if (mayBeDropped(v)) {
       PyObject* object = v.object.get();
       if (Py_REFCNT(object) > 1) {
         continue;  // what most are: nothing else about them is asked
       }
       if (!hasFinalizer(object) && !isWeaklyReferenced(object)) {
-        drop(state, v);
+        drop(v);
       }
     }
     ids_.erase(ids_.begin() + static_cast<ptrdiff_t>(i));

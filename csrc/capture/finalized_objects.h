@@ -6,21 +6,37 @@
 // between two instructions, as soon as nobody but the recorder holds it. Its source is forgotten then. A
 // replay needs nothing for it: a value dies behind the last instruction or snapshot that names it.
 //
-// Ownership: borrows what RecorderState::kept_ holds. Thread: the recording's; GIL held. Invalidation:
-// letting go of kept_. Example: open(path, "w").write(text); open(path).read()
+// Ownership: borrows what KeptObjects hold, and the tables that may hold such an object besides. Owned by the
+// Recorder. Thread: the recording's; GIL held. Invalidation: clear(), before KeptObjects are cleared.
+// Example: open(path, "w").write(text); open(path).read()
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
+#include "capture/dead_objects.h"
+#include "capture/kept_objects.h"
+#include "capture/tables/break_log.h"
+#include "capture/tables/exception_log.h"
+#include "capture/tables/known_sources.h"
 #include "pyapi/ref.h"
 
 namespace kintsugi::capture {
 
-struct RecorderState;
-
-class Finalized {
+class FinalizedObjects {
  public:
+  // The tables that know such an object, and let go of it.
+  struct Around {
+    KeptObjects& kept;
+    KnownSources& sources;
+    const VirtualTable& virtuals;
+    ExceptionLog& exceptions;
+    DeadObjects& dead;
+    Pauses& pauses;
+    const BreakLog& breaks;
+  };
+  explicit FinalizedObjects(const Around& around) : around_(around) {}
+
   // Does code of the program's run when nobody holds the object any longer, who now is held once?
   static bool runsPython(PyObject* object);
   // Does what it holds, and nobody else?
@@ -30,11 +46,11 @@ class Finalized {
   void add(PyObject* object);
   // It was reached from such an object, or a step may have made a weak reference to it.
   void addPart(PyObject* object);
-  void freeDropped(RecorderState& state);
+  void freeDropped();
   // The same before a step, which is the first who can ask a weak reference: a look at all that the recorder
   // holds between any two instructions would cost too much for them.
-  void freeForStep(RecorderState& state) {
-    if (!weak_.empty()) freeDropped(state);
+  void freeForStep() {
+    if (!weak_.empty()) freeDropped();
   }
   bool contains(PyObject* object) const {
     return std::find(objects_.begin(), objects_.end(), object) != objects_.end();
@@ -48,8 +64,10 @@ class Finalized {
 
  private:
   static void addTo(std::vector<PyObject*>& list, PyObject* object);
-  bool freeOne(const std::vector<PyObject*>& objects, RecorderState& state);
+  bool freeOne(const std::vector<PyObject*>& objects);
+  void forgetSwallowed();
 
+  Around around_;
   std::vector<PyObject*> objects_;
   std::vector<PyObject*> exceptions_;  // and tracebacks
   std::vector<PyObject*> weak_;        // weak references, and what they tell of

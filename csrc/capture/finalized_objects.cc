@@ -1,14 +1,15 @@
-#include "capture/finalized.h"
+#include "capture/finalized_objects.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "capture/calls/model.h"
-#include "capture/recorder.h"
+#include "capture/plain_objects.h"
+#include "capture/special_methods.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/generator.h"
 #include "pyapi/types.h"
+#include "torchapi/tensor_info.h"
 
 namespace kintsugi::capture {
 
@@ -56,26 +57,15 @@ int visit(PyObject* object, void* data) {
 
 Search searchFrom(PyObject* object) {
   Search search;
-  if (!Recorder::isPlain(object)) look(object, search);
+  if (!isPlain(object)) look(object, search);
   return search;
-}
-
-// Exceptions that no handler of the program's has caught and C code has swallowed, as close() does: they hold
-// the frames that they have passed.
-void forgetSwallowed(RecorderState& state) {
-  std::erase_if(state.raised_, [&](const Raised& raised) {
-    PyObject* object = raised.exception.get();
-    const auto ours = 1 + static_cast<Py_ssize_t>(state.kept_.contains(object)) +
-                      static_cast<Py_ssize_t>(state.virtualIds_.contains(object));
-    return !raised.caught && Py_REFCNT(object) == ours;
-  });
 }
 
 }  // namespace
 
-bool Finalized::runsPython(PyObject* object) { return searchFrom(object).python; }
+bool FinalizedObjects::runsPython(PyObject* object) { return searchFrom(object).python; }
 
-bool Finalized::holdsPython(PyObject* object) {
+bool FinalizedObjects::holdsPython(PyObject* object) {
   Search search;
   const auto visitPart = [](PyObject* part, void* data) {
     auto& parts = *static_cast<Search*>(data);
@@ -83,54 +73,63 @@ bool Finalized::holdsPython(PyObject* object) {
       parts.python = true;  // it is closed
     return visit(part, data);
   };
-  if (!Recorder::isPlain(object) && pyapi::isTraversable(object)) pyapi::traverse(object, visitPart, &search);
+  if (!isPlain(object) && pyapi::isTraversable(object)) pyapi::traverse(object, visitPart, &search);
   return search.python;
 }
 
-void Finalized::add(PyObject* object) {
+void FinalizedObjects::add(PyObject* object) {
   const pyapi::KeptError kept;
-  if (pythonMethod(object, "__del__") != nullptr) return;  // see mortals.h
+  if (pythonMethod(object, "__del__") != nullptr) return;  // see finalizer_tracker.h
   if (PyExceptionInstance_Check(object) || PyTraceBack_Check(object)) return addTo(exceptions_, object);
   const Search search = searchFrom(object);
   if (search.found) addTo(objects_, object);
   if (search.weak) addTo(weak_, object);
 }
 
-void Finalized::addPart(PyObject* object) {
+void FinalizedObjects::addPart(PyObject* object) {
   const pyapi::KeptError kept;
   PyTypeObject* type = Py_TYPE(object);
   const bool weak = PyWeakref_Check(object) || isWeaklyReferenced(object);
-  if ((!pyapi::hasFinalizer(type) && !weak) || Recorder::isPlain(object)) return;
+  if ((!pyapi::hasFinalizer(type) && !weak) || isPlain(object)) return;
   const bool other = PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object) ||
                      PyGen_Check(object) || PyCoro_CheckExact(object) || PyAsyncGen_CheckExact(object) ||
                      torchapi::isTensor(object) || pythonMethod(object, "__del__") != nullptr;
   if (!other) addTo(pyapi::hasFinalizer(type) || hasWeakCallback(object) ? objects_ : weak_, object);
 }
 
-void Finalized::addTo(std::vector<PyObject*>& list, PyObject* object) {
+void FinalizedObjects::addTo(std::vector<PyObject*>& list, PyObject* object) {
   if (std::ranges::find(list, object) == list.end()) list.push_back(object);
 }
 
-void Finalized::freeDropped(RecorderState& state) {
+// Exceptions that no handler of the program's has caught and C code has swallowed, as close() does: they hold
+// the frames that they have passed.
+void FinalizedObjects::forgetSwallowed() {
+  std::erase_if(around_.exceptions.raised(), [&](const Raised& raised) {
+    PyObject* object = raised.exception.get();
+    const auto ours = 1 + static_cast<Py_ssize_t>(around_.kept.contains(object)) +
+                      static_cast<Py_ssize_t>(around_.virtuals.contains(object));
+    return !raised.caught && Py_REFCNT(object) == ours;
+  });
+}
+
+void FinalizedObjects::freeDropped() {
   const pyapi::KeptError
       kept;  // the instruction may have raised: what follows asks objects, and lets them go
-  if (!state.raised_.empty()) forgetSwallowed(state);
+  forgetSwallowed();
   do {
-    state.droppable_.sweepInstances(state);  // methods that are bound to one, objects that hold one
-  } while (state.live_ && (freeOne(exceptions_, state) || freeOne(objects_, state) || freeOne(weak_, state)));
+    around_.dead.sweepInstances();  // methods that are bound to one, objects that hold one
+  } while (around_.breaks.isLive() && (freeOne(exceptions_) || freeOne(objects_) || freeOne(weak_)));
 }
 
 // The first that nobody but the recorder holds. False: there is none.
-bool Finalized::freeOne(const std::vector<PyObject*>& objects, RecorderState& state) {
+bool FinalizedObjects::freeOne(const std::vector<PyObject*>& objects) {
   for (size_t i = 0; i < objects.size(); ++i) {
     PyObject* object = objects[i];
-    if (Py_REFCNT(object) > 1 || !state.kept_.contains(object)) continue;
+    if (Py_REFCNT(object) > 1 || !around_.kept.contains(object)) continue;
     for (std::vector<PyObject*>* list : {&exceptions_, &objects_, &weak_}) std::erase(*list, object);
-    state.sourceIds_.erase(object);
-    std::ranges::replace(state.sourceObjects_, object, nullptr);
-    ++state.paused_;
-    state.kept_.take(object).reset();
-    --state.paused_;
+    around_.sources.forget(object);
+    const Paused paused(around_.pauses);
+    around_.kept.take(object).reset();
     return true;
   }
   return false;

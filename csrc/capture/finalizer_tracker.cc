@@ -1,0 +1,298 @@
+#include "capture/finalizer_tracker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "capture/callee.h"
+#include "capture/finalized_objects.h"
+#include "capture/plain_objects.h"
+#include "capture/special_methods.h"
+#include "pyapi/code.h"
+#include "pyapi/generator.h"
+#include "pyapi/opcodes.h"
+#include "pyapi/types.h"
+#include "torchapi/op_recorder.h"
+
+namespace kintsugi::capture {
+
+using guard::SourceKind;
+
+bool hasTrackedFinalizer(PyObject* object) {
+  return pythonMethod(object, "__del__") != nullptr && PyObject_IS_GC(object) &&
+         pyapi::isWeaklyReferenceable(object) && !PyExceptionInstance_Check(object) &&
+         !FinalizedObjects::holdsPython(object);
+}
+
+namespace {
+
+// The slot itself, a variable in a cell, or a method of the object.
+bool holds(PyObject* slot, PyObject* object) {
+  if (slot == nullptr || slot == object) return slot == object;
+  if (PyCell_Check(slot)) return PyCell_GET(slot) == object;
+  return PyMethod_Check(slot) && PyMethod_GET_SELF(slot) == object;
+}
+
+bool localsHold(const pyapi::Frame* frame, size_t count, PyObject* object) {
+  for (size_t i = 0; i < count; ++i) {
+    if (holds(pyapi::localAt(frame, static_cast<int>(i)), object)) return true;
+  }
+  return false;
+}
+
+bool frameHolds(const ShadowFrame& frame, PyObject* object) {
+  if (frame.act == nullptr || frame.act->frame == nullptr) return false;
+  PyObject** stack = pyapi::stackBase(frame.act->frame);
+  PyObject** top = frame.act->sp != nullptr ? frame.act->sp : stack + frame.stack.size();
+  return localsHold(frame.act->frame, frame.locals.size(), object) ||
+         std::any_of(stack, top, [object](PyObject* slot) { return holds(slot, object); });
+}
+
+// A generator of the trace that waits, whose frame nobody else can reach.
+bool waits(const Virtual& v) {
+  return v.kind == VirtualKind::kGenerator && v.frame != nullptr && v.object && v.value == ir::kNone;
+}
+
+bool generatorHolds(const Virtual& v, PyObject* object) {
+  auto* raw = pyapi::frameOf(pyapi::asGenerator(v.object.get()));
+  const int depth = v.frame->act != nullptr ? static_cast<int>(v.frame->stack.size()) : 0;
+  for (int i = 0; i < depth; ++i) {
+    if (holds(pyapi::stackAt(raw, i), object)) return true;
+  }
+  return localsHold(raw, v.frame->locals.size(), object);
+}
+
+}  // namespace
+
+std::string FinalizerTracker::firstName() const { return pyapi::typeNameOf(tracked_.front().object); }
+
+bool FinalizerTracker::isTracked(PyObject* object) const {
+  return std::ranges::any_of(tracked_, [object](const Tracked& t) { return t.object == object; });
+}
+
+// Nobody but the recorder holds it.
+bool FinalizerTracker::hasEnded(const Tracked& tracked) const {
+  return Py_REFCNT(tracked.object) == ownReferences(tracked.object);
+}
+
+// A generator that the program has dropped, and nothing of which runs when it is closed, lets go of what its
+// frame holds.
+void FinalizerTracker::closeDroppedGenerators() {
+  for (size_t i = around_.virtuals.size(); i-- > 0;) {
+    Virtual& v = around_.virtuals.at(static_cast<uint32_t>(i));
+    if (!waits(v) || Py_REFCNT(v.object.get()) > 1 ||
+        !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())))
+      continue;
+    const bool holdsOne =
+        std::ranges::any_of(tracked_, [&v](const Tracked& t) { return generatorHolds(v, t.object); });
+    if (!holdsOne) continue;
+    const Paused paused(around_.pauses);
+    around_.virtuals.forgetIdentity(v);
+    v.kind = VirtualKind::kOpaque;  // nothing names it
+    v.frame.reset();
+    v.object.reset();
+  }
+}
+
+// Does a frame of the program's hold it, or a generator that holds no other?
+bool FinalizerTracker::isHeld(PyObject* object) const {
+  for (const auto& frame : around_.frames.all()) {
+    if (frameHolds(*frame, object)) return true;
+  }
+  return std::ranges::any_of(around_.virtuals.all(), [&](const auto& v) {
+    if (!waits(*v) || !generatorHolds(*v, object)) return false;
+    return std::ranges::none_of(tracked_, [&](const Tracked& other) {
+      return other.object != object && generatorHolds(*v, other.object);
+    });
+  });
+}
+
+Py_ssize_t FinalizerTracker::ownReferences(PyObject* object) const {
+  return static_cast<Py_ssize_t>(around_.kept.contains(object)) +
+         static_cast<Py_ssize_t>(around_.overlays.contains(object));
+}
+
+// The references that the recorder has; the last of them may be the last of all.
+std::vector<pyapi::Ref<>> FinalizerTracker::takeReferences(PyObject* object) {
+  std::vector<pyapi::Ref<>> taken;
+  if (pyapi::Ref<> kept = around_.kept.take(object)) taken.push_back(std::move(kept));
+  if (pyapi::Ref<> written = around_.overlays.take(object)) taken.push_back(std::move(written));
+  return taken;
+}
+
+bool FinalizerTracker::startsAt(ir::SourceId source, ir::ValueId value) const {
+  while (around_.sources.node(source).parent != ir::kNone) source = around_.sources.node(source).parent;
+  const guard::SourceNode& root = around_.sources.node(source);
+  return root.kind == SourceKind::kValue && root.index == static_cast<int64_t>(value);
+}
+
+// What was read from an object that has gone, and has nobody else to hold it.
+void FinalizerTracker::dropParts(const Tracked& gone) {
+  for (ir::SourceId id = 0; id < around_.sources.size(); ++id) {
+    PyObject* part = around_.sources.objectOf(id);
+    if (part == nullptr || isPlain(part) || torchapi::isTensor(part)) continue;
+    if (!startsAt(id, gone.value) || Py_REFCNT(part) != ownReferences(part)) continue;
+    around_.sources.forget(part);
+    takeReferences(part);
+  }
+}
+
+void FinalizerTracker::track(PyObject* object, Shadow shadow) {
+  if (!around_.breaks.isLive() || !shadow.isSource() || isTracked(object) || !hasTrackedFinalizer(object))
+    return;
+  const guard::SourceNode& node = around_.sources.node(shadow.sourceId());
+  if (node.kind != SourceKind::kValue) return;
+  Tracked made{object, pyapi::steal(PyWeakref_NewRef(object, nullptr)), static_cast<ir::ValueId>(node.index)};
+  PyErr_Clear();
+  if (made.weak) tracked_.push_back(std::move(made));
+}
+
+std::optional<FinalizerTracker::Tracked> FinalizerTracker::takeEnded(bool newestFirst) {
+  const auto ended = [this](const Tracked& t) { return hasEnded(t); };
+  auto found = std::ranges::find_if(tracked_, ended);
+  if (newestFirst) {
+    const auto last = std::find_if(tracked_.rbegin(), tracked_.rend(), ended);
+    found = last == tracked_.rend() ? tracked_.end() : std::prev(last.base());
+  }
+  if (found == tracked_.end()) return std::nullopt;
+  Tracked gone = std::move(*found);
+  tracked_.erase(found);
+  return gone;
+}
+
+void FinalizerTracker::runPending() {
+  const bool newestFirst = std::exchange(newestFirst_, false);
+  while (around_.breaks.isLive() && !tracked_.empty()) {
+    const auto pinned = [this](const Tracked& t) { return around_.constants.contains(t.object); };
+    if (const auto found = std::ranges::find_if(tracked_, pinned); found != tracked_.end())
+      return host_.endFor(pyapi::typeNameOf(found->object));
+    around_.dead.sweepInstances();
+    closeDroppedGenerators();
+    std::optional<Tracked> gone = takeEnded(newestFirst);
+    if (!gone) break;
+    runFinalizer(std::move(*gone));
+  }
+  const auto held = [this](const Tracked& t) { return isHeld(t.object); };
+  if (around_.breaks.isLive() &&
+      !std::ranges::all_of(tracked_, held))  // but by what the recorder may hold, too
+    host_.endFor(firstName());
+}
+
+bool FinalizerTracker::putEndedFirst() {
+  if (!tracked_.empty()) {
+    around_.dead.sweepInstances();
+    closeDroppedGenerators();
+  }
+  const auto ended = [this](const Tracked& t) { return hasEnded(t); };
+  const auto others = std::ranges::stable_partition(tracked_, ended);
+  return others.begin() != tracked_.begin();
+}
+
+void FinalizerTracker::runFinalizer(Tracked tracked) {
+  PyObject* object = tracked.object;
+  const std::string name = std::string(pyapi::typeNameOf(object)) + ".__del__";
+  tracked_.insert(tracked_.begin(), std::move(tracked));  // while the recording may end
+  const std::optional<ir::StateId> snap = host_.beginFinalizer(name);
+  if (!snap || !release()) return;
+  tracked = std::move(tracked_.front());
+  tracked_.erase(tracked_.begin());
+  host_.expectWrites();
+  std::vector<pyapi::Ref<>> last = takeReferences(object);
+  around_.sources.forget(object);
+  bool revived = false;
+  {
+    const Paused paused(around_.pauses);
+    PyObject_CallFinalizer(object);
+    revived = Py_REFCNT(object) > static_cast<Py_ssize_t>(last.size());
+    last.clear();
+    around_.overlays.clear();  // those of its dict hold it
+    dropParts(tracked);
+  }
+  reclaim();
+  if (revived) host_.endFor(name);
+  if (around_.breaks.isLive()) host_.finishFinalizer(tracked.value, *snap);
+}
+
+// A function returns: its variables go in their order, before anything else does.
+void FinalizerTracker::clearLocals(ShadowFrame& frame, Activation& act) {
+  constexpr int kFunction = CO_OPTIMIZED | CO_NEWLOCALS;
+  if ((pyapi::flagsOf(frame.code) & kFunction) != kFunction || pyapi::isSeen(act.frame)) return;
+  const auto runsCode = [&act](size_t index) {  // a generator that runs code when it is closed
+    PyObject* local = pyapi::localAt(act.frame, static_cast<int>(index));
+    if (local == nullptr || !PyGen_CheckExact(local)) return false;
+    auto* generator = pyapi::asGenerator(local);
+    return pyapi::stateOf(generator) == pyapi::GeneratorState::kSuspended && !pyapi::closesQuietly(generator);
+  };
+  for (size_t i = 0; i < frame.locals.size(); ++i) {
+    if (runsCode(i)) return host_.endFor("generator");
+  }
+  for (size_t i = 0; around_.breaks.isLive() && !tracked_.empty() && i < frame.locals.size(); ++i) {
+    pyapi::Ref<> gone = pyapi::steal(pyapi::exchangeLocal(act.frame, static_cast<int>(i), nullptr));
+    if (!gone) continue;
+    frame.locals[i] = Shadow::null();
+    around_.instruction.forgetState();
+    gone.reset();
+    runPending();
+  }
+}
+
+// A function that is called from Python code takes its arguments over from the caller's stack.
+void FinalizerTracker::transferToCallee(ShadowFrame& caller, PyCodeObject* callee) {
+  const Instr* instr = around_.instruction.instr();
+  if (instr == nullptr || caller.act == nullptr || !around_.instruction.isExecuted()) return;
+  const bool keywords = instr->op == op::CALL_KW;
+  if (instr->op != op::CALL && !keywords) return;
+  Activation& act = *caller.act;
+  const int above = keywords ? 1 : 0;  // the names of the keywords
+  const int lower = static_cast<int>(instr->arg) + above + 2;
+  PyObject* function = act.peek(calleeDepth(act, lower));
+  if (!PyFunction_Check(function) || PyFunction_GET_CODE(function) != reinterpret_cast<PyObject*>(callee))
+    return;
+  for (int i = callsMethod(act, lower) ? lower - 1 : lower - 2; i > above; --i) {
+    PyObject* object = act.peek(i);
+    if (object == nullptr || !isTracked(object)) continue;
+    caller.top(i) = Shadow::null();
+    Py_DECREF(std::exchange(act.peek(i), nullptr));  // the callee's variable holds it
+  }
+}
+
+bool FinalizerTracker::release() {
+  for (const Tracked& t : tracked_) {
+    if (hasEnded(t) || (isHeld(t.object) && !around_.constants.contains(t.object))) continue;
+    host_.endAndRelease(pyapi::typeNameOf(t.object));
+    return false;
+  }
+  for (const Tracked& t : tracked_) {
+    if (!hasEnded(t)) takeReferences(t.object);  // the others' turn comes
+  }
+  return true;
+}
+
+void FinalizerTracker::reclaim() {
+  for (const Tracked& t : tracked_) {
+    if (PyObject* object = PyWeakref_GET_OBJECT(t.weak.get()); object != Py_None) {
+      if (ownReferences(object) == 0) around_.kept.add(object);
+      continue;
+    }
+    around_.sources.forget(t.object);
+    host_.endFor("object that a step has let go of");
+  }
+  std::erase_if(tracked_, [](const Tracked& t) { return PyWeakref_GET_OBJECT(t.weak.get()) == Py_None; });
+}
+
+void FinalizerTracker::forgetAll() {
+  for (const Tracked& t : std::exchange(tracked_, {})) {
+    around_.constants.release(t.object);
+    around_.sources.forget(t.object);
+    takeReferences(t.object);
+    around_.overlays.clear();  // those of its dict hold what it holds
+  }
+}
+
+void FinalizerTracker::checkReturned(const std::vector<ir::ValueId>& returned) {
+  for (const Tracked& t : tracked_) {
+    if (std::ranges::find(returned, t.value) == returned.end())
+      return host_.endFor(pyapi::typeNameOf(t.object));
+  }
+}
+
+}  // namespace kintsugi::capture

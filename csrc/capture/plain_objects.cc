@@ -1,0 +1,24 @@
+#include "capture/plain_objects.h"
+
+namespace kintsugi::capture {
+
+bool isPlain(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return object == Py_None || type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
+         type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type ||
+         type == &PyEllipsis_Type || object == Py_NotImplemented;
+}
+
+bool isPlainDeep(PyObject* object) {
+  if (isPlain(object)) return true;
+  return PyTuple_CheckExact(object) && isPlainTuple(object);
+}
+
+bool isPlainTuple(PyObject* tuple) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    if (!isPlainDeep(PyTuple_GET_ITEM(tuple, i))) return false;
+  }
+  return true;
+}
+
+}  // namespace kintsugi::capture

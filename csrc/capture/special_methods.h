@@ -1,0 +1,16 @@
+// Special methods of types, looked up as CPython does: in the type, not in the object.
+//
+// Nothing here runs Python code, and no guard is added: the caller guards the type's version. The GIL is
+// needed. Example: if (PyObject* method = pythonMethod(object, "__len__")) ... it is called as a frame
+#pragma once
+
+#include "pyapi/ref.h"
+
+namespace kintsugi::capture {
+
+// Borrowed from the type; null: it has none.
+PyObject* specialMethod(PyTypeObject* type, const char* name);
+// The Python function that is the special method of an object's type; null: there is none, or it is C code.
+PyObject* pythonMethod(PyObject* object, const char* name);
+
+}  // namespace kintsugi::capture

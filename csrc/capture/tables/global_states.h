@@ -1,0 +1,47 @@
+// The global state that a trace relies on (grad mode, default dtype ...): at its entry, behind each step that
+// may have changed it, and behind each call.
+//
+// Plain values; owned by the Recorder. The recording thread, GIL held. Example:
+//
+//   guard.number = states.add(torchapi::GlobalState::current());  // behind a step
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "ir/trace.h"
+#include "torchapi/global_state.h"
+
+namespace kintsugi::capture {
+
+class GlobalStates {
+ public:
+  void begin(torchapi::GlobalState entry) { entry_ = std::move(entry); }
+  // A side trace goes on with those of its start, the first of which is the entry's.
+  void adopt(const std::vector<torchapi::GlobalState>& states,
+             const std::vector<torchapi::StateBehind>& behind) {
+    entry_ = states.front();
+    later_.assign(states.begin() + 1, states.end());
+    behind_ = behind;
+  }
+  // The number by which a guard names it.
+  int64_t add(torchapi::GlobalState state) {
+    later_.push_back(std::move(state));
+    return static_cast<int64_t>(later_.size());
+  }
+  // What it is behind the call whose result is `value`.
+  void noteCall(ir::ValueId value);
+
+  std::vector<torchapi::GlobalState> takeAll() {
+    later_.insert(later_.begin(), entry_);
+    return std::move(later_);
+  }
+  std::vector<torchapi::StateBehind> takeBehind() { return std::move(behind_); }
+
+ private:
+  torchapi::GlobalState entry_;
+  std::vector<torchapi::GlobalState> later_;
+  std::vector<torchapi::StateBehind> behind_;  // calls, in order
+};
+
+}  // namespace kintsugi::capture

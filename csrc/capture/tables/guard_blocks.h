@@ -1,0 +1,80 @@
+// Which guard block a source is resolved in, and a guard is checked in.
+//
+// The guards of a trace are checked in blocks: block 0 before the first instruction, and one more behind each
+// step whose result, or whose effects, have to be looked at (`guard.block` in the trace). What a step that is
+// not looked into may have changed is read again in the block behind it: from then on, older blocks are
+// *stale* for anything that can change.
+//
+// Plain numbers; owned by the Recorder, read by the tables that write sources and guards. Thread: the
+// recording one. Example:
+//
+//   blocks.next();       // behind a step
+//   blocks.markStale();  // ... that may have changed anything
+//   blocks.ofSource(SourceKind::kDictItem, 0) == blocks.newest()
+#pragma once
+
+#include <algorithm>
+
+#include "guard/document.h"
+
+namespace kintsugi::capture {
+
+class GuardBlocks {
+ public:
+  guard::BlockId root() const { return root_; }  // of a side trace: the first one of its own
+  guard::BlockId newest() const { return newest_; }
+  guard::BlockId stale() const { return stale_; }
+  // The newest one is to be written before the next instruction.
+  bool isPending() const { return pending_; }
+
+  void beginAt(guard::BlockId first) { root_ = newest_ = first; }
+  void next() { ++newest_; }
+  void markStale() { stale_ = newest_; }
+  void setPending(bool pending) { pending_ = pending; }
+
+  // `parent`: the block of the object that it is read from; of a root 0.
+  guard::BlockId ofSource(guard::SourceKind kind, guard::BlockId parent) const {
+    if (kind == guard::SourceKind::kValue) return newest_;
+    const guard::BlockId block = std::max(root_, parent);
+    return isRoot(kind) || isImmutable(kind) ? block : std::max(block, stale_);
+  }
+  // `resolved`: the newest block of the sources that it compares; of a guard without a source the stale one.
+  guard::BlockId ofGuard(guard::GuardKind kind, guard::BlockId resolved) const {
+    const guard::BlockId block = std::max(root_, resolved);
+    return asksIdentity(kind) ? block : std::max(block, stale_);
+  }
+
+ private:
+  static bool isRoot(guard::SourceKind kind) {
+    return kind == guard::SourceKind::kArg || kind == guard::SourceKind::kPinned ||
+           kind == guard::SourceKind::kValue;
+  }
+  // What is read so can't change while the object lives that it is read from.
+  static bool isImmutable(guard::SourceKind kind) {
+    switch (kind) {
+      case guard::SourceKind::kType:
+      case guard::SourceKind::kTupleItem:
+      case guard::SourceKind::kClosure:
+      case guard::SourceKind::kGlobals:
+      case guard::SourceKind::kBuiltins:
+      case guard::SourceKind::kMethodFunction:
+      case guard::SourceKind::kMethodSelf:
+      case guard::SourceKind::kPartial:
+        return true;
+      default:
+        return false;
+    }
+  }
+  // Of an object that is reached as before, a step changes the state and not the identity.
+  static bool asksIdentity(guard::GuardKind kind) {
+    return kind == guard::GuardKind::kIs || kind == guard::GuardKind::kEquals ||
+           kind == guard::GuardKind::kSame || kind == guard::GuardKind::kNotSame;
+  }
+
+  guard::BlockId root_ = 0;
+  guard::BlockId newest_ = 0;
+  guard::BlockId stale_ = 0;
+  bool pending_ = false;
+};
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,22 @@
+#include "capture/tables/guard_writer.h"
+
+#include <algorithm>
+
+#include "capture/source_hash.h"
+
+namespace kintsugi::capture {
+
+void GuardWriter::write(const Question& question) {
+  const auto [kind, source, key, number, other] = question;
+  guard::BlockId resolved = source == ir::kNone ? blocks_.stale() : nodes_[source].block;
+  if (other != ir::kNone) resolved = std::max(resolved, nodes_[other].block);
+  const guard::BlockId block = blocks_.ofGuard(kind, resolved);
+  // Source and key in one word, spread before anything is mixed in; kind, block and other in the second.
+  uint64_t hash = (static_cast<uint64_t>(key) << 32 | source) * 0x9e3779b97f4a7c15ull;
+  hash = mixHash(hash ^ (hash >> 32),
+                 static_cast<uint64_t>(kind) << 56 ^ static_cast<uint64_t>(block) << 32 ^ other);
+  hash = mixHash(hash, static_cast<uint64_t>(number));
+  if (written_.try_emplace(hash, true).second) guards_.push_back({kind, block, source, other, key, number});
+}
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,74 @@
+// The sources of a trace: the paths by which it reaches objects that are older than it, and the objects that
+// they have led to.
+//
+// A path is a node of the document (kind, parent, key, index) with the guard block that it is resolved in. A
+// hash of the path finds the node again, so the same read has one source. Beside each node lie the object
+// that was read, its shadow once it has been described, and the hash without the block, which is the same
+// from recording to recording. Objects are found by identity too.
+//
+// Ownership: borrows the document's nodes. Objects are borrowed: whoever adds one keeps it alive
+// (KeptObjects), and calls forget() before it lets it go. Owned by the Recorder; the recording thread, GIL
+// held. Invalidation: clear() forgets the objects, not the paths. Example:
+//
+//   const auto found = sources.find({kind, parent, key, index}, block);
+//   if (found.isNew) sources.append(found, node, object);
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "capture/shadow.h"
+#include "guard/document.h"
+#include "support/flat_map.h"
+
+namespace kintsugi::capture {
+
+class KnownSources {
+ public:
+  struct Path {
+    guard::SourceKind kind;
+    ir::SourceId parent;
+    PyObject* key;
+    int64_t index;
+  };
+  struct Found {
+    ir::SourceId id;
+    uint64_t hash;
+    bool isNew;  // append() has to follow
+  };
+  explicit KnownSources(std::vector<guard::SourceNode>& nodes) : nodes_(nodes) {}
+
+  Found find(const Path& path, guard::BlockId block);
+  void append(const Found& found, const guard::SourceNode& node, PyObject* object);
+  // The nodes that are there already: a side trace goes on with those of its start, and adopts the objects
+  // that are still reached.
+  void adopt(const std::vector<uint64_t>& hashes);
+  void adoptObject(ir::SourceId id, PyObject* object) { objects_[id] = object; }
+
+  size_t size() const { return objects_.size(); }
+  const guard::SourceNode& node(ir::SourceId id) const { return nodes_[id]; }
+  PyObject* objectOf(ir::SourceId id) const { return objects_[id]; }  // null: forgotten
+  uint64_t hashOf(ir::SourceId id) const { return hashes_[id]; }
+  Shadow shadowOf(ir::SourceId id) const { return shadows_[id]; }  // null: not described yet
+  void setShadow(ir::SourceId id, Shadow shadow) { shadows_[id] = shadow; }
+
+  // The source by which an object was read first.
+  std::optional<ir::SourceId> of(PyObject* object) const;
+  // False: the object has a source already, which stays.
+  bool name(PyObject* object, ir::SourceId id) { return ids_.try_emplace(object, id).second; }
+  // Its address may be another object's from now on.
+  void forget(PyObject* object);
+  void clear();
+  std::vector<uint64_t> takeHashes() { return std::move(hashes_); }
+
+ private:
+  std::vector<guard::SourceNode>& nodes_;
+  std::vector<uint64_t> hashes_;            // by SourceId: of the path, without the block
+  std::vector<PyObject*> objects_;          // by SourceId
+  std::vector<Shadow> shadows_;             // by SourceId
+  FlatMap<uint64_t, ir::SourceId> byPath_;  // hash of path and block
+  FlatMap<PyObject*, ir::SourceId> ids_;
+};
+
+}  // namespace kintsugi::capture

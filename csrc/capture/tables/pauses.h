@@ -1,0 +1,39 @@
+// Stretches of a call that are not recorded: C code that calls Python, an opaque step, an object that goes.
+//
+// They nest. While one lasts, frames are not recorded; it is noted that one of the program's own was asked
+// for, since it may have changed what the trace relies on. Owned by the Recorder; the recording thread.
+// Example: { Paused paused(pauses); flow = rec.execute(act, instr); }
+#pragma once
+
+namespace kintsugi::capture {
+
+class Pauses {
+ public:
+  bool isPaused() const { return depth_ > 0; }
+  // After an internal error, which may have left stretches open.
+  void reset() { depth_ = 0; }
+
+  // Code of the program's ran in one, since expectNoCalls().
+  bool calledBack() const { return calledBack_; }
+  void noteCallback() { calledBack_ = true; }
+  void expectNoCalls() { calledBack_ = false; }
+
+ private:
+  friend class Paused;
+  int depth_ = 0;
+  bool calledBack_ = false;
+};
+
+// One such stretch. Lives on the C stack.
+class Paused {
+ public:
+  explicit Paused(Pauses& pauses) : pauses_(pauses) { ++pauses_.depth_; }
+  ~Paused() { --pauses_.depth_; }
+  Paused(const Paused&) = delete;
+  Paused& operator=(const Paused&) = delete;
+
+ private:
+  Pauses& pauses_;
+};
+
+}  // namespace kintsugi::capture

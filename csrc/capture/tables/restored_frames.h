@@ -1,0 +1,54 @@
+// The frames of the snapshot that a side trace begins with, innermost first (restore.cc).
+//
+// The innermost one is entered first and goes on; each other one waits for the result of the frame inside. It
+// has a place of its own until then, since CPython has not entered it yet. Owned by the Recorder; the
+// recording thread, GIL held. Frames are borrowed from the FrameStack, tensors from the snapshot's objects.
+// Example: restored.expect(0); ... RestoredFrame* entry = restored.takeExpected();
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <unordered_map>
+
+#include "capture/shadow.h"
+
+namespace kintsugi::capture {
+
+// `waiting` stands for the call that is under way in it.
+struct RestoredFrame {
+  ShadowFrame* frame = nullptr;
+  ir::ReturnAction action = ir::ReturnAction::kPush;  // what it does with the inner frame's result
+  Shadow replacement;
+  Instr waiting;
+  Activation waitingAct{};
+};
+
+class RestoredFrames {
+ public:
+  void resize(size_t count) { frames_.resize(count); }
+  RestoredFrame& operator[](size_t index) { return frames_[index]; }
+  std::deque<RestoredFrame>& all() { return frames_; }
+
+  // The one that is entered next.
+  void expect(size_t index) { next_ = index; }
+  bool isExpected() const { return next_.has_value(); }
+  size_t takeExpected() {
+    const size_t index = *next_;
+    next_.reset();
+    return index;
+  }
+
+  // Tensors that it begins with: two values may be one tensor.
+  void addTensor(ir::ValueId value, PyObject* tensor) { tensors_.emplace(value, tensor); }
+  bool isTensor(ir::ValueId value, PyObject* tensor) const {
+    const auto found = tensors_.find(value);
+    return found != tensors_.end() && found->second == tensor;
+  }
+
+ private:
+  std::deque<RestoredFrame> frames_;
+  std::optional<size_t> next_;
+  std::unordered_map<ir::ValueId, PyObject*> tensors_;
+};
+
+}  // namespace kintsugi::capture

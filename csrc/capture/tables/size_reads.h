@@ -1,0 +1,45 @@
+// The sizes of tensors that the trace has read: each is one value of the trace, however often it is asked
+// for.
+//
+// Until something may have resized a tensor (an operator in place, a step): then all are read anew. Of a
+// tensor that a step may have resized, nothing is known of the sizes that it was made with either.
+//
+// Plain numbers; owned by the Recorder. The recording thread. Example:
+//
+//   if (auto known = reads.find(tensor, ir::Op::kSize, 0)) return Shadow::value(*known);
+//   reads.add(tensor, ir::Op::kSize, 0, trace.code[at].firstResult);
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <unordered_set>
+
+#include "ir/trace.h"
+
+namespace kintsugi::capture {
+
+class SizeReads {
+ public:
+  std::optional<ir::ValueId> find(ir::ValueId tensor, ir::Op op, int64_t dim) const {
+    const auto found = values_.find({tensor, op, dim});
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void add(ir::ValueId tensor, ir::Op op, int64_t dim, ir::ValueId value) {
+    values_.emplace(Key{tensor, op, dim}, value);
+  }
+  void forgetAll() { values_.clear(); }
+
+  void noteResized(ir::ValueId tensor) {
+    forgetAll();
+    resized_.insert(tensor);
+  }
+  bool mayBeResized(ir::ValueId tensor) const { return resized_.contains(tensor); }
+
+ private:
+  using Key = std::tuple<ir::ValueId, ir::Op, int64_t>;
+  std::map<Key, ir::ValueId> values_;
+  std::unordered_set<ir::ValueId> resized_;
+};
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,75 @@
+// The virtual objects of a recording: those that the trace makes, by number and by identity.
+//
+// A Virtual holds its real object, so no address means two objects at one time. One whose identity is
+// forgotten (`forgetIdentity`) goes on in the table, since shadows name it by number, but is not found by its
+// object any more.
+//
+// Recipes (see snapshot.cc) are cached for as long as no virtual object that a recipe names changes. So who
+// changes one says so: touch(). The count of changes is the *epoch*; what was made in another epoch is stale.
+//
+// Owned by the Recorder; the recording thread, GIL held. A Virtual stays where it is until the table dies.
+// Example:
+//
+//   const Shadow list = virtuals.add(VirtualKind::kList, object);
+//   virtuals[list].parts.push_back(Shadow::constant());
+//   virtuals.touch(virtuals[list]);
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "capture/shadow.h"
+#include "support/flat_map.h"
+
+namespace kintsugi::capture {
+
+// A shadow as a Python object: dicts of virtual objects and overlays map keys to these. New; null with an
+// exception.
+PyObject* encodeShadow(Shadow shadow);
+Shadow decodeShadow(PyObject* encoded);
+
+class VirtualTable {
+ public:
+  Shadow add(VirtualKind kind, PyObject* object);
+
+  Virtual& operator[](Shadow shadow) { return *virtuals_[shadow.virtualId()]; }
+  Virtual& at(uint32_t id) const { return *virtuals_[id]; }
+  std::optional<uint32_t> find(PyObject* object) const;
+  Virtual* findObject(PyObject* object) const;  // null: it is not among them
+  bool contains(PyObject* object) const { return ids_.contains(object); }
+  const std::vector<std::unique_ptr<Virtual>>& all() const { return virtuals_; }
+  size_t size() const { return virtuals_.size(); }
+
+  // Others may have changed the object, or it goes: what has its address from now on is another object.
+  void forgetIdentity(const Virtual& v) { ids_.erase(v.object.get()); }
+  // Another object takes the place of the real one.
+  void replaceObject(Shadow shadow, PyObject* object);
+  // The recording has ended: lets go of all objects, the newest first, and knows none of them any more.
+  void releaseObjects();
+
+  // Iterators that may still be asked for items; whoever looks through them erases those that may not.
+  std::vector<uint32_t>& iterators() { return iterators_; }
+  // Classes that the trace has made, the oldest first.
+  const std::vector<uint32_t>& classes() const { return classes_; }
+  void addClass(Shadow shadow) { classes_.push_back(shadow.virtualId()); }
+
+  uint64_t epoch() const { return epoch_; }
+  void touch() { ++epoch_; }
+  void touch(const Virtual& v) { epoch_ += v.recipe != ir::kNone ? 1 : 0; }  // no state names it without
+
+  // Entries of dicts and attributes of instances, as far as the trace knows them. False: out of memory, or
+  // the key can't be hashed.
+  bool setEntry(Virtual& v, PyObject* key, Shadow value);
+  std::optional<Shadow> entryOf(const Virtual& v, PyObject* key) const;
+  bool setAttribute(Virtual& v, PyObject* name, Shadow value);
+
+ private:
+  std::vector<std::unique_ptr<Virtual>> virtuals_;
+  FlatMap<PyObject*, uint32_t> ids_;
+  std::vector<uint32_t> iterators_;
+  std::vector<uint32_t> classes_;
+  uint64_t epoch_ = 1;
+};
+
+}  // namespace kintsugi::capture

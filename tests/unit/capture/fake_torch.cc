@@ -1,0 +1,8 @@
+// What the tables ask of torch, without torch: no object is a tensor.
+#include "torchapi/tensor_info.h"
+
+namespace kintsugi::torchapi {
+
+bool isTensor(PyObject*) { return false; }
+
+}  // namespace kintsugi::torchapi
