@@ -13,6 +13,7 @@
 #include "driver/trace_data.h"
 #include "guard/document.h"
 #include "pyapi/imports.h"
+#include "pyapi/lru_cache.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
 #include "runtime/run_events.h"
@@ -455,6 +456,10 @@ void resetAllCompiled() {
 void bindCompiled(nb::module_& module) {
   compiledType = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (compiledType == nullptr) throw nb::python_error();
+  module.def("_lru_cache_of", [](nb::handle wrapper) {
+    PyObject* cache = pyapi::cacheOf(wrapper.ptr());
+    return cache == nullptr ? nb::none() : nb::borrow(cache);
+  });
   module.def("_package_roots", [] { return nb::steal<nb::dict>(driver::packageRoots().release()); });
   module.attr("Compiled") = nb::handle(reinterpret_cast<PyObject*>(compiledType));
 }

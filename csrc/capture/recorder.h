@@ -167,6 +167,8 @@ class Recorder final : public StepObserver,
   bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
   // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
   Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
+  // Runs the instruction, of whose result all is known, and writes it as a call that may be made later.
+  Flow quietCall(CallContext& ctx);
   // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
   Flow torchStep(CallContext& ctx, Shadow& result);
   Flow executeLogged(CallContext& ctx);
@@ -231,6 +233,8 @@ class Recorder final : public StepObserver,
   Shadow caughtException(PyObject* exception);
   bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
   bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
+  size_t emitCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
+                  ir::StateId snap);
   Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
                     ir::StateId snap, PyObject* result);
   void forgetEscaped(CallContext& ctx);

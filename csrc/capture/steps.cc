@@ -235,12 +235,11 @@ bool Recorder::callOperands(CallContext& ctx, CallKind kind, std::vector<Operand
   return true;
 }
 
-Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
-                            ir::StateId snap, PyObject* result) {
-  if (blocks_.isPending()) abort(diag::Code::KTG0103, {"a second step of one instruction"});
-  Op op = kind == CallKind::kOpaque ? Op::kCall : kind == CallKind::kKnown ? Op::kCallKnown : Op::kCallPure;
-  size_t at = emit(op, operands, {{TypeKind::kObject, ir::kNone}}, snap);
-  ir::ValueId value = document_.trace.code[at].firstResult;
+size_t Recorder::emitCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
+                          ir::StateId snap) {
+  const Op op =
+      kind == CallKind::kOpaque ? Op::kCall : kind == CallKind::kKnown ? Op::kCallKnown : Op::kCallPure;
+  const size_t at = emit(op, operands, {{TypeKind::kObject, ir::kNone}}, snap);
   if (ctx.kwnames != nullptr) {
     std::vector<Operand> names;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ctx.kwnames); ++i) {
@@ -250,6 +249,13 @@ Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<O
     document_.trace.code[at].kwCount = list.count;
     document_.trace.code[at].kwNames = list.id;
   }
+  return at;
+}
+
+Shadow Recorder::appendCall(CallContext& ctx, CallKind kind, const std::vector<Operand>& operands,
+                            ir::StateId snap, PyObject* result) {
+  if (blocks_.isPending()) abort(diag::Code::KTG0103, {"a second step of one instruction"});
+  const ir::ValueId value = document_.trace.code[emitCall(ctx, kind, operands, snap)].firstResult;
   blocks_.next();
   blocks_.setPending(true);
   if (kind == CallKind::kOpaque) stale();
@@ -355,6 +361,24 @@ Flow Recorder::callStep(CallContext& ctx, CallKind kind, const char* reason, Sha
   result = appendCall(ctx, kind, operands, snap, ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None);
   if (unforeseen) stale();
   if (unforeseen || kind == CallKind::kOpaque) forgetEscaped(ctx);
+  return flow;
+}
+
+Flow Recorder::quietCall(CallContext& ctx) {
+  std::vector<Operand> operands;
+  if (!callOperands(ctx, CallKind::kKnown, operands)) return execute(ctx.act, ctx.instr);
+  const ir::StateId snap = stateBefore();
+  pauses_.expectNoCalls();
+  Flow flow;
+  {
+    const Paused paused(pauses_);
+    flow = execute(ctx.act, ctx.instr);
+  }
+  if (flow != Flow::kNext || pauses_.calledBack()) {
+    abort(diag::Code::KTG0303, {"Python code ran where a result was looked up"});
+    return flow;
+  }
+  if (live()) document_.trace.code[emitCall(ctx, CallKind::kKnown, operands, snap)].deferrable = true;
   return flow;
 }
 

@@ -10,6 +10,7 @@
 #include "driver/package_checks.h"
 #include "guard/kinds.h"
 #include "pyapi/let_go.h"
+#include "pyapi/lru_cache.h"
 #include "pyapi/name_fields.h"
 
 namespace kintsugi::driver {
@@ -266,6 +267,7 @@ Ref<> packageRoots() {
   for (const auto& [text, descriptor] : pyapi::nameFields()) {
     ok = ok && descriptor != nullptr && setIn(dict.get(), text, pyapi::newRef(descriptor));
   }
+  if (PyObject* field = pyapi::linkResultField()) ok = ok && setIn(dict.get(), "link.result", pyapi::newRef(field));
   return ok ? std::move(dict) : Ref<>();
 }
 

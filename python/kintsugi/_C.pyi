@@ -59,6 +59,9 @@ def events_drain() -> tuple[list[tuple[str, int, int, int, int, int, str, str, s
     """(kind, start_ns, duration_ns, extra, thread, trace, stack, name, text, more) of each; how many were lost."""
 
 def is_library(file: str) -> bool: ...
+def _lru_cache_of(wrapper: Any, /) -> dict[Any, Any] | None:
+    """The dict of a functools.lru_cache() wrapper; None where it keeps nothing."""
+
 def _package_roots() -> dict[str, Any]:
     """Functions of ours that traces call and no module has."""
 

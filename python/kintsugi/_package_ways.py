@@ -137,6 +137,8 @@ def take_step(parent: Any, step: Sequence[Any]) -> Any:
         return type(parent)
     if name == "mro":
         return parent.__mro__[step[1]]
+    if name == "cache":
+        return _C._lru_cache_of(parent)
     if name in (
         "__defaults__",
         "__kwdefaults__",
@@ -188,6 +190,7 @@ def _parts(found: Any, relevant: frozenset[str]) -> Iterator[tuple[list[Any], An
         yield ["__func__"], found.__func__
     elif type(found) is _CACHED:
         yield ["__wrapped__"], found.__wrapped__
+        yield ["cache"], _C._lru_cache_of(found)
 
 
 # -- Finding
@@ -235,8 +238,18 @@ class Finder:
             return ["value", value]
         if type(constant) not in (tuple, frozenset):
             return None
-        ways = [self._value(part) or self._known(part) or self._searched(part) for part in constant]
+        ways = [
+            self._value(part) or self._known(part) or self._searched(part) or self._constant(part)
+            for part in constant
+        ]
         return None if None in ways else [type(constant).__name__, ways]
+
+    def _constant(self, part: Any) -> Way | None:
+        """What is another constant, which a guard compares with what is found in the call."""
+        for k, constant in enumerate(self._constants):
+            if constant is part and self._source(k):
+                return ["constant", k, []]
+        return None
 
     def _known(self, constant: Any) -> Way | None:
         """What has a name."""

@@ -9,6 +9,7 @@
 #include "capture/calls/getters.h"
 #include "capture/calls/inner_code.h"
 #include "capture/calls/lazy.h"
+#include "capture/calls/lru_caches.h"
 #include "capture/calls/model.h"
 #include "capture/calls/numpy.h"
 #include "capture/calls/open_lists.h"
@@ -657,7 +658,7 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
   if (PyType_Check(call.callable)) return classCall(call, ctx, false, result);
   if (auto flow = typeCall(call, ctx, result)) return *flow;
   if (auto flow = objectCall(call, outer, result)) return *flow;
-  if (pyapi::isA(call.callable, pyapi::Known::kLruCacheWrapper)) return knownModel(ctx, result);
+  if (auto flow = cachedCall(ctx, result)) return *flow;
   if (PyWeakref_CheckRefExact(call.callable)) return knownModel(ctx, result);  // what it refers to, or None
   return opaque(call, ctx, diag::Code::KTG0101, result);
 }

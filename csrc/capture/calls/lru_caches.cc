@@ -1,0 +1,94 @@
+#include "capture/calls/lru_caches.h"
+
+#include <unordered_set>
+#include <vector>
+
+#include "capture/calls/model.h"
+#include "capture/source_hash.h"
+#include "pyapi/known_objects.h"
+#include "pyapi/lru_cache.h"
+#include "pyapi/plain.h"
+
+namespace kintsugi::capture {
+
+using guard::SourceKind;
+
+namespace {
+
+// A miss was recorded with these arguments before. Where it comes again, something empties the cache between
+// the calls: hits and misses are one trace then. Wrappers and keys are told by their addresses and hashes,
+// of which none is kept alive: where two are taken for one, the call is a step.
+bool missedBefore(PyObject* wrapper, PyObject* key) {
+  static auto* seen = new std::unordered_set<uint64_t>();
+  Py_hash_t hash = 0;
+  pyapi::plainHash(key, &hash);
+  return !seen->insert(mixHash(reinterpret_cast<uint64_t>(wrapper), static_cast<uint64_t>(hash))).second;
+}
+
+PyObject* entryAt(PyObject* cache, PyObject* key) {
+  Py_hash_t hash = 0;
+  PyObject* entry = nullptr;
+  if (!pyapi::plainHash(key, &hash)) return nullptr;
+  return pyapi::lookUp(cache, key, hash, &entry) == pyapi::Lookup::kFound ? entry : nullptr;
+}
+
+// May the trace depend on the very arguments? They are constants, plain values, or objects that the call has
+// not been given by its caller.
+bool canPinArguments(CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    const Shadow shadow = ctx.shadows.any(i);
+    PyObject* value = ctx.args.any(i);
+    if (ctx.rec.comesFromStep(shadow) || !ctx.rec.canPinDeep(shadow, value)) return false;
+    if (ctx.rec.isArgument(shadow) && !isPlainDeep(value) && !Recorder::isIdentityValue(value)) return false;
+  }
+  return true;
+}
+
+bool pinArguments(CallContext& ctx) {
+  if (ctx.callableShadow.isSource() && !ctx.rec.pin(ctx.callableShadow, ctx.callable)) return false;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    Shadow shadow = ctx.shadows.any(i);
+    if (!ctx.rec.pinDeep(shadow, ctx.args.any(i))) return false;
+  }
+  return true;
+}
+
+// The entry is there, and the call gives what is in it.
+Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shadow& result) {
+  Recorder& rec = ctx.rec;
+  Shadow found = rec.dictEntry(rec.pinnedRoot(cache), cache, key, entry);
+  if (rec.live() && pyapi::isCacheLink(entry)) {
+    rec.guardType(found, entry);
+    found = rec.readSource(SourceKind::kMember, rec.sourceOf(found, entry), pyapi::linkResultField(), 0,
+                           pyapi::resultOfEntry(entry));
+  }
+  if (!rec.live()) return rec.execute(ctx.act, ctx.instr);
+  const std::vector<Shadow> constants(ctx.total(), Shadow::constant());
+  ctx.shadows.replace(constants.data());
+  result = found;
+  return rec.quietCall(ctx);
+}
+
+}  // namespace
+
+std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
+  if (!pyapi::isA(ctx.callable, pyapi::Known::kLruCacheWrapper)) return std::nullopt;
+  Recorder& rec = ctx.rec;
+  PyObject* cache = ctx.callableShadow.isValue() ? nullptr : pyapi::cacheOf(ctx.callable);
+  if (cache == nullptr || !ctx.pushes || rec.comesFromStep(ctx.callableShadow) || !canPinArguments(ctx))
+    return knownModel(ctx, result);
+  const pyapi::Ref<> key = pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames);
+  if (!key) return knownModel(ctx, result);
+  if (PyObject* entry = entryAt(cache, key.get())) {
+    const pyapi::Ref<> kept = pyapi::newRef(entry);
+    return pinArguments(ctx) ? hit(ctx, cache, key.get(), entry, result) : rec.execute(ctx.act, ctx.instr);
+  }
+  // Behind a step that may have changed anything, the entry may have been there when the call began.
+  if (rec.known().blocks_.stale() == rec.known().blocks_.root() && !missedBefore(ctx.callable, key.get())) {
+    if (!pinArguments(ctx) || !rec.lacksKey(rec.pinnedRoot(cache), cache, key.get()))
+      return rec.execute(ctx.act, ctx.instr);
+  }
+  return knownModel(ctx, result);
+}
+
+}  // namespace kintsugi::capture
