@@ -25,8 +25,8 @@ namespace kintsugi::bindings {
 
 namespace {
 
+using recording::Recording;
 using runtime::GuardProgram;
-using runtime::Recording;
 
 constexpr const char* kSourceNames[] = {
 #define X(name, text, parts) text,

@@ -17,8 +17,8 @@ namespace kintsugi::bindings {
 
 namespace {
 
+using recording::Recording;
 using runtime::CompiledTrace;
-using runtime::Recording;
 
 class TestTrace {
  public:

@@ -603,7 +603,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   if (!live_) {
     result->failure = std::move(aborted_);
     result->failedIn = abortedIn_;
-    result->breaks = std::move(breaks_);
+    result->recording.breaks = std::move(breaks_);
     return result;
   }
   describeOpen(*this);
@@ -611,21 +611,22 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   sealClasses(document_, consts_);
   document_.trace.constCount = static_cast<uint32_t>(consts_.size());
   document_.guards.blockCount = block_ + 1;
-  result->globalStates = std::move(globalStates_);
-  result->globalStates.insert(result->globalStates.begin(), entryState_);
-  result->statesBehind = std::move(statesBehind_);
-  result->document = std::move(document_);
-  result->consts = std::move(consts_);
-  result->tensorInfos = ops_.takeInfos();
-  result->breaks = std::move(breaks_);
-  result->sourceHashes = std::move(sourceHashes_);
-  result->metaLevels = ops_.takeLevels();
-  result->firstBlock = rootBlock_;
-  result->argCount = argCount_;
-  result->recursion = recursion_;
-  result->kwNames = std::move(kwNames_);
-  result->gradients = gradients_;
-  result->bound = bound_;
+  recording::Recording& recording = result->recording;
+  recording.globalStates = std::move(globalStates_);
+  recording.globalStates.insert(recording.globalStates.begin(), entryState_);
+  recording.statesBehind = std::move(statesBehind_);
+  recording.document = std::move(document_);
+  recording.consts = std::move(consts_);
+  recording.tensorInfos = ops_.takeInfos();
+  recording.breaks = std::move(breaks_);
+  recording.sourceHashes = std::move(sourceHashes_);
+  recording.metaLevels = ops_.takeLevels();
+  recording.firstBlock = rootBlock_;
+  recording.argCount = argCount_;
+  recording.recursion = recursion_;
+  recording.kwNames = std::move(kwNames_);
+  recording.gradients = gradients_;
+  recording.bound = bound_;
   return result;
 }
 

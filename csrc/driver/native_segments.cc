@@ -439,7 +439,7 @@ std::vector<ir::Type> typesWithGuards(const ir::Trace& trace) {
 }
 
 // Metadata of a trace with all strides as the tensors had them.
-std::vector<ir::TensorMeta> exactMetas(const runtime::Recording& recording) {
+std::vector<ir::TensorMeta> exactMetas(const recording::Recording& recording) {
   std::vector<ir::TensorMeta> metas = recording.document.trace.metas;
   for (size_t k = 0; k < metas.size() && k < recording.tensorInfos.size(); ++k) {
     if (metas[k].isFixed()) {
@@ -450,7 +450,7 @@ std::vector<ir::TensorMeta> exactMetas(const runtime::Recording& recording) {
 }
 
 // The same with the sizes that were seen where they vary.
-std::vector<ir::TensorMeta> seenMetas(const runtime::Recording& recording) {
+std::vector<ir::TensorMeta> seenMetas(const recording::Recording& recording) {
   std::vector<ir::TensorMeta> metas = exactMetas(recording);
   for (size_t k = 0; k < metas.size() && k < recording.tensorInfos.size(); ++k) {
     const torchapi::TensorInfo& info = recording.tensorInfos[k];
@@ -464,7 +464,7 @@ std::vector<ir::TensorMeta> seenMetas(const runtime::Recording& recording) {
 }
 
 // False: an input is of a kind that no segment can be compiled for.
-bool describeInputs(const runtime::Recording& recording, NativeSegmentInfo& info) {
+bool describeInputs(const recording::Recording& recording, NativeSegmentInfo& info) {
   using torchapi::ValueKind;
   const ir::Trace& segment = info.segment;
   std::vector<ir::ValueId> values;
@@ -502,7 +502,7 @@ std::shared_ptr<Made> start(std::shared_ptr<Made> made, bool described, bool alo
 }  // namespace
 
 void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
-  const runtime::Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   const ir::Trace& whole = recording.document.trace;
   const std::vector<ir::Type> types = typesWithGuards(whole);
   const std::vector<ir::TensorMeta> metas = exactMetas(recording), seen = seenMetas(recording);

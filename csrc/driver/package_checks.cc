@@ -68,7 +68,7 @@ IsKind keyOf(GuardKind kind) {
 
 class Checker {
  public:
-  explicit Checker(const runtime::Recording& recording)
+  explicit Checker(const recording::Recording& recording)
       : recording_(recording), document_(recording.document), trace_(document_.trace) {}
 
   std::string problem() const {
@@ -134,14 +134,14 @@ class Checker {
     return {};
   }
 
-  const runtime::Recording& recording_;
+  const recording::Recording& recording_;
   const guard::Document& document_;
   const ir::Trace& trace_;
 };
 
 }  // namespace
 
-std::string problemOf(const runtime::Recording& recording) { return Checker(recording).problem(); }
+std::string problemOf(const recording::Recording& recording) { return Checker(recording).problem(); }
 
 namespace {
 
@@ -157,7 +157,7 @@ std::vector<const ir::Instruction*> before(const ir::Trace& trace, size_t at) {
 
 }  // namespace
 
-bool followsFrom(const runtime::Recording& side, const runtime::Recording& parent, size_t at) {
+bool followsFrom(const recording::Recording& side, const recording::Recording& parent, size_t at) {
   const ir::Trace& from = parent.document.trace;
   const ir::Trace& to = side.document.trace;
   if (at >= from.code.size() || (ir::opInfo(from.code[at].op).flags & ir::kExit) == 0 || side.start == 0 ||

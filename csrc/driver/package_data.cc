@@ -39,14 +39,13 @@ Ref<> placeData(const diag::SourceLoc& place) {
   return tupleOf(textObject(place.file), numberObject(place.line), textObject(place.function));
 }
 
-Ref<> breakData(const runtime::BreakRecord& record) {
-  const diag::Diagnostic& d = record.diagnostic;
+Ref<> breakData(const diag::Diagnostic& d) {
   return tupleOf(textObject(d.id()), listOf(d.args, [](const std::string& text) { return textObject(text); }),
                  placeData(d.location), listOf(d.stack, placeData));
 }
 
 std::string boundBecause(const runtime::CompiledTrace& trace) {
-  const runtime::Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   if (trace.dead) return "it has been dropped";
   if (recording.filtered) return "guards were taken out of it (guard_filter_fn)";
   for (const guard::Guard& g : recording.document.guards.guards) {
@@ -169,7 +168,7 @@ diag::SourceLoc placeOf(Reader& in, PyObject* data) {
   return place;
 }
 
-runtime::BreakRecord breakOf(Reader& in, PyObject* data) {
+diag::Diagnostic breakOf(Reader& in, PyObject* data) {
   const auto [code, args, place, stack] = in.fields<4>(data);
   diag::Diagnostic d;
   const diag::CodeInfo* info = diag::findCode(in.text(code));
@@ -181,7 +180,7 @@ runtime::BreakRecord breakOf(Reader& in, PyObject* data) {
   in.each(args, -1, [&](PyObject* item) { d.args.push_back(in.text(item)); });
   d.location = placeOf(in, place);
   in.each(stack, -1, [&](PyObject* item) { d.stack.push_back(placeOf(in, item)); });
-  return {d};
+  return d;
 }
 
 torchapi::GlobalState stateOf(Reader& in, PyObject* data) {
@@ -194,7 +193,7 @@ torchapi::GlobalState stateOf(Reader& in, PyObject* data) {
   return here.value_or(state);
 }
 
-void readEntry(Reader& in, runtime::Recording& recording) {
+void readEntry(Reader& in, recording::Recording& recording) {
   const auto entry = in.fields<7>(in.part("entry"));
   recording.argCount = in.integer<uint32_t>(entry[0]);
   recording.recursion = in.integer<int>(entry[2]);
@@ -207,7 +206,7 @@ void readEntry(Reader& in, runtime::Recording& recording) {
   recording.kwNames = pyapi::newRef(entry[1]);
 }
 
-void readLevels(Reader& in, runtime::Recording& recording) {
+void readLevels(Reader& in, recording::Recording& recording) {
   PyObject* levels = in.part("levels");
   if (levels == nullptr || !PyBytes_Check(levels)) return in.fail("a part of it is missing");
   const char* bytes = PyBytes_AS_STRING(levels);
@@ -219,7 +218,7 @@ void readLevels(Reader& in, runtime::Recording& recording) {
 }
 
 // As the recorder makes them, from the keys of this process.
-void hashSources(runtime::Recording& recording) {
+void hashSources(recording::Recording& recording) {
   const auto& nodes = recording.document.sources.nodes;
   for (const guard::SourceNode& node : nodes) {
     const guard::KindInfo& kind = guard::kindInfo(node.kind);
@@ -232,7 +231,7 @@ void hashSources(runtime::Recording& recording) {
 }  // namespace
 
 Ref<> packageData(const runtime::CompiledTrace& trace) {
-  const runtime::Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   Ref<> dict = pyapi::steal(PyDict_New());
   const auto& levels = recording.metaLevels;
   const std::string bytes(levels.size(), '\0');
@@ -269,9 +268,9 @@ Ref<> packageRoots() {
   return ok ? std::move(dict) : Ref<>();
 }
 
-std::optional<runtime::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem) {
+std::optional<recording::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem) {
   Reader in(data, problem);
-  runtime::Recording recording;
+  recording::Recording recording;
   auto document = guard::parse(in.text(in.part("text")));
   if (in.failed()) return std::nullopt;
   if (!document.ok()) {

@@ -32,6 +32,6 @@ pyapi::Ref<> packageRoots();
 
 // Nothing: `problem` says why. No exception is pending. `function`: what the trace is of, for the names of
 // its arguments.
-std::optional<runtime::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem);
+std::optional<recording::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem);
 
 }  // namespace kintsugi::driver

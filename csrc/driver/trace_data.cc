@@ -147,7 +147,7 @@ class Writer {
   }
 
   const runtime::CompiledTrace& recorded_;
-  const runtime::Recording& recording_;
+  const recording::Recording& recording_;
   const ir::Trace& trace_;
 };
 

@@ -167,7 +167,7 @@ struct Block {
 };
 
 // Compilation (guard_compile.cc).
-std::vector<Block> compileBlocks(const Recording& recording, const GuardChoice& chosen);
+std::vector<Block> compileBlocks(const recording::Recording& recording, const GuardChoice& chosen);
 
 // Structural part (guard_resolve.cc). None of these runs Python code or leaves an exception.
 PyObject* loadRoot(const Node& root, const Inputs& in);

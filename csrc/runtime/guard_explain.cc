@@ -87,7 +87,7 @@ std::string tensorText(const torchapi::TensorInfo& info, bool sizes) {
 
 class Explainer {
  public:
-  Explainer(const Recording& recording, Block& block, const Inputs& in)
+  Explainer(const recording::Recording& recording, Block& block, const Inputs& in)
       : recording_(recording), block_(block), in_(in) {
     objects_.resize(block.nodes.size());
     for (NodeId n = 0; n < block.nodes.size(); ++n) {
@@ -294,7 +294,7 @@ class Explainer {
     }
   }
 
-  const Recording& recording_;
+  const recording::Recording& recording_;
   Block& block_;
   const Inputs& in_;
   std::vector<PyObject*> objects_;
@@ -306,7 +306,7 @@ class Explainer {
 
 }  // namespace
 
-std::string describeGuard(const Recording& recording, uint32_t guard) {
+std::string describeGuard(const recording::Recording& recording, uint32_t guard) {
   if (guard == ir::kNone) {
     return {};
   }
@@ -315,7 +315,8 @@ std::string describeGuard(const Recording& recording, uint32_t guard) {
                              : recording.document.sources.path(source, recording.document.trace.constTexts);
 }
 
-std::vector<pyapi::Ref<>> resolveSources(const Recording& recording, const pyapi::Arguments& args) {
+std::vector<pyapi::Ref<>> resolveSources(const recording::Recording& recording,
+                                         const pyapi::Arguments& args) {
   const auto& sources = recording.document.sources.nodes;
   std::vector<pyapi::Ref<>> objects(sources.size());
   const Inputs in{args, nullptr, nullptr};
@@ -335,7 +336,7 @@ std::vector<pyapi::Ref<>> resolveSources(const Recording& recording, const pyapi
   return objects;
 }
 
-GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in) {
+GuardFailure explainBlock(const recording::Recording& recording, Block& block, const Inputs& in) {
   return Explainer(recording, block, in).explain();
 }
 

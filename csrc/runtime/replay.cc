@@ -446,7 +446,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
   return step.snap == ir::kNone ? Outcome::kNext : Outcome::kExit;
 }
 
-ReplayProgram::ReplayProgram(const Recording& recording) : impl_(std::make_unique<Impl>()) {
+ReplayProgram::ReplayProgram(const recording::Recording& recording) : impl_(std::make_unique<Impl>()) {
   impl_->code = lowerTrace(recording);
 }
 ReplayProgram::~ReplayProgram() = default;
