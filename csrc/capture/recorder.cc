@@ -617,7 +617,6 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   recording.statesBehind = std::move(statesBehind_);
   recording.document = std::move(document_);
   recording.consts = std::move(consts_);
-  recording.tensorInfos = ops_.takeInfos();
   recording.breaks = std::move(breaks_);
   recording.sourceHashes = std::move(sourceHashes_);
   recording.metaLevels = ops_.takeLevels();

@@ -453,7 +453,7 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) {
   sourceHashes_ = start.parent.sourceHashes;
   sourceObjects_.resize(sourceHashes_.size(), nullptr);
   sourceShadows_.resize(sourceHashes_.size(), Shadow::null());
-  ops_.adopt(start.parent.tensorInfos, start.parent.metaLevels);
+  ops_.adopt(document_.trace, start.parent.metaLevels);
   rootBlock_ = block_ = firstBlock;
   stale();
   blockPending_ = true;
@@ -482,9 +482,9 @@ void Recorder::beginWithGuard(const SideStart& start) {
       const bool varies =
           options_.dynamic != 0 && likelyOperator(start.parent.document.trace, start.guard).has_value();
       const auto expected = static_cast<size_t>(start.parent.document.trace.operandsOf(failed)[1].i);
-      const torchapi::TensorInfo seen =
+      const ir::TensorDesc seen =
           varies ? torchapi::atLevel(*start.seenMeta, torchapi::MetaLevel::kRank)
-                 : torchapi::likened(*start.seenMeta, start.parent.tensorInfos.at(expected));
+                 : torchapi::likened(*start.seenMeta, start.parent.document.trace.metas.at(expected));
       ir::MetaId meta = ops_.internMeta(document_.trace, seen);
       ops_.setLevel(value.id, seen.isOpen() ? torchapi::MetaLevel::kRank : torchapi::MetaLevel::kFull);
       emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);

@@ -21,7 +21,7 @@ struct SideStart {
   uint32_t guard;                        // the instruction that failed
   ir::StateId state;                     // its snapshot
   ir::Operand seen;                      // guard.value: what was there instead
-  const torchapi::TensorInfo* seenMeta;  // guard.meta: likewise
+  const ir::TensorDesc* seenMeta;  // guard.meta: likewise
   // The objects of the snapshot, by number.
   const std::unordered_map<uint32_t, pyapi::Ref<>>& values;
   const std::unordered_map<uint32_t, pyapi::Ref<>>& sources;

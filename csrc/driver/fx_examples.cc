@@ -89,14 +89,14 @@ Ref<> Examples::found(ValueId value) const {
   torchapi::clear(unboxed);
   const bool same =
       fits && (type.kind != TypeKind::kTensor || type.meta == ir::kNone ||
-               torchapi::matches(object, recording_.tensorInfos.at(type.meta), trace_.hasFixedSizes(type)));
+               torchapi::matches(object, trace_.metas.at(type.meta), trace_.hasFixedSizes(type)));
   return same ? pyapi::newRef(object) : Ref<>();
 }
 
 Ref<> Examples::looksLike(ValueId value) const {
   const ir::Type& type = trace_.values[value];
   const bool known = type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) && !given_.contains(value);
-  return known ? torchapi::exampleOf(recording_.tensorInfos.at(type.meta)) : Ref<>();
+  return known ? torchapi::exampleOf(trace_.metas.at(type.meta)) : Ref<>();
 }
 
 }  // namespace kintsugi::driver

@@ -9,13 +9,14 @@
 #include "driver/operand_objects.h"
 #include "driver/package_checks.h"
 #include "guard/kinds.h"
+#include "ir/printer.h"
 #include "pyapi/let_go.h"
 #include "pyapi/name_fields.h"
 
 namespace kintsugi::driver {
 
 using pyapi::Ref;
-using torchapi::TensorInfo;
+using ir::TensorDesc;
 
 namespace {
 
@@ -23,16 +24,17 @@ Ref<> word(uint64_t value) { return pyapi::steal(PyLong_FromUnsignedLongLong(val
 
 // -- To data
 
-Ref<> tensorData(const TensorInfo& info) {
-  auto* type = reinterpret_cast<PyObject*>(info.pyType);
+Ref<> tensorData(const ir::TensorDesc& info) {
+  auto* type = static_cast<PyObject*>(info.pyType);
   return tupleOf(
       pyapi::newRef(type != nullptr ? type : Py_None),
-      tupleOf(word(info.keySet), numberObject(info.dtype), numberObject(info.deviceType),
-              numberObject(info.deviceIndex), numberObject(info.layout), numberObject(info.requiresGrad),
-              numberObject(info.isLeaf), numberObject(info.isParam), numberObject(info.isConj),
-              numberObject(info.isNeg), numberObject(info.plain), numberObject(info.contiguous),
-              numberObject(info.storageOffset)),
-      listOf(info.sizes, numberObject), listOf(info.strides, numberObject));
+      tupleOf(word(info.keySet), numberObject(static_cast<int64_t>(info.dtype)),
+              numberObject(info.device.type), numberObject(info.device.index), numberObject(info.layout),
+              numberObject(info.requiresGrad), numberObject(info.isLeaf), numberObject(info.isParam),
+              numberObject(info.isConj), numberObject(info.isNeg), numberObject(info.plain),
+              numberObject(static_cast<int64_t>(info.contiguity))),
+      listOf(info.sizes, numberObject), listOf(info.strides, numberObject),
+      listOf(info.hints.sizes, numberObject), listOf(info.hints.strides, numberObject));
 }
 
 Ref<> placeData(const diag::SourceLoc& place) {
@@ -136,26 +138,29 @@ class Reader {
   std::string& problem_;
 };
 
-TensorInfo tensorOf(Reader& in, PyObject* data) {
-  TensorInfo info;
-  const auto [type, integers, sizes, strides] = in.fields<4>(data);
-  const auto numbers = in.fields<13>(integers);
+ir::TensorDesc tensorOf(Reader& in, PyObject* data) {
+  ir::TensorDesc info;
+  const auto [type, integers, sizes, strides, seenSizes, seenStrides] = in.fields<6>(data);
+  const auto numbers = in.fields<12>(integers);
   if (in.failed()) return info;
-  if (PyType_Check(type)) info.pyType = reinterpret_cast<PyTypeObject*>(type);
-  if (info.pyType != nullptr && !torchapi::isExactTensorType(info.pyType))
+  if (PyType_Check(type)) info.pyType = type;
+  if (info.pyType != nullptr && !torchapi::isExactTensorType(torchapi::pyTypeOf(info)))
     in.fail("a tensor of another class");
   info.keySet = in.wordOf(numbers[0]);
-  info.dtype = in.integer<int8_t>(numbers[1]);
-  info.deviceType = in.integer<int8_t>(numbers[2]);
-  info.deviceIndex = in.integer<int16_t>(numbers[3]);
+  info.dtype = static_cast<ir::DType>(in.integer<int8_t>(numbers[1]));
+  info.device = {in.integer<int8_t>(numbers[2]), in.integer<int16_t>(numbers[3])};
   info.layout = in.integer<int8_t>(numbers[4]);
   bool* const flags[] = {&info.requiresGrad, &info.isLeaf, &info.isParam,
                          &info.isConj,       &info.isNeg,  &info.plain};
   for (size_t i = 0; i < std::size(flags); ++i) *flags[i] = in.integer<int64_t>(numbers[5 + i]) != 0;
-  info.contiguous = in.integer<int8_t>(numbers[11]);
-  info.storageOffset = in.integer<int64_t>(numbers[12]);
-  in.each(sizes, -1, [&](PyObject* item) { info.sizes.push_back(in.integer<int64_t>(item)); });
-  in.each(strides, -1, [&](PyObject* item) { info.strides.push_back(in.integer<int64_t>(item)); });
+  info.contiguity = static_cast<ir::Contiguity>(in.integer<int8_t>(numbers[11]));
+  const auto read = [&in](PyObject* items, std::vector<int64_t>& out) {
+    in.each(items, -1, [&](PyObject* item) { out.push_back(in.integer<int64_t>(item)); });
+  };
+  read(sizes, info.sizes);
+  read(strides, info.strides);
+  read(seenSizes, info.hints.sizes);
+  read(seenStrides, info.hints.strides);
   return info;
 }
 
@@ -217,6 +222,19 @@ void readLevels(Reader& in, recording::Recording& recording) {
   }
 }
 
+// What the text does not say of tensors.
+void readTensors(Reader& in, ir::Trace& trace) {
+  size_t at = 0;
+  in.each(in.part("tensors"), -1, [&](PyObject* item) {
+    ir::TensorDesc desc = tensorOf(in, item);
+    if (at >= trace.metas.size()) return in.fail("metadata of tensors is missing");
+    if (!in.failed() && ir::printMeta(desc) != ir::printMeta(trace.metas[at]))
+      return in.fail("the metadata of a tensor is not what the text says");
+    trace.metas[at++] = std::move(desc);
+  });
+  if (at != trace.metas.size()) in.fail("metadata of tensors is missing");
+}
+
 // As the recorder makes them, from the keys of this process.
 void hashSources(recording::Recording& recording) {
   const auto& nodes = recording.document.sources.nodes;
@@ -243,7 +261,7 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
   const bool ok =
       setIn(dict.get(), "text", textObject(guard::print(recording.document))) &&
       setIn(dict.get(), "consts", listOf(recording.consts, [](const Ref<>& c) { return c.clone(); })) &&
-      setIn(dict.get(), "tensors", listOf(recording.tensorInfos, tensorData)) &&
+      setIn(dict.get(), "tensors", listOf(recording.document.trace.metas, tensorData)) &&
       setIn(dict.get(), "states", listOf(recording.globalStates, state)) &&
       setIn(dict.get(), "levels", std::move(packed)) &&
       setIn(dict.get(), "breaks", listOf(recording.breaks, breakData)) &&
@@ -279,8 +297,7 @@ std::optional<recording::Recording> recordingOf(PyObject* data, PyObject* functi
   }
   recording.document = std::move(document).value();
   in.each(in.part("consts"), -1, [&](PyObject* item) { recording.consts.push_back(pyapi::newRef(item)); });
-  in.each(in.part("tensors"), -1,
-          [&](PyObject* item) { recording.tensorInfos.push_back(tensorOf(in, item)); });
+  readTensors(in, recording.document.trace);
   in.each(in.part("states"), -1,
           [&](PyObject* item) { recording.globalStates.push_back(stateOf(in, item)); });
   in.each(in.part("breaks"), -1, [&](PyObject* item) { recording.breaks.push_back(breakOf(in, item)); });

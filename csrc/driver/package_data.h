@@ -2,7 +2,7 @@
 //
 //   {"text": str,                        the document (guard/document.h)
 //    "consts": [object],                 what its constants stand for
-//    "tensors": [(type, integers, sizes, strides)],   by metadata number (torchapi/tensor_info.h)
+//    "tensors": [(type, integers, sizes, strides)],   by metadata number (torchapi/tensor_desc.h)
 //    "states": [words],                  of the global state
 //    "levels": bytes, "breaks": [(code, arguments, place, stack)],
 //    "entry": (arguments, keywords, recursion, start, first block, gradients first, rest),

@@ -56,6 +56,7 @@ inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 enum class Elem : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kOther };
 std::string_view elemName(Elem elem);
 Elem elemOf(std::string_view dtype);
+inline Elem elemOf(ir::DType dtype) { return elemOf(ir::dtypeName(dtype)); }
 int64_t elemSize(Elem elem);
 // The largest magnitude of a finite number that ATen takes for such an element.
 double largestIn(Elem elem);

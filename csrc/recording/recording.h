@@ -16,14 +16,13 @@
 #include "ir/segments.h"
 #include "pyapi/ref.h"
 #include "torchapi/global_state.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::recording {
 
 struct Recording {
   guard::Document document;
   std::vector<pyapi::Ref<>> consts;                 // by ConstId
-  std::vector<torchapi::TensorInfo> tensorInfos;    // by MetaId
   std::vector<torchapi::GlobalState> globalStates;  // by state number
   std::vector<torchapi::StateBehind> statesBehind;  // calls
   // Places where the compiled graph is split, for explain(): opaque steps and refused mendings.

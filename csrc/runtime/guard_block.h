@@ -49,7 +49,7 @@ struct LocalGuard {
   PyObject* key = nullptr;                     // expected object, type, key or descriptor
   Py_hash_t hash = 0;                          // LacksKey
   int64_t number = 0;                          // Length
-  const torchapi::TensorInfo* info = nullptr;  // Tensor, TensorRank
+  const ir::TensorDesc* info = nullptr;  // Tensor, TensorRank
   uint32_t tensor = ir::kNone;                 // their place in Block::tensors; kNone: compared at once
 };
 

@@ -309,7 +309,7 @@ class BlockCompiler {
       local.key = nullptr;  // only Python code could tell: never holds
     }
     if (g.kind == GuardKind::kTensor || g.kind == GuardKind::kTensorRank) {
-      local.info = &recording_.tensorInfos.at(static_cast<size_t>(g.number));
+      local.info = &recording_.document.trace.metas.at(static_cast<size_t>(g.number));
     }
     return local;
   }

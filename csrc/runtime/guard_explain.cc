@@ -68,16 +68,17 @@ std::string listOf(const std::vector<int64_t>& numbers) {
   return out + "]";
 }
 
-std::string tensorText(const torchapi::TensorInfo& info, bool sizes) {
-  const ir::TensorMeta meta = torchapi::describe(info);
-  std::string out = meta.dtype;
-  out += sizes ? listOf(meta.sizes) : "[" + std::to_string(meta.sizes.size()) + " dims]";
-  if (sizes && !meta.strides.empty()) {
-    out += " strides=" + listOf(meta.strides);
+std::string tensorText(const ir::TensorDesc& info, bool sizes) {
+  std::string out(ir::dtypeName(info.dtype));
+  out += sizes ? listOf(info.sizes) : "[" + std::to_string(info.sizes.size()) + " dims]";
+  if (sizes && info.hasOwnStrides()) {
+    out += " strides=" + listOf(info.strides);
   }
-  out += " " + meta.device + (meta.requiresGrad ? " requires_grad" : "") + (meta.isParam ? " param" : "");
-  if (info.pyType != nullptr && !torchapi::isExactTensorType(info.pyType)) {
-    out += " " + typeName(info.pyType);
+  out += " " + ir::deviceName(info.device) + (info.requiresGrad ? " requires_grad" : "") +
+         (info.isParam ? " param" : "");
+  PyTypeObject* type = torchapi::pyTypeOf(info);
+  if (type != nullptr && !torchapi::isExactTensorType(type)) {
+    out += " " + typeName(type);
   }
   if (!info.isLeaf) {
     out += " non-leaf";
@@ -283,11 +284,11 @@ class Explainer {
       case GuardKind::kFunction:
         return PyFunction_Check(object) ? "other code" : textOf(object);
       case GuardKind::kDimRange:
-        return torchapi::isTensor(object) ? tensorText(torchapi::tensorInfoOf(object), true) : textOf(object);
+        return torchapi::isTensor(object) ? tensorText(torchapi::describe(object), true) : textOf(object);
       case GuardKind::kTensor:
       case GuardKind::kTensorRank:
         return torchapi::isTensor(object)
-                   ? tensorText(torchapi::tensorInfoOf(object), g.kind == GuardKind::kTensor)
+                   ? tensorText(torchapi::describe(object), g.kind == GuardKind::kTensor)
                    : textOf(object);
       default:
         return textOf(object);

@@ -23,7 +23,7 @@
 #include "pyapi/arguments.h"
 #include "pyapi/ref.h"
 #include "torchapi/global_state.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::ir {
 struct Trace;

@@ -337,7 +337,7 @@ bool Run::guardHolds(const ReplayCode& code, const Step& step, size_t position) 
       const Value& value = values_[operands[0].id];
       return value.kind == ValueKind::kTensor &&
              torchapi::implMatches(value.tensor,
-                                   code.recording->tensorInfos.at(static_cast<size_t>(operands[1].i)), true);
+                                   code.recording->document.trace.metas.at(static_cast<size_t>(operands[1].i)), true);
     }
   }
 }

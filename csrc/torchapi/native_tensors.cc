@@ -14,7 +14,7 @@ namespace kintsugi::torchapi {
 
 void* newTensor(const TensorLayout& layout) {
   at::TensorBase made = at::detail::empty_strided_cpu(layout.sizes, layout.strides,
-                                                      static_cast<c10::ScalarType>(layout.dtype), false);
+                                                      scalarTypeOf(layout.dtype), false);
   return made.unsafeReleaseTensorImpl();
 }
 
@@ -34,7 +34,7 @@ void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset) {
   const at::TensorImpl& from = *implOf(base);
   auto made = c10::make_intrusive<at::TensorImpl>(
       c10::Storage(from.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(layout.dtype)));
+      c10::scalarTypeToTypeMeta(scalarTypeOf(layout.dtype)));
   made->set_sizes_and_strides(layout.sizes, layout.strides, from.storage_offset() + offset);
   made->set_version_counter(from.version_counter());  // an operator may keep it
   return made.release();
@@ -51,7 +51,7 @@ bool hasLayout(const void* impl, const TensorLayout& layout) {
   static const c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
   return tensor.layout() == c10::kStrided && !tensor.key_set().has_any(kLazyBits) &&
          tensor.device().is_cpu() &&
-         c10::typeMetaToScalarType(tensor.dtype()) == static_cast<c10::ScalarType>(layout.dtype) &&
+         dtypeOf(tensor) == layout.dtype &&
          tensor.sizes() == c10::IntArrayRef(layout.sizes) &&
          tensor.strides() == c10::IntArrayRef(layout.strides);
 }
@@ -59,7 +59,7 @@ bool hasLayout(const void* impl, const TensorLayout& layout) {
 bool restride(void*& impl, const TensorLayout& layout) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
   if (tensor.layout() != c10::kStrided || !tensor.device().is_cpu() ||
-      c10::typeMetaToScalarType(tensor.dtype()) != static_cast<c10::ScalarType>(layout.dtype) ||
+      dtypeOf(tensor) != layout.dtype ||
       tensor.sizes() != c10::IntArrayRef(layout.sizes)) {
     return false;
   }
@@ -70,10 +70,10 @@ bool restride(void*& impl, const TensorLayout& layout) {
   return true;
 }
 
-bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous) {
+bool hasForm(const void* impl, ir::DType dtype, size_t rank, bool contiguous) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
   return isOrdinary(impl) &&
-         c10::typeMetaToScalarType(tensor.dtype()) == static_cast<c10::ScalarType>(dtype) &&
+         dtypeOf(tensor) == dtype &&
          tensor.dim() == static_cast<int64_t>(rank) && (!contiguous || tensor.is_contiguous());
 }
 
@@ -89,8 +89,6 @@ bool isOrdinary(const void* impl) {
 bool tensorRequiresGrad(const void* impl) {
   return const_cast<at::TensorImpl*>(static_cast<const at::TensorImpl*>(impl))->requires_grad();
 }
-
-TensorInfo tensorInfo(const void* impl) { return infoOf(*static_cast<const at::TensorImpl*>(impl)); }
 
 namespace {
 
