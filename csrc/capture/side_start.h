@@ -18,9 +18,9 @@ namespace kintsugi::capture {
 
 struct SideStart {
   const recording::Recording& parent;
-  uint32_t guard;                        // the instruction that failed
-  ir::StateId state;                     // its snapshot
-  ir::Operand seen;                      // guard.value: what was there instead
+  uint32_t guard;                  // the instruction that failed
+  ir::StateId state;               // its snapshot
+  ir::Operand seen;                // guard.value: what was there instead
   const ir::TensorDesc* seenMeta;  // guard.meta: likewise
   // The objects of the snapshot, by number.
   const std::unordered_map<uint32_t, pyapi::Ref<>>& values;

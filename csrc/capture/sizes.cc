@@ -82,8 +82,7 @@ bool pinContiguity(Recorder& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   ir::TensorDesc info = torchapi::atLevel(torchapi::describe(object), MetaLevel::kRank);
   if (!info.isOpen()) return pinRank(rec, tensor, object);
-  info.contiguity =
-      torchapi::isContiguous(object) ? ir::Contiguity::kContiguous : ir::Contiguity::kStrided;
+  info.contiguity = torchapi::isContiguous(object) ? ir::Contiguity::kContiguous : ir::Contiguity::kStrided;
   if (!guardMeta(rec, tensor, info)) return false;
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kUnknown)
     rec.ops().setLevel(tensor.valueId(), MetaLevel::kRank);

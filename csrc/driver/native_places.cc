@@ -83,9 +83,8 @@ void keepPlaces(NativePlan& plan, const std::vector<std::vector<uint32_t>>& used
       if (last[made.slot] == usedBy.size() || varies || (!all && elementsOf(wanted) > costs.smallTensor)) {
         continue;
       }
-      const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) {
-        return p.until < at && *p.layout == wanted;
-      });
+      const auto place = std::find_if(places.begin(), places.end(),
+                                      [&](const Place& p) { return p.until < at && *p.layout == wanted; });
       made.place = static_cast<uint32_t>(place - places.begin());
       if (place == places.end() && !all && kept + elementsOf(wanted) > costs.keptElements) {
         made.place = ir::kNone;

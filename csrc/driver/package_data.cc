@@ -15,8 +15,8 @@
 
 namespace kintsugi::driver {
 
-using pyapi::Ref;
 using ir::TensorDesc;
+using pyapi::Ref;
 
 namespace {
 

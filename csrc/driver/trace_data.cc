@@ -79,8 +79,7 @@ class Writer {
            setIn(dict, "constants", listOf(recording_.consts, [](const Ref<>& c) { return c.clone(); })) &&
            setIn(dict, "values",
                  listOf(trace_.values, [](const ir::Type& t) { return textObject(typeText(t.kind)); })) &&
-           setIn(dict, "metas",
-                 listOf(trace_.metas, [](const ir::TensorDesc& t) { return meta(t); })) &&
+           setIn(dict, "metas", listOf(trace_.metas, [](const ir::TensorDesc& t) { return meta(t); })) &&
            setIn(dict, "recipes", listOf(trace_.recipes, [this](const ir::Recipe& r) { return recipe(r); }));
   }
 

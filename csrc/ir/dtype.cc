@@ -15,8 +15,8 @@ constexpr auto kNames = std::to_array<std::string_view>({
 
 // By c10::DeviceType.
 constexpr auto kDevices = std::to_array<std::string_view>({
-    "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",  "fpga", "maia", "xla",         "vulkan",
-    "metal", "xpu", "mps",    "meta",   "hpu",    "ve",    "lazy", "ipu",  "mtia", "privateuseone",
+    "cpu",   "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",  "fpga", "maia", "xla",           "vulkan",
+    "metal", "xpu",  "mps",    "meta",   "hpu",    "ve",    "lazy", "ipu",  "mtia", "privateuseone",
 });
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Types of elements and devices of tensors, by torch's numbers, and their names (`f32`, `cuda:0`).
 //
-// torchapi's tests compare both tables with torch's own. Constant data, no GIL.
+// tests/python/test_tensor_descriptions.py compares them with torch's. Constant data, no GIL.
 #pragma once
 
 #include <cstdint>

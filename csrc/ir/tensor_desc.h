@@ -47,10 +47,10 @@ struct TensorDesc : TensorLayout {  // sizes: kAnySize is not compared; strides:
   bool isParam = false;
   bool isConj = false;
   bool isNeg = false;
-  bool plain = true;  // false: sparse, quantized, nested, functorch wrapper or with a Python dispatch key
-  int8_t layout = 0;  // torch's
-  uint64_t keySet = 0;           // dispatch keys
-  void* pyType = nullptr;        // torch.Tensor, torch.nn.Parameter or another subclass
+  bool plain = true;    // false: sparse, quantized, nested, functorch wrapper or with a Python dispatch key
+  int8_t layout = 0;    // torch's
+  uint64_t keySet = 0;  // dispatch keys
+  void* pyType = nullptr;  // torch.Tensor, torch.nn.Parameter or another subclass
   // Of a tensor some size of which is not compared: what they were when it was recorded. Compilers take them
   // for likely.
   Strided<int64_t> hints;

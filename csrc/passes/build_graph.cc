@@ -203,7 +203,8 @@ class Builder {
     const size_t madeAt = graph_.nodes.size();
     const bool added = row.added >= 0 && !decomposer_.isNone(static_cast<size_t>(row.added));
     result.value = added ? ir::kNone : ins.firstResult;
-    const bool fits = hintsOf(result.sizes) == sizeHints(*meta) && hintsOf(result.strides) == strideHints(*meta);
+    const bool fits =
+        hintsOf(result.sizes) == sizeHints(*meta) && hintsOf(result.strides) == strideHints(*meta);
     NodeId made = graph_.add(std::move(result));
     if (added) {
       const NodeId other = decomposer_.as(static_cast<size_t>(row.added), Elem::kF32);

@@ -12,12 +12,12 @@ namespace kintsugi::passes {
 
 namespace {
 
+using ir::DType;
 using ir::Instruction;
 using ir::Op;
 using ir::Operand;
 using ir::OperandKind;
 using ir::TensorDesc;
-using ir::DType;
 using ir::ValueId;
 using Role = ops::LayoutRole;
 
@@ -197,7 +197,8 @@ class Mover {
       case Role::kReads:
         return first != nullptr && isOnlyLast(used.front());
       case Role::kProduct:
-        return first != nullptr && made != nullptr && first->dtype == DType::kF32 && made->dtype == DType::kF32;
+        return first != nullptr && made != nullptr && first->dtype == DType::kF32 &&
+               made->dtype == DType::kF32;
       case Role::kSame:
         return made != nullptr &&
                std::any_of(used.begin(), used.end(), [this](ValueId v) { return isOnlyLast(v); });

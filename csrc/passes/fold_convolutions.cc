@@ -78,7 +78,8 @@ class Folder {
   }
 
   static bool isFloat(const ir::TensorDesc* meta, size_t rank) {
-    return meta != nullptr && meta->dtype == ir::DType::kF32 && meta->device.isCpu() && meta->sizes.size() == rank &&
+    return meta != nullptr && meta->dtype == ir::DType::kF32 && meta->device.isCpu() &&
+           meta->sizes.size() == rank &&
            std::all_of(meta->sizes.begin(), meta->sizes.end(), [](int64_t size) { return size > 0; });
   }
 

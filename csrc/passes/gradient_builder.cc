@@ -117,7 +117,8 @@ ValueId GradientBuilder::make(Operator op, std::span<const Operand> operands, Te
   return trace_.code[index].firstResult;
 }
 
-ValueId GradientBuilder::point(Operator op, std::initializer_list<Operand> operands, std::optional<DType> dtype) {
+ValueId GradientBuilder::point(Operator op, std::initializer_list<Operand> operands,
+                               std::optional<DType> dtype) {
   std::vector<int64_t> wide;
   for (const Operand& o : operands) {
     if (!o.isValue()) {
@@ -373,8 +374,8 @@ bool GradientBuilder::tape() {
   for (size_t k = 0; k < active.size(); ++k) {
     leaves.push_back(first + static_cast<ValueId>(resultCount() + k));
     graph_.leaves.emplace_back(leaves.back(), active[k]);
-    given.push_back(
-        {ir::TypeKind::kTensor, trace_.internMeta(TensorDesc::packed(meta(active[k]).dtype, sizes(active[k])))});
+    given.push_back({ir::TypeKind::kTensor,
+                     trace_.internMeta(TensorDesc::packed(meta(active[k]).dtype, sizes(active[k])))});
   }
   const Operand operands[] = {list(results), list(leaves), list(gradients)};
   const size_t back = append("taped.gradients", operands, given);

@@ -181,7 +181,8 @@ bool attention(B& b) {
     if (b.dtype(given) == ir::DType::kBool) {
       const V zero = b.zeros(ir::DType::kF32, {1});
       constexpr double kNever = -std::numeric_limits<double>::infinity();
-      mask = val(b.point(Operator::kWhereScalarOther, {val(given), val(zero), B::num(kNever)}, ir::DType::kF32));
+      mask =
+          val(b.point(Operator::kWhereScalarOther, {val(given), val(zero), B::num(kNever)}, ir::DType::kF32));
     } else if (b.dtype(given) == ir::DType::kF32) {
       mask = val(given);
     } else {
@@ -195,7 +196,8 @@ bool attention(B& b) {
   const V out = b.replace(Operator::kPrivateScaledDotProductFlashAttentionForCpu, forward, types);
   const B::Operand backward[] = {val(g),       val(query), val(key), val(value), val(out),
                                  val(out + 1), B::num(0),  causal,   mask,       scale};
-  const ir::TensorDesc metas[] = {withinRows(ir::DType::kF32, q), withinRows(ir::DType::kF32, k), withinRows(ir::DType::kF32, k)};
+  const ir::TensorDesc metas[] = {withinRows(ir::DType::kF32, q), withinRows(ir::DType::kF32, k),
+                                  withinRows(ir::DType::kF32, k)};
   const V made = b.makeMany(Operator::kPrivateScaledDotProductFlashAttentionForCpuBackward, backward, metas);
   for (uint32_t at = 0; at < 3; ++at) {
     b.give(at, made + at);

@@ -57,7 +57,7 @@ bool readsNumber(const ir::Trace& trace, const Instruction& ins) {
   return std::all_of(meta.sizes.begin(), meta.sizes.end(), [](int64_t size) { return size == 1; }) &&
          meta.device.isCpu() && !meta.requiresGrad &&
          (made == TypeKind::kFloat ? dtype == DType::kF32 || dtype == DType::kF64
-                                     : dtype == DType::kI32 || dtype == DType::kI64);
+                                   : dtype == DType::kI32 || dtype == DType::kI64);
 }
 
 namespace {

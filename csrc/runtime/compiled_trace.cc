@@ -49,7 +49,8 @@ bool CompiledTrace::differ(const std::vector<guard::Guard>& guards, guard::Block
                            PyObject* const* slots) const {
   return std::any_of(guards.begin(), guards.end(), [&](const guard::Guard& g) {
     return g.block == block &&
-           !torchapi::matches(slots[g.source], recording_.document.trace.metas.at(static_cast<size_t>(g.number)),
+           !torchapi::matches(slots[g.source],
+                              recording_.document.trace.metas.at(static_cast<size_t>(g.number)),
                               g.kind == guard::GuardKind::kTensor);
   });
 }

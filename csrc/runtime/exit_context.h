@@ -31,9 +31,9 @@ struct ExitContext {
   pyapi::Arguments args;  // of the call, which holds them
   uint32_t guard = 0;     // index of the instruction that failed
   ir::StateId state = ir::kNone;
-  ir::Operand seen;                              // guard.value: the number that was there
+  ir::Operand seen;                        // guard.value: the number that was there
   std::optional<ir::TensorDesc> seenMeta;  // guard.meta
-  GuardFailure failure;                          // guard.block
+  GuardFailure failure;                    // guard.block
   ObjectTable values;
   ObjectTable sources;
   ObjectTable recipes;

@@ -336,8 +336,9 @@ bool Run::guardHolds(const ReplayCode& code, const Step& step, size_t position) 
       const auto operands = trace.operandsOf(ins);
       const Value& value = values_[operands[0].id];
       return value.kind == ValueKind::kTensor &&
-             torchapi::implMatches(value.tensor,
-                                   code.recording->document.trace.metas.at(static_cast<size_t>(operands[1].i)), true);
+             torchapi::implMatches(
+                 value.tensor, code.recording->document.trace.metas.at(static_cast<size_t>(operands[1].i)),
+                 true);
     }
   }
 }

@@ -147,7 +147,8 @@ bool implMatches(const void* pointer, const ir::TensorDesc& info, bool sizes) {
   if (impl.key_set().raw_repr() != info.keySet || dtypeOf(impl) != info.dtype) {
     return false;
   }
-  if (deviceOf(impl) != info.device || requiresGrad(impl) != info.requiresGrad || isLeaf(impl) != info.isLeaf) {
+  if (deviceOf(impl) != info.device || requiresGrad(impl) != info.requiresGrad ||
+      isLeaf(impl) != info.isLeaf) {
     return false;
   }
   if (!info.plain) {
