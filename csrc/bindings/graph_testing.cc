@@ -182,8 +182,8 @@ class NativeGraph {
     if (!torchapi::isTensor(object)) {
       throw nb::type_error("the inputs of a graph are tensors");
     }
-    const torchapi::TensorInfo info = torchapi::tensorInfoOf(object);
-    const bool typed = passes::elemOf(ir::dtypeName(info.dtype)) == input.elem;
+    const ir::TensorDesc info = torchapi::describe(object);
+    const bool typed = passes::elemOf(info.dtype) == input.elem;
     const bool sized = input.open ? info.sizes.size() == input.sizes.size()
                                   : info.sizes == input.sizes && info.strides == input.strides;
     if (!typed || !sized || !info.plain) {

@@ -25,8 +25,8 @@ namespace kintsugi::bindings {
 
 namespace {
 
+using recording::Recording;
 using runtime::GuardProgram;
-using runtime::Recording;
 
 constexpr const char* kSourceNames[] = {
 #define X(name, text, parts) text,
@@ -227,8 +227,8 @@ class GuardBuilder {
   }
 
   void tensor(ir::SourceId source, nb::object tensor, bool sizes, guard::BlockId block) {
-    auto& infos = recording_->tensorInfos;
-    torchapi::TensorInfo info = torchapi::tensorInfoOf(tensor.ptr());
+    auto& infos = recording_->document.trace.metas;
+    ir::TensorDesc info = torchapi::describe(tensor.ptr());
     size_t number = 0;
     while (number < infos.size() && !(infos[number] == info)) {
       ++number;

@@ -17,8 +17,8 @@ namespace kintsugi::bindings {
 
 namespace {
 
+using recording::Recording;
 using runtime::CompiledTrace;
-using runtime::Recording;
 
 class TestTrace {
  public:
@@ -78,8 +78,9 @@ std::unique_ptr<TestTrace> parseTrace(const std::string& text, nb::list consts, 
     recording.consts.push_back(pyapi::newRef(object.ptr()));
   }
   recording.document.trace.constCount = static_cast<uint32_t>(recording.consts.size());
-  for (nb::handle tensor : metas) {
-    recording.tensorInfos.push_back(torchapi::tensorInfoOf(tensor.ptr()));
+  std::vector<ir::TensorDesc>& known = recording.document.trace.metas;
+  for (size_t k = 0; k < nb::len(metas) && k < known.size(); ++k) {
+    known[k] = torchapi::describe(metas[k].ptr());
   }
   recording.globalStates.push_back(torchapi::GlobalState::current());
   return std::make_unique<TestTrace>(std::move(recording));
@@ -118,7 +119,7 @@ std::unique_ptr<TestTrace> recordOps(nb::callable function, nb::tuple args, size
     if (recorder.valueOf(tensor)) {
       continue;
     }
-    const ir::MetaId meta = recorder.internMeta(trace, torchapi::tensorInfoOf(tensor));
+    const ir::MetaId meta = recorder.internMeta(trace, torchapi::describe(tensor));
     const ir::Operand source = ir::Operand::source(static_cast<ir::SourceId>(k));
     const ir::Type type{ir::TypeKind::kTensor, meta};
     const size_t at = trace.append(ir::Op::kInput, {&source, 1}, {&type, 1});
@@ -143,7 +144,6 @@ std::unique_ptr<TestTrace> recordOps(nb::callable function, nb::tuple args, size
   }
   const ir::Operand returned = resultOperand(recorder, trace, result);
   trace.append(ir::Op::kRet, {&returned, 1}, {});
-  recording.tensorInfos = recorder.takeInfos();
   return std::make_unique<TestTrace>(std::move(recording));
 }
 

@@ -1,7 +1,7 @@
 // What a recording needs from its driver, and what it gives back: a guarded trace, or why there is none.
 //
-// The result owns all that the trace refers to; the driver takes it apart when it installs the trace. GIL
-// held. Example: auto result = recorder.finish(); if (result->failure) runEagerly(*result->failure);
+// The result owns all that the trace refers to; the driver moves it into the installed trace. GIL held.
+// Example: auto result = recorder.finish(); if (result->failure) runEagerly(*result->failure);
 #pragma once
 
 #include <memory>
@@ -12,9 +12,7 @@
 
 #include "capture/open_attributes.h"
 #include "capture/shadow.h"
-#include "guard/document.h"
-#include "ir/segments.h"
-#include "torchapi/global_state.h"
+#include "recording/recording.h"
 #include "torchapi/op_recorder.h"
 #include "torchapi/sym_number.h"
 
@@ -41,22 +39,9 @@ struct CaptureResult {
   std::optional<diag::Diagnostic> failure;
   std::optional<diag::Diagnostic> refused;  // a break that was raised as an error in the middle of the call
   PyObject* failedIn =
-      nullptr;  // the code object to be made an opaque step next time; null: the entry itself
-  guard::Document document;
-  std::vector<pyapi::Ref<>> consts;
-  std::vector<torchapi::TensorInfo> tensorInfos;
-  std::vector<torchapi::GlobalState> globalStates;
-  std::vector<torchapi::StateBehind> statesBehind;  // calls
-  std::vector<diag::Diagnostic> breaks;
+      nullptr;             // the code object to be made an opaque step next time; null: the entry itself
   OpenAttributes written;  // attributes of classes that the call has set
-  std::vector<uint64_t> sourceHashes;
-  std::vector<torchapi::MetaLevel> metaLevels;  // by ValueId, from the value's definition on
-  guard::BlockId firstBlock = 0;                // of a side trace: the first guard block of its own
-  size_t argCount = 0;
-  int recursion = 0;             // levels of CPython's recursion limit that the recorded frames took
-  ir::GradientLimits gradients;  // in what groups they are wanted
-  pyapi::Ref<> kwNames;
-  const char* bound = "";  // see runtime::Recording
+  recording::Recording recording;  // after a failure only its breaks
 };
 
 }  // namespace kintsugi::capture

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "capture/shadow.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 #include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
@@ -12,7 +12,7 @@ namespace kintsugi::capture {
 inline bool isForeign(Shadow shadow, PyObject* object) {
   if (!(shadow.isSource() || shadow.isConst()) || !torchapi::isTensor(object)) return false;
   if (torchapi::isWrapper(object)) return false;  // of a transform
-  return !torchapi::isExactTensorType(Py_TYPE(object)) || !torchapi::tensorInfoOf(object).plain;
+  return !torchapi::isExactTensorType(Py_TYPE(object)) || !torchapi::describe(object).plain;
 }
 
 }  // namespace kintsugi::capture

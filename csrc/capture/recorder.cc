@@ -567,7 +567,7 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   if (!live()) {
     result->failure = breaks_.takeFailure();
     result->failedIn = breaks_.failedIn();
-    result->breaks = breaks_.takeBreaks();
+    result->recording.breaks = breaks_.takeBreaks();
     return result;
   }
   describeOpen(*this);
@@ -575,20 +575,20 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   sealClasses(document_, constants_);
   document_.trace.constCount = static_cast<uint32_t>(constants_.size());
   document_.guards.blockCount = blocks_.newest() + 1;
-  result->globalStates = states_.takeAll();
-  result->statesBehind = states_.takeBehind();
-  result->document = std::move(document_);
-  result->consts = constants_.take();
-  result->tensorInfos = ops_.takeInfos();
-  result->breaks = breaks_.takeBreaks();
-  result->sourceHashes = sources_.takeHashes();
-  result->metaLevels = ops_.takeLevels();
-  result->firstBlock = blocks_.root();
-  result->argCount = argCount_;
-  result->recursion = recursion_;
-  result->kwNames = std::move(kwNames_);
-  result->gradients = gradients_;
-  result->bound = bound_;
+  recording::Recording& recording = result->recording;
+  recording.globalStates = states_.takeAll();
+  recording.statesBehind = states_.takeBehind();
+  recording.document = std::move(document_);
+  recording.consts = constants_.take();
+  recording.breaks = breaks_.takeBreaks();
+  recording.sourceHashes = sources_.takeHashes();
+  recording.metaLevels = ops_.takeLevels();
+  recording.firstBlock = blocks_.root();
+  recording.argCount = argCount_;
+  recording.recursion = recursion_;
+  recording.kwNames = std::move(kwNames_);
+  recording.gradients = gradients_;
+  recording.bound = bound_;
   return result;
 }
 

@@ -34,7 +34,7 @@ PyObject* Restorer::object(const Operand& operand) {
     case OperandKind::kNone:
       return nullptr;
     case OperandKind::kConst:
-      return start_.consts[operand.id].get();
+      return start_.parent.consts[operand.id].get();
     case OperandKind::kValue:
       return start_.values.at(operand.id).get();
     case OperandKind::kSource:
@@ -66,7 +66,7 @@ Shadow Restorer::shadow(const Operand& operand) {
 
 // Where the failing guard block was to resolve the result of its step, the side trace's own block does.
 Shadow Restorer::source(const Operand& operand) {
-  const guard::SourceNode& node = start_.document.sources.nodes[operand.id];
+  const guard::SourceNode& node = start_.parent.document.sources.nodes[operand.id];
   if (node.block < rec_.blocks_.root()) {
     stayOne(object(operand), operand.id);
     return rec_.adoptSource(operand.id, object(operand));
@@ -86,7 +86,7 @@ Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
 // reached through the value.
 Shadow Restorer::value(const Operand& operand) {
   PyObject* real = object(operand);
-  if (start_.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
+  if (start_.parent.document.trace.values[operand.id].kind != ir::TypeKind::kObject) {
     if (torchapi::isTensor(real)) {
       stayOne(real, inputSource(operand.id));
       rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
@@ -109,7 +109,7 @@ void Restorer::stayOne(PyObject* object, ir::SourceId source) {
 
 // Where a value was read; kNone: it was computed.
 ir::SourceId Restorer::inputSource(ir::ValueId value) const {
-  const ir::Trace& trace = start_.document.trace;
+  const ir::Trace& trace = start_.parent.document.trace;
   const auto input = std::find_if(trace.code.begin(), trace.code.end(), [&](const ir::Instruction& ins) {
     return ins.op == ir::Op::kInput && ins.firstResult == value;
   });
@@ -119,7 +119,7 @@ ir::SourceId Restorer::inputSource(ir::ValueId value) const {
 Shadow Restorer::recipe(ir::RecipeId id) {
   auto [it, fresh] = made_.try_emplace(id, Shadow::null());
   if (!fresh) return it->second;
-  const Recipe& from = start_.document.trace.recipes[id];
+  const Recipe& from = start_.parent.document.trace.recipes[id];
   PyObject* real = start_.recipes.at(id).get();
   Shadow made = rec_.newVirtual(kindOf(from, real), real);
   made_[id] = made;
@@ -181,7 +181,7 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
   switch (rec_.virtualOf(made).kind) {
     case VirtualKind::kList:
       if (recipe.kind == RecipeKind::kCall)
-        return fillParts(made, Recipe(start_.document.trace.recipes[recipe.parts[1].id]), 0, false);
+        return fillParts(made, Recipe(start_.parent.document.trace.recipes[recipe.parts[1].id]), 0, false);
       [[fallthrough]];
     case VirtualKind::kTuple:
     case VirtualKind::kSlice:
@@ -258,7 +258,7 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
 
 // What is made by a call with arguments and keywords.
 void Restorer::fillCalled(Shadow made, const Recipe& recipe, PyObject* object) {
-  const auto& recipes = start_.document.trace.recipes;
+  const auto& recipes = start_.parent.document.trace.recipes;
   const Recipe args = recipes[recipe.parts[1].id];
   const Recipe keywords = recipes[recipe.parts[2].id];
   if (rec_.virtualOf(made).kind == VirtualKind::kDeque) {
@@ -305,7 +305,7 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
     v.partObjects.push_back(pyapi::newRef(object(recipe.parts[i])));
   }
   if (recipe.parts[6].kind == OperandKind::kRecipe) {
-    fillParts(made, start_.document.trace.recipes[recipe.parts[6].id], 0, false);
+    fillParts(made, start_.parent.document.trace.recipes[recipe.parts[6].id], 0, false);
   }
   static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
   if (recipe.parts[7].kind != OperandKind::kNone) {
@@ -313,7 +313,7 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
     rec_.setEntry(rec_.virtualOf(made), annotations, part);
   }
   if (recipe.parts.size() > 10) {
-    const Recipe& attributes = start_.document.trace.recipes[recipe.parts[10].id];
+    const Recipe& attributes = start_.parent.document.trace.recipes[recipe.parts[10].id];
     fillPairs(made, attributes, 0, attributes.parts.size(), true);
     rec_.virtualOf(made).renamed = true;
   }
@@ -322,7 +322,7 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
 // name, bases, cell, number of entries at first, name, value ...
 void Restorer::fillClass(Shadow made, const Recipe& recipe) {
   rec_.known().virtuals_.addClass(made);
-  const Recipe bases = start_.document.trace.recipes[recipe.parts[1].id];
+  const Recipe bases = start_.parent.document.trace.recipes[recipe.parts[1].id];
   // The class is known as such, and complete but for its entries, before these are looked at: they may hold
   // it.
   pyapi::Ref<> space = pyapi::steal(PyDict_New());
@@ -371,8 +371,8 @@ void Restorer::fillException(Shadow made, const Recipe& recipe) {
   fillParts(made, inner, 1, true);
   for (size_t i : {first, first + 1, first + 3}) {
     const Operand& link = recipe.parts[i];
-    const bool outside =
-        link.kind == OperandKind::kRecipe && start_.document.trace.recipes[link.id].kind == RecipeKind::kCall;
+    const bool outside = link.kind == OperandKind::kRecipe &&
+                         start_.parent.document.trace.recipes[link.id].kind == RecipeKind::kCall;
     outside ? contextIsOutside(rec_, made) : (void)shadow(link);
   }
   PyObject* dict = pyapi::partsOf(rec_.virtualOf(made).object.get()).dict;
@@ -435,17 +435,17 @@ void cutDocument(guard::Document& document, uint32_t guard, guard::BlockId first
 }  // namespace
 
 Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : RecorderState(options, *this) {
-  document_ = start.document;
-  for (const pyapi::Ref<>& object : start.consts) constants_.adopt(object.get());
+  document_ = start.parent.document;
+  for (const pyapi::Ref<>& object : start.parent.consts) constants_.adopt(object.get());
   guard::BlockId firstBlock = 1;
   for (uint32_t i = 0; i < start.guard; ++i) {
     if (document_.trace.code[i].op == ir::Op::kGuardBlock) ++firstBlock;
   }
   cutDocument(document_, start.guard, firstBlock, constId(Py_None));
-  states_.adopt(start.globalStates, start.statesBehind);
+  states_.adopt(start.parent.globalStates, start.parent.statesBehind);
   exceptions_.setHandledOutside(pyapi::handledException());
-  sources_.adopt(start.sourceHashes);
-  ops_.adopt(start.tensorInfos, start.metaLevels);
+  sources_.adopt(start.parent.sourceHashes);
+  ops_.adopt(document_.trace, start.parent.metaLevels);
   blocks_.beginAt(firstBlock);
   stale();
   blocks_.setPending(true);
@@ -456,8 +456,8 @@ Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : Rec
 // The first instruction of a side trace's own: the guard that tells it from its parent and its siblings.
 void Recorder::beginWithGuard(const SideStart& start) {
   using ir::Op;
-  const ir::Instruction& failed = start.document.trace.code[start.guard];
-  const Operand value = start.document.trace.operandsOf(failed)[0];
+  const ir::Instruction& failed = start.parent.document.trace.code[start.guard];
+  const Operand value = start.parent.document.trace.operandsOf(failed)[0];
   switch (failed.op) {
     case Op::kGuardTrue:
     case Op::kGuardFalse:
@@ -472,11 +472,11 @@ void Recorder::beginWithGuard(const SideStart& start) {
       KINTSUGI_CHECK(start.seenMeta != nullptr, "an exit without metadata");
       // As open as the guard that failed, unless that was a guess.
       const bool varies =
-          options_.dynamic != 0 && likelyOperator(start.document.trace, start.guard).has_value();
-      const auto expected = static_cast<size_t>(start.document.trace.operandsOf(failed)[1].i);
-      const torchapi::TensorInfo seen =
+          options_.dynamic != 0 && likelyOperator(start.parent.document.trace, start.guard).has_value();
+      const auto expected = static_cast<size_t>(start.parent.document.trace.operandsOf(failed)[1].i);
+      const ir::TensorDesc seen =
           varies ? torchapi::atLevel(*start.seenMeta, torchapi::MetaLevel::kRank)
-                 : torchapi::likened(*start.seenMeta, start.tensorInfos.at(expected));
+                 : torchapi::likened(*start.seenMeta, start.parent.document.trace.metas.at(expected));
       ir::MetaId meta = ops_.internMeta(document_.trace, seen);
       ops_.setLevel(value.id, seen.isOpen() ? torchapi::MetaLevel::kRank : torchapi::MetaLevel::kFull);
       emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);
@@ -489,7 +489,7 @@ void Recorder::beginWithGuard(const SideStart& start) {
 
 void Recorder::restoreFrames(const SideStart& start) {
   Restorer restore(*this, start);
-  const ir::Trace& trace = start.document.trace;
+  const ir::Trace& trace = start.parent.document.trace;
   std::vector<ir::StateId> chain;
   for (ir::StateId id = start.state; id != ir::kNone; id = trace.states[id].parent) chain.push_back(id);
   restored_.resize(chain.size());
@@ -497,7 +497,7 @@ void Recorder::restoreFrames(const SideStart& start) {
   for (size_t i = chain.size(); i-- > 0;) {
     const ir::FrameState& state = trace.states[chain[i]];
     auto frame = std::make_unique<ShadowFrame>();
-    frame->code = reinterpret_cast<PyCodeObject*>(start.consts[state.code].get());
+    frame->code = reinterpret_cast<PyCodeObject*>(start.parent.consts[state.code].get());
     frame->caller = caller;
     frame->function = pyapi::newRef(restore.object(state.function));
     frame->functionShadow = restore.shadow(state.function);

@@ -11,27 +11,17 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
-#include <vector>
 
-#include "guard/document.h"
-#include "pyapi/ref.h"
-#include "torchapi/global_state.h"
-#include "torchapi/tensor_info.h"
+#include "recording/recording.h"
 
 namespace kintsugi::capture {
 
 struct SideStart {
-  const guard::Document& document;
-  const std::vector<pyapi::Ref<>>& consts;
-  const std::vector<torchapi::TensorInfo>& tensorInfos;
-  const std::vector<torchapi::GlobalState>& globalStates;
-  const std::vector<torchapi::StateBehind>& statesBehind;
-  const std::vector<uint64_t>& sourceHashes;
-  const std::vector<torchapi::MetaLevel>& metaLevels;
-  uint32_t guard;                        // the instruction that failed
-  ir::StateId state;                     // its snapshot
-  ir::Operand seen;                      // guard.value: what was there instead
-  const torchapi::TensorInfo* seenMeta;  // guard.meta: likewise
+  const recording::Recording& parent;
+  uint32_t guard;                  // the instruction that failed
+  ir::StateId state;               // its snapshot
+  ir::Operand seen;                // guard.value: what was there instead
+  const ir::TensorDesc* seenMeta;  // guard.meta: likewise
   // The objects of the snapshot, by number.
   const std::unordered_map<uint32_t, pyapi::Ref<>>& values;
   const std::unordered_map<uint32_t, pyapi::Ref<>>& sources;

@@ -67,7 +67,7 @@ bool isGiven(const RecorderState& known, ir::SourceId source) {
   return nodes[source].kind == SourceKind::kArg;
 }
 
-bool guardMeta(Recorder& rec, Shadow tensor, const torchapi::TensorInfo& info) {
+bool guardMeta(Recorder& rec, Shadow tensor, const ir::TensorDesc& info) {
   const ir::StateId snap = rec.stateBefore();
   if (!rec.trace().states[snap].rebuildable) {
     rec.abort(diag::Code::KTG0103, {"metadata of a tensor that is known only at run time"});
@@ -80,9 +80,9 @@ bool guardMeta(Recorder& rec, Shadow tensor, const torchapi::TensorInfo& info) {
 
 bool pinContiguity(Recorder& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
-  torchapi::TensorInfo info = torchapi::atLevel(torchapi::tensorInfoOf(object), MetaLevel::kRank);
+  ir::TensorDesc info = torchapi::atLevel(torchapi::describe(object), MetaLevel::kRank);
   if (!info.isOpen()) return pinRank(rec, tensor, object);
-  info.contiguous = torchapi::isContiguous(object) ? 1 : 0;
+  info.contiguity = torchapi::isContiguous(object) ? ir::Contiguity::kContiguous : ir::Contiguity::kStrided;
   if (!guardMeta(rec, tensor, info)) return false;
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kUnknown)
     rec.ops().setLevel(tensor.valueId(), MetaLevel::kRank);
@@ -123,7 +123,7 @@ constexpr std::string_view kOfRank[] = {
 }  // namespace
 
 uint64_t openSizes(const RecorderState& known, ir::SourceId source, PyObject* tensor) {
-  const torchapi::TensorInfo info = torchapi::tensorInfoOf(tensor);
+  const ir::TensorDesc info = torchapi::describe(tensor);
   const auto rank = static_cast<int64_t>(info.sizes.size());
   uint64_t dims = markedDims(
       tensor, {"_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"}, rank);
@@ -145,7 +145,7 @@ void guardRanges(Recorder& rec, ir::SourceId source, PyObject* tensor) {
   PyObject* marks =
       dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, "_dynamo_dynamic_range") : nullptr;
   if (marks == nullptr || !PyAnySet_Check(marks)) return;
-  const auto rank = static_cast<int64_t>(torchapi::tensorInfoOf(tensor).sizes.size());
+  const auto rank = static_cast<int64_t>(torchapi::describe(tensor).sizes.size());
   pyapi::Ref<> list = pyapi::steal(PySequence_List(marks));
   for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
     int64_t numbers[3] = {0, 0, std::numeric_limits<int64_t>::max()};
@@ -190,7 +190,7 @@ bool opensNumbers(const RecorderState& known, ir::SourceId source) {
 
 bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
-  if (!guardMeta(rec, tensor, torchapi::tensorInfoOf(object))) return false;
+  if (!guardMeta(rec, tensor, torchapi::describe(object))) return false;
   rec.ops().setLevel(tensor.valueId(), MetaLevel::kFull);
   return true;
 }
@@ -200,7 +200,7 @@ bool pinLikely(Recorder& rec, Shadow tensor, PyObject* object) {
   // They would see an operator twice whose results turn out to be others (`unbind` of more rows).
   if (torchapi::hasModes()) return pinMeta(rec, tensor, object);
   const std::string* op = rec.ops().likelyFrom(tensor.valueId());
-  if (op == nullptr || !torchapi::tensorInfoOf(object).plain || torchapi::transformsActive()) return true;
+  if (op == nullptr || !torchapi::describe(object).plain || torchapi::transformsActive()) return true;
   const RecorderOptions& options = rec.known().options_;
   const bool varies = !options.pinLikely || (options.dynamic != 0 && options.dynamicSources != nullptr &&
                                              options.dynamicSources->contains(hashOfOperator(*op)));
@@ -230,7 +230,7 @@ std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard
 
 bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) != MetaLevel::kUnknown) return true;
-  const torchapi::TensorInfo info = torchapi::atLevel(torchapi::tensorInfoOf(object), MetaLevel::kRank);
+  const ir::TensorDesc info = torchapi::atLevel(torchapi::describe(object), MetaLevel::kRank);
   if (!guardMeta(rec, tensor, info)) return false;
   rec.ops().setLevel(tensor.valueId(), info.isOpen() ? MetaLevel::kRank : MetaLevel::kFull);
   return true;
@@ -295,7 +295,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   if (!isAttribute && !all && !first && name != "size" && name != "stride") return std::nullopt;
   if (given && (!PyLong_CheckExact(ctx.args[1]) || !ctx.shadows[1].isConst())) return std::nullopt;
   if (!pinRank(rec, tensor, object)) return rec.execute(ctx.act, ctx.instr);
-  const auto rank = static_cast<int64_t>(torchapi::tensorInfoOf(object).sizes.size());
+  const auto rank = static_cast<int64_t>(torchapi::describe(object).sizes.size());
   int64_t dim = given ? PyLong_AsLongLong(ctx.args[1]) : 0;
   if (dim < 0) dim += rank;
   if ((given || first) && (dim < 0 || dim >= rank)) return std::nullopt;  // it raises

@@ -151,7 +151,7 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
   if (shadow.isSource() || shadow.isConst()) {
     ir::SourceId source = sourceOf(shadow, tensor);
     bool fromStep = document_.sources.nodes[source].kind == SourceKind::kValue;
-    torchapi::TensorInfo info = torchapi::tensorInfoOf(tensor);
+    ir::TensorDesc info = torchapi::describe(tensor);
     guardType(Shadow::source(source), tensor);
     if (!info.plain || !torchapi::isExactTensorType(Py_TYPE(tensor))) {
       abort(diag::Code::KTG0301, {pyapi::typeNameOf(tensor)});

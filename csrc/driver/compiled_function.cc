@@ -99,7 +99,7 @@ std::string listEffects(const runtime::CompiledTrace& trace) {
 
 // Steps that are not looked into: calls that are made again in every run. Where one waits for other
 // processes, the time of a call says nothing: these have their own ways, slow or fast.
-bool hasSteps(const runtime::Recording& recording) {
+bool hasSteps(const recording::Recording& recording) {
   const ir::Trace& trace = recording.document.trace;
   bool steps = false;
   for (const ir::Instruction& ins : trace.code) {
@@ -299,7 +299,7 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
         noteFailure(*capture.failure, capture.failedIn);
         useless = opaqueCodes_.size() == opaqueCodes && !isFirstTry(*capture.failure);
       },
-      [&](capture::CaptureResult& capture) { return install(capture, args); });
+      [&](capture::CaptureResult& capture) { return install(std::move(capture.recording), args); });
   const uint64_t end = diag::events::nowNs();
   budget_.recorded(end, end - start);
   // Recording costs several calls' time. One that came to nothing, or whose trace took the place of another,
@@ -318,7 +318,7 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   if (capture.refused) {
     addBreak(*capture.refused);
   } else if (capture.failure) {
-    addBreaks(capture.breaks);
+    addBreaks(capture.recording.breaks);
     // An exception of the program's own is no failure of the recording.
     if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
       failed(capture);
@@ -381,7 +381,7 @@ void CompiledFunction::learn(const pyapi::Arguments& args) {
   auto traces = cache_.traces();
   if (traces.empty()) return;
   for (auto& trace : traces) {
-    const runtime::Recording& recording = trace->recording();
+    const recording::Recording& recording = trace->recording();
     runtime::GuardFailure failure = runtime::explainMiss(*trace, args);
     Recompile report;
     report.file = trace->trace().file;
@@ -412,7 +412,7 @@ bool CompiledFunction::countOther(uint64_t source) {
 // The next recording takes for values what differs only in a size or a number.
 void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
                                       const runtime::GuardFailure& failure) {
-  const runtime::Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   for (const auto& [type, name] : failure.classAttributes) {
     if (capture::mayOpen(type, name.get())) openAttributes_.add(type, name.get());
   }
@@ -510,25 +510,6 @@ void CompiledFunction::noteFailure(const diag::Diagnostic& diagnostic, PyObject*
   }
 }
 
-runtime::Recording CompiledFunction::takeRecording(capture::CaptureResult& capture) {
-  runtime::Recording recording;
-  recording.sourceHashes = std::move(capture.sourceHashes);
-  recording.metaLevels = std::move(capture.metaLevels);
-  recording.document = std::move(capture.document);
-  recording.consts = std::move(capture.consts);
-  recording.tensorInfos = std::move(capture.tensorInfos);
-  recording.globalStates = std::move(capture.globalStates);
-  recording.statesBehind = std::move(capture.statesBehind);
-  recording.argCount = capture.argCount;
-  recording.recursion = capture.recursion;
-  recording.kwNames = std::move(capture.kwNames);
-  recording.gradients = capture.gradients;
-  recording.bound = capture.bound;
-  addBreaks(capture.breaks);
-  for (const diag::Diagnostic& d : capture.breaks) recording.breaks.push_back({d});
-  return recording;
-}
-
 void CompiledFunction::logTrace(const runtime::CompiledTrace& trace, const std::string& what) {
   const ir::Trace& made = trace.trace();
   if (log::enabled(log::Channel::kTrace)) {
@@ -555,8 +536,8 @@ std::string CompiledFunction::titleOf(const ir::Trace& trace) const {
 }
 
 // False: the backend's exception, or the guard filter's, is pending.
-bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arguments& args) {
-  runtime::Recording recording = takeRecording(capture);
+bool CompiledFunction::install(recording::Recording recording, const pyapi::Arguments& args) {
+  addBreaks(recording.breaks);
   try {
     faultPoint("install");
     describeConstants(recording, function_.get());

@@ -156,13 +156,12 @@ class CompiledFunction final : private runtime::ExitHandler {
   // exception is pending). Gives back the call's result.
   PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
                      const std::function<bool(capture::CaptureResult&)>& keep);
-  runtime::Recording takeRecording(capture::CaptureResult& capture);
-  TracePasses tracePasses(const runtime::Recording& recording) const {
+  TracePasses tracePasses(const recording::Recording& recording) const {
     return {options_.backend || options_.native.enabled, options_.native.enabled, recording.gradients};
   }
   void logTrace(const runtime::CompiledTrace& trace, const std::string& what);
   std::string titleOf(const ir::Trace& trace) const;
-  bool install(capture::CaptureResult& capture, const pyapi::Arguments& args);
+  bool install(recording::Recording recording, const pyapi::Arguments& args);
   void keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin);
   // From a package (packaged_calls.cc)
   std::optional<PyObject*> callPackaged(const pyapi::Arguments& args);
@@ -171,7 +170,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool wants(runtime::CompiledTrace& trace, uint32_t guard) override;
   uint64_t completeRuns();
   PyObject* run(runtime::ExitContext context, std::vector<runtime::FrameImage> images) override;
-  void linkSide(runtime::ExitContext& context, capture::CaptureResult& capture);
+  void linkSide(runtime::ExitContext& context, recording::Recording recording);
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
   void learn(const pyapi::Arguments& args);

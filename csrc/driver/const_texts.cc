@@ -59,7 +59,7 @@ std::string textOf(PyObject* object) {
 
 }  // namespace
 
-void describeConstants(runtime::Recording& recording, PyObject* function) {
+void describeConstants(recording::Recording& recording, PyObject* function) {
   std::vector<std::string>& texts = recording.document.trace.constTexts;
   if (texts.empty()) {
     texts.reserve(recording.consts.size());

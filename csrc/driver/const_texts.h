@@ -8,6 +8,6 @@
 namespace kintsugi::driver {
 
 // Fills in Trace::constTexts and SourceTable::argNames. `function`: the entry.
-void describeConstants(runtime::Recording& recording, PyObject* function);
+void describeConstants(recording::Recording& recording, PyObject* function);
 
 }  // namespace kintsugi::driver

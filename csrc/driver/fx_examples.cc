@@ -14,7 +14,7 @@ using ir::ValueId;
 using pyapi::Ref;
 using torchapi::Value;
 
-StateAt stateAt(const runtime::Recording& recording, uint32_t end) {
+StateAt stateAt(const recording::Recording& recording, uint32_t end) {
   const ir::Trace& trace = recording.document.trace;
   std::unordered_map<ValueId, const torchapi::StateBehind*> behind;
   for (const torchapi::StateBehind& each : recording.statesBehind) {
@@ -36,7 +36,7 @@ StateAt stateAt(const runtime::Recording& recording, uint32_t end) {
   return state;
 }
 
-Examples::Examples(const runtime::Recording& recording, const std::vector<Ref<>>& objects)
+Examples::Examples(const recording::Recording& recording, const std::vector<Ref<>>& objects)
     : recording_(recording), trace_(recording.document.trace), objects_(objects), walker_(trace_) {
   for (const Instruction& ins : trace_.code) {
     if (ins.op == Op::kInput) {
@@ -89,14 +89,14 @@ Ref<> Examples::found(ValueId value) const {
   torchapi::clear(unboxed);
   const bool same =
       fits && (type.kind != TypeKind::kTensor || type.meta == ir::kNone ||
-               torchapi::matches(object, recording_.tensorInfos.at(type.meta), trace_.hasFixedSizes(type)));
+               torchapi::matches(object, trace_.metas.at(type.meta), trace_.hasFixedSizes(type)));
   return same ? pyapi::newRef(object) : Ref<>();
 }
 
 Ref<> Examples::looksLike(ValueId value) const {
   const ir::Type& type = trace_.values[value];
   const bool known = type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) && !given_.contains(value);
-  return known ? torchapi::exampleOf(recording_.tensorInfos.at(type.meta)) : Ref<>();
+  return known ? torchapi::exampleOf(trace_.metas.at(type.meta)) : Ref<>();
 }
 
 }  // namespace kintsugi::driver

@@ -21,14 +21,14 @@ struct StateAt {
   bool known = true;  // autocast and the like are as they were at entry
   bool gradMode = true;
 };
-StateAt stateAt(const runtime::Recording& recording, uint32_t end);
+StateAt stateAt(const recording::Recording& recording, uint32_t end);
 
 // Inputs for segments that are compiled before they run: the objects that the entry guards resolve, and for
 // tensors that the trace has made others that look like them.
 class Examples {
  public:
   // `objects`: what lies at the sources; empty if that is not at hand.
-  Examples(const runtime::Recording& recording, const std::vector<pyapi::Ref<>>& objects);
+  Examples(const recording::Recording& recording, const std::vector<pyapi::Ref<>>& objects);
   // Empty, without an exception: nobody knows what they look like.
   pyapi::Ref<> of(const ir::SegmentRange& range);
   // Of the last segment: those that are no objects of the call, and None for these; null if there are none.
@@ -38,7 +38,7 @@ class Examples {
   pyapi::Ref<> found(ir::ValueId value) const;
   pyapi::Ref<> looksLike(ir::ValueId value) const;
 
-  const runtime::Recording& recording_;
+  const recording::Recording& recording_;
   const ir::Trace& trace_;
   const std::vector<pyapi::Ref<>>& objects_;
   std::unordered_map<ir::ValueId, ir::SourceId> sources_;  // of inputs

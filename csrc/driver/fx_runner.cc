@@ -10,7 +10,7 @@
 #include "runtime/run_events.h"
 #include "runtime/segment_steps.h"
 #include "torchapi/global_state.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::driver {
 
@@ -42,12 +42,11 @@ bool areLike(PyObject* examples, std::span<PyObject* const> inputs) {
     if (!torchapi::isTensor(example) || example == inputs[k]) {
       continue;
     }
-    torchapi::TensorInfo expected = torchapi::tensorInfoOf(example);
-    const torchapi::TensorInfo seen = torchapi::tensorInfoOf(inputs[k]);
+    ir::TensorDesc expected = torchapi::describe(example);
+    const ir::TensorDesc seen = torchapi::describe(inputs[k]);
     expected.pyType = seen.pyType;
     expected.isLeaf = seen.isLeaf;
     expected.isParam = seen.isParam;
-    expected.storageOffset = seen.storageOffset;
     if (!(expected == seen)) {
       return false;
     }
@@ -59,7 +58,7 @@ bool areLike(PyObject* examples, std::span<PyObject* const> inputs) {
 bool areReal(std::span<PyObject* const> objects) {
   return !torchapi::hasModes() && std::all_of(objects.begin(), objects.end(), [](PyObject* object) {
     return !torchapi::isTensor(object) ||
-           (torchapi::isExactTensorType(Py_TYPE(object)) && torchapi::tensorInfoOf(object).plain);
+           (torchapi::isExactTensorType(Py_TYPE(object)) && torchapi::describe(object).plain);
   });
 }
 

@@ -15,7 +15,7 @@ using pyapi::Ref;
 namespace {
 
 // It only says what another guard leaves out.
-bool isOffered(const runtime::Recording& recording, const Guard& g) {
+bool isOffered(const recording::Recording& recording, const Guard& g) {
   return g.kind != GuardKind::kOpenAttribute && g.block >= recording.firstBlock;
 }
 
@@ -25,7 +25,7 @@ Ref<> textOf(std::string_view text) {
 
 class Describer {
  public:
-  Describer(const runtime::Recording& recording, const pyapi::Arguments& args)
+  Describer(const recording::Recording& recording, const pyapi::Arguments& args)
       : recording_(recording), objects_(runtime::resolveSources(recording, args)) {}
 
   // (kind, key or None, path, description)
@@ -69,12 +69,12 @@ class Describer {
     return at < names.size() ? names[at] : "arg" + std::to_string(index);
   }
 
-  const runtime::Recording& recording_;
+  const recording::Recording& recording_;
   std::vector<Ref<>> objects_;
 };
 
 // Null: an exception is pending.
-Ref<> ask(const runtime::Recording& recording, PyObject* filter, const pyapi::Arguments& args) {
+Ref<> ask(const recording::Recording& recording, PyObject* filter, const pyapi::Arguments& args) {
   const Describer describer(recording, args);
   Ref<> rows = pyapi::steal(PyList_New(0));
   for (const Guard& g : recording.document.guards.guards) {
@@ -87,7 +87,7 @@ Ref<> ask(const runtime::Recording& recording, PyObject* filter, const pyapi::Ar
 
 }  // namespace
 
-bool filterGuards(runtime::Recording& recording, PyObject* filter, const pyapi::Arguments& args) {
+bool filterGuards(recording::Recording& recording, PyObject* filter, const pyapi::Arguments& args) {
   const Ref<> answers = ask(recording, filter, args);
   if (!answers) return false;
   std::vector<Guard> kept;

@@ -14,6 +14,6 @@ namespace kintsugi::driver {
 // Calls `filter` with a description of each guard (python/kintsugi/_guard_filter.py says of what form), and
 // takes out those for which it says False. `args`: of the call that was recorded. False: its exception is
 // pending.
-bool filterGuards(runtime::Recording& recording, PyObject* filter, const pyapi::Arguments& args);
+bool filterGuards(recording::Recording& recording, PyObject* filter, const pyapi::Arguments& args);
 
 }  // namespace kintsugi::driver

@@ -14,8 +14,8 @@ std::optional<NativeSegmentInfo> withFoldedConvolutions(const NativeSegmentInfo&
   changed.restride = true;
   const passes::PassTimer timer("segment", "fold-convolutions",
                                 [&changed] { return changed.segment.code.size(); });
-  const bool pays = passes::foldConvolutions(changed.segment, info.contract) &&
-                    passes::putChannelsLast(changed.segment, changed.seen);
+  const bool pays =
+      passes::foldConvolutions(changed.segment, info.contract) && passes::putChannelsLast(changed.segment);
   return pays ? std::optional(std::move(changed)) : std::nullopt;
 }
 

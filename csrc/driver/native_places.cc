@@ -78,15 +78,13 @@ void keepPlaces(NativePlan& plan, const std::vector<std::vector<uint32_t>>& used
   int64_t kept = 0;
   for (size_t at = plan.steadySteps; at < plan.steps.size(); ++at) {
     for (runtime::NativeMade& made : madeAt(plan, at)) {
-      const torchapi::TensorLayout& wanted = made.layout.layout;
-      const bool varies = !made.layout.sizes.empty() || !made.layout.strides.empty();
+      const torchapi::TensorLayout& wanted = made.layout;
+      const bool varies = made.layout.varies();
       if (last[made.slot] == usedBy.size() || varies || (!all && elementsOf(wanted) > costs.smallTensor)) {
         continue;
       }
-      const auto place = std::find_if(places.begin(), places.end(), [&](const Place& p) {
-        return p.until < at && p.layout->dtype == wanted.dtype && p.layout->sizes == wanted.sizes &&
-               p.layout->strides == wanted.strides;
-      });
+      const auto place = std::find_if(places.begin(), places.end(),
+                                      [&](const Place& p) { return p.until < at && *p.layout == wanted; });
       made.place = static_cast<uint32_t>(place - places.begin());
       if (place == places.end() && !all && kept + elementsOf(wanted) > costs.keptElements) {
         made.place = ir::kNone;

@@ -65,8 +65,7 @@ std::unique_ptr<NativePlan> buildNativePlan(const NativeSegmentInfo& given, Nati
                                                                  .products = torchapi::hasFloatProducts(),
                                                                  .tiles = variant.tiles,
                                                                  .attention = variant.attention,
-                                                                 .geluKeepsSign = torchapi::geluKeepsSign(),
-                                                                 .seen = info.seen},
+                                                                 .geluKeepsSign = torchapi::geluKeepsSign()},
                                                                 reason);
   if (!graph) return nullptr;
   passes::simplify(*graph, segment,

@@ -25,8 +25,7 @@ struct NativeSummary {
 
 // What a segment is compiled from.
 struct NativeSegmentInfo {
-  ir::Trace segment;                               // by passes::extractSegment, with all strides written out
-  std::vector<ir::TensorMeta> seen;                // its metadata with the sizes that were seen
+  ir::Trace segment;                               // by passes::extractSegment
   std::vector<runtime::NativePlan::Input> inputs;  // what each input is
   bool strict = false;
   bool contract = false;     // operators may be rounded as one (docs/internals/native.md, Numerics)

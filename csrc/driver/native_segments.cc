@@ -46,7 +46,7 @@ constexpr uint32_t kManyTurns = 16;
 constexpr uint32_t kTrials = 8;  // of each way to compile it
 
 // Its memory holds its elements as they are.
-bool isPlain(const torchapi::TensorInfo& info) { return info.plain && !info.isConj && !info.isNeg; }
+bool isPlain(const ir::TensorDesc& info) { return info.plain && !info.isConj && !info.isNeg; }
 
 // What the thread compiles.
 class Compilable {
@@ -100,15 +100,12 @@ void takeOver(std::span<const torchapi::Value> inputs, NativeSegmentInfo& info) 
     if (!tensor || input.known || !torchapi::isOrdinary(inputs[k].tensor)) {
       continue;
     }
-    const torchapi::TensorInfo seen = torchapi::tensorInfo(inputs[k].tensor);
+    const ir::TensorDesc seen = torchapi::describeImpl(inputs[k].tensor);
     if (!isPlain(seen)) {
       continue;
     }
-    ir::TensorMeta meta = torchapi::describe(seen);
-    meta.strides = seen.strides;
     info.segment.values[values[k]].meta = static_cast<ir::MetaId>(info.segment.metas.size());
-    info.segment.metas.push_back(meta);
-    info.seen.push_back(std::move(meta));
+    info.segment.metas.push_back(seen);
     input.known = true;
     input.info = seen;
   }
@@ -438,33 +435,8 @@ std::vector<ir::Type> typesWithGuards(const ir::Trace& trace) {
   return types;
 }
 
-// Metadata of a trace with all strides as the tensors had them.
-std::vector<ir::TensorMeta> exactMetas(const runtime::Recording& recording) {
-  std::vector<ir::TensorMeta> metas = recording.document.trace.metas;
-  for (size_t k = 0; k < metas.size() && k < recording.tensorInfos.size(); ++k) {
-    if (metas[k].isFixed()) {
-      metas[k].strides = recording.tensorInfos[k].strides;
-    }
-  }
-  return metas;
-}
-
-// The same with the sizes that were seen where they vary.
-std::vector<ir::TensorMeta> seenMetas(const runtime::Recording& recording) {
-  std::vector<ir::TensorMeta> metas = exactMetas(recording);
-  for (size_t k = 0; k < metas.size() && k < recording.tensorInfos.size(); ++k) {
-    const torchapi::TensorInfo& info = recording.tensorInfos[k];
-    if (!metas[k].isFixed() && isPlain(info) && info.strides.size() == 2 * info.sizes.size()) {
-      const auto middle = info.strides.begin() + static_cast<std::ptrdiff_t>(info.sizes.size());
-      metas[k].sizes.assign(info.strides.begin(), middle);
-      metas[k].strides.assign(middle, info.strides.end());
-    }
-  }
-  return metas;
-}
-
 // False: an input is of a kind that no segment can be compiled for.
-bool describeInputs(const runtime::Recording& recording, NativeSegmentInfo& info) {
+bool describeInputs(NativeSegmentInfo& info) {
   using torchapi::ValueKind;
   const ir::Trace& segment = info.segment;
   std::vector<ir::ValueId> values;
@@ -475,9 +447,9 @@ bool describeInputs(const runtime::Recording& recording, NativeSegmentInfo& info
     runtime::NativePlan::Input input;
     input.kind = torchapi::kindOfType(type.kind);
     ok = ok && input.kind != ValueKind::kEmpty && input.kind != ValueKind::kNone;
-    if (input.kind == ValueKind::kTensor && type.meta < recording.tensorInfos.size()) {
+    if (input.kind == ValueKind::kTensor && type.meta != ir::kNone) {
       input.known = true;
-      input.info = recording.tensorInfos[type.meta];
+      input.info = segment.metas[type.meta];
       ok = ok && isPlain(input.info);
     }
     info.inputs.push_back(std::move(input));
@@ -502,31 +474,28 @@ std::shared_ptr<Made> start(std::shared_ptr<Made> made, bool described, bool alo
 }  // namespace
 
 void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
-  const runtime::Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   const ir::Trace& whole = recording.document.trace;
   const std::vector<ir::Type> types = typesWithGuards(whole);
-  const std::vector<ir::TensorMeta> metas = exactMetas(recording), seen = seenMetas(recording);
   size_t runner = 0;
   for (const ir::SegmentRange& range : ir::findSegments(whole)) {
     if (range.begin < recording.start) {
       continue;  // the parent's
     }
     NativeSegmentInfo info{passes::extractSegment(whole, range, types),
-                           seen,
                            {},
                            options.strict,
                            options.contract,
                            options.keepMemory};
-    info.segment.metas = metas;
     checkSegment(info.segment, "as it was extracted");
     {
       const passes::PassTimer timer("segment", "gather-own-writes",
                                     [&info] { return info.segment.code.size(); });
-      passes::gatherOwnWrites(info.segment, info.seen, operatorTraits);
+      passes::gatherOwnWrites(info.segment, operatorTraits);
     }
     checkSegment(info.segment, "with its writes gathered");
     info.autotune = options.autotune;
-    const bool described = describeInputs(recording, info);
+    const bool described = describeInputs(info);
     const bool alone = trace.replay().code().segments[runner].others.empty();
     if (passes::needsGradients(info.segment)) {
       trace.replay().setRunner(

@@ -32,8 +32,8 @@ std::unique_ptr<NativePlan> build(const ir::Trace& segment, bool callsOnly, bool
   checkSegment(segment, "as differentiating has made it");
   NativeSegmentInfo info;
   info.segment = segment;
+  for (ir::TensorDesc& meta : info.segment.metas) meta.hints = {};  // sizes that vary are not for training
   info.contract = contract;
-  info.seen = segment.metas;
   info.inputs = inputsOf(segment);
   info.callsOnly = callsOnly;
   info.restride = !callsOnly;
@@ -100,9 +100,8 @@ std::optional<runtime::TrainingPlans> buildTrainingPlans(const NativeSegmentInfo
   ir::collectValues(parts.forward, parts.forward.operandsOf(parts.forward.code.front()), inputs);
   for (size_t k = 0; k < graph->draws.size(); ++k) {
     const ir::ValueId mask = inputs[inputs.size() - graph->draws.size() + k];
-    const ir::TensorMeta& meta = parts.forward.metas[parts.forward.values[mask].meta];
-    const auto dtype = static_cast<int8_t>(ir::dtypeNumber(meta.dtype).value());
-    plans.draws.push_back({{dtype, meta.sizes, meta.strides}, graph->draws[k]});
+    const ir::TensorDesc& meta = parts.forward.metas[parts.forward.values[mask].meta];
+    plans.draws.push_back({meta, graph->draws[k]});
   }
   plans.inputs = info.inputs;
   plans.gradBefore = graph->gradBefore;

@@ -68,16 +68,11 @@ IsKind keyOf(GuardKind kind) {
 
 class Checker {
  public:
-  explicit Checker(const runtime::Recording& recording)
+  explicit Checker(const recording::Recording& recording)
       : recording_(recording), document_(recording.document), trace_(document_.trace) {}
 
   std::string problem() const {
     if (recording_.consts.size() != trace_.constCount) return "constants are missing";
-    if (recording_.tensorInfos.size() != trace_.metas.size()) return "metadata of tensors is missing";
-    for (size_t i = 0; i < trace_.metas.size(); ++i) {
-      if (!(torchapi::describe(recording_.tensorInfos[i]) == trace_.metas[i]))
-        return "the metadata of a tensor is not what the text says";
-    }
     if (recording_.globalStates.empty() || recording_.start > trace_.code.size() ||
         recording_.firstBlock >= document_.guards.blockCount)
       return "it has no beginning";
@@ -134,14 +129,14 @@ class Checker {
     return {};
   }
 
-  const runtime::Recording& recording_;
+  const recording::Recording& recording_;
   const guard::Document& document_;
   const ir::Trace& trace_;
 };
 
 }  // namespace
 
-std::string problemOf(const runtime::Recording& recording) { return Checker(recording).problem(); }
+std::string problemOf(const recording::Recording& recording) { return Checker(recording).problem(); }
 
 namespace {
 
@@ -157,13 +152,13 @@ std::vector<const ir::Instruction*> before(const ir::Trace& trace, size_t at) {
 
 }  // namespace
 
-bool followsFrom(const runtime::Recording& side, const runtime::Recording& parent, size_t at) {
+bool followsFrom(const recording::Recording& side, const recording::Recording& parent, size_t at) {
   const ir::Trace& from = parent.document.trace;
   const ir::Trace& to = side.document.trace;
   if (at >= from.code.size() || (ir::opInfo(from.code[at].op).flags & ir::kExit) == 0 || side.start == 0 ||
       side.consts.size() < parent.consts.size() || to.values.size() < from.values.size() ||
       side.document.sources.nodes.size() < parent.document.sources.nodes.size() ||
-      side.argCount != parent.argCount || side.tensorInfos.size() < parent.tensorInfos.size() ||
+      side.argCount != parent.argCount || to.metas.size() < from.metas.size() ||
       side.globalStates.size() < parent.globalStates.size())
     return false;
   for (size_t i = 0; i < parent.consts.size(); ++i) {

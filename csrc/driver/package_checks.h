@@ -12,10 +12,10 @@
 namespace kintsugi::driver {
 
 // Empty: it can; else what is wrong.
-std::string problemOf(const runtime::Recording& recording);
+std::string problemOf(const recording::Recording& recording);
 
 // Can a run of `parent` that leaves at its instruction `at` go on in `side`? It does so with the values,
 // sources and objects that it has (runtime/side_traces.h).
-bool followsFrom(const runtime::Recording& side, const runtime::Recording& parent, size_t at);
+bool followsFrom(const recording::Recording& side, const recording::Recording& parent, size_t at);
 
 }  // namespace kintsugi::driver

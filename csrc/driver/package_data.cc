@@ -9,14 +9,15 @@
 #include "driver/operand_objects.h"
 #include "driver/package_checks.h"
 #include "guard/kinds.h"
+#include "ir/printer.h"
 #include "pyapi/let_go.h"
 #include "pyapi/lru_cache.h"
 #include "pyapi/name_fields.h"
 
 namespace kintsugi::driver {
 
+using ir::TensorDesc;
 using pyapi::Ref;
-using torchapi::TensorInfo;
 
 namespace {
 
@@ -24,30 +25,30 @@ Ref<> word(uint64_t value) { return pyapi::steal(PyLong_FromUnsignedLongLong(val
 
 // -- To data
 
-Ref<> tensorData(const TensorInfo& info) {
-  auto* type = reinterpret_cast<PyObject*>(info.pyType);
+Ref<> tensorData(const ir::TensorDesc& info) {
+  auto* type = static_cast<PyObject*>(info.pyType);
   return tupleOf(
       pyapi::newRef(type != nullptr ? type : Py_None),
-      tupleOf(word(info.keySet), numberObject(info.dtype), numberObject(info.deviceType),
-              numberObject(info.deviceIndex), numberObject(info.layout), numberObject(info.requiresGrad),
-              numberObject(info.isLeaf), numberObject(info.isParam), numberObject(info.isConj),
-              numberObject(info.isNeg), numberObject(info.plain), numberObject(info.contiguous),
-              numberObject(info.storageOffset)),
-      listOf(info.sizes, numberObject), listOf(info.strides, numberObject));
+      tupleOf(word(info.keySet), numberObject(static_cast<int64_t>(info.dtype)),
+              numberObject(info.device.type), numberObject(info.device.index), numberObject(info.layout),
+              numberObject(info.requiresGrad), numberObject(info.isLeaf), numberObject(info.isParam),
+              numberObject(info.isConj), numberObject(info.isNeg), numberObject(info.plain),
+              numberObject(static_cast<int64_t>(info.contiguity))),
+      listOf(info.sizes, numberObject), listOf(info.strides, numberObject),
+      listOf(info.hints.sizes, numberObject), listOf(info.hints.strides, numberObject));
 }
 
 Ref<> placeData(const diag::SourceLoc& place) {
   return tupleOf(textObject(place.file), numberObject(place.line), textObject(place.function));
 }
 
-Ref<> breakData(const runtime::BreakRecord& record) {
-  const diag::Diagnostic& d = record.diagnostic;
+Ref<> breakData(const diag::Diagnostic& d) {
   return tupleOf(textObject(d.id()), listOf(d.args, [](const std::string& text) { return textObject(text); }),
                  placeData(d.location), listOf(d.stack, placeData));
 }
 
 std::string boundBecause(const runtime::CompiledTrace& trace) {
-  const runtime::Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   if (trace.dead) return "it has been dropped";
   if (recording.filtered) return "guards were taken out of it (guard_filter_fn)";
   for (const guard::Guard& g : recording.document.guards.guards) {
@@ -138,26 +139,29 @@ class Reader {
   std::string& problem_;
 };
 
-TensorInfo tensorOf(Reader& in, PyObject* data) {
-  TensorInfo info;
-  const auto [type, integers, sizes, strides] = in.fields<4>(data);
-  const auto numbers = in.fields<13>(integers);
+ir::TensorDesc tensorOf(Reader& in, PyObject* data) {
+  ir::TensorDesc info;
+  const auto [type, integers, sizes, strides, seenSizes, seenStrides] = in.fields<6>(data);
+  const auto numbers = in.fields<12>(integers);
   if (in.failed()) return info;
-  if (PyType_Check(type)) info.pyType = reinterpret_cast<PyTypeObject*>(type);
-  if (info.pyType != nullptr && !torchapi::isExactTensorType(info.pyType))
+  if (PyType_Check(type)) info.pyType = type;
+  if (info.pyType != nullptr && !torchapi::isExactTensorType(torchapi::pyTypeOf(info)))
     in.fail("a tensor of another class");
   info.keySet = in.wordOf(numbers[0]);
-  info.dtype = in.integer<int8_t>(numbers[1]);
-  info.deviceType = in.integer<int8_t>(numbers[2]);
-  info.deviceIndex = in.integer<int16_t>(numbers[3]);
+  info.dtype = static_cast<ir::DType>(in.integer<int8_t>(numbers[1]));
+  info.device = {in.integer<int8_t>(numbers[2]), in.integer<int16_t>(numbers[3])};
   info.layout = in.integer<int8_t>(numbers[4]);
   bool* const flags[] = {&info.requiresGrad, &info.isLeaf, &info.isParam,
                          &info.isConj,       &info.isNeg,  &info.plain};
   for (size_t i = 0; i < std::size(flags); ++i) *flags[i] = in.integer<int64_t>(numbers[5 + i]) != 0;
-  info.contiguous = in.integer<int8_t>(numbers[11]);
-  info.storageOffset = in.integer<int64_t>(numbers[12]);
-  in.each(sizes, -1, [&](PyObject* item) { info.sizes.push_back(in.integer<int64_t>(item)); });
-  in.each(strides, -1, [&](PyObject* item) { info.strides.push_back(in.integer<int64_t>(item)); });
+  info.contiguity = static_cast<ir::Contiguity>(in.integer<int8_t>(numbers[11]));
+  const auto read = [&in](PyObject* items, std::vector<int64_t>& out) {
+    in.each(items, -1, [&](PyObject* item) { out.push_back(in.integer<int64_t>(item)); });
+  };
+  read(sizes, info.sizes);
+  read(strides, info.strides);
+  read(seenSizes, info.hints.sizes);
+  read(seenStrides, info.hints.strides);
   return info;
 }
 
@@ -170,7 +174,7 @@ diag::SourceLoc placeOf(Reader& in, PyObject* data) {
   return place;
 }
 
-runtime::BreakRecord breakOf(Reader& in, PyObject* data) {
+diag::Diagnostic breakOf(Reader& in, PyObject* data) {
   const auto [code, args, place, stack] = in.fields<4>(data);
   diag::Diagnostic d;
   const diag::CodeInfo* info = diag::findCode(in.text(code));
@@ -182,7 +186,7 @@ runtime::BreakRecord breakOf(Reader& in, PyObject* data) {
   in.each(args, -1, [&](PyObject* item) { d.args.push_back(in.text(item)); });
   d.location = placeOf(in, place);
   in.each(stack, -1, [&](PyObject* item) { d.stack.push_back(placeOf(in, item)); });
-  return {d};
+  return d;
 }
 
 torchapi::GlobalState stateOf(Reader& in, PyObject* data) {
@@ -195,7 +199,7 @@ torchapi::GlobalState stateOf(Reader& in, PyObject* data) {
   return here.value_or(state);
 }
 
-void readEntry(Reader& in, runtime::Recording& recording) {
+void readEntry(Reader& in, recording::Recording& recording) {
   const auto entry = in.fields<7>(in.part("entry"));
   recording.argCount = in.integer<uint32_t>(entry[0]);
   recording.recursion = in.integer<int>(entry[2]);
@@ -208,7 +212,7 @@ void readEntry(Reader& in, runtime::Recording& recording) {
   recording.kwNames = pyapi::newRef(entry[1]);
 }
 
-void readLevels(Reader& in, runtime::Recording& recording) {
+void readLevels(Reader& in, recording::Recording& recording) {
   PyObject* levels = in.part("levels");
   if (levels == nullptr || !PyBytes_Check(levels)) return in.fail("a part of it is missing");
   const char* bytes = PyBytes_AS_STRING(levels);
@@ -219,8 +223,21 @@ void readLevels(Reader& in, runtime::Recording& recording) {
   }
 }
 
+// What the text does not say of tensors.
+void readTensors(Reader& in, ir::Trace& trace) {
+  size_t at = 0;
+  in.each(in.part("tensors"), -1, [&](PyObject* item) {
+    ir::TensorDesc desc = tensorOf(in, item);
+    if (at >= trace.metas.size()) return in.fail("metadata of tensors is missing");
+    if (!in.failed() && ir::printMeta(desc) != ir::printMeta(trace.metas[at]))
+      return in.fail("the metadata of a tensor is not what the text says");
+    trace.metas[at++] = std::move(desc);
+  });
+  if (at != trace.metas.size()) in.fail("metadata of tensors is missing");
+}
+
 // As the recorder makes them, from the keys of this process.
-void hashSources(runtime::Recording& recording) {
+void hashSources(recording::Recording& recording) {
   const auto& nodes = recording.document.sources.nodes;
   for (const guard::SourceNode& node : nodes) {
     const guard::KindInfo& kind = guard::kindInfo(node.kind);
@@ -233,7 +250,7 @@ void hashSources(runtime::Recording& recording) {
 }  // namespace
 
 Ref<> packageData(const runtime::CompiledTrace& trace) {
-  const runtime::Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   Ref<> dict = pyapi::steal(PyDict_New());
   const auto& levels = recording.metaLevels;
   const std::string bytes(levels.size(), '\0');
@@ -245,7 +262,7 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
   const bool ok =
       setIn(dict.get(), "text", textObject(guard::print(recording.document))) &&
       setIn(dict.get(), "consts", listOf(recording.consts, [](const Ref<>& c) { return c.clone(); })) &&
-      setIn(dict.get(), "tensors", listOf(recording.tensorInfos, tensorData)) &&
+      setIn(dict.get(), "tensors", listOf(recording.document.trace.metas, tensorData)) &&
       setIn(dict.get(), "states", listOf(recording.globalStates, state)) &&
       setIn(dict.get(), "levels", std::move(packed)) &&
       setIn(dict.get(), "breaks", listOf(recording.breaks, breakData)) &&
@@ -271,9 +288,9 @@ Ref<> packageRoots() {
   return ok ? std::move(dict) : Ref<>();
 }
 
-std::optional<runtime::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem) {
+std::optional<recording::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem) {
   Reader in(data, problem);
-  runtime::Recording recording;
+  recording::Recording recording;
   auto document = guard::parse(in.text(in.part("text")));
   if (in.failed()) return std::nullopt;
   if (!document.ok()) {
@@ -282,8 +299,7 @@ std::optional<runtime::Recording> recordingOf(PyObject* data, PyObject* function
   }
   recording.document = std::move(document).value();
   in.each(in.part("consts"), -1, [&](PyObject* item) { recording.consts.push_back(pyapi::newRef(item)); });
-  in.each(in.part("tensors"), -1,
-          [&](PyObject* item) { recording.tensorInfos.push_back(tensorOf(in, item)); });
+  readTensors(in, recording.document.trace);
   in.each(in.part("states"), -1,
           [&](PyObject* item) { recording.globalStates.push_back(stateOf(in, item)); });
   in.each(in.part("breaks"), -1, [&](PyObject* item) { recording.breaks.push_back(breakOf(in, item)); });

@@ -2,7 +2,7 @@
 //
 //   {"text": str,                        the document (guard/document.h)
 //    "consts": [object],                 what its constants stand for
-//    "tensors": [(type, integers, sizes, strides)],   by metadata number (torchapi/tensor_info.h)
+//    "tensors": [(type, integers, sizes, strides)],   by metadata number (torchapi/tensor_desc.h)
 //    "states": [words],                  of the global state
 //    "levels": bytes, "breaks": [(code, arguments, place, stack)],
 //    "entry": (arguments, keywords, recursion, start, first block, gradients first, rest),
@@ -32,6 +32,6 @@ pyapi::Ref<> packageRoots();
 
 // Nothing: `problem` says why. No exception is pending. `function`: what the trace is of, for the names of
 // its arguments.
-std::optional<runtime::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem);
+std::optional<recording::Recording> recordingOf(PyObject* data, PyObject* function, std::string& problem);
 
 }  // namespace kintsugi::driver

@@ -57,7 +57,7 @@ std::shared_ptr<runtime::CompiledTrace> CompiledFunction::adopted(PyObject* data
     problem = "it has graph breaks, which are errors here";
     return nullptr;
   }
-  for (const runtime::BreakRecord& record : recording->breaks) addBreak(record.diagnostic);
+  for (const diag::Diagnostic& d : recording->breaks) addBreak(d);
   const bool side = recording->start != 0;
   auto trace = std::make_shared<runtime::CompiledTrace>(std::move(*recording));
   if (options_.native.enabled) attachNative(*trace, options_.native);

@@ -146,12 +146,10 @@ class PlanBuilder {
     }
   }
 
-  int8_t dtypeOf(const Node& node) const {
+  ir::DType dtypeOf(const Node& node) const {
     const bool told = node.value != ir::kNone && segment_.values[node.value].meta != ir::kNone;
-    const std::string_view dtype =
-        told ? std::string_view(segment_.metas[segment_.values[node.value].meta].dtype)
-             : passes::elemName(node.elem);
-    return static_cast<int8_t>(ir::dtypeNumber(dtype).value());
+    return told ? segment_.metas[segment_.values[node.value].meta].dtype
+                : ir::dtypeOf(passes::elemName(node.elem)).value();
   }
 
   std::vector<NativePatch> patches(const std::vector<passes::Size>& sizes) {
@@ -165,9 +163,8 @@ class PlanBuilder {
   }
 
   NativeLayout layoutOf(const Node& node) {
-    return {{dtypeOf(node), passes::hintsOf(node.sizes), passes::hintsOf(node.strides)},
-            patches(node.sizes),
-            patches(node.strides)};
+    return {{{passes::hintsOf(node.sizes), passes::hintsOf(node.strides)}, dtypeOf(node)},
+            {patches(node.sizes), patches(node.strides)}};
   }
 
   // `steady`: what it makes is the same in every run, if what it uses is.
@@ -415,10 +412,9 @@ class PlanBuilder {
       if (r >= ins.resultCount || !segment_.hasFixedSizes(type) || info_.callsOnly) {
         continue;  // a leaf of a tape, or unknown, or bound by who called, or of no interest
       }
-      const ir::TensorMeta& meta = segment_.metas[type.meta];
-      if (passes::elemOf(meta.dtype) != passes::Elem::kOther && meta.device == "cpu") {
-        const auto dtype = static_cast<int8_t>(ir::dtypeNumber(meta.dtype).value());
-        call.results.push_back({first + r, {dtype, meta.sizes, meta.strides}});
+      const ir::TensorDesc& meta = segment_.metas[type.meta];
+      if (passes::elemOf(meta.dtype) != passes::Elem::kOther && meta.device.isCpu()) {
+        call.results.push_back({first + r, meta});
       }
     }
     plan_->calls.push_back(std::move(call));
@@ -470,7 +466,7 @@ class PlanBuilder {
         std::count(args.begin(), args.end(), args.front()) != 1) {
       return false;
     }
-    const ir::TensorMeta& meta = segment_.metas[type.meta];
+    const ir::TensorDesc& meta = segment_.metas[type.meta];
     const Node& target = graph_.nodes[args.front()];
     const std::vector<passes::Size> sizes = passes::fixedSizes(meta.sizes);
     const std::vector<passes::Size> strides =

@@ -30,7 +30,7 @@ namespace {
 constexpr uint32_t kMostFailures = 3;
 
 bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
-  const runtime::Recording& recording = context.trace->recording();
+  const recording::Recording& recording = context.trace->recording();
   const ir::Trace& trace = recording.document.trace;
   for (ir::StateId id = context.state; id != ir::kNone; id = trace.states[id].parent) {
     if (recording.consts[trace.states[id].code].get() == code) return true;
@@ -68,7 +68,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
     return failAtExit(context, std::move(images));
   runtime::RecordingScope scope(cache_);
   if (!scope) return runtime::runFrames(std::move(images), false);
-  const runtime::Recording& parent = context.trace->recording();
+  const recording::Recording& parent = context.trace->recording();
   ++recordings_;
   sides_.spend();
   const uint64_t begun = diag::events::nowNs();
@@ -76,13 +76,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   if (const auto name = capture::likelyOperator(parent.document.trace, context.guard)) {
     dynamicSources_.insert(capture::hashOfOperator(*name));
   }
-  capture::SideStart start{.document = parent.document,
-                           .consts = parent.consts,
-                           .tensorInfos = parent.tensorInfos,
-                           .globalStates = parent.globalStates,
-                           .statesBehind = parent.statesBehind,
-                           .sourceHashes = parent.sourceHashes,
-                           .metaLevels = parent.metaLevels,
+  capture::SideStart start{.parent = parent,
                            .guard = context.guard,
                            .state = context.state,
                            .seen = context.seen,
@@ -103,7 +97,7 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
         noteFailure(*capture.failure, isInSnapshot(context, capture.failedIn) ? nullptr : capture.failedIn);
       },
       [&](capture::CaptureResult& capture) {
-        linkSide(context, capture);
+        linkSide(context, std::move(capture.recording));
         return true;
       });
   const uint64_t end = diag::events::nowNs();
@@ -111,12 +105,10 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   return result;
 }
 
-void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureResult& capture) {
-  const runtime::Recording& parent = context.trace->recording();
-  const uint32_t firstBlock = capture.firstBlock;
-  runtime::Recording recording = takeRecording(capture);
+void CompiledFunction::linkSide(runtime::ExitContext& context, recording::Recording recording) {
+  addBreaks(recording.breaks);
+  const recording::Recording& parent = context.trace->recording();
   recording.start = context.guard;
-  recording.firstBlock = firstBlock;
   recording.argCount = parent.argCount;
   recording.kwNames = parent.kwNames.clone();
   if (recording.gradients.rest == 0) recording.gradients = parent.gradients;

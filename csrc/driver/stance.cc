@@ -4,7 +4,7 @@
 
 #include "capture/source_hash.h"
 #include "pyapi/lazy.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::driver {
 
@@ -78,7 +78,7 @@ void SeenArguments::take(const pyapi::Arguments& args) {
   walkAll(args, [this](uint64_t hash, PyObject* object) {
     Seen& seen = seen_[hash];
     if (torchapi::isTensor(object)) {
-      seen.sizes = torchapi::tensorInfoOf(object).sizes;
+      seen.sizes = torchapi::describe(object).sizes;
     } else {
       seen.number = pyapi::newRef(object);
     }
@@ -96,7 +96,7 @@ void SeenArguments::addDifferences(const pyapi::Arguments& args, std::unordered_
       return;
     }
     if (!torchapi::isTensor(object)) return;
-    const auto now = torchapi::tensorInfoOf(object).sizes;
+    const auto now = torchapi::describe(object).sizes;
     if (now.size() != seen.sizes.size()) return;
     uint64_t dims = 0;
     for (size_t d = 0; d < std::min<size_t>(now.size(), 64); ++d)

@@ -79,8 +79,7 @@ class Writer {
            setIn(dict, "constants", listOf(recording_.consts, [](const Ref<>& c) { return c.clone(); })) &&
            setIn(dict, "values",
                  listOf(trace_.values, [](const ir::Type& t) { return textObject(typeText(t.kind)); })) &&
-           setIn(dict, "metas",
-                 listOf(recording_.tensorInfos, [](const torchapi::TensorInfo& t) { return meta(t); })) &&
+           setIn(dict, "metas", listOf(trace_.metas, [](const ir::TensorDesc& t) { return meta(t); })) &&
            setIn(dict, "recipes", listOf(trace_.recipes, [this](const ir::Recipe& r) { return recipe(r); }));
   }
 
@@ -93,8 +92,8 @@ class Writer {
                    kind.has('k') ? constant(node.key) : none(), indexed ? numberObject(node.index) : none());
   }
 
-  static Ref<> meta(const torchapi::TensorInfo& info) {
-    return tupleOf(listOf(info.sizes, numberObject), torchapi::dtypeObject(info.dtype));
+  static Ref<> meta(const ir::TensorDesc& info) {
+    return tupleOf(listOf(info.sizes, numberObject), torchapi::dtypeObject(static_cast<int8_t>(info.dtype)));
   }
 
   Ref<> recipe(const ir::Recipe& r) const {
@@ -147,7 +146,7 @@ class Writer {
   }
 
   const runtime::CompiledTrace& recorded_;
-  const runtime::Recording& recording_;
+  const recording::Recording& recording_;
   const ir::Trace& trace_;
 };
 

@@ -22,7 +22,7 @@ class VaryingNumbers {
   }
 
   // The tensors of `node` are in `slot` from here on; its symbols are read there. Into binding `at`.
-  void addTensor(uint32_t at, const passes::Node& node, uint32_t slot, int8_t dtype) {
+  void addTensor(uint32_t at, const passes::Node& node, uint32_t slot, ir::DType dtype) {
     runtime::NativeBinding::Tensor tensor;
     tensor.slot = slot;
     tensor.dtype = dtype;

@@ -1,18 +1,22 @@
 #include "ir/dtype.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace kintsugi::ir {
 
 namespace {
 
 constexpr auto kNames = std::to_array<std::string_view>({
-    "u8",     "i8",         "i16",        "i32",     "i64",     "f16",      "f32",    "f64",     // 0
-    "c32",    "c64",        "c128",       "bool",    "qi8",     "qu8",      "qi32",   "bf16",    // 8
-    "qu4x2",  "qu2x4",      "bits1x8",    "bits2x4", "bits4x2", "bits8",    "bits16", "f8e5m2",  // 16
-    "f8e4m3", "f8e5m2fnuz", "f8e4m3fnuz", "u16",     "u32",     "u64",      "u1",     "u2",      // 24
-    "u3",     "u4",         "u5",         "u6",      "u7",      "i1",       "i2",     "i3",      // 32
-    "i4",     "i5",         "i6",         "i7",      "f8e8m0",  "f4e2m1x2",                      // 40
+#define KINTSUGI_DTYPE(name, text) text,
+#include "ir/dtypes.def"
+});
+
+// By c10::DeviceType.
+constexpr auto kDevices = std::to_array<std::string_view>({
+    "cpu",   "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",  "fpga", "maia", "xla",           "vulkan",
+    "metal", "xpu",  "mps",    "meta",   "hpu",    "ve",    "lazy", "ipu",  "mtia", "privateuseone",
 });
 
 }  // namespace
@@ -24,13 +28,27 @@ std::string_view dtypeName(int64_t scalarType) {
   return kNames[static_cast<size_t>(scalarType)];
 }
 
-std::optional<int64_t> dtypeNumber(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) {
-      return static_cast<int64_t>(i);
-    }
-  }
-  return std::nullopt;
+std::optional<DType> dtypeOf(std::string_view name) {
+  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
+  return found == kNames.end() ? std::nullopt : std::optional(static_cast<DType>(found - kNames.begin()));
+}
+
+std::string deviceName(Device device) {
+  const auto type = static_cast<size_t>(device.type);
+  std::string name(type < kDevices.size() ? kDevices[type] : std::string_view());
+  return device.index < 0 ? name : name + ":" + std::to_string(device.index);
+}
+
+std::optional<Device> deviceOf(std::string_view name) {
+  const size_t colon = std::min(name.find(':'), name.size());
+  const auto* const found = std::find(kDevices.begin(), kDevices.end(), name.substr(0, colon));
+  if (found == kDevices.end()) return std::nullopt;
+  Device device{static_cast<int8_t>(found - kDevices.begin()), -1};
+  if (colon == name.size()) return device;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + colon + 1, end, device.index);
+  const bool isIndex = error == std::errc() && rest == end && device.index >= 0;
+  return isIndex ? std::optional(device) : std::nullopt;
 }
 
 }  // namespace kintsugi::ir

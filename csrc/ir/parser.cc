@@ -85,23 +85,37 @@ class Reader {
     trace_.metas.push_back(meta());
   }
 
-  TensorMeta meta() {
-    TensorMeta meta;
+  TensorDesc meta() {
+    TensorDesc meta;
     cursor_.expectWord("tensor");
     cursor_.expect('<');
-    meta.dtype = cursor_.nameOrString(isWordChar);
+    if (const std::optional<DType> dtype = named(dtypeOf, isWordChar, "unknown dtype")) meta.dtype = *dtype;
     cursor_.expect(',');
     meta.sizes = ints(true);
     cursor_.expect(',');
-    meta.device = cursor_.nameOrString(isDeviceChar);
+    if (const std::optional<Device> device = named(deviceOf, isDeviceChar, "unknown device"))
+      meta.device = *device;
     if (cursor_.eat(',')) {
       metaFlags(meta);
     }
     cursor_.expect('>');
+    if (meta.strides.empty() && meta.isFixed()) {
+      meta.strides = packedStrides(meta.sizes);
+    }
     return meta;
   }
 
-  void metaFlags(TensorMeta& meta) {
+  // What goes by the name that is next.
+  template <typename T>
+  std::optional<T> named(std::optional<T> (*find)(std::string_view), bool (*isPlain)(char),
+                         const char* problem) {
+    const size_t position = cursor_.here();
+    const std::optional<T> found = find(cursor_.name(isPlain));
+    if (!found) cursor_.failAt(position, problem);
+    return found;
+  }
+
+  void metaFlags(TensorDesc& meta) {
     do {
       if (cursor_.eatWord("strides")) {
         cursor_.expect('=');
@@ -111,9 +125,9 @@ class Reader {
       } else if (cursor_.eatWord("param")) {
         meta.isParam = true;
       } else if (cursor_.eatWord("contiguous")) {
-        meta.contiguous = 1;
+        meta.contiguity = Contiguity::kContiguous;
       } else if (cursor_.eatWord("strided")) {
-        meta.contiguous = 0;
+        meta.contiguity = Contiguity::kStrided;
       } else {
         cursor_.fail("expected 'strides', 'grad', 'param', 'contiguous' or 'strided'");
       }
@@ -432,13 +446,8 @@ class Reader {
     if (cursor_.peekNumber()) {
       return Operand::make(OperandKind::kDtype, cursor_.integer());
     }
-    const size_t position = cursor_.here();
-    const std::optional<int64_t> number = dtypeNumber(cursor_.word());
-    if (!number.has_value()) {
-      cursor_.failAt(position, "unknown dtype");
-      return {};
-    }
-    return Operand::make(OperandKind::kDtype, *number);
+    const std::optional<DType> dtype = named(dtypeOf, isWordChar, "unknown dtype");
+    return dtype ? Operand::make(OperandKind::kDtype, static_cast<int64_t>(*dtype)) : Operand();
   }
 
   Operand complex() {

@@ -51,20 +51,22 @@ class Printer {
     out_ += "}\n";
   }
 
-  void meta(const TensorMeta& meta) {
+  void meta(const TensorDesc& meta) {
     out_ += "tensor<";
-    appendName(out_, meta.dtype, isWordChar);
+    out_ += dtypeName(meta.dtype);
     out_ += ',';
     sizes(meta.sizes);
     out_ += ',';
-    appendName(out_, meta.device, isDeviceChar);
-    if (!meta.strides.empty()) {
+    out_ += deviceName(meta.device);
+    if (meta.hasOwnStrides()) {
       out_ += ",strides=";
       ints(meta.strides);
     }
     out_ += meta.requiresGrad ? ",grad" : "";
     out_ += meta.isParam ? ",param" : "";
-    out_ += meta.contiguous < 0 ? "" : meta.contiguous == 0 ? ",strided" : ",contiguous";
+    out_ += meta.contiguity == Contiguity::kEither    ? ""
+            : meta.contiguity == Contiguity::kStrided ? ",strided"
+                                                      : ",contiguous";
     out_ += '>';
   }
 
@@ -369,7 +371,7 @@ std::string printInstruction(const Trace& trace, size_t index) {
   return out;
 }
 
-std::string printMeta(const TensorMeta& meta) {
+std::string printMeta(const TensorDesc& meta) {
   static const Trace kEmpty;
   std::string out;
   Printer(kEmpty, out).meta(meta);

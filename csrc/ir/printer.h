@@ -20,7 +20,7 @@ void printTo(std::string& out, const Trace& trace);
 // !0`.
 std::string printOperand(const Trace& trace, const Operand& operand);
 std::string printInstruction(const Trace& trace, size_t index);
-std::string printMeta(const TensorMeta& meta);
+std::string printMeta(const TensorDesc& meta);
 
 std::string_view recipeKindName(RecipeKind kind);
 std::string_view returnActionName(ReturnAction action);  // empty: there is no such action

@@ -41,9 +41,8 @@ size_t combine(size_t seed, size_t value) {
 
 size_t hashText(std::string_view text) { return std::hash<std::string_view>{}(text); }
 
-size_t hashMeta(const TensorMeta& meta) {
-  size_t hash = hashText(meta.dtype);
-  hash = combine(hash, hashText(meta.device));
+size_t hashMeta(const TensorDesc& meta) {
+  size_t hash = combine(static_cast<size_t>(meta.dtype), static_cast<size_t>(meta.device.type));
   for (const int64_t size : meta.sizes) {
     hash = combine(hash, static_cast<size_t>(size));
   }
@@ -79,7 +78,7 @@ ValueId Trace::addValue(Type type) {
   return static_cast<ValueId>(values.size() - 1);
 }
 
-MetaId Trace::internMeta(TensorMeta meta) {
+MetaId Trace::internMeta(TensorDesc meta) {
   metaIndex_.catchUp(metas.size(), [this](size_t i) { return hashMeta(metas[i]); });
   const size_t hash = hashMeta(meta);
   const size_t found = metaIndex_.find(hash, [&](size_t i) { return metas[i] == meta; });

@@ -155,7 +155,7 @@ struct Trace {
   std::vector<Operand> lists;
   std::vector<Operand> slots;
   std::vector<Type> values;  // type of each value
-  std::vector<TensorMeta> metas;
+  std::vector<TensorDesc> metas;
   std::vector<Recipe> recipes;
   std::vector<FrameState> states;
   std::vector<std::string> opNames;
@@ -177,7 +177,7 @@ struct Trace {
 
   // Builders. The recorder is their main user; they check operands against ops.def in debug builds.
   ValueId addValue(Type type);
-  MetaId internMeta(TensorMeta meta);
+  MetaId internMeta(TensorDesc meta);
   uint32_t internString(std::string_view text);
   uint32_t internOpName(std::string_view name);
   uint32_t internOpName(ops::Operator op);

@@ -3,10 +3,9 @@
 // Plain data: no Python, no torch. Thread-safe as long as nobody writes.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <string>
-#include <vector>
+
+#include "ir/tensor_desc.h"
 
 namespace kintsugi::ir {
 
@@ -19,23 +18,6 @@ using MetaId = uint32_t;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class TypeKind : uint8_t { kNone, kTensor, kInt, kFloat, kBool, kObject };
-
-inline constexpr int64_t kAnySize = -1;  // a size that may be another one in each run; printed as `?`
-
-// The static metadata of a tensor, as far as the trace relies on it. Printed as `tensor<f32,[32,64],cpu>`;
-// strides only where they are not contiguous (`strides=[1,32]`), then the flags `grad` and `param`. With a
-// size that varies nothing is known of the strides, unless it says `contiguous` or `strided`.
-struct TensorMeta {
-  std::string dtype;   // f32, bf16, i64, bool ...
-  std::string device;  // cpu, cuda:0 ...
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;  // empty: contiguous
-  bool requiresGrad = false;
-  bool isParam = false;
-  int8_t contiguous = -1;  // with sizes that vary: -1 either, 0 `strided`, 1 `contiguous`
-  bool isFixed() const { return std::find(sizes.begin(), sizes.end(), kAnySize) == sizes.end(); }
-  bool operator==(const TensorMeta&) const = default;
-};
 
 // What a value is. `meta` indexes Trace::metas for tensors whose metadata is known, perhaps but for sizes;
 // kNone: known only at run time.

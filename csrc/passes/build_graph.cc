@@ -59,22 +59,21 @@ class Builder {
 
   bool isOpen(ValueId value) const { return !trace_.hasFixedSizes(trace_.values[value]); }
 
-  const ir::TensorMeta* metaOf(ValueId value) const { return passes::metaOf(trace_, options_, value); }
+  const ir::TensorDesc* metaOf(ValueId value) const { return passes::metaOf(trace_, value); }
 
   // As it was seen.
-  static Node nodeFor(NodeKind kind, const ir::TensorMeta& meta, ValueId value) {
+  static Node nodeFor(NodeKind kind, const ir::TensorDesc& meta, ValueId value) {
     Node node;
     node.kind = kind;
-    node.elem = meta.device == "cpu" ? elemOf(meta.dtype) : Elem::kOther;
-    node.sizes = fixedSizes(meta.sizes);
-    node.strides =
-        meta.strides.size() == meta.sizes.size() ? fixedSizes(meta.strides) : contiguousStrides(node.sizes);
+    node.elem = meta.device.isCpu() ? elemOf(meta.dtype) : Elem::kOther;
+    node.sizes = fixedSizes(sizeHints(meta));
+    node.strides = fixedSizes(strideHints(meta));
     node.value = value;
     return node;
   }
 
   // Something whose sizes are not computed here: those that vary are symbols.
-  Node leafFor(NodeKind kind, const ir::TensorMeta& meta, ValueId value) {
+  Node leafFor(NodeKind kind, const ir::TensorDesc& meta, ValueId value) {
     Node node = nodeFor(kind, meta, value);
     if (!isOpen(value)) {
       return node;
@@ -109,7 +108,7 @@ class Builder {
 
   bool addInputs(const Instruction& ins) {
     for (const Operand& o : trace_.listOf(trace_.operandsOf(ins)[0])) {
-      const ir::TensorMeta* meta = metaOf(o.id);
+      const ir::TensorDesc* meta = metaOf(o.id);
       Node node = meta != nullptr ? leafFor(NodeKind::kInput, *meta, o.id) : opaque(NodeKind::kInput, o.id);
       graph_.inputs.push_back(bind(o.id, graph_.add(std::move(node))));
       if (trace_.values[o.id].kind == TypeKind::kTensor) {
@@ -167,7 +166,7 @@ class Builder {
                        std::all_of(operands.begin() + row.operands, operands.end(), [](const Operand& o) {
                          return o.kind == ir::OperandKind::kInt && o.i == 1;
                        });
-    const ir::TensorMeta* meta = plain && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
+    const ir::TensorDesc* meta = plain && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
     if (meta == nullptr) {
       return false;
     }
@@ -204,7 +203,8 @@ class Builder {
     const size_t madeAt = graph_.nodes.size();
     const bool added = row.added >= 0 && !decomposer_.isNone(static_cast<size_t>(row.added));
     result.value = added ? ir::kNone : ins.firstResult;
-    const bool fits = hintsOf(result.sizes) == meta->sizes && hintsOf(result.strides) == strideHints(*meta);
+    const bool fits =
+        hintsOf(result.sizes) == sizeHints(*meta) && hintsOf(result.strides) == strideHints(*meta);
     NodeId made = graph_.add(std::move(result));
     if (added) {
       const NodeId other = decomposer_.as(static_cast<size_t>(row.added), Elem::kF32);
@@ -224,7 +224,7 @@ class Builder {
   bool addAttention(const Instruction& ins, Operator op) {
     const ops::AttentionOperands& row = ops::infoOf(op).attention;
     const bool wanted = options_.attention && !options_.strict && row.mask >= 0;
-    const ir::TensorMeta* meta = wanted && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
+    const ir::TensorDesc* meta = wanted && ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
     const auto operands = trace_.operandsOf(ins);
     const auto at = [&](int8_t k) -> const Operand* {
       const auto place = static_cast<size_t>(k);
@@ -270,9 +270,9 @@ class Builder {
 
   // ATen's kernel returns [batch, query, head, element], seen otherwise; what is made of products is
   // contiguous.
-  static bool findAttentionLayout(const ir::TensorMeta& meta, Node& result) {
+  static bool findAttentionLayout(const ir::TensorDesc& meta, Node& result) {
     const std::vector<int64_t> seen = strideHints(meta);
-    if (hintsOf(result.sizes) != meta.sizes) {
+    if (hintsOf(result.sizes) != sizeHints(meta)) {
       return false;
     }
     std::vector<Size> sizes = result.sizes;
@@ -289,7 +289,7 @@ class Builder {
   }
 
   // The last node of a decomposition, made what the instruction returns.
-  bool finish(NodeId made, const ir::TensorMeta& meta, ValueId value) {
+  bool finish(NodeId made, const ir::TensorDesc& meta, ValueId value) {
     Node wanted = nodeFor(NodeKind::kPoint, meta, value);
     const Node node = graph_.nodes[made];
     if (node.elem != wanted.elem || node.kind == NodeKind::kConst || !settle(node, wanted)) {
@@ -346,15 +346,15 @@ class Builder {
   }
 
   // Is each use of the result an operation of its size that is decomposed?
-  bool feedsComputations(const Instruction& ins, const ir::TensorMeta& meta) const {
+  bool feedsComputations(const Instruction& ins, const ir::TensorDesc& meta) const {
     for (const Instruction& user : trace_.code) {
       std::vector<ValueId> used;
       ir::collectValues(trace_, trace_.operandsOf(user), used);
       if (std::find(used.begin(), used.end(), ins.firstResult) == used.end()) {
         continue;
       }
-      const ir::TensorMeta* made = user.resultCount == 1 ? metaOf(user.firstResult) : nullptr;
-      if (user.op != Op::kAten || made == nullptr || made->sizes != meta.sizes ||
+      const ir::TensorDesc* made = user.resultCount == 1 ? metaOf(user.firstResult) : nullptr;
+      if (user.op != Op::kAten || made == nullptr || sizeHints(*made) != sizeHints(meta) ||
           decompositionOf(trace_.operatorOf(user)) == nullptr) {
         return false;
       }
@@ -419,7 +419,7 @@ class Builder {
     return same || (first && second);
   }
 
-  bool decompose(const Instruction& ins, const Decomposition* row, const ir::TensorMeta& meta,
+  bool decompose(const Instruction& ins, const Decomposition* row, const ir::TensorDesc& meta,
                  ValueId value) {
     if (row == nullptr || (options_.strict && !row->exact) || !argumentsAreContiguous(ins)) {
       return false;
@@ -456,7 +456,7 @@ class Builder {
 
   bool addJoin(const Instruction& ins, Operator op) {
     const Decomposition* row = joinOf(op);
-    const ir::TensorMeta* meta = ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
+    const ir::TensorDesc* meta = ins.resultCount == 1 ? metaOf(ins.firstResult) : nullptr;
     if (row == nullptr || meta == nullptr || !decompose(ins, row, *meta, ins.firstResult)) {
       return false;
     }
@@ -623,7 +623,7 @@ class Builder {
   void addResults(const Instruction& ins, NodeId call, bool fresh) {
     for (uint32_t r = 0; r < ins.resultCount; ++r) {
       const ValueId value = ins.firstResult + r;
-      const ir::TensorMeta* meta = metaOf(value);
+      const ir::TensorDesc* meta = metaOf(value);
       if (trace_.values[value].kind == TypeKind::kNone) {
         continue;
       }
@@ -659,18 +659,20 @@ bool makesByForm(const ir::Trace& trace, const ir::Instruction& instruction) {
   return ops::has(trace.operatorOf(instruction), ops::Trait::kByForm);
 }
 
-const ir::TensorMeta* metaOf(const ir::Trace& trace, const GraphOptions& options, ValueId value) {
+const ir::TensorDesc* metaOf(const ir::Trace& trace, ValueId value) {
   const ir::Type& type = trace.values[value];
   if (type.kind != TypeKind::kTensor || type.meta == ir::kNone) {
     return nullptr;
   }
-  const ir::TensorMeta& meta = options.seen.empty() ? trace.metas[type.meta] : options.seen[type.meta];
-  const bool known = meta.isFixed() && meta.sizes.size() == trace.metas[type.meta].sizes.size();
-  return known ? &meta : nullptr;
+  const ir::TensorDesc& meta = trace.metas[type.meta];
+  return meta.seen() != nullptr ? &meta : nullptr;
 }
 
-std::vector<int64_t> strideHints(const ir::TensorMeta& meta) {
-  return meta.strides.empty() ? hintsOf(contiguousStrides(fixedSizes(meta.sizes))) : meta.strides;
+const std::vector<int64_t>& sizeHints(const ir::TensorDesc& meta) { return meta.seen()->sizes; }
+
+std::vector<int64_t> strideHints(const ir::TensorDesc& meta) {
+  const ir::Strided<int64_t>& seen = *meta.seen();
+  return seen.strides.size() == seen.sizes.size() ? seen.strides : ir::packedStrides(seen.sizes);
 }
 
 std::optional<TensorGraph> buildGraph(const ir::Trace& trace, const GraphOptions& options,

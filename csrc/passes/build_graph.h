@@ -22,18 +22,17 @@ struct GraphOptions {
   bool tiles = true;           // ... and kernels of them
   bool attention = true;       // attention may be a kernel
   bool geluKeepsSign = false;  // of zeros, far below zero: see torchapi/eager_traits.h
-  // By MetaId: as in the trace, with the sizes that were seen where they vary (without sizes: not known).
-  // Empty: those of the trace will do.
-  std::span<const ir::TensorMeta> seen = {};
 };
 
 // `trace` is one segment (passes/extract_segment.h). Without a graph, `reason` says why.
 std::optional<TensorGraph> buildGraph(const ir::Trace& trace, const GraphOptions& options,
                                       std::string& reason);
 
-// Of a value of the trace, as far as known, with the sizes that were seen. Null: nothing is known.
-const ir::TensorMeta* metaOf(const ir::Trace& trace, const GraphOptions& options, ir::ValueId value);
-std::vector<int64_t> strideHints(const ir::TensorMeta& meta);
+// Of a value of the trace whose sizes are known, or were seen (TensorDesc::seen()). Null: nothing is known.
+const ir::TensorDesc* metaOf(const ir::Trace& trace, ir::ValueId value);
+// As they were seen.
+const std::vector<int64_t>& sizeHints(const ir::TensorDesc& meta);
+std::vector<int64_t> strideHints(const ir::TensorDesc& meta);
 
 // What a row of the tables works with: one instruction, and the graph so far. Each maker returns kNone, and
 // the instruction becomes a call, once something does not fit.
@@ -48,7 +47,7 @@ class Decomposer {
         geluKeepsSign_(options.geluKeepsSign) {}
 
   // Starts with another instruction; `result`: what has to come out.
-  void start(const ir::Instruction& instruction, const ir::TensorMeta* result);
+  void start(const ir::Instruction& instruction, const ir::TensorDesc* result);
   // ... or with operands, for a result like `like`.
   void start(std::span<const ir::Operand> operands, const Node& like);
 

@@ -12,11 +12,12 @@ namespace kintsugi::passes {
 
 namespace {
 
+using ir::DType;
 using ir::Instruction;
 using ir::Op;
 using ir::Operand;
 using ir::OperandKind;
-using ir::TensorMeta;
+using ir::TensorDesc;
 using ir::ValueId;
 using Role = ops::LayoutRole;
 
@@ -39,7 +40,7 @@ std::vector<int64_t> stridesFirst(const std::vector<int64_t>& s) {
   return {s[1] * s[2] * s[3], s[2] * s[3], s[3], 1};
 }
 
-bool liesAs(const TensorMeta& meta, const std::vector<int64_t>& strides) {
+bool liesAs(const TensorDesc& meta, const std::vector<int64_t>& strides) {
   const std::vector<int64_t> own = meta.strides.empty() ? stridesFirst(meta.sizes) : meta.strides;
   for (size_t d = 0; d < strides.size(); ++d) {
     if (meta.sizes[d] != 1 && own[d] != strides[d]) {
@@ -51,8 +52,8 @@ bool liesAs(const TensorMeta& meta, const std::vector<int64_t>& strides) {
 
 class Mover {
  public:
-  Mover(ir::Trace& segment, std::vector<TensorMeta>& seen)
-      : trace_(segment), seen_(seen), rootOf_(segment.values.size()), forms_(segment.values.size()) {
+  explicit Mover(ir::Trace& segment)
+      : trace_(segment), rootOf_(segment.values.size()), forms_(segment.values.size()) {
     for (ValueId value = 0; value < rootOf_.size(); ++value) {
       rootOf_[value] = value;
     }
@@ -85,20 +86,20 @@ class Mover {
   };
 
   // Null: not of four dimensions that are known, or in neither of both layouts.
-  const TensorMeta* metaOf(ValueId value) const {
+  const TensorDesc* metaOf(ValueId value) const {
     const ir::Type& type = trace_.values[value];
     if (type.kind != ir::TypeKind::kTensor || !trace_.hasFixedSizes(type)) {
       return nullptr;
     }
-    const TensorMeta& meta = trace_.metas[type.meta];
-    const bool fits = meta.sizes.size() == 4 && meta.device == "cpu" && countOf(meta.sizes) > 0 &&
+    const TensorDesc& meta = trace_.metas[type.meta];
+    const bool fits = meta.sizes.size() == 4 && meta.device.isCpu() && countOf(meta.sizes) > 0 &&
                       (liesAs(meta, stridesFirst(meta.sizes)) || liesAs(meta, stridesLast(meta.sizes)));
     return fits ? &meta : nullptr;
   }
 
   // Both layouts are one.
   bool isBoth(ValueId value) const {
-    const TensorMeta* meta = metaOf(value);
+    const TensorDesc* meta = metaOf(value);
     return meta != nullptr && liesAs(*meta, stridesLast(meta->sizes));
   }
 
@@ -118,11 +119,10 @@ class Mover {
   }
 
   ir::Type typeLast(ValueId like) {
-    TensorMeta meta = trace_.metas[trace_.values[like].meta];
+    TensorDesc meta = trace_.metas[trace_.values[like].meta];
     meta.strides = stridesLast(meta.sizes);
     const auto at = static_cast<ir::MetaId>(trace_.metas.size());
-    trace_.metas.push_back(meta);
-    seen_.push_back(std::move(meta));
+    trace_.metas.push_back(std::move(meta));
     return {ir::TypeKind::kTensor, at};
   }
 
@@ -189,15 +189,16 @@ class Mover {
 
   // Is the operator to work with the channels last?
   bool isTaken(Role role, const std::vector<ValueId>& used, ValueId result) {
-    const TensorMeta* made = metaOf(result);
-    const TensorMeta* first = metaOf(rootOf_[used.front()]);
+    const TensorDesc* made = metaOf(result);
+    const TensorDesc* first = metaOf(rootOf_[used.front()]);
     switch (role) {
       case Role::kOther:
         return false;
       case Role::kReads:
         return first != nullptr && isOnlyLast(used.front());
       case Role::kProduct:
-        return first != nullptr && made != nullptr && first->dtype == "f32" && made->dtype == "f32";
+        return first != nullptr && made != nullptr && first->dtype == DType::kF32 &&
+               made->dtype == DType::kF32;
       case Role::kSame:
         return made != nullptr &&
                std::any_of(used.begin(), used.end(), [this](ValueId v) { return isOnlyLast(v); });
@@ -228,8 +229,8 @@ class Mover {
   // A weight of four dimensions stays what it is; a tensor of a few elements for each channel may lie in any
   // way.
   bool isLarge(ValueId root, ValueId result) const {
-    const TensorMeta& meta = trace_.metas[trace_.values[root].meta];
-    const TensorMeta& made = trace_.metas[trace_.values[result].meta];
+    const TensorDesc& meta = trace_.metas[trace_.values[root].meta];
+    const TensorDesc& made = trace_.metas[trace_.values[result].meta];
     return meta.sizes[0] == made.sizes[0] && meta.sizes[2] * meta.sizes[3] > 1 && !meta.isParam;
   }
 
@@ -288,7 +289,6 @@ class Mover {
   }
 
   ir::Trace& trace_;
-  std::vector<TensorMeta>& seen_;
   std::vector<ValueId> rootOf_;  // by value: the tensor that it is, before it was written to
   std::vector<Form> forms_;      // by root
   double gain_ = 0, cost_ = 0;
@@ -297,6 +297,6 @@ class Mover {
 
 }  // namespace
 
-bool putChannelsLast(ir::Trace& segment, std::vector<TensorMeta>& seen) { return Mover(segment, seen).run(); }
+bool putChannelsLast(ir::Trace& segment) { return Mover(segment).run(); }
 
 }  // namespace kintsugi::passes

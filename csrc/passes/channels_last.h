@@ -19,6 +19,6 @@ namespace kintsugi::passes {
 
 // `seen`: the metadata with the sizes that were seen; gets the same new rows. False: it does not pay, or
 // can't be done, and the segment is as good as lost.
-bool putChannelsLast(ir::Trace& segment, std::vector<ir::TensorMeta>& seen);
+bool putChannelsLast(ir::Trace& segment);
 
 }  // namespace kintsugi::passes

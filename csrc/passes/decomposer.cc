@@ -37,11 +37,11 @@ bool isHeld(int64_t integer, Elem elem) {
 
 }  // namespace
 
-void Decomposer::start(const ir::Instruction& instruction, const ir::TensorMeta* result) {
+void Decomposer::start(const ir::Instruction& instruction, const ir::TensorDesc* result) {
   operands_ = trace_.operandsOf(instruction);
-  failed_ = result == nullptr || result->device != "cpu";
+  failed_ = result == nullptr || !result->device.isCpu();
   elem_ = failed_ ? Elem::kOther : elemOf(result->dtype);
-  sizes_ = failed_ ? std::vector<int64_t>() : result->sizes;
+  sizes_ = failed_ ? std::vector<int64_t>() : sizeHints(*result);
 }
 
 void Decomposer::start(std::span<const Operand> operands, const Node& like) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "ops/operator.h"
 #include "passes/attention.h"
@@ -360,14 +361,15 @@ class Finder {
     view.strides = wanted;
     view.instruction = ir::kNone;
     Node& result = graph_.nodes[copy];
-    const ir::ValueId value = result.value;
     if (call) {
-      result = Node{.kind = NodeKind::kView,
-                    .elem = view.elem,
-                    .sizes = result.sizes,
-                    .strides = contiguousStrides(result.sizes),
-                    .args = {seen},
-                    .value = value};
+      Node made;
+      made.kind = NodeKind::kView;
+      made.elem = view.elem;
+      made.sizes = result.sizes;
+      made.strides = contiguousStrides(result.sizes);
+      made.args = {seen};
+      made.value = result.value;
+      result = std::move(made);
     } else {
       result.kind = NodeKind::kView;
       result.args = {seen};

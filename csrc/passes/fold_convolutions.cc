@@ -71,32 +71,22 @@ class Folder {
     return ins.op == Op::kAten ? std::string_view(trace_.opNames[ins.opName]) : std::string_view();
   }
 
-  const ir::TensorMeta* metaOf(ValueId value) const {
+  const ir::TensorDesc* metaOf(ValueId value) const {
     const ir::Type& type = trace_.values[value];
     return type.kind == ir::TypeKind::kTensor && trace_.hasFixedSizes(type) ? &trace_.metas[type.meta]
                                                                             : nullptr;
   }
 
-  static bool isFloat(const ir::TensorMeta* meta, size_t rank) {
-    return meta != nullptr && meta->dtype == "f32" && meta->device == "cpu" && meta->sizes.size() == rank &&
+  static bool isFloat(const ir::TensorDesc* meta, size_t rank) {
+    return meta != nullptr && meta->dtype == ir::DType::kF32 && meta->device.isCpu() &&
+           meta->sizes.size() == rank &&
            std::all_of(meta->sizes.begin(), meta->sizes.end(), [](int64_t size) { return size > 0; });
-  }
-
-  static bool isContiguous(const ir::TensorMeta& meta) {
-    int64_t step = 1;
-    for (size_t d = meta.sizes.size(); d-- > 0;) {
-      if (!meta.strides.empty() && meta.sizes[d] != 1 && meta.strides[d] != step) {
-        return false;
-      }
-      step *= meta.sizes[d];
-    }
-    return true;
   }
 
   // A contiguous input of the segment.
   bool isParameter(const Operand& o, size_t rank) const {
     return o.isValue() && std::binary_search(inputs_.begin(), inputs_.end(), o.id) &&
-           isFloat(metaOf(o.id), rank) && isContiguous(*metaOf(o.id));
+           isFloat(metaOf(o.id), rank) && metaOf(o.id)->isContiguous();
   }
   bool mayBeParameter(const Operand& o, size_t rank) const {
     return o.kind == OperandKind::kNone || isParameter(o, rank);
@@ -229,7 +219,7 @@ class Folder {
       return;
     }
     const ValueId other = operands[first ? 1 : 0].id;
-    const ir::TensorMeta* meta = metaOf(other);
+    const ir::TensorDesc* meta = metaOf(other);
     Chain longer = chain;
     extend(longer, *at);
     const auto then = next(longer);

@@ -16,7 +16,7 @@ using ir::Instruction;
 using ir::Op;
 using ir::Operand;
 using ir::OperandKind;
-using ir::TensorMeta;
+using ir::TensorDesc;
 using ir::Type;
 using ir::TypeKind;
 using ir::ValueId;
@@ -27,9 +27,8 @@ constexpr size_t kMostPieces = 64;
 
 class Rewriter {
  public:
-  Rewriter(ir::Trace& trace, std::vector<TensorMeta>& seen, OperatorTraitsFn traits)
+  Rewriter(ir::Trace& trace, OperatorTraitsFn traits)
       : trace_(trace),
-        seen_(seen),
         own_(trace, traits,
              {[this](ValueId base, const OwnWrites::Own& own) { gather(base, own); },
               [this](ValueId value) { return valueNow(value); }}) {}
@@ -141,20 +140,17 @@ class Rewriter {
     int64_t size;
   };
 
-  Type typeOf(TensorMeta meta) {
-    if (!seen_.empty()) {
-      seen_.push_back(meta);
-    }
+  Type typeOf(TensorDesc meta) {
     trace_.metas.push_back(std::move(meta));
     return {TypeKind::kTensor, static_cast<ir::MetaId>(trace_.metas.size() - 1)};
   }
 
   Type typeLike(ValueId base, int64_t dim, int64_t size, bool view) {
     const ir::MetaId id = trace_.values[base].meta;
-    TensorMeta meta = trace_.metas[id];
+    TensorDesc meta = trace_.metas[id];
     const std::vector<int64_t> whole = meta.sizes;
     meta.sizes[static_cast<size_t>(dim)] = size;
-    meta.strides = hintsOf(contiguousStrides(fixedSizes(view ? whole : meta.sizes)));
+    meta.strides = ir::packedStrides(view ? whole : meta.sizes);
     return typeOf(std::move(meta));
   }
 
@@ -195,7 +191,7 @@ class Rewriter {
   }
 
   Type unsqueezed(ValueId value, int64_t dim) {
-    TensorMeta meta = trace_.metas[trace_.values[value].meta];
+    TensorDesc meta = trace_.metas[trace_.values[value].meta];
     std::vector<int64_t> strides = strideHints(meta);
     const auto at = static_cast<size_t>(dim);
     const int64_t stride = at < meta.sizes.size() ? meta.sizes[at] * strides[at] : 1;
@@ -236,7 +232,6 @@ class Rewriter {
   }
 
   ir::Trace& trace_;
-  std::vector<TensorMeta>& seen_;
   std::vector<Instruction> code_;  // as it was
   OwnWrites own_;
   std::unordered_map<ValueId, ValueId> now_;                         // by tensor: what it is
@@ -256,11 +251,11 @@ bool hasAny(const ir::Trace& segment, OperatorTraitsFn traits) {
 
 }  // namespace
 
-bool gatherOwnWrites(ir::Trace& segment, std::vector<TensorMeta>& seen, OperatorTraitsFn traits) {
+bool gatherOwnWrites(ir::Trace& segment, OperatorTraitsFn traits) {
   if (!hasAny(segment, traits)) {
     return false;
   }
-  Rewriter(segment, seen, traits).run();
+  Rewriter(segment, traits).run();
   return true;
 }
 

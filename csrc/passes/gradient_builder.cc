@@ -3,51 +3,21 @@
 #include <algorithm>
 #include <array>
 
-#include "ir/dtype.h"
 #include "ir/segments.h"
 #include "support/check.h"
 
 namespace kintsugi::passes {
 
+using ir::DType;
 using ir::Operand;
 using ir::OperandKind;
-using ir::TensorMeta;
+using ir::TensorDesc;
 using ir::ValueId;
 
 namespace {
 
-std::vector<int64_t> packed(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t step = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = step;
-    step *= std::max<int64_t>(1, sizes[d]);
-  }
-  return strides;
-}
-
-bool isPacked(const TensorMeta& meta) {
-  int64_t step = 1;
-  for (size_t d = meta.sizes.size(); d-- > 0;) {
-    if (meta.sizes[d] != 1 && !meta.strides.empty() && meta.strides[d] != step) {
-      return false;
-    }
-    step *= meta.sizes[d];
-  }
-  return true;
-}
-
-std::vector<int64_t> stridesOf(const TensorMeta& meta) {
-  return meta.strides.empty() ? packed(meta.sizes) : meta.strides;
-}
-
-TensorMeta metaFor(std::string_view dtype, std::vector<int64_t> sizes) {
-  TensorMeta meta;
-  meta.dtype = dtype;
-  meta.device = "cpu";
-  meta.strides = packed(sizes);
-  meta.sizes = std::move(sizes);
-  return meta;
+std::vector<int64_t> stridesOf(const TensorDesc& meta) {
+  return meta.strides.empty() ? ir::packedStrides(meta.sizes) : meta.strides;
 }
 
 }  // namespace
@@ -140,25 +110,22 @@ size_t GradientBuilder::append(std::string_view name, std::span<const Operand> o
   return index;
 }
 
-ValueId GradientBuilder::make(Operator op, std::span<const Operand> operands, TensorMeta meta) {
-  if (meta.strides.empty()) {
-    meta.strides = packed(meta.sizes);
-  }
+ValueId GradientBuilder::make(Operator op, std::span<const Operand> operands, TensorDesc meta) {
   const ir::Type type{ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
   const size_t index = append(ops::nameOf(op), operands, {&type, 1});
   (inForward_ ? before_[position_] : graph_.backward).push_back(static_cast<uint32_t>(index));
   return trace_.code[index].firstResult;
 }
 
-ValueId GradientBuilder::point(Operator op, std::initializer_list<Operand> operands, std::string_view dtype) {
+ValueId GradientBuilder::point(Operator op, std::initializer_list<Operand> operands,
+                               std::optional<DType> dtype) {
   std::vector<int64_t> wide;
-  std::string type(dtype);
   for (const Operand& o : operands) {
     if (!o.isValue()) {
       continue;
     }
-    const TensorMeta& from = meta(o.id);
-    type = type.empty() ? from.dtype : type;
+    const TensorDesc& from = meta(o.id);
+    dtype = dtype.value_or(from.dtype);
     if (from.sizes.size() > wide.size()) {
       wide.insert(wide.begin(), from.sizes.size() - wide.size(), 1);
     }
@@ -167,7 +134,7 @@ ValueId GradientBuilder::point(Operator op, std::initializer_list<Operand> opera
       wide[d + shift] = wide[d + shift] == 1 ? from.sizes[d] : wide[d + shift];
     }
   }
-  return make(op, operands, metaFor(type, std::move(wide)));
+  return make(op, operands, TensorDesc::packed(dtype.value_or(DType::kF32), std::move(wide)));
 }
 
 ValueId GradientBuilder::compare(ValueId a, Comparison how, Operand b) {
@@ -180,7 +147,7 @@ ValueId GradientBuilder::compare(ValueId a, Comparison how, Operand b) {
                                      {Operator::kGtTensor, Operator::kGtScalar},
                                      {Operator::kGeTensor, Operator::kGeScalar}};
   const Forms& forms = kForms[static_cast<size_t>(how)];
-  return point(b.isValue() ? forms.tensor : forms.number, {val(a), b}, "bool");
+  return point(b.isValue() ? forms.tensor : forms.number, {val(a), b}, DType::kBool);
 }
 
 ValueId GradientBuilder::zeroWhere(ValueId mask, ValueId a) {
@@ -190,14 +157,14 @@ ValueId GradientBuilder::zeroUnless(ValueId mask, ValueId a) {
   return point(Operator::kWhereScalarOther, {val(mask), val(a), num(0)}, dtype(a));
 }
 
-ValueId GradientBuilder::cast(ValueId a, const std::string& wanted) {
+ValueId GradientBuilder::cast(ValueId a, DType wanted) {
   if (meta(a).dtype == wanted) {
     return a;
   }
-  const Operand type = Operand::make(OperandKind::kDtype, ir::dtypeNumber(wanted).value());
+  const Operand type = Operand::make(OperandKind::kDtype, static_cast<int64_t>(wanted));
   return make(Operator::kToDtype,
               {val(a), type, Operand::boolean(false), Operand::boolean(false), Operand::none()},
-              metaFor(wanted, sizes(a)));
+              TensorDesc::packed(wanted, sizes(a)));
 }
 
 ValueId GradientBuilder::sum(ValueId a, std::vector<int64_t> dims, bool keep, bool mean) {
@@ -211,7 +178,7 @@ ValueId GradientBuilder::sum(ValueId a, std::vector<int64_t> dims, bool keep, bo
   }
   return make(mean ? Operator::kMeanDim : Operator::kSumDimIntList,
               {val(a), list(dims), Operand::boolean(keep), Operand::none()},
-              metaFor(meta(a).dtype, std::move(left)));
+              TensorDesc::packed(meta(a).dtype, std::move(left)));
 }
 
 ValueId GradientBuilder::sumTo(ValueId a, std::vector<int64_t> wanted) {
@@ -234,19 +201,19 @@ ValueId GradientBuilder::reshape(ValueId a, std::vector<int64_t> wanted) {
   }
   const ValueId from = contiguous(a);
   const Operand shape = list(wanted);
-  return make(Operator::kView, {val(from), shape}, metaFor(meta(a).dtype, std::move(wanted)));
+  return make(Operator::kView, {val(from), shape}, TensorDesc::packed(meta(a).dtype, std::move(wanted)));
 }
 
 ValueId GradientBuilder::contiguous(ValueId a) {
-  if (isPacked(meta(a))) {
+  if (meta(a).isContiguous()) {
     return a;
   }
   return make(Operator::kContiguous, {val(a), Operand::make(OperandKind::kMemoryFormat, 0)},
-              metaFor(meta(a).dtype, sizes(a)));
+              TensorDesc::packed(meta(a).dtype, sizes(a)));
 }
 
 ValueId GradientBuilder::permute(ValueId a, const std::vector<int64_t>& dims) {
-  TensorMeta out = metaFor(meta(a).dtype, {});
+  TensorDesc out = TensorDesc::packed(meta(a).dtype, {});
   const std::vector<int64_t> strides = stridesOf(meta(a));
   for (const int64_t d : dims) {
     out.sizes.push_back(sizes(a)[static_cast<size_t>(d)]);
@@ -271,7 +238,7 @@ ValueId GradientBuilder::expand(ValueId a, std::vector<int64_t> wanted) {
   if (sizes(a) == wanted) {
     return a;
   }
-  TensorMeta out = metaFor(meta(a).dtype, wanted);
+  TensorDesc out = TensorDesc::packed(meta(a).dtype, wanted);
   const std::vector<int64_t> strides = stridesOf(meta(a));
   const size_t shift = wanted.size() - rank(a);
   for (size_t d = 0; d < wanted.size(); ++d) {
@@ -282,7 +249,7 @@ ValueId GradientBuilder::expand(ValueId a, std::vector<int64_t> wanted) {
 }
 
 ValueId GradientBuilder::slice(ValueId a, size_t dim, int64_t begin, int64_t end) {
-  TensorMeta out = metaFor(meta(a).dtype, sizes(a));
+  TensorDesc out = TensorDesc::packed(meta(a).dtype, sizes(a));
   out.strides = stridesOf(meta(a));
   out.sizes[dim] = end - begin;
   return make(Operator::kSliceTensor,
@@ -292,7 +259,7 @@ ValueId GradientBuilder::slice(ValueId a, size_t dim, int64_t begin, int64_t end
 }
 
 ValueId GradientBuilder::select(ValueId a, size_t dim, int64_t index) {
-  TensorMeta out = metaFor(meta(a).dtype, sizes(a));
+  TensorDesc out = TensorDesc::packed(meta(a).dtype, sizes(a));
   out.strides = stridesOf(meta(a));
   out.sizes.erase(out.sizes.begin() + static_cast<std::ptrdiff_t>(dim));
   out.strides.erase(out.strides.begin() + static_cast<std::ptrdiff_t>(dim));
@@ -304,21 +271,21 @@ ValueId GradientBuilder::matmul(ValueId a, ValueId b) {
   std::vector<int64_t> out = sizes(a);
   out.back() = sizes(b).back();
   const Operator op = out.size() == 2 ? Operator::kMm : Operator::kBmm;
-  return make(op, {val(a), val(b)}, metaFor(dtype(a), std::move(out)));
+  return make(op, {val(a), val(b)}, TensorDesc::packed(dtype(a), std::move(out)));
 }
 
-ValueId GradientBuilder::zeros(const std::string& type, std::vector<int64_t> wanted) {
-  const Operand number = Operand::make(OperandKind::kDtype, ir::dtypeNumber(type).value());
+ValueId GradientBuilder::zeros(DType type, std::vector<int64_t> wanted) {
+  const Operand number = Operand::make(OperandKind::kDtype, static_cast<int64_t>(type));
   return make(Operator::kZeros,
               {list(wanted), number, Operand::none(),
                Operand::make(OperandKind::kDevice, trace_.internString("cpu")), Operand::none()},
-              metaFor(type, std::vector<int64_t>(wanted)));
+              TensorDesc::packed(type, std::vector<int64_t>(wanted)));
 }
 
 ValueId GradientBuilder::join(Operator op, const std::vector<ValueId>& parts, size_t dim,
                               std::vector<int64_t> wanted) {
   return make(op, {list(parts), Operand::integer(static_cast<int64_t>(dim))},
-              metaFor(dtype(parts[0]), std::move(wanted)));
+              TensorDesc::packed(dtype(parts[0]), std::move(wanted)));
 }
 
 Operand GradientBuilder::list(const std::vector<int64_t>& numbers) {
@@ -338,12 +305,10 @@ Operand GradientBuilder::list(const std::vector<ValueId>& values) {
 }
 
 ValueId GradientBuilder::makeMany(Operator op, std::span<const Operand> operands,
-                                  std::span<const TensorMeta> metas) {
+                                  std::span<const TensorDesc> metas) {
   std::vector<ir::Type> types;
-  for (const TensorMeta& meta : metas) {
-    TensorMeta given = meta;
-    given.strides = stridesOf(meta);
-    types.push_back({ir::TypeKind::kTensor, trace_.internMeta(std::move(given))});
+  for (const TensorDesc& meta : metas) {
+    types.push_back({ir::TypeKind::kTensor, trace_.internMeta(meta)});
   }
   const size_t index = append(ops::nameOf(op), operands, types);
   graph_.backward.push_back(static_cast<uint32_t>(index));
@@ -390,7 +355,7 @@ bool GradientBuilder::tape() {
   for (const ValueId value : used) {
     if (isActive(value) && std::find(active.begin(), active.end(), value) == active.end()) {
       active.push_back(value);
-      TensorMeta leaf = meta(value);
+      TensorDesc leaf = meta(value);
       leaf.isParam = false;
       types.push_back({ir::TypeKind::kTensor, trace_.internMeta(std::move(leaf))});
     }
@@ -409,8 +374,8 @@ bool GradientBuilder::tape() {
   for (size_t k = 0; k < active.size(); ++k) {
     leaves.push_back(first + static_cast<ValueId>(resultCount() + k));
     graph_.leaves.emplace_back(leaves.back(), active[k]);
-    given.push_back(
-        {ir::TypeKind::kTensor, trace_.internMeta(metaFor(meta(active[k]).dtype, sizes(active[k])))});
+    given.push_back({ir::TypeKind::kTensor,
+                     trace_.internMeta(TensorDesc::packed(meta(active[k]).dtype, sizes(active[k])))});
   }
   const Operand operands[] = {list(results), list(leaves), list(gradients)};
   const size_t back = append("taped.gradients", operands, given);

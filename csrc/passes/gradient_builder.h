@@ -51,7 +51,7 @@ class GradientBuilder {
   V gradientOf(V value) const { return value < gradientOf_.size() ? gradientOf_[value] : ir::kNone; }
   bool isActive(V value) const;  // autograd follows it
   const ir::Type& typeOf(V value) const { return trace_.values[value]; }
-  ir::Type typeFor(ir::TensorMeta meta) {
+  ir::Type typeFor(ir::TensorDesc meta) {
     return {ir::TypeKind::kTensor, trace_.internMeta(std::move(meta))};
   }
   bool wants(size_t k) const { return isActive(tensor(k)); }
@@ -59,10 +59,10 @@ class GradientBuilder {
   V saved(size_t k);
   // May others write to the tensor behind the segment?
   bool isSeen(V value) const;
-  const ir::TensorMeta& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
+  const ir::TensorDesc& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
   // Copies: what is made later moves the metadata.
   std::vector<int64_t> sizes(V value) const { return meta(value).sizes; }
-  std::string dtype(V value) const { return meta(value).dtype; }
+  ir::DType dtype(V value) const { return meta(value).dtype; }
   size_t rank(V value) const { return meta(value).sizes.size(); }
   size_t dimOf(int64_t dim, V value) const;  // counted from the first
 
@@ -82,12 +82,12 @@ class GradientBuilder {
   };
 
   // Makers. What they make is contiguous, views apart.
-  V make(Operator op, std::span<const Operand> operands, ir::TensorMeta meta);
-  V make(Operator op, std::initializer_list<Operand> operands, ir::TensorMeta meta) {
+  V make(Operator op, std::span<const Operand> operands, ir::TensorDesc meta);
+  V make(Operator op, std::initializer_list<Operand> operands, ir::TensorDesc meta) {
     return make(op, std::span(operands.begin(), operands.size()), std::move(meta));
   }
   // Element by element, as wide as the tensors among the operands together, of the first one's type.
-  V point(Operator op, std::initializer_list<Operand> operands, std::string_view dtype = "");
+  V point(Operator op, std::initializer_list<Operand> operands, std::optional<ir::DType> dtype = {});
   V add(Operand a, Operand b) { return point(Operator::kAddTensor, {a, b, Operand::integer(1)}); }
   V sub(Operand a, Operand b) { return point(Operator::kSubTensor, {a, b, Operand::integer(1)}); }
   V mul(Operand a, Operand b) { return point(Operator::kMulTensor, {a, b}); }
@@ -97,7 +97,7 @@ class GradientBuilder {
   V compare(V a, Comparison how, Operand b);
   V zeroWhere(V mask, V a);  // 0 where the mask holds
   V zeroUnless(V mask, V a);
-  V cast(V a, const std::string& dtype);
+  V cast(V a, ir::DType dtype);
   V sum(V a, std::vector<int64_t> dims, bool keep, bool mean = false);
   V sumTo(V a, std::vector<int64_t> sizes);  // over what had been broadcast
   V reshape(V a, std::vector<int64_t> sizes);
@@ -108,7 +108,7 @@ class GradientBuilder {
   V slice(V a, size_t dim, int64_t begin, int64_t end);
   V select(V a, size_t dim, int64_t index);
   V matmul(V a, V b);  // matrices, or batches of them
-  V zeros(const std::string& dtype, std::vector<int64_t> sizes);
+  V zeros(ir::DType dtype, std::vector<int64_t> sizes);
   V join(Operator op, const std::vector<V>& parts, size_t dim, std::vector<int64_t> sizes);
 
   Operand list(const std::vector<int64_t>& numbers);
@@ -125,7 +125,7 @@ class GradientBuilder {
   }
   V replace(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);
   // Several results; gives the first.
-  V makeMany(Operator op, std::span<const Operand> operands, std::span<const ir::TensorMeta> metas);
+  V makeMany(Operator op, std::span<const Operand> operands, std::span<const ir::TensorDesc> metas);
 
  private:
   size_t append(std::string_view name, std::span<const Operand> operands, std::span<const ir::Type> types);

@@ -17,7 +17,7 @@ int64_t bytesOf(const ir::Trace& trace, const ir::Type& type) {
   if (type.kind != ir::TypeKind::kTensor || type.meta == ir::kNone) {
     return 0;
   }
-  const ir::TensorMeta& meta = trace.metas[type.meta];
+  const ir::TensorDesc& meta = trace.metas[type.meta];
   const Elem elem = elemOf(meta.dtype);
   if (!meta.isParam || !meta.requiresGrad || !meta.isFixed() || elem == Elem::kOther) {
     return 0;

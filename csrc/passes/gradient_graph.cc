@@ -27,10 +27,8 @@ using ops::Trait;
 
 namespace {
 
-constexpr auto kFloats = std::to_array<std::string_view>({"f16", "bf16", "f32", "f64"});
-
-bool isPacked(const ir::TensorMeta& meta) {
-  return meta.strides.empty() || fixedSizes(meta.strides) == contiguousStrides(fixedSizes(meta.sizes));
+bool isPacked(const ir::TensorDesc& meta) {
+  return meta.strides.empty() || meta.strides == ir::packedStrides(meta.sizes);
 }
 
 // A rule differentiates it, and its results are its own.
@@ -109,9 +107,8 @@ class Differentiator {
       if (type.kind != TypeKind::kTensor || !trace().hasFixedSizes(type)) {
         return false;
       }
-      const ir::TensorMeta& meta = trace().metas[type.meta];
-      const bool plain = std::find(kFloats.begin(), kFloats.end(), meta.dtype) != kFloats.end();
-      return meta.device == "cpu" && (plain || !meta.requiresGrad);
+      const ir::TensorDesc& meta = trace().metas[type.meta];
+      return meta.device.isCpu() && (isFloat(elemOf(meta.dtype)) || !meta.requiresGrad);
     });
   }
 
@@ -306,11 +303,7 @@ class Differentiator {
   // An operator of f32 that makes one contiguous tensor.
   ValueId compute(Operator op, std::initializer_list<Operand> operands, std::vector<int64_t> sizes,
                   bool active) {
-    ir::TensorMeta meta;
-    meta.dtype = "f32";
-    meta.device = "cpu";
-    meta.strides = hintsOf(contiguousStrides(fixedSizes(sizes)));
-    meta.sizes = std::move(sizes);
+    ir::TensorDesc meta = ir::TensorDesc::packed(ir::DType::kF32, std::move(sizes));
     meta.requiresGrad = active;
     const ir::Type type{TypeKind::kTensor, trace().internMeta(std::move(meta))};
     const std::vector<Operand> kept(operands);
@@ -334,8 +327,8 @@ class Differentiator {
       if (!o[k].isValue()) {
         return false;
       }
-      const ir::TensorMeta& meta = trace().metas[trace().values[o[k].id].meta];
-      if (meta.dtype != "f32" || !isPacked(meta) || elementCount(fixedSizes(meta.sizes)) == 0 ||
+      const ir::TensorDesc& meta = trace().metas[trace().values[o[k].id].meta];
+      if (meta.dtype != ir::DType::kF32 || !isPacked(meta) || elementCount(fixedSizes(meta.sizes)) == 0 ||
           (k == 0 ? meta.sizes.size() < 2 : meta.sizes.size() != 1)) {
         return false;
       }
@@ -358,8 +351,8 @@ class Differentiator {
       const ValueId result = trace().code[at].firstResult;
       return result == norm.made || std::ranges::find(dropped, result) != dropped.end();
     });
-    const ir::TensorMeta& mean = trace().metas[trace().values[o[3].id].meta];
-    ir::TensorMeta statistic = mean;
+    const ir::TensorDesc& mean = trace().metas[trace().values[o[3].id].meta];
+    ir::TensorDesc statistic = mean;
     statistic.requiresGrad = statistic.isParam = false;
     const ir::Type flat{TypeKind::kTensor, trace().internMeta(std::move(statistic))};
     const ir::Type types[] = {trace().values[norm.made], flat, flat};
@@ -460,11 +453,11 @@ class Differentiator {
 
   // Does the operator that makes a new tensor make one of the same type and layout as it is written to?
   bool computesSameForm(const Instruction& ins, const std::vector<Operand>& operands) {
-    const auto metaOf = [&](ValueId value) -> const ir::TensorMeta& {
+    const auto metaOf = [&](ValueId value) -> const ir::TensorDesc& {
       return trace().metas[trace().values[value].meta];
     };
-    const ir::TensorMeta& target = metaOf(operands[0].id);
-    const ir::TensorMeta& result = metaOf(ins.firstResult);
+    const ir::TensorDesc& target = metaOf(operands[0].id);
+    const ir::TensorDesc& result = metaOf(ins.firstResult);
     if (result.sizes != target.sizes || result.dtype != target.dtype) {
       return false;
     }
@@ -475,8 +468,8 @@ class Differentiator {
       if (!o.isValue()) {
         return true;
       }
-      const ir::TensorMeta& meta = metaOf(o.id);
-      return isPacked(meta) && (meta.dtype == target.dtype || meta.dtype == "bool") &&
+      const ir::TensorDesc& meta = metaOf(o.id);
+      return isPacked(meta) && (meta.dtype == target.dtype || meta.dtype == ir::DType::kBool) &&
              meta.sizes.size() <= target.sizes.size();
     });
   }
@@ -486,7 +479,7 @@ class Differentiator {
   bool addDropout(const Instruction ins, bool started) {
     const Operand self = trace().operandsOf(ins)[0], probability = trace().operandsOf(ins)[1];
     const bool isFloat = probability.kind == ir::OperandKind::kFloat;
-    ir::TensorMeta meta = trace().metas[trace().values[self.id].meta];
+    ir::TensorDesc meta = trace().metas[trace().values[self.id].meta];
     const double keep = isFloat ? 1 - probability.f : 0;
     const std::vector<Size> sizes = fixedSizes(meta.sizes);
     if (!isFloat || keep <= 0 || keep >= 1 || !isPacked(meta) || elementCount(sizes) == 0) {
@@ -600,12 +593,8 @@ class Differentiator {
     for (const ValueId output : graph_.outputs) {
       graph_.incoming.push_back(ir::kNone);
       if (isActive(output)) {
-        ir::TensorMeta meta;
-        meta.dtype = builder.dtype(output);
-        meta.device = "cpu";
-        meta.sizes = builder.sizes(output);
-        meta.strides = hintsOf(contiguousStrides(fixedSizes(meta.sizes)));
-        const ir::MetaId id = trace().internMeta(std::move(meta));
+        const ir::MetaId id =
+            trace().internMeta(ir::TensorDesc::packed(builder.dtype(output), builder.sizes(output)));
         graph_.incoming.back() = trace().addValue({TypeKind::kTensor, id});
         builder.giveTo(output, graph_.incoming.back());
       }
@@ -686,8 +675,8 @@ class Differentiator {
   void makeCopies() {
     for (const uint32_t at : copies_) {
       Instruction& ins = trace().code[at];
-      const ir::TensorMeta& from = trace().metas[trace().values[trace().operandsOf(ins)[0].id].meta];
-      const ir::TensorMeta& to = trace().metas[trace().values[ins.firstResult].meta];
+      const ir::TensorDesc& from = trace().metas[trace().values[trace().operandsOf(ins)[0].id].meta];
+      const ir::TensorDesc& to = trace().metas[trace().values[ins.firstResult].meta];
       if (from.dtype != to.dtype || sharingOf(trace(), ins) != Sharing::kNone) continue;
       ins.opName = trace().internOpName(Operator::kAliasCopy);
       ins.operandCount = 1;

@@ -61,7 +61,7 @@ bool between(B& b, double low, double high) {
   const V outside = b.point(
       Operator::kLogicalOr,
       {val(b.compare(x, B::Comparison::kLe, num(low))), val(b.compare(x, B::Comparison::kGe, num(high)))},
-      "bool");
+      ir::DType::kBool);
   b.give(0, b.zeroWhere(outside, b.gradient()));
   return true;
 }
@@ -116,7 +116,7 @@ bool div(B& b) {
     b.give(0, b.div(val(g), b.operand(1)));
   }
   if (b.wants(1)) {
-    const std::string type = b.dtype(g);
+    const ir::DType type = b.dtype(g);
     const V ratio = b.point(Operator::kDivTensor, {b.operand(0), b.operand(1)}, type);
     const V again = b.point(Operator::kDivTensor, {val(ratio), b.operand(1)}, type);
     b.give(1, b.mul(val(b.negative(g)), val(again)));
@@ -276,7 +276,7 @@ bool minimum(B& b) { return larger(b, B::Comparison::kGt); }
 
 bool where(B& b) {
   const V mask = b.tensor(0), g = b.gradient();
-  if (b.dtype(mask) != "bool") {
+  if (b.dtype(mask) != ir::DType::kBool) {
     return false;
   }
   if (b.wants(1)) {
@@ -289,7 +289,7 @@ bool where(B& b) {
 }
 
 bool maskedFill(B& b) {
-  if (b.wants(2) || b.dtype(b.tensor(1)) != "bool") {
+  if (b.wants(2) || b.dtype(b.tensor(1)) != ir::DType::kBool) {
     return false;
   }
   b.give(0, b.zeroWhere(b.tensor(1), b.gradient()));

@@ -54,11 +54,8 @@ bool fitsMask(const Dims& mask, const Dims& scores) {
 }
 
 // [batch, head, row, ...] where heads lie within rows.
-ir::TensorMeta withinRows(std::string dtype, const Dims& sizes) {
-  ir::TensorMeta meta;
-  meta.dtype = std::move(dtype);
-  meta.device = "cpu";
-  meta.sizes = sizes;
+ir::TensorDesc withinRows(ir::DType dtype, const Dims& sizes) {
+  ir::TensorDesc meta = ir::TensorDesc::packed(dtype, sizes);
   const int64_t heads = sizes[1], rows = sizes[2], width = sizes.size() > 3 ? sizes[3] : 1;
   meta.strides = {rows * heads * width, width, heads * width};
   if (sizes.size() > 3) {
@@ -67,7 +64,7 @@ ir::TensorMeta withinRows(std::string dtype, const Dims& sizes) {
   return meta;
 }
 
-bool endsInARun(const ir::TensorMeta& meta) { return meta.strides.empty() || meta.strides.back() == 1; }
+bool endsInARun(const ir::TensorDesc& meta) { return meta.strides.empty() || meta.strides.back() == 1; }
 
 }  // namespace
 
@@ -147,10 +144,7 @@ bool embedding(B& b) {
     return false;
   }
   const V weight = b.tensor(0);
-  ir::TensorMeta meta;
-  meta.dtype = b.dtype(weight);
-  meta.device = "cpu";
-  meta.sizes = b.sizes(weight);
+  ir::TensorDesc meta = ir::TensorDesc::packed(b.dtype(weight), b.sizes(weight));
   const int64_t rows = meta.sizes[0];
   b.give(0,
          b.make(Operator::kEmbeddingDenseBackward,
@@ -172,7 +166,7 @@ bool attention(B& b) {
     return false;
   }
   for (const V tensor : {query, key, value}) {
-    if (b.dtype(tensor) != "f32" || !endsInARun(b.meta(tensor))) {
+    if (b.dtype(tensor) != ir::DType::kF32 || !endsInARun(b.meta(tensor))) {
       return false;
     }
   }
@@ -184,11 +178,12 @@ bool attention(B& b) {
       return false;
     }
     const B::InForward forward(b);
-    if (b.dtype(given) == "bool") {
-      const V zero = b.zeros("f32", {1});
+    if (b.dtype(given) == ir::DType::kBool) {
+      const V zero = b.zeros(ir::DType::kF32, {1});
       constexpr double kNever = -std::numeric_limits<double>::infinity();
-      mask = val(b.point(Operator::kWhereScalarOther, {val(given), val(zero), B::num(kNever)}, "f32"));
-    } else if (b.dtype(given) == "f32") {
+      mask =
+          val(b.point(Operator::kWhereScalarOther, {val(given), val(zero), B::num(kNever)}, ir::DType::kF32));
+    } else if (b.dtype(given) == ir::DType::kF32) {
       mask = val(given);
     } else {
       return false;
@@ -196,12 +191,13 @@ bool attention(B& b) {
   }
   const B::Operand causal = b.operand(5), scale = b.isNone(6) ? B::Operand::none() : b.operand(6);
   const V g = endsInARun(b.meta(b.gradient())) ? b.gradient() : b.contiguous(b.gradient());
-  const ir::Type types[] = {b.typeOf(b.result()), b.typeFor(withinRows("f32", {q[0], q[1], q[2]}))};
+  const ir::Type types[] = {b.typeOf(b.result()), b.typeFor(withinRows(ir::DType::kF32, {q[0], q[1], q[2]}))};
   const B::Operand forward[] = {val(query), val(key), val(value), B::num(0), causal, mask, scale};
   const V out = b.replace(Operator::kPrivateScaledDotProductFlashAttentionForCpu, forward, types);
   const B::Operand backward[] = {val(g),       val(query), val(key), val(value), val(out),
                                  val(out + 1), B::num(0),  causal,   mask,       scale};
-  const ir::TensorMeta metas[] = {withinRows("f32", q), withinRows("f32", k), withinRows("f32", k)};
+  const ir::TensorDesc metas[] = {withinRows(ir::DType::kF32, q), withinRows(ir::DType::kF32, k),
+                                  withinRows(ir::DType::kF32, k)};
   const V made = b.makeMany(Operator::kPrivateScaledDotProductFlashAttentionForCpuBackward, backward, metas);
   for (uint32_t at = 0; at < 3; ++at) {
     b.give(at, made + at);

@@ -82,7 +82,7 @@ Dims lastDims(B& b, V x, size_t count) {
 // weight's gradient takes for it.
 void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool centred, size_t weight,
                    size_t bias) {
-  const V g = b.cast(b.gradient(), "f32");
+  const V g = b.cast(b.gradient(), ir::DType::kF32);
   if (b.wants(bias)) {
     b.give(bias, g);
   }
@@ -92,7 +92,7 @@ void normGradients(B& b, V scaled, V weighed, V factor, const Dims& dims, bool c
   if (!b.wants(0)) {
     return;
   }
-  const V w = b.isNone(weight) ? ir::kNone : b.cast(b.tensor(weight), "f32");
+  const V w = b.isNone(weight) ? ir::kNone : b.cast(b.tensor(weight), ir::DType::kF32);
   const V weighted = w == ir::kNone ? g : b.mul(val(g), val(w));
   const V along = b.sum(b.mul(val(weighted), val(scaled)), dims, true, true);
   V inner = b.sub(val(weighted), val(b.mul(val(scaled), val(along))));
@@ -140,20 +140,20 @@ bool logSoftmax(B& b) {
 // decomposition of the norm makes them, so that they are computed once.
 bool layerNorm(B& b) {
   const V input = b.tensor(0);
-  if (b.dtype(input) == "f64" || b.ints(1).empty()) {
+  if (b.dtype(input) == ir::DType::kF64 || b.ints(1).empty()) {
     return false;
   }
   const Dims dims = lastDims(b, input, b.ints(1).size());
   V mean = ir::kNone, factor = ir::kNone;
   {
     const B::InForward scope(b);
-    const V x = b.cast(input, "f32");
+    const V x = b.cast(input, ir::DType::kF32);
     mean = b.sum(x, dims, true, true);
     const V centred = b.sub(val(x), val(mean));
     const V variance = b.sum(b.mul(val(centred), val(centred)), dims, true, true);
     factor = b.point(Operator::kRsqrt, {val(b.add(val(variance), num(b.number(4))))});
   }
-  const V scaled = b.mul(val(b.sub(val(b.cast(input, "f32")), val(mean))), val(factor));
+  const V scaled = b.mul(val(b.sub(val(b.cast(input, ir::DType::kF32)), val(mean))), val(factor));
   normGradients(b, scaled, scaled, factor, dims, true, 2, 3);
   return true;
 }
@@ -161,7 +161,7 @@ bool layerNorm(B& b) {
 // (input, normalized_shape, weight, eps)
 bool rmsNorm(B& b) {
   const V input = b.tensor(0);
-  if (b.dtype(b.result()) != "f32" || b.dtype(input) != "f32" || b.ints(1).empty()) {
+  if (b.dtype(b.result()) != ir::DType::kF32 || b.dtype(input) != ir::DType::kF32 || b.ints(1).empty()) {
     return false;
   }
   const Dims dims = lastDims(b, input, b.ints(1).size());

@@ -18,11 +18,7 @@ B::Operand val(V value) { return B::val(value); }
 B::Operand integer(int64_t number) { return B::Operand::integer(number); }
 
 V backOf(B& b, Operator op, std::initializer_list<B::Operand> operands) {
-  ir::TensorMeta meta;
-  meta.dtype = b.dtype(b.tensor(0));
-  meta.device = "cpu";
-  meta.sizes = b.sizes(b.tensor(0));
-  return b.make(op, operands, std::move(meta));
+  return b.make(op, operands, ir::TensorDesc::packed(b.dtype(b.tensor(0)), b.sizes(b.tensor(0))));
 }
 
 // All results next to each other; zeros where no gradient arrives.

@@ -200,7 +200,7 @@ bool InPlaceBuilder::addForeach(const Instruction& ins, std::string_view name) {
     const NodeId first = at[0].isValue() ? nodeOf_[at[0].id] : ir::kNone;
     const NodeId id =
         first != ir::kNone && isLikeAll(first, at) ? compute(*row, at, Node(graph_.nodes[first])) : ir::kNone;
-    const ir::TensorMeta* meta = metaOf(trace_, options_, ins.firstResult + static_cast<uint32_t>(k));
+    const ir::TensorDesc* meta = metaOf(trace_, ins.firstResult + static_cast<uint32_t>(k));
     if (id == ir::kNone || (meta != nullptr && (elemOf(meta->dtype) != graph_.nodes[id].elem ||
                                                 strideHints(*meta) != hintsOf(graph_.nodes[id].strides)))) {
       graph_.nodes.resize(start);

@@ -21,21 +21,14 @@ bool isActive(const ir::Trace& trace, const Operand& operand) {
   return type.kind == ir::TypeKind::kTensor && type.meta != ir::kNone && trace.metas[type.meta].requiresGrad;
 }
 
-std::vector<int64_t> stridesOf(const ir::TensorMeta& meta) {
-  std::vector<int64_t> strides = meta.strides;
-  strides.resize(meta.sizes.size());
-  int64_t step = 1;
-  for (size_t d = meta.sizes.size(); meta.strides.empty() && d-- > 0;) {
-    strides[d] = step;
-    step *= std::max<int64_t>(1, meta.sizes[d]);
-  }
-  return strides;
+std::vector<int64_t> stridesOf(const ir::TensorDesc& meta) {
+  return meta.strides.empty() ? ir::packedStrides(meta.sizes) : meta.strides;
 }
 
 // ATen's rule for when a reshape needs no copy.
-bool canView(const ir::TensorMeta& meta, std::span<const int64_t> wanted) {
+bool canView(const ir::TensorDesc& meta, std::span<const int64_t> wanted) {
   const std::vector<int64_t>& sizes = meta.sizes;
-  if (meta.strides.empty() || std::ranges::find(sizes, 0) != sizes.end() || sizes.empty()) return true;
+  if (meta.isContiguous() || sizes.empty()) return true;
   size_t to = wanted.size();
   int64_t step = meta.strides.back(), run = 1, taken = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -54,8 +47,8 @@ bool canView(const ir::TensorMeta& meta, std::span<const int64_t> wanted) {
 }
 
 // Can the first `count` dimensions be seen as one?
-bool canJoin(const ir::TensorMeta& meta, size_t count) {
-  if (meta.strides.empty() || std::ranges::find(meta.sizes, 0) != meta.sizes.end()) return true;
+bool canJoin(const ir::TensorDesc& meta, size_t count) {
+  if (meta.isContiguous()) return true;
   int64_t next = -1;  // what a stride has to be
   for (size_t d = count; d-- > 0;) {
     if (meta.sizes[d] == 1) continue;
@@ -75,8 +68,8 @@ bool isWanted(const ir::Trace& trace, const ops::Saved& saved, std::span<const O
 
 // ATen's should_fold(), of a product whose left argument has at least as many dimensions as the right one.
 As asFolded(const ir::Trace& trace, const Operand& left, const Operand& right, bool isLeft) {
-  const ir::TensorMeta& l = trace.metas[trace.values[left.id].meta];
-  const ir::TensorMeta& r = trace.metas[trace.values[right.id].meta];
+  const ir::TensorDesc& l = trace.metas[trace.values[left.id].meta];
+  const ir::TensorDesc& r = trace.metas[trace.values[right.id].meta];
   const size_t rank = l.sizes.size(), other = r.sizes.size();
   if (rank <= 2 && other == 2) return rank == 2 || !isLeft ? As::kItself : As::kView;
   if (other == 2) {
@@ -97,7 +90,7 @@ Sharing sharingOf(const ir::Trace& trace, const ir::Instruction& ins) {
   if (ins.op != ir::Op::kAten || operands.empty() || !operands[0].isValue()) return Sharing::kNone;
   const ir::Type &from = trace.values[operands[0].id], &to = trace.values[ins.firstResult];
   if (from.meta == ir::kNone || to.meta == ir::kNone) return isView(op) ? Sharing::kView : Sharing::kNone;
-  const ir::TensorMeta &base = trace.metas[from.meta], &result = trace.metas[to.meta];
+  const ir::TensorDesc &base = trace.metas[from.meta], &result = trace.metas[to.meta];
   const bool same = base.dtype == result.dtype && base.sizes == result.sizes;
   switch (op) {
     case Operator::kToDtype:
@@ -150,7 +143,7 @@ std::vector<KeptByEager> keptByEager(const ir::Trace& trace, const ir::Instructi
     if (saved.as == Form::kFolded) {
       const ops::ProductOperands& product = ops::infoOf(op).product;
       as = asFolded(trace, operands[product.left], operands[product.right], at == product.left);
-    } else if (saved.as == Form::kUnlessBools && trace.metas[type.meta].dtype == "bool") {
+    } else if (saved.as == Form::kUnlessBools && trace.metas[type.meta].dtype == ir::DType::kBool) {
       as = As::kCopy;
     }
     kept.push_back({value, as, saved.what});

@@ -31,7 +31,7 @@ bool isRows(std::string_view name) {
 }
 
 // Contiguous, with at least one element.
-bool isFilled(const ir::TensorMeta& meta) {
+bool isFilled(const ir::TensorDesc& meta) {
   const std::vector<Size> sizes = fixedSizes(meta.sizes);
   return elementCount(sizes) != 0 && isContiguous(sizes, fixedSizes(strideHints(meta)));
 }
@@ -44,7 +44,7 @@ bool OwnWrites::isDeferredView(std::string_view name) {
   return isView(op) && !ops::has(op, ops::Trait::kMayCopy);
 }
 
-const ir::TensorMeta* OwnWrites::metaOf(ValueId value) const {
+const ir::TensorDesc* OwnWrites::metaOf(ValueId value) const {
   const ir::Type& type = trace_.values[value];
   return type.kind == TypeKind::kTensor && trace_.hasFixedSizes(type) ? &trace_.metas[type.meta] : nullptr;
 }
@@ -75,7 +75,7 @@ std::optional<OwnWrites::Place> OwnWrites::placeOf(ValueId value) const {
   const bool numbers = std::all_of(operands.begin() + 1, operands.end(), [](const Operand& o) {
     return o.kind == OperandKind::kInt || o.kind == OperandKind::kNone;
   });
-  const ir::TensorMeta* base = metaOf(look->base);
+  const ir::TensorDesc* base = metaOf(look->base);
   if (from == nullptr || from->view != nullptr || !numbers || base == nullptr) {
     return std::nullopt;
   }
@@ -106,7 +106,7 @@ std::optional<OwnWrites::Place> OwnWrites::placeOf(ValueId value) const {
 
 bool OwnWrites::isFollowed(const Instruction& ins) const {
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
-    const ir::TensorMeta* meta = metaOf(ins.firstResult + r);
+    const ir::TensorDesc* meta = metaOf(ins.firstResult + r);
     if (meta != nullptr && meta->requiresGrad) {
       return true;
     }
@@ -138,7 +138,7 @@ bool OwnWrites::takesPart(const Instruction& ins) const {
   }
   const Own* own = ownOf(operands[0].id);
   const std::optional<Place> place = own != nullptr ? placeOf(operands[0].id) : std::nullopt;
-  const ir::TensorMeta *target = metaOf(operands[0].id), *source = metaOf(operands[1].id);
+  const ir::TensorDesc *target = metaOf(operands[0].id), *source = metaOf(operands[1].id);
   if (!place || target == nullptr || source == nullptr || isFollowed(ins) || source->requiresGrad ||
       target->sizes != source->sizes || target->dtype != source->dtype || target->device != source->device) {
     return false;
@@ -289,8 +289,8 @@ void OwnWrites::addResults(const Instruction& ins) {
   }
   for (uint32_t r = 0; r < ins.resultCount; ++r) {
     const ValueId value = ins.firstResult + r;
-    const ir::TensorMeta* meta = metaOf(value);
-    if (meta != nullptr && meta->device == "cpu" && elemOf(meta->dtype) != Elem::kOther && isFilled(*meta) &&
+    const ir::TensorDesc* meta = metaOf(value);
+    if (meta != nullptr && meta->device.isCpu() && elemOf(meta->dtype) != Elem::kOther && isFilled(*meta) &&
         !meta->requiresGrad) {
       owns_[value] = {};
       looks_[value] = {value, nullptr, 0};

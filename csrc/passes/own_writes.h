@@ -73,7 +73,7 @@ class OwnWrites {
     bool stacked = false;
   };
   const std::string& nameOf(const ir::Instruction& ins) const { return trace_.opNames[ins.opName]; }
-  const ir::TensorMeta* metaOf(ir::ValueId value) const;
+  const ir::TensorDesc* metaOf(ir::ValueId value) const;
   const Own* ownOf(ir::ValueId value) const;
   std::optional<Place> placeOf(ir::ValueId value) const;
   bool takesPart(const ir::Instruction& ins) const;
@@ -100,6 +100,6 @@ class OwnWrites {
 
 // Rewrites a segment (passes/extract_segment.h). `seen`: metadata as it was seen, by MetaId like that of the
 // trace; what is new is added to both. False: there is nothing of the kind, and nothing has changed.
-bool gatherOwnWrites(ir::Trace& segment, std::vector<ir::TensorMeta>& seen, OperatorTraitsFn traits);
+bool gatherOwnWrites(ir::Trace& segment, OperatorTraitsFn traits);
 
 }  // namespace kintsugi::passes

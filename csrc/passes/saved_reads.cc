@@ -28,7 +28,7 @@ ValueId SavedReads::nowOf(ValueId base) {
   const auto found = std::ranges::find_if(graph_.now, [&](const auto& pair) { return pair.second == base; });
   if (found != graph_.now.end()) return found->first;
   ir::Type type = trace_.values[base];
-  ir::TensorMeta meta = trace_.metas[type.meta];
+  ir::TensorDesc meta = trace_.metas[type.meta];
   meta.requiresGrad = meta.isParam = false;
   type.meta = trace_.internMeta(std::move(meta));
   graph_.now.emplace_back(trace_.addValue(type), base);

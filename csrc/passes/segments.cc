@@ -51,11 +51,13 @@ bool readsNumber(const ir::Trace& trace, const Instruction& ins) {
       !trace.hasFixedSizes(trace.values[from.id])) {
     return false;
   }
-  const ir::TensorMeta& meta = trace.metas[trace.values[from.id].meta];
-  const std::string_view dtype = meta.dtype;
+  const ir::TensorDesc& meta = trace.metas[trace.values[from.id].meta];
+  using ir::DType;
+  const DType dtype = meta.dtype;
   return std::all_of(meta.sizes.begin(), meta.sizes.end(), [](int64_t size) { return size == 1; }) &&
-         meta.device == "cpu" && !meta.requiresGrad &&
-         (made == TypeKind::kFloat ? dtype == "f32" || dtype == "f64" : dtype == "i32" || dtype == "i64");
+         meta.device.isCpu() && !meta.requiresGrad &&
+         (made == TypeKind::kFloat ? dtype == DType::kF32 || dtype == DType::kF64
+                                   : dtype == DType::kI32 || dtype == DType::kI64);
 }
 
 namespace {
@@ -374,9 +376,9 @@ class Cutter {
       return false;
     }
     const auto operands = trace_.operandsOf(ins);
-    const ir::TensorMeta& meta = trace_.metas[static_cast<size_t>(operands[1].i)];
+    const ir::TensorDesc& meta = trace_.metas[static_cast<size_t>(operands[1].i)];
     return operands[0].isValue() && madeIn_[operands[0].id] == count_ && meta.isFixed() &&
-           !meta.requiresGrad && meta.device == "cpu" && elemOf(meta.dtype) != Elem::kOther;
+           !meta.requiresGrad && meta.device.isCpu() && elemOf(meta.dtype) != Elem::kOther;
   }
 
   bool isImpure(const Instruction& ins) const {

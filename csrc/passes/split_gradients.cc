@@ -251,7 +251,7 @@ class Splitter {
     if (type.meta == ir::kNone) {
       return kNever;
     }
-    const ir::TensorMeta& meta = trace_.metas[type.meta];
+    const ir::TensorDesc& meta = trace_.metas[type.meta];
     int64_t bytes = std::max<int64_t>(1, elemSize(elemOf(meta.dtype)));
     for (const int64_t size : meta.sizes) {
       bytes *= size;

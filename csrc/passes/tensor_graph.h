@@ -56,6 +56,7 @@ inline bool isCompare(Core op) { return op >= Core::kEq && op <= Core::kGe; }
 enum class Elem : uint8_t { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kOther };
 std::string_view elemName(Elem elem);
 Elem elemOf(std::string_view dtype);
+inline Elem elemOf(ir::DType dtype) { return elemOf(ir::dtypeName(dtype)); }
 int64_t elemSize(Elem elem);
 // The largest magnitude of a finite number that ATen takes for such an element.
 double largestIn(Elem elem);
@@ -102,25 +103,24 @@ struct Taken {
   bool operator==(const Taken&) const = default;
 };
 
-struct Node {
+// Its strides are where it is in memory; kConst and kCall have none.
+struct Node : ir::Strided<Size> {
   NodeKind kind = NodeKind::kInput;
   Core op = Core::kAdd;      // kPoint, kReduce
   Elem elem = Elem::kOther;  // kCall: none
   bool fresh = false;  // kResult: its memory is surely its own, and nobody misses the call if it is not used
   bool own = false;    // kResult: its memory is surely its own
-  bool checked = false;  // kResult: each run looks whether it is as expected
-  bool open = false;     // kInput, kResult: sizes are told by the tensor of each run ...
-  bool byForm = false;   // kCall: takes no more than the type of its argument
-  bool product = false;  // kCall: a product without what is added (passes/products.h)
-  bool byRows = false;   // of products: the second argument has a row for each column of the result
-  bool packed = false;   // ... which has to be contiguous: the strides follow from the sizes
-  bool write = false;    // kPoint: it is stored to the memory of an input, its home
-  std::vector<Size> sizes;
-  std::vector<Size> strides;  // where it is in memory, in elements; empty for kConst, kCall
-  std::vector<NodeId> args;   // kCall: the nodes that its operands name
-  int64_t offset = 0;         // kView: first element, counted from the argument's first; else in `home`
-  NodeId home = ir::kNone;    // the kJoin, later on, in whose memory it lies
-  uint32_t dim = 0;           // kJoin: along which dimension; of `stacked` ones, arguments do not have it
+  bool checked = false;      // kResult: each run looks whether it is as expected
+  bool open = false;         // kInput, kResult: sizes are told by the tensor of each run ...
+  bool byForm = false;       // kCall: takes no more than the type of its argument
+  bool product = false;      // kCall: a product without what is added (passes/products.h)
+  bool byRows = false;       // of products: the second argument has a row for each column of the result
+  bool packed = false;       // ... which has to be contiguous: the strides follow from the sizes
+  bool write = false;        // kPoint: it is stored to the memory of an input, its home
+  std::vector<NodeId> args;  // kCall: the nodes that its operands name
+  int64_t offset = 0;        // kView: first element, counted from the argument's first; else in `home`
+  NodeId home = ir::kNone;   // the kJoin, later on, in whose memory it lies
+  uint32_t dim = 0;          // kJoin: along which dimension; of `stacked` ones, arguments do not have it
   bool stacked = false;
   uint32_t reduced = 0;           // kReduce: how many dimensions ...
   uint32_t behind = 0;            // ... and how many stay behind them
@@ -143,11 +143,10 @@ inline bool isCore(const Node& node) {
 }
 
 // A place in the memory of an input.
-struct Write {
+struct Write : ir::Strided<Size> {
   uint32_t input = 0;  // into TensorGraph::inputs
   int64_t offset = 0;  // elements, from its first
   Elem elem = Elem::kOther;
-  std::vector<Size> sizes, strides;
 };
 
 struct TensorGraph {

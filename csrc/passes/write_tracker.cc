@@ -161,11 +161,8 @@ void WriteTracker::finish() {
     const MemoryPlace place = memoryOf(graph_, p.tensor);
     const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), place.base);
     const Node& to = graph_.nodes[p.tensor];
-    graph_.writes.push_back({.input = static_cast<uint32_t>(input - graph_.inputs.begin()),
-                             .offset = place.offset,
-                             .elem = to.elem,
-                             .sizes = to.sizes,
-                             .strides = to.strides});
+    graph_.writes.push_back(
+        {to, static_cast<uint32_t>(input - graph_.inputs.begin()), place.offset, to.elem});
     graph_.outputs.push_back(p.content);
   }
   for (size_t k = 0; k < graph_.inputs.size(); ++k) {

@@ -11,7 +11,7 @@ namespace {
 std::atomic<uint32_t> tracesMade{0};
 }
 
-CompiledTrace::CompiledTrace(Recording recording)
+CompiledTrace::CompiledTrace(recording::Recording recording)
     : recording_(std::move(recording)),
       guards_(recording_),
       replay_(recording_),
@@ -26,7 +26,7 @@ bool isOnTensor(const guard::Guard& g) {
 
 }  // namespace
 
-uint64_t guardHash(const Recording& recording, const guard::Guard& g) {
+uint64_t guardHash(const recording::Recording& recording, const guard::Guard& g) {
   if (g.source != ir::kNone) return recording.sourceHashes[g.source];
   const auto kind = static_cast<uint64_t>(g.kind) + 1;
   return g.key == ir::kNone ? kind : reinterpret_cast<uint64_t>(recording.consts[g.key].get()) ^ kind << 56;
@@ -49,7 +49,8 @@ bool CompiledTrace::differ(const std::vector<guard::Guard>& guards, guard::Block
                            PyObject* const* slots) const {
   return std::any_of(guards.begin(), guards.end(), [&](const guard::Guard& g) {
     return g.block == block &&
-           !torchapi::matches(slots[g.source], recording_.tensorInfos.at(static_cast<size_t>(g.number)),
+           !torchapi::matches(slots[g.source],
+                              recording_.document.trace.metas.at(static_cast<size_t>(g.number)),
                               g.kind == guard::GuardKind::kTensor);
   });
 }

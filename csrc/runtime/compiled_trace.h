@@ -1,5 +1,4 @@
-// A finished recording with everything that running it needs: the trace, its guards, and the Python objects
-// that its constants stand for.
+// A finished recording (recording/recording.h) that is ready to run: its guards, replay and side traces.
 //
 // Ownership: a TraceCache owns its CompiledTraces by shared_ptr; a running call holds one more reference, so
 // that eviction and reset() never free a trace under a thread. Constants: immutable objects, code objects,
@@ -13,49 +12,12 @@
 #include <unordered_set>
 #include <vector>
 
-#include "guard/document.h"
-#include "ir/segments.h"
-#include "pyapi/ref.h"
+#include "recording/recording.h"
 #include "runtime/guard_program.h"
 #include "runtime/replay.h"
 #include "runtime/side_traces.h"
-#include "torchapi/global_state.h"
-#include "torchapi/tensor_info.h"
 
 namespace kintsugi::runtime {
-
-// A place where the compiled graph is split, for explain(): an opaque step or a refused mending.
-struct BreakRecord {
-  diag::Diagnostic diagnostic;
-};
-
-// What the recorder delivers.
-struct Recording {
-  guard::Document document;
-  std::vector<pyapi::Ref<>> consts;                 // by ConstId
-  std::vector<torchapi::TensorInfo> tensorInfos;    // by MetaId
-  std::vector<torchapi::GlobalState> globalStates;  // by state number
-  std::vector<torchapi::StateBehind> statesBehind;  // calls
-  std::vector<BreakRecord> breaks;
-  std::vector<uint64_t> sourceHashes;  // by SourceId: of the path
-  std::vector<torchapi::MetaLevel>
-      metaLevels;  // by ValueId: how much of its metadata is the same in each run
-  // A side trace: the instructions before `start` are its parent's and are never run, nor are the guard
-  // blocks before `firstBlock`.
-  uint32_t start = 0;
-  guard::BlockId firstBlock = 0;
-  size_t argCount = 0;   // positional arguments of the entry call
-  int recursion = 0;     // so many levels of recursion does CPython need for what the trace stands for
-  pyapi::Ref<> kwNames;  // tuple of keyword names or null
-  ir::GradientLimits gradients;  // in what groups they are wanted
-  // Some guards were taken out, at the user's wish: inputs may be of another kind than promised. The guards
-  // on tensors among them are kept here: what is compiled for such tensors must not run for others.
-  bool filtered = false;
-  std::vector<guard::Guard> unguarded;
-  // What the recording has seen of this process that another one has not (the order of a set, say); empty:
-  // nothing, so that a package may hold it.
-  std::string bound;
-};
 
 // The guards that have told calls of a callable apart, by guardHash().
 struct Differentiating {
@@ -63,13 +25,13 @@ struct Differentiating {
   uint64_t version = 0;  // of the set
 };
 // Of what a guard speaks of: the same in all traces of a callable.
-uint64_t guardHash(const Recording& recording, const guard::Guard& guard);
+uint64_t guardHash(const recording::Recording& recording, const guard::Guard& guard);
 
 class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
  public:
-  explicit CompiledTrace(Recording recording);
+  explicit CompiledTrace(recording::Recording recording);
 
-  const Recording& recording() const { return recording_; }
+  const recording::Recording& recording() const { return recording_; }
   const ir::Trace& trace() const { return recording_.document.trace; }
   GuardProgram& guards() { return guards_; }
   // Do the guards at entry let the call in? Then `slots` is filled. `only` (may be null): no others are
@@ -100,7 +62,7 @@ class CompiledTrace : public std::enable_shared_from_this<CompiledTrace> {
   std::vector<guard::Guard> watchable(const std::vector<guard::Guard>& guards) const;
   bool differ(const std::vector<guard::Guard>& guards, guard::BlockId block, PyObject* const* slots) const;
 
-  Recording recording_;
+  recording::Recording recording_;
   GuardProgram guards_;
   ReplayProgram replay_;
   SideTraces sides_;

@@ -81,7 +81,7 @@ void describeExit(const RunView& run, const ir::Instruction& ins, ExitContext& c
   const Value& value = run.values[run.recording.document.trace.operandsOf(ins)[0].id];
   if (ins.op == ir::Op::kGuardMeta && value.kind == ValueKind::kTensor) {
     pyapi::Ref<> tensor = pyapi::steal(torchapi::wrapTensor(value.tensor));
-    context.seenMeta = torchapi::tensorInfoOf(tensor.get());
+    context.seenMeta = torchapi::describe(tensor.get());
   } else if (ins.op == ir::Op::kGuardValue) {
     switch (value.kind) {
       case ValueKind::kBool:

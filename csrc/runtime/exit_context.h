@@ -18,7 +18,7 @@
 #include "runtime/frame_rebuild.h"
 #include "runtime/guard_program.h"
 #include "runtime/materialize.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::runtime {
 
@@ -31,9 +31,9 @@ struct ExitContext {
   pyapi::Arguments args;  // of the call, which holds them
   uint32_t guard = 0;     // index of the instruction that failed
   ir::StateId state = ir::kNone;
-  ir::Operand seen;                              // guard.value: the number that was there
-  std::optional<torchapi::TensorInfo> seenMeta;  // guard.meta
-  GuardFailure failure;                          // guard.block
+  ir::Operand seen;                        // guard.value: the number that was there
+  std::optional<ir::TensorDesc> seenMeta;  // guard.meta
+  GuardFailure failure;                    // guard.block
   ObjectTable values;
   ObjectTable sources;
   ObjectTable recipes;

@@ -45,12 +45,12 @@ enum WordFlags : uint16_t {
 // A guard on one object.
 struct LocalGuard {
   guard::GuardKind kind;
-  uint32_t index = 0;                          // into GuardSet::guards
-  PyObject* key = nullptr;                     // expected object, type, key or descriptor
-  Py_hash_t hash = 0;                          // LacksKey
-  int64_t number = 0;                          // Length
-  const torchapi::TensorInfo* info = nullptr;  // Tensor, TensorRank
-  uint32_t tensor = ir::kNone;                 // their place in Block::tensors; kNone: compared at once
+  uint32_t index = 0;                    // into GuardSet::guards
+  PyObject* key = nullptr;               // expected object, type, key or descriptor
+  Py_hash_t hash = 0;                    // LacksKey
+  int64_t number = 0;                    // Length
+  const ir::TensorDesc* info = nullptr;  // Tensor, TensorRank
+  uint32_t tensor = ir::kNone;           // their place in Block::tensors; kNone: compared at once
 };
 
 struct Node {
@@ -167,7 +167,7 @@ struct Block {
 };
 
 // Compilation (guard_compile.cc).
-std::vector<Block> compileBlocks(const Recording& recording, const GuardChoice& chosen);
+std::vector<Block> compileBlocks(const recording::Recording& recording, const GuardChoice& chosen);
 
 // Structural part (guard_resolve.cc). None of these runs Python code or leaves an exception.
 PyObject* loadRoot(const Node& root, const Inputs& in);

@@ -41,7 +41,8 @@ bool hasPart(const char* parts, char part) {
 // The sources that anything in the trace refers to: only their slots have to be written.
 class UsedSources {
  public:
-  explicit UsedSources(const Recording& recording) : used_(recording.document.sources.nodes.size(), false) {
+  explicit UsedSources(const recording::Recording& recording)
+      : used_(recording.document.sources.nodes.size(), false) {
     const ir::Trace& trace = recording.document.trace;
     addAll(trace.operands);
     addAll(trace.lists);
@@ -107,7 +108,7 @@ struct Links {
 class BlockCompiler {
  public:
   // `links` has an entry for each source; it is left as it was found.
-  BlockCompiler(const Recording& recording, const UsedSources& used, const BlockMembers& members,
+  BlockCompiler(const recording::Recording& recording, const UsedSources& used, const BlockMembers& members,
                 guard::BlockId id, std::vector<Links>& links)
       : recording_(recording),
         sources_(recording.document.sources.nodes),
@@ -308,7 +309,7 @@ class BlockCompiler {
       local.key = nullptr;  // only Python code could tell: never holds
     }
     if (g.kind == GuardKind::kTensor || g.kind == GuardKind::kTensorRank) {
-      local.info = &recording_.tensorInfos.at(static_cast<size_t>(g.number));
+      local.info = &recording_.document.trace.metas.at(static_cast<size_t>(g.number));
     }
     return local;
   }
@@ -535,7 +536,7 @@ class BlockCompiler {
                         block_.states.empty() && block_.sames.empty();
   }
 
-  const Recording& recording_;
+  const recording::Recording& recording_;
   const std::vector<guard::SourceNode>& sources_;
   const UsedSources& used_;
   const BlockMembers& members_;
@@ -548,7 +549,7 @@ class BlockCompiler {
 
 }  // namespace
 
-std::vector<Block> compileBlocks(const Recording& recording, const GuardChoice& chosen) {
+std::vector<Block> compileBlocks(const recording::Recording& recording, const GuardChoice& chosen) {
   const auto& sources = recording.document.sources.nodes;
   const auto& guards = recording.document.guards.guards;
   std::vector<BlockMembers> members(std::max<guard::BlockId>(recording.document.guards.blockCount, 1));

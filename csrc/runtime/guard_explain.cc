@@ -68,16 +68,17 @@ std::string listOf(const std::vector<int64_t>& numbers) {
   return out + "]";
 }
 
-std::string tensorText(const torchapi::TensorInfo& info, bool sizes) {
-  const ir::TensorMeta meta = torchapi::describe(info);
-  std::string out = meta.dtype;
-  out += sizes ? listOf(meta.sizes) : "[" + std::to_string(meta.sizes.size()) + " dims]";
-  if (sizes && !meta.strides.empty()) {
-    out += " strides=" + listOf(meta.strides);
+std::string tensorText(const ir::TensorDesc& info, bool sizes) {
+  std::string out(ir::dtypeName(info.dtype));
+  out += sizes ? listOf(info.sizes) : "[" + std::to_string(info.sizes.size()) + " dims]";
+  if (sizes && info.hasOwnStrides()) {
+    out += " strides=" + listOf(info.strides);
   }
-  out += " " + meta.device + (meta.requiresGrad ? " requires_grad" : "") + (meta.isParam ? " param" : "");
-  if (info.pyType != nullptr && !torchapi::isExactTensorType(info.pyType)) {
-    out += " " + typeName(info.pyType);
+  out += " " + ir::deviceName(info.device) + (info.requiresGrad ? " requires_grad" : "") +
+         (info.isParam ? " param" : "");
+  PyTypeObject* type = torchapi::pyTypeOf(info);
+  if (type != nullptr && !torchapi::isExactTensorType(type)) {
+    out += " " + typeName(type);
   }
   if (!info.isLeaf) {
     out += " non-leaf";
@@ -87,7 +88,7 @@ std::string tensorText(const torchapi::TensorInfo& info, bool sizes) {
 
 class Explainer {
  public:
-  Explainer(const Recording& recording, Block& block, const Inputs& in)
+  Explainer(const recording::Recording& recording, Block& block, const Inputs& in)
       : recording_(recording), block_(block), in_(in) {
     objects_.resize(block.nodes.size());
     for (NodeId n = 0; n < block.nodes.size(); ++n) {
@@ -283,18 +284,18 @@ class Explainer {
       case GuardKind::kFunction:
         return PyFunction_Check(object) ? "other code" : textOf(object);
       case GuardKind::kDimRange:
-        return torchapi::isTensor(object) ? tensorText(torchapi::tensorInfoOf(object), true) : textOf(object);
+        return torchapi::isTensor(object) ? tensorText(torchapi::describe(object), true) : textOf(object);
       case GuardKind::kTensor:
       case GuardKind::kTensorRank:
         return torchapi::isTensor(object)
-                   ? tensorText(torchapi::tensorInfoOf(object), g.kind == GuardKind::kTensor)
+                   ? tensorText(torchapi::describe(object), g.kind == GuardKind::kTensor)
                    : textOf(object);
       default:
         return textOf(object);
     }
   }
 
-  const Recording& recording_;
+  const recording::Recording& recording_;
   Block& block_;
   const Inputs& in_;
   std::vector<PyObject*> objects_;
@@ -306,7 +307,7 @@ class Explainer {
 
 }  // namespace
 
-std::string describeGuard(const Recording& recording, uint32_t guard) {
+std::string describeGuard(const recording::Recording& recording, uint32_t guard) {
   if (guard == ir::kNone) {
     return {};
   }
@@ -315,7 +316,8 @@ std::string describeGuard(const Recording& recording, uint32_t guard) {
                              : recording.document.sources.path(source, recording.document.trace.constTexts);
 }
 
-std::vector<pyapi::Ref<>> resolveSources(const Recording& recording, const pyapi::Arguments& args) {
+std::vector<pyapi::Ref<>> resolveSources(const recording::Recording& recording,
+                                         const pyapi::Arguments& args) {
   const auto& sources = recording.document.sources.nodes;
   std::vector<pyapi::Ref<>> objects(sources.size());
   const Inputs in{args, nullptr, nullptr};
@@ -335,7 +337,7 @@ std::vector<pyapi::Ref<>> resolveSources(const Recording& recording, const pyapi
   return objects;
 }
 
-GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in) {
+GuardFailure explainBlock(const recording::Recording& recording, Block& block, const Inputs& in) {
   return Explainer(recording, block, in).explain();
 }
 

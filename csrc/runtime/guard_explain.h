@@ -9,10 +9,10 @@
 namespace kintsugi::runtime {
 
 // What a guard is about, as the user would write it: `self.fc.weight`. kNone: nothing that has a name.
-std::string describeGuard(const Recording& recording, uint32_t guard);
+std::string describeGuard(const recording::Recording& recording, uint32_t guard);
 // The objects at the sources as they are now, by SourceId; null: there is none, or a step's result is at the
 // root of its path.
-std::vector<pyapi::Ref<>> resolveSources(const Recording& recording, const pyapi::Arguments& args);
-GuardFailure explainBlock(const Recording& recording, Block& block, const Inputs& in);
+std::vector<pyapi::Ref<>> resolveSources(const recording::Recording& recording, const pyapi::Arguments& args);
+GuardFailure explainBlock(const recording::Recording& recording, Block& block, const Inputs& in);
 
 }  // namespace kintsugi::runtime

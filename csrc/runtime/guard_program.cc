@@ -24,7 +24,7 @@ int traverseBlock(const Block& block, visitproc visit, void* arg) {
 }  // namespace
 
 struct GuardProgram::Impl {
-  const Recording* recording;
+  const recording::Recording* recording;
   std::vector<Block> blocks;
   std::vector<ir::SourceId> pinned;
 
@@ -37,7 +37,7 @@ struct GuardProgram::Impl {
   }
 };
 
-GuardProgram::GuardProgram(const Recording& recording, const GuardChoice& chosen)
+GuardProgram::GuardProgram(const recording::Recording& recording, const GuardChoice& chosen)
     : impl_(new Impl{&recording, compileBlocks(recording, chosen), {}}) {
   std::vector<bool> seen(recording.document.sources.nodes.size(), false);
   for (const Block& block : impl_->blocks) {

@@ -23,15 +23,17 @@
 #include "pyapi/arguments.h"
 #include "pyapi/ref.h"
 #include "torchapi/global_state.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::ir {
 struct Trace;
 }
 
-namespace kintsugi::runtime {
-
+namespace kintsugi::recording {
 struct Recording;
+}
+
+namespace kintsugi::runtime {
 
 // A guard that fails for nothing but another size, number, text or length.
 struct Variation {
@@ -61,7 +63,7 @@ using GuardChoice = std::function<bool(const guard::Guard& guard)>;
 class GuardProgram {
  public:
   // Borrows the recording: constants, metadata and names.
-  explicit GuardProgram(const Recording& recording, const GuardChoice& chosen = {});
+  explicit GuardProgram(const recording::Recording& recording, const GuardChoice& chosen = {});
   ~GuardProgram();
   GuardProgram(GuardProgram&&) noexcept;
 

@@ -18,9 +18,11 @@
 #include "pyapi/ref.h"
 #include "torchapi/value.h"
 
-namespace kintsugi::runtime {
-
+namespace kintsugi::recording {
 struct Recording;
+}
+
+namespace kintsugi::runtime {
 
 // The objects that stand for numbers of a run: one for each value, since a NaN is found by its identity
 // (`losses.index(max(losses))`), and `a is b` may be asked.
@@ -28,7 +30,7 @@ using NumberObjects = std::unordered_map<ir::ValueId, PyObject*>;
 
 // What a run knows at one moment.
 struct RunView {
-  const Recording& recording;
+  const recording::Recording& recording;
   const torchapi::Value* values;  // by ValueId
   PyObject* const* objects;       // by ValueId: the results of steps that sources start at
   PyObject* const* slots;         // by SourceId
@@ -74,7 +76,7 @@ class Materializer {
   PyObject* sourceObject(ir::SourceId source) const;
 
   const RunView run_;
-  const Recording& recording_;
+  const recording::Recording& recording_;
   std::vector<std::pair<ir::RecipeId, pyapi::Ref<>>> made_;
   // Functions and classes that are being made, which cells may hold, and the cells that wait for them.
   int making_ = 0;

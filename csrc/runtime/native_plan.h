@@ -27,11 +27,10 @@ struct NativePatch {
   uint32_t from = 0;
 };
 
-// A layout of which some numbers vary.
-struct NativeLayout {
-  torchapi::TensorLayout layout;
-  std::vector<NativePatch> sizes;
-  std::vector<NativePatch> strides;
+// A layout of which some numbers vary from run to run.
+struct NativeLayout : ir::TensorLayout {
+  ir::Strided<NativePatch> varying;
+  bool varies() const { return !varying.sizes.empty() || !varying.strides.empty(); }
 };
 
 // A sum of products of NativeFrame::sizes.
@@ -55,7 +54,7 @@ struct NativeBinding {
   };
   struct Tensor {
     uint32_t slot = 0;
-    int8_t dtype = 0;
+    ir::DType dtype = ir::DType::kF32;
     uint32_t rank = 0;
     bool contiguous = false;  // it has to be
     std::vector<Load> loads;
@@ -193,7 +192,7 @@ struct NativePlan {
   struct Input {
     torchapi::ValueKind kind = torchapi::ValueKind::kTensor;
     bool known = false;  // else any ordinary tensor will do
-    torchapi::TensorInfo info;
+    ir::TensorDesc info;
   };
   std::vector<Input> inputs;            // slots 0, 1 ...: what they have to be
   std::vector<NativeBinding> bindings;  // the first: of the inputs

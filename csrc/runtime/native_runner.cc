@@ -44,14 +44,14 @@ class GradModeScope {
 };
 
 const torchapi::TensorLayout& layoutOf(const NativeLayout& layout, NativeFrame& frame) {
-  if (layout.sizes.empty() && layout.strides.empty()) [[likely]] {
-    return layout.layout;
+  if (!layout.varies()) [[likely]] {
+    return layout;
   }
-  frame.layout = layout.layout;
-  for (const NativePatch& patch : layout.sizes) {
+  frame.layout = layout;
+  for (const NativePatch& patch : layout.varying.sizes) {
     frame.layout.sizes[patch.at] = frame.sizes[patch.from];
   }
-  for (const NativePatch& patch : layout.strides) {
+  for (const NativePatch& patch : layout.varying.strides) {
     frame.layout.strides[patch.at] = frame.sizes[patch.from];
   }
   return frame.layout;
@@ -120,7 +120,7 @@ const std::vector<int64_t>& numbersOf(const NativeKernel& kernel, NativeFrame& f
 void* keptTensor(const NativeMade& made, NativeFrame& frame) {
   void*& kept = frame.kept[made.place];
   if (kept == nullptr || !torchapi::isSoleOwner(kept)) {
-    void* fresh = frame.plan->device->newTensor(made.layout.layout);
+    void* fresh = frame.plan->device->newTensor(made.layout);
     if (kept != nullptr) {
       torchapi::releaseTensor(kept);
     }

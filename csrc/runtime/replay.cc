@@ -336,8 +336,9 @@ bool Run::guardHolds(const ReplayCode& code, const Step& step, size_t position) 
       const auto operands = trace.operandsOf(ins);
       const Value& value = values_[operands[0].id];
       return value.kind == ValueKind::kTensor &&
-             torchapi::implMatches(value.tensor,
-                                   code.recording->tensorInfos.at(static_cast<size_t>(operands[1].i)), true);
+             torchapi::implMatches(
+                 value.tensor, code.recording->document.trace.metas.at(static_cast<size_t>(operands[1].i)),
+                 true);
     }
   }
 }
@@ -446,7 +447,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
   return step.snap == ir::kNone ? Outcome::kNext : Outcome::kExit;
 }
 
-ReplayProgram::ReplayProgram(const Recording& recording) : impl_(std::make_unique<Impl>()) {
+ReplayProgram::ReplayProgram(const recording::Recording& recording) : impl_(std::make_unique<Impl>()) {
   impl_->code = lowerTrace(recording);
 }
 ReplayProgram::~ReplayProgram() = default;

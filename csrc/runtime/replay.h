@@ -16,9 +16,12 @@
 #include "pyapi/arguments.h"
 #include "pyapi/ref.h"
 
+namespace kintsugi::recording {
+struct Recording;
+}
+
 namespace kintsugi::runtime {
 
-struct Recording;
 class CompiledTrace;
 class ExitHandler;
 class SegmentRunner;
@@ -26,7 +29,7 @@ struct ReplayCode;
 
 class ReplayProgram {
  public:
-  explicit ReplayProgram(const Recording& recording);
+  explicit ReplayProgram(const recording::Recording& recording);
   ~ReplayProgram();
   ReplayProgram(ReplayProgram&&) noexcept;
 

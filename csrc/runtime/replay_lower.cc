@@ -32,7 +32,7 @@ GilNeed gilNeedOf(Op op) {
 
 class Lowering {
  public:
-  explicit Lowering(const Recording& recording)
+  explicit Lowering(const recording::Recording& recording)
       : recording_(recording), trace_(recording.document.trace), sources_(recording.document.sources) {}
 
   ReplayCode run();
@@ -59,7 +59,7 @@ class Lowering {
   void findDroppedSources(const ir::SourceRoots& roots);
   bool letsGo(const ir::Instruction& ins) const;
 
-  const Recording& recording_;
+  const recording::Recording& recording_;
   const ir::Trace& trace_;
   const guard::SourceTable& sources_;
   ir::Liveness liveness_;
@@ -501,7 +501,7 @@ void Lowering::findGraphInputs() {
 
 }  // namespace
 
-ReplayCode lowerTrace(const Recording& recording) { return Lowering(recording).run(); }
+ReplayCode lowerTrace(const recording::Recording& recording) { return Lowering(recording).run(); }
 
 bool loadsInput(const ReplayCode& code, guard::BlockId block, guard::SourceId source) {
   return block < code.prologues.size() &&

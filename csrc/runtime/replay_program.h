@@ -19,9 +19,11 @@
 #include "torchapi/aten_call.h"
 #include "torchapi/value.h"
 
-namespace kintsugi::runtime {
-
+namespace kintsugi::recording {
 struct Recording;
+}
+
+namespace kintsugi::runtime {
 
 // How a step wants the GIL. Operators run without it: their kernels may wait for threads that need it.
 enum class GilNeed : uint8_t { kAny, kReleased, kHeld };
@@ -56,7 +58,7 @@ struct BlockPrologue {
 };
 
 struct ReplayCode {
-  const Recording* recording = nullptr;
+  const recording::Recording* recording = nullptr;
   std::vector<bool> liveIn;               // by value, side traces: it comes from the parent and is used here
   std::vector<ir::ValueId> rootsOnEntry;  // side traces: their objects have to be there
   std::vector<Step> steps;
@@ -75,7 +77,7 @@ struct ReplayCode {
 };
 
 // Throws InternalError (KINTSUGI_CHECK) when the trace can't be executed.
-ReplayCode lowerTrace(const Recording& recording);
+ReplayCode lowerTrace(const recording::Recording& recording);
 
 // For traces without all of their guards: is the source an input that `block` loads, and are the inputs of
 // block 0 of the kinds that were recorded?

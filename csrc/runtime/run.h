@@ -123,7 +123,7 @@ class Run {
 
   // The program that runs: pointers, because the run goes from trace to trace.
   const ReplayCode* code_;
-  const Recording* recording_;
+  const recording::Recording* recording_;
   const ir::Trace* trace_;
   CompiledTrace* owner_;
   std::shared_ptr<CompiledTrace> side_;  // holds owner_, when it is not the entry's

@@ -25,7 +25,7 @@ struct StepTexts {
 constexpr size_t kMostSteps = 1 << 16;  // kept; then they are looked up anew
 
 // What is called, or what is written to.
-std::string nameOf(const Recording& recording, const ir::Instruction& ins) {
+std::string nameOf(const recording::Recording& recording, const ir::Instruction& ins) {
   const ir::Trace& trace = recording.document.trace;
   const auto operands = trace.operandsOf(ins);
   const bool isCall = ins.op == ir::Op::kCall || ins.op == ir::Op::kCallKnown || ins.op == ir::Op::kCallPure;

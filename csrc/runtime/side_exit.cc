@@ -44,7 +44,7 @@ bool isRebuildable(const ir::Trace& trace, ir::StateId state) {
 
 bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameImage>& images,
                    ExitContext* context) {
-  const Recording& recording = run.recording;
+  const recording::Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);

@@ -14,7 +14,7 @@ std::vector<TraceCache*>& allCaches() {
   return *caches;
 }
 
-bool shapeMatches(const Recording& recording, const pyapi::Arguments& args) {
+bool shapeMatches(const recording::Recording& recording, const pyapi::Arguments& args) {
   return args.hasShape(recording.argCount, recording.kwNames.get());
 }
 
@@ -52,7 +52,7 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, 
       anyDead = true;
       continue;
     }
-    const Recording& recording = trace->recording();
+    const recording::Recording& recording = trace->recording();
     if (!shapeMatches(recording, args)) {
       continue;
     }
@@ -82,7 +82,7 @@ void TraceCache::noteHit(const CompiledTrace* trace, size_t position) {
 }
 
 GuardFailure explainMiss(CompiledTrace& trace, const pyapi::Arguments& args) {
-  const Recording& recording = trace.recording();
+  const recording::Recording& recording = trace.recording();
   if (trace.dead.load(std::memory_order_relaxed)) {
     return {ir::kNone, "the trace's objects alive", "one of them is gone"};
   }

@@ -113,7 +113,7 @@ void showLocals(Materializer& make, const ir::Trace& trace, const ir::FrameState
 }  // namespace
 
 VisibleFrames::VisibleFrames(const RunView& run, ir::StateId stateId, Locals locals) {
-  const Recording& recording = run.recording;
+  const recording::Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
   Materializer make(run);
   if (locals == Locals::kShown) {

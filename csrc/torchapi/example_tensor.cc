@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "torchapi/tensor_access.h"
 #include "torchapi/value.h"
 
 namespace kintsugi::torchapi {
@@ -11,7 +12,7 @@ namespace kintsugi::torchapi {
 namespace {
 
 // As many elements as the strides span.
-int64_t spanOf(const TensorInfo& info) {
+int64_t spanOf(const ir::TensorDesc& info) {
   int64_t last = 0;
   for (size_t d = 0; d < info.sizes.size(); ++d) {
     if (info.sizes[d] == 0) {
@@ -22,10 +23,10 @@ int64_t spanOf(const TensorInfo& info) {
   return last + 1;
 }
 
-at::Tensor make(const TensorInfo& info) {
-  const c10::Device device(static_cast<c10::DeviceType>(info.deviceType),
-                           static_cast<c10::DeviceIndex>(info.deviceIndex));
-  const auto options = at::TensorOptions().dtype(static_cast<c10::ScalarType>(info.dtype)).device(device);
+at::Tensor make(const ir::TensorDesc& info) {
+  const c10::Device device(static_cast<c10::DeviceType>(info.device.type),
+                           static_cast<c10::DeviceIndex>(info.device.index));
+  const auto options = at::TensorOptions().dtype(scalarTypeOf(info.dtype)).device(device);
   const at::NoGradGuard noGrad;
   const at::Tensor memory = at::zeros({spanOf(info)}, options);
   at::Tensor made = at::empty({0}, options);
@@ -36,7 +37,7 @@ at::Tensor make(const TensorInfo& info) {
 
 }  // namespace
 
-pyapi::Ref<> exampleOf(const TensorInfo& info) {
+pyapi::Ref<> exampleOf(const ir::TensorDesc& info) {
   if (!info.plain || info.isConj || info.isNeg || info.isOpen() || info.strides.size() != info.sizes.size()) {
     return {};
   }

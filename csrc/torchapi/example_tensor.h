@@ -5,11 +5,11 @@
 #pragma once
 
 #include "pyapi/ref.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::torchapi {
 
 // Null, without an exception: no such tensor can be made (sizes that are not known, no memory).
-pyapi::Ref<> exampleOf(const TensorInfo& info);
+pyapi::Ref<> exampleOf(const ir::TensorDesc& info);
 
 }  // namespace kintsugi::torchapi

@@ -13,8 +13,8 @@
 namespace kintsugi::torchapi {
 
 void* newTensor(const TensorLayout& layout) {
-  at::TensorBase made = at::detail::empty_strided_cpu(layout.sizes, layout.strides,
-                                                      static_cast<c10::ScalarType>(layout.dtype), false);
+  at::TensorBase made =
+      at::detail::empty_strided_cpu(layout.sizes, layout.strides, scalarTypeOf(layout.dtype), false);
   return made.unsafeReleaseTensorImpl();
 }
 
@@ -32,9 +32,9 @@ void* drawMask(const TensorLayout& layout, double probability) {
 
 void* aliasTensor(void* base, const TensorLayout& layout, int64_t offset) {
   const at::TensorImpl& from = *implOf(base);
-  auto made = c10::make_intrusive<at::TensorImpl>(
-      c10::Storage(from.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(layout.dtype)));
+  auto made = c10::make_intrusive<at::TensorImpl>(c10::Storage(from.storage()),
+                                                  c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                  c10::scalarTypeToTypeMeta(scalarTypeOf(layout.dtype)));
   made->set_sizes_and_strides(layout.sizes, layout.strides, from.storage_offset() + offset);
   made->set_version_counter(from.version_counter());  // an operator may keep it
   return made.release();
@@ -50,16 +50,14 @@ bool hasLayout(const void* impl, const TensorLayout& layout) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
   static const c10::DispatchKeySet kLazyBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
   return tensor.layout() == c10::kStrided && !tensor.key_set().has_any(kLazyBits) &&
-         tensor.device().is_cpu() &&
-         c10::typeMetaToScalarType(tensor.dtype()) == static_cast<c10::ScalarType>(layout.dtype) &&
+         tensor.device().is_cpu() && dtypeOf(tensor) == layout.dtype &&
          tensor.sizes() == c10::IntArrayRef(layout.sizes) &&
          tensor.strides() == c10::IntArrayRef(layout.strides);
 }
 
 bool restride(void*& impl, const TensorLayout& layout) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
-  if (tensor.layout() != c10::kStrided || !tensor.device().is_cpu() ||
-      c10::typeMetaToScalarType(tensor.dtype()) != static_cast<c10::ScalarType>(layout.dtype) ||
+  if (tensor.layout() != c10::kStrided || !tensor.device().is_cpu() || dtypeOf(tensor) != layout.dtype ||
       tensor.sizes() != c10::IntArrayRef(layout.sizes)) {
     return false;
   }
@@ -70,11 +68,10 @@ bool restride(void*& impl, const TensorLayout& layout) {
   return true;
 }
 
-bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous) {
+bool hasForm(const void* impl, ir::DType dtype, size_t rank, bool contiguous) {
   const auto& tensor = *static_cast<const at::TensorImpl*>(impl);
-  return isOrdinary(impl) &&
-         c10::typeMetaToScalarType(tensor.dtype()) == static_cast<c10::ScalarType>(dtype) &&
-         tensor.dim() == static_cast<int64_t>(rank) && (!contiguous || tensor.is_contiguous());
+  return isOrdinary(impl) && dtypeOf(tensor) == dtype && tensor.dim() == static_cast<int64_t>(rank) &&
+         (!contiguous || tensor.is_contiguous());
 }
 
 bool isOrdinary(const void* impl) {
@@ -89,8 +86,6 @@ bool isOrdinary(const void* impl) {
 bool tensorRequiresGrad(const void* impl) {
   return const_cast<at::TensorImpl*>(static_cast<const at::TensorImpl*>(impl))->requires_grad();
 }
-
-TensorInfo tensorInfo(const void* impl) { return infoOf(*static_cast<const at::TensorImpl*>(impl)); }
 
 namespace {
 

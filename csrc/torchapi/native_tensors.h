@@ -13,11 +13,7 @@
 
 namespace kintsugi::torchapi {
 
-struct TensorLayout {
-  int8_t dtype = 0;  // c10::ScalarType
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-};
+using ir::TensorLayout;
 
 // Uninitialized memory of its own on the CPU.
 void* newTensor(const TensorLayout& layout);
@@ -34,11 +30,10 @@ bool hasLayout(const void* impl, const TensorLayout& layout);
 // A tensor of the layout's sizes and type that lies otherwise is replaced by a copy. False: it has others.
 bool restride(void*& impl, const TensorLayout& layout);
 // Likewise, of a rank, and contiguous if that is asked for.
-bool hasForm(const void* impl, int8_t dtype, size_t rank, bool contiguous);
+bool hasForm(const void* impl, ir::DType dtype, size_t rank, bool contiguous);
 // A strided tensor on the CPU without anything lazy, wrapped or of Python's about it.
 bool isOrdinary(const void* impl);
 bool tensorRequiresGrad(const void* impl);
-TensorInfo tensorInfo(const void* impl);
 // The first element.
 void* dataPointer(void* impl);
 

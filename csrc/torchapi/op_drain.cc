@@ -84,9 +84,9 @@ bool hasPyObject(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr;
 }
 
-TensorInfo infoOfResult(const at::Tensor& tensor) {
-  TensorInfo info = infoOf(*tensor.unsafeGetTensorImpl());
-  info.pyType = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+ir::TensorDesc infoOfResult(const at::Tensor& tensor) {
+  ir::TensorDesc info = describe(*tensor.unsafeGetTensorImpl());
+  info.pyType = THPVariableClass;
   return info;
 }
 
@@ -577,7 +577,7 @@ ir::Type OpDrain::tensorType(const at::Tensor& tensor, MetaLevel level) {
   if (level == MetaLevel::kUnknown) {
     return {ir::TypeKind::kTensor, ir::kNone};
   }
-  TensorInfo info = infoOfResult(tensor);
+  ir::TensorDesc info = infoOfResult(tensor);
   if (level != MetaLevel::kFull) {
     info = atLevel(info, level);
   }

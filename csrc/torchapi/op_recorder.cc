@@ -88,14 +88,13 @@ bool OpRecorder::inOperator() { return c10::impl::tls_local_dispatch_key_set().e
 
 void OpRecorder::forget(ir::ValueId value) { impl_->table.forget(value); }
 
-ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const TensorInfo& info) {
+ir::MetaId OpRecorder::internMeta(ir::Trace& trace, const ir::TensorDesc& info) {
   return impl_->table.internMeta(trace, info);
 }
-void OpRecorder::adopt(const std::vector<TensorInfo>& infos, const std::vector<MetaLevel>& levels) {
-  impl_->table.adoptInfos(infos);
+void OpRecorder::adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels) {
+  impl_->table.adoptMetas(trace);
   impl_->table.adoptLevels(levels);
 }
 std::vector<MetaLevel> OpRecorder::takeLevels() { return impl_->table.takeLevels(); }
-std::vector<TensorInfo> OpRecorder::takeInfos() { return impl_->table.takeInfos(); }
 
 }  // namespace kintsugi::torchapi

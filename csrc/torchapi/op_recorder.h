@@ -17,7 +17,7 @@
 
 #include "ir/trace.h"
 #include "pyapi/ref.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::torchapi {
 
@@ -71,12 +71,11 @@ class OpRecorder {
   const std::string* likelyFrom(ir::ValueId value) const;
   void forget(ir::ValueId value);  // the instruction that made it was taken back
 
-  // Interns metadata; the numbers are those of trace.metas.
-  ir::MetaId internMeta(ir::Trace& trace, const TensorInfo& info);
-  std::vector<TensorInfo> takeInfos();
+  // The number of the metadata among those of the trace; adds it there.
+  ir::MetaId internMeta(ir::Trace& trace, const ir::TensorDesc& info);
   std::vector<MetaLevel> takeLevels();  // by ValueId: what holds from the definition on
   // Of a trace that is continued, before anything else.
-  void adopt(const std::vector<TensorInfo>& infos, const std::vector<MetaLevel>& levels);
+  void adopt(const ir::Trace& trace, const std::vector<MetaLevel>& levels);
 
  private:
   struct Impl;

@@ -6,13 +6,21 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::torchapi {
 
-TensorInfo infoOf(const at::TensorImpl& impl);
+ir::TensorDesc describe(const at::TensorImpl& impl);
+inline ir::DType dtypeOf(const at::TensorImpl& impl) {
+  return static_cast<ir::DType>(c10::typeMetaToScalarType(impl.dtype()));
+}
+inline ir::Device deviceOf(const at::TensorImpl& impl) {
+  const c10::Device device = impl.device();
+  return {static_cast<int8_t>(device.type()), device.index()};
+}
+inline c10::ScalarType scalarTypeOf(ir::DType dtype) { return static_cast<c10::ScalarType>(dtype); }
 // The sizes and strides alone, as far as the metadata compares them. The tensor is plain.
-bool sizesMatch(const at::TensorImpl& impl, const TensorInfo& info);
+bool sizesMatch(const at::TensorImpl& impl, const ir::TensorDesc& info);
 
 inline at::TensorImpl* implOf(void* impl) { return static_cast<at::TensorImpl*>(impl); }
 

@@ -37,18 +37,14 @@ void prefetch(const TensorCheck& check) {
 }
 
 bool matchesFast(TensorCheck& check) {
-  const TensorInfo& info = *check.info;
+  const ir::TensorDesc& info = *check.info;
   if (Py_TYPE(check.tensor) != info.pyType) {
     return false;
   }
   const c10::TensorImpl& impl = *THPVariable_Unpack(check.tensor).unsafeGetTensorImpl();
   // Equal key sets: the same layout, and a custom one has a key of its own.
   if (impl.key_set().raw_repr() != info.keySet || !info.plain || impl.has_symbolic_sizes_strides() ||
-      static_cast<int8_t>(c10::typeMetaToScalarType(impl.dtype())) != info.dtype) {
-    return false;
-  }
-  const c10::Device device = impl.device();
-  if (static_cast<int8_t>(device.type()) != info.deviceType || device.index() != info.deviceIndex) {
+      dtypeOf(impl) != info.dtype || deviceOf(impl) != info.device) {
     return false;
   }
   const auto* meta = static_cast<const AutogradMeta*>(const_cast<c10::TensorImpl&>(impl).autograd_meta());

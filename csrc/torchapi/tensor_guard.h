@@ -7,16 +7,16 @@
 
 #include <cstddef>
 
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::torchapi {
 
 struct TensorCheck {
   PyObject* tensor = nullptr;
-  const TensorInfo* info = nullptr;
+  const ir::TensorDesc* info = nullptr;
   const void* impl = nullptr;  // where the metadata was the last time
   const void* autogradMeta = nullptr;
-  enum class Sizes : uint8_t { kExact, kOpen, kRank };  // kOpen: those that TensorInfo compares
+  enum class Sizes : uint8_t { kExact, kOpen, kRank };  // kOpen: those that the description compares
   Sizes sizes = Sizes::kExact;
 };
 

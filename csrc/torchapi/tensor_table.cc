@@ -2,24 +2,10 @@
 
 #include <algorithm>
 
-#include "support/check.h"
-
 namespace kintsugi::torchapi {
 
-namespace {
-
-// The storage offset is no part of a guard, so it must not make two numbers out of one.
-bool sameExceptOffset(const TensorInfo& a, const TensorInfo& b) {
-  return a.pyType == b.pyType && a.keySet == b.keySet && a.dtype == b.dtype && a.deviceType == b.deviceType &&
-         a.deviceIndex == b.deviceIndex && a.layout == b.layout && a.requiresGrad == b.requiresGrad &&
-         a.isLeaf == b.isLeaf && a.isParam == b.isParam && a.isConj == b.isConj && a.isNeg == b.isNeg &&
-         a.plain == b.plain && a.contiguous == b.contiguous && a.sizes == b.sizes && a.strides == b.strides;
-}
-
-}  // namespace
-
-size_t TensorTable::metaHash(const TensorInfo& info) {
-  size_t h = info.keySet;
+size_t TensorTable::metaHash(const ir::TensorDesc& info) {
+  size_t h = info.keySet ^ reinterpret_cast<uintptr_t>(info.pyType);
   auto mix = [&h](uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15ull + (h >> 29); };
   mix(static_cast<uint64_t>(info.dtype) << 32 | static_cast<uint64_t>(info.requiresGrad) << 1 |
       static_cast<uint64_t>(info.isLeaf));
@@ -29,6 +15,9 @@ size_t TensorTable::metaHash(const TensorInfo& info) {
   mix(0x51ce);
   for (const int64_t stride : info.strides) {
     mix(static_cast<uint64_t>(stride));
+  }
+  for (const int64_t size : info.hints.sizes) {
+    mix(static_cast<uint64_t>(size));
   }
   return h;
 }
@@ -60,30 +49,23 @@ void TensorTable::setLevel(ir::ValueId value, MetaLevel level) {
   declared_[value] = std::min(declared_[value], level);
 }
 
-ir::MetaId TensorTable::internMeta(ir::Trace& trace, const TensorInfo& info) {
-  const size_t hash = metaHash(info) ^ reinterpret_cast<uintptr_t>(info.pyType);
-  const auto [begin, end] = infoIndex_.equal_range(hash);
+ir::MetaId TensorTable::internMeta(ir::Trace& trace, const ir::TensorDesc& info) {
+  const size_t hash = metaHash(info);
+  const auto [begin, end] = metaIndex_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
-    if (sameExceptOffset(infos_[it->second], info)) {
+    if (trace.metas[it->second] == info) {
       return it->second;
     }
   }
-  const auto id = static_cast<ir::MetaId>(infos_.size());
-  KINTSUGI_CHECK(trace.metas.size() == infos_.size(), "metadata numbers of trace and recorder differ");
-  infos_.push_back(info);
-  // Not Trace::internMeta(), which would merge descriptions that read the same: the numbers must stay in
-  // step.
-  trace.metas.push_back(describe(info));
-  infoIndex_.emplace(hash, id);
+  const auto id = static_cast<ir::MetaId>(trace.metas.size());
+  trace.metas.push_back(info);
+  metaIndex_.emplace(hash, id);
   return id;
 }
 
-void TensorTable::adoptInfos(const std::vector<TensorInfo>& infos) {
-  KINTSUGI_CHECK(infos_.empty(), "metadata is adopted first");
-  infos_ = infos;
-  for (size_t id = 0; id < infos_.size(); ++id) {
-    infoIndex_.emplace(metaHash(infos_[id]) ^ reinterpret_cast<uintptr_t>(infos_[id].pyType),
-                       static_cast<ir::MetaId>(id));
+void TensorTable::adoptMetas(const ir::Trace& trace) {
+  for (size_t id = 0; id < trace.metas.size(); ++id) {
+    metaIndex_.emplace(metaHash(trace.metas[id]), static_cast<ir::MetaId>(id));
   }
 }
 

@@ -46,22 +46,19 @@ class TensorTable {
   std::vector<MetaLevel> takeLevels() { return std::move(declared_); }
   void adoptLevels(const std::vector<MetaLevel>& levels) { levels_ = declared_ = levels; }
 
-  ir::MetaId internMeta(ir::Trace& trace, const TensorInfo& info);
-  std::vector<TensorInfo> takeInfos() { return std::move(infos_); }
-  // Goes on with the metadata of a trace that is continued: the same numbers. Nothing was interned before.
-  void adoptInfos(const std::vector<TensorInfo>& infos);
+  ir::MetaId internMeta(ir::Trace& trace, const ir::TensorDesc& info);
+  // Goes on with the metadata of a trace that is continued.
+  void adoptMetas(const ir::Trace& trace);
   uint32_t opName(ir::Trace& trace, const OpSchema& schema);
 
  private:
-  // Of everything but the Python type.
-  static size_t metaHash(const TensorInfo& info);
+  static size_t metaHash(const ir::TensorDesc& info);
 
   std::unordered_map<const at::TensorImpl*, Known> known_;
   std::vector<MetaLevel> levels_;    // by ValueId
   std::vector<MetaLevel> declared_;  // likewise
   std::unordered_map<ir::ValueId, const OpSchema*> likely_;
-  std::vector<TensorInfo> infos_;
-  std::unordered_multimap<size_t, ir::MetaId> infoIndex_;
+  std::unordered_multimap<size_t, ir::MetaId> metaIndex_;  // into the trace's
   std::unordered_map<const OpSchema*, uint32_t> opNames_;
 };
 

@@ -7,7 +7,7 @@
 
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::torchapi {
 

@@ -10,7 +10,7 @@
 
 #include "ir/types.h"
 #include "pyapi/ref.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::torchapi {
 
@@ -58,6 +58,6 @@ int64_t tensorStride(const void* impl, int64_t dim);
 int64_t tensorNumel(const void* impl);
 int64_t tensorDim(const void* impl);
 // As matches(PyObject*, ...), without the Python type.
-bool implMatches(const void* impl, const TensorInfo& info, bool sizes);
+bool implMatches(const void* impl, const ir::TensorDesc& info, bool sizes);
 
 }  // namespace kintsugi::torchapi

@@ -160,12 +160,12 @@ class Writer:
             digests.append(None if way[0] == "value" else describer.digest(constant))
         return ways, digests
 
-    def _tensor(self, cls: type, numbers: Any, sizes: Any, strides: Any) -> list[Any]:
+    def _tensor(self, cls: type, numbers: Any, *extents: Any) -> list[Any]:
         names = {torch.Tensor: "Tensor", torch.nn.Parameter: "Parameter", type(None): ""}
         kind = cls if isinstance(cls, type) else type(None)
         if kind not in names:
             raise LeftOut(f"a tensor of class {class_name(kind)}")
-        return [names[kind], list(numbers), list(sizes), list(strides)]
+        return [names[kind], list(numbers), *map(list, extents)]
 
     def _sides(self, data: dict[str, Any]) -> list[Any]:
         out = []

@@ -128,14 +128,14 @@ std::string runLiveness(std::string_view, std::string_view input) {
 }
 
 // Sizes that vary as if they had been seen: 10 for the first dimension, 11 for the second.
-std::vector<ir::TensorMeta> seenMetas(const ir::Trace& trace) {
-  std::vector<ir::TensorMeta> metas = trace.metas;
-  for (ir::TensorMeta& meta : metas) {
+void giveHints(ir::Trace& trace) {
+  for (ir::TensorDesc& meta : trace.metas) {
+    meta.hints.sizes = meta.sizes;
     for (size_t d = 0; d < meta.sizes.size(); ++d) {
-      meta.sizes[d] = meta.sizes[d] == ir::kAnySize ? static_cast<int64_t>(10 + d) : meta.sizes[d];
+      if (meta.sizes[d] == ir::kAnySize) meta.hints.sizes[d] = static_cast<int64_t>(10 + d);
     }
+    meta.hints.strides = ir::packedStrides(meta.hints.sizes);
   }
-  return metas;
 }
 
 // The tensor graph of each segment, or its kernels; `ARGUMENT` strict: what may give other bits stays a call;
@@ -152,10 +152,10 @@ std::string runNative(std::string_view argument, std::string_view input, bool ke
     std::string reason;
     passes::SizeTable sizes;
     const passes::SizeScope scope(sizes);
-    std::vector<ir::TensorMeta> seen = seenMetas(segment);
-    passes::gatherOwnWrites(segment, seen, passes::traitsByName);
+    giveHints(segment);
+    passes::gatherOwnWrites(segment, passes::traitsByName);
     auto graph = passes::buildGraph(
-        segment, {.strict = argument == "strict", .products = argument == "products", .seen = seen}, reason);
+        segment, {.strict = argument == "strict", .products = argument == "products"}, reason);
     if (!graph) {
       out += "refused: " + reason + "\n";
       continue;
@@ -237,9 +237,8 @@ std::string runConvolutions(std::string_view argument, std::string_view input) {
   std::string out;
   for (const ir::SegmentRange& range : ir::findSegments(document->trace)) {
     ir::Trace segment = passes::extractSegment(document->trace, range);
-    std::vector<ir::TensorMeta> seen = segment.metas;
     const bool changed =
-        passes::foldConvolutions(segment) && (argument == "folded" || passes::putChannelsLast(segment, seen));
+        passes::foldConvolutions(segment) && (argument == "folded" || passes::putChannelsLast(segment));
     out += changed ? ir::print(segment) : "unchanged\n";
   }
   return out;

@@ -88,14 +88,17 @@ class OperandGenerator {
       trace().constTexts.push_back(text());
     }
     for (size_t i = 1 + random_.below(3); i > 0; --i) {
-      ir::TensorMeta meta;
-      meta.dtype = random_.oneIn(5) ? text() : "f32";
-      meta.device = random_.oneIn(5) ? text() : "cuda:0";
+      ir::TensorDesc meta;
+      meta.dtype = static_cast<ir::DType>(random_.below(46));
+      meta.device = {static_cast<int8_t>(random_.below(21)), static_cast<int16_t>(random_.below(3) - 1)};
       for (size_t rank = random_.below(4); rank > 0; --rank) {
         meta.sizes.push_back(number());
         if (random_.oneIn(2)) {
           meta.strides.push_back(number());
         }
+      }
+      if (meta.strides.empty() && meta.isFixed()) {
+        meta.strides = ir::packedStrides(meta.sizes);
       }
       meta.requiresGrad = random_.oneIn(2);
       meta.isParam = random_.oneIn(2);

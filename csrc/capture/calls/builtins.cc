@@ -173,7 +173,7 @@ bool pinOneElement(CallContext& ctx) {
   shadow = ctx.rec.tensorShadow(ctx.args[0], shadow);
   if (!ctx.rec.live()) return false;
   if (!shadow.isValue() || ctx.rec.hasStaticMeta(shadow, ctx.args[0])) return true;
-  if (torchapi::tensorInfoOf(ctx.args[0]).sizes.empty()) return true;
+  if (torchapi::describe(ctx.args[0]).sizes.empty()) return true;
   return pinMeta(ctx.rec, shadow, ctx.args[0]);
 }
 

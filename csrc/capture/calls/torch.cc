@@ -124,7 +124,7 @@ bool isAsAsked(CallContext& ctx, Shadow tensor) {
   PyObject* asked = named ? ctx.args.any(*named) : ctx.positional > 1 ? ctx.args[1] : Py_True;
   return PyBool_Check(asked) && ctx.rec.ops().level(tensor.valueId()) != torchapi::MetaLevel::kUnknown &&
          ctx.rec.ops().likelyFrom(tensor.valueId()) == nullptr &&
-         torchapi::tensorInfoOf(ctx.args[0]).requiresGrad == (asked == Py_True);
+         torchapi::describe(ctx.args[0]).requiresGrad == (asked == Py_True);
 }
 
 // Changes metadata without the dispatcher: made again on every run, and not known afterwards.

@@ -53,7 +53,7 @@ bool isKnownTensor(CallContext& ctx) {
 
 // Where somebody is to see this call, and not what stands for it, or the memory is another device's.
 bool mayStandIn(PyObject* made) {
-  return torchapi::isExactTensorType(Py_TYPE(made)) && torchapi::tensorInfoOf(made).plain;
+  return torchapi::isExactTensorType(Py_TYPE(made)) && torchapi::describe(made).plain;
 }
 
 Flow literalTensor(CallContext& ctx, Shadow& result) {

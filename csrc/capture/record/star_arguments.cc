@@ -7,7 +7,7 @@
 #include "capture/calls/model.h"
 #include "capture/nested.h"
 #include "pyapi/code.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::capture {
 

@@ -11,7 +11,7 @@ namespace {
 TEST(Printer, PrintsOneInstruction) {
   Trace trace;
   const Operand one = Operand::integer(1);
-  const Type tensor{TypeKind::kTensor, trace.internMeta({"f32", "cpu", {2}, {}, false, false})};
+  const Type tensor{TypeKind::kTensor, trace.internMeta(TensorDesc::packed(DType::kF32, {2}))};
   const size_t at = trace.append(Op::kAten, {&one, 1}, {&tensor, 1}, 3);
   trace.code[at].opName = trace.internOpName("aten.relu.default");
   EXPECT_EQ(printInstruction(trace, at), "%0 = aten.relu.default 1 : tensor<0> snap !3");

@@ -76,13 +76,27 @@ TEST(Text, IdsStopBeforeNone) {
 
 TEST(Dtype, NamesAndNumbersMatch) {
   for (int64_t i = 0; !dtypeName(i).empty(); ++i) {
-    EXPECT_EQ(dtypeNumber(dtypeName(i)), i);
+    EXPECT_EQ(dtypeOf(dtypeName(i)), static_cast<DType>(i));
   }
   EXPECT_EQ(dtypeName(6), "f32");
   EXPECT_EQ(dtypeName(15), "bf16");
   EXPECT_EQ(dtypeName(45), "f4e2m1x2");
   EXPECT_EQ(dtypeName(-1), "");
-  EXPECT_EQ(dtypeNumber("f17"), std::nullopt);
+  EXPECT_EQ(dtypeName(DType::kF4E2M1x2), "f4e2m1x2");
+  EXPECT_EQ(dtypeOf("f17"), std::nullopt);
+}
+
+TEST(Device, NamesAndNumbersMatch) {
+  EXPECT_EQ(deviceName({}), "cpu");
+  EXPECT_EQ(deviceName({1, 12}), "cuda:12");
+  for (int8_t type = 0; type <= 20; ++type) {
+    for (const int16_t index : {-1, 0, 127}) {
+      EXPECT_EQ(deviceOf(deviceName({type, index})), (Device{type, index}));
+    }
+  }
+  for (const char* name : {"", "cup", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda:99999", ":0"}) {
+    EXPECT_EQ(deviceOf(name), std::nullopt) << name;
+  }
 }
 
 }  // namespace

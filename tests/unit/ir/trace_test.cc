@@ -47,17 +47,19 @@ TEST(Trace, InternsInACopyOnItsOwn) {
 
 TEST(Trace, InternsMetadataByAllOfIt) {
   Trace trace;
-  const TensorMeta meta{"f32", "cpu", {2, 3}, {}, false, false};
+  const TensorDesc meta = TensorDesc::packed(DType::kF32, {2, 3});
   EXPECT_EQ(trace.internMeta(meta), 0u);
-  TensorMeta other = meta;
+  TensorDesc other = meta;
   other.strides = {1, 2};
   EXPECT_EQ(trace.internMeta(other), 1u);
-  other.strides.clear();
+  other.strides = meta.strides;
   other.requiresGrad = true;
   EXPECT_EQ(trace.internMeta(other), 2u);
   other.requiresGrad = false;
   other.isParam = true;
   EXPECT_EQ(trace.internMeta(other), 3u);
+  other.hints.sizes = {2, 3};
+  EXPECT_EQ(trace.internMeta(other), 4u);
   EXPECT_EQ(trace.internMeta(meta), 0u);
 }
 

@@ -19,10 +19,7 @@ class Chain {
 
   ValueId parameter(int64_t numbers) { return input(true, {numbers}); }
   ValueId input(bool isParam, std::vector<int64_t> sizes, bool requiresGrad = true) {
-    ir::TensorMeta meta;
-    meta.dtype = "f32";
-    meta.device = "cpu";
-    meta.sizes = std::move(sizes);
+    ir::TensorDesc meta = ir::TensorDesc::packed(ir::DType::kF32, std::move(sizes));
     meta.isParam = isParam;
     meta.requiresGrad = requiresGrad;
     trace_.metas.push_back(std::move(meta));

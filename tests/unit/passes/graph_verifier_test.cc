@@ -127,7 +127,10 @@ TEST(GraphVerifier, RejectsWhatBreaksARule) {
       {"%0: is listed 2 times among the inputs", [](TensorGraph& g) { g.inputs.push_back(kX); }},
       {"the output %99 is no node", [](TensorGraph& g) { g.outputs[0] = 99; }},
       {"%10: a call is no output", [](TensorGraph& g) { g.outputs[0] = kCall; }},
-      {"a write to input 9", [](TensorGraph& g) { g.writes.push_back({.input = 9}); }},
+      {"a write to input 9",
+       [](TensorGraph& g) {
+         g.writes.push_back({{}, 9});
+       }},
       {"more writes than outputs", [](TensorGraph& g) { g.writes.resize(5); }},
       {"the input 1 is not written to", [](TensorGraph& g) { g.written[0].second = 0; }},
       {"%3: takes 2 arguments, has 1", [](TensorGraph& g) { g.nodes[kMul].args.pop_back(); }},

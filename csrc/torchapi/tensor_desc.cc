@@ -1,4 +1,4 @@
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/Generator.h>
@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "ir/dtype.h"
 #include "torchapi/tensor_access.h"
 #include "torchapi/tensor_stamp.h"
 #include "torchapi/value.h"
@@ -45,17 +44,6 @@ bool hasPlainSizes(const at::TensorImpl& impl) {
                                         DispatchKey::FuncTorchGradWrapper, DispatchKey::Batched,
                                         DispatchKey::Functionalize});
   return !impl.has_symbolic_sizes_strides() && !impl.key_set().has_any(kNoSizes);
-}
-
-bool isContiguous(const TensorInfo& info) {
-  int64_t expected = 1;
-  for (size_t d = info.sizes.size(); d-- > 0;) {
-    if (info.sizes[d] != 1 && info.strides[d] != expected) {
-      return false;
-    }
-    expected *= info.sizes[d];
-  }
-  return true;
 }
 
 }  // namespace
@@ -105,13 +93,11 @@ size_t metaStamp(const at::TensorImpl& impl) {
   return h;
 }
 
-TensorInfo infoOf(const at::TensorImpl& impl) {
-  TensorInfo info;
+ir::TensorDesc describe(const at::TensorImpl& impl) {
+  ir::TensorDesc info;
   info.keySet = impl.key_set().raw_repr();
-  info.dtype = static_cast<int8_t>(c10::typeMetaToScalarType(impl.dtype()));
-  const c10::Device device = impl.device();
-  info.deviceType = static_cast<int8_t>(device.type());
-  info.deviceIndex = device.index();
+  info.dtype = dtypeOf(impl);
+  info.device = deviceOf(impl);
   info.layout = static_cast<int8_t>(impl.layout());
   info.requiresGrad = requiresGrad(impl);
   info.isLeaf = isLeaf(impl);
@@ -121,25 +107,23 @@ TensorInfo infoOf(const at::TensorImpl& impl) {
   if (info.plain) {
     info.sizes = impl.sizes().vec();
     info.strides = impl.strides().vec();
-    info.storageOffset = impl.storage_offset();
   } else if (hasPlainSizes(impl)) {
     info.sizes = impl.sizes().vec();
   }
   return info;
 }
 
-TensorInfo tensorInfoOf(PyObject* tensor) {
-  TensorInfo info = infoOf(*THPVariable_Unpack(tensor).unsafeGetTensorImpl());
+ir::TensorDesc describe(PyObject* tensor) {
+  ir::TensorDesc info = describe(*THPVariable_Unpack(tensor).unsafeGetTensorImpl());
   info.pyType = Py_TYPE(tensor);
   info.isParam = ParameterClass != nullptr &&
-                 (info.pyType == reinterpret_cast<PyTypeObject*>(ParameterClass) ||
-                  PyType_IsSubtype(info.pyType, reinterpret_cast<PyTypeObject*>(ParameterClass)) != 0);
+                 PyType_IsSubtype(Py_TYPE(tensor), reinterpret_cast<PyTypeObject*>(ParameterClass)) != 0;
   return info;
 }
 
-bool TensorInfo::isOpen() const { return std::find(sizes.begin(), sizes.end(), ir::kAnySize) != sizes.end(); }
+ir::TensorDesc describeImpl(const void* impl) { return describe(*static_cast<const at::TensorImpl*>(impl)); }
 
-bool sizesMatch(const at::TensorImpl& impl, const TensorInfo& info) {
+bool sizesMatch(const at::TensorImpl& impl, const ir::TensorDesc& info) {
   const c10::IntArrayRef sizes = impl.sizes();
   if (sizes.size() != info.sizes.size()) {
     return false;
@@ -152,20 +136,19 @@ bool sizesMatch(const at::TensorImpl& impl, const TensorInfo& info) {
     }
   }
   if (open) {
-    return info.contiguous < 0 || impl.is_contiguous() == (info.contiguous != 0);
+    return info.contiguity == ir::Contiguity::kEither ||
+           impl.is_contiguous() == (info.contiguity == ir::Contiguity::kContiguous);
   }
   return impl.strides() == c10::IntArrayRef(info.strides);
 }
 
-bool implMatches(const void* pointer, const TensorInfo& info, bool sizes) {
+bool implMatches(const void* pointer, const ir::TensorDesc& info, bool sizes) {
   const auto& impl = *static_cast<const at::TensorImpl*>(pointer);
-  if (impl.key_set().raw_repr() != info.keySet ||
-      static_cast<int8_t>(c10::typeMetaToScalarType(impl.dtype())) != info.dtype) {
+  if (impl.key_set().raw_repr() != info.keySet || dtypeOf(impl) != info.dtype) {
     return false;
   }
-  const c10::Device device = impl.device();
-  if (static_cast<int8_t>(device.type()) != info.deviceType || device.index() != info.deviceIndex ||
-      requiresGrad(impl) != info.requiresGrad || isLeaf(impl) != info.isLeaf) {
+  if (deviceOf(impl) != info.device || requiresGrad(impl) != info.requiresGrad ||
+      isLeaf(impl) != info.isLeaf) {
     return false;
   }
   if (!info.plain) {
@@ -180,40 +163,38 @@ bool implMatches(const void* pointer, const TensorInfo& info, bool sizes) {
   return !sizes ? impl.dim() == static_cast<int64_t>(info.sizes.size()) : sizesMatch(impl, info);
 }
 
-// Sizes and strides that are not compared any more go on as a hint for compilers: behind each other, in the
-// place of the strides.
-TensorInfo opened(TensorInfo info, uint64_t dims) {
-  const bool fixed = !info.isOpen();
-  std::vector<int64_t> seen = info.sizes;
+ir::TensorDesc opened(ir::TensorDesc info, uint64_t dims) {
+  const bool fixed = info.isFixed();
+  const ir::Strided<int64_t> seen{info.sizes, info.strides};
   for (size_t d = 0; d < info.sizes.size() && d < 64; ++d) {
     if ((dims >> d & 1) != 0) {
       info.sizes[d] = ir::kAnySize;
     }
   }
   if (fixed && info.isOpen()) {
-    seen.insert(seen.end(), info.strides.begin(), info.strides.end());
-    info.strides = std::move(seen);
+    info.hints = seen;
+    info.strides.clear();
   }
   return info;
 }
 
-TensorInfo atLevel(const TensorInfo& info, MetaLevel level) {
+ir::TensorDesc atLevel(const ir::TensorDesc& info, MetaLevel level) {
   return level == MetaLevel::kFull ? info : opened(info, ~uint64_t{0});
 }
 
-TensorInfo likened(TensorInfo info, const TensorInfo& model) {
+ir::TensorDesc likened(ir::TensorDesc info, const ir::TensorDesc& model) {
   if (!model.isOpen()) {
     return info;
   }
-  const bool contiguous = isContiguous(info);
+  const bool contiguous = info.isContiguous();
   info = opened(std::move(info), ~uint64_t{0});
-  if (info.isOpen() && model.contiguous >= 0) {
-    info.contiguous = contiguous ? 1 : 0;
+  if (info.isOpen() && model.contiguity != ir::Contiguity::kEither) {
+    info.contiguity = contiguous ? ir::Contiguity::kContiguous : ir::Contiguity::kStrided;
   }
   return info;
 }
 
-uint64_t changedSizes(PyObject* tensor, const TensorInfo& info) {
+uint64_t changedSizes(PyObject* tensor, const ir::TensorDesc& info) {
   if (Py_TYPE(tensor) != info.pyType || !info.plain || info.sizes.size() > 64) {
     return 0;
   }
@@ -239,26 +220,10 @@ bool sizeIsBetween(PyObject* object, PyObject* range) {
 
 bool isContiguous(PyObject* tensor) { return THPVariable_Unpack(tensor).is_contiguous(); }
 
-bool matches(PyObject* tensor, const TensorInfo& info, bool sizes) {
+bool matches(PyObject* tensor, const ir::TensorDesc& info, bool sizes) {
   // Subclass of Tensor or not is decided by the exact type, so that the unpacking below is safe.
   return Py_TYPE(tensor) == info.pyType &&
          implMatches(THPVariable_Unpack(tensor).unsafeGetTensorImpl(), info, sizes);
-}
-
-ir::TensorMeta describe(const TensorInfo& info) {
-  ir::TensorMeta meta;
-  meta.dtype = ir::dtypeName(info.dtype);
-  meta.device = c10::Device(static_cast<c10::DeviceType>(info.deviceType),
-                            static_cast<c10::DeviceIndex>(info.deviceIndex))
-                    .str();
-  meta.sizes = info.sizes;
-  meta.contiguous = info.contiguous;
-  if (info.plain && !info.isOpen() && !isContiguous(info)) {
-    meta.strides = info.strides;
-  }
-  meta.requiresGrad = info.requiresGrad;
-  meta.isParam = info.isParam;
-  return meta;
 }
 
 }  // namespace kintsugi::torchapi
