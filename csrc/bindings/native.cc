@@ -150,7 +150,11 @@ nb::list operators() {
     nb::list traits;
     for (const std::string_view name : ops::traitNamesOf(row.name)) traits.append(strOf(name));
     each["traits"] = traits;
-    each["quiet_if_zero"] = row.quietIfZero;
+    nb::list quiet;
+    for (const int8_t operand : row.quietIfZero) {
+      if (operand >= 0) quiet.append(operand);
+    }
+    each["quiet_if_zero"] = quiet;
     each["new_form"] = strOf(ops::nameOf(row.newForm));
     const ops::ProductOperands& p = row.product;
     each["product"] = nb::make_tuple(p.left, p.right, p.added, p.byRows, p.operands);

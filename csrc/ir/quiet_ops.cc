@@ -6,23 +6,26 @@ namespace kintsugi::ir {
 
 namespace {
 
-int quietOperand(const Trace& trace, const Instruction& ins) {
-  return ops::infoOf(trace.operatorOf(ins)).quietIfZero;
+bool isZero(const Operand& o) {
+  return (o.kind == OperandKind::kFloat && o.f == 0) || (o.kind == OperandKind::kInt && o.i == 0) ||
+         (o.kind == OperandKind::kBool && o.i == 0);
 }
 
 }  // namespace
 
-bool mayBeQuiet(const Trace& trace, const Instruction& ins) { return quietOperand(trace, ins) >= 0; }
-
 bool isQuiet(const Trace& trace, const Instruction& ins) {
-  const int at = quietOperand(trace, ins);
   const auto operands = trace.operandsOf(ins);
-  if (at < 0 || static_cast<size_t>(at) >= operands.size()) {
-    return false;
+  for (const int8_t at : ops::infoOf(trace.operatorOf(ins)).quietIfZero) {
+    if (at >= 0 && static_cast<size_t>(at) < operands.size() && isZero(operands[static_cast<size_t>(at)])) {
+      return true;
+    }
   }
-  const Operand& o = operands[static_cast<size_t>(at)];
-  return (o.kind == OperandKind::kFloat && o.f == 0) || (o.kind == OperandKind::kInt && o.i == 0) ||
-         (o.kind == OperandKind::kBool && o.i == 0);
+  return false;
+}
+
+bool isImpure(const Trace& trace, const Instruction& ins, bool impure) {
+  const bool mayBeQuiet = ops::infoOf(trace.operatorOf(ins)).quietIfZero[0] >= 0;
+  return mayBeQuiet ? !isQuiet(trace, ins) : impure;
 }
 
 }  // namespace kintsugi::ir

@@ -8,9 +8,10 @@
 
 namespace kintsugi::ir {
 
-// Is it one of these operators at all?
-bool mayBeQuiet(const Trace& trace, const Instruction& instruction);
-// It is, and the argument is a constant that says so.
+// It is one of these operators, and an argument is a constant that says so.
 bool isQuiet(const Trace& trace, const Instruction& instruction);
+// Does an operator draw random numbers or write to its arguments? `impure`: what is known of the operator
+// where it is none of these.
+bool isImpure(const Trace& trace, const Instruction& instruction, bool impure);
 
 }  // namespace kintsugi::ir

@@ -25,6 +25,12 @@ struct Row {
   }
 };
 
+constexpr std::array<int8_t, 2> quietOperands(std::initializer_list<int8_t> given) {
+  std::array<int8_t, 2> operands{-1, -1};
+  std::copy(given.begin(), given.end(), operands.begin());
+  return operands;
+}
+
 #define KTG_FRESH .with(Trait::kFresh)
 #define KTG_PURE .with(Trait::kPure)
 #define KTG_MAY_COPY .with(Trait::kMayCopy)
@@ -36,7 +42,7 @@ struct Row {
 #define KTG_WRITES_UNMARKED .with(Trait::kWritesUnmarked)
 #define KTG_REPLACES_TENSOR .with(Trait::kReplacesTensor)
 #define KTG_NEW_FORM(op) .with(&OperatorInfo::newForm, Operator::op)
-#define KTG_QUIET_IF_ZERO(operand) .with(&OperatorInfo::quietIfZero, int8_t{operand})
+#define KTG_QUIET_IF_ZERO(...) .with(&OperatorInfo::quietIfZero, quietOperands({__VA_ARGS__}))
 #define KTG_LAYOUT(role) .with(&OperatorInfo::layout, LayoutRole::role)
 #define KTG_ROW_UPDATE(kind) .with(&OperatorInfo::rowUpdate, RowUpdateKind::kind)
 #define KTG_FOREACH(name, takes) .with(&OperatorInfo::foreach, Foreach{name, ForeachTakes::takes})

@@ -3,12 +3,13 @@
 // same rows, in passes/operator_rules.h.
 //
 //   ops::find("aten.add.Tensor") == ops::Operator::kAddTensor
-//   ops::infoOf("aten.dropout.default").quietIfZero == 2
+//   ops::infoOf("aten.dropout.default").quietIfZero[0] == 1
 //   ops::has(ops::Operator::kReshape, ops::Trait::kMayCopy)
 //
 // Ownership: constants. Threads: any. No GIL. Nothing invalidates it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -95,7 +96,7 @@ struct OperatorInfo {
   Operator id = Operator::kUnknown;
   std::string_view name;
   uint32_t traits = 0;
-  int8_t quietIfZero = -1;  // an operand; -1: it is never quiet, or always
+  std::array<int8_t, 2> quietIfZero{-1, -1};  // operands, one of which is enough; -1: none
   LayoutRole layout = LayoutRole::kOther;
   RowUpdateKind rowUpdate = RowUpdateKind::kNone;
   Operator newForm = Operator::kUnknown;

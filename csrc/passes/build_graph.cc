@@ -130,10 +130,7 @@ class Builder {
   }
 
   bool isImpure(const Instruction& ins, std::string_view name) const {
-    if (ir::mayBeQuiet(trace_, ins)) {
-      return !ir::isQuiet(trace_, ins);
-    }
-    return options_.traits(name).impure;
+    return ir::isImpure(trace_, ins, options_.traits(name).impure);
   }
 
   bool addOperator(const Instruction& ins) {

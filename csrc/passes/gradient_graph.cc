@@ -84,10 +84,7 @@ class Differentiator {
   }
 
   bool isImpure(const Instruction& ins) {
-    if (ir::mayBeQuiet(trace(), ins)) {
-      return !ir::isQuiet(trace(), ins);
-    }
-    return options_.traits(trace().opNames[ins.opName]).impure;
+    return ir::isImpure(trace(), ins, options_.traits(trace().opNames[ins.opName]).impure);
   }
 
   bool isActive(ValueId value) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "ir/quiet_ops.h"
 #include "ir/reach.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
@@ -188,7 +189,7 @@ class Cutter {
         if (dataOf[value] == kOutside) {
           continue;
         }
-        apart_[dataOf[value]] = apart_[dataOf[value]] || traits.impure;
+        apart_[dataOf[value]] = apart_[dataOf[value]] || isImpure(ins);
         from = from == kOutside && !traits.fresh ? dataOf[value] : from;
       }
       for (uint32_t r = 0; r < ins.resultCount; ++r) {
@@ -382,7 +383,7 @@ class Cutter {
   }
 
   bool isImpure(const Instruction& ins) const {
-    return ins.op == Op::kAten && traits_(trace_.opNames[ins.opName]).impure;
+    return ins.op == Op::kAten && ir::isImpure(trace_, ins, traits_(trace_.opNames[ins.opName]).impure);
   }
 
   bool usesLate(const Instruction& ins) const {

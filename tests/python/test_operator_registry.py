@@ -261,8 +261,8 @@ def test_schemas_agree() -> None:
 def test_operands_are_what_rows_say() -> None:
     for name, row in ROWS.items():
         names = arguments(name)
-        if row["quiet_if_zero"] >= 0:
-            assert names[row["quiet_if_zero"]] in ("train", "training", "dropout_p"), name
+        for k in row["quiet_if_zero"]:
+            assert names[k] in ("train", "training", "dropout_p", "p"), name
         left, right, added, _, count = row["product"]
         if count:
             assert names[left] in ("self", "input", "mat1", "batch1"), name
@@ -277,6 +277,21 @@ def test_operands_are_what_rows_say() -> None:
                 "scale",
                 "enable_gqa",
             ]
+
+
+def test_what_is_quiet_draws_and_writes_nothing() -> None:
+    seen = set()
+    for name, row in ROWS.items():
+        for k in row["quiet_if_zero"]:
+            for call in [call for call in calls().get(name, ()) if len(call[0]) > k]:
+                args, kwargs = fresh(call)
+                args = (*args[:k], type(args[k])(0), *args[k + 1 :])
+                before, kept = torch.get_rng_state(), fresh((args, kwargs))
+                overload(name)(*args, **kwargs)
+                assert torch.equal(torch.get_rng_state(), before), (name, k)
+                assert same((args, kwargs), kept), (name, k)
+                seen.add((name, k))
+    assert {("aten.dropout.default", 1), ("aten.dropout.default", 2)} <= seen
 
 
 def test_foreach_operators_exist() -> None:
