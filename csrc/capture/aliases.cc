@@ -4,14 +4,13 @@
 #include <utility>
 
 #include "capture/numbers.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 namespace {
 
-using Aliases = std::vector<std::pair<ir::SourceId, Shadow>>;
-
-bool rename(const Aliases& aliases, Shadow& shadow) {
+bool rename(const AliasList& aliases, Shadow& shadow) {
   if (!shadow.isSource()) return false;
   const auto found = std::find_if(aliases.begin(), aliases.end(),
                                   [&](const auto& alias) { return alias.first == shadow.sourceId(); });
@@ -20,11 +19,11 @@ bool rename(const Aliases& aliases, Shadow& shadow) {
   return true;
 }
 
-void renameAll(const Aliases& aliases, std::vector<Shadow>& shadows) {
+void renameAll(const AliasList& aliases, std::vector<Shadow>& shadows) {
   for (Shadow& shadow : shadows) rename(aliases, shadow);
 }
 
-void renameIn(const Aliases& aliases, ShadowFrame& frame) {
+void renameIn(const AliasList& aliases, ShadowFrame& frame) {
   renameAll(aliases, frame.locals);
   renameAll(aliases, frame.stack);
   rename(aliases, frame.handled);
@@ -32,7 +31,7 @@ void renameIn(const Aliases& aliases, ShadowFrame& frame) {
 }
 
 // Values that are encoded shadows. Those that change keep their keys, so the dict may be walked meanwhile.
-void renameIn(const Aliases& aliases, PyObject* dict) {
+void renameIn(const AliasList& aliases, PyObject* dict) {
   PyObject *key, *encoded;
   Py_ssize_t at = 0;
   while (dict != nullptr && PyDict_Next(dict, &at, &key, &encoded) != 0) {
@@ -45,22 +44,21 @@ void renameIn(const Aliases& aliases, PyObject* dict) {
 
 }  // namespace
 
-void settleAliases(Recorder& rec) {
-  RecorderState& known = rec.known();
-  Aliases aliases = std::exchange(known.aliases_, {});
+void applyAliases(RecordContext& rec) {
+  AliasList aliases = std::exchange(rec.aliases, {});
   for (auto& [source, shadow] : aliases) {
-    if (shadow.isNull()) shadow = numberInput(rec, source, known.sources_.objectOf(source));
-    known.sources_.setShadow(source, shadow);
+    if (shadow.isNull()) shadow = numberInput(rec, source, rec.sources.objectOf(source));
+    rec.sources.setShadow(source, shadow);
   }
-  for (auto& frame : known.frames_.all()) renameIn(aliases, *frame);
-  for (RestoredFrame& restored : known.restored_.all()) rename(aliases, restored.replacement);
-  for (auto& v : known.virtuals_.all()) {
+  for (auto& frame : rec.frames.all()) renameIn(aliases, *frame);
+  for (RestoredFrame& restored : rec.restored.all()) rename(aliases, restored.replacement);
+  for (auto& v : rec.virtuals.all()) {
     renameAll(aliases, v->parts);
     if (v->frame) renameIn(aliases, *v->frame);
     renameIn(aliases, v->attrs.get());
     renameIn(aliases, v->entries.get());
   }
-  known.virtuals_.touch();  // recipes that were made before name the other ones
+  rec.virtuals.touch();  // recipes that were made before name the other ones
 }
 
 }  // namespace kintsugi::capture

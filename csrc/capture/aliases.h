@@ -6,11 +6,19 @@
 // Thread: the recording one, GIL held. Invalidation: the list is empty once the guard block is written.
 #pragma once
 
-#include "capture/recorder.h"
+#include <utility>
+#include <vector>
+
+#include "capture/shadow.h"
 
 namespace kintsugi::capture {
 
+struct RecordContext;
+
+// A source, and what it is called behind the guard; null: it becomes a number of the trace.
+using AliasList = std::vector<std::pair<ir::SourceId, Shadow>>;
+
 // The guard block is written: from now on frames and objects of the trace hold the known names.
-void settleAliases(Recorder& rec);
+void applyAliases(RecordContext& rec);
 
 }  // namespace kintsugi::capture

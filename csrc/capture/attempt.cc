@@ -2,7 +2,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/exceptions.h"
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "pyapi/errors.h"
 #include "support/fault.h"
 
@@ -45,33 +45,34 @@ PyObject* attemptFunction() {
 // The call of the instruction under way has raised: a step of the trace that is expected to raise again. If
 // it does not, or something else, kintsugi._polyfills.settle goes on in its place. False: no exit is possible
 // here.
-bool Recorder::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands,
-                            ir::StateId snap) {
+bool Steps::recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands,
+                         ir::StateId snap) {
   using ir::Operand;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
   const RaisedAside raised;  // what follows asks objects, and drops errors
   PyObject* exception = raised.get();
   faultPoint("raised");
   PyObject* settle = polyfill("settle");
-  const bool simple = live() && settle != nullptr && ctx.popped > 0 && canExit(*frames_.current()) &&
+  const bool simple = rec_.live() && settle != nullptr && ctx.popped > 0 &&
+                      rec_.snapshots.canExit(*frames_.current()) &&
                       ctx.act.stackDepth() + ctx.popped == frames_.current()->stack.size();
   if (!simple) return false;
   const ir::ReturnAction action = ctx.pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard;
   const ir::StateId parent =
-      makeState(*frames_.current(), ctx.instr.next, ctx.popped, {}, action, Operand::null());
+      rec_.snapshots.makeState(*frames_.current(), ctx.instr.next, ctx.popped, {}, action, Operand::null());
   if (!document_.trace.states[parent].rebuildable) return false;
-  operands.insert(operands.begin(), Operand::constant(constId(attemptFunction())));
+  operands.insert(operands.begin(), Operand::constant(rec_.guards.constId(attemptFunction())));
   const Shadow shadow = appendCall(ctx, kind, operands, snap, exception);
-  guardType(shadow, exception);
+  rec_.guards.guardType(shadow, exception);
   ir::FrameState state;
   state.parent = parent;
-  state.code = constId(PyFunction_GET_CODE(settle));
-  state.function = Operand::constant(constId(settle));
+  state.code = rec_.guards.constId(PyFunction_GET_CODE(settle));
+  state.function = Operand::constant(rec_.guards.constId(settle));
   const Operand outcome = Operand::source(shadow.sourceId());
   blocks_.setPending(false);
   emit(ir::Op::kGuardBlock, {Operand::integer(blocks_.newest())}, {},
        document_.trace.addState(state, {&outcome, 1}, {}));
-  noteRaised(*this, exception, true);
+  noteRaised(rec_, exception, true);
   return true;
 }
 

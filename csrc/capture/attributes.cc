@@ -10,6 +10,7 @@
 #include "pyapi/dict.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/name_fields.h"
 #include "pyapi/object_layout.h"
@@ -76,7 +77,7 @@ AttributePlan simple(AttributePlan::How how) {
 
 // A tensor that an operator of this trace has made, and that no step has seen since: nobody can have given it
 // attributes.
-bool isUntouched(Recorder& rec, Shadow shadow, PyObject* tensor) {
+bool isUntouched(RecordContext& rec, Shadow shadow, PyObject* tensor) {
   if (!shadow.isValue() || rec.ops().level(shadow.valueId()) == torchapi::MetaLevel::kUnknown) return false;
   PyObject** dict = pyapi::materializedDictSlot(tensor);
   if (dict == nullptr || (*dict != nullptr && PyDict_GET_SIZE(*dict) != 0)) return false;
@@ -87,7 +88,7 @@ bool isUntouched(Recorder& rec, Shadow shadow, PyObject* tensor) {
   return maker != code.rend() && maker->op == ir::Op::kAten;
 }
 
-AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+AttributePlan planTensor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   static PyObject* hook = PyUnicode_InternFromString("__getattr__");
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
   AttributePlan plan;
@@ -98,7 +99,7 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   if (d == nullptr) {
     const bool plain = pyapi::getsAttributesPlainly(Py_TYPE(object));
     if (plain && pyapi::lookUpInType(Py_TYPE(object), hook) == nullptr && isUntouched(rec, shadow, object)) {
-      rec.guardTypeVersion(Py_TYPE(object));
+      rec.guards.guardTypeVersion(Py_TYPE(object));
       plan.how = AttributePlan::kRaises;
     }
     return plan;
@@ -106,7 +107,7 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
   if (isMethodLike(d)) {
     // What torch has put into Tensor is guarded by the global state.
     if (!pyapi::isA(object, pyapi::Known::kTensor) || (PyFunction_Check(d) && !pyapi::isTorchMethod(d)))
-      rec.guardTypeVersion(Py_TYPE(object));
+      rec.guards.guardTypeVersion(Py_TYPE(object));
     plan.how = AttributePlan::kMethod;
     plan.function = d;
     return plan;
@@ -121,13 +122,13 @@ AttributePlan planTensor(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
 }
 
 // A descriptor whose class has a __get__ in Python, for an object or, without one, for the class.
-std::optional<AttributePlan> planGetter(Recorder& rec, PyObject* descriptor, Shadow shadow, PyObject* object,
-                                        PyTypeObject* owner) {
+std::optional<AttributePlan> planGetter(RecordContext& rec, PyObject* descriptor, Shadow shadow,
+                                        PyObject* object, PyTypeObject* owner) {
   PyObject* getter = pythonMethod(descriptor, "__get__");
   if (getter == nullptr) return std::nullopt;
-  rec.guardTypeVersion(Py_TYPE(descriptor));
+  rec.guards.guardTypeVersion(Py_TYPE(descriptor));
   AttributePlan plan = simple(AttributePlan::kFrame);
-  plan.pending = rec.methodFrame(getter, classValue(rec, descriptor), descriptor);
+  plan.pending = rec.callees.methodFrame(getter, classValue(rec, descriptor), descriptor);
   plan.pending.args.insert(plan.pending.args.end(), {object, reinterpret_cast<PyObject*>(owner)});
   plan.pending.shadows.insert(plan.pending.shadows.end(), {shadow, Shadow::constant()});
   plan.pending.positional = 3;
@@ -145,10 +146,10 @@ PyObject* getattributeOf(PyTypeObject* type) {
 }
 
 // A Python function that is asked for the attribute by its name: __getattribute__ or __getattr__.
-AttributePlan planNamedFrame(Recorder& rec, PyObject* function, Shadow shadow, PyObject* object,
+AttributePlan planNamedFrame(RecordContext& rec, PyObject* function, Shadow shadow, PyObject* object,
                              PyObject* name) {
   AttributePlan plan = simple(AttributePlan::kFrame);
-  plan.pending = rec.methodFrame(function, shadow, object);
+  plan.pending = rec.callees.methodFrame(function, shadow, object);
   plan.pending.args.push_back(name);
   plan.pending.shadows.push_back(Shadow::constant());
   plan.pending.positional = 2;
@@ -156,7 +157,7 @@ AttributePlan planNamedFrame(Recorder& rec, PyObject* function, Shadow shadow, P
 }
 
 // A tuple of classes, which may be of this trace.
-Shadow classTuple(Recorder& rec, PyObject* tuple) {
+Shadow classTuple(RecordContext& rec, PyObject* tuple) {
   std::vector<Shadow> parts;
   bool ours = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
@@ -164,12 +165,12 @@ Shadow classTuple(Recorder& rec, PyObject* tuple) {
     ours = ours || parts.back().isVirtual();
   }
   if (!ours) return Shadow::constant();
-  auto known = rec.knownObject(tuple);
-  return known ? *known : rec.tupleOf(tuple, std::move(parts));
+  auto known = rec.objects.knownObject(tuple);
+  return known ? *known : rec.objects.tupleOf(tuple, std::move(parts));
 }
 
 // What C code reads of a function, but for its dict; nothing: it is a step.
-std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow shadow, PyObject* object,
+std::optional<AttributePlan> planOfFunction(RecordContext& rec, PyObject* d, Shadow shadow, PyObject* object,
                                             std::string_view n) {
   if (pyapi::nameField(object, n) != nullptr) {
     if (shadow.isVirtual()) return known(Shadow::constant());
@@ -180,7 +181,7 @@ std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow s
   if (n == "__annotations__" && !shadow.isVirtual()) {
     PyObject* dict = PyFunction_GetAnnotations(object);
     if (dict == nullptr) return std::nullopt;
-    return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, dict));
+    return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0, dict));
   }
   // From CPython 3.12 on, a tuple. A function that the trace makes again has none.
   if (n == "__type_params__") {
@@ -189,19 +190,23 @@ std::optional<AttributePlan> planOfFunction(Recorder& rec, PyObject* d, Shadow s
     if (!parameters) PyErr_Clear();
     if (shadow.isVirtual() || !parameters)
       return isEmptyTuple(parameters.get()) ? std::optional(known(Shadow::constant())) : std::nullopt;
-    return known(rec.readSource(SourceKind::kGetSet, rec.sourceOf(shadow, object), d, 0, parameters.get()));
+    return known(rec.guards.readSource(SourceKind::kGetSet, rec.guards.sourceOf(shadow, object), d, 0,
+                                       parameters.get()));
   }
   if (n == "__code__" && !shadow.isVirtual() && !shadow.isValue()) {
-    rec.guard(GuardKind::kFunction, rec.sourceOf(shadow, object), rec.constId(PyFunction_GET_CODE(object)));
+    rec.guards.guard(GuardKind::kFunction, rec.guards.sourceOf(shadow, object),
+                     rec.guards.constId(PyFunction_GET_CODE(object)));
     return known(Shadow::constant());
   }
   return std::nullopt;
 }
 
-AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d);
+AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
+                             PyObject* d);
 
 // What C code reads of a class, but for its attributes; nothing: it is a step.
-std::optional<AttributePlan> planOfClass(Recorder& rec, PyTypeObject* cls, std::string_view n, PyObject* d) {
+std::optional<AttributePlan> planOfClass(RecordContext& rec, PyTypeObject* cls, std::string_view n,
+                                         PyObject* d) {
   auto* object = reinterpret_cast<PyObject*>(cls);
   const bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
   if (field && PyDescr_TYPE(d) == &PyBaseObject_Type && n == "__class__") return known(Shadow::constant());
@@ -224,7 +229,7 @@ std::optional<AttributePlan> planOfClass(Recorder& rec, PyTypeObject* cls, std::
   return std::nullopt;
 }
 
-AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+AttributePlan planClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   auto* cls = reinterpret_cast<PyTypeObject*>(object);
   auto* meta = Py_TYPE(object);
   const bool plain = pyapi::getsAttributesLikeType(meta);
@@ -234,9 +239,9 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
                  (hook != nullptr && !PyFunction_Check(hook)))) {
     return simple(AttributePlan::kStep);
   }
-  if (shadow.isSource() && !rec.pin(shadow, object)) return simple(AttributePlan::kAborted);
-  rec.guardTypeVersion(cls);
-  rec.guardTypeVersion(meta);
+  if (shadow.isSource() && !rec.guards.pin(shadow, object)) return simple(AttributePlan::kAborted);
+  rec.guards.guardTypeVersion(cls);
+  rec.guards.guardTypeVersion(meta);
   const TypeEntry ofMeta = typeEntry(rec, meta, name), entry = typeEntry(rec, cls, name);
   if (!rec.live()) return simple(AttributePlan::kAborted);
   PyObject *metaValue = ofMeta.value, *value = entry.value;
@@ -272,10 +277,10 @@ AttributePlan planClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject
 }
 
 // What an instance dict has to say: the entry, or the guard that there is none.
-std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name,
+std::optional<Shadow> instanceEntry(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
                                     bool& aborted) {
   if (shadow.isVirtual()) {
-    Virtual& v = rec.virtualOf(shadow);
+    Virtual& v = rec.objects.virtualOf(shadow);
     if (v.kind != VirtualKind::kInstance && v.kind != VirtualKind::kFunction &&
         (v.kind != VirtualKind::kException || v.value != ir::kNone)) {
       PyObject** slot = pyapi::materializedDictSlot(object);
@@ -298,26 +303,26 @@ std::optional<Shadow> instanceEntry(Recorder& rec, Shadow shadow, PyObject* obje
   }
   PyObject** slot = pyapi::materializedDictSlot(object);
   if (slot == nullptr) return std::nullopt;
-  ir::SourceId source = rec.sourceOf(shadow, object);
+  ir::SourceId source = rec.guards.sourceOf(shadow, object);
   if (*slot == nullptr) {
-    rec.guard(GuardKind::kNoDict, source);
+    rec.guards.guard(GuardKind::kNoDict, source);
     return std::nullopt;
   }
   PyObject* dict = *slot;
-  Shadow dictShadow = rec.readSource(SourceKind::kDict, source, nullptr, 0, dict);
+  Shadow dictShadow = rec.guards.readSource(SourceKind::kDict, source, nullptr, 0, dict);
   PyObject* value = PyDict_GetItemWithError(dict, name);
   if (value != nullptr) {
-    Shadow entry = rec.dictEntry(dictShadow, dict, name, value);
+    Shadow entry = rec.objects.dictEntry(dictShadow, dict, name, value);
     aborted = !rec.live();
     return entry;
   }
-  aborted = !rec.lacksKey(dictShadow, dict, name);
+  aborted = !rec.heap.lacksKey(dictShadow, dict, name);
   return std::nullopt;
 }
 
 // The dict of an instance made here: a virtual dict that shares the instance's entries.
-AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
-  Virtual& v = rec.virtualOf(shadow);
+AttributePlan planVirtualDict(RecordContext& rec, Shadow shadow, PyObject* object) {
+  Virtual& v = rec.objects.virtualOf(shadow);
   bool known = v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kFunction ||
                v.kind == VirtualKind::kException;
   if (!known || v.exposed || (v.value != ir::kNone && v.kind != VirtualKind::kInstance))
@@ -327,35 +332,36 @@ AttributePlan planVirtualDict(Recorder& rec, Shadow shadow, PyObject* object) {
     PyErr_Clear();
     return simple(AttributePlan::kStep);
   }
-  if (auto known = rec.knownObject(dict.get())) {
+  if (auto known = rec.objects.knownObject(dict.get())) {
     AttributePlan plan = simple(AttributePlan::kKnown);
     plan.shadow = *known;
     return plan;
   }
-  Shadow result = rec.newVirtual(VirtualKind::kDict, dict.get());
-  rec.virtualOf(result).entries = rec.virtualOf(shadow).attrs.clone();
-  rec.virtualOf(result).shared = true;
-  rec.virtualOf(result).parts = {shadow};
-  rec.virtualOf(result).partObjects.push_back(pyapi::newRef(object));
+  Shadow result = rec.objects.newVirtual(VirtualKind::kDict, dict.get());
+  rec.objects.virtualOf(result).entries = rec.objects.virtualOf(shadow).attrs.clone();
+  rec.objects.virtualOf(result).shared = true;
+  rec.objects.virtualOf(result).parts = {shadow};
+  rec.objects.virtualOf(result).partObjects.push_back(pyapi::newRef(object));
   AttributePlan plan = simple(AttributePlan::kKnown);
   plan.shadow = result;
   return plan;
 }
 
-AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
-AttributePlan planTraceback(Recorder& rec, PyObject* object, PyObject* name);
+AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
+AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name);
 
 // The annotations of a function made here without any: a dict that comes into being when it is asked for.
-std::optional<Shadow> noAnnotations(Recorder& rec, Shadow shadow, PyObject* function, PyObject* name) {
-  if (text(name) != "__annotations__" || rec.virtualOf(shadow).value != ir::kNone) return std::nullopt;
+std::optional<Shadow> noAnnotations(RecordContext& rec, Shadow shadow, PyObject* function, PyObject* name) {
+  if (text(name) != "__annotations__" || rec.objects.virtualOf(shadow).value != ir::kNone)
+    return std::nullopt;
   pyapi::Ref<> dict = pyapi::steal(PyObject_GetAttr(function, name));
   if (!dict || !PyDict_CheckExact(dict.get()) || PyDict_GET_SIZE(dict.get()) != 0) {
     PyErr_Clear();
     return std::nullopt;
   }
-  Shadow result = rec.newVirtual(VirtualKind::kDict, dict.get());
-  rec.setEntry(rec.virtualOf(shadow), name, result);
-  rec.touched();
+  Shadow result = rec.objects.newVirtual(VirtualKind::kDict, dict.get());
+  rec.objects.setEntry(rec.objects.virtualOf(shadow), name, result);
+  rec.objects.touched();
   return result;
 }
 
@@ -370,57 +376,58 @@ Py_ssize_t fieldIndex(PyObject* descriptor, PyObject* object) {
   return known && index < PyTuple_GET_SIZE(object) ? index : -1;
 }
 
-AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* d) {
+AttributePlan planDescriptor(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
+                             PyObject* d) {
   if (const Py_ssize_t index = fieldIndex(d, object); index >= 0 && !shadow.isValue()) {
-    auto field = rec.elementOf(shadow, object, index);
+    auto field = rec.objects.elementOf(shadow, object, index);
     return field ? known(*field) : simple(rec.live() ? AttributePlan::kStep : AttributePlan::kAborted);
   }
   bool field = Py_TYPE(d) == &PyGetSetDescr_Type || Py_TYPE(d) == &PyMemberDescr_Type;
-  if (field && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kException) {
+  if (field && shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kException) {
     return planException(rec, shadow, object, name);
   }
-  if (field && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kTraceback) {
+  if (field && shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kTraceback) {
     return planTraceback(rec, object, name);
   }
   if (shadow.isVirtual() && PyFunction_Check(object) &&
-      rec.virtualOf(shadow).kind == VirtualKind::kFunction) {
-    if (rec.virtualOf(shadow).exposed) return simple(AttributePlan::kStep);
+      rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction) {
+    if (rec.objects.virtualOf(shadow).exposed) return simple(AttributePlan::kStep);
     if (isFunctionName(name)) return known(Shadow::constant());
-    if (auto slot = rec.entryOf(rec.virtualOf(shadow), name)) return known(*slot);
+    if (auto slot = rec.objects.entryOf(rec.objects.virtualOf(shadow), name)) return known(*slot);
     if (auto none = noAnnotations(rec, shadow, object, name)) return known(*none);
   }
   if (isProperty(d)) {
-    if (Py_TYPE(d) != &PyProperty_Type) rec.guardTypeVersion(Py_TYPE(d));
+    if (Py_TYPE(d) != &PyProperty_Type) rec.guards.guardTypeVersion(Py_TYPE(d));
     PyObject* getter = reinterpret_cast<PyObject**>(d)[2];  // propertyobject: PyObject_HEAD, prop_get
     if (getter == nullptr || !PyFunction_Check(getter)) return simple(AttributePlan::kStep);
     AttributePlan plan = simple(AttributePlan::kFrame);
-    plan.pending = rec.methodFrame(getter, shadow, object);
+    plan.pending = rec.callees.methodFrame(getter, shadow, object);
     return plan;
   }
   if (text(name) == "__dict__" && shadow.isVirtual() &&
-      (rec.virtualOf(shadow).kind == VirtualKind::kInstance ||
-       rec.virtualOf(shadow).kind == VirtualKind::kFunction)) {
+      (rec.objects.virtualOf(shadow).kind == VirtualKind::kInstance ||
+       rec.objects.virtualOf(shadow).kind == VirtualKind::kFunction)) {
     return planVirtualDict(rec, shadow, object);
   }
-  if (isSlot(d) && shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kInstance) {
-    Virtual& v = rec.virtualOf(shadow);
+  if (isSlot(d) && shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kInstance) {
+    Virtual& v = rec.objects.virtualOf(shadow);
     if (v.value != ir::kNone) return simple(AttributePlan::kStep);
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
     return encoded != nullptr ? known(decodeShadow(encoded)) : simple(AttributePlan::kRaises);
   }
   if (Py_TYPE(d) == &PyMemberDescr_Type && !shadow.isVirtual()) {
-    Overlay* written = rec.overlayOf(object);
+    Overlay* written = rec.objects.overlayOf(object);
     PyObject* encoded = written != nullptr ? PyDict_GetItemWithError(written->attrs.get(), name) : nullptr;
     if (encoded != nullptr) return known(decodeShadow(encoded));
     pyapi::Ref<> value =
         pyapi::steal(pyapi::bindDescriptor(d, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
-    ir::SourceId source = rec.sourceOf(shadow, object);
+    ir::SourceId source = rec.guards.sourceOf(shadow, object);
     if (!value) {
       PyErr_Clear();
-      rec.guard(GuardKind::kEmptyMember, source, rec.constId(d));
+      rec.guards.guard(GuardKind::kEmptyMember, source, rec.guards.constId(d));
       return simple(AttributePlan::kRaises);
     }
-    return known(rec.readSource(SourceKind::kMember, source, d, 0, value.get()));
+    return known(rec.guards.readSource(SourceKind::kMember, source, d, 0, value.get()));
   }
   if (Py_TYPE(d) == &PyGetSetDescr_Type) {
     std::string_view n = text(name);
@@ -430,7 +437,8 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
     if (slot != nullptr && *slot == nullptr && PyFunction_Check(object))
       Py_XDECREF(PyObject_GenericGetDict(object, nullptr));
     if (slot != nullptr && *slot != nullptr) {
-      return known(rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, *slot));
+      return known(
+          rec.guards.readSource(SourceKind::kDict, rec.guards.sourceOf(shadow, object), nullptr, 0, *slot));
     }
     if (auto plan = PyFunction_Check(object) ? planOfFunction(rec, d, shadow, object, n) : std::nullopt)
       return std::move(*plan);
@@ -443,31 +451,31 @@ AttributePlan planDescriptor(Recorder& rec, Shadow shadow, PyObject* object, PyO
 }
 
 // A tuple that C code has made of objects of the trace.
-std::optional<Shadow> tupleOfKnown(Recorder& rec, PyObject* tuple) {
-  if (auto known = rec.knownObject(tuple)) return known;
+std::optional<Shadow> tupleOfKnown(RecordContext& rec, PyObject* tuple) {
+  if (auto known = rec.objects.knownObject(tuple)) return known;
   std::vector<Shadow> parts;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
-    auto part = rec.knownObject(PyTuple_GET_ITEM(tuple, i));
+    auto part = rec.objects.knownObject(PyTuple_GET_ITEM(tuple, i));
     if (!part || !part->isVirtual()) return std::nullopt;
     parts.push_back(*part);
   }
-  return rec.tupleOf(tuple, std::move(parts));
+  return rec.objects.tupleOf(tuple, std::move(parts));
 }
 
 // Fields of an exception that was made or caught here.
-AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
-  Virtual& v = rec.virtualOf(shadow);
+AttributePlan planException(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
+  Virtual& v = rec.objects.virtualOf(shadow);
   if (v.value != ir::kNone) return simple(AttributePlan::kStep);
   const pyapi::ExceptionParts parts = pyapi::partsOf(object);
   std::string_view n = text(name);
   if (n == "__class__" || n == "__suppress_context__") return known(Shadow::constant());
   if (n == "args") {
-    if (auto made = rec.knownObject(parts.args)) return known(*made);
+    if (auto made = rec.objects.knownObject(parts.args)) return known(*made);
     bool same = v.parts.size() == static_cast<size_t>(PyTuple_GET_SIZE(parts.args));
     for (size_t i = 0; same && i < v.parts.size(); ++i) {
       same = v.partObjects[i].get() == PyTuple_GET_ITEM(parts.args, static_cast<Py_ssize_t>(i));
     }
-    return same ? known(rec.tupleOf(parts.args, v.parts)) : simple(AttributePlan::kStep);
+    return same ? known(rec.objects.tupleOf(parts.args, v.parts)) : simple(AttributePlan::kStep);
   }
   if (n == "__traceback__") return known(tracebackShadow(rec, parts.traceback));
   if (n == "__cause__" || n == "__context__") {
@@ -475,7 +483,7 @@ AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyOb
     if (other == nullptr || other == Py_None) {
       return n == "__context__" && v.index != 0 ? simple(AttributePlan::kStep) : known(Shadow::constant());
     }
-    if (auto made = rec.knownObject(other)) return known(*made);
+    if (auto made = rec.objects.knownObject(other)) return known(*made);
   }
   if (n == "__dict__") return planVirtualDict(rec, shadow, object);
   std::optional<Shadow> field;  // that C code has filled in
@@ -486,14 +494,14 @@ AttributePlan planException(Recorder& rec, Shadow shadow, PyObject* object, PyOb
     } else if (PyTuple_CheckExact(value)) {  // the exceptions of a group
       field = tupleOfKnown(rec, value);
     } else {
-      field = rec.knownObject(value);
+      field = rec.objects.knownObject(value);
     }
     return false;
   });
   return field ? known(*field) : simple(AttributePlan::kStep);
 }
 
-AttributePlan planTraceback(Recorder& rec, PyObject* object, PyObject* name) {
+AttributePlan planTraceback(RecordContext& rec, PyObject* object, PyObject* name) {
   std::string_view n = text(name);
   if (n == "tb_lineno" || n == "tb_lasti" || n == "__class__") return known(Shadow::constant());
   if (n == "tb_next") return known(tracebackShadow(rec, pyapi::entryOf(object).next));
@@ -515,38 +523,40 @@ bool isModuleGetattr(PyObject* hook) {
 
 // torch.nn.Module.__getattr__ by its meaning, not its bytecode: a module is asked for its parts some hundred
 // times a call.
-AttributePlan planModule(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, PyObject* hook) {
+AttributePlan planModule(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
+                         PyObject* hook) {
   PyObject** slot = pyapi::materializedDictSlot(object);
   if (slot == nullptr || *slot == nullptr) return simple(AttributePlan::kStep);
-  rec.pinFunction(hook);
+  rec.guards.pinFunction(hook);
   PyObject* dict = *slot;
-  Shadow dictShadow = rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, dict);
+  Shadow dictShadow =
+      rec.guards.readSource(SourceKind::kDict, rec.guards.sourceOf(shadow, object), nullptr, 0, dict);
   static PyObject* parts[] = {PyUnicode_InternFromString("_parameters"),
                               PyUnicode_InternFromString("_buffers"), PyUnicode_InternFromString("_modules")};
   for (PyObject* part : parts) {
     PyObject* members = PyDict_GetItemWithError(dict, part);
     if (members == nullptr) {
-      if (!rec.lacksKey(dictShadow, dict, part)) return simple(AttributePlan::kAborted);
+      if (!rec.heap.lacksKey(dictShadow, dict, part)) return simple(AttributePlan::kAborted);
       continue;
     }
-    if (!PyDict_Check(members) || !rec.plainDict(members)) return simple(AttributePlan::kStep);
-    Shadow membersShadow = rec.dictEntry(dictShadow, dict, part, members);
+    if (!PyDict_Check(members) || !rec.objects.plainDict(members)) return simple(AttributePlan::kStep);
+    Shadow membersShadow = rec.objects.dictEntry(dictShadow, dict, part, members);
     PyObject* value = PyDict_GetItemWithError(members, name);
     if (value != nullptr) {
-      AttributePlan plan = known(rec.dictEntry(membersShadow, members, name, value));
+      AttributePlan plan = known(rec.objects.dictEntry(membersShadow, members, name, value));
       plan.native = true;
       return plan;
     }
-    if (!rec.lacksKey(membersShadow, members, name)) return simple(AttributePlan::kAborted);
+    if (!rec.heap.lacksKey(membersShadow, members, name)) return simple(AttributePlan::kAborted);
   }
   AttributePlan plan = simple(AttributePlan::kRaises);
   plan.native = true;
   return plan;
 }
 
-AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+AttributePlan planHooked(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 
-AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+AttributePlan planInstance(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* override = pyapi::getsAttributesPlainly(type) ? nullptr : getattributeOf(type);
   // Modules of a class of their own (torch._VF) look there as other objects do, but for a __getattr__ among
@@ -558,19 +568,20 @@ AttributePlan planInstance(Recorder& rec, Shadow shadow, PyObject* object, PyObj
     if (plan.how != AttributePlan::kRaises) return plan;
     if (isModule) {
       PyObject* dict = PyModule_GetDict(object);
-      Shadow names = rec.readSource(SourceKind::kDict, rec.sourceOf(shadow, object), nullptr, 0, dict);
-      if (!rec.lacksKey(names, dict, getattrName())) return simple(AttributePlan::kAborted);
+      Shadow names =
+          rec.guards.readSource(SourceKind::kDict, rec.guards.sourceOf(shadow, object), nullptr, 0, dict);
+      if (!rec.heap.lacksKey(names, dict, getattrName())) return simple(AttributePlan::kAborted);
     }
     return planHooked(rec, shadow, object, name);
   }
   if (!PyFunction_Check(override)) return simple(AttributePlan::kStep);
-  rec.guardType(shadow, object);
-  rec.guardTypeVersion(type);
+  rec.guards.guardType(shadow, object);
+  rec.guards.guardTypeVersion(type);
   return planNamedFrame(rec, override, shadow, object, name);
 }
 
 // Nothing was found: __getattr__, if there is one.
-AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+AttributePlan planHooked(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyObject* hook = pyapi::lookUpInType(Py_TYPE(object), getattrName());
   if (hook == nullptr) return simple(AttributePlan::kRaises);
   if (isModuleGetattr(hook) && !shadow.isVirtual()) return planModule(rec, shadow, object, name, hook);
@@ -580,24 +591,25 @@ AttributePlan planHooked(Recorder& rec, Shadow shadow, PyObject* object, PyObjec
 
 // A module without such a name (and without a __getattr__ of its own): it raises, as long as the name is not
 // there.
-AttributePlan planMissing(Recorder& rec, Shadow shadow, PyObject* module, PyObject* name) {
+AttributePlan planMissing(RecordContext& rec, Shadow shadow, PyObject* module, PyObject* name) {
   PyObject* dict = PyModule_GetDict(module);
   if (pyapi::lookUpInType(Py_TYPE(module), name) != nullptr) return simple(AttributePlan::kStep);
   if (PyDict_GetItemWithError(dict, getattrName()) != nullptr) return simple(AttributePlan::kStep);
   Shadow pinned = shadow;
-  if (pinned.isSource() && !rec.pin(pinned, module)) return simple(AttributePlan::kAborted);
-  Shadow dictShadow = rec.readSource(SourceKind::kDict, rec.sourceOf(pinned, module), nullptr, 0, dict);
-  if (!rec.lacksKey(dictShadow, dict, name) || !rec.lacksKey(dictShadow, dict, getattrName())) {
+  if (pinned.isSource() && !rec.guards.pin(pinned, module)) return simple(AttributePlan::kAborted);
+  Shadow dictShadow =
+      rec.guards.readSource(SourceKind::kDict, rec.guards.sourceOf(pinned, module), nullptr, 0, dict);
+  if (!rec.heap.lacksKey(dictShadow, dict, name) || !rec.heap.lacksKey(dictShadow, dict, getattrName())) {
     return simple(AttributePlan::kAborted);
   }
   return simple(AttributePlan::kRaises);
 }
 
 // Of what can't change. Annotations can: they are in a dict of the function.
-std::optional<AttributePlan> planFrozen(Recorder& rec, PyObject* object, PyObject* name) {
+std::optional<AttributePlan> planFrozen(RecordContext& rec, PyObject* object, PyObject* name) {
   PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
   if (d == nullptr || isMethodLike(d) || text(name).ends_with("annotation")) return std::nullopt;
-  const Paused paused(rec.known().pauses_);
+  const Paused paused(rec.pauses);
   pyapi::Ref<> value = pyapi::steal(PyObject_GetAttr(object, name));
   if (!value) {
     PyErr_Clear();
@@ -610,10 +622,10 @@ std::optional<AttributePlan> planFrozen(Recorder& rec, PyObject* object, PyObjec
 
 }  // namespace
 
-AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
-  rec.guardType(shadow, object);
-  rec.guardTypeVersion(type);
+  rec.guards.guardType(shadow, object);
+  rec.guards.guardTypeVersion(type);
   if (!rec.live()) return simple(AttributePlan::kAborted);
   const TypeEntry ofType = typeEntry(rec, type, name);
   if (!rec.live()) return simple(AttributePlan::kAborted);
@@ -639,13 +651,13 @@ AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObje
   return simple(AttributePlan::kRaises);
 }
 
-Shadow classValue(Recorder& rec, PyObject* value) {
+Shadow classValue(RecordContext& rec, PyObject* value) {
   if (Shadow made = own(rec, Shadow::constant(), value); made.isVirtual()) return made;
   if (isPlainDeep(value) || PyFunction_Check(value) || PyType_Check(value) || PyCFunction_Check(value) ||
       isMethodLike(value)) {
     return Shadow::constant();
   }
-  return rec.pinnedRoot(value);
+  return rec.guards.pinnedRoot(value);
 }
 
 bool isProperty(PyObject* descriptor) { return pyapi::bindsLikeProperty(descriptor); }
@@ -661,15 +673,15 @@ bool isFunctionName(PyObject* name) {
   return false;
 }
 
-PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObject* object, PyObject* name,
-                         Shadow value, PyObject* real) {
+PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, PyObject* object,
+                         PyObject* name, Shadow value, PyObject* real) {
   static PyObject* setName = PyUnicode_InternFromString("__setattr__");
   static PyObject* deleteName = PyUnicode_InternFromString("__delattr__");
   const bool hook = pyapi::lookUpInType(Py_TYPE(object), real != nullptr ? setName : deleteName) == setter;
   PyObject* d = hook ? nullptr : pyapi::lookUpInType(Py_TYPE(object), name);
   const bool written = d != nullptr && !isProperty(d);  // __set__ or __delete__ of its class
-  PendingFrame pending =
-      written ? rec.methodFrame(setter, classValue(rec, d), d) : rec.methodFrame(setter, shadow, object);
+  PendingFrame pending = written ? rec.callees.methodFrame(setter, classValue(rec, d), d)
+                                 : rec.callees.methodFrame(setter, shadow, object);
   auto push = [&](PyObject* argument, Shadow of) {
     pending.args.push_back(argument);
     pending.shadows.push_back(of);
@@ -681,10 +693,10 @@ PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObjec
   return pending;
 }
 
-Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow functionShadow, PyObject* self,
-                   Shadow selfShadow) {
-  Shadow shadow = rec.newVirtual(VirtualKind::kMethod, method);
-  Virtual& v = rec.virtualOf(shadow);
+Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Shadow functionShadow,
+                   PyObject* self, Shadow selfShadow) {
+  Shadow shadow = rec.objects.newVirtual(VirtualKind::kMethod, method);
+  Virtual& v = rec.objects.virtualOf(shadow);
   v.parts = {own(rec, functionShadow, function), own(rec, selfShadow, self)};
   v.partObjects.push_back(pyapi::newRef(function));
   v.partObjects.push_back(pyapi::newRef(self));
@@ -704,7 +716,7 @@ bool isOfProgram(PyObject* name) {
 
 }  // namespace
 
-AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name) {
+AttributePlan planAttribute(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name) {
   if (shadow.isConst() && (isPlain(object) || isTorchValue(object))) {
     PyObject* d = pyapi::lookUpInType(Py_TYPE(object), name);
     if (d != nullptr && isMethodLike(d)) {
@@ -714,14 +726,13 @@ AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyOb
     }
     return known(Shadow::constant());
   }
-  if (shadow.isConst() && (rec.isFrozen(object) || PyCode_Check(object))) {
-    if (PyCode_Check(object) && !isOfProgram(name))
-      rec.known().bound_ = "it looks at the lines of a function";
+  if (shadow.isConst() && (rec.guards.isFrozen(object) || PyCode_Check(object))) {
+    if (PyCode_Check(object) && !isOfProgram(name)) rec.facts.bound = "it looks at the lines of a function";
     if (auto plan = planFrozen(rec, object, name)) return std::move(*plan);
   }
   if (torchapi::isTensor(object)) return planTensor(rec, shadow, object, name);
   if (PyModule_CheckExact(object)) {
-    auto entry = rec.moduleAttribute(shadow, object, name);
+    auto entry = rec.heap.moduleAttribute(shadow, object, name);
     if (!rec.live()) return simple(AttributePlan::kAborted);
     if (entry) return known(*entry);
     return planMissing(rec, shadow, object, name);

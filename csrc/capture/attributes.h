@@ -4,7 +4,7 @@
 // Nothing here runs Python code. Plans are values; they live for one instruction.
 #pragma once
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
@@ -30,23 +30,23 @@ struct AttributePlan {
 };
 
 // Plans reading `object.name` and adds the guards that the plan rests on.
-AttributePlan planAttribute(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+AttributePlan planAttribute(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 // The same for object.__getattribute__, whatever the type overrides.
-AttributePlan planGeneric(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name);
+AttributePlan planGeneric(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name);
 // The shadow of a bound method object.
-Shadow boundMethod(Recorder& rec, PyObject* method, PyObject* function, Shadow functionShadow, PyObject* self,
-                   Shadow selfShadow);
+Shadow boundMethod(RecordContext& rec, PyObject* method, PyObject* function, Shadow functionShadow,
+                   PyObject* self, Shadow selfShadow);
 // Is it the descriptor of an entry of __slots__?
 bool isSlot(PyObject* descriptor);
 // What enters a Python function that sets an attribute (a property's, a descriptor's or __setattr__) or,
 // without a value, deletes it.
-PendingFrame setterFrame(Recorder& rec, PyObject* setter, Shadow shadow, PyObject* object, PyObject* name,
-                         Shadow value, PyObject* real);
+PendingFrame setterFrame(RecordContext& rec, PyObject* setter, Shadow shadow, PyObject* object,
+                         PyObject* name, Shadow value, PyObject* real);
 // A property, or an object of a subclass that gets and sets as properties do (torch's dependent_property).
 bool isProperty(PyObject* descriptor);
 bool isEmptyTuple(PyObject* object);  // false for null
 bool isFunctionName(PyObject* name);  // an attribute that says how a function is called: __name__ ...
 // Looks an attribute up in a type and gives what instances see without binding.
-Shadow classValue(Recorder& rec, PyObject* value);
+Shadow classValue(RecordContext& rec, PyObject* value);
 
 }  // namespace kintsugi::capture

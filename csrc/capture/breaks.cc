@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "capture/recorder.h"
+#include "capture/classes.h"
+#include "capture/record_context.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
@@ -114,18 +115,18 @@ void raiseGraphBreak(const diag::Diagnostic& diagnostic, const char* why) {
   if (error) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
 }
 
-bool Recorder::isStrict() const {
+bool Breaks::isStrict() const {
   return options_.fullgraph || (options_.errorOnBreak != nullptr && options_.errorOnBreak());
 }
 
 // The instruction's result is dropped by the next one.
-bool Recorder::resultUnused() const {
+bool Breaks::resultUnused() const {
   return frames_.current() != nullptr && frames_.current()->act != nullptr &&
          instruction_.instr() != nullptr &&
          frames_.current()->act->code->at(instruction_.instr()->next).op == op::POP_TOP;
 }
 
-void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {
+void Breaks::noteBreak(diag::Code code, std::vector<std::string> args) {
   if (isStrict()) {
     // A step that is called for its effects alone decides neither values nor branches: it is mended. What it
     // writes to its arguments is looked at when it has run.
@@ -134,33 +135,47 @@ void Recorder::noteBreak(diag::Code code, std::vector<std::string> args) {
     if (!step || !resultUnused()) refuse(diagnosticAt(frames_.current(), code, std::move(args)));
     return;
   }
-  breaks_.add(diagnosticAt(frames_.current(), code, std::move(args)));
+  breakLog_.add(diagnosticAt(frames_.current(), code, std::move(args)));
 }
 
-void Recorder::refuse(const diag::Diagnostic& diagnostic) {
-  if (!breaks_.isRefused() && isStrict()) breaks_.refuse(diagnostic, true);
+void Breaks::refuse(const diag::Diagnostic& diagnostic) {
+  if (!breakLog_.isRefused() && isStrict()) breakLog_.refuse(diagnostic, true);
 }
 
 // The user has said that it must not come to this: an error, whatever breaks are. A program that swallows it
 // gets it again (CompiledFunction::insist()).
-Flow Recorder::raiseAssertion(const std::string& message) {
+Flow Breaks::raiseAssertion(const std::string& message) {
   abort(diag::Code::KTG0111, {"AssertionError"});
-  breaks_.refuse(diagnosticAt(frames_.current(), diag::Code::KTG0111, {message}), false);
+  breakLog_.refuse(diagnosticAt(frames_.current(), diag::Code::KTG0111, {message}), false);
   instruction_.setExecuted(true);
   PyErr_SetString(PyExc_AssertionError, message.c_str());
   return Flow::kRaise;
 }
 
 // Instead of the instruction that would come next.
-Flow Recorder::raiseRefused() {
+Flow Breaks::raiseRefused() {
   instruction_.setExecuted(true);
-  const diag::Diagnostic refused = breaks_.noteRaised();
-  if (live()) {
-    breaks_.end(refused);
+  const diag::Diagnostic refused = breakLog_.noteRaised();
+  if (rec_.live()) {
+    breakLog_.end(refused);
     ops_.discard();
   }
   raiseGraphBreak(refused, options_.fullgraph ? "fullgraph=True" : "error_on_graph_break");
   return Flow::kRaise;
+}
+
+void Breaks::abort(diag::Code code, std::vector<std::string> args) {
+  if (!rec_.live()) return;
+  ShadowFrame* current = frames_.current();
+  breakLog_.end(diagnosticAt(current, code, std::move(args)));
+  PyObject* failedIn = current && current->caller ? reinterpret_cast<PyObject*>(current->code) : nullptr;
+  for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
+    if (frame->transform) failedIn = reinterpret_cast<PyObject*>(frame->code);  // as a whole or not at all
+  }
+  if (failedIn == nullptr && code != diag::Code::KTG0111) failedIn = newestClassBody(rec_);
+  breakLog_.setFailedIn(failedIn);
+  ops_.discard();
+  if (code != diag::Code::KTG0111) refuse(*breakLog_.failure());
 }
 
 }  // namespace kintsugi::capture

@@ -14,7 +14,11 @@
 
 namespace kintsugi::capture {
 
-class Recorder;
+struct RecordContext;
+
+// What a step is to the trace: it may change anything, it changes nothing that guards read, or it changes
+// nothing at all and its result follows from its arguments.
+enum class CallKind : uint8_t { kOpaque, kKnown, kPure };
 
 // A model asked for an argument that the call does not have: the call then runs as it is written, and is a
 // step that nothing is known of (record/calls.cc).
@@ -57,8 +61,9 @@ class ArgumentList {
 
 // How a C callable is modelled; see capture/calls/.
 struct CallContext {
-  CallContext(Recorder& recorder, ShadowFrame& shadowFrame, Activation& activation, const Instr& instruction)
-      : rec(recorder), frame(shadowFrame), act(activation), instr(instruction) {}
+  CallContext(RecordContext& context, ShadowFrame& shadowFrame, Activation& activation,
+              const Instr& instruction)
+      : rec(context), frame(shadowFrame), act(activation), instr(instruction) {}
 
   // What is called. The arrays are borrowed: the positional arguments, then the values of `names` (a tuple,
   // or null).
@@ -87,7 +92,7 @@ struct CallContext {
 
   size_t total() const { return positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0); }
 
-  Recorder& rec;
+  RecordContext& rec;
   ShadowFrame& frame;
   Activation& act;
   const Instr& instr;

@@ -33,7 +33,7 @@ bool hasType(PyObject* object, ir::TypeKind kind) {
 
 class ShadowCheck {
  public:
-  explicit ShadowCheck(Recorder& recorder) : recorder_(recorder), state_(recorder.known()) {}
+  explicit ShadowCheck(RecordContext& recorder) : recorder_(recorder) {}
 
   // Empty: `object` is what `shadow` says.
   std::string slot(Shadow shadow, PyObject* object) {
@@ -65,14 +65,14 @@ class ShadowCheck {
   // What changes under the program's hands is no constant, unless it is pinned: tensors, lists, dicts.
   bool isConstant(PyObject* object) {
     const bool changes = torchapi::isTensor(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
-    return !changes || state_.constants_.contains(object) || state_.frozen_.wasAdded(object);
+    return !changes || recorder_.constants.contains(object) || recorder_.frozen.wasAdded(object);
   }
   bool isSource(ir::SourceId id, PyObject* object) {
-    if (id >= state_.sources_.size()) {
+    if (id >= recorder_.sources.size()) {
       return false;
     }
     // What is plain is guarded by value: a descriptor makes a number anew in each read.
-    PyObject* read = state_.sources_.objectOf(id);
+    PyObject* read = recorder_.sources.objectOf(id);
     return read == object || (read != nullptr && isPlain(read) && pyapi::plainEquals(read, object));
   }
   bool isValue(ir::ValueId id, PyObject* object) {
@@ -88,7 +88,7 @@ class ShadowCheck {
            (isKnownAs(id, object) || isInput(id, object) || isRestored(id, object));
   }
   // Two values may be one tensor where a side trace begins: it goes by the name of the last.
-  bool isRestored(ir::ValueId id, PyObject* tensor) { return state_.restored_.isTensor(id, tensor); }
+  bool isRestored(ir::ValueId id, PyObject* tensor) { return recorder_.restored.isTensor(id, tensor); }
   // A tensor whose metadata an operator in place has changed goes by the name of that operator's result, and
   // is what its earlier names say, too.
   bool isKnownAs(ir::ValueId id, PyObject* tensor) {
@@ -126,11 +126,10 @@ class ShadowCheck {
     return input && read;
   }
   bool isVirtual(uint32_t id, PyObject* object) {
-    return id < state_.virtuals_.size() && state_.virtuals_.at(id).object.get() == object;
+    return id < recorder_.virtuals.size() && recorder_.virtuals.at(id).object.get() == object;
   }
 
-  Recorder& recorder_;
-  RecorderState& state_;
+  RecordContext& recorder_;
 };
 
 bool isHandled(PyObject* object) {
@@ -144,7 +143,7 @@ std::string place(const char* what, size_t index, PyObject* object, const std::s
 
 }  // namespace
 
-std::string shadowProblem(Recorder& recorder, const ShadowFrame& frame, const Activation& act,
+std::string shadowProblem(RecordContext& recorder, const ShadowFrame& frame, const Activation& act,
                           const Instr& instr) {
   ShadowCheck check(recorder);
   for (size_t i = 0; i < frame.locals.size(); ++i) {

@@ -22,12 +22,12 @@
 
 #include <string>
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 // The first slot that is not what its shadow says; empty: none.
-std::string shadowProblem(Recorder& recorder, const ShadowFrame& frame, const Activation& act,
+std::string shadowProblem(RecordContext& recorder, const ShadowFrame& frame, const Activation& act,
                           const Instr& instr);
 
 }  // namespace kintsugi::capture

@@ -50,25 +50,25 @@ bool mayOpen(PyTypeObject* type, PyObject* name) {
 
 namespace {
 
-bool mayOpen(Recorder& rec, PyTypeObject* type, PyObject* name) {
+bool mayOpen(RecordContext& rec, PyTypeObject* type, PyObject* name) {
   return ownClass(rec, type) == nullptr && capture::mayOpen(type, name);
 }
 
-bool isOpen(Recorder& rec, PyTypeObject* type, PyObject* name) {
-  return rec.known().attributes_.isOpen(type, name);
+bool isOpen(RecordContext& rec, PyTypeObject* type, PyObject* name) {
+  return rec.attributes.isOpen(type, name);
 }
 
 bool isDescriptor(PyObject* value) {
   return pyapi::hasDescriptorGet(value) || pyapi::hasDescriptorSet(value);
 }
 
-void noteClosed(Recorder& rec, PyTypeObject* type, PyObject* name) {
-  if (mayOpen(rec, type, name)) rec.known().attributes_.close(type, name);
+void noteClosed(RecordContext& rec, PyTypeObject* type, PyObject* name) {
+  if (mayOpen(rec, type, name)) rec.attributes.close(type, name);
 }
 
 // Does the code that is being recorded set an attribute of that name? The value is none that is called.
-bool isStoredHere(Recorder& rec, PyObject* value, PyObject* name) {
-  const ShadowFrame* frame = rec.known().frames_.current();
+bool isStoredHere(RecordContext& rec, PyObject* value, PyObject* name) {
+  const ShadowFrame* frame = rec.frames.current();
   if (frame == nullptr || isDescriptor(value) || PyType_Check(value)) return false;
   const CodeInfo* code = CodeInfo::of(frame->code);
   for (int32_t i = 0; code != nullptr && i < code->size(); ++i) {
@@ -103,8 +103,8 @@ Py_ssize_t placeBehind(PyObject* order, PyTypeObject* after) {
   return after != nullptr ? i + 1 : 0;
 }
 
-bool anyOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* name) {
-  if (!rec.known().attributes_.isAnythingOpen()) return false;
+bool anyOpen(RecordContext& rec, PyObject* order, Py_ssize_t from, PyObject* name) {
+  if (!rec.attributes.isAnythingOpen()) return false;
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     if (isOpen(rec, at(order, i), name)) return true;
   }
@@ -112,28 +112,27 @@ bool anyOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* name) {
 }
 
 // Whether look-up binds what it has found follows from the type, which is part of the guard.
-void settle(Recorder& rec, TypeEntry& entry) {
+void guardEntry(RecordContext& rec, TypeEntry& entry) {
   if (!rec.live()) return;
   if (isDescriptor(entry.value)) {
     entry.open = false;
-    rec.pin(entry.shadow, entry.value);
+    rec.guards.pin(entry.shadow, entry.value);
     return;
   }
-  rec.guardType(entry.shadow, entry.value);
-  rec.guardTypeVersion(Py_TYPE(entry.value));
+  rec.guards.guardType(entry.shadow, entry.value);
+  rec.guards.guardTypeVersion(Py_TYPE(entry.value));
 }
 
 // The attribute will be set in the class that is asked, or in the one that has it.
-void openUpTo(Recorder& rec, PyObject* order, Py_ssize_t from, PyTypeObject* owner, PyObject* name) {
+void openUpTo(RecordContext& rec, PyObject* order, Py_ssize_t from, PyTypeObject* owner, PyObject* name) {
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order); ++i) {
     PyTypeObject* base = at(order, i);
-    if (mayOpen(rec, base, name) && !rec.known().attributes_.isClosed(base, name))
-      rec.known().attributes_.open(base, name);
+    if (mayOpen(rec, base, name) && !rec.attributes.isClosed(base, name)) rec.attributes.open(base, name);
     if (base == owner) return;
   }
 }
 
-TypeEntry readOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* name) {
+TypeEntry readOpen(RecordContext& rec, PyObject* order, Py_ssize_t from, PyObject* name) {
   TypeEntry entry;
   for (Py_ssize_t i = from; i < PyTuple_GET_SIZE(order) && rec.live(); ++i) {
     PyTypeObject* base = at(order, i);
@@ -143,17 +142,17 @@ TypeEntry readOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* na
       if (entry.value != nullptr) return entry;
       continue;
     }
-    const Shadow dict = rec.pinnedRoot(pyapi::dictOf(base));
+    const Shadow dict = rec.guards.pinnedRoot(pyapi::dictOf(base));
     if (entry.value == nullptr) {
-      rec.lacksKey(dict, pyapi::dictOf(base), name);
+      rec.heap.lacksKey(dict, pyapi::dictOf(base), name);
       continue;
     }
     {
-      const AttributeLog::ReadingOpen reading(rec.known().attributes_);
-      entry.shadow = rec.dictEntry(dict, pyapi::dictOf(base), name, entry.value);
+      const AttributeLog::ReadingOpen reading(rec.attributes);
+      entry.shadow = rec.objects.dictEntry(dict, pyapi::dictOf(base), name, entry.value);
     }
     entry.open = true;
-    settle(rec, entry);
+    guardEntry(rec, entry);
     return entry;
   }
   return entry;
@@ -161,7 +160,7 @@ TypeEntry readOpen(Recorder& rec, PyObject* order, Py_ssize_t from, PyObject* na
 
 }  // namespace
 
-TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after) {
+TypeEntry typeEntry(RecordContext& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after) {
   PyObject* order = pyapi::mroOf(type);
   const Py_ssize_t from = placeBehind(order, after);
   TypeEntry entry;
@@ -184,59 +183,58 @@ TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObj
   return entry;
 }
 
-bool closeAll(Recorder& rec, PyTypeObject* type) { return rec.known().attributes_.closeAll(type); }
+bool closeAll(RecordContext& rec, PyTypeObject* type) { return rec.attributes.closeAll(type); }
 
-std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
-                              PyObject* real) {
+std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
+                              Shadow value, PyObject* real) {
   if (!PyType_Check(object) || shadow.isValue()) return std::nullopt;
   auto* type = reinterpret_cast<PyTypeObject*>(object);
   PyTypeObject* meta = Py_TYPE(object);
   if (!mayOpen(rec, type, name) || !pyapi::setsAttributesLikeType(meta)) return std::nullopt;
-  RecorderState& known = rec.known();
-  rec.guardTypeVersion(meta);
+  rec.guards.guardTypeVersion(meta);
   const TypeEntry above = typeEntry(rec, meta, name);
   const bool setter = above.value != nullptr && pyapi::hasDescriptorSet(above.value);
   if (setter && isOpen(rec, type, name)) rec.abort(diag::Code::KTG0303, {pyapi::typeName(type)});
   if (setter) return std::nullopt;
   if (!isOpen(rec, type, name)) {
     if (real != nullptr && isDescriptor(real)) return std::nullopt;  // a method, which stays for a while
-    known.attributes_.noteWritten(type, name);
-    if (rec.known().attributes_.isClosed(type, name)) return std::nullopt;
-    known.attributes_.open(type, name);
+    rec.attributes.noteWritten(type, name);
+    if (rec.attributes.isClosed(type, name)) return std::nullopt;
+    rec.attributes.open(type, name);
   }
-  known.attributes_.noteWritten(type, name);
-  if (!rec.live() || (shadow.isSource() && !rec.pin(shadow, object))) return false;
-  rec.guardTypeVersion(type);
-  const Shadow dict = rec.pinnedRoot(pyapi::dictOf(type));
-  const Shadow target = Shadow::source(rec.sourceOf(shadow, object));
+  rec.attributes.noteWritten(type, name);
+  if (!rec.live() || (shadow.isSource() && !rec.guards.pin(shadow, object))) return false;
+  rec.guards.guardTypeVersion(type);
+  const Shadow dict = rec.guards.pinnedRoot(pyapi::dictOf(type));
+  const Shadow target = Shadow::source(rec.guards.sourceOf(shadow, object));
   PyObject* before = own(type, name);
-  if (real == nullptr && before == nullptr) return rec.lacksKey(dict, pyapi::dictOf(type), name);  // raises
-  if (real == nullptr) rec.dictEntry(dict, pyapi::dictOf(type), name, before);
-  rec.known().classVersions_.expectWrites();
-  const bool written = real != nullptr ? rec.emitEffect(Op::kSetAttr, {{target, object}, {value, real}}, name)
-                                       : rec.emitEffect(Op::kDelAttr, {{target, object}}, name);
+  if (real == nullptr && before == nullptr)
+    return rec.heap.lacksKey(dict, pyapi::dictOf(type), name);  // raises
+  if (real == nullptr) rec.objects.dictEntry(dict, pyapi::dictOf(type), name, before);
+  rec.classVersions.expectWrites();
+  const bool written = real != nullptr
+                           ? rec.heap.emitEffect(Op::kSetAttr, {{target, object}, {value, real}}, name)
+                           : rec.heap.emitEffect(Op::kDelAttr, {{target, object}}, name);
   if (!written || !rec.live()) return false;
-  return real != nullptr ? rec.noteWrite(pyapi::dictOf(type), name, value)
-                         : rec.noteDelete(pyapi::dictOf(type), name);
+  return real != nullptr ? rec.heap.noteWrite(pyapi::dictOf(type), name, value)
+                         : rec.heap.noteDelete(pyapi::dictOf(type), name);
 }
 
-void opensAttribute(Recorder& rec, PyTypeObject* type, const char* name) {
+void opensAttribute(RecordContext& rec, PyTypeObject* type, const char* name) {
   const pyapi::Ref<> text = pyapi::steal(PyUnicode_InternFromString(name));
-  RecorderState& known = rec.known();
   if (!text || !mayOpen(rec, type, text.get())) return;
-  if (!isOpen(rec, type, text.get()) && !rec.known().attributes_.isClosed(type, text.get()))
-    known.attributes_.open(type, text.get());
-  known.attributes_.noteWritten(type, text.get());
-  rec.known().classVersions_.expectWrites();
+  if (!isOpen(rec, type, text.get()) && !rec.attributes.isClosed(type, text.get()))
+    rec.attributes.open(type, text.get());
+  rec.attributes.noteWritten(type, text.get());
+  rec.classVersions.expectWrites();
 }
 
-void describeOpen(Recorder& rec) {
-  RecorderState& known = rec.known();
-  known.attributes_.allOpen().each([&](PyTypeObject* type, PyObject* name) {
+void describeOpen(RecordContext& rec) {
+  rec.attributes.allOpen().each([&](PyTypeObject* type, PyObject* name) {
     bool guarded = false;
-    for (const guard::Guard& g : known.document_.guards.guards) {
+    for (const guard::Guard& g : rec.document.guards.guards) {
       guarded = guarded || (g.kind == GuardKind::kTypeVersion &&
-                            PyType_IsSubtype(known.constants_.typeAt(g.key), type) != 0);
+                            PyType_IsSubtype(rec.constants.typeAt(g.key), type) != 0);
     }
     if (!guarded) return;
     pyapi::Ref<> pair = pyapi::steal(PyTuple_Pack(2, type, name));
@@ -246,9 +244,9 @@ void describeOpen(Recorder& rec) {
     }
     guard::Guard row;
     row.kind = GuardKind::kOpenAttribute;
-    row.block = known.blocks_.root();
-    row.key = rec.constId(pair.get());
-    known.document_.guards.guards.push_back(row);
+    row.block = rec.blocks.root();
+    row.key = rec.guards.constId(pair.get());
+    rec.document.guards.guards.push_back(row);
   });
 }
 

@@ -12,7 +12,7 @@
 
 #include <optional>
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -29,17 +29,17 @@ struct TypeEntry {
 
 // pyapi::lookUpInType() with its guards: the caller has guarded the type's version. What is open and a
 // descriptor is pinned. Behind `after`, a class of the type's order, where one is given.
-TypeEntry typeEntry(Recorder& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
+TypeEntry typeEntry(RecordContext& rec, PyTypeObject* type, PyObject* name, PyTypeObject* after = nullptr);
 // The whole dict of the class is read, and left to the guard on its version: none of its attributes becomes
 // open in this recording. False: some are, or have been written.
-bool closeAll(Recorder& rec, PyTypeObject* type);
+bool closeAll(RecordContext& rec, PyTypeObject* type);
 // class.name = value, or `del class.name` where `real` is null. Nothing: not such a write; false: the
 // recording has ended.
-std::optional<bool> storeOpen(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
-                              PyObject* real);
+std::optional<bool> storeOpen(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
+                              Shadow value, PyObject* real);
 // A modelled step is about to write to an attribute of a class.
-void opensAttribute(Recorder& rec, PyTypeObject* type, const char* name);
+void opensAttribute(RecordContext& rec, PyTypeObject* type, const char* name);
 // At the end: the rows that say which attributes are open.
-void describeOpen(Recorder& rec);
+void describeOpen(RecordContext& rec);
 
 }  // namespace kintsugi::capture

@@ -7,25 +7,23 @@
 
 namespace kintsugi::capture {
 
-Virtual* ownClass(Recorder& rec, PyTypeObject* type) {
-  RecorderState& state = rec.known();
-  if (state.virtuals_.classes().empty()) return nullptr;
-  Virtual* made = state.virtuals_.findObject(reinterpret_cast<PyObject*>(type));
+Virtual* ownClass(RecordContext& rec, PyTypeObject* type) {
+  if (rec.virtuals.classes().empty()) return nullptr;
+  Virtual* made = rec.virtuals.findObject(reinterpret_cast<PyObject*>(type));
   if (made == nullptr) return nullptr;
   Virtual& v = *made;
   return v.kind == VirtualKind::kClass ? &v : nullptr;
 }
 
-Shadow own(Recorder& rec, Shadow shadow, PyObject* object) {
-  RecorderState& state = rec.known();
+Shadow own(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (!shadow.isConst() || object == nullptr) return shadow;
-  if (state.virtuals_.classes().empty() && !PyFunction_Check(object)) return shadow;
-  const auto found = state.virtuals_.find(object);
+  if (rec.virtuals.classes().empty() && !PyFunction_Check(object)) return shadow;
+  const auto found = rec.virtuals.find(object);
   return found ? Shadow::virt(*found) : shadow;
 }
 
-std::optional<Shadow> ownAttribute(Recorder& rec, PyTypeObject* type, PyObject* name, PyObject* value) {
-  if (rec.known().virtuals_.classes().empty()) return std::nullopt;
+std::optional<Shadow> ownAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name, PyObject* value) {
+  if (rec.virtuals.classes().empty()) return std::nullopt;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
     if (PyDict_Contains(pyapi::dictOf(cls), name) != 1) continue;
@@ -33,14 +31,14 @@ std::optional<Shadow> ownAttribute(Recorder& rec, PyTypeObject* type, PyObject* 
     // type.__new__ wraps some functions: then it is not what the namespace says.
     if (v == nullptr || v->exposed) return std::nullopt;
     if (PyDict_GetItemWithError(v->partObjects[v->parts.size()].get(), name) != value) return std::nullopt;
-    return rec.entryOf(*v, name);
+    return rec.objects.entryOf(*v, name);
   }
   return std::nullopt;
 }
 
-bool pinClasses(Recorder& rec, Shadow& shadow, PyObject* object) {
+bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object) {
   if (shadow.isVirtual() && PyTuple_Check(object)) {
-    auto parts = rec.elementsOf(shadow, object);
+    auto parts = rec.objects.elementsOf(shadow, object);
     for (size_t i = 0; parts && i < parts->size(); ++i) {
       if (!pinClasses(rec, (*parts)[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i)))) return false;
     }
@@ -49,7 +47,7 @@ bool pinClasses(Recorder& rec, Shadow& shadow, PyObject* object) {
   // One of the trace is this one in every run.
   const bool ours = PyType_Check(object) && ownClass(rec, reinterpret_cast<PyTypeObject*>(object)) != nullptr;
   return ours ? guardOwnClass(rec, reinterpret_cast<PyTypeObject*>(object)) && rec.live()
-              : rec.pinDeep(shadow, object);
+              : rec.guards.pinDeep(shadow, object);
 }
 
 namespace {
@@ -60,72 +58,70 @@ PyObject* versionName() {
 }
 
 // The version of a class that was built, as it is here.
-ir::ValueId versionNow(Recorder& rec, Virtual& cls) {
-  rec.known().bound_ = "it makes a class";  // whose version is a number of this process
-  const ir::Operand function = ir::Operand::constant(rec.constId(pyapi::classVersion()));
-  const size_t at = rec.emit(ir::Op::kCallKnown, {function, ir::Operand::value(cls.value)},
-                             {{ir::TypeKind::kObject, ir::kNone}}, rec.stateBefore());
+ir::ValueId versionNow(RecordContext& rec, Virtual& cls) {
+  rec.facts.bound = "it makes a class";  // whose version is a number of this process
+  const ir::Operand function = ir::Operand::constant(rec.guards.constId(pyapi::classVersion()));
+  const size_t at = rec.steps.emit(ir::Op::kCallKnown, {function, ir::Operand::value(cls.value)},
+                                   {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
   return rec.trace().code[at].firstResult;
 }
 
 // Unknown code may have changed it: that it has not is guarded. False: the recording has ended.
-bool pinUnchanged(Recorder& rec, Virtual& v, const char* name) {
+bool pinUnchanged(RecordContext& rec, Virtual& v, const char* name) {
   PyObject* encoded = v.attrs ? PyDict_GetItemWithError(v.attrs.get(), versionName()) : nullptr;
-  if (encoded == nullptr || rec.known().instruction_.isExecuted()) {
+  if (encoded == nullptr || rec.instruction.isExecuted()) {
     refuseClass(rec, name);
     return false;
   }
   const ir::Operand before = ir::Operand::value(decodeShadow(encoded).valueId());
   const ir::Operand now = ir::Operand::value(versionNow(rec, v));
-  if (!rec.pinAnswer("eq", {before, now}, Py_True)) return false;
+  if (!rec.guards.pinAnswer("eq", {before, now}, Py_True)) return false;
   v.exposed = false;
   return true;
 }
 
 }  // namespace
 
-void noteVersion(Recorder& rec, Virtual& cls) {
-  rec.setAttrShadow(cls, versionName(), Shadow::value(versionNow(rec, cls)));
+void noteVersion(RecordContext& rec, Virtual& cls) {
+  rec.objects.setAttrShadow(cls, versionName(), Shadow::value(versionNow(rec, cls)));
 }
 
-bool guardOwnClass(Recorder& rec, PyTypeObject* type) {
+bool guardOwnClass(RecordContext& rec, PyTypeObject* type) {
   Virtual* v = ownClass(rec, type);
   if (v == nullptr) return false;
   if (v->exposed && !pinUnchanged(rec, *v, pyapi::typeName(type))) return true;
   for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(pyapi::mroOf(type)); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(pyapi::mroOf(type), i));
-    rec.guardTypeVersion(base);
+    rec.guards.guardTypeVersion(base);
   }
   return true;
 }
 
-void refuseOwn(Recorder& rec, PyObject* object) {
+void refuseOwn(RecordContext& rec, PyObject* object) {
   if (!PyType_Check(object) && !PyFunction_Check(object)) return;
-  RecorderState& state = rec.known();
-  const Virtual* made = state.virtuals_.findObject(object);
+  const Virtual* made = rec.virtuals.findObject(object);
   if (made == nullptr) return;
   const VirtualKind kind = made->kind;
   if (kind == VirtualKind::kClass || kind == VirtualKind::kFunction)
     refuseClass(rec, pyapi::typeNameOf(object));
 }
 
-void refuseClass(Recorder& rec, const char* what) {
+void refuseClass(RecordContext& rec, const char* what) {
   if (!rec.live()) return;
   rec.abort(diag::Code::KTG0302, {what});
-  if (PyObject* body = newestClassBody(rec)) rec.known().breaks_.setFailedIn(body);
+  if (PyObject* body = newestClassBody(rec)) rec.breakLog.setFailedIn(body);
 }
 
-PyObject* newestClassBody(Recorder& rec) {
-  RecorderState& state = rec.known();
-  for (size_t i = state.virtuals_.classes().size(); i-- > 0;) {
-    const Virtual& v = state.virtuals_.at(state.virtuals_.classes()[i]);
+PyObject* newestClassBody(RecordContext& rec) {
+  for (size_t i = rec.virtuals.classes().size(); i-- > 0;) {
+    const Virtual& v = rec.virtuals.at(rec.virtuals.classes()[i]);
     if (v.partObjects.back()) return v.partObjects.back().get();
   }
   return nullptr;
 }
 
-std::optional<bool> storeInClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
-                                 PyObject* real) {
+std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
+                                 Shadow value, PyObject* real) {
   if (!PyType_Check(object)) return std::nullopt;
   Virtual* v = ownClass(rec, reinterpret_cast<PyTypeObject*>(object));
   if (v == nullptr) return std::nullopt;
@@ -138,18 +134,18 @@ std::optional<bool> storeInClass(Recorder& rec, Shadow shadow, PyObject* object,
   }
   shadow = own(rec, Shadow::constant(), object);
   if (v->value != ir::kNone) {
-    if (!rec.emitEffect(ir::Op::kSetAttr, {{shadow, object}, {value, real}}, name)) return false;
+    if (!rec.heap.emitEffect(ir::Op::kSetAttr, {{shadow, object}, {value, real}}, name)) return false;
     noteVersion(rec, *v);
   }
-  rec.touched();
-  return PyDict_SetItem(space, name, real) == 0 && rec.setEntry(*v, name, value);
+  rec.objects.touched();
+  return PyDict_SetItem(space, name, real) == 0 && rec.objects.setEntry(*v, name, value);
 }
 
-Virtual* classOfCell(Recorder& rec, Shadow cell) {
-  if (rec.known().virtuals_.classes().empty() || !cell.isVirtual()) return nullptr;
-  Virtual& v = rec.virtualOf(cell);
+Virtual* classOfCell(RecordContext& rec, Shadow cell) {
+  if (rec.virtuals.classes().empty() || !cell.isVirtual()) return nullptr;
+  Virtual& v = rec.objects.virtualOf(cell);
   if (v.kind != VirtualKind::kCell || v.parts.empty() || !v.parts[0].isVirtual()) return nullptr;
-  Virtual& content = rec.virtualOf(v.parts[0]);
+  Virtual& content = rec.objects.virtualOf(v.parts[0]);
   return content.kind == VirtualKind::kClass && content.parts.back() == cell ? &content : nullptr;
 }
 

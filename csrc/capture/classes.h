@@ -15,34 +15,34 @@
 
 #include <optional>
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 // The virtual object where a constant turns out to have been made in this trace.
-Shadow own(Recorder& rec, Shadow shadow, PyObject* object);
+Shadow own(RecordContext& rec, Shadow shadow, PyObject* object);
 // What the namespace of a class made here says about `value`, which `name` is in the class or one of its
 // bases.
-std::optional<Shadow> ownAttribute(Recorder& rec, PyTypeObject* type, PyObject* name, PyObject* value);
+std::optional<Shadow> ownAttribute(RecordContext& rec, PyTypeObject* type, PyObject* name, PyObject* value);
 // The same of just this class; null: it is no class of the trace.
-Virtual* ownClass(Recorder& rec, PyTypeObject* type);
+Virtual* ownClass(RecordContext& rec, PyTypeObject* type);
 // Makes the trace depend on which class it is (or which classes: a tuple). False: the recording has ended.
-bool pinClasses(Recorder& rec, Shadow& shadow, PyObject* object);
+bool pinClasses(RecordContext& rec, Shadow& shadow, PyObject* object);
 // Instead of a guard on the version of a type: its old bases are guarded. False: it is no class of the trace.
-bool guardOwnClass(Recorder& rec, PyTypeObject* type);
+bool guardOwnClass(RecordContext& rec, PyTypeObject* type);
 // Asks for the version of a class that has just been built or changed; what an opaque step does to it shows
 // then.
-void noteVersion(Recorder& rec, Virtual& cls);
+void noteVersion(RecordContext& rec, Virtual& cls);
 // Ends the recording where a class of the trace, or a function while there are such, would be a constant.
-void refuseOwn(Recorder& rec, PyObject* object);
+void refuseOwn(RecordContext& rec, PyObject* object);
 // Ends the recording: its newest class statement is a step the next time.
-void refuseClass(Recorder& rec, const char* what);
+void refuseClass(RecordContext& rec, const char* what);
 // The code of the newest class statement of the trace, or null.
-PyObject* newestClassBody(Recorder& rec);
+PyObject* newestClassBody(RecordContext& rec);
 // class.name = value. Nothing: it is no class of the trace; false: the recording has ended.
-std::optional<bool> storeInClass(Recorder& rec, Shadow shadow, PyObject* object, PyObject* name, Shadow value,
-                                 PyObject* real);
+std::optional<bool> storeInClass(RecordContext& rec, Shadow shadow, PyObject* object, PyObject* name,
+                                 Shadow value, PyObject* real);
 // The class that a cell `__class__` belongs to; null: it is another cell.
-Virtual* classOfCell(Recorder& rec, Shadow cell);
+Virtual* classOfCell(RecordContext& rec, Shadow cell);
 
 }  // namespace kintsugi::capture

@@ -1,4 +1,4 @@
-// Recorder: lists and iteration.
+// Objects: iteration; writes to dicts and lists, as effects.
 #include "capture/lists.h"
 
 #include "capture/calls/model.h"
@@ -11,20 +11,20 @@ namespace kintsugi::capture {
 using ir::Op;
 
 // The shadows of everything that iterating over the object gives, without consuming it. Nothing: not known.
-std::optional<std::vector<Shadow>> Recorder::iterated(Shadow shadow, PyObject* object) {
+std::optional<std::vector<Shadow>> Objects::iterated(Shadow shadow, PyObject* object) {
   if (PyTuple_Check(object) || PyList_Check(object)) return elementsOf(shadow, object);
-  if (shadow.isConst() && isFrozen(object) && PyObject_Size(object) >= 0) {
+  if (shadow.isConst() && rec_.guards.isFrozen(object) && PyObject_Size(object) >= 0) {
     return std::vector<Shadow>(static_cast<size_t>(PyObject_Size(object)), Shadow::constant());
   }
   PyErr_Clear();
   if (PyRange_Check(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
-    if (!pin(shadow, object)) return std::nullopt;
+    if (!rec_.guards.pin(shadow, object)) return std::nullopt;
     Py_ssize_t n = PyObject_Size(object);
     return std::vector<Shadow>(n, Shadow::constant());
   }
   if (PyDict_Check(object) && plainDict(object)) return dictParts(shadow, object, 0);
   if (PyAnySet_CheckExact(object) && orderIsKnown(shadow, object)) {
-    if (!pinContainer(shadow, object)) return std::nullopt;
+    if (!rec_.guards.pinContainer(shadow, object)) return std::nullopt;
     return std::vector<Shadow>(PySet_GET_SIZE(object), Shadow::constant());
   }
   if (!shadow.isVirtual()) return std::nullopt;
@@ -40,16 +40,16 @@ std::optional<std::vector<Shadow>> Recorder::iterated(Shadow shadow, PyObject* o
   return std::nullopt;
 }
 
-bool Recorder::orderIsKnown(Shadow shadow, PyObject* set) {
+bool Objects::orderIsKnown(Shadow shadow, PyObject* set) {
   if (shadow.isVirtual() && !virtualOf(shadow).parts.empty()) return false;
   if (PySet_GET_SIZE(set) < 2) return true;
-  bound_ = "the order of a set is part of it";  // hashes of texts differ from process to process
+  facts_.bound = "the order of a set is part of it";  // hashes of texts differ from process to process
   return shadow.isConst() || (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kSet);
 }
 
 // what: 0 keys, 1 values, 2 items
-std::optional<std::vector<Shadow>> Recorder::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
-  if (!pinKeys(shadow, dict)) return std::nullopt;
+std::optional<std::vector<Shadow>> Objects::dictParts(Shadow shadow, PyObject* dict, int64_t what) {
+  if (!rec_.guards.pinKeys(shadow, dict)) return std::nullopt;
   std::vector<Shadow> parts;
   pyapi::Ref<> keys =
       pyapi::steal(PySequence_List(dict));  // in the order of iteration, OrderedDict's own included
@@ -58,13 +58,13 @@ std::optional<std::vector<Shadow>> Recorder::dictParts(Shadow shadow, PyObject* 
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (value == nullptr) return std::nullopt;
     parts.push_back(what == 0 ? Shadow::constant() : dictEntry(shadow, dict, key, value));
-    if (!live()) return std::nullopt;
+    if (!rec_.live()) return std::nullopt;
   }
   return parts;
 }
 
 // The object that iterating over `object` begins with, when `iterator` was just made for it.
-Shadow Recorder::newIterator(PyObject* iterator, Shadow shadow, PyObject* object) {
+Shadow Objects::newIterator(PyObject* iterator, Shadow shadow, PyObject* object) {
   Shadow result = newVirtual(VirtualKind::kIterator, iterator);
   Virtual& v = virtualOf(result);
   v.parts = {shadow};
@@ -75,13 +75,13 @@ Shadow Recorder::newIterator(PyObject* iterator, Shadow shadow, PyObject* object
 namespace {
 
 // The real iterator has let go of its sequence, which may grow again.
-void endIterator(Recorder& rec, Virtual& v) {
+void endIterator(RecordContext& rec, Virtual& v) {
   const bool list = PyList_Check(v.partObjects[0].get());
   pyapi::Ref<> nothing = pyapi::steal(list ? PyList_New(0) : PyTuple_New(0));
-  v.parts[0] = list ? rec.newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
+  v.parts[0] = list ? rec.objects.newVirtual(VirtualKind::kList, nothing.get()) : Shadow::constant();
   v.partObjects[0] = std::move(nothing);
   v.index = 0;
-  rec.touched(v);
+  rec.objects.touched(v);
 }
 
 // Null: not one of a sequence. That of a tensor goes over a tuple that nobody else sees.
@@ -103,15 +103,14 @@ int64_t placeOf(const Virtual& v, const pyapi::SequenceIterator& real) {
 
 // C code moves iterators on without asking anybody: zip() takes an item of its first iterator before it finds
 // that its second one has none left.
-void settleIterators(Recorder& rec) {
-  RecorderState& known = rec.known();
-  std::erase_if(known.virtuals_.iterators(), [&](uint32_t id) {
-    const Virtual& v = known.virtuals_.at(id);
+void syncIterators(RecordContext& rec) {
+  std::erase_if(rec.virtuals.iterators(), [&](uint32_t id) {
+    const Virtual& v = rec.virtuals.at(id);
     return v.kind != VirtualKind::kIterator || !v.object || Py_REFCNT(v.object.get()) == 1 ||
            (realIterator(v) == nullptr && !v.partObjects.empty());
   });
-  for (const uint32_t id : known.virtuals_.iterators()) {
-    Virtual& v = known.virtuals_.at(id);
+  for (const uint32_t id : rec.virtuals.iterators()) {
+    Virtual& v = rec.virtuals.at(id);
     const pyapi::SequenceIterator* real = realIterator(v);
     if (real == nullptr) continue;
     const Py_ssize_t size = Py_SIZE(v.partObjects[0].get());
@@ -127,13 +126,13 @@ void settleIterators(Recorder& rec) {
     const int64_t at = placeOf(v, *real);
     if (at != v.index) {
       v.index = at;
-      rec.touched(v);
+      rec.objects.touched(v);
     }
   }
 }
 
 // The iterator has given `item`: its shadow; the iterator moves on.
-std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
+std::optional<Shadow> Objects::advance(Shadow iterator, PyObject* item) {
   if (!iterator.isVirtual()) return std::nullopt;
   Virtual& v = virtualOf(iterator);
   const bool runsFrames = v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kMap;
@@ -155,7 +154,7 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
         return static_cast<size_t>(at) < parts.size() ? std::optional(parts[static_cast<size_t>(at)])
                                                       : std::nullopt;
       }
-      if (v.parts[0].isConst() && isFrozen(container)) return frozenPart(*this, item);
+      if (v.parts[0].isConst() && rec_.guards.isFrozen(container)) return frozenPart(rec_, item);
       if (v.parts[0].isVirtual() && virtualOf(v.parts[0]).kind == VirtualKind::kDictView) {
         return advanceView(v.parts[0], at, item);
       }
@@ -183,13 +182,13 @@ std::optional<Shadow> Recorder::advance(Shadow iterator, PyObject* item) {
     }
     case VirtualKind::kMap:
     case VirtualKind::kGenerator:
-      return returned();
+      return rec_.callees.returned();
     default:
       return std::nullopt;
   }
 }
 
-std::optional<Shadow> Recorder::advanceView(Shadow view, int64_t at, PyObject* item) {
+std::optional<Shadow> Objects::advanceView(Shadow view, int64_t at, PyObject* item) {
   Virtual& v = virtualOf(view);
   PyObject* dict = v.partObjects[0].get();
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
@@ -205,9 +204,9 @@ std::optional<Shadow> Recorder::advanceView(Shadow view, int64_t at, PyObject* i
 
 // Makes sure that an iterator will give as many items again, and announces the frame that the next item may
 // need.
-bool Recorder::prepareNext(Shadow iterator, CallSite site) {
+bool Objects::prepareNext(Shadow iterator, CallSite site) {
   if (!iterator.isVirtual()) {
-    abort(diag::Code::KTG0101, {"an iterator that is older than the trace"});
+    rec_.abort(diag::Code::KTG0101, {"an iterator that is older than the trace"});
     return false;
   }
   Virtual& v = virtualOf(iterator);
@@ -219,7 +218,7 @@ bool Recorder::prepareNext(Shadow iterator, CallSite site) {
       // Whether a step gives a tensor of the trace is asked before the instruction has run.
       if (items && torchapi::isTensor(PySequence_Fast_ITEMS(container)[v.index]))
         elementOf(v.parts[0], container, v.index);
-      return live();
+      return rec_.live();
     }
     case VirtualKind::kEnumerate:
       return prepareNext(v.parts[0]);
@@ -231,85 +230,87 @@ bool Recorder::prepareNext(Shadow iterator, CallSite site) {
         bool simple = kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate ||
                       (kind == VirtualKind::kGenerator && generators == 1);
         if (!simple || !prepareNext(part)) {
-          abort(diag::Code::KTG0101, {"zip"});
+          rec_.abort(diag::Code::KTG0101, {"zip"});
           return false;
         }
       }
-      return live();
+      return rec_.live();
     case VirtualKind::kGenerator: {
       PendingFrame pending;
       pending.generator = &v;
       pending.rebuildable = site.instr != nullptr;
       pending.site = std::move(site);
-      expectFrame(std::move(pending));
+      rec_.callees.expectFrame(std::move(pending));
       return true;
     }
     default:
-      abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
+      rec_.abort(diag::Code::KTG0101, {pyapi::typeNameOf(v.object.get())});
       return false;
   }
 }
 
 // What iterated() says of a dict's items are the values; the pair, once there is one.
-Shadow Recorder::itemOf(Shadow iterable, Shadow part, PyObject* item) {
+Shadow Objects::itemOf(Shadow iterable, Shadow part, PyObject* item) {
   return iterable.isVirtual() && isItemsView(iterable) ? tupleOf(item, {Shadow::constant(), part}) : part;
 }
 
-bool Recorder::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
+bool Heap::deleteItem(Shadow shadow, PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
   PyErr_Clear();
   if (value == nullptr) return lacksKey(shadow, dict, key);
   if (shadow.isVirtual()) {
-    Virtual& v = virtualOf(shadow);
+    Virtual& v = rec_.objects.virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) return false;
-    if (isOutside(*this, v) && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
+    if (isOutside(rec_, v) && !emitEffect(Op::kDelItem, {{shadow, dict}, {Shadow::constant(), key}}))
       return false;
-    if (PyDict_DelItem(virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
-    touched();
-    return live();
+    if (PyDict_DelItem(rec_.objects.virtualOf(shadow).entries.get(), key) < 0) PyErr_Clear();
+    rec_.objects.touched();
+    return rec_.live();
   }
-  dictEntry(shadow, dict, key, value);
-  ir::SourceId source = sourceOf(shadow, dict);
+  rec_.objects.dictEntry(shadow, dict, key, value);
+  ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
   if (!emitEffect(Op::kDelItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}})) return false;
   return noteDelete(dict, key);
 }
 
 // The consumer of a generator made here is about to take all of its items.
-void Recorder::expectItems(Shadow generator) { expected_.collectFrom(virtualOf(generator)); }
+void Callees::expectItems(Shadow generator) { expected_.collectFrom(rec_.objects.virtualOf(generator)); }
 
-std::vector<Shadow> Recorder::takeItems() { return expected_.takeItems(); }
+std::vector<Shadow> Callees::takeItems() { return expected_.takeItems(); }
 
 // object.method(args...) as an effect, without a result.
-bool Recorder::emitMethod(const char* method, Shadow shadow, PyObject* object,
-                          const std::vector<std::pair<Shadow, PyObject*>>& args) {
+bool Heap::emitMethod(const char* method, Shadow shadow, PyObject* object,
+                      const std::vector<std::pair<Shadow, PyObject*>>& args) {
   PyObject* descriptor = specialMethod(Py_TYPE(object), method);
   if (descriptor == nullptr) {
-    abort(diag::Code::KTG0303, {method});
+    rec_.abort(diag::Code::KTG0303, {method});
     return false;
   }
   if (shadow.isSource() || shadow.isConst()) {
-    ir::SourceId source = sourceOf(shadow, object);
+    ir::SourceId source = rec_.guards.sourceOf(shadow, object);
     shadow = Shadow::source(source);
-    guardType(shadow, object);
+    rec_.guards.guardType(shadow, object);
   }
-  std::vector<ir::Operand> operands = {ir::Operand::constant(constId(descriptor))};
+  std::vector<ir::Operand> operands = {ir::Operand::constant(rec_.guards.constId(descriptor))};
   ir::Operand self;
-  if (!operandOf(shadow, object, self)) return false;
+  if (!rec_.snapshots.operandOf(shadow, object, self)) return false;
   operands.push_back(self);
   for (auto [arg, real] : args) {
-    if (torchapi::isTensor(real) && !arg.isVirtual() && !isForeign(arg, real)) arg = tensorShadow(real, arg);
+    if (torchapi::isTensor(real) && !arg.isVirtual() && !isForeign(arg, real))
+      arg = rec_.guards.tensorShadow(real, arg);
     ir::Operand operand;
-    if (!live() || !escape(arg, real)) return false;
-    if (!operandOf(arg, real, operand)) {
-      abort(diag::Code::KTG0302, {pyapi::typeNameOf(real)});
+    if (!rec_.live() || !rec_.snapshots.escape(arg, real)) return false;
+    if (!rec_.snapshots.operandOf(arg, real, operand)) {
+      rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(real)});
       return false;
     }
     operands.push_back(operand);
   }
-  size_t at = emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}}, stateBefore());
+  size_t at = rec_.steps.emit(Op::kCallKnown, operands, {{ir::TypeKind::kObject, ir::kNone}},
+                              rec_.snapshots.stateBefore());
   // It stores what it is given and calls nothing.
   document_.trace.code[at].deferrable = PyList_CheckExact(object) && std::string_view(method) == "append";
-  return live();
+  return rec_.live();
 }
 
 }  // namespace kintsugi::capture

@@ -53,10 +53,10 @@ bool isQuietGenerator(PyObject* object) {
   auto* generator = pyapi::asGenerator(object);
   if (pyapi::hasHandlers(pyapi::codeOf(generator))) return false;
   PyObject* inner = pyapi::delegatesTo(generator);
-  const auto isOthers = [&] {
+  const auto hasOtherOwner = [&] {
     return Py_REFCNT(inner) > timesHeld(object, inner) + 1;
   };  // and the recorder's
-  if (inner != nullptr && (isOthers() || !isQuietGenerator(inner))) return false;
+  if (inner != nullptr && (hasOtherOwner() || !isQuietGenerator(inner))) return false;
   return !FinalizedObjects::holdsPython(object);
 }
 

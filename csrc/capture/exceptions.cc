@@ -22,61 +22,62 @@ constexpr int64_t kContextOutside = 1;
 bool isNothing(PyObject* object) { return object == nullptr || object == Py_None; }
 
 // Is it made again from what the trace knows, wherever it is needed?
-bool isOurs(Recorder& rec, Shadow shadow) {
-  return shadow.isVirtual() && rec.virtualOf(shadow).value == ir::kNone;
+bool isOurs(RecordContext& rec, Shadow shadow) {
+  return shadow.isVirtual() && rec.objects.virtualOf(shadow).value == ir::kNone;
 }
 
-Operand call(Recorder& rec, PyObject* callable, std::initializer_list<Operand> args) {
+Operand call(RecordContext& rec, PyObject* callable, std::initializer_list<Operand> args) {
   Recipe recipe;
   recipe.kind = RecipeKind::kCall;
-  recipe.parts.push_back(Operand::constant(rec.constId(callable)));
+  recipe.parts.push_back(Operand::constant(rec.guards.constId(callable)));
   recipe.parts.insert(recipe.parts.end(), args);
-  return Operand::recipe(rec.addRecipe(std::move(recipe)));
+  return Operand::recipe(rec.snapshots.addRecipe(std::move(recipe)));
 }
 
-Operand handledOutside(Recorder& rec) {
+Operand handledOutside(RecordContext& rec) {
   static constinit pyapi::Lazy<PyObject*> functionSlot;
   PyObject* function = functionSlot.get([] { return PySys_GetObject("exception"); });
   return call(rec, function, {});
 }
 
-Operand currentTraceback(Recorder& rec, Operand exception) {
+Operand currentTraceback(RecordContext& rec, Operand exception) {
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");
-  return call(rec, getattr, {exception, Operand::constant(rec.constId(name))});
+  return call(rec, getattr, {exception, Operand::constant(rec.guards.constId(name))});
 }
 
 // The operand of a cause or a context. False: the trace does not know it.
-bool linkedOperand(Recorder& rec, PyObject* object, Operand& out) {
+bool linkedOperand(RecordContext& rec, PyObject* object, Operand& out) {
   if (isNothing(object)) {
     out = Operand::null();
     return true;
   }
-  if (object == rec.known().exceptions_.handledOutside()) {
+  if (object == rec.exceptions.handledOutside()) {
     out = handledOutside(rec);
     return true;
   }
-  auto known = rec.knownObject(object);
-  return known && rec.operandOf(*known, object, out);
+  auto known = rec.objects.knownObject(object);
+  return known && rec.snapshots.operandOf(*known, object, out);
 }
 
 // One entry of a traceback, before `next`.
-Operand entryRecipe(Recorder& rec, const pyapi::TracebackEntry& entry, Operand next) {
+Operand entryRecipe(RecordContext& rec, const pyapi::TracebackEntry& entry, Operand next) {
   Recipe recipe;
   recipe.kind = RecipeKind::kTraceback;
-  recipe.parts = {next, Operand::constant(rec.constId(entry.code)),
-                  Operand::constant(rec.constId(entry.globals)), Operand::integer(entry.unit)};
-  return Operand::recipe(rec.addRecipe(std::move(recipe)));
+  recipe.parts = {next, Operand::constant(rec.guards.constId(entry.code)),
+                  Operand::constant(rec.guards.constId(entry.globals)), Operand::integer(entry.unit)};
+  return Operand::recipe(rec.snapshots.addRecipe(std::move(recipe)));
 }
 
-void emitLink(Recorder& rec, Operand exception, const char* name, Operand value) {
+void emitLink(RecordContext& rec, Operand exception, const char* name, Operand value) {
   if (value.kind == ir::OperandKind::kNull) value = Operand::none();
-  rec.emit(Op::kSetAttr, {exception, rec.trace().stringOperand(name), value}, {}, rec.stateBefore());
+  rec.steps.emit(Op::kSetAttr, {exception, rec.trace().stringOperand(name), value}, {},
+                 rec.snapshots.stateBefore());
 }
 
 // The entries that frames of the trace have put before what the exception had.
-bool settleTraceback(Recorder& rec, Operand exception, PyObject* now, PyObject* before) {
+bool emitTraceback(RecordContext& rec, Operand exception, PyObject* now, PyObject* before) {
   std::vector<pyapi::TracebackEntry> added;
   while (now != before) {
     if (isNothing(now)) return false;
@@ -92,13 +93,13 @@ bool settleTraceback(Recorder& rec, Operand exception, PyObject* now, PyObject* 
 
 // A step's own code may have raised one exception while it handled another: the context of the first of them
 // is ours.
-bool settleContext(Recorder& rec, Operand exception, const Raised& raised, PyObject* now) {
+bool emitContext(RecordContext& rec, Operand exception, const Raised& raised, PyObject* now) {
   if (raised.byStep) {
-    while (!isNothing(now) && now != rec.known().exceptions_.handledOutside() && !rec.knownObject(now)) {
+    while (!isNothing(now) && now != rec.exceptions.handledOutside() && !rec.objects.knownObject(now)) {
       now = pyapi::partsOf(now).context;
-      if (!isNothing(now) && rec.knownObject(now)) return false;
+      if (!isNothing(now) && rec.objects.knownObject(now)) return false;
     }
-    if (isNothing(now) || now == rec.known().exceptions_.handledOutside()) return true;
+    if (isNothing(now) || now == rec.exceptions.handledOutside()) return true;
   } else if (now == raised.context.get()) {
     return true;
   }
@@ -108,14 +109,14 @@ bool settleContext(Recorder& rec, Operand exception, const Raised& raised, PyObj
   return true;
 }
 
-bool settleOne(Recorder& rec, const Raised& raised) {
+bool emitChanges(RecordContext& rec, const Raised& raised) {
   PyObject* object = raised.exception.get();
-  auto known = rec.knownObject(object);
+  auto known = rec.objects.knownObject(object);
   Operand exception;
-  if (!known || !rec.operandOf(*known, object, exception)) return false;
+  if (!known || !rec.snapshots.operandOf(*known, object, exception)) return false;
   const pyapi::ExceptionParts parts = pyapi::partsOf(object);
-  if (!settleTraceback(rec, exception, parts.traceback, raised.traceback.get())) return false;
-  if (!settleContext(rec, exception, raised, parts.context)) return false;
+  if (!emitTraceback(rec, exception, parts.traceback, raised.traceback.get())) return false;
+  if (!emitContext(rec, exception, raised, parts.context)) return false;
   if (parts.cause != raised.cause.get()) {
     Operand cause;
     if (!linkedOperand(rec, parts.cause, cause)) return false;
@@ -141,7 +142,7 @@ bool sameField(PyObject* a, PyObject* b) {
 }
 
 // What C code has put beside the arguments (AttributeError.name), where the constructor would not.
-bool addFields(Recorder& rec, PyObject* exception, PyObject* args, Recipe& recipe) {
+bool addFields(RecordContext& rec, PyObject* exception, PyObject* args, Recipe& recipe) {
   pyapi::Ref<> made = pyapi::newException(Py_TYPE(exception), args);
   if (!made) {
     PyErr_Clear();
@@ -158,18 +159,18 @@ bool addFields(Recorder& rec, PyObject* exception, PyObject* args, Recipe& recip
     Operand operand = Operand::null();
     if (value == nullptr) return false;
     if (isPlain(value)) {
-      operand = Operand::constant(rec.constId(value));
+      operand = Operand::constant(rec.guards.constId(value));
     } else {
-      auto known = rec.knownObject(value);
-      if (!known || !rec.operandOf(*known, value, operand)) return false;
+      auto known = rec.objects.knownObject(value);
+      if (!known || !rec.snapshots.operandOf(*known, value, operand)) return false;
     }
-    recipe.parts.push_back(Operand::constant(rec.constId(name)));
+    recipe.parts.push_back(Operand::constant(rec.guards.constId(name)));
     recipe.parts.push_back(operand);
     return true;
   });
 }
 
-bool addAttributes(Recorder& rec, Virtual& v, PyObject* dict, Recipe& recipe) {
+bool addAttributes(RecordContext& rec, Virtual& v, PyObject* dict, Recipe& recipe) {
   const Py_ssize_t count = dict != nullptr ? PyDict_GET_SIZE(dict) : 0;
   if (count != PyDict_GET_SIZE(v.attrs.get())) return false;
   PyObject *name, *value;
@@ -177,11 +178,11 @@ bool addAttributes(Recorder& rec, Virtual& v, PyObject* dict, Recipe& recipe) {
   while (dict != nullptr && PyDict_Next(dict, &at, &name, &value)) {
     PyObject* encoded = PyDict_GetItemWithError(v.attrs.get(), name);
     Operand operand;
-    if (encoded == nullptr || !rec.operandOf(decodeShadow(encoded), value, operand)) {
+    if (encoded == nullptr || !rec.snapshots.operandOf(decodeShadow(encoded), value, operand)) {
       PyErr_Clear();
       return false;
     }
-    recipe.parts.push_back(Operand::constant(rec.constId(name)));
+    recipe.parts.push_back(Operand::constant(rec.guards.constId(name)));
     recipe.parts.push_back(operand);
   }
   return true;
@@ -197,31 +198,31 @@ bool isRebuiltException(PyTypeObject* type) {
                       pyapi::hasSameSize(base, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)));
 }
 
-ShadowFrame* handlingFrame(Recorder& rec) {
-  ShadowFrame* frame = rec.known().frames_.current();
+ShadowFrame* handlingFrame(RecordContext& rec) {
+  ShadowFrame* frame = rec.frames.current();
   while (frame != nullptr && frame->handled.isNull()) frame = frame->caller;
   return frame;
 }
 
-void noteRaised(Recorder& rec, PyObject* exception, bool byStep) {
-  auto known = PyExceptionInstance_Check(exception) ? rec.knownObject(exception) : std::nullopt;
+void noteRaised(RecordContext& rec, PyObject* exception, bool byStep) {
+  auto known = PyExceptionInstance_Check(exception) ? rec.objects.knownObject(exception) : std::nullopt;
   if (!known || isOurs(rec, *known)) return;
-  std::vector<Raised>& all = rec.known().exceptions_.raised();
+  std::vector<Raised>& all = rec.exceptions.raised();
   std::erase_if(all, [&](const Raised& r) { return r.exception.get() == exception; });
   const pyapi::ExceptionParts parts = pyapi::partsOf(exception);
   all.push_back({pyapi::newRef(exception), pyapi::newRef(parts.traceback), pyapi::newRef(parts.context),
                  pyapi::newRef(parts.cause), parts.suppress, byStep, false});
 }
 
-void noteCaught(Recorder& rec, Shadow shadow, PyObject* exception) {
+void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception) {
   if (isOurs(rec, shadow)) {
     const bool outside = pyapi::partsOf(exception).context == nullptr &&
-                         rec.known().exceptions_.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
-    if (outside) rec.virtualOf(shadow).index = kContextOutside;
-    rec.touched();
+                         rec.exceptions.handledOutside() == nullptr && handlingFrame(rec) == nullptr;
+    if (outside) rec.objects.virtualOf(shadow).index = kContextOutside;
+    rec.objects.touched();
     return;
   }
-  for (Raised& raised : rec.known().exceptions_.raised()) {
+  for (Raised& raised : rec.exceptions.raised()) {
     if (raised.exception.get() != exception) continue;
     raised.caught = true;
     return;
@@ -229,42 +230,43 @@ void noteCaught(Recorder& rec, Shadow shadow, PyObject* exception) {
   rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(exception)});
 }
 
-void contextIsOutside(Recorder& rec, Shadow exception) { rec.virtualOf(exception).index = kContextOutside; }
+void contextIsOutside(RecordContext& rec, Shadow exception) {
+  rec.objects.virtualOf(exception).index = kContextOutside;
+}
 
-void settleRaised(Recorder& rec) {
-  std::vector<Raised> all = rec.known().exceptions_.takeRaised();
+void emitRaised(RecordContext& rec) {
+  std::vector<Raised> all = rec.exceptions.takeRaised();
   for (Raised& raised : all) {
     if (!raised.caught) {
-      rec.known().exceptions_.raised().push_back(std::move(raised));
-    } else if (rec.live() && !settleOne(rec, raised)) {
+      rec.exceptions.raised().push_back(std::move(raised));
+    } else if (rec.live() && !emitChanges(rec, raised)) {
       rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(raised.exception.get())});
     }
   }
 }
 
-void holdPassedFrames(Recorder& rec, ShadowFrame& frame, PyObject* exception) {
-  const RecorderState& known = rec.known();
+void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exception) {
   std::vector<ir::SourceId>& held = frame.heldByHandled;
   pyapi::forEachLeftVariable(pyapi::partsOf(exception).traceback, [&](PyObject* object) {
-    if (!known.finalized_.contains(object)) return;
-    const auto found = known.sources_.of(object);
+    if (!rec.finalized.contains(object)) return;
+    const auto found = rec.sources.of(object);
     if (found && std::ranges::find(held, *found) == held.end()) held.push_back(*found);
   });
 }
 
-void letPassedFramesGo(Recorder& rec, ShadowFrame& frame) {
+void releasePassedFrames(RecordContext& rec, ShadowFrame& frame) {
   for (const ir::SourceId source : std::exchange(frame.heldByHandled, {})) {
-    const Operand letGo = Operand::constant(rec.constId(pyapi::letGoFunction()));
-    rec.emit(Op::kCallKnown, {letGo, Operand::source(source)}, {{ir::TypeKind::kObject, ir::kNone}},
-             rec.stateBefore());
+    const Operand letGo = Operand::constant(rec.guards.constId(pyapi::letGoFunction()));
+    rec.steps.emit(Op::kCallKnown, {letGo, Operand::source(source)}, {{ir::TypeKind::kObject, ir::kNone}},
+                   rec.snapshots.stateBefore());
   }
 }
 
-bool escapeHandled(Recorder& rec) {
-  for (ShadowFrame* frame = rec.known().frames_.current(); frame != nullptr; frame = frame->caller) {
+bool escapeHandled(RecordContext& rec) {
+  for (ShadowFrame* frame = rec.frames.current(); frame != nullptr; frame = frame->caller) {
     if (frame->handled.isNull()) continue;
     Shadow shadow = frame->handled;
-    if (!rec.escape(shadow, frame->handledObject.get())) return false;
+    if (!rec.snapshots.escape(shadow, frame->handledObject.get())) return false;
   }
   return true;
 }
@@ -278,43 +280,44 @@ std::vector<PyObject*> linkedObjects(PyObject* exception) {
   return linked;
 }
 
-Shadow tracebackShadow(Recorder& rec, PyObject* traceback) {
+Shadow tracebackShadow(RecordContext& rec, PyObject* traceback) {
   if (isNothing(traceback)) return Shadow::constant();
-  auto known = rec.knownObject(traceback);
-  return known ? *known : rec.newVirtual(VirtualKind::kTraceback, traceback);
+  auto known = rec.objects.knownObject(traceback);
+  return known ? *known : rec.objects.newVirtual(VirtualKind::kTraceback, traceback);
 }
 
 // Of one that others hold, which only the run knows: asked for in a step.
-Shadow tracebackOf(Recorder& rec, Shadow shadow, PyObject* exception, PyObject* traceback) {
+Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObject* traceback) {
   if (isNothing(traceback)) return Shadow::constant();
-  if (auto known = rec.knownObject(traceback)) return *known;
+  if (auto known = rec.objects.knownObject(traceback)) return *known;
   if (isOurs(rec, shadow)) return tracebackShadow(rec, traceback);
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); });
   static PyObject* name = PyUnicode_InternFromString("__traceback__");
   Operand operand;
-  if (!rec.operandOf(shadow, exception, operand)) return rec.newVirtual(VirtualKind::kOpaque, traceback);
-  const size_t at =
-      rec.emit(Op::kCallKnown,
-               {Operand::constant(rec.constId(getattr)), operand, Operand::constant(rec.constId(name))},
-               {{ir::TypeKind::kObject, ir::kNone}}, rec.stateBefore());
-  rec.known().blocks_.next();
-  const Shadow result = rec.readSource(guard::SourceKind::kValue, ir::kNone, nullptr,
-                                       rec.trace().code[at].firstResult, traceback);
-  rec.known().finalized_.add(traceback);
-  rec.flushBlock();  // another step of the same instruction may follow
+  if (!rec.snapshots.operandOf(shadow, exception, operand))
+    return rec.objects.newVirtual(VirtualKind::kOpaque, traceback);
+  const size_t at = rec.steps.emit(
+      Op::kCallKnown,
+      {Operand::constant(rec.guards.constId(getattr)), operand, Operand::constant(rec.guards.constId(name))},
+      {{ir::TypeKind::kObject, ir::kNone}}, rec.snapshots.stateBefore());
+  rec.blocks.next();
+  const Shadow result = rec.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr,
+                                              rec.trace().code[at].firstResult, traceback);
+  rec.finalized.add(traceback);
+  rec.steps.flushBlock();  // another step of the same instruction may follow
   return result;
 }
 
 // Where the class is C's, the constructor is called again, perhaps with more than it keeps in `args`.
-bool exceptionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool exceptionParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PyObject* object = v.object.get();
   const pyapi::ExceptionParts parts = pyapi::partsOf(object);
   const bool called = !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE);
   const size_t count = v.parts.size();
   if (!called && static_cast<size_t>(PyTuple_GET_SIZE(parts.args)) != count) return false;
   recipe.kind = RecipeKind::kException;
-  recipe.type = rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  recipe.type = rec.guards.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
   recipe.parts.push_back(Operand::integer(static_cast<int64_t>(count)));
   pyapi::Ref<> args = pyapi::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
   if (!args) return false;
@@ -322,7 +325,7 @@ bool exceptionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
     PyObject* real = v.partObjects[i].get();
     if (!called && PyTuple_GET_ITEM(parts.args, static_cast<Py_ssize_t>(i)) != real) return false;
     Operand operand;
-    if (!rec.operandOf(v.parts[i], real, operand)) return false;
+    if (!rec.snapshots.operandOf(v.parts[i], real, operand)) return false;
     recipe.parts.push_back(operand);
     PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(i), Py_NewRef(real));
   }
@@ -330,21 +333,21 @@ bool exceptionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   if (!linkedOperand(rec, parts.cause, cause) || !linkedOperand(rec, parts.context, context)) return false;
   if (isNothing(parts.context) && v.index == kContextOutside) context = handledOutside(rec);
   if (!isNothing(parts.traceback) &&
-      !rec.operandOf(tracebackShadow(rec, parts.traceback), parts.traceback, traceback)) {
+      !rec.snapshots.operandOf(tracebackShadow(rec, parts.traceback), parts.traceback, traceback)) {
     return false;
   }
   recipe.parts.insert(recipe.parts.end(), {cause, context, Operand::boolean(parts.suppress), traceback});
   return addFields(rec, object, args.get(), recipe) && addAttributes(rec, v, parts.dict, recipe);
 }
 
-bool tracebackParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool tracebackParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   const pyapi::TracebackEntry entry = pyapi::entryOf(v.object.get());
   Operand next = Operand::null();
-  if (entry.next != nullptr && !rec.operandOf(tracebackShadow(rec, entry.next), entry.next, next))
+  if (entry.next != nullptr && !rec.snapshots.operandOf(tracebackShadow(rec, entry.next), entry.next, next))
     return false;
   recipe.kind = RecipeKind::kTraceback;
-  recipe.parts = {next, Operand::constant(rec.constId(entry.code)),
-                  Operand::constant(rec.constId(entry.globals)), Operand::integer(entry.unit)};
+  recipe.parts = {next, Operand::constant(rec.guards.constId(entry.code)),
+                  Operand::constant(rec.guards.constId(entry.globals)), Operand::integer(entry.unit)};
   return true;
 }
 

@@ -9,35 +9,35 @@
 // The recording thread, GIL held.
 #pragma once
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 // The innermost frame that handles an exception; null: nothing of the trace is handled.
-ShadowFrame* handlingFrame(Recorder& rec);
+ShadowFrame* handlingFrame(RecordContext& rec);
 // `exception` is about to be raised; `byStep`: a step has raised it.
-void noteRaised(Recorder& rec, PyObject* exception, bool byStep);
+void noteRaised(RecordContext& rec, PyObject* exception, bool byStep);
 // ... and has reached a handler.
-void noteCaught(Recorder& rec, Shadow shadow, PyObject* exception);
+void noteCaught(RecordContext& rec, Shadow shadow, PyObject* exception);
 // At the first instruction of the handler.
-void settleRaised(Recorder& rec);
+void emitRaised(RecordContext& rec);
 // What closes when it goes (finalized_objects.h) lives as long as the exception is handled, if a frame that
 // it has passed holds it.
-void holdPassedFrames(Recorder& rec, ShadowFrame& frame, PyObject* exception);
-void letPassedFramesGo(Recorder& rec, ShadowFrame& frame);  // the handler ends
+void holdPassedFrames(RecordContext& rec, ShadowFrame& frame, PyObject* exception);
+void releasePassedFrames(RecordContext& rec, ShadowFrame& frame);  // the handler ends
 // A step that is not looked into may ask for the handled exceptions: each becomes one object for everybody.
-bool escapeHandled(Recorder& rec);
+bool escapeHandled(RecordContext& rec);
 
 // A side trace begins: the exception's context is what is handled outside.
-void contextIsOutside(Recorder& rec, Shadow exception);
-bool exceptionParts(Recorder& rec, Virtual& v, ir::Recipe& recipe);
-bool tracebackParts(Recorder& rec, Virtual& v, ir::Recipe& recipe);
+void contextIsOutside(RecordContext& rec, Shadow exception);
+bool exceptionParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
+bool tracebackParts(RecordContext& rec, Virtual& v, ir::Recipe& recipe);
 // Its cause, context and traceback, as far as the trace knows them.
 std::vector<PyObject*> linkedObjects(PyObject* exception);
 // A traceback, or None where there is none (null).
-Shadow tracebackShadow(Recorder& rec, PyObject* traceback);
+Shadow tracebackShadow(RecordContext& rec, PyObject* traceback);
 // The traceback of an exception; writes a step where the trace does not know it.
-Shadow tracebackOf(Recorder& rec, Shadow shadow, PyObject* exception, PyObject* traceback);
+Shadow tracebackOf(RecordContext& rec, Shadow shadow, PyObject* exception, PyObject* traceback);
 // Can an instance be made again around its class's own code?
 bool isRebuiltException(PyTypeObject* type);
 

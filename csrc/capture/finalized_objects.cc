@@ -9,7 +9,7 @@
 #include "pyapi/errors.h"
 #include "pyapi/generator.h"
 #include "pyapi/types.h"
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::capture {
 

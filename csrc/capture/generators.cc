@@ -1,4 +1,4 @@
-// Recorder: generators that were made in the trace.
+// Callees and Lifetimes: generators that were made in the trace.
 //
 // While one waits, its shadow frame lies in its Virtual; while it runs, its frame is one of the recorder's
 // like any other, whose call site says how the consumer takes the item. A snapshot names the generator in
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "capture/nested.h"
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "pyapi/code.h"
 #include "pyapi/errors.h"
 #include "pyapi/frame.h"
@@ -20,12 +20,12 @@
 namespace kintsugi::capture {
 
 // throw() or close() of a generator that a model has announced.
-bool Recorder::throwsInto(Activation& act) const {
+bool Callees::throwsInto(Activation& act) const {
   if (!pyapi::ownedByGenerator(act.frame)) return false;
   return watched_.isClosing() || (expected_.pending().active && expected_.pending().generator != nullptr);
 }
 
-bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
+bool Callees::resumeGenerator(Activation& act, Virtual& generator) {
   if (!generator.frame) return false;
   std::unique_ptr<ShadowFrame> frame = std::move(generator.frame);
   bool first = frame->act == nullptr;
@@ -34,7 +34,7 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
   const bool announced = expected_.pending().active && expected_.pending().generator == &generator;
   frame->site = announced ? std::move(expected_.pending().site) : CallSite();
   frame->rebuildable = announced && expected_.pending().rebuildable && frames_.current() != nullptr &&
-                       canExit(*frames_.current());
+                       rec_.snapshots.canExit(*frames_.current());
   if (first) {
     // The cells were made before the generator object was; their contents are the parameters.
     int freeStart = pyapi::firstFreeVariable(frame->code);
@@ -42,11 +42,11 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
       PyObject* object = pyapi::localAt(act.frame, i);
       if (object == nullptr || !PyCell_Check(object)) continue;
       if (i >= freeStart) {
-        auto cell = closureCell(*frame, i - freeStart, object);
+        auto cell = rec_.objects.closureCell(*frame, i - freeStart, object);
         if (!cell) return false;
         frame->locals[i] = *cell;
       } else {
-        frame->locals[i] = newCell(object, frame->locals[i]);
+        frame->locals[i] = rec_.objects.newCell(object, frame->locals[i]);
       }
     }
   }
@@ -54,20 +54,19 @@ bool Recorder::resumeGenerator(Activation& act, Virtual& generator) {
                                                                 : Shadow::constant());
   if (announced) expected_.cancel();
   act.observerData = frame.get();
-  frames_.setCurrent(frame.get());
-  frames_.add(std::move(frame));
-  touched();  // it runs now
+  frames_.enter(std::move(frame));
+  rec_.objects.touched();  // it runs now
   return true;
 }
 
 // A generator function has been called: CPython makes the object; its frame waits with the bound arguments.
-bool Recorder::enterGeneratorFunction(pyapi::Frame* raw) {
-  if (!live() || pauses_.isPaused() || torchCalls_.isInside()) return false;
+bool Callees::enterGeneratorFunction(pyapi::Frame* raw) {
+  if (!rec_.live() || pauses_.isPaused() || torchCalls_.isInside()) return false;
   PyCodeObject* code = pyapi::codeOf(raw);
   if (!expected_.pending().active || expected_.pending().generator ||
       reinterpret_cast<PyObject*>(code) != expected_.pending().code ||
       !(pyapi::flagsOf(code) & CO_GENERATOR)) {
-    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
+    rec_.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   Activation fake{};
@@ -77,7 +76,7 @@ bool Recorder::enterGeneratorFunction(pyapi::Frame* raw) {
   frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(raw)));
   frame->functionShadow = expected_.pending().functionShadow;
   if (!bindArguments(*frame, fake, expected_.pending())) {
-    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
+    rec_.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(code))});
     return false;
   }
   expected_.cancel();
@@ -85,11 +84,11 @@ bool Recorder::enterGeneratorFunction(pyapi::Frame* raw) {
   return true;
 }
 
-Shadow Recorder::frameResult(PyObject* object) {
+Shadow Callees::frameResult(PyObject* object) {
   std::unique_ptr<ShadowFrame> frame = expected_.takeGeneratorFrame();
   if (!frame) return returned();
-  Shadow result = newVirtual(VirtualKind::kGenerator, object);
-  Virtual& v = virtualOf(result);
+  Shadow result = rec_.objects.newVirtual(VirtualKind::kGenerator, object);
+  Virtual& v = rec_.objects.virtualOf(result);
   v.parts = {frame->functionShadow};
   v.partObjects.push_back(frame->function.clone());
   v.frame = std::move(frame);
@@ -97,13 +96,13 @@ Shadow Recorder::frameResult(PyObject* object) {
 }
 
 // The generator whose frame runs; null: the trace does not know it (it has escaped).
-Virtual* Recorder::runningGenerator(Activation& act) {
+Virtual* Callees::runningGenerator(Activation& act) {
   Virtual* v = virtuals_.findObject(reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame)));
   return v != nullptr && v->kind == VirtualKind::kGenerator && v->value == ir::kNone ? v : nullptr;
 }
 
 // A generator waits now: will code run when it is dropped here?
-void Recorder::watch(uint32_t generator) {
+void Lifetimes::watch(uint32_t generator) {
   Virtual& v = virtuals_.at(generator);
   const bool runs = !pyapi::closesQuietly(pyapi::asGenerator(v.object.get())) ||
                     watched_.holdsAny(v.frame->locals) || watched_.holdsAny(v.frame->stack);
@@ -111,20 +110,20 @@ void Recorder::watch(uint32_t generator) {
 }
 
 // Between two instructions: closes the watched generators that only the recorder holds.
-void Recorder::closeDropped() {
-  while (live()) {
+void Lifetimes::closeDropped() {
+  while (rec_.live()) {
     const auto dropped = watched_.takeDropped();
     if (!dropped) return;
     closeOne(virtuals_.at(*dropped));
   }
 }
 
-void Recorder::closeOne(Virtual& generator) {
+void Lifetimes::closeOne(Virtual& generator) {
   PendingFrame pending;
   pending.generator = &generator;
   pending.rebuildable = false;
-  expectFrame(std::move(pending));
-  const Nested nested(*this);
+  rec_.callees.expectFrame(std::move(pending));
+  const Nested nested(rec_);
   const pyapi::Ref<> object = pyapi::newRef(generator.object.get());  // an end of the recording drops it
   pyapi::Ref<> done;
   {
@@ -132,42 +131,42 @@ void Recorder::closeOne(Virtual& generator) {
     done = pyapi::steal(PyObject_CallMethod(object.get(), "close", nullptr));
   }
   if (!done) {  // as when a generator is freed; a replay would not say so
-    abort(diag::Code::KTG0111, {});
+    rec_.abort(diag::Code::KTG0111, {});
     PyErr_WriteUnraisable(object.get());
   }
 }
 
 // The generator on top of the stack becomes a list of its items, before the instruction (which would ask for
 // them itself) has run. False: it has raised.
-bool Recorder::listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
-                         PyObject* limit) {
+bool Callees::listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
+                        PyObject* limit) {
   PendingFrame pending = methodFrame(function, frame.top(), act.peek(1));
   if (limit != nullptr) {
     pending.args.push_back(limit);
     pending.shadows.push_back(Shadow::constant());
     pending.positional = 2;
   }
-  pending.site = callSite(instr, 1);
+  pending.site = rec_.snapshots.callSite(instr, 1);
   pending.site.again = true;
   expectFrame(std::move(pending));
   pyapi::Ref<> list;
   {
-    const Nested nested(*this);
+    const Nested nested(rec_);
     list = pyapi::steal(PyObject_CallFunctionObjArgs(function, act.peek(1), limit, nullptr));
   }
   if (!list) {
     instruction_.setExecuted(true);
     return false;
   }
-  if (live()) frame.top() = returned();
+  if (rec_.live()) frame.top() = returned();
   pyapi::Ref<> generator = pyapi::steal(std::exchange(act.peek(1), list.release()));
   return true;
 }
 
 // A Python function does what the instruction would do with the `count` objects on top of the stack. It is
 // given `constants` (which it holds no longer than the call) behind these.
-Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
-                           int count, const std::vector<PyObject*>& constants) {
+Flow Callees::callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
+                          int count, const std::vector<PyObject*>& constants) {
   PendingFrame pending = methodFrame(function, frame.top(count), act.peek(count));
   for (int i = count - 1; i >= 1; --i) {
     pending.args.push_back(act.peek(i));
@@ -178,17 +177,17 @@ Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& ins
     pending.shadows.push_back(Shadow::constant());
   }
   pending.positional = pending.args.size();
-  pending.site = callSite(instr, static_cast<size_t>(count));
+  pending.site = rec_.snapshots.callSite(instr, static_cast<size_t>(count));
   std::vector<PyObject*> args = pending.args;
   expectFrame(std::move(pending));
   pyapi::Ref<> result;
   {
-    const Nested nested(*this);
+    const Nested nested(rec_);
     result = pyapi::steal(PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
   }
   instruction_.setExecuted(true);
   if (!result) return Flow::kRaise;
-  if (live()) {
+  if (rec_.live()) {
     Shadow shadow = frameResult(result.get());
     frame.drop(static_cast<size_t>(count));
     frame.push(shadow);
@@ -202,8 +201,8 @@ Flow Recorder::callInPlace(ShadowFrame& frame, Activation& act, const Instr& ins
 }
 
 // The recording has ended: what the program drops from now on is freed by itself.
-void Recorder::letGo() {
-  letGo_ = true;
+void Lifetimes::releaseObjects() {
+  released_ = true;
   finalizers_.forgetAll();
   watched_.clear();
   finalized_.clear();
@@ -217,7 +216,7 @@ void Recorder::letGo() {
 
 // The call is over. A watched generator that still waits is part of the result, or was dropped together with
 // something that held it, which went unnoticed.
-void Recorder::checkWatched() {
+void Lifetimes::checkWatched() {
   const ir::Trace& trace = document_.trace;
   std::vector<ir::Operand> open(trace.operandsOf(trace.code.back()).begin(),
                                 trace.operandsOf(trace.code.back()).end());
@@ -233,9 +232,9 @@ void Recorder::checkWatched() {
     const Virtual& v = virtuals_.at(id);
     if (v.kind != VirtualKind::kGenerator || !v.frame || v.value != ir::kNone) continue;
     if (v.recipe == ir::kNone || !reached.contains(v.recipe)) {
-      abort(diag::Code::KTG0302,
-            {"generator (" + std::string(PyUnicode_AsUTF8(pyapi::qualifiedNameOf(v.frame->code))) +
-             ") that is dropped while it waits"});
+      rec_.abort(diag::Code::KTG0302,
+                 {"generator (" + std::string(PyUnicode_AsUTF8(pyapi::qualifiedNameOf(v.frame->code))) +
+                  ") that is dropped while it waits"});
       return;
     }
   }

@@ -1,4 +1,4 @@
-// Recorder: reads and writes of globals, cells, dicts and attributes, and truth: what several families share.
+// Heap: reads and writes of globals, cells and dicts. Guards: lengths and truth.
 #include <array>
 #include <cstring>
 #include <string>
@@ -10,6 +10,7 @@
 #include "capture/lists.h"
 #include "capture/open_values.h"
 #include "capture/stand_ins.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 #include "torchapi/global_state.h"
@@ -21,52 +22,52 @@ using guard::SourceKind;
 using ir::Op;
 using ir::Operand;
 
-std::optional<Shadow> Recorder::readGlobal(PyObject* globals, PyObject* builtins, PyObject* name) {
+std::optional<Shadow> Heap::readGlobal(PyObject* globals, PyObject* builtins, PyObject* name) {
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) {
-    abort(diag::Code::KTG0303, {"globals"});
+    rec_.abort(diag::Code::KTG0303, {"globals"});
     return std::nullopt;
   }
-  Shadow root = pinnedRoot(globals);
+  Shadow root = rec_.guards.pinnedRoot(globals);
   PyObject* value = PyDict_GetItemWithError(globals, name);
-  if (value != nullptr) return dictEntry(root, globals, name, value);
+  if (value != nullptr) return rec_.objects.dictEntry(root, globals, name, value);
   if (!lacksKey(root, globals, name)) return std::nullopt;
   value = PyDict_GetItemWithError(builtins, name);
   if (value == nullptr) return std::nullopt;
-  return dictEntry(pinnedRoot(builtins), builtins, name, value);
+  return rec_.objects.dictEntry(rec_.guards.pinnedRoot(builtins), builtins, name, value);
 }
 
 // A dict (of any provenance) has no such key now: where it is old, it had none at the beginning either.
-bool Recorder::lacksKey(Shadow shadow, PyObject* dict, PyObject* key) {
-  if (shadow.isVirtual()) return virtualOf(shadow).kind != VirtualKind::kOpaque;
-  if (Overlay* overlay = overlayOf(dict)) {
+bool Heap::lacksKey(Shadow shadow, PyObject* dict, PyObject* key) {
+  if (shadow.isVirtual()) return rec_.objects.virtualOf(shadow).kind != VirtualKind::kOpaque;
+  if (Overlay* overlay = rec_.objects.overlayOf(dict)) {
     if (overlay->dirty) {
-      abort(diag::Code::KTG0303, {"dict"});
+      rec_.abort(diag::Code::KTG0303, {"dict"});
       return false;
     }
     if (PyDict_Contains(overlay->deletedKeys(), key) == 1) return true;
   }
-  ir::SourceId source = sourceOf(shadow, dict);
-  guardType(Shadow::source(source), dict);
-  guard(GuardKind::kLacksKey, source, constId(key));
-  return live();
+  ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
+  rec_.guards.guardType(Shadow::source(source), dict);
+  rec_.guards.guard(GuardKind::kLacksKey, source, rec_.guards.constId(key));
+  return rec_.live();
 }
 
-bool Recorder::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real) {
-  cell = current(cell);
+bool Heap::storeCell(Shadow cell, PyObject* object, Shadow value, PyObject* real) {
+  cell = rec_.objects.current(cell);
   if (cell.isVirtual()) {
-    Virtual& v = virtualOf(cell);
+    Virtual& v = rec_.objects.virtualOf(cell);
     if (v.kind != VirtualKind::kCell) {
-      abort(diag::Code::KTG0303, {"cell"});
+      rec_.abort(diag::Code::KTG0303, {"cell"});
       return false;
     }
     if (v.value != ir::kNone && !emitEffect(Op::kSetCell, {{cell, object}, {value, real}})) return false;
-    virtualOf(cell).parts[0] = value;
-    touched(cell);
+    rec_.objects.virtualOf(cell).parts[0] = value;
+    rec_.objects.touched(cell);
     return true;
   }
-  ir::SourceId source = sourceOf(cell, object);
+  ir::SourceId source = rec_.guards.sourceOf(cell, object);
   if (!emitEffect(Op::kSetCell, {{Shadow::source(source), object}, {value, real}})) return false;
-  Overlay& overlay = makeOverlay(object);
+  Overlay& overlay = rec_.objects.makeOverlay(object);
   pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
   PyDict_SetItem(overlay.entries.get(), Py_None, encoded.get());
   return true;
@@ -87,69 +88,69 @@ bool isDeferrableStore(PyObject* target, PyObject* name) {
 }  // namespace
 
 // An effect on something outside the trace: what it stores escapes.
-bool Recorder::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts, PyObject* name) {
+bool Heap::emitEffect(Op op, const std::vector<std::pair<Shadow, PyObject*>>& parts, PyObject* name) {
   std::vector<Operand> operands;
   for (size_t i = 0; i < parts.size(); ++i) {
     auto [shadow, object] = parts[i];
     if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
-      shadow = tensorShadow(object, shadow);
-    if (!live() || !escape(shadow, object)) return false;
+      shadow = rec_.guards.tensorShadow(object, shadow);
+    if (!rec_.live() || !rec_.snapshots.escape(shadow, object)) return false;
     Operand operand;
-    if (!operandOf(shadow, object, operand)) {
-      abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+    if (!rec_.snapshots.operandOf(shadow, object, operand)) {
+      rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
       return false;
     }
     operands.push_back(operand);
     if (i == 0 && name != nullptr) operands.push_back(document_.trace.stringOperand(PyUnicode_AsUTF8(name)));
   }
-  size_t at = emit(op, operands, {}, stateBefore());
+  size_t at = rec_.steps.emit(op, operands, {}, rec_.snapshots.stateBefore());
   document_.trace.code[at].deferrable = op == Op::kSetCell || isDeferrableStore(parts[0].second, name);
-  return live();
+  return rec_.live();
 }
 
 // Do others hold it, or the instance that it is the dict of?
-bool isOutside(Recorder& rec, const Virtual& v) {
-  return v.value != ir::kNone || (v.shared && rec.virtualOf(v.parts[0]).value != ir::kNone);
+bool isOutside(RecordContext& rec, const Virtual& v) {
+  return v.value != ir::kNone || (v.shared && rec.objects.virtualOf(v.parts[0]).value != ir::kNone);
 }
 
 // dict[key] = value with a plain key. The caller executes it.
-bool Recorder::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
+bool Heap::storeItem(Shadow shadow, PyObject* dict, PyObject* key, Shadow value, PyObject* real) {
   if (shadow.isVirtual()) {
-    Virtual& v = virtualOf(shadow);
+    Virtual& v = rec_.objects.virtualOf(shadow);
     if (!v.entries || v.kind == VirtualKind::kOpaque) {
-      abort(diag::Code::KTG0303, {pyapi::typeNameOf(dict)});
+      rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(dict)});
       return false;
     }
-    if (isOutside(*this, v) &&
+    if (isOutside(rec_, v) &&
         !emitEffect(Op::kSetItem, {{shadow, dict}, {Shadow::constant(), key}, {value, real}})) {
       return false;
     }
-    return setEntry(virtualOf(shadow), key, value);
+    return rec_.objects.setEntry(rec_.objects.virtualOf(shadow), key, value);
   }
-  if (transforms_.isTransient(*this, dict, key, real)) return transforms_.store(*this, dict, key, value);
-  ir::SourceId source = sourceOf(shadow, dict);
-  guardType(Shadow::source(source), dict);
+  if (transforms_.isTransient(rec_, dict, key, real)) return transforms_.store(rec_, dict, key, value);
+  ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
+  rec_.guards.guardType(Shadow::source(source), dict);
   if (!emitEffect(Op::kSetItem, {{Shadow::source(source), dict}, {Shadow::constant(), key}, {value, real}}))
     return false;
   pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  makeOverlay(dict).written(dict, key, encoded.get());
-  return live();
+  rec_.objects.makeOverlay(dict).written(dict, key, encoded.get());
+  return rec_.live();
 }
 
-bool Recorder::isDirty(PyObject* container) {
+bool Objects::isDirty(PyObject* container) {
   Overlay* overlay = overlayOf(container);
-  return hasVaryingLength(*this, container) ||
+  return hasVaryingLength(rec_, container) ||
          (overlay != nullptr && (overlay->dirty || overlay->lengthUnknown()));
 }
 
 // The number of elements that a container had at the beginning, which decides how many it has now.
-bool Recorder::pinLength(Shadow shadow, PyObject* container) {
+bool Guards::pinLength(Shadow shadow, PyObject* container) {
   if (!shadow.isSource() && !(shadow.isConst() && !PyTuple_Check(container) && !PyUnicode_Check(container) &&
                               !PyBytes_Check(container) && !PyFrozenSet_Check(container))) {
-    if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kOpaque) {
-      abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
+    if (shadow.isVirtual() && rec_.objects.virtualOf(shadow).kind == VirtualKind::kOpaque) {
+      rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
     }
-    return live();
+    return rec_.live();
   }
   Py_ssize_t length = PyDict_Check(container)                               ? PyDict_GET_SIZE(container)
                       : PyAnySet_Check(container)                           ? PySet_GET_SIZE(container)
@@ -157,50 +158,51 @@ bool Recorder::pinLength(Shadow shadow, PyObject* container) {
                       : PyList_Check(container) || PyTuple_Check(container) ? Py_SIZE(container)
                                                                             : -1;
   if (length < 0) return pin(shadow, container);
-  if (Overlay* overlay = overlayOf(container)) {
+  if (Overlay* overlay = rec_.objects.overlayOf(container)) {
     if (overlay->lengthUnknown() && PyDict_Check(container)) return pinKeys(shadow, container);
     if (overlay->dirty || overlay->lengthUnknown()) {
-      abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
+      rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
       return false;
     }
-    if (overlay->parts) return live();  // the length at the beginning has been pinned
+    if (overlay->parts) return rec_.live();  // the length at the beginning has been pinned
     length -= overlay->grown + static_cast<Py_ssize_t>(overlay->tail.size());
   }
   ir::SourceId source = sourceOf(shadow, container);
   guardLength(Shadow::source(source), container, length);
-  return live();
+  return rec_.live();
 }
 
-bool Recorder::pinIsNone(Shadow shadow, PyObject* object) {
+bool Guards::pinIsNone(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return true;
   if (object == Py_None) return pin(shadow, object);
   guardType(shadow, object);
-  return live();
+  return rec_.live();
 }
 
-bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
+bool Guards::pinTruth(Shadow shadow, PyObject* object) {
   if (shadow.isValue()) {
     ir::Type type = document_.trace.values[shadow.valueId()];
     ir::ValueId value = shadow.valueId();
     if (type.kind == ir::TypeKind::kObject) return pin(shadow, object);
     if (type.kind != ir::TypeKind::kBool) {
-      size_t at = emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}}, ir::kNone);
+      size_t at = rec_.steps.emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}},
+                                  ir::kNone);
       value = document_.trace.code[at].firstResult;
     }
     return guardTruth(value, PyObject_IsTrue(object) == 1);
   }
-  if (isVaryingText(*this, shadow, object) && !instruction_.isExecuted()) {
+  if (isVaryingText(rec_, shadow, object) && !instruction_.isExecuted()) {
     guardType(shadow, object);
     return pinAnswer("truth", {Operand::source(shadow.sourceId())},
                      PyUnicode_GET_LENGTH(object) != 0 ? Py_True : Py_False);
   }
   if (isPlain(object)) return pin(shadow, object);
   PyTypeObject* type = Py_TYPE(object);
-  if (shadow.isVirtual() && virtualOf(shadow).kind == VirtualKind::kDeque) return live();
+  if (shadow.isVirtual() && rec_.objects.virtualOf(shadow).kind == VirtualKind::kDeque) return rec_.live();
   if (PyList_CheckExact(object) || PyTuple_Check(object) || PyDict_CheckExact(object) ||
       PyAnySet_CheckExact(object) || type == &PyODict_Type) {
     Operand container;
-    if (!hasVaryingLength(*this, object) || !operandOf(shadow, object, container))
+    if (!hasVaryingLength(rec_, object) || !rec_.snapshots.operandOf(shadow, object, container))
       return pinLength(shadow, object);
     guardType(shadow, object);
     return pinAnswer("truth", {container}, PyObject_Size(object) != 0 ? Py_True : Py_False);
@@ -209,7 +211,7 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   if (pyapi::isAlwaysTrue(type)) {
     guardType(shadow, object);
     guardTypeVersion(type);
-    return live();
+    return rec_.live();
   }
   if (shadow.isConst() && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return true;
   PyObject* method = specialMethod(type, "__bool__");
@@ -217,31 +219,31 @@ bool Recorder::pinTruth(Shadow shadow, PyObject* object) {
   if (method != nullptr && PyFunction_Check(method)) {
     guardType(shadow, object);
     guardTypeVersion(type);
-    PendingFrame pending = methodFrame(method, shadow, object);
+    PendingFrame pending = rec_.callees.methodFrame(method, shadow, object);
     pending.rebuildable = false;
     pending.pinResult = true;
-    expectFrame(std::move(pending));
-    return live();
+    rec_.callees.expectFrame(std::move(pending));
+    return rec_.live();
   }
   if (PyDict_Check(object) && method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type) {
     guardTypeVersion(type);
     return pinLength(shadow, object);
   }
   Operand operand;  // C code says so
-  if (!live() || !operandOf(shadow, object, operand)) {
-    abort(diag::Code::KTG0101, {pyapi::typeName(type)});
+  if (!rec_.live() || !rec_.snapshots.operandOf(shadow, object, operand)) {
+    rec_.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
   const int truth = PyObject_IsTrue(object);
   if (truth < 0) {
     PyErr_Clear();
-    abort(diag::Code::KTG0101, {pyapi::typeName(type)});
+    rec_.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return false;
   }
   return pinAnswer("truth", {operand}, truth == 1 ? Py_True : Py_False);
 }
 
-PendingFrame Recorder::methodFrame(PyObject* function, Shadow self, PyObject* object) {
+PendingFrame Callees::methodFrame(PyObject* function, Shadow self, PyObject* object) {
   PendingFrame pending;
   pending.code = PyFunction_GET_CODE(function);
   pending.function = pyapi::newRef(function);
@@ -249,13 +251,13 @@ PendingFrame Recorder::methodFrame(PyObject* function, Shadow self, PyObject* ob
   pending.args = {object};
   pending.shadows = {self};
   pending.positional = 1;
-  pinFunction(function);
+  rec_.guards.pinFunction(function);
   return pending;
 }
 
 // A function that is known by identity: its code can still be replaced.
-void Recorder::pinFunction(PyObject* function) {
-  if (own(*this, Shadow::constant(), function).isVirtual()) return;
+void Guards::pinFunction(PyObject* function) {
+  if (own(rec_, Shadow::constant(), function).isVirtual()) return;
   Shadow root = pinnedRoot(function);
   if (!root.isSource()) return;
   guard(GuardKind::kFunction, root.sourceId(), constId(PyFunction_GET_CODE(function)));
@@ -263,14 +265,14 @@ void Recorder::pinFunction(PyObject* function) {
 
 // Reads the only element of a tensor and guards its truth. The tensor on the stack is replaced by the bool,
 // unless the instruction may leave it there.
-std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
-  shadow = tensorShadow(tensor, shadow);
-  if (!live()) return std::nullopt;
+std::optional<bool> TorchSteps::tensorTruth(Shadow shadow, PyObject* tensor, bool replace) {
+  shadow = rec_.guards.tensorShadow(tensor, shadow);
+  if (!rec_.live()) return std::nullopt;
   if (torchapi::hasModes()) {  // they see the question once
-    abort(diag::Code::KTG0301, {"the truth of a tensor under a mode"});
+    rec_.abort(diag::Code::KTG0301, {"the truth of a tensor under a mode"});
     return std::nullopt;
   }
-  ir::StateId snap = stateBefore();
+  ir::StateId snap = rec_.snapshots.stateBefore();
   ops_.resume();
   int truth = PyObject_IsTrue(tensor);
   ops_.pause();
@@ -282,15 +284,16 @@ std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool 
   }
   torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
   if (drained.status != torchapi::DrainResult::kOk || drained.scalars.size() != 1) {
-    abort(diag::Code::KTG0301, {"the truth of a tensor"});
+    rec_.abort(diag::Code::KTG0301, {"the truth of a tensor"});
     return std::nullopt;
   }
   ir::ValueId value = drained.scalars[0].value;
   if (document_.trace.values[value].kind != ir::TypeKind::kBool) {
-    size_t at = emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}}, ir::kNone);
+    size_t at =
+        rec_.steps.emit(Op::kToBool, {Operand::value(value)}, {{ir::TypeKind::kBool, ir::kNone}}, ir::kNone);
     value = document_.trace.code[at].firstResult;
   }
-  if (!guardTruth(value, truth == 1)) return std::nullopt;
+  if (!rec_.guards.guardTruth(value, truth == 1)) return std::nullopt;
   if (replace) {
     PyObject*& slot = frames_.current()->act->peek(1);
     PyObject* old = slot;
@@ -300,43 +303,43 @@ std::optional<bool> Recorder::tensorTruth(Shadow shadow, PyObject* tensor, bool 
   return truth == 1;
 }
 
-bool Recorder::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) {
-  if (frame.pinResult && !shadow.isConst() && !tryPinDeep(shadow, object)) return live();
+bool Callees::recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object) {
+  if (frame.pinResult && !shadow.isConst() && !rec_.guards.tryPinDeep(shadow, object)) return rec_.live();
   expected_.setResult(frame.pinResult ? Shadow::constant() : shadow);
   if (frame.caller != nullptr) return true;
   shadow = expected_.result();
   if (torchapi::isTensor(object) && !shadow.isVirtual() && !isForeign(shadow, object))
-    shadow = tensorShadow(object, shadow);
+    shadow = rec_.guards.tensorShadow(object, shadow);
   Operand operand;
-  if (!live() || holdsStandIn(*this, shadow) || !operandOf(shadow, object, operand)) {
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+  if (!rec_.live() || holdsStandIn(rec_, shadow) || !rec_.snapshots.operandOf(shadow, object, operand)) {
+    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
-  emit(Op::kRet, {operand}, {}, stateBefore());
+  rec_.steps.emit(Op::kRet, {operand}, {}, rec_.snapshots.stateBefore());
   return true;
 }
 
 // The module that an import statement inside the function found: it must still be what sys.modules holds.
-void Recorder::pinImport(PyObject* module, PyObject* name) {
+void Guards::pinImport(PyObject* module, PyObject* name) {
   PyObject* modules = PyImport_GetModuleDict();
   PyObject* key = name;
   PyObject* entry = PyDict_GetItemWithError(modules, name);
   if (entry == nullptr)
     return;  // relative: the package's own dict decides, and that does not change in practice
-  Shadow shadow = dictEntry(pinnedRoot(modules), modules, key, entry);
+  Shadow shadow = rec_.objects.dictEntry(pinnedRoot(modules), modules, key, entry);
   pin(shadow, entry);
   if (entry != module) pinnedRoot(module);
 }
 
-std::optional<Shadow> Recorder::moduleAttribute(Shadow shadow, PyObject* module, PyObject* name) {
+std::optional<Shadow> Heap::moduleAttribute(Shadow shadow, PyObject* module, PyObject* name) {
   if (!PyModule_Check(module)) return std::nullopt;
   PyObject* dict = PyModule_GetDict(module);
   PyObject* value = PyDict_GetItemWithError(dict, name);
   if (value == nullptr) return std::nullopt;
-  if (shadow.isSource() && !pin(shadow, module)) return std::nullopt;
-  ir::SourceId source = sourceOf(shadow, module);
-  Shadow dictShadow = readSource(SourceKind::kDict, source, nullptr, 0, dict);
-  return dictEntry(dictShadow, dict, name, value);
+  if (shadow.isSource() && !rec_.guards.pin(shadow, module)) return std::nullopt;
+  ir::SourceId source = rec_.guards.sourceOf(shadow, module);
+  Shadow dictShadow = rec_.guards.readSource(SourceKind::kDict, source, nullptr, 0, dict);
+  return rec_.objects.dictEntry(dictShadow, dict, name, value);
 }
 
 }  // namespace kintsugi::capture

@@ -9,90 +9,90 @@ namespace kintsugi::capture {
 
 using ir::Op;
 
-std::vector<Shadow>* listParts(Recorder& rec, Shadow list, PyObject* object) {
+std::vector<Shadow>* listParts(RecordContext& rec, Shadow list, PyObject* object) {
   if (!PyList_Check(object) || list.isValue() || list.isNull()) return nullptr;
   if (list.isVirtual()) {
-    Virtual& v = rec.virtualOf(list);
+    Virtual& v = rec.objects.virtualOf(list);
     bool known =
         v.kind == VirtualKind::kList && v.parts.size() == static_cast<size_t>(PyList_GET_SIZE(object));
     return known ? &v.parts : nullptr;
   }
-  Overlay* overlay = rec.overlayOf(object);
+  Overlay* overlay = rec.objects.overlayOf(object);
   if (overlay != nullptr && overlay->parts) return &*overlay->parts;
   if (overlay != nullptr && overlay->dirty) return nullptr;
-  auto elements = rec.elementsOf(list, object);
+  auto elements = rec.objects.elementsOf(list, object);
   if (!elements) return nullptr;
-  Overlay& made = rec.makeOverlay(object);
+  Overlay& made = rec.objects.makeOverlay(object);
   made.parts = std::move(*elements);
   made.tail.clear();
   return &*made.parts;
 }
 
-bool isSharedList(Recorder& rec, Shadow list) {
-  return !list.isVirtual() || rec.virtualOf(list).value != ir::kNone;
+bool isSharedList(RecordContext& rec, Shadow list) {
+  return !list.isVirtual() || rec.objects.virtualOf(list).value != ir::kNone;
 }
 
-bool appendElement(Recorder& rec, Shadow list, PyObject* object, Shadow item, PyObject* real) {
-  bool known = list.isVirtual() ? rec.virtualOf(list).kind == VirtualKind::kList
+bool appendElement(RecordContext& rec, Shadow list, PyObject* object, Shadow item, PyObject* real) {
+  bool known = list.isVirtual() ? rec.objects.virtualOf(list).kind == VirtualKind::kList
                                 : (list.isSource() || list.isConst()) && PyList_Check(object);
   if (!known) return false;
-  if (isSharedList(rec, list) && !rec.emitMethod("append", list, object, {{item, real}})) return false;
+  if (isSharedList(rec, list) && !rec.heap.emitMethod("append", list, object, {{item, real}})) return false;
   if (list.isVirtual()) {
-    rec.virtualOf(list).parts.push_back(item);
+    rec.objects.virtualOf(list).parts.push_back(item);
   } else {
     // The length stays open: nobody has asked for it.
-    Overlay& overlay = rec.makeOverlay(object);
+    Overlay& overlay = rec.objects.makeOverlay(object);
     if (overlay.parts) {
       overlay.parts->push_back(item);
     } else if (!overlay.dirty) {
       overlay.tail.push_back(item);
     }
   }
-  rec.touched(list);
+  rec.objects.touched(list);
   return rec.live();
 }
 
-bool extendList(Recorder& rec, Shadow list, PyObject* object, Shadow more, PyObject* iterable) {
-  auto parts = rec.iterated(more, iterable);
+bool extendList(RecordContext& rec, Shadow list, PyObject* object, Shadow more, PyObject* iterable) {
+  auto parts = rec.objects.iterated(more, iterable);
   bool shared = isSharedList(rec, list);
-  bool known = list.isVirtual() ? rec.virtualOf(list).kind == VirtualKind::kList
+  bool known = list.isVirtual() ? rec.objects.virtualOf(list).kind == VirtualKind::kList
                                 : (list.isSource() || list.isConst()) && PyList_Check(object);
   if (!parts || !known) {
     rec.abort(diag::Code::KTG0303, {"list.extend"});
     return false;
   }
   // Pairs of a dict's items are new objects, which nobody but the effect can name.
-  bool pairs = more.isVirtual() && rec.isItemsView(more);
-  if (shared && !rec.emitMethod("extend", list, object, {{more, iterable}})) return false;
+  bool pairs = more.isVirtual() && rec.objects.isItemsView(more);
+  if (shared && !rec.heap.emitMethod("extend", list, object, {{more, iterable}})) return false;
   if (list.isVirtual()) {
-    Virtual& v = rec.virtualOf(list);
+    Virtual& v = rec.objects.virtualOf(list);
     if (pairs && shared) {
       rec.abort(diag::Code::KTG0303, {"list.extend"});
       return false;
     }
     v.parts.insert(v.parts.end(), parts->begin(), parts->end());
   } else {
-    Overlay& overlay = rec.makeOverlay(object);
+    Overlay& overlay = rec.objects.makeOverlay(object);
     if (pairs) overlay.dirty = true;
     std::vector<Shadow>& known = overlay.parts ? *overlay.parts : overlay.tail;
     known.insert(known.end(), parts->begin(), parts->end());
   }
-  rec.touched(list);
+  rec.objects.touched(list);
   return rec.live();
 }
 
-void pairElements(Recorder& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start) {
-  if (!rec.live() || !list.isVirtual() || rec.virtualOf(list).kind != VirtualKind::kList) return;
-  if (static_cast<Py_ssize_t>(rec.virtualOf(list).parts.size()) != PyList_GET_SIZE(object)) return;
+void pairElements(RecordContext& rec, Shadow list, PyObject* object, Shadow more, Py_ssize_t start) {
+  if (!rec.live() || !list.isVirtual() || rec.objects.virtualOf(list).kind != VirtualKind::kList) return;
+  if (static_cast<Py_ssize_t>(rec.objects.virtualOf(list).parts.size()) != PyList_GET_SIZE(object)) return;
   for (Py_ssize_t i = start; i < PyList_GET_SIZE(object); ++i) {
-    Shadow part = rec.virtualOf(list).parts[static_cast<size_t>(i)];
-    Shadow pair = rec.itemOf(more, part, PyList_GET_ITEM(object, i));
-    rec.virtualOf(list).parts[static_cast<size_t>(i)] = pair;
+    Shadow part = rec.objects.virtualOf(list).parts[static_cast<size_t>(i)];
+    Shadow pair = rec.objects.itemOf(more, part, PyList_GET_ITEM(object, i));
+    rec.objects.virtualOf(list).parts[static_cast<size_t>(i)] = pair;
   }
-  rec.touched(list);
+  rec.objects.touched(list);
 }
 
-bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
+bool storeElement(RecordContext& rec, Shadow list, PyObject* object, Py_ssize_t index, Shadow value,
                   PyObject* real) {
   std::vector<Shadow>* parts = listParts(rec, list, object);
   if (parts == nullptr) return false;
@@ -101,23 +101,24 @@ bool storeElement(Recorder& rec, Shadow list, PyObject* object, Py_ssize_t index
   if (index < 0 || index >= n) return rec.live();  // raises
   pyapi::Ref<> key = pyapi::steal(PyLong_FromSsize_t(index));
   if (isSharedList(rec, list)) {
-    Shadow target = list.isVirtual() ? list : Shadow::source(rec.sourceOf(list, object));
-    if (!rec.emitEffect(Op::kSetItem, {{target, object}, {Shadow::constant(), key.get()}, {value, real}})) {
+    Shadow target = list.isVirtual() ? list : Shadow::source(rec.guards.sourceOf(list, object));
+    if (!rec.heap.emitEffect(Op::kSetItem,
+                             {{target, object}, {Shadow::constant(), key.get()}, {value, real}})) {
       return false;
     }
   }
   (*parts)[static_cast<size_t>(index)] = value;
-  rec.touched(list);
+  rec.objects.touched(list);
   return rec.live();
 }
 
-bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* slice, Shadow value,
+bool storeSlice(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, PyObject* slice, Shadow value,
                 PyObject* real) {
   std::vector<Shadow>* parts = listParts(rec, list, object);
   bool sequence = PyList_CheckExact(real) || PyTuple_CheckExact(real) || PyRange_Check(real);
-  if (parts == nullptr || real == object || !sequence || value.isValue() || !rec.pinDeep(key, slice))
+  if (parts == nullptr || real == object || !sequence || value.isValue() || !rec.guards.pinDeep(key, slice))
     return false;
-  auto given = rec.iterated(value, real);
+  auto given = rec.objects.iterated(value, real);
   auto n = static_cast<Py_ssize_t>(parts->size());
   Py_ssize_t start = 0, stop = 0, step = 1;
   if (!given || !hasNumberBounds(slice) || PySlice_Unpack(slice, &start, &stop, &step) < 0) {
@@ -128,8 +129,8 @@ bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObj
   auto size = static_cast<Py_ssize_t>(given->size());
   if (step != 1 && size != count) return rec.live();  // raises
   if (isSharedList(rec, list)) {
-    Shadow target = list.isVirtual() ? list : Shadow::source(rec.sourceOf(list, object));
-    if (!rec.emitEffect(Op::kSetItem, {{target, object}, {Shadow::constant(), slice}, {value, real}}))
+    Shadow target = list.isVirtual() ? list : Shadow::source(rec.guards.sourceOf(list, object));
+    if (!rec.heap.emitEffect(Op::kSetItem, {{target, object}, {Shadow::constant(), slice}, {value, real}}))
       return false;
   }
   if (step == 1) {
@@ -138,39 +139,39 @@ bool storeSlice(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObj
   } else {
     for (Py_ssize_t i = 0; i < count; ++i) (*parts)[start + i * step] = (*given)[i];
   }
-  rec.touched(list);
+  rec.objects.touched(list);
   return rec.live();
 }
 
-bool clearElements(Recorder& rec, Shadow list, PyObject* object) {
+bool clearElements(RecordContext& rec, Shadow list, PyObject* object) {
   if (list.isVirtual()) {
     std::vector<Shadow>* parts = listParts(rec, list, object);
-    if (parts == nullptr || (isSharedList(rec, list) && !rec.emitMethod("clear", list, object, {})))
+    if (parts == nullptr || (isSharedList(rec, list) && !rec.heap.emitMethod("clear", list, object, {})))
       return false;
     parts->clear();
   } else {
     if ((!list.isSource() && !list.isConst()) || !PyList_Check(object) ||
-        !rec.emitMethod("clear", list, object, {})) {
+        !rec.heap.emitMethod("clear", list, object, {})) {
       return false;
     }
-    Overlay& overlay = rec.makeOverlay(object);
+    Overlay& overlay = rec.objects.makeOverlay(object);
     overlay.parts = std::vector<Shadow>{};  // nobody has to know how many there were
     overlay.tail.clear();
     overlay.dirty = false;
   }
-  rec.touched(list);
+  rec.objects.touched(list);
   return rec.live();
 }
 
 namespace {
 
 // [:], of constants
-bool takesAll(Recorder& rec, Shadow key, PyObject* index) {
+bool takesAll(RecordContext& rec, Shadow key, PyObject* index) {
   if (!PySlice_Check(index)) return false;
   if (!pyapi::takesAll(index)) return false;
   if (key.isConst()) return true;
   if (!key.isVirtual()) return false;
-  const auto& parts = rec.virtualOf(key).parts;
+  const auto& parts = rec.objects.virtualOf(key).parts;
   return std::all_of(parts.begin(), parts.end(), [](Shadow part) { return part.isConst(); });
 }
 
@@ -182,14 +183,14 @@ bool hasNumberBounds(PyObject* slice) {
                              [](PyObject* part) { return part == Py_None || PyLong_CheckExact(part); });
 }
 
-bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index) {
+bool deleteElements(RecordContext& rec, Shadow list, PyObject* object, Shadow& key, PyObject* index) {
   if (!PyList_Check(object) || (!PyLong_CheckExact(index) && !PySlice_Check(index))) return false;
   if (!list.isValue() && takesAll(rec, key, index) &&
       specialMethod(Py_TYPE(object), "clear") == specialMethod(&PyList_Type, "clear")) {
     return clearElements(rec, list, object);
   }
   std::vector<Shadow>* parts = listParts(rec, list, object);
-  if (parts == nullptr || !rec.pinDeep(key, index)) return false;
+  if (parts == nullptr || !rec.guards.pinDeep(key, index)) return false;
   auto n = static_cast<Py_ssize_t>(parts->size());
   Py_ssize_t start = 0, stop = 0, step = 1, count = 1;
   if (PyLong_CheckExact(index)) {
@@ -205,15 +206,15 @@ bool deleteElements(Recorder& rec, Shadow list, PyObject* object, Shadow& key, P
     count = PySlice_AdjustIndices(n, &start, &stop, step);
   }
   if (isSharedList(rec, list)) {
-    Shadow target = list.isVirtual() ? list : Shadow::source(rec.sourceOf(list, object));
-    if (!rec.emitEffect(Op::kDelItem, {{target, object}, {Shadow::constant(), index}})) return false;
+    Shadow target = list.isVirtual() ? list : Shadow::source(rec.guards.sourceOf(list, object));
+    if (!rec.heap.emitEffect(Op::kDelItem, {{target, object}, {Shadow::constant(), index}})) return false;
   }
   if (step < 0) {
     start += (count - 1) * step;
     step = -step;
   }
   for (Py_ssize_t i = count; i-- > 0;) parts->erase(parts->begin() + start + i * step);
-  rec.touched(list);
+  rec.objects.touched(list);
   return rec.live();
 }
 

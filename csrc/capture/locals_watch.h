@@ -8,13 +8,13 @@
 
 #include <vector>
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 class LocalsWatch {
  public:
-  explicit LocalsWatch(Recorder& rec);
+  explicit LocalsWatch(RecordContext& rec);
   bool changed() const;
 
  private:

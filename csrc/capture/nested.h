@@ -11,22 +11,22 @@
 // Thread: the recording one, GIL held.
 #pragma once
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 class Nested {
  public:
-  explicit Nested(Recorder& rec)
-      : state_(rec.known()), frame_(state_.frames_.current()), saved_(state_.instruction_.save()) {}
+  explicit Nested(RecordContext& rec)
+      : rec_(rec), frame_(rec.frames.current()), saved_(rec.instruction.save()) {}
   ~Nested() {
-    state_.frames_.setCurrent(frame_);
-    state_.instruction_.restore(saved_);
+    rec_.frames.setCurrent(frame_);
+    rec_.instruction.restore(saved_);
   }
   Nested(const Nested&) = delete;
 
  private:
-  RecorderState& state_;
+  RecordContext& rec_;
   ShadowFrame* frame_;
   CurrentInstruction::Saved saved_;
 };

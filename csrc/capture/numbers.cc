@@ -1,4 +1,4 @@
-// Recorder: arithmetic on numbers that are known only at run time.
+// Arithmetic on numbers that are known only at run time.
 #include "capture/numbers.h"
 
 #include "pyapi/number.h"
@@ -18,7 +18,7 @@ struct Number {
   TypeKind kind = TypeKind::kNone;
 };
 
-std::optional<Number> numberOf(Recorder& rec, Shadow& shadow, PyObject* object) {
+std::optional<Number> numberOf(RecordContext& rec, Shadow& shadow, PyObject* object) {
   Number n;
   if (shadow.isValue()) {
     n.operand = Operand::value(shadow.valueId());
@@ -26,10 +26,10 @@ std::optional<Number> numberOf(Recorder& rec, Shadow& shadow, PyObject* object) 
   } else if (PyLong_CheckExact(object)) {
     int overflow = 0;
     int64_t v = PyLong_AsLongLongAndOverflow(object, &overflow);
-    if (overflow != 0 || !rec.pin(shadow, object)) return std::nullopt;
+    if (overflow != 0 || !rec.guards.pin(shadow, object)) return std::nullopt;
     n = {Operand::integer(v), TypeKind::kInt};
   } else if (PyFloat_CheckExact(object)) {
-    if (!rec.pin(shadow, object)) return std::nullopt;
+    if (!rec.guards.pin(shadow, object)) return std::nullopt;
     n = {Operand::number(PyFloat_AS_DOUBLE(object)), TypeKind::kFloat};
   }
   if (n.kind != TypeKind::kInt && n.kind != TypeKind::kFloat) return std::nullopt;
@@ -38,35 +38,35 @@ std::optional<Number> numberOf(Recorder& rec, Shadow& shadow, PyObject* object) 
 
 }  // namespace
 
-Shadow numberInput(Recorder& rec, ir::SourceId id, PyObject* object) {
-  rec.guard(guard::GuardKind::kType, id, rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
-  if (PyLong_CheckExact(object)) rec.guard(guard::GuardKind::kFits, id);
+Shadow numberInput(RecordContext& rec, ir::SourceId id, PyObject* object) {
+  rec.guards.guard(guard::GuardKind::kType, id,
+                   rec.guards.constId(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  if (PyLong_CheckExact(object)) rec.guards.guard(guard::GuardKind::kFits, id);
   const ir::Type type{PyLong_CheckExact(object) ? TypeKind::kInt : TypeKind::kFloat, ir::kNone};
-  const size_t at = rec.emit(Op::kInput, {Operand::source(id)}, {type}, ir::kNone);
+  const size_t at = rec.steps.emit(Op::kInput, {Operand::source(id)}, {type}, ir::kNone);
   return Shadow::value(rec.trace().code[at].firstResult);
 }
 
-Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object) {
-  RecorderState& known = rec.known();
-  if (!shadow.isSource() || known.blocks_.isPending()) return shadow;
-  if (known.document_.sources.nodes[shadow.sourceId()].kind != guard::SourceKind::kValue) return shadow;
+Shadow promoted(RecordContext& rec, Shadow shadow, PyObject* object) {
+  if (!shadow.isSource() || rec.blocks.isPending()) return shadow;
+  if (rec.document.sources.nodes[shadow.sourceId()].kind != guard::SourceKind::kValue) return shadow;
   if (!PyFloat_CheckExact(object) && !(PyLong_CheckExact(object) && pyapi::fitsInt64(object))) return shadow;
-  if (!known.sources_.shadowOf(shadow.sourceId()).isValue()) {
+  if (!rec.sources.shadowOf(shadow.sourceId()).isValue()) {
     const Shadow value = numberInput(rec, shadow.sourceId(), object);
-    known.sources_.setShadow(shadow.sourceId(), value);
+    rec.sources.setShadow(shadow.sourceId(), value);
   }
-  return known.sources_.shadowOf(shadow.sourceId());
+  return rec.sources.shadowOf(shadow.sourceId());
 }
 
-bool isNumberValue(Recorder& rec, Shadow shadow) {
+bool isNumberValue(RecordContext& rec, Shadow shadow) {
   if (!shadow.isValue()) return false;
   const TypeKind kind = rec.trace().values[shadow.valueId()].kind;
   return kind == TypeKind::kInt || kind == TypeKind::kFloat || kind == TypeKind::kBool;
 }
 
-bool variesAsNumber(Recorder& rec, Shadow shadow, PyObject* object) {
+bool variesAsNumber(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isVirtual() && PyTuple_Check(object)) {
-    const std::vector<Shadow> parts = rec.virtualOf(shadow).parts;
+    const std::vector<Shadow> parts = rec.objects.virtualOf(shadow).parts;
     for (size_t i = 0; i < parts.size(); ++i) {
       if (variesAsNumber(rec, parts[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i)))) return true;
     }
@@ -111,7 +111,7 @@ constexpr Op kCompare[] = {Op::kNumLt, Op::kNumLe, Op::kNumEq, Op::kNumNe, Op::k
 
 }  // namespace
 
-std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+std::optional<Shadow> numberBinary(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y) {
   if (nb >= op::NB_INPLACE_ADD) nb -= op::NB_INPLACE_ADD;
   for (const BinaryRow& row : kBinary) {
     if (row.nb != nb) continue;
@@ -124,41 +124,42 @@ std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x,
     if (op == Op::kFloatPow && !isFloatPower(x, y)) return std::nullopt;
     TypeKind result = ints && nb != op::NB_TRUE_DIVIDE ? TypeKind::kInt : TypeKind::kFloat;
     bool exits = (ir::opInfo(op).flags & ir::kExit) != 0;
-    ir::StateId snap = exits ? rec.stateBefore() : ir::kNone;
+    ir::StateId snap = exits ? rec.snapshots.stateBefore() : ir::kNone;
     if (exits && !rec.trace().states[snap].rebuildable) return std::nullopt;
-    size_t at = rec.emit(op, {left->operand, right->operand}, {{result, ir::kNone}}, snap);
+    size_t at = rec.steps.emit(op, {left->operand, right->operand}, {{result, ir::kNone}}, snap);
     return Shadow::value(rec.trace().code[at].firstResult);
   }
   return std::nullopt;
 }
 
-std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+std::optional<Shadow> numberCompare(RecordContext& rec, int op, Shadow a, PyObject* x, Shadow b,
+                                    PyObject* y) {
   auto left = numberOf(rec, a, x);
   auto right = left ? numberOf(rec, b, y) : std::nullopt;
   if (!right) return std::nullopt;
-  size_t at =
-      rec.emit(kCompare[op], {left->operand, right->operand}, {{TypeKind::kBool, ir::kNone}}, ir::kNone);
+  size_t at = rec.steps.emit(kCompare[op], {left->operand, right->operand}, {{TypeKind::kBool, ir::kNone}},
+                             ir::kNone);
   return Shadow::value(rec.trace().code[at].firstResult);
 }
 
-std::optional<Shadow> numberNegative(Recorder& rec, Shadow a, PyObject* x) {
+std::optional<Shadow> numberNegative(RecordContext& rec, Shadow a, PyObject* x) {
   auto n = numberOf(rec, a, x);
   if (!n) return std::nullopt;
   bool isInt = n->kind == TypeKind::kInt;
-  ir::StateId snap = isInt ? rec.stateBefore() : ir::kNone;
+  ir::StateId snap = isInt ? rec.snapshots.stateBefore() : ir::kNone;
   if (isInt && !rec.trace().states[snap].rebuildable) return std::nullopt;
-  size_t at = rec.emit(isInt ? Op::kIntNeg : Op::kFloatNeg, {n->operand}, {{n->kind, ir::kNone}}, snap);
+  size_t at = rec.steps.emit(isInt ? Op::kIntNeg : Op::kFloatNeg, {n->operand}, {{n->kind, ir::kNone}}, snap);
   return Shadow::value(rec.trace().code[at].firstResult);
 }
 
-std::optional<Shadow> numberConvert(Recorder& rec, TypeKind to, Shadow a) {
+std::optional<Shadow> numberConvert(RecordContext& rec, TypeKind to, Shadow a) {
   TypeKind from = rec.trace().values[a.valueId()].kind;
   if (from == to) return a;
   if (from != TypeKind::kInt && from != TypeKind::kFloat && from != TypeKind::kBool) return std::nullopt;
   Op op = to == TypeKind::kInt ? Op::kToInt : to == TypeKind::kFloat ? Op::kToFloat : Op::kToBool;
-  ir::StateId snap = op == Op::kToBool ? ir::kNone : rec.stateBefore();
+  ir::StateId snap = op == Op::kToBool ? ir::kNone : rec.snapshots.stateBefore();
   if (snap != ir::kNone && !rec.trace().states[snap].rebuildable) return std::nullopt;
-  size_t at = rec.emit(op, {Operand::value(a.valueId())}, {{to, ir::kNone}}, snap);
+  size_t at = rec.steps.emit(op, {Operand::value(a.valueId())}, {{to, ir::kNone}}, snap);
   return Shadow::value(rec.trace().code[at].firstResult);
 }
 

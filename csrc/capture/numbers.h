@@ -4,25 +4,25 @@
 // the trace has no such operation (the caller pins the operands then). Thread: the recording one.
 #pragma once
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 // A number read from a source, as a value of the trace.
-Shadow numberInput(Recorder& rec, ir::SourceId id, PyObject* object);
+Shadow numberInput(RecordContext& rec, ir::SourceId id, PyObject* object);
 // A number that a step has given is a value as soon as something is computed with it; all else stays as it
 // is.
-Shadow promoted(Recorder& rec, Shadow shadow, PyObject* object);
+Shadow promoted(RecordContext& rec, Shadow shadow, PyObject* object);
 
-bool isNumberValue(Recorder& rec, Shadow shadow);
+bool isNumberValue(RecordContext& rec, Shadow shadow);
 // Is it such a number, or a tuple of the trace that holds one? What is computed from it is a step then.
-bool variesAsNumber(Recorder& rec, Shadow shadow, PyObject* object);
+bool variesAsNumber(RecordContext& rec, Shadow shadow, PyObject* object);
 
 // `nb`: the oparg of BINARY_OP; `op`: of COMPARE_OP. One of the operands is a Value of a number type.
-std::optional<Shadow> numberBinary(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y);
-std::optional<Shadow> numberCompare(Recorder& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y);
-std::optional<Shadow> numberNegative(Recorder& rec, Shadow a, PyObject* x);
-std::optional<Shadow> numberConvert(Recorder& rec, ir::TypeKind to, Shadow a);  // int(), float(), bool()
+std::optional<Shadow> numberBinary(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b, PyObject* y);
+std::optional<Shadow> numberCompare(RecordContext& rec, int op, Shadow a, PyObject* x, Shadow b, PyObject* y);
+std::optional<Shadow> numberNegative(RecordContext& rec, Shadow a, PyObject* x);
+std::optional<Shadow> numberConvert(RecordContext& rec, ir::TypeKind to, Shadow a);  // int(), float(), bool()
 
 // Pins those among the arguments of a torch call that do not stand on the value stack themselves (keywords of
 // a partial, **keywords), where no symbolic number can take their place. False: the recording has ended.

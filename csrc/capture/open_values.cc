@@ -4,27 +4,26 @@ namespace kintsugi::capture {
 
 namespace {
 
-bool isOpen(const RecorderState& known, ir::SourceId source) {
-  return known.options_.dynamic != 0 && known.options_.dynamicSources != nullptr &&
-         known.options_.dynamicSources->contains(known.sources_.hashOf(source));
+bool isOpen(RecordContext& rec, ir::SourceId source) {
+  return rec.options.dynamic != 0 && rec.options.dynamicSources != nullptr &&
+         rec.options.dynamicSources->contains(rec.sources.hashOf(source));
 }
 
 }  // namespace
 
-bool isOpenText(const RecorderState& known, Shadow shadow) {
-  return shadow.isSource() && PyUnicode_CheckExact(known.sources_.objectOf(shadow.sourceId())) &&
-         isOpen(known, shadow.sourceId());
+bool isOpenText(RecordContext& rec, Shadow shadow) {
+  return shadow.isSource() && PyUnicode_CheckExact(rec.sources.objectOf(shadow.sourceId())) &&
+         isOpen(rec, shadow.sourceId());
 }
 
-bool isVaryingText(Recorder& rec, Shadow shadow, PyObject* object) {
-  return PyUnicode_CheckExact(object) && shadow.isSource() && rec.comesFromStep(shadow);
+bool isVaryingText(RecordContext& rec, Shadow shadow, PyObject* object) {
+  return PyUnicode_CheckExact(object) && shadow.isSource() && rec.guards.comesFromStep(shadow);
 }
 
-bool hasVaryingLength(Recorder& rec, PyObject* container) {
+bool hasVaryingLength(RecordContext& rec, PyObject* container) {
   if (!PyList_CheckExact(container) && !PyDict_CheckExact(container)) return false;
-  const RecorderState& known = rec.known();
-  const auto found = known.sources_.of(container);
-  return found && (known.openSlices_.contains(*found) || isOpen(known, *found));
+  const auto found = rec.sources.of(container);
+  return found && (rec.openSlices.contains(*found) || isOpen(rec, *found));
 }
 
 }  // namespace kintsugi::capture

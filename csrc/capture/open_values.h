@@ -7,14 +7,14 @@
 //   def f(x, tag): log.append(tag.upper())     # one trace, once `tag` was another one often enough
 #pragma once
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
-bool isOpenText(const RecorderState& known, Shadow shadow);
+bool isOpenText(RecordContext& rec, Shadow shadow);
 // An open one, or one that a step gave.
-bool isVaryingText(Recorder& rec, Shadow shadow, PyObject* object);
+bool isVaryingText(RecordContext& rec, Shadow shadow, PyObject* object);
 // A list or dict of open length, or a list that a step has made of one.
-bool hasVaryingLength(Recorder& rec, PyObject* container);
+bool hasVaryingLength(RecordContext& rec, PyObject* container);
 
 }  // namespace kintsugi::capture

@@ -1,9 +1,9 @@
-// Recorder: questions about shadows, and pinning that may say no without ending the recording.
+// Guards: questions about shadows, and pinning that may say no without ending the recording.
 #include <string_view>
 
 #include "capture/enum_member.h"
 #include "capture/open_values.h"
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "pyapi/imports.h"
 #include "pyapi/lazy.h"
 #include "pyapi/plain.h"
@@ -15,7 +15,7 @@ using guard::GuardKind;
 using guard::SourceKind;
 
 // Does the object depend on something that is known only while the trace runs?
-bool Recorder::comesFromStep(Shadow shadow) const {
+bool Guards::comesFromStep(Shadow shadow) const {
   if (shadow.isValue()) return true;
   if (shadow.isVirtual()) {
     const Virtual& v = virtuals_.at(shadow.virtualId());
@@ -25,14 +25,14 @@ bool Recorder::comesFromStep(Shadow shadow) const {
     return v.kind == VirtualKind::kOpaque || v.kind == VirtualKind::kInstance || v.kind == VirtualKind::kDict;
   }
   if (!shadow.isSource()) return false;
-  if (isOpenText(*this, shadow)) return true;
+  if (isOpenText(rec_, shadow)) return true;
   const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
   while (node->parent != ir::kNone) node = &document_.sources.nodes[node->parent];
   return node->kind == SourceKind::kValue;
 }
 
 // ... or an object that is as new in each call, since a step has made it, or what holds it.
-bool Recorder::isArgument(Shadow shadow) const {
+bool Guards::isArgument(Shadow shadow) const {
   if (!shadow.isSource()) return false;
   const guard::SourceNode* node = &document_.sources.nodes[shadow.sourceId()];
   if (node->kind == SourceKind::kArg) return true;
@@ -42,7 +42,7 @@ bool Recorder::isArgument(Shadow shadow) const {
 
 // Immutable, compared by identity or by C code on its own contents: enum members, dtypes, devices, types,
 // functions.
-bool Recorder::isIdentityValue(PyObject* object) {
+bool isIdentityValue(PyObject* object) {
   if (PyType_Check(object) || PyFunction_Check(object) || PyModule_Check(object) || PyCFunction_Check(object))
     return true;
   return pyapi::isTorchConstant(object) || isEnumMember(object);
@@ -75,11 +75,11 @@ bool isPlainFlag(PyTypeObject* type) {
   return true;
 }
 
-bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {
+bool Guards::canPinDeep(Shadow shadow, PyObject* object) {
   if (object == nullptr || shadow.isNull()) return true;
   if (torchapi::isTensor(object)) return false;
   if (shadow.isVirtual()) {
-    Virtual& v = virtualOf(shadow);
+    Virtual& v = rec_.objects.virtualOf(shadow);
     if (v.kind == VirtualKind::kRange) return true;
     if (v.kind != VirtualKind::kTuple && v.kind != VirtualKind::kList) return false;
     for (size_t i = 0; i < v.parts.size(); ++i) {
@@ -101,42 +101,42 @@ bool Recorder::canPinDeep(Shadow shadow, PyObject* object) {
   return shadow.isSource() && pyapi::comparesByIdentity(object);
 }
 
-bool Recorder::tryPinDeep(Shadow& shadow, PyObject* object) {
+bool Guards::tryPinDeep(Shadow& shadow, PyObject* object) {
   return canPinDeep(shadow, object) && pinDeep(shadow, object);
 }
 
-Shadow Recorder::current(Shadow shadow) {
+Shadow Objects::current(Shadow shadow) {
   if (!shadow.isVirtual() || !virtualOf(shadow).forgotten) return shadow;
   Virtual& v = virtualOf(shadow);
-  return readSource(SourceKind::kValue, ir::kNone, nullptr, v.value, v.object.get());
+  return rec_.guards.readSource(SourceKind::kValue, ir::kNone, nullptr, v.value, v.object.get());
 }
 
-bool Recorder::plainIteration(PyObject* dict) {
+bool Objects::plainIteration(PyObject* dict) {
   if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
   PyObject* method = specialMethod(Py_TYPE(dict), "__iter__");
   if (method == nullptr || PyFunction_Check(method)) return false;
-  guardTypeVersion(Py_TYPE(dict));
+  rec_.guards.guardTypeVersion(Py_TYPE(dict));
   return true;
 }
 
-bool Recorder::plainDict(PyObject* dict) {
+bool Objects::plainDict(PyObject* dict) {
   if (PyDict_CheckExact(dict) || Py_TYPE(dict) == &PyODict_Type) return true;
   for (const char* name : {"__contains__", "__getitem__", "__len__", "__iter__"}) {
     PyObject* method = specialMethod(Py_TYPE(dict), name);
     if (method == nullptr || PyFunction_Check(method)) return false;
   }
-  guardTypeVersion(Py_TYPE(dict));
+  rec_.guards.guardTypeVersion(Py_TYPE(dict));
   return true;
 }
 
-Recorder::CallKind Recorder::stepKind(PyObject* object) {
+CallKind Steps::stepKind(PyObject* object) {
   if (torchapi::isTensor(object) || !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE))
     return CallKind::kKnown;
   return CallKind::kOpaque;
 }
 
 // `x is y` as a dependency.
-bool Recorder::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
+bool Guards::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   if (a.isSource() && (y == Py_None || x == Py_None) && b.isConst()) return pinIsNone(a, x);
   if (b.isSource() && (x == Py_None || y == Py_None) && a.isConst()) return pinIsNone(b, y);
   for (auto [shadow, object] : {std::pair(&a, x), std::pair(&b, y)}) {
@@ -152,7 +152,7 @@ bool Recorder::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
   auto left = sourceId(a, x), right = sourceId(b, y);
   if (left && right) {
     if (*left != *right) guard(x == y ? GuardKind::kSame : GuardKind::kNotSame, *left, ir::kNone, 0, *right);
-    return live();
+    return rec_.live();
   }
   if (!left && !right) return true;
   ir::SourceId source = left ? *left : *right;
@@ -165,20 +165,20 @@ bool Recorder::pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y) {
     Shadow constant = Shadow::constant();
     guard(GuardKind::kNotSame, source, ir::kNone, 0, sourceOf(constant, object));
   }
-  return live();
+  return rec_.live();
 }
 
 // Everything that `item in container` may look at.
-bool Recorder::pinContainer(Shadow& shadow, PyObject* container) {
+bool Guards::pinContainer(Shadow& shadow, PyObject* container) {
   if (PyAnySet_CheckExact(container)) {
     if (!shadow.isSource()) return true;
     pyapi::Ref<> copy = pyapi::steal(PyFrozenSet_New(container));
     guardType(shadow, container);
     guard(GuardKind::kSetEquals, shadow.sourceId(), constId(copy.get()));
-    return live();
+    return rec_.live();
   }
   if (PyDictViewSet_Check(container) && shadow.isVirtual()) {
-    Virtual& v = virtualOf(shadow);
+    Virtual& v = rec_.objects.virtualOf(shadow);
     return v.kind == VirtualKind::kDictView && v.index == 0 && pinKeys(v.parts[0], v.partObjects[0].get());
   }
   return tryPinDeep(shadow, container);
@@ -203,19 +203,19 @@ pyapi::Ref<> keysBefore(PyObject* dict, const Overlay* overlay) {
 }  // namespace
 
 // The keys of a dict and their order. What the trace has added to it comes behind what it had.
-bool Recorder::pinKeys(Shadow shadow, PyObject* dict) {
-  if (shadow.isVirtual()) return virtualOf(shadow).kind != VirtualKind::kOpaque;
-  pyapi::Ref<> list = keysBefore(dict, overlayOf(dict));
+bool Guards::pinKeys(Shadow shadow, PyObject* dict) {
+  if (shadow.isVirtual()) return rec_.objects.virtualOf(shadow).kind != VirtualKind::kOpaque;
+  pyapi::Ref<> list = keysBefore(dict, rec_.objects.overlayOf(dict));
   pyapi::Ref<> keys = pyapi::steal(list ? PyList_AsTuple(list.get()) : nullptr);
   if (!keys) {
     PyErr_Clear();
-    abort(diag::Code::KTG0303, {"dict"});
+    rec_.abort(diag::Code::KTG0303, {"dict"});
     return false;
   }
   ir::SourceId source = sourceOf(shadow, dict);
   guardType(Shadow::source(source), dict);
   guard(GuardKind::kKeys, source, constId(keys.get()));
-  return live();
+  return rec_.live();
 }
 
 }  // namespace kintsugi::capture

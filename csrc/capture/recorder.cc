@@ -1,19 +1,15 @@
 // Recorder: frames and instructions. The rest is in sources.cc, virtuals.cc, snapshot.cc and steps.cc.
 #include "capture/recorder.h"
-#include <algorithm>
-#include "capture/lists.h"
 
-#include <cstring>
-#include <string_view>
-#include <unordered_map>
+#include <algorithm>
 
 #include "capture/breaks.h"
 #include "capture/check_shadows.h"
 #include "capture/class_attributes.h"
 #include "capture/classes.h"
 #include "capture/exceptions.h"
-
 #include "capture/handlers/handlers.h"
+#include "capture/lists.h"
 #include "capture/record/table.h"
 #include "pyapi/code.h"
 #include "pyapi/collector.h"
@@ -21,6 +17,7 @@
 #include "pyapi/errors.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
@@ -32,7 +29,7 @@
 namespace kintsugi::capture {
 
 Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pyapi::Arguments& args)
-    : RecorderState(options, *this) {
+    : options_(options) {
   states_.begin(torchapi::GlobalState::current());
   exceptions_.setHandledOutside(pyapi::handledException());
   argCount_ = args.positional();
@@ -50,36 +47,15 @@ Recorder::Recorder(const RecorderOptions& options, PyObject* function, const pya
   entry.kwnames = args.kwnames();
   for (int64_t i = 0; i < static_cast<int64_t>(args.total()); ++i) {
     entry.args.push_back(args.at(i));
-    entry.shadows.push_back(readSource(guard::SourceKind::kArg, ir::kNone, nullptr, i, args.at(i)));
+    entry.shadows.push_back(guards_.readSource(guard::SourceKind::kArg, ir::kNone, nullptr, i, args.at(i)));
   }
-  expectFrame(std::move(entry));
+  callees_.expectFrame(std::move(entry));
 }
 
-// What only the recorder holds goes now, in the order in which letGo() drops it: generators run code then.
+// What only the recorder holds goes now, in the order in which releaseObjects() drops it: generators run code
+// then.
 Recorder::~Recorder() {
-  if (!letGo_) letGo();
-}
-
-void Recorder::abort(diag::Code code, std::vector<std::string> args) {
-  if (!live()) return;
-  ShadowFrame* current = frames_.current();
-  breaks_.end(diagnosticAt(current, code, std::move(args)));
-  PyObject* failedIn = current && current->caller ? reinterpret_cast<PyObject*>(current->code) : nullptr;
-  for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
-    if (frame->transform) failedIn = reinterpret_cast<PyObject*>(frame->code);  // as a whole or not at all
-  }
-  if (failedIn == nullptr && code != diag::Code::KTG0111) failedIn = newestClassBody(*this);
-  breaks_.setFailedIn(failedIn);
-  ops_.discard();
-  if (code != diag::Code::KTG0111) refuse(*breaks_.failure());
-}
-
-Flow Recorder::execute(Activation& act, const Instr& instr) {
-  if (breaks_.isToBeRaised()) return raiseRefused();
-  instruction_.setExecuted(true);
-  const Flow flow = act.execute(instr);
-  instruction_.setFlow(flow);
-  return flow;
+  if (!lifetimes_.isReleased()) lifetimes_.releaseObjects();
 }
 
 namespace {
@@ -129,7 +105,7 @@ bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
 }  // namespace
 
 bool Recorder::wants(pyapi::Frame* frame) {
-  if (!live()) return false;
+  if (!context_.live()) return false;
   const pyapi::KeptError kept;
   if (pauses_.isPaused()) {
     if (!pauses_.calledBack() && !isFinalizer(frame) && !isForTorch(frame, frames_.current()))
@@ -156,174 +132,22 @@ bool Recorder::enterFrame(Activation& act, bool throwing) {
   try {
     faultPoint("enter");
     accepted = restored_.isExpected() ? resumeRestored(act, throwing)
-                                      : (!throwing || throwsInto(act)) && acceptFrame(act);
+                                      : (!throwing || callees_.throwsInto(act)) && callees_.acceptFrame(act);
   } catch (const std::exception& error) {
-    abort(diag::Code::KTG0000, {error.what()});
+    context_.abort(diag::Code::KTG0000, {error.what()});
   }
   if (!accepted && throwing && isQuietClose(act)) return false;
   if (!accepted)
-    abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::codeOf(act.frame)))});
-  if (breaks_.isToBeRaised()) raiseRefused();  // before the frame runs
-  return accepted && live();
-}
-
-bool Recorder::acceptFrame(Activation& act) {
-  PendingFrame& pending = expected_.pending();
-  if (pyapi::ownedByGenerator(act.frame)) {
-    auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
-    if (watched_.isClosing()) {  // one that another generator, which is closed, delegates to or holds
-      Virtual* made = virtuals_.findObject(generator);
-      return made != nullptr && resumeGenerator(act, *made);
-    }
-    if (Virtual* collected = expected_.collected(); collected && collected->object.get() == generator)
-      return resumeGenerator(act, *collected);
-    if (!pending.active || pending.generator == nullptr || pending.generator->object.get() != generator)
-      return false;
-    return resumeGenerator(act, *pending.generator);
-  }
-  auto* code = pyapi::codeOf(act.frame);
-  if (!pending.active || pending.generator != nullptr || reinterpret_cast<PyObject*>(code) != pending.code)
-    return false;
-  auto frame = std::make_unique<ShadowFrame>();
-  frame->act = &act;
-  frame->caller = frames_.current();
-  frame->code = code;
-  frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(act.frame)));
-  frame->functionShadow = pending.functionShadow;
-  frame->site = std::move(pending.site);
-  frame->pinResult = pending.pinResult;
-  frame->rebuildable = pending.rebuildable && (frames_.current() == nullptr || canExit(*frames_.current()));
-  if (!bindArguments(*frame, act, pending)) return false;
-  if (!finalizers_.empty() && frames_.current() != nullptr)
-    finalizers_.transferToCallee(*frames_.current(), code);
-  act.observerData = frame.get();
-  expected_.entered(frames_.enter(std::move(frame)));
-  return true;
-}
-
-// The shadows of the parameters follow from how CPython has just bound them.
-bool Recorder::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending) {
-  PyCodeObject* code = frame.code;
-  const auto local = [&act](int index) { return pyapi::localAt(act.frame, index); };
-  frame.locals.assign(pyapi::localsPlusCount(code), Shadow::null());
-  frame.stack.reserve(pyapi::stackCapacity(code));
-  int parameters = pyapi::argumentCount(code) + pyapi::keywordOnlyCount(code);
-  if (pending.selfIsNew && !pending.args.empty()) {
-    if (pending.args[0] == nullptr) {
-      pending.args[0] = local(0);
-      auto known = knownObject(local(0));  // made by a __new__ in Python
-      const bool raised = PyExceptionInstance_Check(local(0));
-      pending.shadows[0] =
-          known ? *known : newVirtual(raised ? VirtualKind::kException : VirtualKind::kInstance, local(0));
-      for (size_t i = 1; raised && !known && i < pending.positional;
-           ++i) {  // what BaseException.__new__ keeps
-        virtualOf(pending.shadows[0]).parts.push_back(pending.shadows[i]);
-        virtualOf(pending.shadows[0]).partObjects.push_back(pyapi::newRef(pending.args[i]));
-      }
-      frame.site.replacement = pending.shadows[0];
-      frame.site.replacementObject = pyapi::newRef(local(0));
-    }
-  }
-  uint64_t usedBits = 0;  // most calls have few arguments
-  std::vector<bool> usedMany(pending.args.size() > 64 ? pending.args.size() : 0, false);
-  const auto isUsed = [&](size_t i) { return usedMany.empty() ? (usedBits >> i & 1) != 0 : usedMany[i]; };
-  const auto use = [&](size_t i) {
-    if (usedMany.empty()) {
-      usedBits |= uint64_t{1} << i;
-    } else {
-      usedMany[i] = true;
-    }
-  };
-  PyObject* function = frame.function.get();
-  for (int i = 0; i < parameters; ++i) {
-    if (local(i) == nullptr) return false;
-    if (i < pyapi::argumentCount(code) && static_cast<size_t>(i) < pending.positional) {
-      frame.locals[i] = pending.shadows[i];
-      use(i);
-      continue;
-    }
-    PyObject* name = pyapi::variableName(code, i);
-    bool found = false;
-    for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
-      if (pyapi::equalTexts(PyTuple_GET_ITEM(pending.kwnames, k), name)) {
-        frame.locals[i] = pending.shadows[pending.positional + k];
-        use(pending.positional + k);
-        found = true;
-      }
-    }
-    if (found) continue;
-    auto value = defaultOf(function, pending.functionShadow, i, local(i));
-    if (!value) return false;
-    frame.locals[i] = *value;
-  }
-  int next = parameters;
-  if (pyapi::flagsOf(code) & CO_VARARGS) {
-    std::vector<Shadow> rest;
-    for (size_t i = pyapi::argumentCount(code); i < pending.positional; ++i) {
-      rest.push_back(pending.shadows[i]);
-      use(i);
-    }
-    frame.locals[next] = tupleOf(local(next), std::move(rest));
-    ++next;
-  }
-  if (pyapi::flagsOf(code) & CO_VARKEYWORDS) {
-    Shadow dict = newVirtual(VirtualKind::kDict, local(next));
-    for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
-      size_t at = pending.positional + k;
-      if (!isUsed(at)) setEntry(virtualOf(dict), PyTuple_GET_ITEM(pending.kwnames, k), pending.shadows[at]);
-      use(at);
-    }
-    frame.locals[next] = dict;
-  }
-  for (size_t i = 0; i < pending.args.size(); ++i) {
-    if (!isUsed(i)) return false;
-  }
-  return true;
-}
-
-// A parameter that the call did not give: from the function's defaults, which become a dependency.
-std::optional<Shadow> Recorder::defaultOf(PyObject* function, Shadow shadow, int parameter,
-                                          PyObject* object) {
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  if (shadow.isVirtual()) {
-    Virtual& v = virtualOf(shadow);
-    if (parameter < pyapi::argumentCount(code)) {
-      if (v.parts.empty() || v.partObjects.empty() || !v.partObjects[0]) return std::nullopt;
-      PyObject* defaults = v.partObjects[0].get();
-      Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
-      return elementOf(v.parts[0], defaults, at);
-    }
-    if (v.partObjects.size() < 2 || !v.partObjects[1]) return std::nullopt;
-    return dictEntry(v.parts[1], v.partObjects[1].get(), pyapi::variableName(code, parameter), object);
-  }
-  ir::SourceId source = sourceOf(shadow, function);
-  if (parameter < pyapi::argumentCount(code)) {
-    PyObject* defaults = PyFunction_GET_DEFAULTS(function);
-    if (defaults == nullptr) return std::nullopt;
-    Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
-    Shadow tuple = readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
-    if (!tuple.isSource()) return elementOf(tuple, defaults, at);  // the trace has made them
-    if (isArgument(shadow)) {
-      guardLength(tuple, defaults, PyTuple_GET_SIZE(defaults));
-    } else {
-      guard(guard::GuardKind::kIs, tuple.sourceId(), constId(defaults));
-    }
-    if (isPlain(object) && !isArgument(shadow)) return Shadow::constant();
-    return readSource(guard::SourceKind::kTupleItem, tuple.sourceId(), nullptr, at, object);
-  }
-  PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
-  if (defaults == nullptr) return std::nullopt;
-  Shadow dict = readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
-  PyObject* name = pyapi::variableName(code, parameter);
-  if (!dict.isSource()) return dictEntry(dict, defaults, name, object);
-  return readSource(guard::SourceKind::kDictItem, dict.sourceId(), name, 0, object);
+    context_.abort(diag::Code::KTG0102, {PyUnicode_AsUTF8(pyapi::qualifiedNameOf(pyapi::codeOf(act.frame)))});
+  if (breakLog_.isToBeRaised()) breaks_.raiseRefused();  // before the frame runs
+  return accepted && context_.live();
 }
 
 namespace {
 
 // At the end of frames and of loop bodies. What C code was given, and dropped, may still be asked for.
-void sweepDropped(RecorderState& state) {
-  if (state.expected_.isIdle()) state.dead_.sweep();
+void sweepDropped(RecordContext& rec) {
+  if (rec.expected.isIdle()) rec.dead.sweep();
 }
 
 }  // namespace
@@ -338,20 +162,19 @@ bool hasOtherThreads(PyThreadState* own) {
 // A container that grows in a loop is part of the snapshot of each turn.
 constexpr size_t kMostParts = 4'000'000;
 
-void checkLength(Recorder& rec) {
-  const RecorderState& state = rec.known();
-  const size_t most = state.options_.maxInstructions;
-  if (state.document_.trace.code.size() > most) {
+void checkLength(RecordContext& rec) {
+  const size_t most = rec.options.maxInstructions;
+  if (rec.document.trace.code.size() > most) {
     rec.abort(diag::Code::KTG0104, {std::to_string(most) + " instructions"});
-  } else if (state.partCount_ > kMostParts) {
+  } else if (rec.snapshots.partCount() > kMostParts) {
     rec.abort(diag::Code::KTG0104, {std::to_string(kMostParts) + " values in snapshots"});
   }
 }
 
 // How the instruction under way is left when the recorder has failed in the middle of it: it is run, unless
 // that has been done.
-Flow leaveFailed(RecorderState& state, Activation& act, const Instr& instr) {
-  CurrentInstruction& instruction = state.instruction_;
+Flow leaveFailed(RecordContext& rec, Activation& act, const Instr& instr) {
+  CurrentInstruction& instruction = rec.instruction;
   if (!instruction.isExecuted()) {
     instruction.setExecuted(true);
     return act.execute(instr);
@@ -369,9 +192,9 @@ bool returns(const Instr& instr) { return instr.op == op::RETURN_VALUE || instr.
 
 Flow Recorder::step(Activation& act, const Instr& instr) {
   ShadowFrame* frame = frameOf(act);
-  if (breaks_.isToBeRaised() && !pauses_.isPaused()) return raiseRefused();
-  if (!live() && !letGo_) letGo();
-  if (!live() || frame == nullptr || pauses_.isPaused()) return act.execute(instr);
+  if (breakLog_.isToBeRaised() && !pauses_.isPaused()) return breaks_.raiseRefused();
+  if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
+  if (!context_.live() || frame == nullptr || pauses_.isPaused()) return act.execute(instr);
   pyapi::postponeCollection(act.tstate);
   frames_.setCurrent(frame);
   instruction_.begin(instr, frame->stack.size());
@@ -382,97 +205,79 @@ Flow Recorder::step(Activation& act, const Instr& instr) {
                    PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame->code)), " at ", instr.index, " op ",
                    int(instr.op), ": ", frame->stack.size(), " against ", act.stackDepth());
     if (verifying()) {
-      std::string problem = shadowProblem(*this, *frame, act, instr);
+      std::string problem = shadowProblem(context_, *frame, act, instr);
       if (!problem.empty() && hasOtherThreads(act.tstate)) {  // which may have changed what was just read
-        abort(diag::Code::KTG0303, {"by another thread"});
+        context_.abort(diag::Code::KTG0303, {"by another thread"});
         problem.clear();
       }
       KINTSUGI_CHECK(problem.empty(), PyUnicode_AsUTF8(pyapi::qualifiedNameOf(frame->code)), " at ",
                      instr.index, " op ", opcodeName(instr.op), ": ", problem);
     }
-    if (blocks_.isPending()) flushBlock();
-    if (!exceptions_.raised().empty()) settleRaised(*this);
-    if (!virtuals_.iterators().empty()) settleIterators(*this);
+    if (blocks_.isPending()) steps_.flushBlock();
+    if (!exceptions_.raised().empty()) emitRaised(context_);
+    if (!virtuals_.iterators().empty()) syncIterators(context_);
     if (!finalizers_.empty()) finalizers_.runPending();
     if (!finalizers_.empty() && returns(instr)) finalizers_.clearLocals(*frame, act);
-    if (!live() && !letGo_) letGo();
-    checkLength(*this);
-    RecordHandler handler = live() ? recordHandler(instr.op) : nullptr;
+    if (!context_.live() && !lifetimes_.isReleased()) lifetimes_.releaseObjects();
+    checkLength(context_);
+    RecordHandler handler = context_.live() ? recordHandler(instr.op) : nullptr;
     if (handler == nullptr) {
-      abort(diag::Code::KTG0106, {opcodeName(instr.op)});
+      context_.abort(diag::Code::KTG0106, {opcodeName(instr.op)});
       instruction_.setExecuted(true);  // for the instruction that waits for this frame
       return act.execute(instr);
     }
     faultPoint("step");
-    flow = handler(*this, *frame, act, instr);
+    flow = handler(context_, *frame, act, instr);
     faultPoint("executed");
     if (!instruction_.isExecuted()) {
-      KINTSUGI_CHECK(!live(), "handler of op ", int(instr.op), " did not execute");
-      flow = execute(act, instr);
+      KINTSUGI_CHECK(!context_.live(), "handler of op ", int(instr.op), " did not execute");
+      flow = context_.execute(act, instr);
     }
     if (classVersions_.areExpected()) classVersions_.renew();
-    if (!watched_.empty() && flow == Flow::kNext && live()) closeDropped();
-    if (!finalized_.empty() && live()) finalized_.freeDropped();
-    if (instr.op == op::JUMP_BACKWARD && live()) sweepDropped(*this);
+    if (!watched_.empty() && flow == Flow::kNext && context_.live()) lifetimes_.closeDropped();
+    if (!finalized_.empty() && context_.live()) finalized_.freeDropped();
+    if (instr.op == op::JUMP_BACKWARD && context_.live()) sweepDropped(context_);
   } catch (const std::exception& error) {
     pauses_.reset();
-    abort(diag::Code::KTG0000, {error.what()});
-    flow = leaveFailed(*this, act, instr);
+    context_.abort(diag::Code::KTG0000, {error.what()});
+    flow = leaveFailed(context_, act, instr);
   }
   return flow;
 }
 
 void Recorder::caught(Activation& act, int32_t depth, bool pushedLasti) try {
   ShadowFrame* frame = frameOf(act);
-  if (!live() || frame == nullptr) return;
+  if (!context_.live() || frame == nullptr) return;
   faultPoint("caught");
   if (exceptions_.isUnsafe()) {
-    abort(diag::Code::KTG0111, {});
+    context_.abort(diag::Code::KTG0111, {});
     return;
   }
   frames_.setCurrent(frame);
   frame->stack.resize(depth);
   if (pushedLasti) frame->push(Shadow::constant());
   PyObject* exception = act.peek(1);
-  auto known = knownObject(exception);
+  auto known = objects_.knownObject(exception);
   frame->push(known ? *known : caughtException(exception));
-  noteCaught(*this, frame->top(), exception);
+  noteCaught(context_, frame->top(), exception);
   finalizers_.noteUnwound();
   if (!finalizers_.empty() && watched_.ids().size() > 1) {  // they would go in turns
-    abort(diag::Code::KTG0302, {finalizers_.firstName()});
-    letGo();
+    context_.abort(diag::Code::KTG0302, {finalizers_.firstName()});
+    lifetimes_.releaseObjects();
     return;
   }
-  if (!watched_.empty()) closeDropped();
+  if (!watched_.empty()) lifetimes_.closeDropped();
   if (!finalized_.empty()) finalized_.freeDropped();
-  if (!finalized_.empty()) holdPassedFrames(*this, *frame, exception);
+  if (!finalized_.empty()) holdPassedFrames(context_, *frame, exception);
 } catch (const std::exception& error) {
-  abort(diag::Code::KTG0000, {error.what()});
-}
-
-void Recorder::expectFrame(PendingFrame pending) {
-  pending.functionShadow = own(*this, pending.functionShadow, pending.function.get());
-  for (size_t i = 0; i < pending.args.size(); ++i)
-    pending.shadows[i] = own(*this, pending.shadows[i], pending.args[i]);
-  expected_.expect(std::move(pending), frames_.current());
-}
-
-bool Recorder::isOpaqueCode(PyObject* code) const {
-  return options_.opaqueCodes && options_.opaqueCodes->contains(code);
-}
-
-// What the expected frame returned. Where it was not entered after all, nothing is known.
-Shadow Recorder::returned() {
-  if (!expected_.result().isNull()) return expected_.result();
-  abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
-  return Shadow::constant();
+  context_.abort(diag::Code::KTG0000, {error.what()});
 }
 
 namespace {
 
 // Plain, or an object whose identity is all there is to it, or a tuple of such.
 bool isFixed(PyObject* object) {
-  if (isPlainDeep(object) || Recorder::isIdentityValue(object)) return true;
+  if (isPlainDeep(object) || isIdentityValue(object)) return true;
   if (!PyTuple_CheckExact(object)) return false;
   auto** items = pyapi::tupleItems(object);
   return std::all_of(items, items + PyTuple_GET_SIZE(object), isFixed);
@@ -489,18 +294,18 @@ Shadow Recorder::caughtException(PyObject* exception) {
     rebuilt = rebuilt && isRebuiltException(type) &&
               pyapi::initializesLike(type, pyapi::exceptionBase(type)) &&
               pyapi::partsOf(exception).dict == nullptr;
-    if (rebuilt) guardTypeVersion(type);
+    if (rebuilt) guards_.guardTypeVersion(type);
   }
   if (rebuilt) {
-    Shadow shadow = newVirtual(VirtualKind::kException, exception);
-    Virtual& v = virtualOf(shadow);
+    Shadow shadow = objects_.newVirtual(VirtualKind::kException, exception);
+    Virtual& v = objects_.virtualOf(shadow);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
       v.parts.push_back(Shadow::constant());
       v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(args, i)));
     }
     return shadow;
   }
-  return newVirtual(VirtualKind::kOpaque, exception);
+  return objects_.newVirtual(VirtualKind::kOpaque, exception);
 }
 
 void Recorder::leaveFrame(Activation& act, Flow how) try {
@@ -508,35 +313,36 @@ void Recorder::leaveFrame(Activation& act, Flow how) try {
   if (frame == nullptr) return;
   act.observerData = nullptr;
   std::unique_ptr<ShadowFrame> owned = frames_.leave(*frame);
-  if (frames_.current() == nullptr && live() && how == Flow::kReturn) finished_ = true;
-  if (!live()) return;
+  if (frames_.current() == nullptr && context_.live() && how == Flow::kReturn) finished_ = true;
+  if (!context_.live()) return;
   faultPoint("left");
-  transforms_.left(*this, *frame);
+  transforms_.left(context_, *frame);
   if (how == Flow::kRaise && finalizers_.size() > 1) {  // in the order of the locals, when the traceback goes
-    abort(diag::Code::KTG0302, {finalizers_.firstName()});
-    letGo();
+    context_.abort(diag::Code::KTG0302, {finalizers_.firstName()});
+    lifetimes_.releaseObjects();
     return;
   }
-  sweepDropped(*this);
+  sweepDropped(context_);
   const bool ofGenerator = pyapi::ownedByGenerator(act.frame);
   if (expected_.left(*frame, how, ofGenerator)) {
     PendingFrame& next = expected_.pending();
-    next.functionShadow = own(*this, next.functionShadow, next.function.get());
+    next.functionShadow = own(context_, next.functionShadow, next.function.get());
   }
-  if (ofGenerator) touched();
+  if (ofGenerator) objects_.touched();
   if (how == Flow::kYield && ofGenerator) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
     if (const auto made = virtuals_.find(generator)) {
       Virtual& v = virtuals_.at(*made);
       v.frame = std::move(owned);
-      watch(*made);
+      lifetimes_.watch(*made);
       if (expected_.collected() == &v) expected_.addItem(expected_.result());
     }
   }
-  if (how == Flow::kNext) abort(diag::Code::KTG0105);  // handed to CPython, because tracing was switched on
-  if (how == Flow::kRaise && frames_.current() == nullptr) abort(diag::Code::KTG0111, {});
+  if (how == Flow::kNext)
+    context_.abort(diag::Code::KTG0105);  // handed to CPython, because tracing was switched on
+  if (how == Flow::kRaise && frames_.current() == nullptr) context_.abort(diag::Code::KTG0111, {});
 } catch (const std::exception& error) {
-  abort(diag::Code::KTG0000, {error.what()});
+  context_.abort(diag::Code::KTG0000, {error.what()});
 }
 
 namespace {
@@ -559,19 +365,19 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   pyapi::resumeCollection(PyThreadState_Get());
   auto result = std::make_unique<CaptureResult>();
   result->written = attributes_.takeWritten();
-  result->refused = breaks_.takeRefused();
-  if (live() && !finished_) abort(diag::Code::KTG0111, {});
-  if (live()) checkBlocks();
-  if (live()) checkWatched();
-  if (live()) checkFinalizers();
-  if (!live()) {
-    result->failure = breaks_.takeFailure();
-    result->failedIn = breaks_.failedIn();
-    result->recording.breaks = breaks_.takeBreaks();
+  result->refused = breakLog_.takeRefused();
+  if (context_.live() && !finished_) context_.abort(diag::Code::KTG0111, {});
+  if (context_.live()) steps_.checkBlocks();
+  if (context_.live()) lifetimes_.checkWatched();
+  if (context_.live()) lifetimes_.checkFinalizers();
+  if (!context_.live()) {
+    result->failure = breakLog_.takeFailure();
+    result->failedIn = breakLog_.failedIn();
+    result->recording.breaks = breakLog_.takeBreaks();
     return result;
   }
-  describeOpen(*this);
-  breaks_.complete();
+  describeOpen(context_);
+  breakLog_.complete();
   sealClasses(document_, constants_);
   document_.trace.constCount = static_cast<uint32_t>(constants_.size());
   document_.guards.blockCount = blocks_.newest() + 1;
@@ -580,15 +386,15 @@ std::unique_ptr<CaptureResult> Recorder::finish() {
   recording.statesBehind = states_.takeBehind();
   recording.document = std::move(document_);
   recording.consts = constants_.take();
-  recording.breaks = breaks_.takeBreaks();
+  recording.breaks = breakLog_.takeBreaks();
   recording.sourceHashes = sources_.takeHashes();
   recording.metaLevels = ops_.takeLevels();
   recording.firstBlock = blocks_.root();
   recording.argCount = argCount_;
   recording.recursion = recursion_;
   recording.kwNames = std::move(kwNames_);
-  recording.gradients = gradients_;
-  recording.bound = bound_;
+  recording.gradients = facts_.gradients;
+  recording.bound = facts_.bound;
   return result;
 }
 

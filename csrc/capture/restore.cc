@@ -4,9 +4,11 @@
 
 #include "capture/classes.h"
 #include "capture/exceptions.h"
+#include "capture/recorder.h"
 #include "capture/sizes.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/frame.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/opcodes.h"
 #include "support/check.h"
 
@@ -67,18 +69,18 @@ Shadow Restorer::shadow(const Operand& operand) {
 // Where the failing guard block was to resolve the result of its step, the side trace's own block does.
 Shadow Restorer::source(const Operand& operand) {
   const guard::SourceNode& node = start_.parent.document.sources.nodes[operand.id];
-  if (node.block < rec_.blocks_.root()) {
+  if (node.block < rec_.blocks.root()) {
     stayOne(object(operand), operand.id);
-    return rec_.adoptSource(operand.id, object(operand));
+    return rec_.guards.adoptSource(operand.id, object(operand));
   }
   KINTSUGI_CHECK(node.kind == guard::SourceKind::kValue, "$", operand.id, " is not resolved at the exit");
   return fromStep(static_cast<ir::ValueId>(node.index), object(operand));
 }
 
 Shadow Restorer::fromStep(ir::ValueId value, PyObject* object) {
-  const Shadow shadow = rec_.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, object);
-  rec_.finalized_.add(object);
-  rec_.known().finalizers_.track(object, shadow);
+  const Shadow shadow = rec_.guards.readSource(guard::SourceKind::kValue, ir::kNone, nullptr, value, object);
+  rec_.finalized.add(object);
+  rec_.finalizers.track(object, shadow);
   return shadow;
 }
 
@@ -90,7 +92,7 @@ Shadow Restorer::value(const Operand& operand) {
     if (torchapi::isTensor(real)) {
       stayOne(real, inputSource(operand.id));
       rec_.ops().bind(real, operand.id, rec_.ops().level(operand.id));
-      rec_.known().restored_.addTensor(operand.id, real);
+      rec_.restored.addTensor(operand.id, real);
     }
     return Shadow::value(operand.id);
   }
@@ -103,7 +105,7 @@ void Restorer::stayOne(PyObject* object, ir::SourceId source) {
   if (source == ir::kNone || isPlain(object)) return;
   const auto [known, fresh] = sourceOf_.try_emplace(object, source);
   if (!fresh && known->second != source) {
-    rec_.guard(guard::GuardKind::kSame, source, ir::kNone, 0, known->second);
+    rec_.guards.guard(guard::GuardKind::kSame, source, ir::kNone, 0, known->second);
   }
 }
 
@@ -121,7 +123,7 @@ Shadow Restorer::recipe(ir::RecipeId id) {
   if (!fresh) return it->second;
   const Recipe& from = start_.parent.document.trace.recipes[id];
   PyObject* real = start_.recipes.at(id).get();
-  Shadow made = rec_.newVirtual(kindOf(from, real), real);
+  Shadow made = rec_.objects.newVirtual(kindOf(from, real), real);
   made_[id] = made;
   fill(made, from, real);
   return made;
@@ -178,7 +180,7 @@ VirtualKind Restorer::kindOf(const Recipe& recipe, PyObject* object) const {
 }
 
 void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
-  switch (rec_.virtualOf(made).kind) {
+  switch (rec_.objects.virtualOf(made).kind) {
     case VirtualKind::kList:
       if (recipe.kind == RecipeKind::kCall)
         return fillParts(made, Recipe(start_.parent.document.trace.recipes[recipe.parts[1].id]), 0, false);
@@ -213,27 +215,27 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
       return fillCalled(made, recipe, object);
     case VirtualKind::kIterator: {
       const bool sequence = recipe.kind == RecipeKind::kSequenceIterator;
-      rec_.virtualOf(made).index = recipe.parts[1].i;
+      rec_.objects.virtualOf(made).index = recipe.parts[1].i;
       const Operand& container = recipe.parts[sequence ? 0 : 2];
       Shadow shadow = this->shadow(container);
-      Virtual& v = rec_.virtualOf(made);
+      Virtual& v = rec_.objects.virtualOf(made);
       v.parts = {shadow};
       v.partObjects.push_back(pyapi::newRef(this->object(container)));
       return;
     }
     case VirtualKind::kEnumerate: {
       Recipe inner = recipe;
-      rec_.virtualOf(made).index = inner.parts.back().i;
+      rec_.objects.virtualOf(made).index = inner.parts.back().i;
       inner.parts.pop_back();
       return fillParts(made, inner, 1, true);
     }
     case VirtualKind::kDictView: {
-      rec_.virtualOf(made).index = viewIndex(Py_TYPE(object));
+      rec_.objects.virtualOf(made).index = viewIndex(Py_TYPE(object));
       return fillParts(made, recipe, 1, true);
     }
     case VirtualKind::kZip: {  // a strict one is made by a callable of its own (snapshot.cc)
       PyObject* callable = this->object(recipe.parts[0]);
-      rec_.virtualOf(made).index = callable != reinterpret_cast<PyObject*>(&PyZip_Type);
+      rec_.objects.virtualOf(made).index = callable != reinterpret_cast<PyObject*>(&PyZip_Type);
       return fillParts(made, recipe, 1, true);
     }
     case VirtualKind::kGenerator:
@@ -247,8 +249,8 @@ void Restorer::fill(Shadow made, const Recipe& recipe, PyObject* object) {
       for (const Operand& operand : std::vector<Operand>(recipe.parts)) {
         Shadow part = shadow(operand);
         if (part.isConst()) continue;
-        rec_.virtualOf(made).parts.push_back(part);
-        rec_.virtualOf(made).partObjects.push_back(pyapi::newRef(this->object(operand)));
+        rec_.objects.virtualOf(made).parts.push_back(part);
+        rec_.objects.virtualOf(made).partObjects.push_back(pyapi::newRef(this->object(operand)));
       }
       return;
     default:
@@ -261,9 +263,9 @@ void Restorer::fillCalled(Shadow made, const Recipe& recipe, PyObject* object) {
   const auto& recipes = start_.parent.document.trace.recipes;
   const Recipe args = recipes[recipe.parts[1].id];
   const Recipe keywords = recipes[recipe.parts[2].id];
-  if (rec_.virtualOf(made).kind == VirtualKind::kDeque) {
+  if (rec_.objects.virtualOf(made).kind == VirtualKind::kDeque) {
     fillParts(made, recipes[args.parts[0].id], 0, false);
-    rec_.virtualOf(made).index = keywords.parts.empty() ? 0 : keywords.parts[1].i + 1;
+    rec_.objects.virtualOf(made).index = keywords.parts.empty() ? 0 : keywords.parts[1].i + 1;
     return;
   }
   fillParts(made, args, 0, true);
@@ -275,13 +277,13 @@ void Restorer::fillCalled(Shadow made, const Recipe& recipe, PyObject* object) {
     for (size_t i = 0; i + 1 < keywords.parts.size(); i += 2)
       PyDict_SetItem(dict.get(), this->object(keywords.parts[i]), this->object(keywords.parts[i + 1]));
   }
-  rec_.virtualOf(made).partObjects.push_back(std::move(dict));
+  rec_.objects.virtualOf(made).partObjects.push_back(std::move(dict));
 }
 
 void Restorer::fillParts(Shadow made, const Recipe& recipe, size_t first, bool withObjects) {
   for (size_t i = first; i < recipe.parts.size(); ++i) {
     Shadow part = shadow(recipe.parts[i]);
-    Virtual& v = rec_.virtualOf(made);  // shadow() may have made more of them
+    Virtual& v = rec_.objects.virtualOf(made);  // shadow() may have made more of them
     v.parts.push_back(part);
     if (withObjects) v.partObjects.push_back(pyapi::newRef(object(recipe.parts[i])));
   }
@@ -290,9 +292,9 @@ void Restorer::fillParts(Shadow made, const Recipe& recipe, size_t first, bool w
 void Restorer::fillPairs(Shadow made, const Recipe& recipe, size_t first, size_t end, bool attributes) {
   for (size_t i = first; i + 1 < end; i += 2) {
     Shadow part = shadow(recipe.parts[i + 1]);
-    Virtual& v = rec_.virtualOf(made);
+    Virtual& v = rec_.objects.virtualOf(made);
     PyObject* key = object(recipe.parts[i]);
-    attributes ? rec_.setAttrShadow(v, key, part) : rec_.setEntry(v, key, part);
+    attributes ? rec_.objects.setAttrShadow(v, key, part) : rec_.objects.setEntry(v, key, part);
   }
 }
 
@@ -300,7 +302,7 @@ void Restorer::fillPairs(Shadow made, const Recipe& recipe, size_t first, size_t
 void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   for (size_t i = 4; i < 6; ++i) {
     Shadow part = shadow(recipe.parts[i]);
-    Virtual& v = rec_.virtualOf(made);
+    Virtual& v = rec_.objects.virtualOf(made);
     v.parts.push_back(part);
     v.partObjects.push_back(pyapi::newRef(object(recipe.parts[i])));
   }
@@ -310,18 +312,18 @@ void Restorer::fillFunction(Shadow made, const Recipe& recipe) {
   static PyObject* annotations = PyUnicode_InternFromString("__annotations__");
   if (recipe.parts[7].kind != OperandKind::kNone) {
     Shadow part = shadow(recipe.parts[7]);
-    rec_.setEntry(rec_.virtualOf(made), annotations, part);
+    rec_.objects.setEntry(rec_.objects.virtualOf(made), annotations, part);
   }
   if (recipe.parts.size() > 10) {
     const Recipe& attributes = start_.parent.document.trace.recipes[recipe.parts[10].id];
     fillPairs(made, attributes, 0, attributes.parts.size(), true);
-    rec_.virtualOf(made).renamed = true;
+    rec_.objects.virtualOf(made).renamed = true;
   }
 }
 
 // name, bases, cell, number of entries at first, name, value ...
 void Restorer::fillClass(Shadow made, const Recipe& recipe) {
-  rec_.known().virtuals_.addClass(made);
+  rec_.virtuals.addClass(made);
   const Recipe bases = start_.parent.document.trace.recipes[recipe.parts[1].id];
   // The class is known as such, and complete but for its entries, before these are looked at: they may hold
   // it.
@@ -329,7 +331,7 @@ void Restorer::fillClass(Shadow made, const Recipe& recipe) {
   for (size_t i = 4; i + 1 < recipe.parts.size(); i += 2)
     PyDict_SetItem(space.get(), object(recipe.parts[i]), object(recipe.parts[i + 1]));
   {
-    Virtual& v = rec_.virtualOf(made);
+    Virtual& v = rec_.objects.virtualOf(made);
     v.index = recipe.parts[3].i;
     v.parts.assign(bases.parts.size() + 1, Shadow::null());
     for (const Operand& base : bases.parts) v.partObjects.push_back(pyapi::newRef(object(base)));
@@ -339,10 +341,10 @@ void Restorer::fillClass(Shadow made, const Recipe& recipe) {
   }
   for (size_t i = 0; i < bases.parts.size(); ++i) {
     Shadow base = shadow(bases.parts[i]);
-    rec_.virtualOf(made).parts[i] = base;
+    rec_.objects.virtualOf(made).parts[i] = base;
   }
   Shadow cell = shadow(recipe.parts[2]);
-  rec_.virtualOf(made).parts.back() = cell;
+  rec_.objects.virtualOf(made).parts.back() = cell;
   fillPairs(made, recipe, 4, recipe.parts.size(), false);
 }
 
@@ -354,13 +356,13 @@ void Restorer::restoreClass(const Operand& operand) {
   }
   PyObject* cls = object(operand);
   if (ownClass(rec_, reinterpret_cast<PyTypeObject*>(cls)) != nullptr) return;
-  Shadow made = rec_.newVirtual(VirtualKind::kClass, cls);
-  Virtual& v = rec_.virtualOf(made);
+  Shadow made = rec_.objects.newVirtual(VirtualKind::kClass, cls);
+  Virtual& v = rec_.objects.virtualOf(made);
   v.value = operand.id;
   v.exposed = true;
   v.parts.push_back(Shadow::null());
   v.partObjects.resize(3);
-  rec_.known().virtuals_.addClass(made);
+  rec_.virtuals.addClass(made);
 }
 
 // n, n arguments, cause, context, suppress, traceback, name, value ...
@@ -375,32 +377,32 @@ void Restorer::fillException(Shadow made, const Recipe& recipe) {
                          start_.parent.document.trace.recipes[link.id].kind == RecipeKind::kCall;
     outside ? contextIsOutside(rec_, made) : (void)shadow(link);
   }
-  PyObject* dict = pyapi::partsOf(rec_.virtualOf(made).object.get()).dict;
+  PyObject* dict = pyapi::partsOf(rec_.objects.virtualOf(made).object.get()).dict;
   for (size_t i = first + 4; i + 1 < recipe.parts.size(); i += 2) {  // or a field of C code
     if (dict == nullptr || PyDict_Contains(dict, object(recipe.parts[i])) != 1) continue;
     Shadow part = shadow(recipe.parts[i + 1]);
-    rec_.setAttrShadow(rec_.virtualOf(made), object(recipe.parts[i]), part);
+    rec_.objects.setAttrShadow(rec_.objects.virtualOf(made), object(recipe.parts[i]), part);
   }
 }
 
 // vars, instance
 void Restorer::fillSharedDict(Shadow made, const Recipe& recipe) {
   fillParts(made, recipe, 1, true);
-  Virtual& v = rec_.virtualOf(made);
+  Virtual& v = rec_.objects.virtualOf(made);
   if (!v.parts[0].isVirtual()) {  // others hold the instance
     v.kind = VirtualKind::kOpaque;
     return;
   }
   v.shared = true;
-  v.entries = rec_.virtualOf(v.parts[0]).attrs.clone();
+  v.entries = rec_.objects.virtualOf(v.parts[0]).attrs.clone();
 }
 
 // function, position, number of locals, locals..., stack...
 void Restorer::fillGenerator(Shadow made, const Recipe& recipe) {
   static Activation started{};  // stands for the one that is over
   Shadow function = shadow(recipe.parts[0]);
-  rec_.virtualOf(made).parts = {function};
-  rec_.virtualOf(made).partObjects.push_back(pyapi::newRef(object(recipe.parts[0])));
+  rec_.objects.virtualOf(made).parts = {function};
+  rec_.objects.virtualOf(made).partObjects.push_back(pyapi::newRef(object(recipe.parts[0])));
   if (recipe.parts[1].i < ir::kNotStarted) return;  // it runs, or is over
   auto frame = std::make_unique<ShadowFrame>();
   frame->function = pyapi::newRef(object(recipe.parts[0]));
@@ -412,8 +414,8 @@ void Restorer::fillGenerator(Shadow made, const Recipe& recipe) {
     (i < 3 + locals ? frame->locals : frame->stack).push_back(shadow(recipe.parts[i]));
   }
   const bool waits = frame->act != nullptr;
-  rec_.virtualOf(made).frame = std::move(frame);
-  if (waits) rec_.watch(made.virtualId());
+  rec_.objects.virtualOf(made).frame = std::move(frame);
+  if (waits) rec_.lifetimes.watch(made.virtualId());
 }
 
 // --- the recorder's beginning in the middle of a trace
@@ -434,20 +436,20 @@ void cutDocument(guard::Document& document, uint32_t guard, guard::BlockId first
 
 }  // namespace
 
-Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : RecorderState(options, *this) {
+Recorder::Recorder(const RecorderOptions& options, const SideStart& start) : options_(options) {
   document_ = start.parent.document;
   for (const pyapi::Ref<>& object : start.parent.consts) constants_.adopt(object.get());
   guard::BlockId firstBlock = 1;
   for (uint32_t i = 0; i < start.guard; ++i) {
     if (document_.trace.code[i].op == ir::Op::kGuardBlock) ++firstBlock;
   }
-  cutDocument(document_, start.guard, firstBlock, constId(Py_None));
+  cutDocument(document_, start.guard, firstBlock, guards_.constId(Py_None));
   states_.adopt(start.parent.globalStates, start.parent.statesBehind);
   exceptions_.setHandledOutside(pyapi::handledException());
   sources_.adopt(start.parent.sourceHashes);
   ops_.adopt(document_.trace, start.parent.metaLevels);
   blocks_.beginAt(firstBlock);
-  stale();
+  steps_.stale();
   blocks_.setPending(true);
   beginWithGuard(start);
   restoreFrames(start);
@@ -461,11 +463,11 @@ void Recorder::beginWithGuard(const SideStart& start) {
   switch (failed.op) {
     case Op::kGuardTrue:
     case Op::kGuardFalse:
-      emit(failed.op == Op::kGuardTrue ? Op::kGuardFalse : Op::kGuardTrue, {value}, {}, start.state);
+      steps_.emit(failed.op == Op::kGuardTrue ? Op::kGuardFalse : Op::kGuardTrue, {value}, {}, start.state);
       break;
     case Op::kGuardValue:
       KINTSUGI_CHECK(start.seen.kind != OperandKind::kNone, "an exit without a number");
-      emit(Op::kGuardValue, {value, start.seen}, {}, start.state);
+      steps_.emit(Op::kGuardValue, {value, start.seen}, {}, start.state);
       torchCalls_.pinNumber(value.id);
       break;
     case Op::kGuardMeta: {
@@ -479,7 +481,7 @@ void Recorder::beginWithGuard(const SideStart& start) {
                  : torchapi::likened(*start.seenMeta, start.parent.document.trace.metas.at(expected));
       ir::MetaId meta = ops_.internMeta(document_.trace, seen);
       ops_.setLevel(value.id, seen.isOpen() ? torchapi::MetaLevel::kRank : torchapi::MetaLevel::kFull);
-      emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);
+      steps_.emit(Op::kGuardMeta, {value, Operand::integer(meta)}, {}, start.state);
       break;
     }
     default:
@@ -488,7 +490,7 @@ void Recorder::beginWithGuard(const SideStart& start) {
 }
 
 void Recorder::restoreFrames(const SideStart& start) {
-  Restorer restore(*this, start);
+  Restorer restore(context_, start);
   const ir::Trace& trace = start.parent.document.trace;
   std::vector<ir::StateId> chain;
   for (ir::StateId id = start.state; id != ir::kNone; id = trace.states[id].parent) chain.push_back(id);
@@ -502,7 +504,7 @@ void Recorder::restoreFrames(const SideStart& start) {
     frame->function = pyapi::newRef(restore.object(state.function));
     frame->functionShadow = restore.shadow(state.function);
     if (PyGen_CheckExact(frame->function.get())) {
-      Virtual& generator = virtualOf(frame->functionShadow);
+      Virtual& generator = objects_.virtualOf(frame->functionShadow);
       frame->function = generator.partObjects[0].clone();
       frame->functionShadow = generator.parts[0];
     }
@@ -532,7 +534,7 @@ void Recorder::restoreFrames(const SideStart& start) {
   }
 }
 
-Shadow Recorder::adoptSource(ir::SourceId id, PyObject* object) {
+Shadow Guards::adoptSource(ir::SourceId id, PyObject* object) {
   sources_.adoptObject(id, object);
   kept_.add(object);
   finalized_.add(object);

@@ -11,14 +11,14 @@
 #include <optional>
 #include <unordered_map>
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "capture/side_start.h"
 
 namespace kintsugi::capture {
 
 class Restorer {
  public:
-  Restorer(Recorder& rec, const SideStart& start) : rec_(rec), start_(start) {}
+  Restorer(RecordContext& rec, const SideStart& start) : rec_(rec), start_(start) {}
 
   Shadow shadow(const ir::Operand& operand);
   // The real object of an operand; null for an empty slot. Borrowed.
@@ -43,7 +43,7 @@ class Restorer {
   void restoreClass(const ir::Operand& operand);
   void fillSharedDict(Shadow made, const ir::Recipe& recipe);
 
-  Recorder& rec_;
+  RecordContext& rec_;
   const SideStart& start_;
   std::unordered_map<ir::RecipeId, Shadow> made_;
   std::unordered_map<PyObject*, ir::SourceId> sourceOf_;

@@ -105,7 +105,7 @@ struct Virtual {
   ir::RecipeId recipe = ir::kNone;  // cached, valid in `recipeEpoch`
   uint64_t recipeEpoch = 0;
   bool shared = false;     // the dict of an instance (parts): not an object of its own
-  bool forgotten = false;  // unknown code may have changed it: see Recorder::current
+  bool forgotten = false;  // unknown code may have changed it: see Objects::current
   bool building = false;   // its recipe is being made
   bool exposed = false;    // kFunction, kClass: unknown code may have changed its attributes
   bool renamed = false;    // kFunction: its name, module or documentation was set

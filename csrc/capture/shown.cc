@@ -8,52 +8,55 @@ namespace kintsugi::capture {
 
 using guard::SourceKind;
 
-std::optional<Shadow> shownName(Recorder& rec, Shadow shadow, PyObject* object, std::string_view attribute) {
+std::optional<Shadow> shownName(RecordContext& rec, Shadow shadow, PyObject* object,
+                                std::string_view attribute) {
   PyObject* field = pyapi::nameField(object, attribute);
   if (field == nullptr) return std::nullopt;
   const pyapi::Ref<> value = pyapi::readDescriptor(field, object);
-  return rec.readSource(SourceKind::kMember, rec.sourceOf(shadow, object), field, 0, value.get());
+  return rec.guards.readSource(SourceKind::kMember, rec.guards.sourceOf(shadow, object), field, 0,
+                               value.get());
 }
 
-bool isRenamed(Recorder& rec, PyObject* object) { return rec.known().attributes_.isRenamed(object); }
+bool isRenamed(RecordContext& rec, PyObject* object) { return rec.attributes.isRenamed(object); }
 
-void noteRename(Recorder& rec, PyObject* object, PyObject* attribute) {
+void noteRename(RecordContext& rec, PyObject* object, PyObject* attribute) {
   const char* name = PyUnicode_AsUTF8(attribute);
   if (name == nullptr) PyErr_Clear();
-  if (name != nullptr && pyapi::nameField(object, name) != nullptr)
-    rec.known().attributes_.noteRenamed(object);
+  if (name != nullptr && pyapi::nameField(object, name) != nullptr) rec.attributes.noteRenamed(object);
 }
 
-bool guardNames(Recorder& rec, PyObject* object) {
+bool guardNames(RecordContext& rec, PyObject* object) {
   if (pyapi::nameField(object, "__name__") == nullptr) return true;
   if (isRenamed(rec, object)) return false;
-  if (const auto known = rec.knownObject(object); known && known->isVirtual())
+  if (const auto known = rec.objects.knownObject(object); known && known->isVirtual())
     return true;  // made in the trace
   for (const char* attribute : {"__name__", "__qualname__"}) {
     if (!rec.live()) return false;
     std::optional<Shadow> name = shownName(rec, Shadow::constant(), object, attribute);
     PyObject* field = pyapi::nameField(object, attribute);
     const pyapi::Ref<> value = pyapi::readDescriptor(field, object);
-    if (name) rec.pin(*name, value.get());
+    if (name) rec.guards.pin(*name, value.get());
   }
-  if (PyType_Check(object)) rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(object));  // its __module__
+  if (PyType_Check(object))
+    rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(object));  // its __module__
   return rec.live();
 }
 
-bool canFold(Recorder& rec, Shadow shadow, PyObject* object, bool attributes) {
+bool canFold(RecordContext& rec, Shadow shadow, PyObject* object, bool attributes) {
   if (object == nullptr || shadow.isNull()) return true;
   if (isPlainDeep(object) || pyapi::isNumpyNumber(object) || PyRange_Check(object)) return true;
-  if (Recorder::isIdentityValue(object)) return !attributes;
-  if (rec.isFrozen(object)) return true;
+  if (isIdentityValue(object)) return !attributes;
+  if (rec.guards.isFrozen(object)) return true;
   if (PyFrozenSet_CheckExact(object)) return shadow.isConst();
   if (PySlice_Check(object)) return true;
   // A list that is pinned by its identity may have other items.
   if (!PyTuple_Check(object) && !(PyList_CheckExact(object) && !shadow.isConst())) return false;
   PyObject** items = PySequence_Fast_ITEMS(object);
-  const bool made = shadow.isVirtual() && rec.virtualOf(shadow).parts.size() ==
+  const bool made = shadow.isVirtual() && rec.objects.virtualOf(shadow).parts.size() ==
                                               static_cast<size_t>(PySequence_Fast_GET_SIZE(object));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
-    const Shadow item = made ? rec.virtualOf(shadow).parts[static_cast<size_t>(i)] : Shadow::constant();
+    const Shadow item =
+        made ? rec.objects.virtualOf(shadow).parts[static_cast<size_t>(i)] : Shadow::constant();
     if (!canFold(rec, item, items[i], attributes)) return false;
   }
   return true;

@@ -45,19 +45,19 @@ uint64_t markedDims(PyObject* tensor, std::initializer_list<const char*> names, 
 }
 
 // Is it a parameter or buffer of a module, whose sizes belong to the model?
-bool belongsToModule(const RecorderState& known, ir::SourceId source) {
-  const auto& nodes = known.document_.sources.nodes;
+bool belongsToModule(RecordContext& rec, ir::SourceId source) {
+  const auto& nodes = rec.document.sources.nodes;
   for (ir::SourceId id = source; id != ir::kNone; id = nodes[id].parent) {
     if (nodes[id].kind != SourceKind::kDictItem || nodes[id].key == ir::kNone) continue;
-    const std::string_view key = textOf(known.constants_.at(nodes[id].key));
+    const std::string_view key = textOf(rec.constants.at(nodes[id].key));
     if (key == "_parameters" || key == "_buffers") return true;
   }
   return false;
 }
 
 // A part of the arguments: not an attribute of one, which is state and seldom varies.
-bool isGiven(const RecorderState& known, ir::SourceId source) {
-  const auto& nodes = known.document_.sources.nodes;
+bool isGiven(RecordContext& rec, ir::SourceId source) {
+  const auto& nodes = rec.document.sources.nodes;
   for (; nodes[source].parent != ir::kNone; source = nodes[source].parent) {
     const SourceKind kind = nodes[source].kind;
     if (kind != SourceKind::kDictItem && kind != SourceKind::kListItem && kind != SourceKind::kTupleItem)
@@ -67,18 +67,18 @@ bool isGiven(const RecorderState& known, ir::SourceId source) {
   return nodes[source].kind == SourceKind::kArg;
 }
 
-bool guardMeta(Recorder& rec, Shadow tensor, const ir::TensorDesc& info) {
-  const ir::StateId snap = rec.stateBefore();
+bool guardMeta(RecordContext& rec, Shadow tensor, const ir::TensorDesc& info) {
+  const ir::StateId snap = rec.snapshots.stateBefore();
   if (!rec.trace().states[snap].rebuildable) {
     rec.abort(diag::Code::KTG0103, {"metadata of a tensor that is known only at run time"});
     return false;
   }
   const ir::MetaId meta = rec.ops().internMeta(rec.trace(), info);
-  rec.emit(Op::kGuardMeta, {Operand::value(tensor.valueId()), Operand::integer(meta)}, {}, snap);
+  rec.steps.emit(Op::kGuardMeta, {Operand::value(tensor.valueId()), Operand::integer(meta)}, {}, snap);
   return true;
 }
 
-bool pinContiguity(Recorder& rec, Shadow tensor, PyObject* object) {
+bool pinContiguity(RecordContext& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   ir::TensorDesc info = torchapi::atLevel(torchapi::describe(object), MetaLevel::kRank);
   if (!info.isOpen()) return pinRank(rec, tensor, object);
@@ -122,25 +122,25 @@ constexpr std::string_view kOfRank[] = {
 
 }  // namespace
 
-uint64_t openSizes(const RecorderState& known, ir::SourceId source, PyObject* tensor) {
+uint64_t openSizes(RecordContext& rec, ir::SourceId source, PyObject* tensor) {
   const ir::TensorDesc info = torchapi::describe(tensor);
   const auto rank = static_cast<int64_t>(info.sizes.size());
   uint64_t dims = markedDims(
       tensor, {"_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"}, rank);
   const uint64_t fixed = markedDims(tensor, {"_dynamo_static_indices"}, rank);
-  const RecorderOptions& options = known.options_;
+  const RecorderOptions& options = rec.options;
   if (options.dynamic != 0) {
     if (options.dynamicSizes != nullptr) {
-      auto it = options.dynamicSizes->find(known.sources_.hashOf(source));
+      auto it = options.dynamicSizes->find(rec.sources.hashOf(source));
       if (it != options.dynamicSizes->end()) dims |= it->second;
     }
     const bool all = options.dynamic == 1 || !options.assumeStatic;
-    if (all && !info.isParam && !belongsToModule(known, source)) dims = ~uint64_t{0};
+    if (all && !info.isParam && !belongsToModule(rec, source)) dims = ~uint64_t{0};
   }
   return dims & ~fixed;
 }
 
-void guardRanges(Recorder& rec, ir::SourceId source, PyObject* tensor) {
+void guardRanges(RecordContext& rec, ir::SourceId source, PyObject* tensor) {
   PyObject** dict = pyapi::materializedDictSlot(tensor);
   PyObject* marks =
       dict != nullptr && *dict != nullptr ? PyDict_GetItemString(*dict, "_dynamo_dynamic_range") : nullptr;
@@ -164,13 +164,13 @@ void guardRanges(Recorder& rec, ir::SourceId source, PyObject* tensor) {
                                    static_cast<long long>(numbers[1]), static_cast<long long>(numbers[2])));
     // A tensor that breaks its own bounds is none that the mark speaks of: the guard could never hold.
     if (range && torchapi::sizeIsBetween(tensor, range.get()))
-      rec.guard(guard::GuardKind::kDimRange, source, rec.constId(range.get()));
+      rec.guards.guard(guard::GuardKind::kDimRange, source, rec.guards.constId(range.get()));
   }
   PyErr_Clear();
 }
 
-uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor) {
-  const ir::Trace& trace = known.document_.trace;
+uint64_t openSizesOf(RecordContext& rec, ir::ValueId tensor) {
+  const ir::Trace& trace = rec.document.trace;
   const ir::MetaId meta = trace.values[tensor].meta;
   uint64_t dims = 0;
   for (size_t d = 0; meta != ir::kNone && d < std::min<size_t>(trace.metas[meta].sizes.size(), 64); ++d) {
@@ -179,32 +179,32 @@ uint64_t openSizesOf(const RecorderState& known, ir::ValueId tensor) {
   return dims;
 }
 
-bool opensNumbers(const RecorderState& known, ir::SourceId source) {
-  const RecorderOptions& options = known.options_;
+bool opensNumbers(RecordContext& rec, ir::SourceId source) {
+  const RecorderOptions& options = rec.options;
   if (options.dynamic == 0) return false;
-  if (known.attributes_.isReadingOpen()) return true;
-  if (options.dynamicSources != nullptr && options.dynamicSources->contains(known.sources_.hashOf(source)))
+  if (rec.attributes.isReadingOpen()) return true;
+  if (options.dynamicSources != nullptr && options.dynamicSources->contains(rec.sources.hashOf(source)))
     return true;
-  return options.dynamic == 1 && isGiven(known, source);
+  return options.dynamic == 1 && isGiven(rec, source);
 }
 
-bool pinMeta(Recorder& rec, Shadow tensor, PyObject* object) {
+bool pinMeta(RecordContext& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   if (!guardMeta(rec, tensor, torchapi::describe(object))) return false;
   rec.ops().setLevel(tensor.valueId(), MetaLevel::kFull);
   return true;
 }
 
-bool pinLikely(Recorder& rec, Shadow tensor, PyObject* object) {
+bool pinLikely(RecordContext& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull) return true;
   // They would see an operator twice whose results turn out to be others (`unbind` of more rows).
   if (torchapi::hasModes()) return pinMeta(rec, tensor, object);
   const std::string* op = rec.ops().likelyFrom(tensor.valueId());
   if (op == nullptr || !torchapi::describe(object).plain || torchapi::transformsActive()) return true;
-  const RecorderOptions& options = rec.known().options_;
+  const RecorderOptions& options = rec.options;
   const bool varies = !options.pinLikely || (options.dynamic != 0 && options.dynamicSources != nullptr &&
                                              options.dynamicSources->contains(hashOfOperator(*op)));
-  if (varies || !rec.trace().states[rec.stateBefore()].rebuildable) return true;
+  if (varies || !rec.trace().states[rec.snapshots.stateBefore()].rebuildable) return true;
   return pinMeta(rec, tensor, object);
 }
 
@@ -228,7 +228,7 @@ std::optional<std::string> likelyOperator(const ir::Trace& trace, uint32_t guard
   return std::nullopt;
 }
 
-bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
+bool pinRank(RecordContext& rec, Shadow tensor, PyObject* object) {
   if (rec.ops().level(tensor.valueId()) != MetaLevel::kUnknown) return true;
   const ir::TensorDesc info = torchapi::atLevel(torchapi::describe(object), MetaLevel::kRank);
   if (!guardMeta(rec, tensor, info)) return false;
@@ -236,9 +236,9 @@ bool pinRank(Recorder& rec, Shadow tensor, PyObject* object) {
   return true;
 }
 
-void forgetMeta(Recorder& rec, ir::ValueId tensor) {
+void forgetMeta(RecordContext& rec, ir::ValueId tensor) {
   rec.ops().setLevel(tensor, MetaLevel::kUnknown);
-  rec.known().sizeReads_.noteResized(tensor);
+  rec.sizeReads.noteResized(tensor);
 }
 
 bool pinForBinding(CallContext& ctx, Shadow tensor, PyObject* object) {
@@ -259,20 +259,20 @@ namespace {
 
 // Is the size one that the trace has said of the tensor? What is known of the rank alone was said of another
 // one where the tensor was made with sizes that are fixed: a step has changed them since.
-bool isFixedSize(Recorder& rec, ir::ValueId tensor, int64_t dim) {
+bool isFixedSize(RecordContext& rec, ir::ValueId tensor, int64_t dim) {
   const ir::Type type = rec.trace().values[tensor];
   return type.meta != ir::kNone && rec.ops().level(tensor) != MetaLevel::kUnknown &&
-         !rec.trace().hasFixedSizes(type) && !rec.known().sizeReads_.mayBeResized(tensor) &&
+         !rec.trace().hasFixedSizes(type) && !rec.sizeReads.mayBeResized(tensor) &&
          rec.trace().metas[type.meta].sizes[static_cast<size_t>(dim)] != ir::kAnySize;
 }
 
-Shadow sizeValue(Recorder& rec, Shadow tensor, Op op, int64_t dim) {
+Shadow sizeValue(RecordContext& rec, Shadow tensor, Op op, int64_t dim) {
   if (op == Op::kSize && isFixedSize(rec, tensor.valueId(), dim)) return Shadow::constant();
-  SizeReads& reads = rec.known().sizeReads_;
+  SizeReads& reads = rec.sizeReads;
   if (const auto known = reads.find(tensor.valueId(), op, dim)) return Shadow::value(*known);
   std::vector<Operand> operands = {Operand::value(tensor.valueId())};
   if (op != Op::kNumel) operands.push_back(Operand::integer(dim));
-  const size_t at = rec.emit(op, operands, {{ir::TypeKind::kInt, ir::kNone}}, ir::kNone);
+  const size_t at = rec.steps.emit(op, operands, {{ir::TypeKind::kInt, ir::kNone}}, ir::kNone);
   const ir::ValueId value = rec.trace().code[at].firstResult;
   reads.add(tensor.valueId(), op, dim, value);
   return Shadow::value(value);
@@ -283,7 +283,7 @@ Shadow sizeValue(Recorder& rec, Shadow tensor, Op op, int64_t dim) {
 std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   PyObject* object = ctx.total() > 0 ? ctx.args[0] : nullptr;
   if (object == nullptr || !torchapi::isTensor(object) || !ctx.shadows[0].isValue()) return std::nullopt;
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   const Shadow tensor = ctx.shadows[0];
   if (rec.ops().level(tensor.valueId()) == MetaLevel::kFull || ctx.kwnames != nullptr) return std::nullopt;
   const std::string name = nameOf(ctx);
@@ -302,7 +302,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> alive = pyapi::newRef(object);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = rec.execute(ctx.act, ctx.instr);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -312,7 +312,7 @@ std::optional<Flow> readSizes(CallContext& ctx, Shadow& result) {
   }
   std::vector<Shadow> parts;
   for (int64_t d = 0; d < rank; ++d) parts.push_back(sizeValue(rec, tensor, op, d));
-  result = rec.tupleOf(ctx.act.peek(1), std::move(parts));
+  result = rec.objects.tupleOf(ctx.act.peek(1), std::move(parts));
   return flow;
 }
 
@@ -333,7 +333,7 @@ bool decidesOnSlices(const CallContext& ctx) {
   return false;
 }
 
-pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key) {
+pyapi::Ref<> veilSlices(RecordContext& rec, PyObject* key) {
   if (!PyTuple_Check(key)) return {};
   pyapi::Ref<> made = pyapi::steal(PyTuple_New(PyTuple_GET_SIZE(key)));
   for (Py_ssize_t i = 0; made && i < PyTuple_GET_SIZE(key); ++i) {
@@ -348,7 +348,7 @@ pyapi::Ref<> veilSlices(Recorder& rec, PyObject* key) {
           PyErr_Clear();
           return pyapi::newRef(bound);
         }
-        return torchapi::makeSymNumber(rec.numberSink(), number);
+        return torchapi::makeSymNumber(rec.torch.numberSink(), number);
       };
       pyapi::Ref<> start = veil(slice.start), stop = veil(slice.stop);
       if (!start || !stop) return {};

@@ -1,4 +1,4 @@
-// Recorder: snapshots (frame states), recipes and operands, made, as in LuaJIT, in one file.
+// Snapshots: frame states, recipes and operands, made, as in LuaJIT, in one file.
 //
 // A state names, for each live slot, how to get its object again: a constant, a source, a value, or the
 // recipe of a virtual object as it is at that moment. Outer frames do not change while inner ones run: an
@@ -28,14 +28,14 @@ using ir::Operand;
 using ir::Recipe;
 using ir::RecipeKind;
 
-bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
+bool Snapshots::operandOf(Shadow shadow, PyObject* object, Operand& out) {
   switch (shadow.kind()) {
     case ShadowKind::kNull:
       out = Operand::null();
       return true;
     case ShadowKind::kConst:
-      if (Shadow made = own(*this, shadow, object); made.isVirtual()) return operandOf(made, object, out);
-      out = Operand::constant(constId(object));
+      if (Shadow made = own(rec_, shadow, object); made.isVirtual()) return operandOf(made, object, out);
+      out = Operand::constant(rec_.guards.constId(object));
       return true;
     case ShadowKind::kSource:
       out = Operand::source(shadow.sourceId());
@@ -44,7 +44,7 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
       out = Operand::value(shadow.valueId());
       return true;
     case ShadowKind::kVirtual: {
-      Virtual& v = virtualOf(shadow);
+      Virtual& v = rec_.objects.virtualOf(shadow);
       if (v.value != ir::kNone) {
         out = Operand::value(v.value);
         return true;
@@ -58,7 +58,7 @@ bool Recorder::operandOf(Shadow shadow, PyObject* object, Operand& out) {
   return false;
 }
 
-std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
+std::optional<ir::RecipeId> Snapshots::recipeOf(uint32_t virtualId) {
   Virtual& v = virtuals_.at(virtualId);
   if (v.recipe != ir::kNone && v.recipeEpoch == virtuals_.epoch()) return v.recipe;
   if (v.building) {  // something that holds itself, as a recursive inner function or a class do in a cell
@@ -89,29 +89,29 @@ std::optional<ir::RecipeId> Recorder::recipeOf(uint32_t virtualId) {
   return v.recipe;
 }
 
-ir::RecipeId Recorder::addRecipe(Recipe recipe) {
+ir::RecipeId Snapshots::addRecipe(Recipe recipe) {
   bool runs = recipe.kind == RecipeKind::kGenerator && recipe.parts[1].i == ir::kRunning;
   for (const Operand& part : recipe.parts) {
-    runs = runs || (part.kind == ir::OperandKind::kRecipe && runningRecipes_.contains(part.id));
+    runs = runs || (part.kind == ir::OperandKind::kRecipe && running_.contains(part.id));
   }
   partCount_ += recipe.parts.size();
   ir::RecipeId id = document_.trace.addRecipe(std::move(recipe));
-  if (runs) runningRecipes_.insert(id);
+  if (runs) running_.insert(id);
   return id;
 }
 
 namespace {
 
 struct PartList {
-  Recorder& rec;
+  RecordContext& rec;
   Recipe& recipe;
   bool ok = true;
   void add(Shadow shadow, PyObject* object) {
     Operand operand;
-    ok = ok && rec.operandOf(shadow, object, operand);
+    ok = ok && rec.snapshots.operandOf(shadow, object, operand);
     recipe.parts.push_back(operand);
   }
-  void constant(PyObject* object) { recipe.parts.push_back(Operand::constant(rec.constId(object))); }
+  void constant(PyObject* object) { recipe.parts.push_back(Operand::constant(rec.guards.constId(object))); }
   void dict(PyObject* shadows, PyObject* real) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
@@ -159,7 +159,7 @@ RecipeKind tupleKind(PyObject* object) {
 }
 
 // A generator: its frame, as a snapshot has it. Where it runs, the frame is a part of the snapshot itself.
-bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool generatorParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   auto* generator = pyapi::asGenerator(v.object.get());
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kGenerator;
@@ -191,7 +191,7 @@ bool generatorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
 }
 
 // vars(instance)
-bool sharedDict(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool sharedDict(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kCall;
   list.constant(PyDict_GetItemString(PyEval_GetBuiltins(), "vars"));
@@ -200,14 +200,14 @@ bool sharedDict(Recorder& rec, Virtual& v, Recipe& recipe) {
 }
 
 // An instance made here: its slots and its dict.
-bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool instanceParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   PyObject* object = v.object.get();
   recipe.kind = RecipeKind::kInstance;
   if (ownClass(rec, Py_TYPE(object)) != nullptr) {
     list.add(Shadow::constant(), reinterpret_cast<PyObject*>(Py_TYPE(object)));
   } else {
-    recipe.type = rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    recipe.type = rec.guards.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
   }
   if (PyDict_Check(object)) {
     recipe.kind = RecipeKind::kDictInstance;
@@ -241,7 +241,7 @@ bool instanceParts(Recorder& rec, Virtual& v, Recipe& recipe) {
 }
 
 // A class made here: its bases, its cell, and its namespace in the order in which it came to be.
-bool classParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool classParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kClass;
   list.constant(pyapi::heapTypeName(v.object.get()));
@@ -251,7 +251,7 @@ bool classParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   const size_t count = v.parts.size() - 1;
   for (size_t i = 0; i < count; ++i) bases.add(v.parts[i], v.partObjects[i].get());
   if (!bases.ok) return false;
-  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(tuple))));
+  recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(tuple))));
   if (v.partObjects[count]) {
     list.add(v.parts[count], v.partObjects[count].get());
   } else {
@@ -262,7 +262,7 @@ bool classParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   return list.ok;
 }
 
-bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool functionParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   auto* function = pyapi::asFunction(v.object.get());
   recipe.kind = RecipeKind::kFunction;
@@ -290,7 +290,7 @@ bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
       cells.add(v.parts[2 + i], PyTuple_GET_ITEM(pyapi::closureOf(function), i));
     }
     if (!cells.ok) return false;
-    recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(closure))));
+    recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(closure))));
   }
   PyObject* annotations = PyDict_GetItemString(v.entries.get(), "__annotations__");
   if (annotations != nullptr && pyapi::annotationsOf(function) != nullptr) {
@@ -308,12 +308,12 @@ bool functionParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   dict.kind = RecipeKind::kDict;
   PartList pairs{rec, dict};
   if (attributes > 0) pairs.dict(v.attrs.get(), pyapi::attributesOf(function));
-  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(dict))));
+  recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(dict))));
   return list.ok && pairs.ok;
 }
 
 // functools.partial(function, *args, **keywords), or operator.itemgetter(*args) and its like
-bool partialParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool partialParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   recipe.kind = RecipeKind::kCallEx;
   list.constant(makerOf(v.object.get()));
@@ -323,13 +323,13 @@ bool partialParts(Recorder& rec, Virtual& v, Recipe& recipe) {
   PartList positional{rec, args}, named{rec, keywords};
   for (size_t i = 0; i < v.parts.size(); ++i) positional.add(v.parts[i], v.partObjects[i].get());
   named.dict(v.entries.get(), v.partObjects.back().get());
-  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(args))));
-  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(keywords))));
+  recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(args))));
+  recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(keywords))));
   return list.ok && positional.ok && named.ok;
 }
 
 // A list, or, of a class of lists without attributes, cls([...]).
-bool listRecipe(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool listRecipe(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PyObject* object = v.object.get();
   if (!PyList_Check(object) || v.parts.size() != static_cast<size_t>(PyList_GET_SIZE(object))) return false;
   Recipe items;
@@ -345,13 +345,13 @@ bool listRecipe(Recorder& rec, Virtual& v, Recipe& recipe) {
   PyErr_Clear();
   if (dict && PyDict_GET_SIZE(dict.get()) != 0) return false;
   recipe.kind = RecipeKind::kCall;
-  recipe.parts = {Operand::constant(rec.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)))),
-                  Operand::recipe(rec.addRecipe(std::move(items)))};
+  recipe.parts = {Operand::constant(rec.guards.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)))),
+                  Operand::recipe(rec.snapshots.addRecipe(std::move(items)))};
   return true;
 }
 
 // deque([...], maxlen=n)
-bool dequeParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool dequeParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PyObject* object = v.object.get();
   if (static_cast<Py_ssize_t>(v.parts.size()) != PyObject_Size(object)) return false;
   PartList list{rec, recipe};
@@ -368,17 +368,17 @@ bool dequeParts(Recorder& rec, Virtual& v, Recipe& recipe) {
     each.add(v.parts[i], item.get());  // the deque holds it
   }
   if (!each.ok) return false;
-  args.parts.push_back(Operand::recipe(rec.addRecipe(std::move(items))));
+  args.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(items))));
   if (v.index != 0) {
     keywords.parts.push_back(rec.trace().stringOperand("maxlen"));
     keywords.parts.push_back(Operand::integer(v.index - 1));
   }
-  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(args))));
-  recipe.parts.push_back(Operand::recipe(rec.addRecipe(std::move(keywords))));
+  recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(args))));
+  recipe.parts.push_back(Operand::recipe(rec.snapshots.addRecipe(std::move(keywords))));
   return true;
 }
 
-bool iteratorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
+bool iteratorParts(RecordContext& rec, Virtual& v, Recipe& recipe) {
   PartList list{rec, recipe};
   PyObject* object = v.object.get();
   switch (v.kind) {
@@ -437,20 +437,20 @@ bool iteratorParts(Recorder& rec, Virtual& v, Recipe& recipe) {
 
 }  // namespace
 
-bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
-  PartList list{*this, recipe};
+bool Snapshots::recipeParts(Virtual& v, Recipe& recipe) {
+  PartList list{rec_, recipe};
   PyObject* object = v.object.get();
   switch (v.kind) {
     case VirtualKind::kTuple:
       recipe.kind = tupleKind(object);
       if (recipe.kind == RecipeKind::kNamedTuple)
-        recipe.type = constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+        recipe.type = rec_.guards.constId(reinterpret_cast<PyObject*>(Py_TYPE(object)));
       for (size_t i = 0; i < v.parts.size(); ++i) list.add(v.parts[i], PyTuple_GET_ITEM(object, i));
       return list.ok;
     case VirtualKind::kList:
-      return listRecipe(*this, v, recipe);
+      return listRecipe(rec_, v, recipe);
     case VirtualKind::kDict:
-      if (v.shared) return sharedDict(*this, v, recipe);
+      if (v.shared) return sharedDict(rec_, v, recipe);
       if (!PyDict_CheckExact(object) || PyDict_GET_SIZE(object) != PyDict_GET_SIZE(v.entries.get()))
         return false;
       recipe.kind = RecipeKind::kDict;
@@ -476,23 +476,23 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       return list.ok;
     }
     case VirtualKind::kInstance:
-      return instanceParts(*this, v, recipe);
+      return instanceParts(rec_, v, recipe);
     case VirtualKind::kCell:
       recipe.kind = RecipeKind::kCell;
       list.add(v.parts[0], PyCell_GET(object));
       return list.ok;
     case VirtualKind::kFunction:
-      return functionParts(*this, v, recipe);
+      return functionParts(rec_, v, recipe);
     case VirtualKind::kPartial:
-      return partialParts(*this, v, recipe);
+      return partialParts(rec_, v, recipe);
     case VirtualKind::kDeque:
-      return dequeParts(*this, v, recipe);
+      return dequeParts(rec_, v, recipe);
     case VirtualKind::kClass:
-      return classParts(*this, v, recipe);
+      return classParts(rec_, v, recipe);
     case VirtualKind::kException:
-      return exceptionParts(*this, v, recipe);
+      return exceptionParts(rec_, v, recipe);
     case VirtualKind::kTraceback:
-      return tracebackParts(*this, v, recipe);
+      return tracebackParts(rec_, v, recipe);
     case VirtualKind::kMethod:
       recipe.kind = RecipeKind::kMethod;
       list.add(v.parts[0], v.partObjects[0].get());
@@ -502,16 +502,16 @@ bool Recorder::recipeParts(Virtual& v, Recipe& recipe) {
       if (Py_TYPE(object) == &PyRange_Type) return false;  // ranges are constants
       [[fallthrough]];
     default:
-      return iteratorParts(*this, v, recipe);
+      return iteratorParts(rec_, v, recipe);
   }
 }
 
-ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
-                                const std::vector<Shadow>& extra, ir::ReturnAction action,
-                                Operand replacement) {
+ir::StateId Snapshots::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
+                                 const std::vector<Shadow>& extra, ir::ReturnAction action,
+                                 Operand replacement) {
   ir::FrameState state;
   state.parent = callerState(frame);
-  state.code = constId(reinterpret_cast<PyObject*>(frame.code));
+  state.code = rec_.guards.constId(reinterpret_cast<PyObject*>(frame.code));
   state.pc = pc;
   state.action = action;
   state.replacement = replacement;
@@ -530,7 +530,7 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   };
   if (pyapi::ownedByGenerator(act.frame)) {
     auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
-    if (runningGenerator(act) == nullptr) {
+    if (rec_.callees.runningGenerator(act) == nullptr) {
       state.rebuildable = false;
       put(frame.functionShadow, frame.function.get(), state.function);
     } else {
@@ -565,7 +565,7 @@ ir::StateId Recorder::makeState(ShadowFrame& frame, int32_t pc, size_t popped,
   return document_.trace.addState(state, localOperands, stackOperands);
 }
 
-ir::StateId Recorder::stateBefore() {
+ir::StateId Snapshots::stateBefore() {
   if (instruction_.state() != ir::kNone) return instruction_.state();
   KINTSUGI_CHECK(instruction_.isUntouched(frames_.current()->stack.size()),
                  "a snapshot after the instruction has run");
@@ -574,8 +574,8 @@ ir::StateId Recorder::stateBefore() {
   return instruction_.state();
 }
 
-CallSite Recorder::callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra,
-                            ir::ReturnAction action) {
+CallSite Snapshots::callSite(const Instr& instr, size_t popped, std::vector<Shadow> extra,
+                             ir::ReturnAction action) {
   CallSite site;
   site.instr = &instr;
   site.popped = popped;
@@ -584,7 +584,7 @@ CallSite Recorder::callSite(const Instr& instr, size_t popped, std::vector<Shado
   return site;
 }
 
-ir::StateId Recorder::callerState(ShadowFrame& frame) {
+ir::StateId Snapshots::callerState(ShadowFrame& frame) {
   if (frame.caller == nullptr) return ir::kNone;
   CallSite& site = frame.site;
   if (site.state != ir::kNone && site.epoch == virtuals_.epoch()) return site.state;
@@ -626,14 +626,14 @@ thread_local int EscapeDepth::current = 0;
 namespace {
 
 // The class whose cell `__class__` an object is or holds, where that is still to be built; else null.
-Shadow classAround(Recorder& rec, Virtual& v) {
+Shadow classAround(RecordContext& rec, Virtual& v) {
   const auto unbuilt = [&](Shadow cell) {
     Virtual* cls = classOfCell(rec, cell);
-    return cls != nullptr && cls->value == ir::kNone && !cls->building ? rec.virtualOf(cell).parts[0]
+    return cls != nullptr && cls->value == ir::kNone && !cls->building ? rec.objects.virtualOf(cell).parts[0]
                                                                        : Shadow::null();
   };
   if (v.kind == VirtualKind::kCell) {
-    auto self = rec.knownObject(v.object.get());
+    auto self = rec.objects.knownObject(v.object.get());
     return self ? unbuilt(*self) : Shadow::null();
   }
   if (v.kind != VirtualKind::kFunction) return Shadow::null();
@@ -644,21 +644,21 @@ Shadow classAround(Recorder& rec, Virtual& v) {
 }
 
 // The cell of a class that is about to be built, without content: type.__new__ fills it.
-bool escapeCell(Recorder& rec, Virtual& cls) {
+bool escapeCell(RecordContext& rec, Virtual& cls) {
   if (!cls.parts.back().isVirtual()) return true;
-  Virtual& cell = rec.virtualOf(cls.parts.back());
+  Virtual& cell = rec.objects.virtualOf(cls.parts.back());
   if (cell.value != ir::kNone) return true;
-  const ir::StateId snap = rec.stateBefore();
-  const ir::RecipeId empty = rec.addRecipe({RecipeKind::kCell, ir::kNone, {Operand::null()}});
+  const ir::StateId snap = rec.snapshots.stateBefore();
+  const ir::RecipeId empty = rec.snapshots.addRecipe({RecipeKind::kCell, ir::kNone, {Operand::null()}});
   const size_t at =
-      rec.emit(ir::Op::kBuild, {Operand::recipe(empty)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
+      rec.steps.emit(ir::Op::kBuild, {Operand::recipe(empty)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
   cell.value = rec.trace().code[at].firstResult;
-  rec.touched();
+  rec.objects.touched();
   return rec.live();
 }
 
 // What escapes with a virtual object.
-std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& v, PyObject* object) {
+std::vector<std::pair<Shadow, PyObject*>> escapingParts(RecordContext& rec, Virtual& v, PyObject* object) {
   std::vector<std::pair<Shadow, PyObject*>> parts;
   if (v.kind == VirtualKind::kTuple || v.kind == VirtualKind::kList) {
     for (size_t i = 0; i < v.parts.size(); ++i) {
@@ -673,7 +673,7 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
     Py_ssize_t at = 0;
     while (PyDict_Next(v.entries.get(), &at, &key, &encoded)) {
       Shadow part = decodeShadow(encoded);
-      if (part.isVirtual()) parts.emplace_back(part, rec.virtualOf(part).object.get());
+      if (part.isVirtual()) parts.emplace_back(part, rec.objects.virtualOf(part).object.get());
     }
   } else if (v.kind == VirtualKind::kGenerator || v.kind == VirtualKind::kDeque) {
     std::vector<Shadow> slots = v.kind == VirtualKind::kDeque ? v.parts : std::vector<Shadow>{};
@@ -683,7 +683,7 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
       slots.push_back(v.frame->functionShadow);
     }
     for (Shadow slot : slots) {
-      if (slot.isVirtual()) parts.emplace_back(slot, rec.virtualOf(slot).object.get());
+      if (slot.isVirtual()) parts.emplace_back(slot, rec.objects.virtualOf(slot).object.get());
     }
   } else {
     for (size_t i = 0; i < v.parts.size() && i < v.partObjects.size(); ++i) {
@@ -696,7 +696,7 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
     }
     if (v.kind == VirtualKind::kException) {
       for (PyObject* linked : linkedObjects(object)) {
-        if (auto known = rec.knownObject(linked)) parts.emplace_back(*known, linked);
+        if (auto known = rec.objects.knownObject(linked)) parts.emplace_back(*known, linked);
       }
     }
     for (PyObject* shadows : {v.entries.get(), v.attrs.get()}) {
@@ -704,7 +704,7 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
       Py_ssize_t at = 0;
       while (shadows && PyDict_Next(shadows, &at, &key, &encoded)) {
         Shadow part = decodeShadow(encoded);
-        if (part.isVirtual()) parts.emplace_back(part, rec.virtualOf(part).object.get());
+        if (part.isVirtual()) parts.emplace_back(part, rec.objects.virtualOf(part).object.get());
       }
     }
   }
@@ -717,43 +717,44 @@ std::vector<std::pair<Shadow, PyObject*>> escapingParts(Recorder& rec, Virtual& 
 
 }  // namespace
 
-bool Recorder::escape(Shadow& shadow, PyObject* object) {
+bool Snapshots::escape(Shadow& shadow, PyObject* object) {
   if (shadow.isValue() && !torchapi::isTensor(object)) return true;
   if (!shadow.isVirtual()) return true;
-  Virtual& v = virtualOf(shadow);
+  Virtual& v = rec_.objects.virtualOf(shadow);
   if (v.value != ir::kNone) return true;
   if (isStandIn(v)) {
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
   if (v.building) {  // it holds itself, as a recursive inner function does in its cell
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
-  if (Shadow cls = classAround(*this, v); cls.isVirtual()) {  // it comes into being with the class
-    if (!escape(cls, virtualOf(cls).object.get())) return false;
+  if (Shadow cls = classAround(rec_, v); cls.isVirtual()) {  // it comes into being with the class
+    if (!escape(cls, rec_.objects.virtualOf(cls).object.get())) return false;
     if (v.value != ir::kNone) return true;
   }
   const EscapeDepth depth;
   stateBefore();  // with the recipe of the whole, which can't be said while the parts are built
-  if (v.kind == VirtualKind::kClass && !escapeCell(*this, v)) return false;
+  if (v.kind == VirtualKind::kClass && !escapeCell(rec_, v)) return false;
   // Parts first: each mutable one must be one object for everybody who will see it.
-  std::vector<std::pair<Shadow, PyObject*>> parts = escapingParts(*this, v, object);
+  std::vector<std::pair<Shadow, PyObject*>> parts = escapingParts(rec_, v, object);
   v.building = true;
   for (auto& [part, real] : parts) {
-    part = own(*this, part, real);
+    part = own(rec_, part, real);
     if (part.isVirtual() && !escape(part, real)) return v.building = false;
   }
   v.building = false;
   auto recipe = recipeOf(shadow.virtualId());
   if (!recipe) {
-    abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
     return false;
   }
   ir::StateId snap = stateBefore();
-  size_t at = emit(ir::Op::kBuild, {Operand::recipe(*recipe)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
+  size_t at =
+      rec_.steps.emit(ir::Op::kBuild, {Operand::recipe(*recipe)}, {{ir::TypeKind::kObject, ir::kNone}}, snap);
   v.value = document_.trace.code[at].firstResult;
-  if (v.kind == VirtualKind::kClass) noteVersion(*this, v);
+  if (v.kind == VirtualKind::kClass) noteVersion(rec_, v);
   if (isConsumed(v)) {  // others may move it on from now on
     v.kind = VirtualKind::kOpaque;
     v.frame.reset();

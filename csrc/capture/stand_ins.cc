@@ -9,9 +9,9 @@ namespace kintsugi::capture {
 
 namespace {
 
-bool holds(Recorder& rec, Shadow shadow, std::unordered_set<uint32_t>& seen) {
+bool holds(RecordContext& rec, Shadow shadow, std::unordered_set<uint32_t>& seen) {
   if (!shadow.isVirtual() || !seen.insert(shadow.virtualId()).second) return false;
-  const Virtual& v = rec.virtualOf(shadow);
+  const Virtual& v = rec.objects.virtualOf(shadow);
   if (isStandIn(v)) return true;
   for (Shadow part : v.parts) {
     if (holds(rec, part, seen)) return true;
@@ -37,8 +37,8 @@ bool isStandIn(const Virtual& v) {
          pyapi::lookUpInType(Py_TYPE(v.object.get()), mark) != nullptr;
 }
 
-bool holdsStandIn(Recorder& rec, Shadow shadow) {
-  const auto& all = rec.known().virtuals_.all();
+bool holdsStandIn(RecordContext& rec, Shadow shadow) {
+  const auto& all = rec.virtuals.all();
   if (!std::any_of(all.begin(), all.end(), [](const auto& v) { return isStandIn(*v); })) return false;
   std::unordered_set<uint32_t> seen;
   return holds(rec, shadow, seen);

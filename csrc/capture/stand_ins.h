@@ -4,12 +4,12 @@
 // The recording thread, GIL held.
 #pragma once
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
 bool isStandIn(const Virtual& v);
 // Is one among the parts of what a shadow stands for?
-bool holdsStandIn(Recorder& rec, Shadow shadow);
+bool holdsStandIn(RecordContext& rec, Shadow shadow);
 
 }  // namespace kintsugi::capture

@@ -1,4 +1,4 @@
-// Recorder: numbers that are known only at run time as arguments of torch calls.
+// TorchSteps: numbers that are known only at run time, as arguments of torch calls.
 //
 // Each stands in the real value stack as a symbolic number while the call runs (torchapi/sym_number.h), so
 // that the dispatcher's log says which argument it became. Bindings that can't take one get the real number
@@ -8,7 +8,7 @@
 
 #include "capture/calls/model.h"
 #include "capture/numbers.h"
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "capture/sizes.h"
 #include "pyapi/slices.h"
 #include "support/check.h"
@@ -33,13 +33,13 @@ bool hasParts(PyObject* object) {
 }
 
 // How often each number of the trace stands in the object, at places where symbolic() looks.
-void countNumbers(Recorder& rec, Shadow shadow, PyObject* object, std::map<ir::ValueId, int>& counts) {
+void countNumbers(RecordContext& rec, Shadow shadow, PyObject* object, std::map<ir::ValueId, int>& counts) {
   if (object == nullptr) return;
   shadow = promoted(rec, shadow, object);
   if (shadow.isValue() && isNumber(object)) ++counts[shadow.valueId()];
   if (!shadow.isVirtual() || !hasParts(object)) return;
-  for (size_t i = 0; i < rec.virtualOf(shadow).parts.size(); ++i) {
-    countNumbers(rec, rec.virtualOf(shadow).parts[i], partOf(object, i), counts);
+  for (size_t i = 0; i < rec.objects.virtualOf(shadow).parts.size(); ++i) {
+    countNumbers(rec, rec.objects.virtualOf(shadow).parts[i], partOf(object, i), counts);
   }
 }
 
@@ -57,31 +57,31 @@ bool pinHiddenNumbers(CallContext& ctx, std::vector<Shadow>& shadows) {
     countNumbers(ctx.rec, shadows[i], ctx.args.any(i), here);
     const bool hidden = std::any_of(
         here.begin(), here.end(), [&](const auto& entry) { return used[entry.first] > shown[entry.first]; });
-    if (hidden && !ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return false;
+    if (hidden && !ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return false;
   }
   return true;
 }
 
 // As pinDeep(), but numbers stay values.
-bool Recorder::pinForTorch(Shadow& shadow, PyObject* object) {
-  shadow = promoted(*this, shadow, object);
+bool TorchSteps::pinForTorch(Shadow& shadow, PyObject* object) {
+  shadow = promoted(rec_, shadow, object);
   if (shadow.isValue() && isNumber(object)) {
     if (document_.trace.values[shadow.valueId()].kind == ir::TypeKind::kObject)
-      return pinDeep(shadow, object);
+      return rec_.guards.pinDeep(shadow, object);
     return true;
   }
-  if (!shadow.isVirtual() || !hasParts(object)) return pinDeep(shadow, object);
-  for (size_t i = 0; i < virtualOf(shadow).parts.size(); ++i) {
-    Shadow part = virtualOf(shadow).parts[i];
+  if (!shadow.isVirtual() || !hasParts(object)) return rec_.guards.pinDeep(shadow, object);
+  for (size_t i = 0; i < rec_.objects.virtualOf(shadow).parts.size(); ++i) {
+    Shadow part = rec_.objects.virtualOf(shadow).parts[i];
     if (!part.isNull() && !pinForTorch(part, partOf(object, i))) return false;
-    virtualOf(shadow).parts[i] = part;
+    rec_.objects.virtualOf(shadow).parts[i] = part;
   }
   return true;
 }
 
 // What to put in the object's place; empty: the object itself will do.
-pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
-  if (object != nullptr) shadow = promoted(*this, shadow, object);
+pyapi::Ref<> TorchSteps::symbolic(Shadow shadow, PyObject* object) {
+  if (object != nullptr) shadow = promoted(rec_, shadow, object);
   if (shadow.isValue() && isNumber(object) && !torchCalls_.isPinned(shadow.valueId())) {
     torchapi::TraceNumber number{shadow.valueId(), document_.trace.values[shadow.valueId()].kind, 0, 0};
     if (number.kind == ir::TypeKind::kInt) {
@@ -95,8 +95,8 @@ pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
   if (!shadow.isVirtual() || !hasParts(object)) return {};
   std::vector<pyapi::Ref<>> parts;
   bool any = false;
-  for (size_t i = 0; i < virtualOf(shadow).parts.size(); ++i) {
-    pyapi::Ref<> part = symbolic(virtualOf(shadow).parts[i], partOf(object, i));
+  for (size_t i = 0; i < rec_.objects.virtualOf(shadow).parts.size(); ++i) {
+    pyapi::Ref<> part = symbolic(rec_.objects.virtualOf(shadow).parts[i], partOf(object, i));
     any = any || part;
     parts.push_back(part ? std::move(part) : pyapi::newRef(partOf(object, i)));
   }
@@ -116,14 +116,14 @@ pyapi::Ref<> Recorder::symbolic(Shadow shadow, PyObject* object) {
   return made;
 }
 
-void Recorder::pinNumber(ir::ValueId value) {
+void TorchSteps::pinNumber(ir::ValueId value) {
   PyObject* number = torchCalls_.numberOf(value);
-  if (number != nullptr && live()) guardScalar(value, number);
+  if (number != nullptr && rec_.live()) rec_.guards.guardScalar(value, number);
 }
 
 // Executes the instruction with symbolic numbers among its arguments. A binding that refuses them, before it
 // has called the dispatcher, is called again with the numbers themselves.
-Flow Recorder::executeSymbolic(CallContext& ctx) {
+Flow TorchSteps::executeSymbolic(CallContext& ctx) {
   Activation& act = ctx.act;
   std::vector<pyapi::Ref<>> originals;
   originals.reserve(ctx.popped);
@@ -135,7 +135,7 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
     if (slot == nullptr) continue;
     pyapi::Ref<> replaced = symbolic(ctx.frame.top(static_cast<int>(n)), slot);
     if (ctx.veilSlices) {
-      pyapi::Ref<> veiled = veilSlices(*this, replaced ? replaced.get() : slot);
+      pyapi::Ref<> veiled = veilSlices(rec_, replaced ? replaced.get() : slot);
       if (veiled) replaced = std::move(veiled);
     }
     if (PyErr_Occurred()) PyErr_Clear();
@@ -145,10 +145,10 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
   }
   // Making the numbers is our doing, not the binding's: what torch.SymInt() runs says nothing of the call.
   torchCalls_.setTainted(tainted);
-  if (!any) return execute(act, ctx.instr);
+  if (!any) return rec_.execute(act, ctx.instr);
   PyObject** sp = act.sp;
   PyObject* kwnames = act.kwnames;
-  Flow flow = execute(act, ctx.instr);
+  Flow flow = rec_.execute(act, ctx.instr);
   if (flow == Flow::kNext && ctx.pushes) {  // what a binding gives back must not be one of them
     PyObject*& pushed = act.peek(ctx.resultDepth);
     if (pyapi::Ref<> plain = torchapi::withoutSymNumbers(pushed)) Py_SETREF(pushed, plain.release());
@@ -157,7 +157,7 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
   torchCalls_.clearNumbers();
   // It is made again with the numbers themselves, which the message is to name, unless something has been
   // done.
-  if (flow != Flow::kRaise || ops_.hasEffects() || !live()) return flow;
+  if (flow != Flow::kRaise || ops_.hasEffects() || !rec_.live()) return flow;
   ops_.discard();
   PyErr_Clear();
   KINTSUGI_CHECK(act.sp <= sp, "an instruction that raised has pushed");
@@ -172,9 +172,11 @@ Flow Recorder::executeSymbolic(CallContext& ctx) {
   faultPoint("again");
   for (size_t n = 1; n <= originals.size(); ++n) {
     Shadow shadow = ctx.frame.top(static_cast<int>(n));
-    if (act.peek(static_cast<int>(n)) != nullptr && !pinDeep(shadow, act.peek(static_cast<int>(n)))) break;
+    if (act.peek(static_cast<int>(n)) != nullptr &&
+        !rec_.guards.pinDeep(shadow, act.peek(static_cast<int>(n))))
+      break;
   }
-  return execute(act, ctx.instr);
+  return rec_.execute(act, ctx.instr);
 }
 
 }  // namespace kintsugi::capture

@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "capture/calls/model.h"
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "pyapi/known_objects.h"
 #include "torchapi/transforms.h"
 
 namespace kintsugi::capture {
 
-bool Transforms::enter(Recorder& rec, bool gradMode) {
-  ShadowFrame* current = rec.known().frames_.current();
+bool Transforms::enter(RecordContext& rec, bool gradMode) {
+  ShadowFrame* current = rec.frames.current();
   if (current == nullptr || !isTransformCode(current->code)) return false;
   gradModes_.push_back(gradMode);
   for (ShadowFrame* frame = current; frame != nullptr && frame->caller != nullptr; frame = frame->caller) {
@@ -26,8 +26,8 @@ void Transforms::leave() {
   if (!gradModes_.empty()) gradModes_.pop_back();
 }
 
-bool Transforms::isInside(Recorder& rec) {
-  for (const ShadowFrame* frame = rec.known().frames_.current(); frame != nullptr; frame = frame->caller) {
+bool Transforms::isInside(RecordContext& rec) {
+  for (const ShadowFrame* frame = rec.frames.current(); frame != nullptr; frame = frame->caller) {
     if (frame->transform) return true;
   }
   return false;
@@ -37,9 +37,8 @@ bool Transforms::gradModeBelow(bool mode) const {
   return mode && std::find(gradModes_.begin(), gradModes_.end(), false) == gradModes_.end();
 }
 
-bool Transforms::keepsCount(Recorder& rec) {
-  return rec.known().frames_.current() != nullptr && isTransformCode(rec.known().frames_.current()->code) &&
-         isInside(rec);
+bool Transforms::keepsCount(RecordContext& rec) {
+  return rec.frames.current() != nullptr && isTransformCode(rec.frames.current()->code) && isInside(rec);
 }
 
 bool Transforms::has(PyObject* dict, PyObject* key) const {
@@ -48,30 +47,30 @@ bool Transforms::has(PyObject* dict, PyObject* key) const {
   });
 }
 
-bool Transforms::isTransient(Recorder& rec, PyObject* dict, PyObject* key, PyObject* object) const {
+bool Transforms::isTransient(RecordContext& rec, PyObject* dict, PyObject* key, PyObject* object) const {
   if (gradModes_.empty() && places_.empty()) return false;
   const bool wrapper = torchapi::isTensor(object) && torchapi::isWrapper(object);
   return (wrapper || has(dict, key)) && isInside(rec);
 }
 
-bool Transforms::store(Recorder& rec, PyObject* dict, PyObject* key, Shadow value) {
+bool Transforms::store(RecordContext& rec, PyObject* dict, PyObject* key, Shadow value) {
   PyObject* before = PyDict_GetItemWithError(dict, key);
   if (before == nullptr || !PyUnicode_CheckExact(key)) {
     rec.abort(diag::Code::KTG0109, {"a name that a transform adds"});
     return false;
   }
   if (!has(dict, key)) {
-    const Shadow entry = rec.dictEntry(rec.pinnedRoot(dict), dict, key, before);
+    const Shadow entry = rec.objects.dictEntry(rec.guards.pinnedRoot(dict), dict, key, before);
     Shadow pinned = entry;
-    if (!rec.live() || (isPlain(before) && !rec.pin(pinned, before))) return false;
+    if (!rec.live() || (isPlain(before) && !rec.guards.pin(pinned, before))) return false;
     places_.push_back({pyapi::newRef(dict), pyapi::newRef(key), pyapi::newRef(before)});
   }
   const pyapi::Ref<> encoded = pyapi::steal(encodeShadow(value));
-  rec.makeOverlay(dict).written(dict, key, encoded.get());
+  rec.objects.makeOverlay(dict).written(dict, key, encoded.get());
   return rec.live();
 }
 
-void Transforms::left(Recorder& rec, const ShadowFrame& frame) {
+void Transforms::left(RecordContext& rec, const ShadowFrame& frame) {
   if (places_.empty() || !frame.transform || isInside(rec)) return;
   for (const Place& place : std::exchange(places_, {})) {
     PyObject* now = PyDict_GetItemWithError(place.dict.get(), place.key.get());

@@ -106,7 +106,8 @@ bool hasSteps(const recording::Recording& recording) {
     if (ins.op != ir::Op::kCall && ins.op != ir::Op::kCallKnown && ins.op != ir::Op::kCallPure) continue;
     steps = true;
     const ir::Operand& callee = trace.operandsOf(ins)[0];
-    if (callee.kind == ir::OperandKind::kConst && capture::meetsOthers(recording.consts[callee.id].get()))
+    if (callee.kind == ir::OperandKind::kConst &&
+        capture::waitsForProcesses(recording.consts[callee.id].get()))
       return false;
   }
   return steps;
@@ -358,7 +359,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
 PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refused, PyObject* result) {
   if (!refused || result == nullptr) return result;
   Py_DECREF(result);
-  if (refused->code == diag::Code::KTG0111) {  // see Recorder::raiseAssertion()
+  if (refused->code == diag::Code::KTG0111) {  // see Breaks::raiseAssertion()
     PyErr_SetString(PyExc_AssertionError, refused->args[0].c_str());
     return nullptr;
   }

@@ -31,41 +31,41 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
   if (PyObject* method = pythonMethod(o, "__len__")) {
     if (auto flow = ctx.shadows[0].isValue() ? std::nullopt : enterPolyfill(ctx, "length_of", result))
       return *flow;
-    PendingFrame pending = ctx.rec.methodFrame(method, ctx.shadows[0], o);
+    PendingFrame pending = ctx.rec.callees.methodFrame(method, ctx.shadows[0], o);
     pending.rebuildable = false;
     pending.pinResult = true;
-    ctx.rec.guardType(ctx.shadows[0], o);
-    ctx.rec.guardTypeVersion(Py_TYPE(o));
-    ctx.rec.expectFrame(std::move(pending));
+    ctx.rec.guards.guardType(ctx.shadows[0], o);
+    ctx.rec.guards.guardTypeVersion(Py_TYPE(o));
+    ctx.rec.callees.expectFrame(std::move(pending));
     Flow flow = run(ctx);
-    if (ctx.rec.live() && flow == Flow::kNext && !ctx.rec.returned().isConst()) {
+    if (ctx.rec.live() && flow == Flow::kNext && !ctx.rec.callees.returned().isConst()) {
       ctx.rec.abort(diag::Code::KTG0102, {"__len__"});
     }
     result = Shadow::constant();
     return flow;
   }
   Shadow shadow = ctx.shadows[0];
-  if (shadow.isConst() && ctx.rec.isFrozen(o)) return constantModel(ctx, result);
-  if (shadow.isValue() || ctx.rec.isDirty(o)) {
-    ctx.rec.guardType(shadow, o);
+  if (shadow.isConst() && ctx.rec.guards.isFrozen(o)) return constantModel(ctx, result);
+  if (shadow.isValue() || ctx.rec.objects.isDirty(o)) {
+    ctx.rec.guards.guardType(shadow, o);
     return knownModel(ctx, result);
   }
   if (isVaryingText(ctx.rec, shadow, o)) {
-    ctx.rec.guardType(shadow, o);
-    return ctx.rec.callStep(ctx, Recorder::CallKind::kPure, nullptr, result);
+    ctx.rec.guards.guardType(shadow, o);
+    return ctx.rec.steps.callStep(ctx, CallKind::kPure, nullptr, result);
   }
-  if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDeque) {
+  if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kDeque) {
     result = Shadow::constant();
     return run(ctx);
   }
-  bool view = shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView;
+  bool view = shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kDictView;
   if (view) {
-    Virtual& v = ctx.rec.virtualOf(shadow);
-    ctx.rec.pinLength(v.parts[0], v.partObjects[0].get());
+    Virtual& v = ctx.rec.objects.virtualOf(shadow);
+    ctx.rec.guards.pinLength(v.parts[0], v.partObjects[0].get());
   } else if (PyTuple_Check(o) || PyList_Check(o) || PyDict_Check(o) || PyAnySet_Check(o) ||
              PyUnicode_CheckExact(o)) {
-    ctx.rec.pinLength(shadow, o);
-  } else if (!canFold(ctx.rec, shadow, o) || !ctx.rec.tryPinDeep(shadow, o)) {
+    ctx.rec.guards.pinLength(shadow, o);
+  } else if (!canFold(ctx.rec, shadow, o) || !ctx.rec.guards.tryPinDeep(shadow, o)) {
     return knownModel(ctx, result);
   }
   result = Shadow::constant();
@@ -74,7 +74,7 @@ Flow lenModel(CallContext& ctx, Shadow& result) {
 
 Flow typeModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1) return newTypeModel(ctx, result);
-  if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  if (ctx.shadows[0].isSource()) ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
   result = own(ctx.rec, Shadow::constant(), reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0])));
   return run(ctx);
 }
@@ -84,7 +84,7 @@ Flow getattrLike(CallContext& ctx, Shadow& result, bool has) {
   Shadow nameShadow = ctx.shadows[1];
   PyObject* o = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
-  if (!PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(nameShadow, ctx.args[1]))
+  if (!PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.guards.pin(nameShadow, ctx.args[1]))
     return opaqueModel(ctx, result);
   (void)o;
   return readByPlan(ctx, planAttribute(ctx.rec, shadow, ctx.args[0], ctx.args[1]), has, result);
@@ -102,26 +102,26 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   if (plan.how == AttributePlan::kTorch) {
     if (has) {
       result = Shadow::constant();
-      const Paused paused(ctx.rec.known().pauses_);
+      const Paused paused(ctx.rec.pauses);
       return run(ctx);
     }
     ctx.metaPure = plan.metaPure;
     if (ctx.positional == ctx.popped) ctx.instead = plan.instead;
-    return ctx.rec.torchStep(ctx, result);
+    return ctx.rec.torch.torchStep(ctx, result);
   }
   bool gone = plan.how == AttributePlan::kRaises;
   // As an attribute that the program names (record/attributes.cc): Python code that runs there is noticed. Of
   // functions C code only reads.
   if (plan.how == AttributePlan::kStep) {
     const bool reads = PyFunction_Check(o) && !has && !isRenamed(ctx.rec, o);
-    const auto kind = reads ? Recorder::CallKind::kPure : Recorder::CallKind::kKnown;
-    return ctx.rec.callStep(ctx, kind, nullptr, result);
+    const auto kind = reads ? CallKind::kPure : CallKind::kKnown;
+    return ctx.rec.steps.callStep(ctx, kind, nullptr, result);
   }
   if (plan.how == AttributePlan::kFrame) {
     // With a default, an AttributeError is not the end of the call.
     plan.pending.rebuildable = !has && ctx.total() == 2 && ctx.popped > 0;
-    plan.pending.site = ctx.rec.callSite(ctx.instr, ctx.popped);
-    ctx.rec.expectFrame(std::move(plan.pending));
+    plan.pending.site = ctx.rec.snapshots.callSite(ctx.instr, ctx.popped);
+    ctx.rec.callees.expectFrame(std::move(plan.pending));
   }
   bool frame = plan.how == AttributePlan::kFrame;
   pyapi::Ref<> self = pyapi::newRef(o);
@@ -129,7 +129,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
   Flow flow;
   {
     std::optional<Paused> paused;
-    if (plan.native) paused.emplace(ctx.rec.known().pauses_);
+    if (plan.native) paused.emplace(ctx.rec.pauses);
     flow = run(ctx);
   }
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
@@ -139,7 +139,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
     result = fallback;
   } else if (frame) {
     // The property or __getattr__ may have raised AttributeError, which gives the default.
-    result = ctx.rec.known().expected_.raised() ? fallback : ctx.rec.returned();
+    result = ctx.rec.expected.raised() ? fallback : ctx.rec.callees.returned();
   } else if (plan.how == AttributePlan::kMethod) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), plan.function, Shadow::constant(), self.get(), shadow);
   } else if (plan.shadow.isNull()) {
@@ -148,7 +148,7 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
       result = boundMethod(ctx.rec, bound, PyMethod_GET_FUNCTION(bound), Shadow::constant(),
                            PyMethod_GET_SELF(bound), classValue(ctx.rec, PyMethod_GET_SELF(bound)));
     } else {
-      result = ctx.rec.newVirtual(VirtualKind::kOpaque, bound);
+      result = ctx.rec.objects.newVirtual(VirtualKind::kOpaque, bound);
     }
   } else {
     result = plan.frozen ? frozenPart(ctx.rec, ctx.act.peek(1)) : own(ctx.rec, plan.shadow, ctx.act.peek(1));
@@ -159,8 +159,8 @@ Flow readByPlan(CallContext& ctx, AttributePlan plan, bool has, Shadow& result) 
 namespace {
 
 Flow callableModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-  ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[0]));  // a class may get a __call__
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
+  ctx.rec.guards.guardTypeVersion(Py_TYPE(ctx.args[0]));  // a class may get a __call__
   result = Shadow::constant();
   return run(ctx);
 }
@@ -170,9 +170,9 @@ Flow callableModel(CallContext& ctx, Shadow& result) {
 bool pinOneElement(CallContext& ctx) {
   Shadow shadow = ctx.shadows[0];
   if (shadow.isVirtual() || isForeign(shadow, ctx.args[0])) return true;
-  shadow = ctx.rec.tensorShadow(ctx.args[0], shadow);
+  shadow = ctx.rec.guards.tensorShadow(ctx.args[0], shadow);
   if (!ctx.rec.live()) return false;
-  if (!shadow.isValue() || ctx.rec.hasStaticMeta(shadow, ctx.args[0])) return true;
+  if (!shadow.isValue() || ctx.rec.torch.hasStaticMeta(shadow, ctx.args[0])) return true;
   if (torchapi::describe(ctx.args[0]).sizes.empty()) return true;
   return pinMeta(ctx.rec, shadow, ctx.args[0]);
 }
@@ -195,7 +195,7 @@ Flow numberModel(CallContext& ctx, Shadow& result, ir::TypeKind kind) {
   if (kind == ir::TypeKind::kBool && ctx.kwnames == nullptr) {
     const char* asked = ctx.shadows[0].isValue() ? nullptr : truthFunction(o);
     if (auto flow = asked != nullptr ? enterPolyfill(ctx, asked, result) : std::nullopt) return *flow;
-    if (!ctx.rec.pinTruth(ctx.shadows[0], o)) return run(ctx);
+    if (!ctx.rec.guards.pinTruth(ctx.shadows[0], o)) return run(ctx);
     result = Shadow::constant();
     return run(ctx);
   }
@@ -211,12 +211,12 @@ Flow strModel(CallContext& ctx, Shadow& result) {
     result = Shadow::constant();
     return run(ctx);
   }
-  if (ctx.total() == 1 && !isPlainDeep(ctx.args[0]) && !Recorder::isIdentityValue(ctx.args[0])) {
-    Recorder::CallKind kind = ctx.rec.stepKind(ctx.args[0]);
-    return ctx.rec.callStep(ctx, kind, nullptr, result);
+  if (ctx.total() == 1 && !isPlainDeep(ctx.args[0]) && !isIdentityValue(ctx.args[0])) {
+    CallKind kind = ctx.rec.steps.stepKind(ctx.args[0]);
+    return ctx.rec.steps.callStep(ctx, kind, nullptr, result);
   }
-  return ctx.total() > 0 && ctx.rec.comesFromStep(ctx.shadows[0]) ? knownModel(ctx, result)
-                                                                  : foldModel(ctx, result);
+  return ctx.total() > 0 && ctx.rec.guards.comesFromStep(ctx.shadows[0]) ? knownModel(ctx, result)
+                                                                         : foldModel(ctx, result);
 }
 
 Flow iterModel(CallContext& ctx, Shadow& result) {
@@ -224,34 +224,34 @@ Flow iterModel(CallContext& ctx, Shadow& result) {
   Shadow shadow = ctx.shadows[0];
   if (ctx.total() == 2 && ctx.kwnames == nullptr) return iterUntilModel(ctx, result);
   if (ctx.total() != 1) return opaqueModel(ctx, result);
-  ctx.rec.guardType(shadow, o);  // which says how it is iterated over
+  ctx.rec.guards.guardType(shadow, o);  // which says how it is iterated over
   if (PyObject* method = pythonMethod(o, "__iter__")) {
-    PendingFrame pending = ctx.rec.methodFrame(method, shadow, o);
-    ctx.rec.guardTypeVersion(Py_TYPE(o));
-    pending.site = ctx.rec.callSite(ctx.instr, ctx.popped);
-    ctx.rec.expectFrame(std::move(pending));
+    PendingFrame pending = ctx.rec.callees.methodFrame(method, shadow, o);
+    ctx.rec.guards.guardTypeVersion(Py_TYPE(o));
+    pending.site = ctx.rec.snapshots.callSite(ctx.instr, ctx.popped);
+    ctx.rec.callees.expectFrame(std::move(pending));
     Flow flow = run(ctx);
-    if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.frameResult(ctx.act.peek(1));
+    if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.callees.frameResult(ctx.act.peek(1));
     return flow;
   }
   if (pyapi::isOwnIterator(o) || PyGen_CheckExact(o)) {
     result = shadow;
     return run(ctx);
   }
-  if (shadow.isValue() || !ctx.rec.iterated(shadow, o)) {
+  if (shadow.isValue() || !ctx.rec.objects.iterated(shadow, o)) {
     return ctx.rec.live() ? knownModel(ctx, result) : run(ctx);
   }
   pyapi::Ref<> container = pyapi::newRef(o);
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live())
-    result = ctx.rec.newIterator(ctx.act.peek(1), shadow, container.get());
+    result = ctx.rec.objects.newIterator(ctx.act.peek(1), shadow, container.get());
   return flow;
 }
 
 // Is it an iterator of the trace, which says what comes next?
-bool isFollowed(Recorder& rec, Shadow iterator) {
-  return iterator.isVirtual() && isConsumed(rec.virtualOf(iterator)) &&
-         rec.virtualOf(iterator).value == ir::kNone;
+bool isFollowed(RecordContext& rec, Shadow iterator) {
+  return iterator.isVirtual() && isConsumed(rec.objects.virtualOf(iterator)) &&
+         rec.objects.virtualOf(iterator).value == ir::kNone;
 }
 
 // A step. Iterators of builtin containers call nothing back.
@@ -267,22 +267,22 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
   Shadow iterator = ctx.shadows[0];
   PyObject* o = ctx.args[0];
   const bool hasDefault = ctx.total() > 1;
-  CallSite site = ctx.rec.callSite(ctx.instr, ctx.popped, {},
-                                   hasDefault ? ir::ReturnAction::kNextOr : ir::ReturnAction::kNext);
+  CallSite site = ctx.rec.snapshots.callSite(
+      ctx.instr, ctx.popped, {}, hasDefault ? ir::ReturnAction::kNextOr : ir::ReturnAction::kNext);
   if (hasDefault) {
     site.replacement = ctx.shadows[1];
     site.replacementObject = pyapi::newRef(ctx.args[1]);
   }
   if (PyObject* method = pythonMethod(o, "__next__")) {
-    PendingFrame pending = ctx.rec.methodFrame(method, iterator, o);
+    PendingFrame pending = ctx.rec.callees.methodFrame(method, iterator, o);
     pending.site = std::move(site);
-    ctx.rec.guardType(iterator, o);
-    ctx.rec.guardTypeVersion(Py_TYPE(o));
+    ctx.rec.guards.guardType(iterator, o);
+    ctx.rec.guards.guardTypeVersion(Py_TYPE(o));
     Shadow fallback = hasDefault ? ctx.shadows[1] : Shadow::constant();
-    ctx.rec.expectFrame(std::move(pending));
+    ctx.rec.callees.expectFrame(std::move(pending));
     Flow flow = run(ctx);
     if (flow == Flow::kNext && ctx.rec.live())
-      result = hasDefault && ctx.rec.known().expected_.raised() ? fallback : ctx.rec.returned();
+      result = hasDefault && ctx.rec.expected.raised() ? fallback : ctx.rec.callees.returned();
     return flow;
   }
   if (isKept(ctx.rec, iterator) && ctx.kwnames == nullptr) {
@@ -291,21 +291,22 @@ Flow nextModel(CallContext& ctx, Shadow& result) {
       return callInstead(ctx, function, result);
   }
   if (!isFollowed(ctx.rec, iterator)) return unknownNext(ctx, result);
-  if (!ctx.rec.prepareNext(iterator, std::move(site))) return run(ctx);
+  if (!ctx.rec.objects.prepareNext(iterator, std::move(site))) return run(ctx);
   Shadow fallback = hasDefault ? ctx.shadows[1] : Shadow::constant();
   const pyapi::Ref<> other = pyapi::newRef(hasDefault ? ctx.args[1] : nullptr), object = pyapi::newRef(o);
-  const bool generator = ctx.rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
-  bool exhausted = generator ? ctx.rec.virtualOf(iterator).frame == nullptr : ctx.rec.exhausted(iterator);
+  const bool generator = ctx.rec.objects.virtualOf(iterator).kind == VirtualKind::kGenerator;
+  bool exhausted =
+      generator ? ctx.rec.objects.virtualOf(iterator).frame == nullptr : ctx.rec.objects.exhausted(iterator);
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   const pyapi::SequenceIterator* sequence = pyapi::sequenceIteratorOf(object.get());
-  exhausted = exhausted || (generator && !ctx.rec.known().expected_.gaveItem()) ||
+  exhausted = exhausted || (generator && !ctx.rec.expected.gaveItem()) ||
               (sequence != nullptr && sequence->sequence == nullptr);
-  if (other && (exhausted || (ctx.rec.known().expected_.raised() && ctx.act.peek(1) == other.get()))) {
+  if (other && (exhausted || (ctx.rec.expected.raised() && ctx.act.peek(1) == other.get()))) {
     result = fallback;
     return flow;
   }
-  auto item = ctx.rec.advance(iterator, ctx.act.peek(1));
+  auto item = ctx.rec.objects.advance(iterator, ctx.act.peek(1));
   if (!item) ctx.rec.abort(diag::Code::KTG0101, {"next"});
   result = item.value_or(Shadow::constant());
   return flow;
@@ -317,12 +318,12 @@ Flow rangeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool number = isPlain(ctx.args.any(i)) || pyapi::isNumpyNumber(ctx.args.any(i));
-    if (!number || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i))) {
+    if (!number || !ctx.rec.guards.canPinDeep(shadows[i], ctx.args.any(i))) {
       return foldModel(ctx, result);
     }
   }
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   return constantModel(ctx, result);
 }
@@ -333,25 +334,25 @@ std::optional<Shadow> innerIterator(CallContext& ctx, size_t i) {
   PyObject* o = ctx.args.any(i);
   Shadow shadow = ctx.shadows.any(i);
   if (shadow.isVirtual()) {
-    VirtualKind kind = ctx.rec.virtualOf(shadow).kind;
+    VirtualKind kind = ctx.rec.objects.virtualOf(shadow).kind;
     if (kind == VirtualKind::kIterator || kind == VirtualKind::kEnumerate || kind == VirtualKind::kZip ||
         kind == VirtualKind::kGenerator) {
       return shadow;
     }
   }
   if (shadow.isValue() || pythonMethod(o, "__iter__") != nullptr) return std::nullopt;
-  if (!ctx.rec.iterated(shadow, o)) return std::nullopt;
+  if (!ctx.rec.objects.iterated(shadow, o)) return std::nullopt;
   pyapi::Ref<> stand = pyapi::steal(PyObject_GetIter(o));
-  return ctx.rec.newIterator(stand.get(), shadow, o);
+  return ctx.rec.objects.newIterator(stand.get(), shadow, o);
 }
 
 // Those that C code has made. `iterators`: all of them, as the object tells; null: it tells nothing.
-void takeIterators(Recorder& rec, PyObject* iterators, const std::vector<size_t>& made,
+void takeIterators(RecordContext& rec, PyObject* iterators, const std::vector<size_t>& made,
                    const std::vector<Shadow>& parts, std::vector<pyapi::Ref<>>& objects) {
   if (iterators == nullptr) return;
   for (const size_t part : made) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(part));
-    rec.known().virtuals_.replaceObject(parts[part], real);
+    rec.virtuals.replaceObject(parts[part], real);
     objects[part] = pyapi::newRef(real);
   }
 }
@@ -363,7 +364,7 @@ bool startOf(CallContext& ctx, int64_t& start) {
   int beyond = 0;
   if (!PyLong_CheckExact(number)) return false;
   start = PyLong_AsLongLongAndOverflow(number, &beyond);
-  return beyond == 0 && start < std::numeric_limits<int64_t>::max() / 2 && ctx.rec.pin(shadow, number);
+  return beyond == 0 && start < std::numeric_limits<int64_t>::max() / 2 && ctx.rec.guards.pin(shadow, number);
 }
 
 Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t first) {
@@ -382,7 +383,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   } else if (ctx.kwnames != nullptr) {
     Shadow s = ctx.shadows.any(ctx.positional);  // zip(..., strict=)
     ok = ok && kind == VirtualKind::kZip && ctx.total() == ctx.positional + 1 && ctx.keyword("strict") &&
-         ctx.rec.pin(s, ctx.args.any(ctx.positional));
+         ctx.rec.guards.pin(s, ctx.args.any(ctx.positional));
     start = ok ? PyObject_IsTrue(ctx.args.any(ctx.positional)) : 0;
   }
   for (size_t i = first; ok && i < count; ++i) {
@@ -391,14 +392,14 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
       python.push_back(parts.size());
       parts.push_back(Shadow::null());
       objects.emplace_back();
-      PendingFrame pending = ctx.rec.methodFrame(hook, ctx.shadows.any(i), ctx.args.any(i));
-      ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
-      ctx.rec.guardTypeVersion(Py_TYPE(ctx.args.any(i)));
+      PendingFrame pending = ctx.rec.callees.methodFrame(hook, ctx.shadows.any(i), ctx.args.any(i));
+      ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
+      ctx.rec.guards.guardTypeVersion(Py_TYPE(ctx.args.any(i)));
       pending.rebuildable = false;
       if (next) {
-        ctx.rec.expectThen(std::move(pending));
+        ctx.rec.callees.expectThen(std::move(pending));
       } else {
-        ctx.rec.expectFrame(std::move(pending));
+        ctx.rec.callees.expectFrame(std::move(pending));
       }
       continue;
     }
@@ -408,7 +409,7 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
     if (!ctx.shadows.any(i).isVirtual() || ctx.shadows.any(i).virtualId() != inner->virtualId())
       made.push_back(parts.size());
     parts.push_back(*inner);
-    objects.push_back(pyapi::newRef(ctx.rec.virtualOf(*inner).object.get()));
+    objects.push_back(pyapi::newRef(ctx.rec.objects.virtualOf(*inner).object.get()));
   }
   bool kept = false;
   for (size_t i = 0; i < ctx.positional; ++i) kept = kept || isKept(ctx.rec, ctx.shadows.any(i));
@@ -423,19 +424,19 @@ Flow iteratorType(CallContext& ctx, Shadow& result, VirtualKind kind, size_t fir
   PyObject* iterators = reduced ? PyTuple_GET_ITEM(reduced.get(), 1) : nullptr;
   for (size_t i = 0; flow == Flow::kNext && ctx.rec.live() && i < python.size(); ++i) {
     PyObject* real = PyTuple_GET_ITEM(iterators, static_cast<Py_ssize_t>(python[i]));
-    Shadow inner = PyGen_CheckExact(real)                           ? ctx.rec.frameResult(real)
-                   : i < ctx.rec.known().expected_.results().size() ? ctx.rec.known().expected_.results()[i]
-                                                                    : ctx.rec.returned();
+    Shadow inner = PyGen_CheckExact(real)                  ? ctx.rec.callees.frameResult(real)
+                   : i < ctx.rec.expected.results().size() ? ctx.rec.expected.results()[i]
+                                                           : ctx.rec.callees.returned();
     if (!inner.isVirtual()) {
       ctx.rec.abort(diag::Code::KTG0101, {"__iter__"});
       break;
     }
     parts[python[i]] = inner;
-    objects[python[i]] = ctx.rec.virtualOf(inner).object.clone();
+    objects[python[i]] = ctx.rec.objects.virtualOf(inner).object.clone();
   }
   takeIterators(ctx.rec, iterators, made, parts, objects);
   if (flow == Flow::kNext && ctx.rec.live()) {
-    Virtual& v = ctx.rec.virtualOf(result);
+    Virtual& v = ctx.rec.objects.virtualOf(result);
     v.parts = std::move(parts);
     v.partObjects = std::move(objects);
     v.index = start;
@@ -471,7 +472,7 @@ Operands operandsOf(CallContext& ctx) {
     PyObject* argument = ctx.args.any(i);
     look(ctx.shadows.any(i), argument);
     if (!PyTuple_Check(argument) && !PyList_Check(argument)) continue;
-    auto parts = ctx.rec.elementsOf(ctx.shadows.any(i), argument);
+    auto parts = ctx.rec.objects.elementsOf(ctx.shadows.any(i), argument);
     PyObject** items = PySequence_Fast_ITEMS(argument);
     for (size_t k = 0; parts && k < parts->size(); ++k) look((*parts)[k], items[k]);
   }
@@ -486,14 +487,14 @@ Flow reduceModel(CallContext& ctx, Shadow& result, bool adds) {
   if (auto flow = consumeOpen(ctx, result)) return *flow;
   bool constant = true;
   for (size_t i = 0; i < ctx.total(); ++i)
-    constant = constant && ctx.rec.canPinDeep(ctx.shadows.any(i), ctx.args.any(i));
+    constant = constant && ctx.rec.guards.canPinDeep(ctx.shadows.any(i), ctx.args.any(i));
   if (constant) return foldModel(ctx, result);
   bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
-                   ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
+                   ctx.rec.objects.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
   if (generator) {
-    ctx.rec.expectItems(ctx.shadows[0]);
+    ctx.rec.callees.expectItems(ctx.shadows[0]);
     Flow flow = run(ctx);
-    for (Shadow item : ctx.rec.takeItems()) {
+    for (Shadow item : ctx.rec.callees.takeItems()) {
       if (!item.isConst() && ctx.rec.live()) ctx.rec.abort(diag::Code::KTG0103, {"the items of a generator"});
     }
     result = Shadow::constant();
@@ -521,7 +522,7 @@ std::optional<Shadow> extreme(CallContext& ctx, int op) {
   if (items.size() == 1) {
     if (!PyTuple_Check(items[0]) && !PyList_CheckExact(items[0])) return std::nullopt;
     PyObject* all = items[0];
-    auto parts = ctx.rec.elementsOf(shadows[0], all);
+    auto parts = ctx.rec.objects.elementsOf(shadows[0], all);
     if (!parts || parts->empty()) return std::nullopt;
     shadows = std::move(*parts);
     items.assign(PySequence_Fast_ITEMS(all), PySequence_Fast_ITEMS(all) + shadows.size());
@@ -538,8 +539,9 @@ std::optional<Shadow> extreme(CallContext& ctx, int op) {
     const bool better = PyObject_RichCompareBool(items[i], items[found], op) == 1;
     if (shadows[i].isValue() || shadows[found].isValue()) {
       auto truth = numberCompare(ctx.rec, op, shadows[i], items[i], shadows[found], items[found]);
-      if (!truth || !ctx.rec.guardTruth(truth->valueId(), better)) return std::nullopt;
-    } else if (!ctx.rec.pin(shadows[i], items[i]) || !ctx.rec.pin(shadows[found], items[found])) {
+      if (!truth || !ctx.rec.guards.guardTruth(truth->valueId(), better)) return std::nullopt;
+    } else if (!ctx.rec.guards.pin(shadows[i], items[i]) ||
+               !ctx.rec.guards.pin(shadows[found], items[found])) {
       return std::nullopt;
     }
     if (better) found = i;
@@ -562,7 +564,8 @@ namespace {
 
 Flow reversedModel(CallContext& ctx, Shadow& result) {
   PyObject* o = ctx.args[0];
-  auto parts = PyTuple_Check(o) || PyList_Check(o) ? ctx.rec.elementsOf(ctx.shadows[0], o) : std::nullopt;
+  auto parts =
+      PyTuple_Check(o) || PyList_Check(o) ? ctx.rec.objects.elementsOf(ctx.shadows[0], o) : std::nullopt;
   if (!parts && PyRange_Check(o) && ctx.shadows[0].isConst()) {
     pyapi::Ref<> step = pyapi::steal(PyLong_FromLong(-1));
     pyapi::Ref<> whole = pyapi::steal(PySlice_New(nullptr, nullptr, step.get()));
@@ -570,7 +573,7 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
     if (!turned) PyErr_Clear();
     Flow flow = run(ctx);
     if (flow == Flow::kNext && turned && ctx.rec.live())
-      result = ctx.rec.newIterator(ctx.act.peek(1), Shadow::constant(), turned.get());
+      result = ctx.rec.objects.newIterator(ctx.act.peek(1), Shadow::constant(), turned.get());
     return flow;
   }
   if (!parts) return reversedObject(ctx, result);
@@ -581,10 +584,10 @@ Flow reversedModel(CallContext& ctx, Shadow& result) {
     PyTuple_SET_ITEM(turned.get(), i, Py_NewRef(PyTuple_GET_ITEM(copy.get(), n - 1 - i)));
   }
   std::vector<Shadow> back(parts->rbegin(), parts->rend());
-  Shadow tuple = ctx.rec.tupleOf(turned.get(), std::move(back));
+  Shadow tuple = ctx.rec.objects.tupleOf(turned.get(), std::move(back));
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live())
-    result = ctx.rec.newIterator(ctx.act.peek(1), tuple, turned.get());
+    result = ctx.rec.objects.newIterator(ctx.act.peek(1), tuple, turned.get());
   return flow;
 }
 
@@ -597,10 +600,10 @@ Flow superModel(CallContext& ctx, Shadow& result) {
     selfShadow = ctx.shadows[1];
     Shadow t = ctx.shadows[0];
     if (!pinClasses(ctx.rec, t, type)) return run(ctx);
-    ctx.rec.guardType(selfShadow, self);  // whose classes are searched
+    ctx.rec.guards.guardType(selfShadow, self);  // whose classes are searched
   } else if (ctx.total() == 0) {
     // super(): __class__ is a free variable of the frame, the object its first local.
-    ctx.rec.superArguments(ctx.frame, type, self, selfShadow);
+    ctx.rec.callees.superArguments(ctx.frame, type, self, selfShadow);
   }
   if (type == nullptr || self == nullptr) {
     ctx.rec.abort(diag::Code::KTG0101, {"super"});
@@ -609,7 +612,7 @@ Flow superModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> keptType = pyapi::newRef(type), keptSelf = pyapi::newRef(self);
   Flow flow = runVirtual(ctx, VirtualKind::kSuper, result);
   if (flow == Flow::kNext && ctx.rec.live()) {
-    Virtual& v = ctx.rec.virtualOf(result);
+    Virtual& v = ctx.rec.objects.virtualOf(result);
     v.parts = {Shadow::constant(), selfShadow};
     v.partObjects.push_back(std::move(keptType));
     v.partObjects.push_back(std::move(keptSelf));
@@ -622,7 +625,7 @@ Flow sliceModel(CallContext& ctx, Shadow& result) {
   if (parts.size() == 1) parts.insert(parts.begin(), Shadow::constant());
   parts.resize(3, Shadow::constant());
   Flow flow = runVirtual(ctx, VirtualKind::kSlice, result);
-  if (flow == Flow::kNext && ctx.rec.live()) ctx.rec.virtualOf(result).parts = std::move(parts);
+  if (flow == Flow::kNext && ctx.rec.live()) ctx.rec.objects.virtualOf(result).parts = std::move(parts);
   return flow;
 }
 

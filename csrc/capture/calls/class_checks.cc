@@ -75,15 +75,15 @@ bool hasAttributesOfType(PyTypeObject* type) {
 
 // A protocol says yes to a class that has its methods. Where it does not, it looks at the object's
 // attributes.
-bool asksClassOnly(Recorder& rec, PyTypeObject* type, PyObject* protocol) {
-  const Paused paused(rec.known().pauses_);
+bool asksClassOnly(RecordContext& rec, PyTypeObject* type, PyObject* protocol) {
+  const Paused paused(rec.pauses);
   const bool yes = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), protocol) == 1;
   PyErr_Clear();
   return yes || hasAttributesOfType(type);
 }
 
 // Is the answer one that guards can hold? `type`: of whom the check is.
-bool guardAnswer(Recorder& rec, PyTypeObject* type, PyObject* classes, bool instances) {
+bool guardAnswer(RecordContext& rec, PyTypeObject* type, PyObject* classes, bool instances) {
   std::vector<PyObject*> all;
   addClasses(classes, all);
   bool mro = false, abc = false;
@@ -92,17 +92,17 @@ bool guardAnswer(Recorder& rec, PyTypeObject* type, PyObject* classes, bool inst
     const Answer answer = answererOf(cls, instances);
     if (answer == Answer::kAnyone || (answer == Answer::kProtocol && !asksClassOnly(rec, type, cls)))
       return false;
-    if (answer == Answer::kProtocol) rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(cls));
+    if (answer == Answer::kProtocol) rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(cls));
     mro = mro || answer == Answer::kMro || answer == Answer::kAlias || answer == Answer::kProtocol;
     abc = abc || answer == Answer::kAbc || answer == Answer::kAlias || answer == Answer::kProtocol;
   }
-  if (mro) rec.guardTypeVersion(type);
+  if (mro) rec.guards.guardTypeVersion(type);
   if (abc) pyapi::watchAbcs();
   return true;
 }
 
 Flow constantAnswer(CallContext& ctx, Shadow& result) {
-  const Paused paused(ctx.rec.known().pauses_);
+  const Paused paused(ctx.rec.pauses);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -111,7 +111,7 @@ Flow isinstanceModel(CallContext& ctx, Shadow& result) {
   PyObject* object = ctx.args[0];
   Shadow classes = ctx.shadows[1];
   if (!pinClasses(ctx.rec, classes, ctx.args[1])) return run(ctx);
-  if (ctx.shadows[0].isSource()) ctx.rec.guardType(ctx.shadows[0], object);
+  if (ctx.shadows[0].isSource()) ctx.rec.guards.guardType(ctx.shadows[0], object);
   const bool same = reinterpret_cast<PyObject*>(Py_TYPE(object)) == ctx.args[1];
   if (!same && (saysItsClass(object) || !guardAnswer(ctx.rec, Py_TYPE(object), ctx.args[1], true)))
     return opaqueModel(ctx, result);

@@ -51,46 +51,46 @@ bool isPlainBase(PyObject* base) {
 
 // Which classes the bases are becomes a dependency. False: they are not all known, or the recording has
 // ended.
-bool pinBases(Recorder& rec, PyObject* const* bases, std::vector<Shadow>& shadows) {
+bool pinBases(RecordContext& rec, PyObject* const* bases, std::vector<Shadow>& shadows) {
   for (size_t i = 0; i < shadows.size(); ++i) {
     if (!isPlainBase(bases[i]) || shadows[i].isValue()) return false;
   }
   for (size_t i = 0; i < shadows.size(); ++i) {
-    if (shadows[i].isSource() && !rec.pin(shadows[i], bases[i])) return false;
+    if (shadows[i].isSource() && !rec.guards.pin(shadows[i], bases[i])) return false;
     shadows[i] = own(rec, shadows[i], bases[i]);
-    rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(bases[i]));
+    rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(bases[i]));
   }
   return rec.live();
 }
 
 Flow raised(CallContext& ctx) {
-  ctx.rec.known().instruction_.setExecuted(true);
+  ctx.rec.instruction.setExecuted(true);
   ctx.act.kwnames = nullptr;
   return Flow::kRaise;
 }
 
 // The body, in a frame whose locals are the namespace. False: it has raised.
 bool runBody(Making& made) {
-  Recorder& rec = made.ctx.rec;
+  RecordContext& rec = made.ctx.rec;
   PyObject* function = made.ctx.args[0];
   made.space = pyapi::steal(PyDict_New());
   made.body = pyapi::newRef(PyFunction_GET_CODE(function));
   if (!made.space) return false;
-  const Shadow space = rec.newVirtual(VirtualKind::kDict, made.space.get());
+  const Shadow space = rec.objects.newVirtual(VirtualKind::kDict, made.space.get());
   PendingFrame pending;
   pending.code = made.body.get();
   pending.function = pyapi::newRef(function);
   pending.functionShadow = made.ctx.shadows[0];
   pending.rebuildable = false;
-  rec.expectFrame(std::move(pending));
-  rec.known().instruction_.setExecuted(true);
+  rec.callees.expectFrame(std::move(pending));
+  rec.instruction.setExecuted(true);
   pyapi::Ref<> result = pyapi::steal(PyEval_EvalCodeEx(made.body.get(), PyFunction_GET_GLOBALS(function),
                                                        made.space.get(), nullptr, 0, nullptr, 0, nullptr, 0,
                                                        nullptr, PyFunction_GET_CLOSURE(function)));
   if (!result) return false;
   if (rec.live()) {
-    made.cellShadow = rec.returned();
-    made.entries = pyapi::steal(PyDict_Copy(rec.virtualOf(space).entries.get()));
+    made.cellShadow = rec.callees.returned();
+    made.entries = pyapi::steal(PyDict_Copy(rec.objects.virtualOf(space).entries.get()));
   }
   if (PyCell_Check(result.get())) made.cell = std::move(result);
   made.space = pyapi::steal(PyDict_Copy(made.space.get()));  // the body may have handed its own one out
@@ -100,14 +100,14 @@ bool runBody(Making& made) {
 // What look-up hands out as it is in the class (functions and their like) has to be a constant or of the
 // trace. False: which one it is is known only at run time.
 bool pinFunctions(Making& made) {
-  Recorder& rec = made.ctx.rec;
+  RecordContext& rec = made.ctx.rec;
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(made.space.get(), &at, &key, &value)) {
     PyObject* encoded = PyDict_GetItemWithError(made.entries.get(), key);
     Shadow shadow = encoded != nullptr ? decodeShadow(encoded) : Shadow::constant();
     if (!pyapi::hasDescriptorGet(value) || shadow.isConst() || shadow.isVirtual()) continue;
-    if (rec.comesFromStep(shadow) || !rec.pin(shadow, value)) return false;
+    if (rec.guards.comesFromStep(shadow) || !rec.guards.pin(shadow, value)) return false;
     pyapi::Ref<> pinned = pyapi::steal(encodeShadow(shadow));
     PyDict_SetItem(made.entries.get(), key, pinned.get());
   }
@@ -116,9 +116,9 @@ bool pinFunctions(Making& made) {
 
 // The class as a virtual object. Everything but its own cell is known.
 Shadow describeClass(Making& made, PyObject* cls) {
-  Recorder& rec = made.ctx.rec;
-  const Shadow shadow = rec.newVirtual(VirtualKind::kClass, cls);
-  Virtual& v = rec.virtualOf(shadow);
+  RecordContext& rec = made.ctx.rec;
+  const Shadow shadow = rec.objects.newVirtual(VirtualKind::kClass, cls);
+  Virtual& v = rec.objects.virtualOf(shadow);
   v.parts = made.baseShadows;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made.bases.get()); ++i)
     v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(made.bases.get(), i)));
@@ -129,29 +129,29 @@ Shadow describeClass(Making& made, PyObject* cls) {
   v.partObjects.push_back(made.body ? made.body.clone() : pyapi::Ref<>());
   v.entries = made.entries.clone();
   v.index = PyDict_GET_SIZE(made.space.get());
-  rec.known().virtuals_.addClass(shadow);
+  rec.virtuals.addClass(shadow);
   if ((made.cell && !celled) || !pinFunctions(made))
     refuseClass(rec, pyapi::typeName(reinterpret_cast<PyTypeObject*>(cls)));
   if (celled) {
-    rec.virtualOf(made.cellShadow).parts[0] = shadow;
-    rec.touched();
+    rec.objects.virtualOf(made.cellShadow).parts[0] = shadow;
+    rec.objects.touched();
   }
   return shadow;
 }
 
 // Calls a hook of Python code as a frame, one of C code unseen.
-pyapi::Ref<> callHook(Recorder& rec, PyObject* function, const std::vector<PyObject*>& args,
+pyapi::Ref<> callHook(RecordContext& rec, PyObject* function, const std::vector<PyObject*>& args,
                       std::vector<Shadow> shadows, size_t positional, PyObject* kwnames) {
   if (!PyFunction_Check(function)) {
     refuseClass(rec, "a hook of C code");
   } else if (rec.live()) {
-    PendingFrame pending = rec.methodFrame(function, shadows[0], args[0]);
+    PendingFrame pending = rec.callees.methodFrame(function, shadows[0], args[0]);
     pending.args = args;
     pending.shadows = std::move(shadows);
     pending.positional = positional;
     pending.kwnames = kwnames;
     pending.rebuildable = false;
-    rec.expectFrame(std::move(pending));
+    rec.callees.expectFrame(std::move(pending));
   }
   return pyapi::steal(PyObject_Vectorcall(function, args.data(), positional, kwnames));
 }
@@ -176,14 +176,14 @@ void raiseForName(PyObject* value, PyObject* key, PyObject* cls) {
 
 // `__set_name__` of what is in the namespace. False: an exception.
 bool nameValues(Making& made, PyObject* cls, Shadow shadow) {
-  Recorder& rec = made.ctx.rec;
+  RecordContext& rec = made.ctx.rec;
   pyapi::Ref<> items = pyapi::steal(PyDict_Items(made.space.get()));
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
     PyObject* key = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 0);
     PyObject* value = PyTuple_GET_ITEM(PyList_GET_ITEM(items.get(), i), 1);
     PyObject* hook = pyapi::nameHook(value);
     if (hook == nullptr) continue;
-    auto known = rec.live() ? rec.entryOf(rec.virtualOf(shadow), key) : std::nullopt;
+    auto known = rec.live() ? rec.objects.entryOf(rec.objects.virtualOf(shadow), key) : std::nullopt;
     pyapi::Ref<> done =
         callHook(rec, hook, {value, cls, key},
                  {known.value_or(Shadow::constant()), shadow, Shadow::constant()}, 3, nullptr);
@@ -239,16 +239,16 @@ Flow finishClass(Making& made, Shadow& result) {
   }
   if (!nameValues(made, cls.get(), shadow) || !tellBases(made, cls.get(), shadow)) return raised(ctx);
   result = shadow;
-  return ctx.rec.replaceCall(ctx, std::move(cls));
+  return ctx.rec.steps.replaceCall(ctx, std::move(cls));
 }
 
 // __build_class__(function, name, *bases, **keywords)
 Flow buildClassModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   const bool simple = ctx.positional >= 2 && PyFunction_Check(ctx.args[0]) &&
                       PyUnicode_CheckExact(ctx.args[1]) && ctx.shadows[1].isConst() &&
                       !ctx.keyword("metaclass") && (ctx.shadows[0].isVirtual() || ctx.shadows[0].isConst()) &&
-                      !rec.isOpaqueCode(PyFunction_GET_CODE(ctx.args[0]));
+                      !rec.callees.isOpaqueCode(PyFunction_GET_CODE(ctx.args[0]));
   if (!simple) return opaqueModel(ctx, result);
   const auto given = ctx.shadows.slice(2, ctx.positional);
   std::vector<Shadow> bases(given.begin(), given.end());
@@ -276,20 +276,20 @@ Flow descriptorModel(CallContext& ctx, Shadow& result) {
   objects.push_back(pyapi::steal(PyDict_New()));  // no keywords
   Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  ctx.rec.virtualOf(result).parts = std::move(parts);
-  ctx.rec.virtualOf(result).partObjects = std::move(objects);
+  ctx.rec.objects.virtualOf(result).parts = std::move(parts);
+  ctx.rec.objects.virtualOf(result).partObjects = std::move(objects);
   return flow;
 }
 
 // property.setter(function) and its like: a property of the same functions but one.
 Flow withAccessor(CallContext& ctx, size_t which, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   const bool ours = ctx.total() == 2 && ctx.kwnames == nullptr && Py_TYPE(ctx.args[0]) == &PyProperty_Type &&
                     ctx.shadows[0].isVirtual() &&
-                    rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kPartial &&
-                    rec.virtualOf(ctx.shadows[0]).parts.size() <= 3 && PyFunction_Check(ctx.args[1]);
+                    rec.objects.virtualOf(ctx.shadows[0]).kind == VirtualKind::kPartial &&
+                    rec.objects.virtualOf(ctx.shadows[0]).parts.size() <= 3 && PyFunction_Check(ctx.args[1]);
   if (!ours) return knownModel(ctx, result);
-  const Virtual& old = rec.virtualOf(ctx.shadows[0]);
+  const Virtual& old = rec.objects.virtualOf(ctx.shadows[0]);
   std::vector<Shadow> parts = old.parts;
   std::vector<pyapi::Ref<>> objects;
   for (size_t i = 0; i < parts.size(); ++i) objects.push_back(old.partObjects[i].clone());
@@ -302,8 +302,8 @@ Flow withAccessor(CallContext& ctx, size_t which, Shadow& result) {
   objects.push_back(pyapi::steal(PyDict_New()));
   Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
-  rec.virtualOf(result).parts = std::move(parts);
-  rec.virtualOf(result).partObjects = std::move(objects);
+  rec.objects.virtualOf(result).parts = std::move(parts);
+  rec.objects.virtualOf(result).partObjects = std::move(objects);
   return flow;
 }
 Flow getterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 0, result); }
@@ -312,10 +312,10 @@ Flow deleterModel(CallContext& ctx, Shadow& result) { return withAccessor(ctx, 2
 
 // class.__subclasses__(): those of the trace are among them.
 Flow subclassesModel(CallContext& ctx, Shadow& result) {
-  const std::vector<uint32_t> classes = ctx.rec.known().virtuals_.classes();
+  const std::vector<uint32_t> classes = ctx.rec.virtuals.classes();
   for (uint32_t id : classes) {
     Shadow cls = Shadow::virt(id);
-    if (!ctx.rec.escape(cls, ctx.rec.virtualOf(cls).object.get())) return run(ctx);
+    if (!ctx.rec.snapshots.escape(cls, ctx.rec.objects.virtualOf(cls).object.get())) return run(ctx);
   }
   return knownModel(ctx, result);
 }
@@ -324,7 +324,7 @@ Flow subclassesModel(CallContext& ctx, Shadow& result) {
 // sees.
 Flow flagModel(CallContext& ctx, Shadow& result) {
   static PyObject* mapName = PyUnicode_InternFromString("_value2member_map_");
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   const bool simple = ctx.total() == 2 && ctx.kwnames == nullptr && PyType_Check(ctx.args[0]) &&
                       (ctx.shadows[0].isConst() || ctx.shadows[0].isSource()) &&
                       PyLong_CheckExact(ctx.args[1]) && !ctx.shadows[1].isValue() &&
@@ -334,12 +334,12 @@ Flow flagModel(CallContext& ctx, Shadow& result) {
   Shadow cls = ctx.shadows[0], value = ctx.shadows[1];
   pyapi::Ref<> map = pyapi::newRef(PyDict_GetItemWithError(pyapi::dictOf(type), mapName));
   if (!map || !PyDict_CheckExact(map.get())) return inlineFunction(ctx, result);
-  if (!rec.pin(cls, ctx.args[0]) || !rec.pin(value, ctx.args[1])) return run(ctx);
-  rec.guardTypeVersion(type);
+  if (!rec.guards.pin(cls, ctx.args[0]) || !rec.guards.pin(value, ctx.args[1])) return run(ctx);
+  rec.guards.guardTypeVersion(type);
   pyapi::Ref<> key = pyapi::newRef(ctx.args[1]);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = run(ctx);
   }
   result = Shadow::constant();
@@ -349,8 +349,8 @@ Flow flagModel(CallContext& ctx, Shadow& result) {
     rec.abort(diag::Code::KTG0302, {pyapi::typeName(type)});
     return flow;
   }
-  Shadow entry = rec.dictEntry(rec.pinnedRoot(map.get()), map.get(), key.get(), member);
-  if (rec.live()) rec.pin(entry, member);
+  Shadow entry = rec.objects.dictEntry(rec.guards.pinnedRoot(map.get()), map.get(), key.get(), member);
+  if (rec.live()) rec.guards.pin(entry, member);
   return flow;
 }
 
@@ -365,16 +365,16 @@ constexpr ModelRow kRows[] = {
 }  // namespace
 
 Flow newTypeModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   const bool simple = ctx.total() == 3 && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[0]) &&
                       PyTuple_CheckExact(ctx.args[1]) && PyDict_CheckExact(ctx.args[2]) &&
                       !ctx.shadows[0].isValue() && !ctx.shadows[1].isValue() && !ctx.shadows[2].isValue();
   if (!simple) return opaqueModel(ctx, result);
   Shadow name = ctx.shadows[0];
-  auto bases = rec.elementsOf(ctx.shadows[1], ctx.args[1]);
-  auto values = rec.live() && bases ? rec.dictParts(ctx.shadows[2], ctx.args[2], 1) : std::nullopt;
+  auto bases = rec.objects.elementsOf(ctx.shadows[1], ctx.args[1]);
+  auto values = rec.live() && bases ? rec.objects.dictParts(ctx.shadows[2], ctx.args[2], 1) : std::nullopt;
   const bool known =
-      values && rec.pin(name, ctx.args[0]) && pinBases(rec, pyapi::tupleItems(ctx.args[1]), *bases);
+      values && rec.guards.pin(name, ctx.args[0]) && pinBases(rec, pyapi::tupleItems(ctx.args[1]), *bases);
   if (!known) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
   Making made{ctx};
   made.name = pyapi::newRef(ctx.args[0]);

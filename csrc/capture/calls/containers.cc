@@ -13,17 +13,17 @@ namespace {
 // zip() and enumerate() of this trace: their items are asked for one by one.
 bool isAssembled(CallContext& ctx) {
   if (!ctx.shadows[0].isVirtual()) return false;
-  const VirtualKind kind = ctx.rec.virtualOf(ctx.shadows[0]).kind;
+  const VirtualKind kind = ctx.rec.objects.virtualOf(ctx.shadows[0]).kind;
   return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
 }
 
 // list(tensor), tuple(tensor): how many rows there are becomes a dependency.
 Flow rowsOfTensor(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   Shadow shadow = ctx.shadows[0];
   if (shadow.isVirtual() || !torchapi::isExactTensorType(Py_TYPE(ctx.args[0])))
     return opaqueModel(ctx, result);
-  shadow = rec.tensorShadow(ctx.args[0], shadow);
+  shadow = rec.guards.tensorShadow(ctx.args[0], shadow);
   if (!rec.live() || !pinMeta(rec, shadow, ctx.args[0])) return run(ctx);
   ctx.shadows.replace(&shadow);
   return torchModel(ctx, result);
@@ -40,45 +40,45 @@ Flow sequenceModel(CallContext& ctx, Shadow& result) {
     if (auto flow = iterateInstead(ctx, tuple ? "tuple_" : "list_", result)) return *flow;
   }
   bool generator = ctx.total() == 1 && ctx.shadows[0].isVirtual() &&
-                   ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
+                   ctx.rec.objects.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
   std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
   bool items = false;
   if (generator) {
-    ctx.rec.expectItems(ctx.shadows[0]);
+    ctx.rec.callees.expectItems(ctx.shadows[0]);
   } else if (ctx.total() == 1) {
     if (torchapi::isTensor(ctx.args[0])) return rowsOfTensor(ctx, result);
     if (isAssembled(ctx)) return iterableObject(ctx, result);
     if (pythonMethod(ctx.args[0], "__iter__") != nullptr) return iterableObject(ctx, result);
-    parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
-    items = ctx.shadows[0].isVirtual() && ctx.rec.isItemsView(ctx.shadows[0]);
+    parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.objects.iterated(ctx.shadows[0], ctx.args[0]);
+    items = ctx.shadows[0].isVirtual() && ctx.rec.objects.isItemsView(ctx.shadows[0]);
   }
   if (!parts) return ctx.rec.live() ? unknownSequence(ctx, result) : run(ctx);
   Shadow source = ctx.total() > 0 ? ctx.shadows[0] : Shadow::constant();
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  if (generator) parts = ctx.rec.takeItems();
+  if (generator) parts = ctx.rec.callees.takeItems();
   PyObject* made = ctx.act.peek(1);
   if (parts->size() != static_cast<size_t>(Py_SIZE(made))) {
     ctx.rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(made)});
     return flow;
   }
-  if (auto known = ctx.rec.knownObject(made)) {  // tuple(t) is t
+  if (auto known = ctx.rec.objects.knownObject(made)) {  // tuple(t) is t
     result = *known;
     return flow;
   }
   for (size_t i = 0; items && i < parts->size(); ++i) {
     PyObject* pair = PyList_Check(made) ? PyList_GET_ITEM(made, i) : PyTuple_GET_ITEM(made, i);
-    (*parts)[i] = ctx.rec.tupleOf(pair, {Shadow::constant(), (*parts)[i]});
+    (*parts)[i] = ctx.rec.objects.tupleOf(pair, {Shadow::constant(), (*parts)[i]});
   }
-  if (source.isVirtual() && ctx.rec.virtualOf(source).kind == VirtualKind::kIterator) {
-    ctx.rec.virtualOf(source).index += static_cast<int64_t>(parts->size());
-    ctx.rec.touched();
+  if (source.isVirtual() && ctx.rec.objects.virtualOf(source).kind == VirtualKind::kIterator) {
+    ctx.rec.objects.virtualOf(source).index += static_cast<int64_t>(parts->size());
+    ctx.rec.objects.touched();
   }
   if (PyTuple_Check(made)) {
-    result = ctx.rec.tupleOf(made, std::move(*parts));
+    result = ctx.rec.objects.tupleOf(made, std::move(*parts));
   } else {
-    result = ctx.rec.newVirtual(VirtualKind::kList, made);
-    ctx.rec.virtualOf(result).parts = std::move(*parts);
+    result = ctx.rec.objects.newVirtual(VirtualKind::kList, made);
+    ctx.rec.objects.virtualOf(result).parts = std::move(*parts);
   }
   return flow;
 }
@@ -89,7 +89,7 @@ bool isPairs(CallContext& ctx, size_t argument) {
   if (ctx.shadows[argument].isValue()) return false;
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || makesFrames(ctx, argument)) return true;
   if (!ctx.shadows[argument].isVirtual()) return false;
-  const VirtualKind kind = ctx.rec.virtualOf(ctx.shadows[argument]).kind;
+  const VirtualKind kind = ctx.rec.objects.virtualOf(ctx.shadows[argument]).kind;
   return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
 }
 
@@ -108,7 +108,8 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   const bool exact = ctx.callable == reinterpret_cast<PyObject*>(&PyDict_Type) ||
                      ctx.callable == reinterpret_cast<PyObject*>(&PyODict_Type);
   // A mapping or pairs: its type tells.
-  if (ctx.positional == 1 && !torchapi::isTensor(ctx.args[0])) ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  if (ctx.positional == 1 && !torchapi::isTensor(ctx.args[0]))
+    ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
   if (ctx.total() == 1 && exact) {
     if (auto flow = dictOfPairs(ctx, result)) return *flow;
   }
@@ -116,15 +117,15 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   if (ctx.positional == 1) {
     PyObject* other = ctx.args[0];
     Shadow shadow = ctx.shadows[0];
-    if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kDictView &&
-        ctx.rec.isItemsView(shadow)) {
-      Virtual& view = ctx.rec.virtualOf(shadow);
+    if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kDictView &&
+        ctx.rec.objects.isItemsView(shadow)) {
+      Virtual& view = ctx.rec.objects.virtualOf(shadow);
       other = view.partObjects[0].get();
       shadow = view.parts[0];
-    } else if (!PyDict_Check(other) || shadow.isValue() || !ctx.rec.plainDict(other)) {
+    } else if (!PyDict_Check(other) || shadow.isValue() || !ctx.rec.objects.plainDict(other)) {
       return opaqueModel(ctx, result);
     }
-    auto values = ctx.rec.dictParts(shadow, other, 1);
+    auto values = ctx.rec.objects.dictParts(shadow, other, 1);
     pyapi::Ref<> keys = pyapi::steal(PySequence_List(other));
     if (!values) return run(ctx);
     for (size_t i = 0; i < values->size(); ++i) {
@@ -137,63 +138,66 @@ Flow dictModel(CallContext& ctx, Shadow& result) {
   Flow flow =
       runVirtual(ctx, PyDict_CheckExact(ctx.callable) ? VirtualKind::kDict : VirtualKind::kInstance, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  if (PyDict_CheckExact(ctx.act.peek(1))) ctx.rec.virtualOf(result).kind = VirtualKind::kDict;
-  for (auto& [key, value] : entries) ctx.rec.setEntry(ctx.rec.virtualOf(result), key.get(), value);
+  if (PyDict_CheckExact(ctx.act.peek(1))) ctx.rec.objects.virtualOf(result).kind = VirtualKind::kDict;
+  for (auto& [key, value] : entries)
+    ctx.rec.objects.setEntry(ctx.rec.objects.virtualOf(result), key.get(), value);
   return flow;
 }
 
 // defaultdict(), defaultdict(factory, dict): a dict whose missing items polyfills make.
 Flow defaultDictModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   const bool simple = ctx.kwnames == nullptr && ctx.total() <= 2 &&
                       (ctx.total() < 2 || (PyDict_CheckExact(ctx.args[1]) && !ctx.shadows[1].isValue()));
   if (!simple) return opaqueModel(ctx, result);
   Shadow factory = ctx.total() > 0 ? ctx.shadows[0] : Shadow::constant();
-  if (ctx.total() > 0) rec.guardType(factory, ctx.args[0]);  // that it can be called
+  if (ctx.total() > 0) rec.guards.guardType(factory, ctx.args[0]);  // that it can be called
   std::optional<std::vector<Shadow>> values = std::vector<Shadow>{};
   pyapi::Ref<> keys = pyapi::steal(PyList_New(0));
   if (ctx.total() == 2) {
-    values = rec.dictParts(ctx.shadows[1], ctx.args[1], 1);
+    values = rec.objects.dictParts(ctx.shadows[1], ctx.args[1], 1);
     keys = pyapi::steal(PySequence_List(ctx.args[1]));
     if (!values) return run(ctx);
   }
   Flow flow = runVirtual(ctx, VirtualKind::kInstance, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   static PyObject* name = PyUnicode_InternFromString("default_factory");
-  rec.setAttrShadow(rec.virtualOf(result), name, factory);
+  rec.objects.setAttrShadow(rec.objects.virtualOf(result), name, factory);
   for (size_t i = 0; i < values->size(); ++i) {
-    rec.setEntry(rec.virtualOf(result), PyList_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)),
-                 (*values)[i]);
+    rec.objects.setEntry(rec.objects.virtualOf(result),
+                         PyList_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)), (*values)[i]);
   }
   return flow;
 }
 
 Flow popitemModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   PyObject* dict = ctx.args[0];
   if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) == 0 || ctx.shadows[0].isValue() || ctx.total() != 1)
     return opaqueModel(ctx, result);
-  if (!rec.pinKeys(ctx.shadows[0], dict)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
+  if (!rec.guards.pinKeys(ctx.shadows[0], dict)) return rec.live() ? opaqueModel(ctx, result) : run(ctx);
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(dict));
   pyapi::Ref<> key = pyapi::newRef(PyList_GET_ITEM(keys.get(), PyList_GET_SIZE(keys.get()) - 1));
-  Shadow value = rec.dictEntry(ctx.shadows[0], dict, key.get(), PyDict_GetItemWithError(dict, key.get()));
-  if (rec.live() && !rec.deleteItem(ctx.shadows[0], dict, key.get())) {
+  Shadow value =
+      rec.objects.dictEntry(ctx.shadows[0], dict, key.get(), PyDict_GetItemWithError(dict, key.get()));
+  if (rec.live() && !rec.heap.deleteItem(ctx.shadows[0], dict, key.get())) {
     rec.abort(diag::Code::KTG0303, {"dict.popitem"});
   }
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && rec.live()) result = rec.tupleOf(ctx.act.peek(1), {Shadow::constant(), value});
+  if (flow == Flow::kNext && rec.live())
+    result = rec.objects.tupleOf(ctx.act.peek(1), {Shadow::constant(), value});
   return flow;
 }
 
 // A dict that is asked in each run: for a text that varies, or because such a text was a key before.
 bool isAskedEachRun(CallContext& ctx) {
   if (!ctx.shadows[0].isSource() || !PyDict_CheckExact(ctx.args[0]) || ctx.total() < 2) return false;
-  const Overlay* overlay = ctx.rec.overlayOf(ctx.args[0]);
+  const Overlay* overlay = ctx.rec.objects.overlayOf(ctx.args[0]);
   const bool text = isVaryingText(ctx.rec, ctx.shadows[1], ctx.args[1]);
   const bool asked = text || (overlay != nullptr && overlay->dirty && isPlainDeep(ctx.args[1]));
   if (asked) {
-    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-    ctx.rec.guardType(ctx.shadows[1], ctx.args[1]);
+    ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
+    ctx.rec.guards.guardType(ctx.shadows[1], ctx.args[1]);
   }
   return asked;
 }
@@ -202,9 +206,9 @@ bool isAskedEachRun(CallContext& ctx) {
 Flow changeEachRun(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> dict = pyapi::newRef(ctx.args[0]);
   Shadow value = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
-  if (ctx.total() > 2 && value.isVirtual() && !ctx.rec.escape(value, ctx.args[2])) return run(ctx);
+  if (ctx.total() > 2 && value.isVirtual() && !ctx.rec.snapshots.escape(value, ctx.args[2])) return run(ctx);
   Flow flow = knownModel(ctx, result);
-  if (ctx.rec.live()) ctx.rec.makeOverlay(dict.get()).dirty = true;
+  if (ctx.rec.live()) ctx.rec.objects.makeOverlay(dict.get()).dirty = true;
   return flow;
 }
 
@@ -212,15 +216,16 @@ Flow dictGetModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (isAskedEachRun(ctx)) return knownModel(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (ctx.shadows[0].isValue() || !ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
+  if (ctx.shadows[0].isValue() || !ctx.rec.objects.plainDict(dict) ||
+      !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? knownModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
   PyErr_Clear();
   if (value != nullptr) {
-    result = ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
+    result = ctx.rec.objects.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
   } else {
-    ctx.rec.lacksKey(ctx.shadows[0], dict, ctx.args[1]);
+    ctx.rec.heap.lacksKey(ctx.shadows[0], dict, ctx.args[1]);
     result = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
   }
   return run(ctx);
@@ -230,15 +235,15 @@ Flow dictPopModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (!ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
+  if (!ctx.rec.objects.plainDict(dict) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
   PyErr_Clear();
-  result = value != nullptr  ? ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value)
+  result = value != nullptr  ? ctx.rec.objects.dictEntry(ctx.shadows[0], dict, ctx.args[1], value)
            : ctx.total() > 2 ? ctx.shadows[2]
                              : Shadow::constant();
-  if (ctx.rec.live() && !ctx.rec.deleteItem(ctx.shadows[0], dict, ctx.args[1])) {
+  if (ctx.rec.live() && !ctx.rec.heap.deleteItem(ctx.shadows[0], dict, ctx.args[1])) {
     ctx.rec.abort(diag::Code::KTG0303, {"dict.pop"});
   }
   return run(ctx);
@@ -248,16 +253,16 @@ Flow setdefaultModel(CallContext& ctx, Shadow& result) {
   PyObject* dict = ctx.args[0];
   if (ctx.total() == 3 && isAskedEachRun(ctx)) return changeEachRun(ctx, result);
   Shadow key = ctx.shadows[1];
-  if (ctx.total() < 3 || !ctx.rec.plainDict(dict) || !ctx.rec.tryPinDeep(key, ctx.args[1])) {
+  if (ctx.total() < 3 || !ctx.rec.objects.plainDict(dict) || !ctx.rec.guards.tryPinDeep(key, ctx.args[1])) {
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   PyObject* value = PyDict_GetItemWithError(dict, ctx.args[1]);
   PyErr_Clear();
   if (value != nullptr) {
-    result = ctx.rec.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
+    result = ctx.rec.objects.dictEntry(ctx.shadows[0], dict, ctx.args[1], value);
   } else {
-    ctx.rec.lacksKey(ctx.shadows[0], dict, ctx.args[1]);
-    ctx.rec.storeItem(ctx.shadows[0], dict, ctx.args[1], ctx.shadows[2], ctx.args[2]);
+    ctx.rec.heap.lacksKey(ctx.shadows[0], dict, ctx.args[1]);
+    ctx.rec.heap.storeItem(ctx.shadows[0], dict, ctx.args[1], ctx.shadows[2], ctx.args[2]);
     result = ctx.shadows[2];
   }
   return run(ctx);
@@ -266,11 +271,11 @@ Flow setdefaultModel(CallContext& ctx, Shadow& result) {
 Flow dictView(CallContext& ctx, Shadow& result, int64_t what) {
   PyObject* dict = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
-  if (shadow.isValue() || !ctx.rec.plainIteration(dict)) return knownModel(ctx, result);
+  if (shadow.isValue() || !ctx.rec.objects.plainIteration(dict)) return knownModel(ctx, result);
   pyapi::Ref<> kept = pyapi::newRef(dict);
   Flow flow = runVirtual(ctx, VirtualKind::kDictView, result);
   if (flow == Flow::kNext && ctx.rec.live()) {
-    Virtual& v = ctx.rec.virtualOf(result);
+    Virtual& v = ctx.rec.objects.virtualOf(result);
     v.index = what;
     v.parts = {shadow};
     v.partObjects.push_back(std::move(kept));
@@ -290,17 +295,18 @@ Flow dictUpdateModel(CallContext& ctx, Shadow& result) {
   }
   if (ctx.positional == 2) {
     PyObject* other = ctx.args[1];
-    ok = PyDict_Check(other) && !ctx.shadows[1].isValue() && ctx.rec.plainDict(other);
-    auto values = ok ? ctx.rec.dictParts(ctx.shadows[1], other, 1) : std::nullopt;
+    ok = PyDict_Check(other) && !ctx.shadows[1].isValue() && ctx.rec.objects.plainDict(other);
+    auto values = ok ? ctx.rec.objects.dictParts(ctx.shadows[1], other, 1) : std::nullopt;
     ok = values.has_value();
     pyapi::Ref<> keys = pyapi::steal(ok ? PySequence_List(other) : nullptr);
     for (size_t i = 0; ok && i < values->size(); ++i) {
       PyObject* key = PyList_GET_ITEM(keys.get(), i);
-      ok = ctx.rec.storeItem(ctx.shadows[0], dict, key, (*values)[i], PyDict_GetItemWithError(other, key));
+      ok = ctx.rec.heap.storeItem(ctx.shadows[0], dict, key, (*values)[i],
+                                  PyDict_GetItemWithError(other, key));
     }
   }
   for (size_t i = ctx.positional; ok && i < ctx.total(); ++i) {
-    ok = ctx.rec.storeItem(ctx.shadows[0], dict, ctx.nameOf(i), ctx.shadows.any(i), ctx.args.any(i));
+    ok = ctx.rec.heap.storeItem(ctx.shadows[0], dict, ctx.nameOf(i), ctx.shadows.any(i), ctx.args.any(i));
   }
   if (!ok) ctx.rec.abort(diag::Code::KTG0303, {"dict.update"});
   result = Shadow::constant();
@@ -317,8 +323,8 @@ Flow dictInitModel(CallContext& ctx, Shadow& result) {
 Flow setItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
   result = Shadow::constant();
-  if (!ctx.rec.tryPinDeep(key, ctx.args[1]) ||
-      !ctx.rec.storeItem(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2])) {
+  if (!ctx.rec.guards.tryPinDeep(key, ctx.args[1]) ||
+      !ctx.rec.heap.storeItem(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2])) {
     ctx.rec.abort(diag::Code::KTG0303, {"__setitem__"});
   }
   return run(ctx);
@@ -326,20 +332,21 @@ Flow setItemModel(CallContext& ctx, Shadow& result) {
 
 Flow getItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
-  PyObject* value =
-      ctx.rec.tryPinDeep(key, ctx.args[1]) ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1]) : nullptr;
+  PyObject* value = ctx.rec.guards.tryPinDeep(key, ctx.args[1])
+                        ? PyDict_GetItemWithError(ctx.args[0], ctx.args[1])
+                        : nullptr;
   PyErr_Clear();
   if (value == nullptr || ctx.shadows[0].isValue())
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
-  result = ctx.rec.dictEntry(ctx.shadows[0], ctx.args[0], ctx.args[1], value);
+  result = ctx.rec.objects.dictEntry(ctx.shadows[0], ctx.args[0], ctx.args[1], value);
   return run(ctx);
 }
 
 Flow delItemModel(CallContext& ctx, Shadow& result) {
   Shadow key = ctx.shadows[1];
   result = Shadow::constant();
-  const bool known = !ctx.shadows[0].isValue() && ctx.rec.tryPinDeep(key, ctx.args[1]) &&
-                     ctx.rec.deleteItem(ctx.shadows[0], ctx.args[0], ctx.args[1]);
+  const bool known = !ctx.shadows[0].isValue() && ctx.rec.guards.tryPinDeep(key, ctx.args[1]) &&
+                     ctx.rec.heap.deleteItem(ctx.shadows[0], ctx.args[0], ctx.args[1]);
   if (!known) ctx.rec.abort(diag::Code::KTG0303, {"__delitem__"});
   return run(ctx);
 }
@@ -351,14 +358,14 @@ Flow fromkeysModel(CallContext& ctx, Shadow& result) {
   bool simple = PyTuple_Check(iterable) || PyList_Check(iterable) || PyRange_Check(iterable) ||
                 PyDict_Check(iterable) || PyUnicode_CheckExact(iterable);
   simple = simple && ctx.args[0] == reinterpret_cast<PyObject*>(&PyDict_Type);
-  if (!simple || !ctx.rec.tryPinDeep(keysShadow, iterable))
+  if (!simple || !ctx.rec.guards.tryPinDeep(keysShadow, iterable))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   pyapi::Ref<> keys = pyapi::steal(PySequence_List(iterable));
   Shadow value = ctx.total() > 2 ? ctx.shadows[2] : Shadow::constant();
   Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
-    ctx.rec.setEntry(ctx.rec.virtualOf(result), PyList_GET_ITEM(keys.get(), i), value);
+    ctx.rec.objects.setEntry(ctx.rec.objects.virtualOf(result), PyList_GET_ITEM(keys.get(), i), value);
   }
   return flow;
 }

@@ -14,6 +14,7 @@
 #include "pyapi/code.h"
 #include "pyapi/containers.h"
 #include "pyapi/imports.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/opcodes.h"
@@ -97,15 +98,14 @@ bool onlyForwards(PyObject* function) {
 // What looking remembers in a class changes nothing that a program sees: guards that hold now hold
 // afterwards.
 template <typename Look>
-void keepVersions(Recorder& rec, const Look& look) {
-  RecorderState& known = rec.known();
+void keepVersions(RecordContext& rec, const Look& look) {
   const auto versionOf = [&](const guard::Guard& g) {
-    auto* type = known.constants_.typeAt(g.key);
+    auto* type = rec.constants.typeAt(g.key);
     pyapi::ensureTypeVersion(type);
     return static_cast<int64_t>(*pyapi::typeVersionWord(type));
   };
   std::vector<guard::Guard*> held;
-  for (guard::Guard& g : known.document_.guards.guards) {
+  for (guard::Guard& g : rec.document.guards.guards) {
     if (g.kind == guard::GuardKind::kTypeVersion && g.number == versionOf(g)) held.push_back(&g);
   }
   look();
@@ -114,7 +114,7 @@ void keepVersions(Recorder& rec, const Look& look) {
 }
 
 // An instance that `copy` takes apart into its class and its dict, without any code of the class.
-bool isPlainInstance(Recorder& rec, PyObject* object) {
+bool isPlainInstance(RecordContext& rec, PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !pyapi::makesLike(type, &PyBaseObject_Type) ||
       !isObjectsOwn(type, "__new__") || pyapi::hasVariableSize(type)) {
@@ -147,7 +147,7 @@ bool isPlainInstance(Recorder& rec, PyObject* object) {
 }
 
 struct Copier {
-  Recorder& rec;
+  RecordContext& rec;
   bool deep;
   size_t seen = 0;
   std::unordered_map<PyObject*, Shadow> made;                      // by the copy
@@ -155,7 +155,7 @@ struct Copier {
 
   static bool isOwnCopy(PyObject* x) {
     if (isPlain(x) || PyRange_Check(x)) return true;
-    return Recorder::isIdentityValue(x) && !PyModule_Check(x) && !pyapi::isA(x, pyapi::Known::kTorchDevice);
+    return isIdentityValue(x) && !PyModule_Check(x) && !pyapi::isA(x, pyapi::Known::kTorchDevice);
   }
 
   bool copyable(PyObject* x, int depth) {
@@ -196,13 +196,13 @@ struct Copier {
     if (!shadow.isSource() || !deep) return;
     for (auto [other, id] : originals) {
       if (Py_TYPE(other) == Py_TYPE(x) && id != shadow.sourceId())
-        rec.guard(GuardKind::kNotSame, shadow.sourceId(), ir::kNone, 0, id);
+        rec.guards.guard(GuardKind::kNotSame, shadow.sourceId(), ir::kNone, 0, id);
     }
     originals.emplace_back(x, shadow.sourceId());
   }
 
   Shadow part(Shadow shadow, PyObject* x, PyObject* y) {
-    return deep && rec.live() ? mirror(rec.current(shadow), x, y) : shadow;
+    return deep && rec.live() ? mirror(rec.objects.current(shadow), x, y) : shadow;
   }
 
   Shadow failed(PyObject* x) {
@@ -226,9 +226,9 @@ struct Copier {
 
   // What is its own copy is so by its type; a tuple, for deepcopy(), by the types of what it holds.
   Shadow itself(Shadow shadow, PyObject* x) {
-    rec.guardType(shadow, x);
+    rec.guards.guardType(shadow, x);
     if (!deep || !PyTuple_CheckExact(x) || !rec.live()) return shadow;
-    const auto parts = rec.elementsOf(shadow, x);
+    const auto parts = rec.objects.elementsOf(shadow, x);
     if (!parts) return failed(x);
     for (size_t i = 0; i < parts->size() && rec.live(); ++i) {
       PyObject* item = PyTuple_GET_ITEM(x, static_cast<Py_ssize_t>(i));
@@ -238,21 +238,21 @@ struct Copier {
   }
 
   Shadow sequence(Shadow shadow, PyObject* x, PyObject* y) {
-    auto parts = rec.elementsOf(shadow, x);
+    auto parts = rec.objects.elementsOf(shadow, x);
     if (!parts || Py_TYPE(x) != Py_TYPE(y) || Py_SIZE(x) != Py_SIZE(y)) return failed(x);
     bool tuple = PyTuple_Check(x);
     for (Py_ssize_t i = 0; i < Py_SIZE(x); ++i) {
       (*parts)[i] = part((*parts)[i], tuple ? PyTuple_GET_ITEM(x, i) : PyList_GET_ITEM(x, i),
                          tuple ? PyTuple_GET_ITEM(y, i) : PyList_GET_ITEM(y, i));
     }
-    if (tuple) return rec.tupleOf(y, std::move(*parts));
-    Shadow list = rec.newVirtual(VirtualKind::kList, y);
-    rec.virtualOf(list).parts = std::move(*parts);
+    if (tuple) return rec.objects.tupleOf(y, std::move(*parts));
+    Shadow list = rec.objects.newVirtual(VirtualKind::kList, y);
+    rec.objects.virtualOf(list).parts = std::move(*parts);
     return list;
   }
 
   bool entries(Shadow shadow, PyObject* x, PyObject* y, bool attributes, Shadow target) {
-    auto values = rec.dictParts(shadow, x, 1);
+    auto values = rec.objects.dictParts(shadow, x, 1);
     pyapi::Ref<> keys = pyapi::steal(PySequence_List(x));
     if (!values || !keys || PyDict_GET_SIZE(x) != PyDict_GET_SIZE(y)) return false;
     for (size_t i = 0; i < values->size(); ++i) {
@@ -262,42 +262,42 @@ struct Copier {
       Shadow value = part((*values)[i], PyDict_GetItemWithError(x, key), copied);
       if (!rec.live()) return false;
       if (attributes) {
-        rec.setAttrShadow(rec.virtualOf(target), key, value);
+        rec.objects.setAttrShadow(rec.objects.virtualOf(target), key, value);
       } else {
-        rec.setEntry(rec.virtualOf(target), key, value);
+        rec.objects.setEntry(rec.objects.virtualOf(target), key, value);
       }
     }
     return true;
   }
 
   Shadow dict(Shadow shadow, PyObject* x, PyObject* y) {
-    Shadow result = rec.newVirtual(VirtualKind::kDict, y);
+    Shadow result = rec.objects.newVirtual(VirtualKind::kDict, y);
     return PyDict_CheckExact(y) && entries(shadow, x, y, false, result) ? result : failed(x);
   }
 
   Shadow set(Shadow shadow, PyObject* x, PyObject* y) {
-    const bool members = shadow.isVirtual() && !rec.virtualOf(shadow).parts.empty();
-    if (members || !rec.pinContainer(shadow, x)) return failed(x);
-    return rec.newVirtual(VirtualKind::kSet, y);
+    const bool members = shadow.isVirtual() && !rec.objects.virtualOf(shadow).parts.empty();
+    if (members || !rec.guards.pinContainer(shadow, x)) return failed(x);
+    return rec.objects.newVirtual(VirtualKind::kSet, y);
   }
 
   Shadow instance(Shadow shadow, PyObject* x, PyObject* y) {
     if (Py_TYPE(x) != Py_TYPE(y)) return failed(x);
-    rec.guardType(shadow, x);
-    rec.guardTypeVersion(Py_TYPE(x));
-    Shadow result = rec.newVirtual(VirtualKind::kInstance, y);
+    rec.guards.guardType(shadow, x);
+    rec.guards.guardTypeVersion(Py_TYPE(x));
+    Shadow result = rec.objects.newVirtual(VirtualKind::kInstance, y);
     PyObject **from = pyapi::materializedDictSlot(x), **to = pyapi::materializedDictSlot(y);
     if (shadow.isVirtual()) {
-      Virtual& v = rec.virtualOf(shadow);
+      Virtual& v = rec.objects.virtualOf(shadow);
       if (v.kind != VirtualKind::kInstance || from == nullptr || to == nullptr) return failed(x);
       return virtualAttributes(v, *from, *to, result) ? result : failed(x);
     }
-    ir::SourceId source = rec.sourceOf(shadow, x);
+    ir::SourceId source = rec.guards.sourceOf(shadow, x);
     if (*from == nullptr) {
-      rec.guard(GuardKind::kNoDict, source);
+      rec.guards.guard(GuardKind::kNoDict, source);
       return result;
     }
-    Shadow dict = rec.readSource(SourceKind::kDict, source, nullptr, 0, *from);
+    Shadow dict = rec.guards.readSource(SourceKind::kDict, source, nullptr, 0, *from);
     return *to != nullptr && entries(dict, *from, *to, true, result) ? result : failed(x);
   }
 
@@ -311,27 +311,27 @@ struct Copier {
       PyObject* copied = PyDict_GetItemWithError(to, name);
       if (encoded == nullptr || copied == nullptr) return false;
       Shadow value = part(decodeShadow(encoded), PyDict_GetItemWithError(from, name), copied);
-      rec.setAttrShadow(rec.virtualOf(target), name, value);
+      rec.objects.setAttrShadow(rec.objects.virtualOf(target), name, value);
     }
     return rec.live();
   }
 };
 
 Flow copyModel(CallContext& ctx, bool deep, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (ctx.total() != 1 || ctx.kwnames != nullptr) return opaqueModel(ctx, result);
   pyapi::Ref<> original = pyapi::newRef(ctx.args[0]);
-  Shadow shadow = rec.current(ctx.shadows[0]);
+  Shadow shadow = rec.objects.current(ctx.shadows[0]);
   Copier copier{rec, deep};
   bool known = false;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     known = !shadow.isValue() && copier.copyable(original.get(), 0);
   }
   if (!known) return opaqueModel(ctx, result);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = run(ctx);
   }
   if (flow != Flow::kNext) {

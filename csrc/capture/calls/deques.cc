@@ -18,7 +18,7 @@ Flow keepItems(CallContext& ctx, size_t first, Shadow& result) {
 
 Virtual* followed(CallContext& ctx) {
   if (ctx.total() == 0 || !ctx.shadows[0].isVirtual()) return nullptr;
-  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  Virtual& v = ctx.rec.objects.virtualOf(ctx.shadows[0]);
   return v.kind == VirtualKind::kDeque && ctx.kwnames == nullptr ? &v : nullptr;
 }
 
@@ -31,7 +31,7 @@ void trim(Virtual& v, bool left) {
 }
 
 Flow changed(CallContext& ctx, Shadow& result) {
-  ctx.rec.touched(ctx.shadows[0]);
+  ctx.rec.objects.touched(ctx.shadows[0]);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -51,7 +51,7 @@ Flow extendBy(CallContext& ctx, bool left, Shadow& result) {
   const bool own = v != nullptr && ctx.total() == 2 && ctx.args[0] != ctx.args[1] &&
                    (PyList_CheckExact(ctx.args[1]) || PyTuple_CheckExact(ctx.args[1])) &&
                    !ctx.shadows[1].isValue();
-  auto items = own ? ctx.rec.iterated(ctx.shadows[1], ctx.args[1]) : std::nullopt;
+  auto items = own ? ctx.rec.objects.iterated(ctx.shadows[1], ctx.args[1]) : std::nullopt;
   if (!items) return ctx.rec.live() ? keepItems(ctx, 1, result) : run(ctx);
   if (left) std::reverse(items->begin(), items->end());
   v->parts.insert(left ? v->parts.begin() : v->parts.end(), items->begin(), items->end());
@@ -67,7 +67,7 @@ Flow popFrom(CallContext& ctx, bool left, Shadow& result) {
   if (v->parts.empty()) return changed(ctx, result);  // raises
   result = left ? v->parts.front() : v->parts.back();
   left ? (void)v->parts.erase(v->parts.begin()) : v->parts.pop_back();
-  ctx.rec.touched(ctx.shadows[0]);
+  ctx.rec.objects.touched(ctx.shadows[0]);
   return run(ctx);
 }
 Flow popModel(CallContext& ctx, Shadow& result) { return popFrom(ctx, false, result); }
@@ -78,7 +78,7 @@ Flow rotateModel(CallContext& ctx, Shadow& result) {
   Shadow by = v != nullptr && ctx.total() == 2 ? ctx.shadows[1] : Shadow::constant();
   const bool known = v != nullptr && ctx.total() <= 2 && (ctx.total() < 2 || PyLong_CheckExact(ctx.args[1]));
   if (!known) return keepModel(ctx, result);
-  if (ctx.total() == 2 && !ctx.rec.pin(by, ctx.args[1])) return run(ctx);
+  if (ctx.total() == 2 && !ctx.rec.guards.pin(by, ctx.args[1])) return run(ctx);
   const auto n = static_cast<long long>(v->parts.size());
   const long long steps = ctx.total() == 2 ? PyLong_AsLongLong(ctx.args[1]) : 1;
   if (steps == -1 && PyErr_Occurred() != nullptr) {
@@ -111,8 +111,8 @@ Flow copyModel(CallContext& ctx, Shadow& result) {
   const int64_t index = v->index;
   Flow flow = runVirtual(ctx, VirtualKind::kDeque, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  ctx.rec.virtualOf(result).parts = std::move(parts);
-  ctx.rec.virtualOf(result).index = index;
+  ctx.rec.objects.virtualOf(result).parts = std::move(parts);
+  ctx.rec.objects.virtualOf(result).index = index;
   return flow;
 }
 
@@ -142,21 +142,22 @@ std::optional<Flow> dropItems(CallContext& ctx, Shadow& result) {
   if (driver.failed()) return driver.raise();
   pyapi::Ref<> made = pyapi::steal(PyObject_CallFunction(ctx.callable, "()i", 0));
   if (!made) return driver.raise();
-  result = ctx.rec.newVirtual(VirtualKind::kDeque, made.get());
-  ctx.rec.virtualOf(result).index = 1;
-  return ctx.rec.replaceCall(ctx, std::move(made));
+  result = ctx.rec.objects.newVirtual(VirtualKind::kDeque, made.get());
+  ctx.rec.objects.virtualOf(result).index = 1;
+  return ctx.rec.steps.replaceCall(ctx, std::move(made));
 }
 
 Flow dequeModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   size_t iterable = 0, length = 0;
   if (!splitArguments(ctx, iterable, length)) return keepItems(ctx, 0, result);
   int64_t longest = 0;
-  if (length < ctx.total()) rec.guardType(ctx.shadows.any(length), ctx.args.any(length));  // None or a number
+  if (length < ctx.total())
+    rec.guards.guardType(ctx.shadows.any(length), ctx.args.any(length));  // None or a number
   if (length < ctx.total() && ctx.args.any(length) != Py_None) {
     Shadow s = ctx.shadows.any(length);
     if (!PyLong_CheckExact(ctx.args.any(length))) return keepItems(ctx, 0, result);
-    if (!rec.pin(s, ctx.args.any(length))) return run(ctx);
+    if (!rec.guards.pin(s, ctx.args.any(length))) return run(ctx);
     longest = PyLong_AsSsize_t(ctx.args.any(length));
     PyErr_Clear();
     if (longest < 0) return keepItems(ctx, 0, result);  // raises
@@ -171,22 +172,22 @@ Flow dequeModel(CallContext& ctx, Shadow& result) {
   }
   std::optional<std::vector<Shadow>> parts = std::vector<Shadow>{};
   Shadow from = some ? ctx.shadows.any(iterable) : Shadow::constant();
-  if (some) parts = from.isValue() ? std::nullopt : rec.iterated(from, ctx.args.any(iterable));
+  if (some) parts = from.isValue() ? std::nullopt : rec.objects.iterated(from, ctx.args.any(iterable));
   if (!parts) return rec.live() ? keepItems(ctx, iterable, result) : run(ctx);
   Flow flow = runVirtual(ctx, VirtualKind::kDeque, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
-  rec.virtualOf(result).index = longest;
-  rec.virtualOf(result).parts = std::move(*parts);
-  trim(rec.virtualOf(result), true);
+  rec.objects.virtualOf(result).index = longest;
+  rec.objects.virtualOf(result).parts = std::move(*parts);
+  trim(rec.objects.virtualOf(result), true);
   PyObject* made = ctx.act.peek(1);
-  for (size_t i = 0; i < rec.virtualOf(result).parts.size(); ++i) {  // a dict's items are pairs
+  for (size_t i = 0; i < rec.objects.virtualOf(result).parts.size(); ++i) {  // a dict's items are pairs
     pyapi::Ref<> item = pyapi::steal(PySequence_GetItem(made, static_cast<Py_ssize_t>(i)));
-    Shadow part = rec.itemOf(from, rec.virtualOf(result).parts[i], item.get());
-    rec.virtualOf(result).parts[i] = part;
+    Shadow part = rec.objects.itemOf(from, rec.objects.virtualOf(result).parts[i], item.get());
+    rec.objects.virtualOf(result).parts[i] = part;
   }
-  if (from.isVirtual() && rec.virtualOf(from).kind == VirtualKind::kIterator) {
-    rec.virtualOf(from).index += static_cast<int64_t>(rec.virtualOf(result).parts.size());
-    rec.touched();
+  if (from.isVirtual() && rec.objects.virtualOf(from).kind == VirtualKind::kIterator) {
+    rec.objects.virtualOf(from).index += static_cast<int64_t>(rec.objects.virtualOf(result).parts.size());
+    rec.objects.touched();
   }
   return flow;
 }

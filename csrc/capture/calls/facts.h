@@ -27,9 +27,9 @@ enum class Reads : uint8_t {
 
 // What it may leave changed.
 enum class Writes : uint8_t {
-  kArguments,  // nothing else
-  kProcess,    // modes and flags, random state, caches, what was printed
-  kOthers,     // the same, and other processes, for which it may wait
+  kArguments,       // nothing else
+  kProcess,         // modes and flags, random state, caches, what was printed
+  kOtherProcesses,  // the same, and other processes, for which it may wait
 };
 
 // Facts of one callable.
@@ -41,7 +41,7 @@ struct Facts {
 inline constexpr Facts kReadsWorld{StateWord::kUnnamed, Reads::kWorld};
 inline constexpr Facts kWritesProcess{StateWord::kUnnamed, Reads::kArguments, Writes::kProcess};
 
-inline constexpr Facts kMeetsOthers{StateWord::kUnnamed, Reads::kArguments, Writes::kOthers};
+inline constexpr Facts kWaitsForProcesses{StateWord::kUnnamed, Reads::kArguments, Writes::kOtherProcesses};
 
 const char* nameOf(StateWord word);
 

@@ -25,7 +25,7 @@ namespace {
 // Output: made again in its place on every run, not a break. It may run Python code (filters, handlers,
 // showwarning), so what was read before is stale.
 Flow outputModel(CallContext& ctx, Shadow& result) {
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
 // Logger.isEnabledFor() fills a cache that nothing else reads: asked again on every run, in whatever state it
@@ -39,12 +39,12 @@ Flow enabledModel(CallContext& ctx, Shadow& result) {
       rootSlot.get([] { return PyObject_GetAttrString(pyapi::importModule("logging"), "RootLogger"); });
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(ctx.args[0]));
   if (type != logger && type != root) return outputModel(ctx, result);
-  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
   return knownModel(ctx, result);
 }
 
 Flow globalsModel(CallContext& ctx, Shadow& result) {
-  result = ctx.rec.pinnedRoot(pyapi::globalsOf(ctx.act.frame));
+  result = ctx.rec.guards.pinnedRoot(pyapi::globalsOf(ctx.act.frame));
   return run(ctx);
 }
 
@@ -67,7 +67,7 @@ bool asksOnce(PyCodeObject* code) {
 
 // locals(): a dict of the frame's own.
 Flow localsModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   ShadowFrame& frame = ctx.frame;
   if (pyapi::localsDictOf(ctx.act.frame) != nullptr) return frameModel(ctx, result);
   Flow flow = runVirtual(ctx, VirtualKind::kDict, result);
@@ -79,14 +79,14 @@ Flow localsModel(CallContext& ctx, Shadow& result) {
     Shadow shadow = frame.locals[i];
     PyObject* object = pyapi::localAt(ctx.act.frame, i);
     if (object != nullptr && PyCell_Check(object)) {
-      bool known = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kCell;
+      bool known = shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kCell;
       if (!known) {
         rec.abort(diag::Code::KTG0303, {"cell"});
         return flow;
       }
-      shadow = rec.virtualOf(shadow).parts[0];
+      shadow = rec.objects.virtualOf(shadow).parts[0];
     }
-    rec.setEntry(rec.virtualOf(result), name, shadow);
+    rec.objects.setEntry(rec.objects.virtualOf(result), name, shadow);
   }
   if (!asksOnce(frame.code)) frame.rebuildable = false;
   return flow;
@@ -105,10 +105,10 @@ Flow dirModel(CallContext& ctx, Shadow& result) {
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && pyapi::hasNoInstanceDict(type) &&
       specialMethod(type, "__dir__") ==
           specialMethod(&PyBaseObject_Type, "__dir__")) {  // what its class says, for good
-    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+    ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
     Flow flow = runVirtual(ctx, VirtualKind::kList, result);
     if (flow == Flow::kNext && ctx.rec.live())
-      ctx.rec.virtualOf(result).parts.assign(PyList_GET_SIZE(ctx.act.peek(1)), Shadow::constant());
+      ctx.rec.objects.virtualOf(result).parts.assign(PyList_GET_SIZE(ctx.act.peek(1)), Shadow::constant());
     return flow;
   }
   return pythonMethod(ctx.args[0], "__dir__") != nullptr ? opaqueModel(ctx, result) : knownModel(ctx, result);
@@ -130,8 +130,8 @@ Flow evalModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1 || !PyUnicode_CheckExact(ctx.args[0]) || !isConstantExpression(ctx.args[0])) {
     return frameModel(ctx, result);
   }
-  if (!ctx.rec.pin(text, ctx.args[0])) return run(ctx);
-  const Paused paused(ctx.rec.known().pauses_);
+  if (!ctx.rec.guards.pin(text, ctx.args[0])) return run(ctx);
+  const Paused paused(ctx.rec.pauses);
   Flow flow = run(ctx);
   if (flow == Flow::kNext && !isPlainDeep(ctx.act.peek(1))) {
     ctx.rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
@@ -142,18 +142,19 @@ Flow evalModel(CallContext& ctx, Shadow& result) {
 
 // sys.exc_info(), sys.exception(): of the trace's own handlers.
 Flow handledModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   ShadowFrame* frame = handlingFrame(rec);
   if (frame == nullptr) return knownModel(ctx, result);
   Shadow exception = frame->handled;
-  if (!exception.isVirtual() || rec.virtualOf(exception).value != ir::kNone) return opaqueModel(ctx, result);
+  if (!exception.isVirtual() || rec.objects.virtualOf(exception).value != ir::kNone)
+    return opaqueModel(ctx, result);
   Flow flow = run(ctx);
   if (flow != Flow::kNext) return flow;
   PyObject* object = ctx.act.peek(1);
   result = exception;
   if (PyTuple_Check(object)) {
     Shadow traceback = tracebackShadow(rec, PyTuple_GET_ITEM(object, 2));
-    result = rec.tupleOf(object, {Shadow::constant(), exception, traceback});
+    result = rec.objects.tupleOf(object, {Shadow::constant(), exception, traceback});
   }
   return flow;
 }

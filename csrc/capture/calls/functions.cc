@@ -13,16 +13,16 @@ namespace {
 Flow partialModel(CallContext& ctx, Shadow& result) {
   bool nested = ctx.positional == 0 || Py_TYPE(ctx.args[0]) == reinterpret_cast<PyTypeObject*>(ctx.callable);
   if (nested || !PyCallable_Check(ctx.args[0])) return knownModel(ctx, result);  // flattened by C code
-  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);                                // that it can be called
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);                         // that it can be called
   std::vector<pyapi::Ref<>> objects;
   for (size_t i = 0; i < ctx.positional; ++i) objects.push_back(pyapi::newRef(ctx.args.any(i)));
   const auto positional = ctx.shadows.slice(0, ctx.positional);
   std::vector<Shadow> parts(positional.begin(), positional.end());
   Flow flow = runVirtual(ctx, VirtualKind::kPartial, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  Virtual& v = ctx.rec.virtualOf(result);
+  Virtual& v = ctx.rec.objects.virtualOf(result);
   for (size_t i = ctx.positional; i < ctx.total(); ++i) {
-    ctx.rec.setEntry(v, ctx.nameOf(i), ctx.shadows.any(i));
+    ctx.rec.objects.setEntry(v, ctx.nameOf(i), ctx.shadows.any(i));
   }
   v.parts = std::move(parts);
   v.partObjects = std::move(objects);
@@ -37,8 +37,8 @@ bool isDispatch(PyObject* function) {
 }
 
 // What a function's free variable holds.
-std::optional<Shadow> freeVariable(Recorder& rec, ir::SourceId function, PyObject* object, const char* name,
-                                   pyapi::Ref<>& content) {
+std::optional<Shadow> freeVariable(RecordContext& rec, ir::SourceId function, PyObject* object,
+                                   const char* name, pyapi::Ref<>& content) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(object));
   PyObject* closure = PyFunction_GET_CLOSURE(object);
   const int first = pyapi::firstFreeVariable(code);
@@ -47,10 +47,10 @@ std::optional<Shadow> freeVariable(Recorder& rec, ir::SourceId function, PyObjec
     if (PyUnicode_CompareWithASCIIString(variable, name) != 0) continue;
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
     content = pyapi::newRef(PyCell_GET(cell));
-    if (!content || rec.overlayOf(cell) != nullptr) return std::nullopt;
-    Shadow read = rec.readSource(guard::SourceKind::kClosure, function, nullptr, i, cell);
+    if (!content || rec.objects.overlayOf(cell) != nullptr) return std::nullopt;
+    Shadow read = rec.guards.readSource(guard::SourceKind::kClosure, function, nullptr, i, cell);
     if (!read.isSource()) return std::nullopt;
-    return rec.readSource(guard::SourceKind::kCell, read.sourceId(), nullptr, 0, content.get());
+    return rec.guards.readSource(guard::SourceKind::kCell, read.sourceId(), nullptr, 0, content.get());
   }
   return std::nullopt;
 }
@@ -64,28 +64,28 @@ constexpr ModelRow kRows[] = {
 // The implementation that functools.singledispatch has for a class: from its registry, as long as that has no
 // abstract classes. Its cache is nothing that a program sees.
 std::optional<Flow> dispatchModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   PyObject* function = ctx.callable;
   Shadow callable = ctx.callableShadow, cls = ctx.positional == 1 ? ctx.shadows[0] : Shadow::null();
   const bool simple = isDispatch(function) && ctx.total() == 1 && ctx.kwnames == nullptr &&
                       PyType_Check(ctx.args[0]) && (callable.isSource() || callable.isConst()) &&
                       !cls.isValue() && !cls.isVirtual();
   if (!simple) return std::nullopt;
-  if (!rec.pin(cls, ctx.args[0]) || !rec.pin(callable, function)) return run(ctx);
-  rec.guardTypeVersion(reinterpret_cast<PyTypeObject*>(ctx.args[0]));
-  rec.pinFunction(function);
-  const ir::SourceId source = rec.sourceOf(callable, function);
+  if (!rec.guards.pin(cls, ctx.args[0]) || !rec.guards.pin(callable, function)) return run(ctx);
+  rec.guards.guardTypeVersion(reinterpret_cast<PyTypeObject*>(ctx.args[0]));
+  rec.guards.pinFunction(function);
+  const ir::SourceId source = rec.guards.sourceOf(callable, function);
   pyapi::Ref<> token, registry;
   auto tokenShadow = freeVariable(rec, source, function, "cache_token", token);
-  if (!tokenShadow || token.get() != Py_None || !rec.pinIsNone(*tokenShadow, token.get()))
+  if (!tokenShadow || token.get() != Py_None || !rec.guards.pinIsNone(*tokenShadow, token.get()))
     return rec.live() ? std::nullopt : std::optional(run(ctx));
   auto registryShadow = freeVariable(rec, source, function, "registry", registry);
   if (!registryShadow || !PyDict_CheckExact(registry.get())) return std::nullopt;
-  auto entries = rec.dictParts(*registryShadow, registry.get(), 1);
+  auto entries = rec.objects.dictParts(*registryShadow, registry.get(), 1);
   if (!entries) return run(ctx);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = run(ctx);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;

@@ -11,7 +11,7 @@ namespace {
 // looks for the innermost one.
 Virtual* waiting(CallContext& ctx) {
   if (!ctx.shadows[0].isVirtual()) return nullptr;
-  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  Virtual& v = ctx.rec.objects.virtualOf(ctx.shadows[0]);
   return v.kind == VirtualKind::kGenerator && v.frame ? &v : nullptr;
 }
 
@@ -24,17 +24,17 @@ bool delegates(PyObject* generator) {
 void announce(CallContext& ctx, Virtual& generator, ir::ReturnAction action) {
   PendingFrame pending;
   pending.generator = &generator;
-  pending.site = ctx.rec.callSite(ctx.instr, ctx.popped, {}, action);
-  ctx.rec.expectFrame(std::move(pending));
+  pending.site = ctx.rec.snapshots.callSite(ctx.instr, ctx.popped, {}, action);
+  ctx.rec.callees.expectFrame(std::move(pending));
 }
 
 Flow sendModel(CallContext& ctx, Shadow& result) {
   Virtual* generator = waiting(ctx);
   if (generator == nullptr || ctx.total() != 2) return opaqueModel(ctx, result);
   announce(ctx, *generator, ir::ReturnAction::kNext);
-  ctx.rec.known().expected_.pending().shadows = {ctx.shadows[1]};
+  ctx.rec.expected.pending().shadows = {ctx.shadows[1]};
   Flow flow = run(ctx);
-  if (flow == Flow::kNext) result = ctx.rec.returned();
+  if (flow == Flow::kNext) result = ctx.rec.callees.returned();
   return flow;
 }
 
@@ -54,7 +54,7 @@ Flow throwModel(CallContext& ctx, Shadow& result) {
   noteRaised(ctx.rec, ctx.args[ctx.total() == 2 ? 1 : 2], false);
   announce(ctx, *generator, ir::ReturnAction::kNext);
   Flow flow = run(ctx);
-  if (flow == Flow::kNext) result = ctx.rec.returned();
+  if (flow == Flow::kNext) result = ctx.rec.callees.returned();
   return flow;
 }
 
@@ -62,12 +62,12 @@ Flow closeModel(CallContext& ctx, Shadow& result) {
   Virtual* generator = waiting(ctx);
   bool started = generator != nullptr && generator->frame->act != nullptr;
   bool finished = ctx.shadows[0].isVirtual() && generator == nullptr &&
-                  ctx.rec.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
+                  ctx.rec.objects.virtualOf(ctx.shadows[0]).kind == VirtualKind::kGenerator;
   result = Shadow::constant();
   if (finished) return run(ctx);
   if (generator == nullptr) return opaqueModel(ctx, result);
   if (delegates(ctx.args[0])) {  // the inner ones are closed first
-    const WatchedGenerators::Closing closing(ctx.rec.known().watched_);
+    const WatchedGenerators::Closing closing(ctx.rec.watched);
     return run(ctx);
   }
   if (started) {

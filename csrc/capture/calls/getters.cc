@@ -6,6 +6,7 @@
 #include <array>
 
 #include "pyapi/imports.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 
 namespace kintsugi::capture {
@@ -70,9 +71,9 @@ Flow getterModel(CallContext& ctx, Shadow& result) {
   for (size_t i = positional; i < parts.size(); ++i) {
     PyObject* name = PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i - positional));
     PyDict_SetItem(keywords.get(), name, objects[i].get());
-    ctx.rec.setEntry(ctx.rec.virtualOf(result), name, parts[i]);
+    ctx.rec.objects.setEntry(ctx.rec.objects.virtualOf(result), name, parts[i]);
   }
-  Virtual& v = ctx.rec.virtualOf(result);
+  Virtual& v = ctx.rec.objects.virtualOf(result);
   parts.resize(positional);
   objects.resize(positional);
   v.parts = std::move(parts);
@@ -88,7 +89,7 @@ Flow comparingModel(CallContext& ctx, Shadow& result) {
 }
 
 // What an old one was made with: (type, arguments), or with keywords (partial, arguments).
-bool readOld(Recorder& rec, PyObject* getter, GetterCall& call) {
+bool readOld(RecordContext& rec, PyObject* getter, GetterCall& call) {
   pyapi::Ref<> reduced = pyapi::steal(PyObject_CallMethod(getter, "__reduce__", nullptr));
   if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) != 2) {
     PyErr_Clear();
@@ -104,7 +105,7 @@ bool readOld(Recorder& rec, PyObject* getter, GetterCall& call) {
   }
   auto add = [&](PyObject* object) {
     call.args.push_back(pyapi::newRef(object));
-    call.shadows.push_back(isPlainDeep(object) ? Shadow::constant() : rec.pinnedRoot(object));
+    call.shadows.push_back(isPlainDeep(object) ? Shadow::constant() : rec.guards.pinnedRoot(object));
   };
   for (PyObject* tuple : {partialArgs.get(), PyTuple_GET_ITEM(reduced.get(), 1)}) {
     for (Py_ssize_t i = 0; tuple != nullptr && i < PyTuple_GET_SIZE(tuple); ++i)
@@ -121,7 +122,7 @@ bool readOld(Recorder& rec, PyObject* getter, GetterCall& call) {
   return rec.live();
 }
 
-void readNew(Recorder& rec, Virtual& v, GetterCall& call) {
+void readNew(RecordContext& rec, Virtual& v, GetterCall& call) {
   for (size_t i = 0; i < v.parts.size(); ++i) {
     call.args.push_back(v.partObjects[i].clone());
     call.shadows.push_back(v.parts[i]);
@@ -131,7 +132,7 @@ void readNew(Recorder& rec, Virtual& v, GetterCall& call) {
   while (PyDict_Next(v.partObjects.back().get(), &at, &name, &value)) {
     call.names.push_back(pyapi::newRef(name));
     call.args.push_back(pyapi::newRef(value));
-    call.shadows.push_back(*rec.entryOf(v, name));
+    call.shadows.push_back(*rec.objects.entryOf(v, name));
   }
 }
 
@@ -144,7 +145,7 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* getter,
+std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject* getter,
                                      const PyCodeObject* caller) {
   const Getter* row = getterOf(Py_TYPE(getter));
   if (row == &kComparing && !pyapi::isKnownCode(caller, pyapi::CodeFamily::kKeyTakers))
@@ -154,10 +155,11 @@ std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* get
   GetterCall call;
   call.function = function;
   if (shadow.isVirtual()) {
-    Virtual& v = rec.virtualOf(shadow);
+    Virtual& v = rec.objects.virtualOf(shadow);
     if (v.kind != VirtualKind::kPartial) return std::nullopt;
     readNew(rec, v, call);
-  } else if (rec.comesFromStep(shadow) || !rec.pin(shadow, getter) || !readOld(rec, getter, call)) {
+  } else if (rec.guards.comesFromStep(shadow) || !rec.guards.pin(shadow, getter) ||
+             !readOld(rec, getter, call)) {
     return std::nullopt;
   }
   // functools.partial(function, *args, **keywords) takes the getter's place on the value stack.

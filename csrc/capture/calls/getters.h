@@ -22,7 +22,7 @@ struct GetterCall {
 // What is called to make an object like this one: its type, or the function that gives such. Borrowed.
 PyObject* makerOf(PyObject* object);
 // Nothing: it is no getter, or one that the trace knows nothing of.
-std::optional<GetterCall> getterCall(Recorder& rec, Shadow shadow, PyObject* getter,
+std::optional<GetterCall> getterCall(RecordContext& rec, Shadow shadow, PyObject* getter,
                                      const PyCodeObject* caller);
 
 }  // namespace kintsugi::capture

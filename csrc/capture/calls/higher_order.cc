@@ -30,8 +30,8 @@ constexpr Handed kHanded[] = {
 };
 
 Flow asStep(CallContext& ctx, const char* name, Shadow& result) {
-  ctx.rec.noteBreak(diag::Code::KTG0101, {name});
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  ctx.rec.breaks.noteBreak(diag::Code::KTG0101, {name});
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
 // torch._higher_order_ops.utils._hop_compile_and_call(function, arguments): the function was made by torch in
@@ -92,7 +92,7 @@ Flow checkpointModel(CallContext& ctx, Shadow& result) {
     plain = plain && !ctx.keyword(option);
   if (!plain) return inlineFunction(ctx, result);
   Shadow asked = ctx.shadows.any(*reentrant);
-  if (!ctx.rec.pin(asked, Py_False)) return run(ctx);
+  if (!ctx.rec.guards.pin(asked, Py_False)) return run(ctx);
   if (auto flow = enterPolyfill(ctx, "checkpoint", result)) return *flow;
   return inlineFunction(ctx, result);
 }
@@ -104,8 +104,8 @@ Flow applyModel(CallContext& ctx, Shadow& result) {
   if (!pyapi::isPolyfill(ctx.frame.code) && !torchapi::hasModes()) {
     if (auto flow = enterClassPolyfill(ctx, "apply_function", result)) return *flow;
   }
-  ctx.rec.noteBreak(diag::Code::KTG0108, {"autograd.Function.apply"});
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  ctx.rec.breaks.noteBreak(diag::Code::KTG0108, {"autograd.Function.apply"});
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
 constexpr ModelRow kRows[] = {
@@ -130,7 +130,7 @@ std::optional<Flow> mappedRows(CallContext& ctx, Shadow& result) {
   const bool ours = pyapi::isKnown(ctx.callable, pyapi::Known::kMapOperator) && caller != nullptr &&
                     pyapi::isKnownCode(ctx.frame.code, CodeFamily::kMapCall) &&
                     pyapi::isPolyfill(caller->code);
-  if (!ours || !ctx.rec.pin(ctx.callableShadow, ctx.callable)) return std::nullopt;
+  if (!ours || !ctx.rec.guards.pin(ctx.callableShadow, ctx.callable)) return std::nullopt;
   return enterPolyfill(ctx, "map_rows", result);
 }
 

@@ -7,15 +7,15 @@ namespace {
 
 // list(x) asks x for its length first, as a hint.
 bool askLength(CallContext& ctx) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   PyObject* object = ctx.args[0];
   if (pythonMethod(object, "__length_hint__") != nullptr) {
     rec.abort(diag::Code::KTG0101, {"__length_hint__"});
   }
   if (PyObject* method = pythonMethod(object, "__len__")) {
-    PendingFrame pending = rec.methodFrame(method, ctx.shadows[0], object);
+    PendingFrame pending = rec.callees.methodFrame(method, ctx.shadows[0], object);
     pending.rebuildable = false;
-    rec.expectFrame(std::move(pending));
+    rec.callees.expectFrame(std::move(pending));
   }
   return PyObject_LengthHint(object, 8) >= 0;
 }
@@ -24,7 +24,7 @@ bool askLength(CallContext& ctx) {
 
 // list(x), tuple(x) where x's class has an __iter__ in Python.
 Flow iterableObject(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   bool tuple = ctx.callable == reinterpret_cast<PyObject*>(&PyTuple_Type);
   if (!tuple && ctx.callable != reinterpret_cast<PyObject*>(&PyList_Type)) return opaqueModel(ctx, result);
   Driver driver(ctx, 0);
@@ -39,18 +39,18 @@ Flow iterableObject(CallContext& ctx, Shadow& result) {
   if (tuple) made = pyapi::steal(PyList_AsTuple(made.get()));
   if (rec.live()) {
     if (tuple) {
-      result = rec.tupleOf(made.get(), std::move(parts));
+      result = rec.objects.tupleOf(made.get(), std::move(parts));
     } else {
-      result = rec.newVirtual(VirtualKind::kList, made.get());
-      rec.virtualOf(result).parts = std::move(parts);
+      result = rec.objects.newVirtual(VirtualKind::kList, made.get());
+      rec.objects.virtualOf(result).parts = std::move(parts);
     }
   }
-  return rec.replaceCall(ctx, std::move(made));
+  return rec.steps.replaceCall(ctx, std::move(made));
 }
 
 // sum(generator): the additions are recorded between the generator's own operations.
 Flow sumModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (auto flow = iterateInstead(ctx, "sum_", result)) return *flow;
   Driver driver(ctx, 0);
   if (ctx.kwnames != nullptr && !ctx.keyword("start")) return opaqueModel(ctx, result);
@@ -58,21 +58,21 @@ Flow sumModel(CallContext& ctx, Shadow& result) {
   bool number = ctx.total() == 1 || PyLong_CheckExact(ctx.args.any(1)) || torchapi::isTensor(ctx.args.any(1));
   if (ctx.total() > 2 || !number || !driver.worthwhile()) return reduceModel(ctx, result, true);
   pyapi::Ref<> total = ctx.total() == 2 ? pyapi::newRef(ctx.args.any(1)) : pyapi::steal(PyLong_FromLong(0));
-  if (torchapi::isTensor(total.get())) sum = rec.tensorShadow(total.get(), sum);
-  ir::StateId snap = rec.live() ? rec.stateBefore() : ir::kNone;
+  if (torchapi::isTensor(total.get())) sum = rec.guards.tensorShadow(total.get(), sum);
+  ir::StateId snap = rec.live() ? rec.snapshots.stateBefore() : ir::kNone;
   while (driver.next()) {
     PyObject* item = driver.item();
     Shadow shadow = driver.shadow();
     bool tensors = torchapi::isTensor(item) || torchapi::isTensor(total.get());
     if (rec.live() && tensors) {
-      if (torchapi::isTensor(item)) shadow = rec.tensorShadow(item, shadow);
+      if (torchapi::isTensor(item)) shadow = rec.guards.tensorShadow(item, shadow);
       bool known = (torchapi::isTensor(item) || shadow.isConst()) &&
                    (torchapi::isTensor(total.get()) || sum.isConst());
       if (!known) rec.abort(diag::Code::KTG0103, {"the items of a generator"});
     }
     if (rec.live() && tensors) {
       pyapi::Ref<> added;
-      auto made = rec.torchOperation(snap, added, [&] { return PyNumber_Add(total.get(), item); });
+      auto made = rec.torch.torchOperation(snap, added, [&] { return PyNumber_Add(total.get(), item); });
       if (!made) return driver.raise();
       sum = *made;
       total = std::move(added);
@@ -85,7 +85,7 @@ Flow sumModel(CallContext& ctx, Shadow& result) {
   }
   if (driver.failed()) return driver.raise();
   result = sum;
-  return rec.replaceCall(ctx, std::move(total));
+  return rec.steps.replaceCall(ctx, std::move(total));
 }
 
 }  // namespace kintsugi::capture

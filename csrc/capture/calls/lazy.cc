@@ -20,9 +20,9 @@ bool known(CallContext& ctx) {
         torchapi::isTensor(ctx.args.any(i))) {
       return false;
     }
-    const bool iterator = shadow.isVirtual() && isConsumed(ctx.rec.virtualOf(shadow)) &&
-                          ctx.rec.virtualOf(shadow).kind != VirtualKind::kDeque;
-    if (!iterator && !ctx.rec.iterated(shadow, ctx.args.any(i))) return false;
+    const bool iterator = shadow.isVirtual() && isConsumed(ctx.rec.objects.virtualOf(shadow)) &&
+                          ctx.rec.objects.virtualOf(shadow).kind != VirtualKind::kDeque;
+    if (!iterator && !ctx.rec.objects.iterated(shadow, ctx.args.any(i))) return false;
   }
   return ctx.rec.live();
 }
@@ -30,7 +30,7 @@ bool known(CallContext& ctx) {
 }  // namespace
 
 std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (!known(ctx)) return std::nullopt;
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.begin() + ctx.positional);
   std::vector<pyapi::Ref<>> objects;
@@ -47,45 +47,45 @@ std::optional<Flow> keptForLater(CallContext& ctx, Shadow& result) {
   for (size_t i = 1; i < objects.size(); ++i) {
     PyObject* iterator = PyTuple_GET_ITEM(inner, static_cast<Py_ssize_t>(i));
     if (iterator == objects[i].get()) continue;  // it was one
-    shadows[i] = rec.newIterator(iterator, shadows[i], objects[i].get());
+    shadows[i] = rec.objects.newIterator(iterator, shadows[i], objects[i].get());
     objects[i] = pyapi::newRef(iterator);
   }
-  rec.virtualOf(result).parts = std::move(shadows);
-  rec.virtualOf(result).partObjects = std::move(objects);
+  rec.objects.virtualOf(result).parts = std::move(shadows);
+  rec.objects.virtualOf(result).partObjects = std::move(objects);
   return flow;
 }
 
-bool asksPython(Recorder& rec, Shadow shadow, PyObject* object) {
+bool asksPython(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (isKept(rec, shadow)) return true;
-  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  if (shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
   return !shadow.isValue() && !torchapi::isTensor(object) && pythonMethod(object, "__iter__") != nullptr &&
          !PyTuple_Check(object) && !PyList_Check(object) && !PyDict_Check(object);
 }
 
-bool hasOpenLength(Recorder& rec, Shadow shadow, PyObject* object) {
-  return torchapi::isTensor(object) && !rec.hasStaticMeta(shadow, object);
+bool hasOpenLength(RecordContext& rec, Shadow shadow, PyObject* object) {
+  return torchapi::isTensor(object) && !rec.torch.hasStaticMeta(shadow, object);
 }
 
 PyObject* listFunction(PyObject* iterable) {
   return polyfill(pythonMethod(iterable, "__len__") != nullptr ? "list_of_length" : "list_");
 }
 
-bool isKept(Recorder& rec, Shadow shadow) {
-  return shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kMap;
+bool isKept(RecordContext& rec, Shadow shadow) {
+  return shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kMap;
 }
 
 namespace {
 
 // map.__reduce__(m): (map, (function, iterators...))
 Flow mapReduceModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (ctx.total() != 1 || !isKept(rec, ctx.shadows[0])) return opaqueModel(ctx, result);
-  std::vector<Shadow> parts = rec.virtualOf(ctx.shadows[0]).parts;
+  std::vector<Shadow> parts = rec.objects.virtualOf(ctx.shadows[0]).parts;
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
-  Shadow inner = rec.tupleOf(PyTuple_GET_ITEM(made, 1), std::move(parts));
-  result = rec.tupleOf(made, {Shadow::constant(), inner});
+  Shadow inner = rec.objects.tupleOf(PyTuple_GET_ITEM(made, 1), std::move(parts));
+  result = rec.objects.tupleOf(made, {Shadow::constant(), inner});
   return flow;
 }
 

@@ -14,13 +14,13 @@ namespace {
 // The elements, for a method that changes them by `ctx.args` (all but the list itself); the change of a
 // shared list is written into the trace. Null: not known.
 std::vector<Shadow>* changed(CallContext& ctx, const char* method) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   std::vector<Shadow>* parts = listParts(rec, ctx.shadows[0], ctx.args[0]);
   if (parts == nullptr || ctx.kwnames != nullptr) return nullptr;
   if (!isSharedList(rec, ctx.shadows[0])) return parts;
   std::vector<std::pair<Shadow, PyObject*>> args;
   for (size_t i = 1; i < ctx.total(); ++i) args.emplace_back(ctx.shadows.any(i), ctx.args.any(i));
-  return rec.emitMethod(method, ctx.shadows[0], ctx.args[0], args) ? parts : nullptr;
+  return rec.heap.emitMethod(method, ctx.shadows[0], ctx.args[0], args) ? parts : nullptr;
 }
 
 Flow unknown(CallContext& ctx, Shadow& result) {
@@ -28,7 +28,7 @@ Flow unknown(CallContext& ctx, Shadow& result) {
 }
 
 Flow nothing(CallContext& ctx, Shadow& result) {
-  ctx.rec.touched(ctx.shadows[0]);
+  ctx.rec.objects.touched(ctx.shadows[0]);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -41,11 +41,11 @@ Flow appendModel(CallContext& ctx, Shadow& result) {
 }
 
 Flow extendModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (ctx.total() != 2) return unknown(ctx, result);
   if (auto flow = iterateInstead(ctx, "extend", result)) return *flow;
   bool generator =
-      ctx.shadows[1].isVirtual() && rec.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
+      ctx.shadows[1].isVirtual() && rec.objects.virtualOf(ctx.shadows[1]).kind == VirtualKind::kGenerator;
   Shadow list = ctx.shadows[0];
   if (!generator) {
     Shadow more = ctx.shadows[1];
@@ -56,21 +56,22 @@ Flow extendModel(CallContext& ctx, Shadow& result) {
     if (flow == Flow::kNext) pairElements(rec, list, kept.get(), more, start);
     return flow;
   }
-  if (!list.isVirtual() || rec.virtualOf(list).kind != VirtualKind::kList || isSharedList(rec, list)) {
+  if (!list.isVirtual() || rec.objects.virtualOf(list).kind != VirtualKind::kList ||
+      isSharedList(rec, list)) {
     return unknown(ctx, result);
   }
-  rec.expectItems(ctx.shadows[1]);
+  rec.callees.expectItems(ctx.shadows[1]);
   result = Shadow::constant();
   Flow flow = run(ctx);
-  for (Shadow item : rec.takeItems()) rec.virtualOf(list).parts.push_back(item);
-  rec.touched(list);
+  for (Shadow item : rec.callees.takeItems()) rec.objects.virtualOf(list).parts.push_back(item);
+  rec.objects.touched(list);
   return flow;
 }
 
 // An integer argument, pinned.
 bool indexOf(CallContext& ctx, size_t argument, Py_ssize_t& index) {
   Shadow shadow = ctx.shadows[argument];
-  if (!PyLong_CheckExact(ctx.args[argument]) || !ctx.rec.pin(shadow, ctx.args[argument])) return false;
+  if (!PyLong_CheckExact(ctx.args[argument]) || !ctx.rec.guards.pin(shadow, ctx.args[argument])) return false;
   index = PyLong_AsSsize_t(ctx.args[argument]);
   bool ok = index != -1 || PyErr_Occurred() == nullptr;
   PyErr_Clear();
@@ -90,7 +91,7 @@ Flow popModel(CallContext& ctx, Shadow& result) {
   if (changed(ctx, "pop") == nullptr) return unknown(ctx, result);
   result = (*parts)[at];
   parts->erase(parts->begin() + at);
-  ctx.rec.touched(ctx.shadows[0]);
+  ctx.rec.objects.touched(ctx.shadows[0]);
   return run(ctx);
 }
 
@@ -124,8 +125,8 @@ bool pinElements(CallContext& ctx, std::vector<Shadow>& parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     PyObject* item = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i));
     Shadow shadow = parts[i];
-    bool plain = isPlainDeep(item) || Recorder::isIdentityValue(item);
-    if (!plain || !ctx.rec.tryPinDeep(shadow, item)) return false;
+    bool plain = isPlainDeep(item) || isIdentityValue(item);
+    if (!plain || !ctx.rec.guards.tryPinDeep(shadow, item)) return false;
   }
   return true;
 }
@@ -134,8 +135,8 @@ Flow removeModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow>* parts = listParts(ctx.rec, ctx.shadows[0], ctx.args[0]);
   Shadow value = ctx.total() == 2 ? ctx.shadows[1] : Shadow::null();
   bool known = parts != nullptr && ctx.total() == 2 &&
-               (isPlainDeep(ctx.args[1]) || Recorder::isIdentityValue(ctx.args[1])) &&
-               pinElements(ctx, *parts) && ctx.rec.tryPinDeep(value, ctx.args[1]);
+               (isPlainDeep(ctx.args[1]) || isIdentityValue(ctx.args[1])) && pinElements(ctx, *parts) &&
+               ctx.rec.guards.tryPinDeep(value, ctx.args[1]);
   if (!known) return unknown(ctx, result);
   for (size_t i = 0; i < parts->size(); ++i) {
     PyObject* item = PyList_GET_ITEM(ctx.args[0], static_cast<Py_ssize_t>(i));
@@ -192,11 +193,11 @@ std::optional<Flow> listCall(CallContext& ctx, const std::vector<PyObject*>& arg
     const bool plain = (PyList_Check(args[0]) || PyTuple_CheckExact(args[0])) &&
                        pythonMethod(args[0], "__iter__") == nullptr &&
                        pythonMethod(args[0], "__len__") == nullptr;
-    parts = plain && !shadows[0].isValue() ? ctx.rec.iterated(shadows[0], args[0]) : std::nullopt;
+    parts = plain && !shadows[0].isValue() ? ctx.rec.objects.iterated(shadows[0], args[0]) : std::nullopt;
   }
   if (!parts) return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
   Flow flow = runVirtual(ctx, VirtualKind::kList, result);
-  if (flow == Flow::kNext && ctx.rec.live()) ctx.rec.virtualOf(result).parts = std::move(*parts);
+  if (flow == Flow::kNext && ctx.rec.live()) ctx.rec.objects.virtualOf(result).parts = std::move(*parts);
   return flow;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "capture/calls/model.h"
+#include "capture/record_context.h"
 #include "capture/source_hash.h"
 #include "pyapi/known_objects.h"
 #include "pyapi/lru_cache.h"
@@ -38,44 +39,44 @@ bool canPinArguments(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const Shadow shadow = ctx.shadows.any(i);
     PyObject* value = ctx.args.any(i);
-    if (ctx.rec.comesFromStep(shadow) || !ctx.rec.canPinDeep(shadow, value)) return false;
-    if (ctx.rec.isArgument(shadow) && !isPlainDeep(value) && !Recorder::isIdentityValue(value)) return false;
+    if (ctx.rec.guards.comesFromStep(shadow) || !ctx.rec.guards.canPinDeep(shadow, value)) return false;
+    if (ctx.rec.guards.isArgument(shadow) && !isPlainDeep(value) && !isIdentityValue(value)) return false;
   }
   return true;
 }
 
 bool pinArguments(CallContext& ctx) {
-  if (ctx.callableShadow.isSource() && !ctx.rec.pin(ctx.callableShadow, ctx.callable)) return false;
+  if (ctx.callableShadow.isSource() && !ctx.rec.guards.pin(ctx.callableShadow, ctx.callable)) return false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
-    if (!ctx.rec.pinDeep(shadow, ctx.args.any(i))) return false;
+    if (!ctx.rec.guards.pinDeep(shadow, ctx.args.any(i))) return false;
   }
   return true;
 }
 
 // The entry is there, and the call gives what is in it.
 Flow hit(CallContext& ctx, PyObject* cache, PyObject* key, PyObject* entry, Shadow& result) {
-  Recorder& rec = ctx.rec;
-  Shadow found = rec.dictEntry(rec.pinnedRoot(cache), cache, key, entry);
+  RecordContext& rec = ctx.rec;
+  Shadow found = rec.objects.dictEntry(rec.guards.pinnedRoot(cache), cache, key, entry);
   if (rec.live() && pyapi::isCacheLink(entry)) {
-    rec.guardType(found, entry);
-    found = rec.readSource(SourceKind::kMember, rec.sourceOf(found, entry), pyapi::linkResultField(), 0,
+    rec.guards.guardType(found, entry);
+    found = rec.guards.readSource(SourceKind::kMember, rec.guards.sourceOf(found, entry), pyapi::linkResultField(), 0,
                            pyapi::resultOfEntry(entry));
   }
   if (!rec.live()) return rec.execute(ctx.act, ctx.instr);
   const std::vector<Shadow> constants(ctx.total(), Shadow::constant());
   ctx.shadows.replace(constants.data());
   result = found;
-  return rec.quietCall(ctx);
+  return rec.steps.quietCall(ctx);
 }
 
 }  // namespace
 
 std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
   if (!pyapi::isA(ctx.callable, pyapi::Known::kLruCacheWrapper)) return std::nullopt;
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   PyObject* cache = ctx.callableShadow.isValue() ? nullptr : pyapi::cacheOf(ctx.callable);
-  if (cache == nullptr || !ctx.pushes || rec.comesFromStep(ctx.callableShadow) || !canPinArguments(ctx))
+  if (cache == nullptr || !ctx.pushes || rec.guards.comesFromStep(ctx.callableShadow) || !canPinArguments(ctx))
     return knownModel(ctx, result);
   const pyapi::Ref<> key = pyapi::cacheKey(ctx.callable, {ctx.args.begin(), ctx.total()}, ctx.kwnames);
   if (!key) return knownModel(ctx, result);
@@ -84,8 +85,8 @@ std::optional<Flow> cachedCall(CallContext& ctx, Shadow& result) {
     return pinArguments(ctx) ? hit(ctx, cache, key.get(), entry, result) : rec.execute(ctx.act, ctx.instr);
   }
   // Behind a step that may have changed anything, the entry may have been there when the call began.
-  if (rec.known().blocks_.stale() == rec.known().blocks_.root() && !missedBefore(ctx.callable, key.get())) {
-    if (!pinArguments(ctx) || !rec.lacksKey(rec.pinnedRoot(cache), cache, key.get()))
+  if (rec.blocks.stale() == rec.blocks.root() && !missedBefore(ctx.callable, key.get())) {
+    if (!pinArguments(ctx) || !rec.heap.lacksKey(rec.guards.pinnedRoot(cache), cache, key.get()))
       return rec.execute(ctx.act, ctx.instr);
   }
   return knownModel(ctx, result);

@@ -148,9 +148,9 @@ const std::deque<ModelEntry>& modelEntries() {
   return entries();
 }
 
-bool meetsOthers(PyObject* callable) {
+bool waitsForProcesses(PyObject* callable) {
   const ModelEntry* entry = entryOf(callable);
-  return entry != nullptr && entry->facts.writes == Writes::kOthers;
+  return entry != nullptr && entry->facts.writes == Writes::kOtherProcesses;
 }
 
 const char* kindOf(CallModel model) {
@@ -216,20 +216,20 @@ namespace {
 
 // What a call of pinned arguments has given. A list is made anew in each run; anything else that could be
 // changed, or used up, must not be the same object in all of them.
-Shadow foldedResult(Recorder& rec, PyObject* object, const GivenObjects& given) {
+Shadow foldedResult(RecordContext& rec, PyObject* object, const GivenObjects& given) {
   if (PyList_CheckExact(object)) {
     bool plain = true;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
       plain = plain && isPlainDeep(PyList_GET_ITEM(object, i));
     if (plain) {
-      const Shadow list = rec.newVirtual(VirtualKind::kList, object);
+      const Shadow list = rec.objects.newVirtual(VirtualKind::kList, object);
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
-        rec.virtualOf(list).parts.push_back(given.shadowOf(PyList_GET_ITEM(object, i)));
+        rec.objects.virtualOf(list).parts.push_back(given.shadowOf(PyList_GET_ITEM(object, i)));
       return list;
     }
   }
-  const bool fixed = isPlainDeep(object) || Recorder::isIdentityValue(object) || PyRange_Check(object) ||
-                     pyapi::isNumpyNumber(object);
+  const bool fixed =
+      isPlainDeep(object) || isIdentityValue(object) || PyRange_Check(object) || pyapi::isNumpyNumber(object);
   if (!fixed) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
   return given.shadowOf(object);
 }
@@ -246,7 +246,7 @@ bool hasFixedText(PyObject* object) {
     const pyapi::SliceParts parts = pyapi::partsOfSlice(object);
     return hasFixedText(parts.start) && hasFixedText(parts.stop) && hasFixedText(parts.step);
   }
-  return Recorder::isIdentityValue(object) && !PyFunction_Check(object) && !PyCFunction_Check(object) &&
+  return isIdentityValue(object) && !PyFunction_Check(object) && !PyCFunction_Check(object) &&
          !PyModule_Check(object);
 }
 
@@ -268,7 +268,7 @@ GivenObjects::GivenObjects(CallContext& ctx) {
     PyObject* object = ctx.args.any(i);
     add(object, ctx.shadows.any(i));
     if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) continue;
-    const auto parts = ctx.rec.elementsOf(ctx.shadows.any(i), object);
+    const auto parts = ctx.rec.objects.elementsOf(ctx.shadows.any(i), object);
     PyObject** items = PySequence_Fast_ITEMS(object);
     for (size_t k = 0; parts && k < parts->size(); ++k) add(items[k], (*parts)[k]);
   }
@@ -277,7 +277,7 @@ GivenObjects::GivenObjects(CallContext& ctx) {
 void GivenObjects::add(PyObject* object, Shadow shadow) {
   // Numbers are no objects to a trace; None, classes and their like are pinned as the objects that they are.
   const bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object);
-  const bool single = object == Py_None || PyBool_Check(object) || Recorder::isIdentityValue(object);
+  const bool single = object == Py_None || PyBool_Check(object) || isIdentityValue(object);
   if (shadow.isSource() && !number && !single) objects_.emplace_back(pyapi::newRef(object), shadow);
 }
 
@@ -291,16 +291,16 @@ Shadow GivenObjects::shadowOf(PyObject* object) const {
 namespace {
 
 // `reads`: what may be folded of the arguments that are pinned.
-Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow, PyObject*)) {
+Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(RecordContext&, Shadow, PyObject*)) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   bool tensors = false, step = false, numbers = false, plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) {
     numbers = numbers || variesAsNumber(ctx.rec, shadows[i], ctx.args.any(i));
     plain = plain && isPlainDeep(ctx.args.any(i));
     tensors = tensors || torchapi::isTensor(ctx.args.any(i));
-    step = step || !ctx.rec.canPinDeep(shadows[i], ctx.args.any(i)) ||
+    step = step || !ctx.rec.guards.canPinDeep(shadows[i], ctx.args.any(i)) ||
            !reads(ctx.rec, shadows[i], ctx.args.any(i)) ||
-           (ctx.rec.comesFromStep(shadows[i]) && !shadows[i].isValue());
+           (ctx.rec.guards.comesFromStep(shadows[i]) && !shadows[i].isValue());
   }
   if (tensors) {
     // A function that is not torch's could look at a symbolic number, or give it back.
@@ -309,10 +309,10 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow
   }
   // Numbers of the run: what comes of them is computed again, and pinned where the program decides on it.
   if (numbers && plain && ctx.rec.live())
-    return ctx.rec.callStep(ctx, Recorder::CallKind::kPure, nullptr, result);
+    return ctx.rec.steps.callStep(ctx, CallKind::kPure, nullptr, result);
   if (step) return knownModel(ctx, result);
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   const GivenObjects given(ctx);
   const bool hash = isHash(ctx.callable);
@@ -323,7 +323,7 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow
   PyObject* made = ctx.act.peek(1);
   // Texts have other hashes in another process.
   if (hash || (!fixed && (PyUnicode_Check(made) || PyBytes_Check(made))))
-    ctx.rec.known().bound_ = "a hash, or the text of an object, is part of it";
+    ctx.rec.facts.bound = "a hash, or the text of an object, is part of it";
   result = foldedResult(ctx.rec, made, given);
   return flow;
 }
@@ -331,14 +331,14 @@ Flow foldWhere(CallContext& ctx, Shadow& result, bool (*reads)(Recorder&, Shadow
 }  // namespace
 
 Flow foldModel(CallContext& ctx, Shadow& result) {
-  return foldWhere(ctx, result, [](Recorder& rec, Shadow shadow, PyObject* object) {
-    const bool named = object != nullptr && Recorder::isIdentityValue(object);
+  return foldWhere(ctx, result, [](RecordContext& rec, Shadow shadow, PyObject* object) {
+    const bool named = object != nullptr && isIdentityValue(object);
     return (!named || guardNames(rec, object)) && canFold(rec, shadow, object);
   });
 }
 
 Flow identityModel(CallContext& ctx, Shadow& result) {
-  return foldWhere(ctx, result, [](Recorder&, Shadow, PyObject*) { return true; });
+  return foldWhere(ctx, result, [](RecordContext&, Shadow, PyObject*) { return true; });
 }
 
 // Fields of the format read attributes of what they are given, and run Python code there.
@@ -361,37 +361,37 @@ Flow arithmeticModel(CallContext& ctx, Shadow& result) {
 Flow constantModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.canPinDeep(shadows[i], ctx.args.any(i))) return knownModel(ctx, result);
+    if (!ctx.rec.guards.canPinDeep(shadows[i], ctx.args.any(i))) return knownModel(ctx, result);
   }
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   result = Shadow::constant();
   return run(ctx);
 }
 
 Flow blockingModel(CallContext& ctx, Shadow& result) {
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
 Flow knownModel(CallContext& ctx, Shadow& result) {
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  return ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
 }
 
 Flow opaqueModel(CallContext& ctx, Shadow& result) {
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, "", result);
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, "", result);
 }
 
-Flow torchModel(CallContext& ctx, Shadow& result) { return ctx.rec.torchStep(ctx, result); }
+Flow torchModel(CallContext& ctx, Shadow& result) { return ctx.rec.torch.torchStep(ctx, result); }
 
 Flow torchMetaModel(CallContext& ctx, Shadow& result) {
   ctx.metaPure = true;
-  return ctx.rec.torchStep(ctx, result);
+  return ctx.rec.torch.torchStep(ctx, result);
 }
 
 Flow runVirtual(CallContext& ctx, VirtualKind kind, Shadow& result) {
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.newVirtual(kind, ctx.act.peek(1));
+  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.objects.newVirtual(kind, ctx.act.peek(1));
   return flow;
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "capture/calls/facts.h"
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "capture/special_methods.h"
 
 namespace kintsugi::capture {
@@ -40,7 +40,7 @@ const ModelEntry* entryOf(PyObject* callable);
 // Likewise; of a function that torch has wrapped to keep its own compiler out, the row of what it wraps.
 const ModelEntry* entryBehind(PyObject* callable);
 // Does a C callable wait for other processes? How long it takes depends on them then.
-bool meetsOthers(PyObject* callable);
+bool waitsForProcesses(PyObject* callable);
 // "fold", "constant" ...; of a model that only one file knows "own".
 const char* kindOf(CallModel model);
 
@@ -135,13 +135,13 @@ bool isTransformCode(PyCodeObject* code);   // of torch's transforms (functorch)
 bool isWholeTransform(PyCodeObject* code);  // of one that is a step: linearize() and its like
 bool leavesTransforms(PyCodeObject* code);  // whose handlers do nothing where no transform was entered
 Flow unknownSequence(CallContext& ctx, Shadow& result);
-Shadow frozenPart(Recorder& rec, PyObject* object);  // what was read from a frozen object
-bool pinSet(Recorder& rec, Shadow shadow, PyObject* set);
-bool pinMember(Recorder& rec, Shadow item, PyObject* object, Shadow set);
+Shadow frozenPart(RecordContext& rec, PyObject* object);  // what was read from a frozen object
+bool pinSet(RecordContext& rec, Shadow shadow, PyObject* set);
+bool pinMember(RecordContext& rec, Shadow item, PyObject* object, Shadow set);
 bool hashesByIdentity(PyObject* object);  // by its class, which says nothing of equality
 // A tensor, whatever its data are (its __hash__ is Python code), or such an object that the trace has made.
 bool isMemberByIdentity(Shadow item, PyObject* object);
-Shadow memberShadow(Recorder& rec, Shadow item, PyObject* object);  // of one that is
+Shadow memberShadow(RecordContext& rec, Shadow item, PyObject* object);  // of one that is
 
 // torch.tensor() of literals of the program; nothing: they are none.
 std::optional<Flow> literalTensorModel(CallContext& ctx, Shadow& result);

@@ -185,7 +185,7 @@ bool isConstant(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     const bool number =
         isPlain(ctx.args.any(i)) || (ctx.shadows.any(i).isConst() && isNumpyScalar(ctx.args.any(i)));
-    if (!number || ctx.rec.comesFromStep(ctx.shadows.any(i))) return false;
+    if (!number || ctx.rec.guards.comesFromStep(ctx.shadows.any(i))) return false;
   }
   return true;
 }

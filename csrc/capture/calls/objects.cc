@@ -17,13 +17,13 @@ namespace {
 Flow attributeStep(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.escape(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.snapshots.escape(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   ctx.shadows.replace(shadows.data());
   if (torchapi::isTensor(ctx.args[0])) {
     if (auto value = ctx.rec.ops().valueOf(ctx.args[0])) forgetMeta(ctx.rec, *value);
   }
-  Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
   result = Shadow::constant();  // None
   return flow;
 }
@@ -31,16 +31,16 @@ Flow attributeStep(CallContext& ctx, Shadow& result) {
 bool isNamed(CallContext& ctx, size_t total) {
   Shadow name = ctx.shadows[1];
   return ctx.total() == total && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[1]) &&
-         ctx.rec.tryPinDeep(name, ctx.args[1]);
+         ctx.rec.guards.tryPinDeep(name, ctx.args[1]);
 }
 
 Flow enterSetter(CallContext& ctx, PyObject* setter, Shadow value, PyObject* real) {
   PendingFrame pending = setterFrame(ctx.rec, setter, ctx.shadows[0], ctx.args[0], ctx.args[1], value, real);
   // Whatever the function returns, the call gives None.
-  pending.site = ctx.rec.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
+  pending.site = ctx.rec.snapshots.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
   pending.site.replacement = Shadow::constant();
   pending.site.replacementObject = pyapi::newRef(Py_None);
-  ctx.rec.expectFrame(std::move(pending));
+  ctx.rec.callees.expectFrame(std::move(pending));
   return run(ctx);
 }
 
@@ -49,7 +49,7 @@ Flow setattrModel(CallContext& ctx, Shadow& result) {
   if (torchapi::isTensor(ctx.args[0])) return attributeStep(ctx, result);
   result = Shadow::constant();
   PyObject* setter = nullptr;
-  if (!ctx.rec.planStore(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
+  if (!ctx.rec.heap.planStore(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
     return run(ctx);
   if (setter == Py_None) return attributeStep(ctx, result);
   return setter == nullptr ? run(ctx) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
@@ -60,7 +60,7 @@ Flow delattrModel(CallContext& ctx, Shadow& result) {
   if (torchapi::isTensor(ctx.args[0])) return attributeStep(ctx, result);
   result = Shadow::constant();
   PyObject* deleter = nullptr;
-  if (!ctx.rec.planDelete(ctx.shadows[0], ctx.args[0], ctx.args[1], deleter)) return run(ctx);
+  if (!ctx.rec.heap.planDelete(ctx.shadows[0], ctx.args[0], ctx.args[1], deleter)) return run(ctx);
   return deleter == nullptr ? run(ctx) : enterSetter(ctx, deleter, Shadow::null(), nullptr);
 }
 
@@ -69,7 +69,7 @@ Flow objectDelattrModel(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   if (!isNamed(ctx, 2)) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   if (ctx.shadows[0].isValue()) return attributeStep(ctx, result);
-  ctx.rec.deleteGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1]);
+  ctx.rec.heap.deleteGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1]);
   return run(ctx);
 }
 
@@ -78,11 +78,12 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
   Shadow name = ctx.shadows[1];
   result = Shadow::constant();
   PyObject* setter = nullptr;
-  if (ctx.total() != 3 || !PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.pin(name, ctx.args[1]))
+  if (ctx.total() != 3 || !PyUnicode_CheckExact(ctx.args[1]) || !ctx.rec.guards.pin(name, ctx.args[1]))
     return run(ctx);
   if (ctx.shadows[0].isValue()) return attributeStep(ctx, result);
-  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-  if (!ctx.rec.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2], setter))
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
+  if (!ctx.rec.heap.storeGeneric(ctx.shadows[0], ctx.args[0], ctx.args[1], ctx.shadows[2], ctx.args[2],
+                                 setter))
     return run(ctx);
   if (setter == nullptr) return run(ctx);
   return setter == Py_None ? knownModel(ctx, result) : enterSetter(ctx, setter, ctx.shadows[2], ctx.args[2]);
@@ -91,7 +92,7 @@ Flow objectSetattrModel(CallContext& ctx, Shadow& result) {
 Flow objectGetattributeModel(CallContext& ctx, Shadow& result) {
   Shadow name = ctx.shadows[1];
   if (!PyUnicode_CheckExact(ctx.args[1]) || ctx.shadows[0].isValue()) return opaqueModel(ctx, result);
-  if (!ctx.rec.pin(name, ctx.args[1])) return run(ctx);
+  if (!ctx.rec.guards.pin(name, ctx.args[1])) return run(ctx);
   return readByPlan(ctx, planGeneric(ctx.rec, ctx.shadows[0], ctx.args[0], ctx.args[1]), false, result);
 }
 
@@ -120,8 +121,8 @@ Flow namespaceModel(CallContext& ctx, Shadow& result) {
   Flow flow = runVirtual(ctx, VirtualKind::kInstance, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   for (size_t i = 0; i < shadows.size(); ++i) {
-    ctx.rec.setAttrShadow(ctx.rec.virtualOf(result),
-                          PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i)), shadows[i]);
+    ctx.rec.objects.setAttrShadow(ctx.rec.objects.virtualOf(result),
+                                  PyTuple_GET_ITEM(names.get(), static_cast<Py_ssize_t>(i)), shadows[i]);
   }
   return flow;
 }
@@ -130,8 +131,8 @@ Flow namespaceModel(CallContext& ctx, Shadow& result) {
 Flow bind(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> function = pyapi::newRef(ctx.args[0]), self = pyapi::newRef(ctx.args[1]);
   const Shadow functionShadow = ctx.shadows[0], selfShadow = ctx.shadows[1];
-  ctx.rec.guardType(functionShadow, function.get());  // that it can be called
-  ctx.rec.guardType(selfShadow, self.get());          // not None
+  ctx.rec.guards.guardType(functionShadow, function.get());  // that it can be called
+  ctx.rec.guards.guardType(selfShadow, self.get());          // not None
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live()) {
     result = boundMethod(ctx.rec, ctx.act.peek(1), function.get(), functionShadow, self.get(), selfShadow);
@@ -159,12 +160,13 @@ Flow tupleNewModel(CallContext& ctx, Shadow& result) {
     if (PyObject* function = polyfill("tuple_new")) return callInstead(ctx, function, result);
   }
   Shadow cls = ctx.shadows[0];
-  if (ctx.total() != 2 || !ctx.rec.pin(cls, ctx.args[0]) || ctx.shadows[1].isValue())
+  if (ctx.total() != 2 || !ctx.rec.guards.pin(cls, ctx.args[0]) || ctx.shadows[1].isValue())
     return opaqueModel(ctx, result);
-  auto parts = ctx.rec.iterated(ctx.shadows[1], ctx.args[1]);
+  auto parts = ctx.rec.objects.iterated(ctx.shadows[1], ctx.args[1]);
   if (!parts) return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   Flow flow = run(ctx);
-  if (flow == Flow::kNext && ctx.rec.live()) result = ctx.rec.tupleOf(ctx.act.peek(1), std::move(*parts));
+  if (flow == Flow::kNext && ctx.rec.live())
+    result = ctx.rec.objects.tupleOf(ctx.act.peek(1), std::move(*parts));
   return flow;
 }
 
@@ -173,7 +175,7 @@ Flow valueTypeModel(CallContext& ctx, Shadow& result) {
   if (torchapi::hasFunctionModes()) return opaqueModel(ctx, result);  // they are asked
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.tryPinDeep(shadows[i], ctx.args.any(i)))
+    if (!ctx.rec.guards.tryPinDeep(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   }
   result = Shadow::constant();
@@ -182,15 +184,15 @@ Flow valueTypeModel(CallContext& ctx, Shadow& result) {
 
 // Reads functions and classes only: the same for the same function.
 Flow introspectModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow s = ctx.shadows.any(i);
-    bool method = s.isVirtual() && rec.virtualOf(s).kind == VirtualKind::kMethod;
-    if (method ? !rec.virtualOf(s).parts[0].isConst() : !rec.tryPinDeep(s, ctx.args.any(i))) {
+    bool method = s.isVirtual() && rec.objects.virtualOf(s).kind == VirtualKind::kMethod;
+    if (method ? !rec.objects.virtualOf(s).parts[0].isConst() : !rec.guards.tryPinDeep(s, ctx.args.any(i))) {
       return rec.live() ? opaqueModel(ctx, result) : run(ctx);
     }
   }
-  const Paused paused(rec.known().pauses_);
+  const Paused paused(rec.pauses);
   result = Shadow::constant();
   return run(ctx);
 }
@@ -198,8 +200,8 @@ Flow introspectModel(CallContext& ctx, Shadow& result) {
 // BaseException.__init__(self, *args), as it ends the __init__ of a class of the program.
 Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
   Shadow self = ctx.total() > 0 ? ctx.shadows[0] : Shadow::null();
-  const bool ours = self.isVirtual() && ctx.rec.virtualOf(self).kind == VirtualKind::kException &&
-                    ctx.rec.virtualOf(self).value == ir::kNone && ctx.kwnames == nullptr;
+  const bool ours = self.isVirtual() && ctx.rec.objects.virtualOf(self).kind == VirtualKind::kException &&
+                    ctx.rec.objects.virtualOf(self).value == ir::kNone && ctx.kwnames == nullptr;
   if (!ours) return opaqueModel(ctx, result);
   std::vector<Shadow> parts(ctx.shadows.begin() + 1, ctx.shadows.end());
   std::vector<pyapi::Ref<>> objects;
@@ -207,9 +209,9 @@ Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
   result = Shadow::constant();
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
-  ctx.rec.virtualOf(self).parts = std::move(parts);
-  ctx.rec.virtualOf(self).partObjects = std::move(objects);
-  ctx.rec.touched();
+  ctx.rec.objects.virtualOf(self).parts = std::move(parts);
+  ctx.rec.objects.virtualOf(self).partObjects = std::move(objects);
+  ctx.rec.objects.touched();
   return flow;
 }
 
@@ -217,13 +219,13 @@ Flow exceptionInitModel(CallContext& ctx, Shadow& result) {
 Flow withTracebackModel(CallContext& ctx, Shadow& result) {
   Shadow self = ctx.shadows[0];
   const bool ours = ctx.total() == 2 && self.isVirtual() &&
-                    ctx.rec.virtualOf(self).kind == VirtualKind::kException &&
-                    ctx.rec.virtualOf(self).value == ir::kNone;
+                    ctx.rec.objects.virtualOf(self).kind == VirtualKind::kException &&
+                    ctx.rec.objects.virtualOf(self).value == ir::kNone;
   const bool known = ours && (ctx.args[1] == Py_None ? ctx.shadows[1].isConst()
-                                                     : ctx.rec.knownObject(ctx.args[1]).has_value());
+                                                     : ctx.rec.objects.knownObject(ctx.args[1]).has_value());
   if (!known) return opaqueModel(ctx, result);
   result = self;
-  ctx.rec.touched();
+  ctx.rec.objects.touched();
   return run(ctx);
 }
 
@@ -231,7 +233,7 @@ Flow withTracebackModel(CallContext& ctx, Shadow& result) {
 // another moment in a replay, and what a callback does nobody knows.
 Flow weakrefModel(CallContext& ctx, Shadow& result) {
   const Shadow referent = ctx.total() == 1 ? ctx.shadows[0] : Shadow::null();
-  const bool outside = referent.isConst() || (referent.isSource() && !ctx.rec.comesFromStep(referent));
+  const bool outside = referent.isConst() || (referent.isSource() && !ctx.rec.guards.comesFromStep(referent));
   return outside ? knownModel(ctx, result) : opaqueModel(ctx, result);
 }
 
@@ -272,7 +274,7 @@ constexpr ModelRow kRows[] = {
 Flow keepModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow s = ctx.shadows.any(i);
-    if (s.isVirtual() && !ctx.rec.escape(s, ctx.args.any(i))) return run(ctx);
+    if (s.isVirtual() && !ctx.rec.snapshots.escape(s, ctx.args.any(i))) return run(ctx);
   }
   return knownModel(ctx, result);
 }

@@ -6,6 +6,7 @@
 #include "capture/open_values.h"
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 
 #include "pyapi/plain.h"
@@ -16,7 +17,7 @@ using ir::Op;
 
 namespace {
 
-bool isOpen(Recorder& rec, Shadow shadow, PyObject* object) {
+bool isOpen(RecordContext& rec, Shadow shadow, PyObject* object) {
   return shadow.isSource() && PyList_CheckExact(object) && hasVaryingLength(rec, object);
 }
 
@@ -24,8 +25,8 @@ bool isCalledOnOpen(const CallContext& ctx) {
   return ctx.total() > 0 && isOpen(ctx.rec, ctx.shadows[0], ctx.args[0]);
 }
 
-void forgetElements(Recorder& rec, PyObject* list) {
-  Overlay& overlay = rec.makeOverlay(list);
+void forgetElements(RecordContext& rec, PyObject* list) {
+  Overlay& overlay = rec.objects.makeOverlay(list);
   overlay.dirty = true;
   overlay.parts.reset();
   overlay.tail.clear();
@@ -35,9 +36,9 @@ void forgetElements(Recorder& rec, PyObject* list) {
 // is not so, or the recording has ended.
 bool pinPlainItems(CallContext& ctx) {
   if (!pyapi::holdsPlain(ctx.args[0])) return false;
-  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-  return ctx.rec.pinAnswerOf(pyapi::holdsPlainFunction(), {ir::Operand::source(ctx.shadows[0].sourceId())},
-                             Py_True);
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
+  return ctx.rec.guards.pinAnswerOf(pyapi::holdsPlainFunction(),
+                                    {ir::Operand::source(ctx.shadows[0].sourceId())}, Py_True);
 }
 
 // What torch makes one tensor of, without a look at anything but the tensors.
@@ -77,20 +78,20 @@ PyObject* holdsTensorsFunction() {
 Flow openResult(CallContext& ctx, Shadow& result) {
   Flow flow = knownModel(ctx, result);
   if (flow == Flow::kNext && ctx.rec.live() && result.isSource())
-    ctx.rec.known().openSlices_.insert(result.sourceId());
+    ctx.rec.openSlices.insert(result.sourceId());
   return flow;
 }
 
 }  // namespace
 
 std::optional<Flow> changeOpenList(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (!isCalledOnOpen(ctx) || ctx.kwnames != nullptr) return std::nullopt;
   pyapi::Ref<> list = pyapi::newRef(ctx.args[0]);
-  rec.guardType(ctx.shadows[0], list.get());
+  rec.guards.guardType(ctx.shadows[0], list.get());
   for (size_t i = 1; i < ctx.total(); ++i) {
     Shadow given = ctx.shadows.any(i);
-    if (!rec.escape(given, ctx.args.any(i))) return run(ctx);
+    if (!rec.snapshots.escape(given, ctx.args.any(i))) return run(ctx);
   }
   Flow flow = knownModel(ctx, result);
   if (rec.live()) forgetElements(rec, list.get());
@@ -107,7 +108,7 @@ std::optional<Flow> reduceOpenList(CallContext& ctx, Shadow& result) {
 
 std::optional<Flow> copyOpenList(CallContext& ctx, Shadow& result) {
   if (!isCalledOnOpen(ctx) || ctx.total() != 1 || ctx.kwnames != nullptr) return std::nullopt;
-  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
   return openResult(ctx, result);
 }
 
@@ -124,27 +125,28 @@ std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result) {
   if (!joinsTensors(ctx.callable) || !isCalledOnOpen(ctx) || !holdsTensors(ctx.args[0])) return std::nullopt;
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {  // dim=, but no out=
-    if (!isPlain(ctx.args.any(i)) || !ctx.rec.pin(shadows[i], ctx.args.any(i)))
+    if (!isPlain(ctx.args.any(i)) || !ctx.rec.guards.pin(shadows[i], ctx.args.any(i)))
       return ctx.rec.live() ? std::nullopt : std::optional(run(ctx));
   }
-  ctx.rec.guardType(shadows[0], ctx.args[0]);
-  if (!ctx.rec.pinAnswerOf(holdsTensorsFunction(), {ir::Operand::source(shadows[0].sourceId())}, Py_True))
+  ctx.rec.guards.guardType(shadows[0], ctx.args[0]);
+  if (!ctx.rec.guards.pinAnswerOf(holdsTensorsFunction(), {ir::Operand::source(shadows[0].sourceId())},
+                                  Py_True))
     return run(ctx);
   ctx.shadows.replace(shadows.data());
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  return ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
 }
 
-bool isOpenIterable(Recorder& rec, Shadow shadow, PyObject* object) {
+bool isOpenIterable(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isVirtual()) {
-    const Virtual& v = rec.virtualOf(shadow);
+    const Virtual& v = rec.objects.virtualOf(shadow);
     return v.kind == VirtualKind::kDictView && isOpenIterable(rec, v.parts[0], v.partObjects[0].get());
   }
-  return shadow.isSource() && (rec.isDirty(object) || isVaryingText(rec, shadow, object));
+  return shadow.isSource() && (rec.objects.isDirty(object) || isVaryingText(rec, shadow, object));
 }
 
-bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator) {
-  if (!iterator.isVirtual() || rec.virtualOf(iterator).kind != VirtualKind::kIterator) return false;
-  const Virtual& v = rec.virtualOf(iterator);
+bool walksOpenList(RecordContext& rec, PyObject* function, Shadow iterator) {
+  if (!iterator.isVirtual() || rec.objects.virtualOf(iterator).kind != VirtualKind::kIterator) return false;
+  const Virtual& v = rec.objects.virtualOf(iterator);
   return isComprehension(function) && v.index == 0 && isOpenIterable(rec, v.parts[0], v.partObjects[0].get());
 }
 
@@ -158,15 +160,15 @@ bool isComprehension(PyObject* function) {
   return PyUnicode_CompareWithASCIIString(argument, ".0") == 0;
 }
 
-void openComprehension(Recorder& rec, Shadow result) {
-  if (rec.live() && result.isSource()) rec.known().openSlices_.insert(result.sourceId());
+void openComprehension(RecordContext& rec, Shadow result) {
+  if (rec.live() && result.isSource()) rec.openSlices.insert(result.sourceId());
 }
 
 std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result) {
   bool open = false;
   for (size_t i = 0; i < ctx.total(); ++i) {
     open = open || (ctx.shadows.any(i).isSource() && PyGen_CheckExact(ctx.args.any(i)) &&
-                    ctx.rec.known().openSlices_.contains(ctx.shadows.any(i).sourceId()));
+                    ctx.rec.openSlices.contains(ctx.shadows.any(i).sourceId()));
   }
   if (!open) return std::nullopt;
   Flow flow = opaqueModel(ctx, result);
@@ -174,16 +176,17 @@ std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result) {
   return flow;
 }
 
-std::optional<bool> storeInOpenList(Recorder& rec, Shadow list, PyObject* object, Shadow& key,
+std::optional<bool> storeInOpenList(RecordContext& rec, Shadow list, PyObject* object, Shadow& key,
                                     PyObject* index, Shadow value, PyObject* real) {
   if (!isOpen(rec, list, object)) return std::nullopt;
   if (!PyLong_CheckExact(index) && !PySlice_Check(index)) return std::nullopt;
   if (PySlice_Check(index) && real != nullptr) return std::nullopt;  // list[slice] = iterable
-  if (!rec.tryPinDeep(key, index)) return rec.live() ? std::nullopt : std::optional(false);
-  rec.guardType(list, object);
+  if (!rec.guards.tryPinDeep(key, index)) return rec.live() ? std::nullopt : std::optional(false);
+  rec.guards.guardType(list, object);
   const std::pair<Shadow, PyObject*> at = {Shadow::constant(), index};
-  const bool written = real != nullptr ? rec.emitEffect(Op::kSetItem, {{list, object}, at, {value, real}})
-                                       : rec.emitEffect(Op::kDelItem, {{list, object}, at});
+  const bool written = real != nullptr
+                           ? rec.heap.emitEffect(Op::kSetItem, {{list, object}, at, {value, real}})
+                           : rec.heap.emitEffect(Op::kDelItem, {{list, object}, at});
   if (!written) return false;
   forgetElements(rec, object);
   return rec.live();

@@ -25,13 +25,13 @@ std::optional<Flow> joinOpenList(CallContext& ctx, Shadow& result);
 // as one step, which is not looked into; so does what takes the items of a generator expression:
 // sum(loss.item() for loss in losses).
 bool isComprehension(PyObject* function);
-bool isOpenIterable(Recorder& rec, Shadow shadow, PyObject* object);
-bool walksOpenList(Recorder& rec, PyObject* function, Shadow iterator);
-void openComprehension(Recorder& rec, Shadow result);
+bool isOpenIterable(RecordContext& rec, Shadow shadow, PyObject* object);
+bool walksOpenList(RecordContext& rec, PyObject* function, Shadow iterator);
+void openComprehension(RecordContext& rec, Shadow result);
 std::optional<Flow> consumeOpen(CallContext& ctx, Shadow& result);
 // list[index] = value, del list[index], where `real` is null: written as effects. Nothing: not such a list;
 // false: the recording has ended.
-std::optional<bool> storeInOpenList(Recorder& rec, Shadow list, PyObject* object, Shadow& key,
+std::optional<bool> storeInOpenList(RecordContext& rec, Shadow list, PyObject* object, Shadow& key,
                                     PyObject* index, Shadow value, PyObject* real);
 
 }  // namespace kintsugi::capture

@@ -26,7 +26,7 @@ bool printsPlainly(PyObject* object) {
 Flow printModel(CallContext& ctx, Shadow& result) {
   bool plain = true;
   for (size_t i = 0; i < ctx.total(); ++i) plain = plain && printsPlainly(ctx.args.any(i));
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   size_t before = rec.trace().code.size();
   Flow flow = knownModel(ctx, result);
   auto& code = rec.trace().code;

@@ -17,6 +17,7 @@
 #include "pyapi/containers.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/imports.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "support/check.h"
@@ -51,7 +52,7 @@ bool hasKey(const CallContext& ctx) {
 // Items that Python code makes.
 bool isDriven(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
-  if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
   if (isKept(ctx.rec, shadow)) return true;
   return !shadow.isValue() && pythonMethod(ctx.args[argument], "__iter__") != nullptr;
 }
@@ -97,18 +98,19 @@ Flow sortedModel(CallContext& ctx, Shadow& result) {
   Shadow values = ctx.shadows[0];
   PyObject* reverse = keyword(ctx, "reverse");
   const bool foldable = !hasKey(ctx) && (reverse == nullptr || PyBool_Check(reverse)) &&
-                        canFold(ctx.rec, values, ctx.args[0]) && ctx.rec.canPinDeep(values, ctx.args[0]);
+                        canFold(ctx.rec, values, ctx.args[0]) &&
+                        ctx.rec.guards.canPinDeep(values, ctx.args[0]);
   if (!foldable) return redirect(ctx, "sorted_", result);
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
-    if (!ctx.rec.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
   }
   const GivenObjects given(ctx);
   Flow flow = runVirtual(ctx, VirtualKind::kList, result);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(made); ++i)
-    ctx.rec.virtualOf(result).parts.push_back(given.shadowOf(PyList_GET_ITEM(made, i)));
+    ctx.rec.objects.virtualOf(result).parts.push_back(given.shadowOf(PyList_GET_ITEM(made, i)));
   return flow;
 }
 
@@ -120,13 +122,14 @@ Flow listSortModel(CallContext& ctx, Shadow& result) {
 
 // kintsugi._polyfills.order(keys, reverse): known keys are sorted here and now, as CPython would.
 Flow orderModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
-  const bool known =
-      ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) && canFold(rec, ctx.shadows[0], ctx.args[0]) &&
-      rec.canPinDeep(ctx.shadows[0], ctx.args[0]) && rec.canPinDeep(ctx.shadows[1], ctx.args[1]);
+  RecordContext& rec = ctx.rec;
+  const bool known = ctx.total() == 2 && PyList_CheckExact(ctx.args[0]) &&
+                     canFold(rec, ctx.shadows[0], ctx.args[0]) &&
+                     rec.guards.canPinDeep(ctx.shadows[0], ctx.args[0]) &&
+                     rec.guards.canPinDeep(ctx.shadows[1], ctx.args[1]);
   if (!known) return inlineFunction(ctx, result);
   Shadow keys = ctx.shadows[0], reverse = ctx.shadows[1];
-  if (!rec.pinDeep(keys, ctx.args[0]) || !rec.pinDeep(reverse, ctx.args[1])) return run(ctx);
+  if (!rec.guards.pinDeep(keys, ctx.args[0]) || !rec.guards.pinDeep(reverse, ctx.args[1])) return run(ctx);
   pyapi::Ref<> builtins = pyapi::steal(pyapi::importModule("builtins"));
   pyapi::Ref<> get = pyapi::steal(PyObject_GetAttrString(ctx.args[0], "__getitem__"));
   pyapi::Ref<> sorted = pyapi::steal(PyObject_GetAttrString(builtins.get(), "sorted"));
@@ -139,9 +142,10 @@ Flow orderModel(CallContext& ctx, Shadow& result) {
     PyErr_Clear();
     return inlineFunction(ctx, result);
   }
-  result = rec.newVirtual(VirtualKind::kList, made.get());
-  rec.virtualOf(result).parts.assign(static_cast<size_t>(PyList_GET_SIZE(made.get())), Shadow::constant());
-  return rec.replaceCall(ctx, std::move(made));
+  result = rec.objects.newVirtual(VirtualKind::kList, made.get());
+  rec.objects.virtualOf(result).parts.assign(static_cast<size_t>(PyList_GET_SIZE(made.get())),
+                                             Shadow::constant());
+  return rec.steps.replaceCall(ctx, std::move(made));
 }
 
 Flow joinModel(CallContext& ctx, Shadow& result) {
@@ -315,7 +319,7 @@ Flow chainModel(CallContext& ctx, Shadow& result) { return lazyModel(ctx, "chain
 // the polyfills ask for their values.
 bool acceptsBounds(CallContext& ctx, std::string_view name) {
   const auto isCount = [&](size_t i) {
-    ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
+    ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
     return PyLong_CheckExact(ctx.args.any(i)) && !pyapi::isNegativeInt(ctx.args.any(i));
   };
   if (name == "islice") {
@@ -335,7 +339,7 @@ bool acceptsBounds(CallContext& ctx, std::string_view name) {
   if (name == "pairwise" || name == "cycle") return ctx.kwnames == nullptr && ctx.positional == 1;
   if (name == "count") {
     for (size_t i = 0; i < ctx.total(); ++i) {
-      ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
+      ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
       if (!PyLong_CheckExact(ctx.args.any(i))) return false;
     }
     return ctx.kwnames == nullptr && ctx.positional <= 2;
@@ -542,7 +546,7 @@ bool asksPythonForLength(PyObject* object) {
 
 bool makesFrames(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
-  if (shadow.isVirtual() && ctx.rec.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
+  if (shadow.isVirtual() && ctx.rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator) return true;
   if (isKept(ctx.rec, shadow)) return true;
   if (shadow.isValue()) return false;
   if (pythonMethod(ctx.args[argument], "__next__") != nullptr) return true;
@@ -587,8 +591,8 @@ Flow iterUntilModel(CallContext& ctx, Shadow& result) {
 Flow reversedObject(CallContext& ctx, Shadow& result) {
   PyObject* method = ctx.total() == 1 ? pythonMethod(ctx.args[0], "__reversed__") : nullptr;
   if (method != nullptr && isDirect(ctx)) {  // whatever that gives is what reversed() gives
-    ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-    if (!torchapi::isTensor(ctx.args[0])) ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[0]));
+    ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
+    if (!torchapi::isTensor(ctx.args[0])) ctx.rec.guards.guardTypeVersion(Py_TYPE(ctx.args[0]));
     return callInstead(ctx, method, result);
   }
   const bool sequence = ctx.total() == 1 && !ctx.shadows[0].isValue() &&

@@ -18,18 +18,19 @@ bool isTextCallable(PyObject* object) { return PyCallable_Check(object) == 1; }
 bool pinArguments(CallContext& ctx) {
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
-    if (shadow.isConst() && ctx.rec.isFrozen(ctx.args.any(i))) continue;
-    if (ctx.rec.comesFromStep(shadow)) return false;
-    const bool pinned = pyapi::isA(ctx.args.any(i), Known::kPattern) && shadow.isSource()
-                            ? ctx.rec.pin(shadow, ctx.args.any(i))
-                            : !isTextCallable(ctx.args.any(i)) && ctx.rec.tryPinDeep(shadow, ctx.args.any(i));
+    if (shadow.isConst() && ctx.rec.guards.isFrozen(ctx.args.any(i))) continue;
+    if (ctx.rec.guards.comesFromStep(shadow)) return false;
+    const bool pinned =
+        pyapi::isA(ctx.args.any(i), Known::kPattern) && shadow.isSource()
+            ? ctx.rec.guards.pin(shadow, ctx.args.any(i))
+            : !isTextCallable(ctx.args.any(i)) && ctx.rec.guards.tryPinDeep(shadow, ctx.args.any(i));
     if (!pinned) return false;
   }
   return true;
 }
 
 Flow textModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (!pinArguments(ctx)) {
     if (!rec.live()) return run(ctx);
     bool calls = false;  // sub() with a function
@@ -38,22 +39,24 @@ Flow textModel(CallContext& ctx, Shadow& result) {
   }
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = run(ctx);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
   result = Shadow::constant();
   if (pyapi::isA(made, Known::kPattern) || pyapi::isA(made, Known::kMatch)) {
-    rec.freeze(made);
+    rec.guards.freeze(made);
   } else if (PyList_CheckExact(made)) {
-    result = rec.newVirtual(VirtualKind::kList, made);
-    rec.virtualOf(result).parts.assign(static_cast<size_t>(PyList_GET_SIZE(made)), Shadow::constant());
+    result = rec.objects.newVirtual(VirtualKind::kList, made);
+    rec.objects.virtualOf(result).parts.assign(static_cast<size_t>(PyList_GET_SIZE(made)),
+                                               Shadow::constant());
   } else if (PyDict_CheckExact(made)) {
-    result = rec.newVirtual(VirtualKind::kDict, made);
+    result = rec.objects.newVirtual(VirtualKind::kDict, made);
     PyObject *key, *value;
     Py_ssize_t at = 0;
-    while (PyDict_Next(made, &at, &key, &value)) rec.setEntry(rec.virtualOf(result), key, Shadow::constant());
+    while (PyDict_Next(made, &at, &key, &value))
+      rec.objects.setEntry(rec.objects.virtualOf(result), key, Shadow::constant());
   }
   return flow;
 }
@@ -63,7 +66,7 @@ Flow compileModel(CallContext& ctx, Shadow& result) {
   const bool simple = ctx.total() == 2 && ctx.kwnames == nullptr &&
                       (PyUnicode_CheckExact(ctx.args[0]) || PyBytes_CheckExact(ctx.args[0]) ||
                        pyapi::isA(ctx.args[0], Known::kPattern));
-  if (!simple || ctx.rec.comesFromStep(ctx.shadows[0])) return inlineFunction(ctx, result);
+  if (!simple || ctx.rec.guards.comesFromStep(ctx.shadows[0])) return inlineFunction(ctx, result);
   return textModel(ctx, result);
 }
 

@@ -14,18 +14,18 @@ namespace {
 // A set made here that nobody else has seen.
 Virtual* ownSet(CallContext& ctx) {
   if (!ctx.shadows[0].isVirtual()) return nullptr;
-  Virtual& v = ctx.rec.virtualOf(ctx.shadows[0]);
+  Virtual& v = ctx.rec.objects.virtualOf(ctx.shadows[0]);
   return v.kind == VirtualKind::kSet && v.value == ir::kNone ? &v : nullptr;
 }
 
-bool isKnownMember(PyObject* item) { return isPlainDeep(item) || Recorder::isIdentityValue(item); }
+bool isKnownMember(PyObject* item) { return isPlainDeep(item) || isIdentityValue(item); }
 
 // Of an argument that may be another iterable.
 bool pinElements(CallContext& ctx, size_t argument) {
   Shadow shadow = ctx.shadows[argument];
   PyObject* object = ctx.args[argument];
   if (PyAnySet_CheckExact(object)) return pinSet(ctx.rec, shadow, object);
-  return canFold(ctx.rec, shadow, object) && ctx.rec.tryPinDeep(shadow, object);
+  return canFold(ctx.rec, shadow, object) && ctx.rec.guards.tryPinDeep(shadow, object);
 }
 
 Flow unknown(CallContext& ctx, Shadow& result) {
@@ -36,10 +36,10 @@ Flow unknown(CallContext& ctx, Shadow& result) {
 Flow changeOld(CallContext& ctx, const char* method, Shadow& result) {
   if (!ctx.shadows[0].isSource() && !ctx.shadows[0].isConst()) return opaqueModel(ctx, result);
   pyapi::Ref<> set = pyapi::newRef(ctx.args[0]);
-  if (!ctx.rec.emitMethod(method, ctx.shadows[0], set.get(), {{ctx.shadows[1], ctx.args[1]}}))
+  if (!ctx.rec.heap.emitMethod(method, ctx.shadows[0], set.get(), {{ctx.shadows[1], ctx.args[1]}}))
     return run(ctx);
   Flow flow = run(ctx);
-  ctx.rec.makeOverlay(set.get()).dirty = true;
+  ctx.rec.objects.makeOverlay(set.get()).dirty = true;
   result = Shadow::constant();
   return flow;
 }
@@ -49,31 +49,32 @@ Flow setModel(CallContext& ctx, Shadow& result) {
     if (ctx.callable == reinterpret_cast<PyObject*>(&PySet_Type)) {
       if (auto flow = iterateInstead(ctx, "set_", result)) return *flow;
     }
-    auto parts = ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.iterated(ctx.shadows[0], ctx.args[0]);
+    auto parts =
+        ctx.shadows[0].isValue() ? std::nullopt : ctx.rec.objects.iterated(ctx.shadows[0], ctx.args[0]);
     Shadow s = ctx.shadows[0];
-    const bool frozen = ctx.shadows[0].isConst() && ctx.rec.isFrozen(ctx.args[0]);
+    const bool frozen = ctx.shadows[0].isConst() && ctx.rec.guards.isFrozen(ctx.args[0]);
     const bool known =
         parts && (frozen || (PyAnySet_CheckExact(ctx.args[0]) ? pinElements(ctx, 0)
-                                                              : ctx.rec.tryPinDeep(s, ctx.args[0])));
+                                                              : ctx.rec.guards.tryPinDeep(s, ctx.args[0])));
     if (!known) return unknown(ctx, result);
   }
   return runVirtual(ctx, VirtualKind::kSet, result);
 }
 
 Flow addByIdentity(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   pyapi::Ref<> item = pyapi::newRef(ctx.args[1]);
   const Shadow shadow = memberShadow(rec, ctx.shadows[1], item.get());
   if (!rec.live() || !pinMember(rec, shadow, item.get(), ctx.shadows[0])) return run(ctx);
-  const Paused paused(rec.known().pauses_);
+  const Paused paused(rec.pauses);
   const bool present = PySet_Contains(ctx.args[0], item.get()) == 1;
   Flow flow = run(ctx);
   if (!present) {
-    Virtual& v = rec.virtualOf(ctx.shadows[0]);
+    Virtual& v = rec.objects.virtualOf(ctx.shadows[0]);
     v.parts.push_back(shadow);
     v.partObjects.push_back(std::move(item));
   }
-  rec.touched();
+  rec.objects.touched();
   result = Shadow::constant();
   return flow;
 }
@@ -82,8 +83,8 @@ Flow addModel(CallContext& ctx, Shadow& result) {
   Shadow item = ctx.shadows[1];
   const bool own = ownSet(ctx) != nullptr && ctx.total() == 2;
   if (own && isMemberByIdentity(item, ctx.args[1])) return addByIdentity(ctx, result);
-  if (own && ctx.rec.tryPinDeep(item, ctx.args[1])) {
-    ctx.rec.touched();
+  if (own && ctx.rec.guards.tryPinDeep(item, ctx.args[1])) {
+    ctx.rec.objects.touched();
     result = Shadow::constant();
     return run(ctx);
   }
@@ -97,7 +98,7 @@ Flow changeModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 1; i < ctx.total(); ++i) {
     if (!pinElements(ctx, i)) return unknown(ctx, result);
   }
-  ctx.rec.touched();
+  ctx.rec.objects.touched();
   result = Shadow::constant();
   return run(ctx);
 }
@@ -114,10 +115,10 @@ Flow pureModel(CallContext& ctx, Shadow& result) {
   Flow flow = run(ctx);
   if (flow != Flow::kNext || !ctx.rec.live()) return flow;
   PyObject* made = ctx.act.peek(1);
-  if (auto known = ctx.rec.knownObject(made)) {  // a frozenset may be its own union
+  if (auto known = ctx.rec.objects.knownObject(made)) {  // a frozenset may be its own union
     result = *known;
   } else {
-    result = PyAnySet_Check(made) ? ctx.rec.newVirtual(VirtualKind::kSet, made) : Shadow::constant();
+    result = PyAnySet_Check(made) ? ctx.rec.objects.newVirtual(VirtualKind::kSet, made) : Shadow::constant();
   }
   return flow;
 }
@@ -151,10 +152,10 @@ constexpr ModelRow kRows[] = {
 }  // namespace
 
 // All elements become a dependency. False: they can't.
-bool pinSet(Recorder& rec, Shadow shadow, PyObject* set) {
+bool pinSet(RecordContext& rec, Shadow shadow, PyObject* set) {
   if (shadow.isValue()) return false;
   if (shadow.isVirtual()) {
-    const Virtual& v = rec.virtualOf(shadow);
+    const Virtual& v = rec.objects.virtualOf(shadow);
     return v.kind == VirtualKind::kSet && v.parts.empty() && v.value == ir::kNone;
   }
   PyObject* item;
@@ -162,7 +163,7 @@ bool pinSet(Recorder& rec, Shadow shadow, PyObject* set) {
   while (pyapi::nextSetItem(set, &at, &item)) {
     if (!isKnownMember(item)) return false;
   }
-  return rec.pinContainer(shadow, set);
+  return rec.guards.pinContainer(shadow, set);
 }
 
 bool hashesByIdentity(PyObject* object) {
@@ -174,17 +175,17 @@ bool isMemberByIdentity(Shadow item, PyObject* object) {
   return item.isVirtual() && hashesByIdentity(object);
 }
 
-Shadow memberShadow(Recorder& rec, Shadow item, PyObject* object) {
-  if (torchapi::isTensor(object)) return rec.tensorShadow(object, item);
-  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) rec.guardTypeVersion(Py_TYPE(object));
+Shadow memberShadow(RecordContext& rec, Shadow item, PyObject* object) {
+  if (torchapi::isTensor(object)) return rec.guards.tensorShadow(object, item);
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE)) rec.guards.guardTypeVersion(Py_TYPE(object));
   return item;
 }
 
 // Whether an object that is compared by identity is in a set of the trace becomes a dependency.
-bool pinMember(Recorder& rec, Shadow item, PyObject* object, Shadow set) {
-  Virtual& v = rec.virtualOf(set);
+bool pinMember(RecordContext& rec, Shadow item, PyObject* object, Shadow set) {
+  Virtual& v = rec.objects.virtualOf(set);
   for (size_t i = 0; i < v.parts.size(); ++i) {
-    if (!rec.pinIdentity(item, object, v.parts[i], v.partObjects[i].get())) return false;
+    if (!rec.guards.pinIdentity(item, object, v.parts[i], v.partObjects[i].get())) return false;
   }
   return rec.live();
 }

@@ -36,16 +36,17 @@ PyObject* entryOf(PyObject* function, const char* name) {
 }
 
 // What a function's signature is made of becomes a dependency. False: it can't, or the recording has ended.
-bool pinSignature(Recorder& rec, Shadow shadow, PyObject* function) {
+bool pinSignature(RecordContext& rec, Shadow shadow, PyObject* function) {
   for (int depth = 0; depth < 8; ++depth) {
     if (!PyFunction_Check(function) || shadow.isVirtual() || shadow.isValue()) return false;
     if (entryOf(function, "__signature__") != nullptr) return false;
-    if (shadow.isSource() && !rec.pin(shadow, function)) return false;
-    rec.pinFunction(function);
-    const ir::SourceId source = rec.sourceOf(shadow, function);
+    if (shadow.isSource() && !rec.guards.pin(shadow, function)) return false;
+    rec.guards.pinFunction(function);
+    const ir::SourceId source = rec.guards.sourceOf(shadow, function);
     if (PyObject* defaults = PyFunction_GET_DEFAULTS(function)) {
-      Shadow read = rec.readSource(SourceKind::kDefaults, source, nullptr, 0, defaults);
-      if (read.isSource()) rec.guard(guard::GuardKind::kIs, read.sourceId(), rec.constId(defaults));
+      Shadow read = rec.guards.readSource(SourceKind::kDefaults, source, nullptr, 0, defaults);
+      if (read.isSource())
+        rec.guards.guard(guard::GuardKind::kIs, read.sourceId(), rec.guards.constId(defaults));
     }
     static PyObject* own = PyUnicode_InternFromString("__signature__");
     static PyObject* wrapped = PyUnicode_InternFromString("__wrapped__");
@@ -61,7 +62,7 @@ bool pinSignature(Recorder& rec, Shadow shadow, PyObject* function) {
 }
 
 Flow frozenResult(CallContext& ctx, Shadow& result) {
-  const Paused paused(ctx.rec.known().pauses_);
+  const Paused paused(ctx.rec.pauses);
   Flow flow = run(ctx);
   if (flow == Flow::kNext && ctx.rec.live()) {
     result = frozenPart(ctx.rec, ctx.act.peek(1));
@@ -70,26 +71,26 @@ Flow frozenResult(CallContext& ctx, Shadow& result) {
 }
 
 Flow signatureModel(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   if (ctx.total() != 1 || ctx.kwnames != nullptr) return inlineFunction(ctx, result);
   PyObject* function = ctx.args[0];
   Shadow shadow = ctx.shadows[0];
-  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kMethod) {
-    function = rec.virtualOf(shadow).partObjects[0].get();
-    shadow = rec.virtualOf(shadow).parts[0];
+  if (shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kMethod) {
+    function = rec.objects.virtualOf(shadow).partObjects[0].get();
+    shadow = rec.objects.virtualOf(shadow).parts[0];
   }
   if (!pinSignature(rec, shadow, function)) return rec.live() ? inlineFunction(ctx, result) : run(ctx);
   Shadow callable = ctx.callableShadow;
-  if (callable.isSource() && !rec.pin(callable, ctx.callable)) return run(ctx);
+  if (callable.isSource() && !rec.guards.pin(callable, ctx.callable)) return run(ctx);
   return frozenResult(ctx, result);
 }
 
 // A method of a read-only mapping.
 Flow mappingModel(CallContext& ctx, Shadow& result) {
-  bool known = ctx.shadows[0].isConst() && ctx.rec.isFrozen(ctx.args[0]);
+  bool known = ctx.shadows[0].isConst() && ctx.rec.guards.isFrozen(ctx.args[0]);
   for (size_t i = 1; known && i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
-    known = isPlainDeep(ctx.args.any(i)) && ctx.rec.tryPinDeep(shadow, ctx.args.any(i));
+    known = isPlainDeep(ctx.args.any(i)) && ctx.rec.guards.tryPinDeep(shadow, ctx.args.any(i));
   }
   if (known) return frozenResult(ctx, result);
   return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
@@ -103,13 +104,13 @@ constexpr ModelRow kRows[] = {
 
 }  // namespace
 
-void Recorder::freeze(PyObject* object) {
+void Guards::freeze(PyObject* object) {
   if (frozen_.add(object)) kept_.add(object);
 }
 
-Shadow frozenPart(Recorder& rec, PyObject* object) {
+Shadow frozenPart(RecordContext& rec, PyObject* object) {
   if (!isFreezable(object)) return classValue(rec, object);
-  rec.freeze(object);
+  rec.guards.freeze(object);
   return Shadow::constant();
 }
 

@@ -25,21 +25,21 @@ Flow functionModel(CallContext& ctx, Shadow& result) { return plainStep(ctx, 0, 
 Flow methodModel(CallContext& ctx, Shadow& result) { return plainStep(ctx, 1, result); }
 
 // Exact built-in types all the way down, and the same ones in every run.
-bool hasFixedTypes(Recorder& rec, Shadow shadow, PyObject* object) {
+bool hasFixedTypes(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isConst()) return isPlainDeep(object);
   if (shadow.isSource()) {
     if (!isPlain(object)) return false;
-    rec.guardType(shadow, object);
+    rec.guards.guardType(shadow, object);
     return rec.live();
   }
   if (shadow.isValue()) return PyLong_Check(object) || PyFloat_CheckExact(object);
   if (!shadow.isVirtual()) return false;
-  Virtual& v = rec.virtualOf(shadow);
+  Virtual& v = rec.objects.virtualOf(shadow);
   if (v.kind == VirtualKind::kDict && PyDict_CheckExact(object) && !v.shared) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(object, &at, &key, &value) != 0) {
-      const auto part = rec.entryOf(v, key);
+      const auto part = rec.objects.entryOf(v, key);
       if (!part || !isPlainDeep(key) || !hasFixedTypes(rec, *part, value)) return false;
     }
     return true;
@@ -63,15 +63,15 @@ Flow jsonEncoderModel(CallContext& ctx, Shadow& result) {
                (ctx.args[kEncoderMarkers] == Py_None || PyDict_CheckExact(ctx.args[kEncoderMarkers]));
   for (size_t i = kEncoderTexts + 1; plain && i < kEncoderArguments; ++i) plain = isPlain(ctx.args.any(i));
   Shadow texts = plain ? ctx.shadows[kEncoderTexts] : Shadow::null();
-  if (!plain || !ctx.rec.tryPinDeep(texts, ctx.args[kEncoderTexts]))
+  if (!plain || !ctx.rec.guards.tryPinDeep(texts, ctx.args[kEncoderTexts]))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   return keepModel(ctx, result);
 }
 
 // encoder(object, level) of one that the trace has made: what is in the object decides whether it calls back.
 Flow jsonEncodeModel(CallContext& ctx, Shadow& result) {
-  const bool known = ctx.total() == 3 && ctx.kwnames == nullptr && ctx.rec.comesFromStep(ctx.shadows[0]) &&
-                     isPlain(ctx.args[2]);
+  const bool known = ctx.total() == 3 && ctx.kwnames == nullptr &&
+                     ctx.rec.guards.comesFromStep(ctx.shadows[0]) && isPlain(ctx.args[2]);
   pyapi::Ref<> texts = known ? pyapi::steal(PyObject_GetAttrString(ctx.args[0], "encoder")) : pyapi::Ref<>();
   PyErr_Clear();
   const bool plain =
@@ -107,9 +107,9 @@ bool scansByItself(PyObject* scanner) {
 // scanner(text, index)
 Flow jsonScanModel(CallContext& ctx, Shadow& result) {
   const bool plain = ctx.total() == 3 && ctx.kwnames == nullptr && PyUnicode_CheckExact(ctx.args[1]) &&
-                     !ctx.rec.comesFromStep(ctx.shadows[0]) && scansByItself(ctx.args[0]);
+                     !ctx.rec.guards.comesFromStep(ctx.shadows[0]) && scansByItself(ctx.args[0]);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
-  if (!plain || !ctx.rec.pin(shadows[0], ctx.args[0]))
+  if (!plain || !ctx.rec.guards.pin(shadows[0], ctx.args[0]))
     return ctx.rec.live() ? opaqueModel(ctx, result) : run(ctx);
   ctx.shadows.replace(shadows.data());
   return knownModel(ctx, result);

@@ -11,11 +11,12 @@
 #include "pyapi/code.h"
 #include "pyapi/frame.h"
 #include "pyapi/functions.h"
+#include "pyapi/known_objects.h"
 #include "support/check.h"
 
 namespace kintsugi::capture {
 
-bool Recorder::exhausted(Shadow iterator) {
+bool Objects::exhausted(Shadow iterator) {
   if (!iterator.isVirtual()) return false;
   Virtual& v = virtualOf(iterator);
   if (v.kind == VirtualKind::kEnumerate) return exhausted(v.parts[0]);
@@ -31,15 +32,16 @@ bool Recorder::exhausted(Shadow iterator) {
 }
 
 // super() without arguments: the class is in the free variable __class__, the object is the first local.
-void Recorder::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {
+void Callees::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow) {
   PyCodeObject* code = frame.code;
   pyapi::Frame* running = frame.act->frame;
   if (pyapi::argumentCount(code) == 0 || pyapi::localAt(running, 0) == nullptr) return;
   self = pyapi::localAt(running, 0);
   selfShadow = frame.locals[0];
-  if (PyCell_Check(self) && selfShadow.isVirtual() && virtualOf(selfShadow).kind == VirtualKind::kCell) {
+  if (PyCell_Check(self) && selfShadow.isVirtual() &&
+      rec_.objects.virtualOf(selfShadow).kind == VirtualKind::kCell) {
     self = PyCell_GET(self);
-    selfShadow = virtualOf(selfShadow).parts[0];
+    selfShadow = rec_.objects.virtualOf(selfShadow).parts[0];
   }
   for (int i = pyapi::firstFreeVariable(code); i < pyapi::localsPlusCount(code); ++i) {
     PyObject* name = pyapi::variableName(code, i);
@@ -48,25 +50,26 @@ void Recorder::superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& se
     type = PyCell_GET(cell);
     // The cell is part of the function, whose identity is known; methods do not change their class.
     if (frame.locals[i].isSource() && type != nullptr) {
-      Shadow content = readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);
-      pin(content, type);
+      Shadow content =
+          rec_.guards.readSource(guard::SourceKind::kCell, frame.locals[i].sourceId(), nullptr, 0, type);
+      rec_.guards.pin(content, type);
     }
   }
 }
 
-bool Recorder::isItemsView(Shadow shadow) {
+bool Objects::isItemsView(Shadow shadow) {
   Virtual& v = virtualOf(shadow);
   if (v.kind == VirtualKind::kDictView) return v.index == 2;
   return v.kind == VirtualKind::kIterator && v.parts[0].isVirtual() && isItemsView(v.parts[0]);
 }
 
 // May this be an argument of a torch function that is recorded through the dispatcher?
-bool Recorder::acceptsTorch(Shadow shadow, PyObject* object) {
+bool TorchSteps::acceptsTorch(Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object))
     return torchapi::isExactTensorType(Py_TYPE(object)) && !isForeign(shadow, object);
   if (isPlain(object) || (shadow.isConst() && isNumpyScalar(object))) return true;
   if (shadow.isVirtual()) {
-    Virtual& v = virtualOf(shadow);
+    Virtual& v = rec_.objects.virtualOf(shadow);
     switch (v.kind) {
       case VirtualKind::kRange:
       case VirtualKind::kSlice:
@@ -94,17 +97,17 @@ bool Recorder::acceptsTorch(Shadow shadow, PyObject* object) {
   return isIdentityValue(object) || pyapi::isA(object, pyapi::Known::kTorchGenerator);
 }
 
-bool Recorder::answersCompiling(PyObject* function) {
+bool Callees::answersCompiling(PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   return pyapi::isKnownCode(code, pyapi::CodeFamily::kAnswersCompiling) ||
          pyapi::isKnownCode(code, pyapi::CodeFamily::kSaysRecording);
 }
 
-Flow Recorder::answerCompiling(CallContext& ctx, Shadow& result) {
+Flow Callees::answerCompiling(CallContext& ctx, Shadow& result) {
   Flow flow;
   {
     const Paused paused(pauses_);
-    flow = execute(ctx.act, ctx.instr);
+    flow = rec_.execute(ctx.act, ctx.instr);
   }
   // Torch's own code leaves out, for a compiler, what its own compiler makes up for later (torch.optim the
   // groups of the parameters by dtype, higher-order operators the call of their function): it goes eager

@@ -26,10 +26,10 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
     // A guard object that the trace makes anew in each run.
-    if (ctx.rec.comesFromStep(shadows[i]) && !isPlainDeep(ctx.args.any(i))) continue;
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (ctx.rec.guards.comesFromStep(shadows[i]) && !isPlainDeep(ctx.args.any(i))) continue;
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
-  Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
   if (flow == Flow::kNext && ctx.rec.live() && isPlain(ctx.act.peek(1))) result = Shadow::constant();
   return flow;
 }
@@ -37,7 +37,7 @@ Flow stateModel(CallContext& ctx, Shadow& result) {
 // A Python function of torch's that always answers the same outside of its own compilers, or only makes
 // something ready.
 Flow neverModel(CallContext& ctx, Shadow& result) {
-  const Paused paused(ctx.rec.known().pauses_);
+  const Paused paused(ctx.rec.pauses);
   return constantModel(ctx, result);
 }
 
@@ -53,11 +53,11 @@ Flow gradModeModel(CallContext& ctx, Shadow& result) {
   if (ctx.total() != 1 || !PyBool_Check(ctx.args[0])) return stateModel(ctx, result);
   bool enabled = ctx.args[0] == Py_True;
   Shadow mode = ctx.shadows[0];
-  if (!ctx.rec.pinDeep(mode, ctx.args[0])) return run(ctx);
+  if (!ctx.rec.guards.pinDeep(mode, ctx.args[0])) return run(ctx);
   Flow flow = run(ctx);
-  enabled = ctx.rec.known().transforms_.gradModeBelow(enabled);
+  enabled = ctx.rec.transforms.gradModeBelow(enabled);
   if (flow == Flow::kNext && ctx.rec.live())
-    ctx.rec.emit(ir::Op::kSetGrad, {ir::Operand::boolean(enabled)}, {}, ir::kNone);
+    ctx.rec.steps.emit(ir::Op::kSetGrad, {ir::Operand::boolean(enabled)}, {}, ir::kNone);
   result = Shadow::constant();
   return flow;
 }
@@ -65,7 +65,7 @@ Flow gradModeModel(CallContext& ctx, Shadow& result) {
 // Overrides are looked for in types only, and those are guarded.
 Flow overridesModel(CallContext& ctx, Shadow& result) {
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (ctx.shadows.any(i).isSource()) ctx.rec.guardType(ctx.shadows.any(i), ctx.args.any(i));
+    if (ctx.shadows.any(i).isSource()) ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
   }
   result = Shadow::constant();
   return run(ctx);
@@ -76,8 +76,8 @@ Flow autogradModel(CallContext& ctx, Shadow& result) {
   if (torchapi::transformsActive())
     return PyFunction_Check(ctx.callable) ? inlineFunction(ctx, result) : torchModel(ctx, result);
   const std::string name = pyapi::callableName(ctx.callable);
-  ctx.rec.noteBreak(diag::Code::KTG0108, {name == "grad" ? "autograd.grad" : "backward"});
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  ctx.rec.breaks.noteBreak(diag::Code::KTG0108, {name == "grad" ? "autograd.grad" : "backward"});
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
 // Keeps a function for the backward pass, which runs in eager mode: a step, and nothing that a graph lacks.
@@ -94,21 +94,21 @@ Flow hookModel(CallContext& ctx, Shadow& result) {
     });
     opensAttribute(ctx.rec, reinterpret_cast<PyTypeObject*>(handle), "next_id");
   }
-  const auto kind = plain ? Recorder::CallKind::kKnown : Recorder::CallKind::kOpaque;
-  return ctx.rec.callStep(ctx, kind, nullptr, result);
+  const auto kind = plain ? CallKind::kKnown : CallKind::kOpaque;
+  return ctx.rec.steps.callStep(ctx, kind, nullptr, result);
 }
 
 // While a transform is active, tensors are wrappers: it is one step from the outside.
 Flow functorchModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.noteBreak(diag::Code::KTG0109, {pyapi::callableName(ctx.callable)});
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  ctx.rec.breaks.noteBreak(diag::Code::KTG0109, {pyapi::callableName(ctx.callable)});
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
 // Gives its argument back, unless it is a wrapper of a functorch transform that is over.
 Flow unwrapModel(CallContext& ctx, Shadow& result) {
   pyapi::Ref<> tensor = pyapi::newRef(ctx.args[0]);
   const bool plain = torchapi::isTensor(ctx.args[0]) && !ctx.shadows[0].isVirtual();
-  result = plain                        ? ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0])
+  result = plain                        ? ctx.rec.guards.tensorShadow(ctx.args[0], ctx.shadows[0])
            : ctx.shadows[0].isVirtual() ? ctx.shadows[0]
                                         : Shadow::constant();
   Flow flow = run(ctx);
@@ -133,10 +133,10 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
     result = ctx.shadows[0];  // the tensor inside stays as it is
     return run(ctx);
   }
-  Shadow tensor = ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0]);
+  Shadow tensor = ctx.rec.guards.tensorShadow(ctx.args[0], ctx.shadows[0]);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 1; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   if (!ctx.rec.live()) return run(ctx);
   if (isAsAsked(ctx, tensor)) {
@@ -147,7 +147,7 @@ Flow requiresGradModel(CallContext& ctx, Shadow& result) {
   ctx.shadows.replace(shadows.data());
   forgetMeta(ctx.rec, tensor.valueId());
   bool pushes = std::exchange(ctx.pushes, false);  // the result is the tensor itself
-  Flow flow = ctx.rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
   ctx.pushes = pushes;
   result = tensor;
   return flow;

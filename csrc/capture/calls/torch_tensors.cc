@@ -7,6 +7,7 @@
 #include "capture/calls/model.h"
 #include "capture/foreign.h"
 #include "capture/tables/pauses.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/plain.h"
 #include "torchapi/dispatched.h"
 #include "torchapi/global_state.h"
@@ -17,10 +18,10 @@ namespace kintsugi::capture {
 namespace {
 
 // The same object in every call: written in the program, or a list or tuple that the trace makes of such.
-bool isLiteral(Recorder& rec, Shadow shadow, PyObject* object) {
+bool isLiteral(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (shadow.isConst()) return isPlainDeep(object) || pyapi::isTorchConstant(object);
   if (!shadow.isVirtual() || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return false;
-  const Virtual& v = rec.virtualOf(shadow);
+  const Virtual& v = rec.objects.virtualOf(shadow);
   if ((v.kind != VirtualKind::kList && v.kind != VirtualKind::kTuple) || v.value != ir::kNone) return false;
   const auto items = static_cast<size_t>(Py_SIZE(object));
   if (v.parts.size() != items) return false;
@@ -47,8 +48,8 @@ bool isSequence(PyObject* object) { return PyList_CheckExact(object) || PyTuple_
 // Dtype and device of a tensor that others are made in the likeness of follow from guards.
 bool isKnownTensor(CallContext& ctx) {
   if (isForeign(ctx.shadows[0], ctx.args[0]) || torchapi::isWrapper(ctx.args[0])) return false;
-  const Shadow tensor = ctx.rec.tensorShadow(ctx.args[0], ctx.shadows[0]);
-  return ctx.rec.live() && ctx.rec.hasStaticMeta(tensor, ctx.args[0]);
+  const Shadow tensor = ctx.rec.guards.tensorShadow(ctx.args[0], ctx.shadows[0]);
+  return ctx.rec.live() && ctx.rec.torch.hasStaticMeta(tensor, ctx.args[0]);
 }
 
 // Where somebody is to see this call, and not what stands for it, or the memory is another device's.
@@ -57,11 +58,11 @@ bool mayStandIn(PyObject* made) {
 }
 
 Flow literalTensor(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
-  const ir::StateId snap = rec.stateBefore();
+  RecordContext& rec = ctx.rec;
+  const ir::StateId snap = rec.snapshots.stateBefore();
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = run(ctx);
   }
   result = Shadow::constant();
@@ -73,10 +74,10 @@ Flow literalTensor(CallContext& ctx, Shadow& result) {
   }
   const pyapi::Ref<> constant = torchapi::constantOf(made);
   if (!constant) return Flow::kRaise;
-  rec.tensorShadow(constant.get(), rec.pinnedRoot(constant.get()));
+  rec.guards.tensorShadow(constant.get(), rec.guards.pinnedRoot(constant.get()));
   pyapi::Ref<> copy;
   const auto shadow =
-      rec.torchOperation(snap, copy, [&] { return torchapi::copyOfConstant(constant.get()); });
+      rec.torch.torchOperation(snap, copy, [&] { return torchapi::copyOfConstant(constant.get()); });
   if (!shadow) return Flow::kRaise;
   Py_SETREF(made, copy.release());
   result = *shadow;

@@ -22,24 +22,24 @@ namespace {
 Flow enterModel(CallContext& ctx, Shadow& result) {
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   // Below grad() operators run in the mode of its caller at most.
   const bool tracks = pyapi::isKnown(ctx.callable, pyapi::Known::kGradIncrement);
   // Torch's code imports it while the transform is active, where nothing may be a step.
   if (tracks) {
-    const Paused paused(ctx.rec.known().pauses_);
+    const Paused paused(ctx.rec.pauses);
     Py_XDECREF(pyapi::importModule("torch._dynamo.compiled_autograd"));
     PyErr_Clear();
   }
-  if (!ctx.rec.known().transforms_.enter(ctx.rec, !tracks || torchapi::gradMode()))
+  if (!ctx.rec.transforms.enter(ctx.rec, !tracks || torchapi::gradMode()))
     ctx.rec.abort(diag::Code::KTG0109, {"a transform that the program enters itself"});
   result = Shadow::constant();
   return run(ctx);
 }
 
 Flow leaveModel(CallContext& ctx, Shadow& result) {
-  ctx.rec.known().transforms_.leave();
+  ctx.rec.transforms.leave();
   return constantModel(ctx, result);
 }
 
@@ -48,7 +48,7 @@ Flow innerStateModel(CallContext& ctx, Shadow& result) {
   if (!Transforms::isInside(ctx.rec)) return opaqueModel(ctx, result);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   result = Shadow::constant();
   return run(ctx);
@@ -70,7 +70,7 @@ Flow switchModel(CallContext& ctx, Shadow& result) {
   if (!calledByTransform(ctx.frame)) return opaqueModel(ctx, result);
   std::vector<Shadow> shadows(ctx.shadows.begin(), ctx.shadows.end());
   for (size_t i = 0; i < ctx.total(); ++i) {
-    if (!ctx.rec.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
+    if (!ctx.rec.guards.pinDeep(shadows[i], ctx.args.any(i))) return run(ctx);
   }
   result = Shadow::constant();
   return run(ctx);
@@ -110,8 +110,8 @@ Flow untieModel(CallContext& ctx, Shadow& result) {
                          specialMethod(reinterpret_cast<PyTypeObject*>(module), name);
   }
   if (!plain) return inlineFunction(ctx, result);
-  ctx.rec.guardType(ctx.shadows[0], ctx.args[0]);
-  ctx.rec.guardTypeVersion(Py_TYPE(ctx.args[0]));
+  ctx.rec.guards.guardType(ctx.shadows[0], ctx.args[0]);
+  ctx.rec.guards.guardTypeVersion(Py_TYPE(ctx.args[0]));
   return knownModel(ctx, result);
 }
 

@@ -21,33 +21,33 @@ namespace {
 
 PyObject* builtin(const char* name) { return PyDict_GetItemString(PyEval_GetBuiltins(), name); }
 
-CallContext getattrContext(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
-                           Shadow* shadows) {
+CallContext getattrContext(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in,
+                           PyObject** args, Shadow* shadows) {
   static constinit pyapi::Lazy<PyObject*> getattrSlot;
   PyObject* getattr = getattrSlot.get([] { return Py_NewRef(builtin("getattr")); });
   return CallContext(rec, f, act, in).of(getattr, Shadow::constant(), args, shadows, 2);
 }
 
 // A bound method that has just been made: C code or CPython bound `self` to a function.
-Shadow describeBound(Recorder& rec, PyObject* result, Shadow selfShadow, PyObject* self) {
+Shadow describeBound(RecordContext& rec, PyObject* result, Shadow selfShadow, PyObject* self) {
   if (PyMethod_Check(result)) {
     PyObject* function = PyMethod_GET_FUNCTION(result);
     PyObject* bound = PyMethod_GET_SELF(result);
     Shadow boundShadow = bound == self ? selfShadow : classValue(rec, bound);
     return boundMethod(rec, result, function, Shadow::constant(), bound, boundShadow);
   }
-  if (auto known = rec.knownObject(result)) return *known;
+  if (auto known = rec.objects.knownObject(result)) return *known;
   if (PyFunction_Check(result) || PyType_Check(result) || isPlain(result)) return Shadow::constant();
   if (PyCFunction_Check(result) && PyType_Check(PyCFunction_GET_SELF(result)))
     return Shadow::constant();  // C classmethod
-  return rec.newVirtual(VirtualKind::kOpaque, result);
+  return rec.objects.newVirtual(VirtualKind::kOpaque, result);
 }
 
 // The call of a getter, whose result LOAD_METHOD pushes with a null beside it.
-CallSite getterSite(Recorder& rec, const Instr& in, bool method) {
-  if (!method) return rec.callSite(in, 1);
-  return pyapi::kNullBelowCallable ? rec.callSite(in, 1, {Shadow::null()})
-                                   : rec.callSite(in, 1, {}, ir::ReturnAction::kCallable);
+CallSite getterSite(RecordContext& rec, const Instr& in, bool method) {
+  if (!method) return rec.snapshots.callSite(in, 1);
+  return pyapi::kNullBelowCallable ? rec.snapshots.callSite(in, 1, {Shadow::null()})
+                                   : rec.snapshots.callSite(in, 1, {}, ir::ReturnAction::kCallable);
 }
 
 // What LOAD_ATTR or LOAD_METHOD has found.
@@ -60,10 +60,10 @@ void pushFound(ShadowFrame& f, bool method, Shadow found) {
 }
 
 // super().name: found in the classes behind the given one, bound to the object.
-Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
+Flow loadFromSuper(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
                    bool method) {
   Shadow superShadow = f.top();
-  Virtual& v = rec.virtualOf(superShadow);
+  Virtual& v = rec.objects.virtualOf(superShadow);
   pyapi::Ref<> self = v.partObjects[1].clone();
   Shadow selfShadow = v.parts[1];
   auto* start = reinterpret_cast<PyTypeObject*>(v.partObjects[0].get());
@@ -71,10 +71,10 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
       PyType_Check(self.get()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self.get()), start)
           ? reinterpret_cast<PyTypeObject*>(self.get())
           : Py_TYPE(self.get());
-  rec.guardTypeVersion(type);
+  rec.guards.guardTypeVersion(type);
   if (const TypeEntry entry = typeEntry(rec, type, name, start); entry.open) {
     Shadow pinned = entry.shadow;  // super() is seldom asked for what varies
-    if (!rec.pin(pinned, entry.value)) return rec.execute(act, in);
+    if (!rec.guards.pin(pinned, entry.value)) return rec.execute(act, in);
   }
   if (!rec.live()) return rec.execute(act, in);
   PyObject* found = nullptr;
@@ -90,9 +90,9 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   if (found != nullptr && isProperty(found)) {
     PyObject* getter = reinterpret_cast<PyObject**>(found)[2];
     if (getter != nullptr && PyFunction_Check(getter)) {
-      PendingFrame pending = rec.methodFrame(getter, selfShadow, self.get());
+      PendingFrame pending = rec.callees.methodFrame(getter, selfShadow, self.get());
       pending.site = getterSite(rec, in, method);
-      rec.expectFrame(std::move(pending));
+      rec.callees.expectFrame(std::move(pending));
     }
   }
   Flow flow = rec.execute(act, in);
@@ -101,7 +101,7 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   PyObject* result = act.peek(method ? kPushedCallable : 1);
   const auto push = [&](Shadow shadow) { pushFound(f, method, shadow); };
   if (found != nullptr && isProperty(found)) {
-    push(rec.returned());
+    push(rec.callees.returned());
   } else if (found != nullptr && !PyMethod_Check(result) && !PyFunction_Check(result) &&
              PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
     push(boundMethod(rec, result, found, Shadow::constant(), self.get(), selfShadow));
@@ -113,11 +113,11 @@ Flow loadFromSuper(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& 
   return flow;
 }
 
-Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
+Flow loadByPlan(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name,
                 bool method) {
   Shadow shadow = f.top();
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
-  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kSuper) {
+  if (shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kSuper) {
     return loadFromSuper(rec, f, act, in, name, method);
   }
   AttributePlan plan = planAttribute(rec, shadow, object.get(), name);
@@ -132,8 +132,8 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
     ctx.resultDepth = method ? kPushedCallable : 1;
     Shadow result;
     Flow flow = plan.how == AttributePlan::kTorch
-                    ? rec.torchStep(ctx, result)
-                    : rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+                    ? rec.torch.torchStep(ctx, result)
+                    : rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
     if (flow != Flow::kNext || !rec.live()) return flow;
     f.drop(1);
     pushFound(f, method, result);
@@ -141,12 +141,12 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   }
   if (plan.how == AttributePlan::kFrame) {
     plan.pending.site = getterSite(rec, in, method);
-    rec.expectFrame(std::move(plan.pending));
+    rec.callees.expectFrame(std::move(plan.pending));
   }
   Flow flow;
   {
     std::optional<Paused> paused;
-    if (plan.native) paused.emplace(rec.known().pauses_);
+    if (plan.native) paused.emplace(rec.pauses);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -164,7 +164,7 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
       push(boundMethod(rec, result, plan.function, Shadow::constant(), object.get(), shadow));
       break;
     case AttributePlan::kFrame:
-      push(rec.frameResult(result));
+      push(rec.callees.frameResult(result));
       break;
     default:
       push(plan.shadow.isNull() ? describeBound(rec, result, shadow, object.get())
@@ -174,21 +174,22 @@ Flow loadByPlan(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   return flow;
 }
 
-Flow loadAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return loadByPlan(rec, f, act, in, pyapi::nameAt(f.code, in.arg), false);
 }
 
-Flow loadMethod(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadMethod(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return loadByPlan(rec, f, act, in, pyapi::nameAt(f.code, in.arg), true);
 }
 
 // setattr() on something that we do not track: done again on every run.
-Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name) {
+Flow storeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* name) {
   static constinit pyapi::Lazy<PyObject*> setattrSlot;
   PyObject* setattr = setattrSlot.get([] { return Py_NewRef(builtin("setattr")); });
   PyObject* args[] = {act.peek(1), name, act.peek(2)};
   Shadow shadows[] = {f.top(1), Shadow::constant(), f.top(2)};
-  if (!rec.escape(shadows[0], args[0]) || !rec.escape(shadows[2], args[2])) return rec.execute(act, in);
+  if (!rec.snapshots.escape(shadows[0], args[0]) || !rec.snapshots.escape(shadows[2], args[2]))
+    return rec.execute(act, in);
   if (auto value = torchapi::isTensor(args[0]) ? rec.ops().valueOf(args[0]) : std::nullopt) {
     forgetMeta(rec, *value);
   }
@@ -196,39 +197,39 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   ctx.of(setattr, Shadow::constant(), args, shadows, 3);
   ctx.pushes = false;
   Shadow ignored;
-  Flow flow = rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, ignored);
+  Flow flow = rec.steps.callStep(ctx, CallKind::kKnown, nullptr, ignored);
   if (flow == Flow::kNext && rec.live()) f.drop(2);
   return flow;
 }
 
-Flow storeAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* object = act.peek(1);
   PyObject* value = act.peek(2);
   Shadow shadow = f.top(1);
   if (torchapi::isTensor(object)) return storeByStep(rec, f, act, in, name);
   PyObject* setter = nullptr;
-  if (!rec.planStore(shadow, object, name, f.top(2), value, setter)) return rec.execute(act, in);
+  if (!rec.heap.planStore(shadow, object, name, f.top(2), value, setter)) return rec.execute(act, in);
   if (setter == Py_None) return storeByStep(rec, f, act, in, name);
   if (setter != nullptr) {
     PendingFrame pending = setterFrame(rec, setter, shadow, object, name, f.top(2), value);
-    pending.site = rec.callSite(in, 2, {}, ir::ReturnAction::kDiscard);
-    rec.expectFrame(std::move(pending));
+    pending.site = rec.snapshots.callSite(in, 2, {}, ir::ReturnAction::kDiscard);
+    rec.callees.expectFrame(std::move(pending));
   }
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(2);
   return flow;
 }
 
-Flow deleteAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow deleteAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   Shadow shadow = f.top(1);
   PyObject* deleter = nullptr;
-  if (!rec.planDelete(shadow, act.peek(1), name, deleter)) return rec.execute(act, in);
+  if (!rec.heap.planDelete(shadow, act.peek(1), name, deleter)) return rec.execute(act, in);
   if (deleter != nullptr) {
     PendingFrame pending = setterFrame(rec, deleter, shadow, act.peek(1), name, Shadow::null(), nullptr);
-    pending.site = rec.callSite(in, 1, {}, ir::ReturnAction::kDiscard);
-    rec.expectFrame(std::move(pending));
+    pending.site = rec.snapshots.callSite(in, 1, {}, ir::ReturnAction::kDiscard);
+    rec.callees.expectFrame(std::move(pending));
   }
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(1);
@@ -236,10 +237,10 @@ Flow deleteAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 }
 
 // super().name, in one instruction.
-Flow loadSuperAttr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadSuperAttr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* callable = act.peek(3);
   CallModel model = callable == reinterpret_cast<PyObject*>(&PySuper_Type) ? modelOf(callable) : nullptr;
-  if (model == nullptr || !rec.pin(f.top(3), callable)) {
+  if (model == nullptr || !rec.guards.pin(f.top(3), callable)) {
     rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
     return rec.execute(act, in);
   }

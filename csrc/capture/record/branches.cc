@@ -8,36 +8,36 @@ namespace kintsugi::capture {
 
 namespace {
 
-Flow jump(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
+Flow jump(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
 
 // Makes the truth of the top of the stack a dependency. False: the recording has ended.
-bool decideTruth(Recorder& rec, ShadowFrame& f, Activation& act) {
+bool decideTruth(RecordContext& rec, ShadowFrame& f, Activation& act) {
   Shadow shadow = f.top();
   PyObject* object = act.peek(1);
-  return rec.pinTruth(shadow, object);
+  return rec.guards.pinTruth(shadow, object);
 }
 
 // Tensors decide by reading their only element: an operation with a number as its result, then a guard on it.
 // The instruction runs on that number, so that the tensor is read once.
-bool readTensorTruth(Recorder& rec, ShadowFrame& f, Activation& act, bool replace) {
+bool readTensorTruth(RecordContext& rec, ShadowFrame& f, Activation& act, bool replace) {
   if (!torchapi::isTensor(act.peek(1))) return true;
-  auto truth = rec.tensorTruth(f.top(), act.peek(1), replace);
+  auto truth = rec.torch.tensorTruth(f.top(), act.peek(1), replace);
   if (!truth) return rec.live();
   return true;
 }
 
 // An object whose truth Python code tells: that code runs first, then the instruction on what it said. An
 // exit comes back to the instruction.
-std::optional<Flow> askTruth(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+std::optional<Flow> askTruth(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const char* name = f.top().isValue() ? nullptr : truthFunction(act.peek(1));
   if (name == nullptr) return std::nullopt;
   Instr again = in;
   again.next = in.start;
-  Flow flow = rec.callInPlace(f, act, again, polyfill(name), 1);
+  Flow flow = rec.callees.callInPlace(f, act, again, polyfill(name), 1);
   return flow == Flow::kNext ? rec.execute(act, in) : flow;
 }
 
-Flow popJumpIf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow popJumpIf(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (auto flow = askTruth(rec, f, act, in)) {
     if (*flow != Flow::kRaise) f.drop(1);
     return *flow;
@@ -52,7 +52,7 @@ Flow popJumpIf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   return flow;
 }
 
-Flow jumpIfOrPop(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow jumpIfOrPop(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (torchapi::isTensor(act.peek(1))) {
     if (!readTensorTruth(rec, f, act, false)) return rec.execute(act, in);
   } else if (!decideTruth(rec, f, act)) {
@@ -63,15 +63,15 @@ Flow jumpIfOrPop(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   return flow;
 }
 
-Flow popJumpIfNone(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  if (!rec.pinIsNone(f.top(), act.peek(1))) return rec.execute(act, in);
+Flow popJumpIfNone(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.guards.pinIsNone(f.top(), act.peek(1))) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   f.drop(1);
   return flow;
 }
 
 // UNARY_NOT and TO_BOOL.
-Flow truthOfTop(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow truthOfTop(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (auto flow = askTruth(rec, f, act, in)) {
     if (*flow == Flow::kNext) f.top() = Shadow::constant();
     return *flow;

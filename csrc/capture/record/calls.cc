@@ -28,6 +28,7 @@
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
 #include "pyapi/imports.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
@@ -74,10 +75,10 @@ Call callOf(const CallContext& ctx) {
   return call;
 }
 
-bool unwrapMethod(Recorder& rec, Call& call) {
+bool unwrapMethod(RecordContext& rec, Call& call) {
   PyObject* method = call.callable;
   if (call.shadow.isVirtual()) {
-    Virtual& v = rec.virtualOf(call.shadow);
+    Virtual& v = rec.objects.virtualOf(call.shadow);
     if (v.kind != VirtualKind::kMethod) return false;
     PyObject* self = v.partObjects[1].get();
     Shadow selfShadow = v.parts[1];
@@ -87,22 +88,23 @@ bool unwrapMethod(Recorder& rec, Call& call) {
     return true;
   }
   if (PyMethod_Check(method)) {
-    ir::SourceId source = rec.sourceOf(call.shadow, method);
-    rec.guardType(Shadow::source(source), method);
+    ir::SourceId source = rec.guards.sourceOf(call.shadow, method);
+    rec.guards.guardType(Shadow::source(source), method);
     PyObject* function = PyMethod_GET_FUNCTION(method);
     PyObject* self = PyMethod_GET_SELF(method);
-    call.shadow = rec.readSource(SourceKind::kMethodFunction, source, nullptr, 0, function);
+    call.shadow = rec.guards.readSource(SourceKind::kMethodFunction, source, nullptr, 0, function);
     call.callable = function;
-    call.prepend(self, rec.readSource(SourceKind::kMethodSelf, source, nullptr, 0, self));
+    call.prepend(self, rec.guards.readSource(SourceKind::kMethodSelf, source, nullptr, 0, self));
     return true;
   }
   return false;
 }
 
 // A builtin method bound to an object by C code ("abc".join): the descriptor and the object.
-bool unwrapBuiltin(Recorder& rec, Call& call) {
+bool unwrapBuiltin(RecordContext& rec, Call& call) {
   if (!PyCFunction_Check(call.callable) || call.shadow.isValue()) return false;
-  if (call.shadow.isSource() && rec.comesFromStep(call.shadow)) return false;  // another one in each call
+  if (call.shadow.isSource() && rec.guards.comesFromStep(call.shadow))
+    return false;  // another one in each call
   PyObject* self = PyCFunction_GET_SELF(call.callable);
   if (self == nullptr || PyModule_Check(self)) return false;
   pyapi::Ref<> name = pyapi::steal(PyObject_GetAttrString(call.callable, "__name__"));
@@ -111,7 +113,7 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
     PyErr_Clear();
     if (method == nullptr || Py_TYPE(method) != &PyClassMethodDescr_Type || modelOf(method) == nullptr)
       return false;
-    if (!rec.pin(call.shadow, call.callable)) return false;
+    if (!rec.guards.pin(call.shadow, call.callable)) return false;
     call.callable = method;
     call.shadow = Shadow::constant();
     call.prepend(self, Shadow::constant());
@@ -123,24 +125,26 @@ bool unwrapBuiltin(Recorder& rec, Call& call) {
   // A class may call another method by that name.
   if (pyapi::methodDefinitionOf(descriptor) != pyapi::definitionOf(call.callable)) return false;
   const bool plain = isPlain(self);
-  auto known = plain ? std::nullopt : rec.knownObject(self);
+  auto known = plain ? std::nullopt : rec.objects.knownObject(self);
   if (!plain && (modelOf(descriptor) == nullptr || (known && !known->isSource()))) return false;
-  if (!rec.pin(call.shadow, call.callable)) return false;
+  if (!rec.guards.pin(call.shadow, call.callable)) return false;
   call.callable = descriptor;
   call.shadow = Shadow::constant();
-  call.prepend(self, plain ? Shadow::constant() : known ? *known : rec.pinnedRoot(self));  // random.random
+  call.prepend(self, plain   ? Shadow::constant()
+                     : known ? *known
+                             : rec.guards.pinnedRoot(self));  // random.random
   return true;
 }
 
-bool unwrapInstance(Recorder& rec, Call& call) {
+bool unwrapInstance(RecordContext& rec, Call& call) {
   if (PyFunction_Check(call.callable) || PyCFunction_Check(call.callable)) return false;
   PyObject* method = specialMethod(Py_TYPE(call.callable), "__call__");
   if (method == nullptr || !PyFunction_Check(method)) return false;
-  rec.guardType(call.shadow, call.callable);
-  rec.guardTypeVersion(Py_TYPE(call.callable));
+  rec.guards.guardType(call.shadow, call.callable);
+  rec.guards.guardTypeVersion(Py_TYPE(call.callable));
   PyObject* self = call.callable;
   Shadow shadow = call.shadow;
-  if (PyType_Check(self) && shadow.isSource() && !rec.pin(shadow, self)) return false;
+  if (PyType_Check(self) && shadow.isSource() && !rec.guards.pin(shadow, self)) return false;
   call.callable = method;
   call.shadow = Shadow::constant();
   call.prepend(self, shadow);
@@ -175,12 +179,12 @@ void mergeKeywords(Call& call, PyObject* names, std::vector<PyObject*> values, s
 }
 
 // The keywords that an old partial adds. False: the recording has ended.
-bool partialKeywords(Recorder& rec, Call& call, Shadow shadow, PyObject* keywords) {
+bool partialKeywords(RecordContext& rec, Call& call, Shadow shadow, PyObject* keywords) {
   if (PyDict_GET_SIZE(keywords) == 0) {
-    rec.guardLength(shadow, keywords, 0);
+    rec.guards.guardLength(shadow, keywords, 0);
     return true;
   }
-  auto shadows = rec.dictParts(shadow, keywords, 1);
+  auto shadows = rec.objects.dictParts(shadow, keywords, 1);
   pyapi::Ref<> names = pyapi::steal(PySequence_Tuple(keywords));
   if (!shadows || !names) return false;
   std::vector<PyObject*> values;
@@ -193,8 +197,8 @@ bool partialKeywords(Recorder& rec, Call& call, Shadow shadow, PyObject* keyword
 }
 
 // A partial that was made in the trace.
-bool unwrapNewPartial(Recorder& rec, Call& call) {
-  Virtual& v = rec.virtualOf(call.shadow);
+bool unwrapNewPartial(RecordContext& rec, Call& call) {
+  Virtual& v = rec.objects.virtualOf(call.shadow);
   if (v.kind != VirtualKind::kPartial) return false;
   if (PyDict_GET_SIZE(v.entries.get()) > 0) {
     PyObject* keywords = v.partObjects.back().get();
@@ -204,7 +208,7 @@ bool unwrapNewPartial(Recorder& rec, Call& call) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
       PyObject* name = PyTuple_GET_ITEM(names.get(), i);
       values.push_back(PyDict_GetItemWithError(keywords, name));
-      shadows.push_back(*rec.entryOf(v, name));
+      shadows.push_back(*rec.objects.entryOf(v, name));
     }
     mergeKeywords(call, names.get(), std::move(values), std::move(shadows));
   }
@@ -214,24 +218,24 @@ bool unwrapNewPartial(Recorder& rec, Call& call) {
   return true;
 }
 
-bool unwrapPartial(Recorder& rec, Call& call) {
+bool unwrapPartial(RecordContext& rec, Call& call) {
   static constinit pyapi::Lazy<PyObject*> typeSlot;
   PyObject* type =
       typeSlot.get([] { return PyObject_GetAttrString(pyapi::importModule("functools"), "partial"); });
   if (reinterpret_cast<PyObject*>(Py_TYPE(call.callable)) != type) return false;
   if (call.shadow.isVirtual()) return unwrapNewPartial(rec, call);
   if (!call.shadow.isSource() && !call.shadow.isConst()) return false;
-  ir::SourceId source = rec.sourceOf(call.shadow, call.callable);
-  rec.guardType(Shadow::source(source), call.callable);
+  ir::SourceId source = rec.guards.sourceOf(call.shadow, call.callable);
+  rec.guards.guardType(Shadow::source(source), call.callable);
   pyapi::Ref<> parts[3];
   const char* names[] = {"func", "args", "keywords"};
   Shadow shadows[3];
   for (int i = 0; i < 3; ++i) {
     parts[i] = pyapi::steal(PyObject_GetAttrString(call.callable, names[i]));
-    shadows[i] = rec.readSource(SourceKind::kPartial, source, nullptr, i, parts[i].get());
+    shadows[i] = rec.guards.readSource(SourceKind::kPartial, source, nullptr, i, parts[i].get());
   }
   if (!partialKeywords(rec, call, shadows[2], parts[2].get())) return false;
-  auto args = rec.elementsOf(shadows[1], parts[1].get());
+  auto args = rec.objects.elementsOf(shadows[1], parts[1].get());
   if (!args) return false;
   for (size_t i = args->size(); i-- > 0;) {
     call.prepend(PyTuple_GET_ITEM(parts[1].get(), static_cast<Py_ssize_t>(i)), (*args)[i]);
@@ -243,16 +247,16 @@ bool unwrapPartial(Recorder& rec, Call& call) {
 }
 
 // A compiled function inside a recording is what it wraps.
-bool unwrapCompiled(Recorder& rec, Call& call) {
+bool unwrapCompiled(RecordContext& rec, Call& call) {
   PyObject* target = compiledTargetOf(call.callable);
   if (target == nullptr) return false;
-  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return false;
+  if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable)) return false;
   call.callable = target;
   call.shadow = Shadow::constant();
   return true;
 }
 
-void unwrap(Recorder& rec, Call& call) {
+void unwrap(RecordContext& rec, Call& call) {
   for (int depth = 0; depth < 16 && rec.live(); ++depth) {
     if (!PyFunction_Check(call.callable) && (isTorchOperator(call.callable) || isProfilerMark(call.callable)))
       return;
@@ -266,36 +270,36 @@ void unwrap(Recorder& rec, Call& call) {
 Flow opaque(Call& call, CallContext& ctx, diag::Code code, Shadow& result) {
   std::vector<std::string> args = {pyapi::callableName(call.callable)};
   if (code == diag::Code::KTG0107) args.push_back(disableReason(call.callable));
-  ctx.rec.noteBreak(code, std::move(args));
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  ctx.rec.breaks.noteBreak(code, std::move(args));
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
-bool torchArguments(Recorder& rec, Call& call) {
+bool torchArguments(RecordContext& rec, Call& call) {
   for (size_t i = 0; i < call.args.size(); ++i) {
-    if (pyapi::isA(call.args[i], pyapi::Known::kAsyncCollective)) continue;  // see Recorder::torchStep
-    if (!rec.acceptsTorch(call.shadows[i], call.args[i])) return false;
+    if (pyapi::isA(call.args[i], pyapi::Known::kAsyncCollective)) continue;  // see TorchSteps::torchStep
+    if (!rec.torch.acceptsTorch(call.shadows[i], call.args[i])) return false;
   }
   return true;
 }
 
 // Is the metadata of all tensors in it guarded? Python code looks at sizes.
-bool staticMetadata(Recorder& rec, Shadow shadow, PyObject* object) {
+bool staticMetadata(RecordContext& rec, Shadow shadow, PyObject* object) {
   if (torchapi::isTensor(object)) {
-    if (shadow.isValue() || shadow.isVirtual()) return rec.hasStaticMeta(shadow, object);
-    return !rec.comesFromStep(shadow);
+    if (shadow.isValue() || shadow.isVirtual()) return rec.torch.hasStaticMeta(shadow, object);
+    return !rec.guards.comesFromStep(shadow);
   }
   if (shadow.isValue()) return false;
   if (!PyTuple_Check(object) && !PyList_Check(object)) return true;
-  const bool known =
-      shadow.isVirtual() && rec.virtualOf(shadow).parts.size() == static_cast<size_t>(Py_SIZE(object));
+  const bool known = shadow.isVirtual() &&
+                     rec.objects.virtualOf(shadow).parts.size() == static_cast<size_t>(Py_SIZE(object));
   for (Py_ssize_t i = 0; known && i < Py_SIZE(object); ++i) {
     PyObject* item = PyTuple_Check(object) ? PyTuple_GET_ITEM(object, i) : PyList_GET_ITEM(object, i);
-    if (!staticMetadata(rec, rec.virtualOf(shadow).parts[i], item)) return false;
+    if (!staticMetadata(rec, rec.objects.virtualOf(shadow).parts[i], item)) return false;
   }
-  return known || !rec.comesFromStep(shadow);
+  return known || !rec.guards.comesFromStep(shadow);
 }
 
-bool staticArguments(Recorder& rec, Call& call) {
+bool staticArguments(RecordContext& rec, Call& call) {
   for (size_t i = 0; i < call.args.size(); ++i) {
     if (!staticMetadata(rec, call.shadows[i], call.args[i])) return false;
   }
@@ -316,37 +320,40 @@ PendingFrame pendingFor(Call& call) {
 
 // The user says that the result is always the same: what the function reads is no dependency.
 Flow constantCall(Call& call, CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
-  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
+  RecordContext& rec = ctx.rec;
+  if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable))
+    return rec.execute(ctx.act, ctx.instr);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = rec.execute(ctx.act, ctx.instr);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
   PyObject* object = ctx.act.peek(1);
-  result = isPlainDeep(object) ? Shadow::constant() : rec.pinnedRoot(object);
+  result = isPlainDeep(object) ? Shadow::constant() : rec.guards.pinnedRoot(object);
   return flow;
 }
 
 // A function that is an argument of the compiled one may be another one in each call (a lambda): what it is
 // made of is guarded, not which one it is. Its closure and defaults are guarded where they are read.
-void guardCode(Recorder& rec, Shadow shadow, PyObject* function) {
+void guardCode(RecordContext& rec, Shadow shadow, PyObject* function) {
   PyObject* globals = PyFunction_GET_GLOBALS(function);
-  rec.guardType(shadow, function);
-  rec.guard(guard::GuardKind::kFunction, shadow.sourceId(), rec.constId(PyFunction_GET_CODE(function)));
-  Shadow space = rec.readSource(SourceKind::kGlobals, shadow.sourceId(), nullptr, 0, globals);
-  if (space.isSource()) rec.guard(guard::GuardKind::kIs, space.sourceId(), rec.constId(globals));
+  rec.guards.guardType(shadow, function);
+  rec.guards.guard(guard::GuardKind::kFunction, shadow.sourceId(),
+                   rec.guards.constId(PyFunction_GET_CODE(function)));
+  Shadow space = rec.guards.readSource(SourceKind::kGlobals, shadow.sourceId(), nullptr, 0, globals);
+  if (space.isSource())
+    rec.guards.guard(guard::GuardKind::kIs, space.sourceId(), rec.guards.constId(globals));
 }
 
 // Which function it is becomes a dependency. False: the recording has ended.
-bool pinCallee(Recorder& rec, Call& call) {
-  if (rec.isArgument(call.shadow) && !isTorchFunctional(call.callable)) {
+bool pinCallee(RecordContext& rec, Call& call) {
+  if (rec.guards.isArgument(call.shadow) && !isTorchFunctional(call.callable)) {
     guardCode(rec, call.shadow, call.callable);
     return rec.live();
   }
-  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return false;
-  if (!call.shadow.isVirtual()) rec.pinFunction(call.callable);
+  if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable)) return false;
+  if (!call.shadow.isVirtual()) rec.guards.pinFunction(call.callable);
   return rec.live();
 }
 
@@ -366,8 +373,8 @@ bool asksForBreak(const PyCodeObject* code, const CallContext& ctx) {
 Flow breakGraph(Call& call, CallContext& ctx, Shadow& result) {
   const bool said =
       !call.args.empty() && PyUnicode_CheckExact(call.args[0]) && PyUnicode_GET_LENGTH(call.args[0]) > 0;
-  ctx.rec.noteBreak(diag::Code::KTG0115, {said ? std::string(": ") + pyapi::utf8(call.args[0]) : ""});
-  return ctx.rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result);
+  ctx.rec.breaks.noteBreak(diag::Code::KTG0115, {said ? std::string(": ") + pyapi::utf8(call.args[0]) : ""});
+  return ctx.rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result);
 }
 
 // A function that the user has put in place of another (capture/calls/substitutes.h).
@@ -376,7 +383,7 @@ std::optional<Flow> substituted(Call& call, CallContext& outer, Shadow& result) 
   const bool itself =
       function != nullptr && PyFunction_GET_CODE(function) == reinterpret_cast<PyObject*>(outer.frame.code);
   if (function == nullptr || itself) return std::nullopt;
-  if (call.shadow.isSource() && !outer.rec.pin(call.shadow, call.callable))
+  if (call.shadow.isSource() && !outer.rec.guards.pin(call.shadow, call.callable))
     return outer.rec.execute(outer.act, outer.instr);
   CallContext ctx = contextOf(call, outer);
   return callInstead(ctx, function, result);
@@ -384,33 +391,33 @@ std::optional<Flow> substituted(Call& call, CallContext& outer, Shadow& result) 
 
 // A Python function: its frame is recorded too.
 Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(call.callable));
-  if (rec.answersCompiling(call.callable)) return rec.answerCompiling(ctx, result);
+  if (rec.callees.answersCompiling(call.callable)) return rec.callees.answerCompiling(ctx, result);
   if (isDisabled(call.callable)) {
-    return isBookkeeping(call.callable) ? rec.callStep(ctx, Recorder::CallKind::kOpaque, nullptr, result)
+    return isBookkeeping(call.callable) ? rec.steps.callStep(ctx, CallKind::kOpaque, nullptr, result)
                                         : opaque(call, ctx, diag::Code::KTG0107, result);
   }
   if (isForbidden(call.callable))
-    return rec.raiseAssertion("kintsugi: " + pyapi::callableName(call.callable) +
-                              ", which forbid_in_graph() forbids in compiled code, was called there");
+    return rec.breaks.raiseAssertion("kintsugi: " + pyapi::callableName(call.callable) +
+                                     ", which forbid_in_graph() forbids in compiled code, was called there");
   if (isComptime(call.callable)) return comptimeCall(ctx, result);
   if (asksForBreak(code, ctx)) return breakGraph(call, ctx, result);
   if (isMarkedConstant(call.callable)) {
-    rec.known().bound_ = "a function that is marked as constant gave a part of it";
+    rec.facts.bound = "a function that is marked as constant gave a part of it";
     return constantCall(call, ctx, result);
   }
   // Unknown code has seen it, and may have given it other defaults or other code, in each run anew.
-  if (call.shadow.isVirtual() && rec.virtualOf(call.shadow).kind == VirtualKind::kFunction &&
-      rec.virtualOf(call.shadow).exposed)
+  if (call.shadow.isVirtual() && rec.objects.virtualOf(call.shadow).kind == VirtualKind::kFunction &&
+      rec.objects.virtualOf(call.shadow).exposed)
     return opaque(call, ctx, diag::Code::KTG0102, result);
   if (isForeignBookkeeping(code)) {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     result = Shadow::constant();
     return rec.execute(ctx.act, ctx.instr);
   }
   // One instruction: the user says that its results follow from its arguments, and that it changes nothing.
-  if (isMarkedAllowed(call.callable)) return rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  if (isMarkedAllowed(call.callable)) return rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
   if (pyapi::flagsOf(code) & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     return opaque(call, ctx, diag::Code::KTG0110, result);
   if (call.args.size() == 1 && walksOpenList(rec, call.callable, call.shadows[0])) {
@@ -418,25 +425,25 @@ Flow inlineCall(Call& call, CallContext& ctx, Shadow& result) {
     if (flow == Flow::kNext) openComprehension(rec, result);
     return flow;
   }
-  if (rec.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {
+  if (rec.callees.isOpaqueCode(reinterpret_cast<PyObject*>(code)) || isWholeTransform(code)) {
     return opaque(call, ctx, isTransformCode(code) ? diag::Code::KTG0109 : diag::Code::KTG0102, result);
   }
   if (auto flow = dispatchModel(ctx, result)) return *flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     prepareTorchWrapper(call.callable);
   }
   if (!pinCallee(rec, call)) return rec.execute(ctx.act, ctx.instr);
   if (isTorchFunctional(call.callable) && torchArguments(rec, call) && staticArguments(rec, call)) {
-    return rec.torchStep(ctx, result);
+    return rec.torch.torchStep(ctx, result);
   }
   PendingFrame pending = pendingFor(call);
   bool generator = (pyapi::flagsOf(code) & CO_GENERATOR) != 0;
-  if (!generator) pending.site = rec.callSite(ctx.instr, ctx.popped);
-  rec.expectFrame(std::move(pending));
+  if (!generator) pending.site = rec.snapshots.callSite(ctx.instr, ctx.popped);
+  rec.callees.expectFrame(std::move(pending));
   Flow flow = rec.execute(ctx.act, ctx.instr);
   if (flow != Flow::kNext || !rec.live()) return flow;
-  result = rec.frameResult(ctx.act.peek(1));
+  result = rec.callees.frameResult(ctx.act.peek(1));
   return flow;
 }
 
@@ -447,9 +454,9 @@ bool isExceptionType(PyObject* type) {
 
 // A class with both __new__ and __init__ in Python: two frames, one after the other.
 Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, Shadow& result) {
-  Recorder& rec = ctx.rec;
-  rec.pinFunction(make);
-  rec.pinFunction(init);
+  RecordContext& rec = ctx.rec;
+  rec.guards.pinFunction(make);
+  rec.guards.pinFunction(init);
   Call second = {init, Shadow::constant(), call.args, call.shadows, call.positional, call.kwnames, {}};
   second.prepend(nullptr, Shadow::null());
   call.prepend(call.callable, Shadow::constant());
@@ -459,12 +466,12 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
   first.rebuildable = false;
   PendingFrame next = pendingFor(second);
   next.selfIsNew = true;
-  next.site = rec.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
-  rec.expectFrame(std::move(first));
-  rec.expectThen(std::move(next));
+  next.site = rec.snapshots.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
+  rec.callees.expectFrame(std::move(first));
+  rec.callees.expectThen(std::move(next));
   Flow flow = rec.execute(ctx.act, ctx.instr);
   if (flow != Flow::kNext || !rec.live()) return flow;
-  auto known = rec.knownObject(ctx.act.peek(1));
+  auto known = rec.objects.knownObject(ctx.act.peek(1));
   if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(ctx.act.peek(1))});
   result = known.value_or(Shadow::constant());
   return flow;
@@ -472,15 +479,15 @@ Flow twoStepCall(Call& call, CallContext& ctx, PyObject* make, PyObject* init, S
 
 // An exception whose class makes it in C.
 Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   std::vector<Shadow> parts = call.shadows;
   std::vector<pyapi::Ref<>> objects;
   for (PyObject* arg : call.args) objects.push_back(pyapi::newRef(arg));
-  const Paused paused(rec.known().pauses_);
+  const Paused paused(rec.pauses);
   Flow flow = runVirtual(ctx, known ? VirtualKind::kException : VirtualKind::kOpaque, result);
   if (flow == Flow::kNext && rec.live()) {
-    rec.virtualOf(result).parts = std::move(parts);
-    rec.virtualOf(result).partObjects = std::move(objects);
+    rec.objects.virtualOf(result).parts = std::move(parts);
+    rec.objects.virtualOf(result).partObjects = std::move(objects);
   }
   return flow;
 }
@@ -488,25 +495,26 @@ Flow exceptionCall(Call& call, CallContext& ctx, bool known, Shadow& result) {
 // cls(...): an instance made in the trace, with __init__ (or __new__) as a frame where it is Python.
 // `byType`: through type.__call__ itself, whatever the metaclass says.
 Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   auto* type = reinterpret_cast<PyTypeObject*>(call.callable);
   PyObject* init = specialMethod(type, "__init__");
   PyObject* make = specialMethod(type, "__new__");
   bool finalizer = specialMethod(type, "__del__") != nullptr;
   const bool exception = isExceptionType(call.callable);
   if (exception) {
-    if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
+    if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable))
       return rec.execute(ctx.act, ctx.instr);
     const bool made = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) == 0 || isRebuiltException(type);
-    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) rec.guardTypeVersion(type);
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) rec.guards.guardTypeVersion(type);
     if (!made || !PyFunction_Check(init))
       return exceptionCall(call, ctx, made && call.kwnames == nullptr, result);
   }
   bool heap = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
               (byType || pyapi::callsLike(Py_TYPE(type), &PyType_Type));
   if (!heap || finalizer) return opaque(call, ctx, diag::Code::KTG0101, result);
-  if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable)) return rec.execute(ctx.act, ctx.instr);
-  rec.guardTypeVersion(type);
+  if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable))
+    return rec.execute(ctx.act, ctx.instr);
+  rec.guards.guardTypeVersion(type);
   bool plainNew = exception || pyapi::makesLike(type, &PyBaseObject_Type) ||
                   pyapi::makesLike(type, &PyDict_Type) || pyapi::makesLike(type, &PyODict_Type);
   if (make != nullptr && Py_TYPE(make) == &PyStaticMethod_Type) {
@@ -518,12 +526,12 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
     call.callable = function.get();
     call.shadow = Shadow::constant();
     call.kept.push_back(std::move(function));
-    rec.pinFunction(call.callable);
+    rec.guards.pinFunction(call.callable);
     PendingFrame pending = pendingFor(call);
-    pending.site = rec.callSite(ctx.instr, ctx.popped);
-    rec.expectFrame(std::move(pending));
+    pending.site = rec.snapshots.callSite(ctx.instr, ctx.popped);
+    rec.callees.expectFrame(std::move(pending));
     Flow flow = rec.execute(ctx.act, ctx.instr);
-    if (flow == Flow::kNext && rec.live()) result = rec.returned();
+    if (flow == Flow::kNext && rec.live()) result = rec.callees.returned();
     return flow;
   }
   if (auto flow =
@@ -531,19 +539,19 @@ Flow classCall(Call& call, CallContext& ctx, bool byType, Shadow& result) {
     return *flow;
   if (!plainNew) return opaque(call, ctx, diag::Code::KTG0101, result);
   if (init != nullptr && PyFunction_Check(init)) {
-    if (isDisabled(init) || rec.isOpaqueCode(PyFunction_GET_CODE(init)))
+    if (isDisabled(init) || rec.callees.isOpaqueCode(PyFunction_GET_CODE(init)))
       return opaque(call, ctx, diag::Code::KTG0102, result);
     call.prepend(nullptr, Shadow::null());
     call.callable = init;
     call.shadow = Shadow::constant();
-    rec.pinFunction(init);
+    rec.guards.pinFunction(init);
     PendingFrame pending = pendingFor(call);
     pending.selfIsNew = true;
-    pending.site = rec.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
-    rec.expectFrame(std::move(pending));
+    pending.site = rec.snapshots.callSite(ctx.instr, ctx.popped, {}, ir::ReturnAction::kReplace);
+    rec.callees.expectFrame(std::move(pending));
     Flow flow = rec.execute(ctx.act, ctx.instr);
     if (flow == Flow::kNext && rec.live()) {
-      auto known = rec.knownObject(ctx.act.peek(1));
+      auto known = rec.objects.knownObject(ctx.act.peek(1));
       if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeName(type)});
       result = known.value_or(Shadow::constant());
     }
@@ -604,7 +612,7 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
   PyObject* method = specialMethod(Py_TYPE(call.callable), "__call__");
   CallModel model = method != nullptr && Py_TYPE(method) == &PyWrapperDescr_Type ? modelOf(method) : nullptr;
   if (model == nullptr || call.shadow.isValue()) return std::nullopt;
-  outer.rec.guardType(call.shadow, call.callable);
+  outer.rec.guards.guardType(call.shadow, call.callable);
   PyObject* self = call.callable;
   const Shadow shadow = call.shadow;
   call.callable = method;
@@ -615,7 +623,7 @@ std::optional<Flow> objectCall(Call& call, const CallContext& outer, Shadow& res
 }
 
 Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
-  Recorder& rec = outer.rec;
+  RecordContext& rec = outer.rec;
   CallContext direct = contextOf(call, outer);
   if (auto flow = mappedRows(direct, result)) return *flow;
   if (auto flow = substituted(call, outer, result)) return *flow;
@@ -633,25 +641,26 @@ Flow dispatchKnown(Call& call, CallContext& outer, Shadow& result) {
     if (pyapi::isOfAnotherClass(call.callable, self) ||
         (self != nullptr && pyapi::isOverriddenInC(call.callable, Py_TYPE(self))))
       return opaque(call, ctx, diag::Code::KTG0101, result);
-    if (self != nullptr && pyapi::isMethodOfC(call.callable)) rec.guardType(call.shadows[0], self);
-    if (Py_TYPE(call.callable) == &PyClassMethodDescr_Type && !rec.pin(call.shadows[0], self))
+    if (self != nullptr && pyapi::isMethodOfC(call.callable)) rec.guards.guardType(call.shadows[0], self);
+    if (Py_TYPE(call.callable) == &PyClassMethodDescr_Type && !rec.guards.pin(call.shadows[0], self))
       return rec.execute(ctx.act, ctx.instr);
     if (CallModel model = modelOf(call.callable)) {
-      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
+      if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable))
         return rec.execute(ctx.act, ctx.instr);
       ctx.callableShadow = call.shadow;
       return model(ctx, result);
     }
     if (isProfilerMark(call.callable)) return knownModel(ctx, result);
     if (isTorchCallable(call.callable)) {
-      if (call.shadow.isSource() && !rec.pin(call.shadow, call.callable))
+      if (call.shadow.isSource() && !rec.guards.pin(call.shadow, call.callable))
         return rec.execute(ctx.act, ctx.instr);
       ctx.callableShadow = call.shadow;
-      return torchArguments(rec, call) ? rec.torchStep(ctx, result) : opaqueModel(ctx, result);
+      return torchArguments(rec, call) ? rec.torch.torchStep(ctx, result) : opaqueModel(ctx, result);
     }
   }
   if (!call.shadow.isValue() && isNumpyCallable(call.callable)) {
-    if (call.shadow.isSource() && !rec.comesFromStep(call.shadow) && !rec.pin(call.shadow, call.callable))
+    if (call.shadow.isSource() && !rec.guards.comesFromStep(call.shadow) &&
+        !rec.guards.pin(call.shadow, call.callable))
       return rec.execute(ctx.act, ctx.instr);
     return numpyModel(ctx, result);
   }
@@ -669,13 +678,13 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   try {
     return dispatchKnown(call, outer, result);
   } catch (const MissingArgument&) {
-    if (outer.rec.known().instruction_.isExecuted()) throw;
+    if (outer.rec.instruction.isExecuted()) throw;
     CallContext ctx = contextOf(call, outer);
     return opaque(call, ctx, diag::Code::KTG0101, result);
   }
 }
 
-Flow finish(Recorder& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow result) {
+Flow finish(RecordContext& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow result) {
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(popped);
   f.push(result);
@@ -683,7 +692,7 @@ Flow finish(Recorder& rec, ShadowFrame& f, Flow flow, size_t popped, Shadow resu
 }
 
 // CALL, and CALL_KW with the names of the keywords on top.
-Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow call(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const int above = in.op == op::CALL_KW ? 1 : 0;
   const int lower = static_cast<int>(in.arg) + above + 2;
   Call c;
@@ -706,7 +715,7 @@ Flow call(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }
 
 // f(*args, **kwargs): a callable and a null, tuple-like, [dict]
-Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow callEx(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withKw = (in.arg & 1) != 0;
   int at = withKw ? 2 : 1;
   Call c;
@@ -716,7 +725,7 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const int callee = calleeDepth(act, at + 2);
   c.callable = act.peek(callee);
   c.shadow = f.top(callee);
-  auto parts = f.top(at).isValue() ? std::nullopt : rec.iterated(f.top(at), callargs);
+  auto parts = f.top(at).isValue() ? std::nullopt : rec.objects.iterated(f.top(at), callargs);
   bool sequence = PyTuple_Check(callargs) || PyList_Check(callargs);
   bool ok = parts && sequence && (kwargs == nullptr || (PyDict_CheckExact(kwargs) && !f.top(1).isValue()));
   pyapi::Ref<> names;
@@ -728,7 +737,7 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     }
     c.positional = c.args.size();
     if (kwargs != nullptr && PyDict_GET_SIZE(kwargs) > 0) {
-      auto values = rec.dictParts(f.top(1), kwargs, 1);
+      auto values = rec.objects.dictParts(f.top(1), kwargs, 1);
       names = pyapi::steal(PySequence_Tuple(kwargs));
       ok = values.has_value();
       for (size_t i = 0; ok && i < values->size(); ++i) {
@@ -737,7 +746,7 @@ Flow callEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       }
       c.kwnames = names.get();
     } else if (kwargs != nullptr) {
-      rec.pinLength(f.top(1), kwargs);
+      rec.guards.pinLength(f.top(1), kwargs);
     }
   }
   if (!ok || !rec.live()) {

@@ -7,6 +7,7 @@
 #include "guard/document.h"
 #include "pyapi/code.h"
 #include "pyapi/functions.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/text.h"
 
 namespace kintsugi::capture {
@@ -15,7 +16,7 @@ using pyapi::Ref;
 
 namespace {
 
-thread_local Recorder* asked = nullptr;  // whose call is under way
+thread_local RecordContext* asked = nullptr;  // whose call is under way
 
 // A number that is another one in each run.
 bool varies(Shadow shadow, PyObject* object) {
@@ -23,14 +24,14 @@ bool varies(Shadow shadow, PyObject* object) {
          (PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object));
 }
 
-std::string whatIs(RecorderState& known, Shadow shadow) {
+std::string whatIs(RecordContext& rec, Shadow shadow) {
   switch (shadow.kind()) {
     case ShadowKind::kNull:
       return "unbound";
     case ShadowKind::kConst:
       return "constant";
     case ShadowKind::kSource:
-      return "source " + known.document_.sources.path(shadow.sourceId(), known.document_.trace.constTexts);
+      return "source " + rec.document.sources.path(shadow.sourceId(), rec.document.trace.constTexts);
     case ShadowKind::kValue:
       return "value %" + std::to_string(shadow.valueId());
     case ShadowKind::kVirtual:
@@ -39,9 +40,9 @@ std::string whatIs(RecorderState& known, Shadow shadow) {
   return "";
 }
 
-Ref<> pairOf(RecorderState& known, Shadow shadow, PyObject* object) {
+Ref<> pairOf(RecordContext& rec, Shadow shadow, PyObject* object) {
   return pyapi::steal(
-      Py_BuildValue("(Os)", object != nullptr ? object : Py_None, whatIs(known, shadow).c_str()));
+      Py_BuildValue("(Os)", object != nullptr ? object : Py_None, whatIs(rec, shadow).c_str()));
 }
 
 bool set(PyObject* dict, const char* name, const Ref<>& value) {
@@ -49,30 +50,30 @@ bool set(PyObject* dict, const char* name, const Ref<>& value) {
 }
 
 // The variables that have a value; what a cell holds is left to the code itself.
-Ref<> localsOf(RecorderState& known, const ShadowFrame& frame) {
+Ref<> localsOf(RecordContext& rec, const ShadowFrame& frame) {
   Ref<> locals = pyapi::steal(PyDict_New());
   for (size_t i = 0; locals && i < frame.locals.size(); ++i) {
     PyObject* object = pyapi::localAt(frame.act->frame, static_cast<int>(i));
     if (object == nullptr || frame.locals[i].isNull()) continue;
     PyObject* inner = PyCell_Check(object) ? PyCell_GET(object) : object;
-    Ref<> pair = pairOf(known, frame.locals[i], inner);
+    Ref<> pair = pairOf(rec, frame.locals[i], inner);
     PyObject* name = pyapi::variableName(frame.code, static_cast<uint32_t>(i));
     if (!pair || PyDict_SetItem(locals.get(), name, pair.get()) < 0) return {};
   }
   return locals;
 }
 
-Ref<> stackOf(RecorderState& known, const ShadowFrame& frame) {
+Ref<> stackOf(RecordContext& rec, const ShadowFrame& frame) {
   Ref<> list = pyapi::steal(PyList_New(0));
   const int depth = frame.act->stackDepth();
   for (int i = 0; list && i < depth && static_cast<size_t>(i) < frame.stack.size(); ++i) {
-    Ref<> pair = pairOf(known, frame.stack[static_cast<size_t>(i)], frame.act->peek(depth - i));
+    Ref<> pair = pairOf(rec, frame.stack[static_cast<size_t>(i)], frame.act->peek(depth - i));
     if (!pair || PyList_Append(list.get(), pair.get()) < 0) return {};
   }
   return list;
 }
 
-Ref<> describeFrame(RecorderState& known, const ShadowFrame& frame) {
+Ref<> describeFrame(RecordContext& rec, const ShadowFrame& frame) {
   Ref<> dict = pyapi::steal(PyDict_New());
   const int32_t unit = std::max(pyapi::runningUnit(frame.act->frame), 0);
   auto* code = reinterpret_cast<PyObject*>(frame.code);
@@ -81,16 +82,16 @@ Ref<> describeFrame(RecorderState& known, const ShadowFrame& frame) {
                   set(dict.get(), "file", pyapi::newRef(pyapi::fileOf(frame.code))) &&
                   set(dict.get(), "function", pyapi::newRef(pyapi::nameOf(frame.code))) &&
                   set(dict.get(), "line", pyapi::steal(PyLong_FromLong(pyapi::lineAt(frame.code, unit)))) &&
-                  set(dict.get(), "locals", localsOf(known, frame)) &&
-                  set(dict.get(), "stack", stackOf(known, frame));
+                  set(dict.get(), "locals", localsOf(rec, frame)) &&
+                  set(dict.get(), "stack", stackOf(rec, frame));
   return ok ? std::move(dict) : Ref<>();
 }
 
-Ref<> framesOf(RecorderState& known) {
+Ref<> framesOf(RecordContext& rec) {
   Ref<> list = pyapi::steal(PyList_New(0));
-  for (const ShadowFrame* frame = known.frames_.current(); list && frame != nullptr; frame = frame->caller) {
+  for (const ShadowFrame* frame = rec.frames.current(); list && frame != nullptr; frame = frame->caller) {
     if (frame->act == nullptr || frame->act->frame == nullptr) continue;  // a generator that waits
-    Ref<> described = describeFrame(known, *frame);
+    Ref<> described = describeFrame(rec, *frame);
     if (!described || PyList_Append(list.get(), described.get()) < 0) return {};
   }
   return list;
@@ -109,21 +110,21 @@ bool isComptime(PyObject* function) {
 }
 
 Flow comptimeCall(CallContext& ctx, Shadow& result) {
-  Recorder& rec = ctx.rec;
+  RecordContext& rec = ctx.rec;
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(ctx.callable));
   const bool forces = pyapi::isKnownCode(code, pyapi::CodeFamily::kForcesStatic);
   const bool asserts = pyapi::isKnownCode(code, pyapi::CodeFamily::kAssertsStatic);
   for (size_t i = 0; i < ctx.total(); ++i) {
     Shadow shadow = ctx.shadows.any(i);
     if (!varies(shadow, ctx.args.any(i))) continue;
-    if (forces && !rec.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
+    if (forces && !rec.guards.pinDeep(shadow, ctx.args.any(i))) return run(ctx);
     if (asserts)
-      return rec.raiseAssertion("kintsugi: comptime.assert_static() was given a number of the run");
+      return rec.breaks.raiseAssertion("kintsugi: comptime.assert_static() was given a number of the run");
   }
   Flow flow;
-  Recorder* outer = std::exchange(asked, &rec);
+  RecordContext* outer = std::exchange(asked, &rec);
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = run(ctx);
   }
   asked = outer;
@@ -134,15 +135,15 @@ Flow comptimeCall(CallContext& ctx, Shadow& result) {
 
 PyObject* describeRecording() {
   if (asked == nullptr) Py_RETURN_NONE;
-  RecorderState& known = asked->known();
+  RecordContext& rec = *asked;
   Ref<> dict = pyapi::steal(PyDict_New());
   Ref<> guards = pyapi::steal(PyList_New(0));
-  for (const guard::Guard& g : known.document_.guards.guards) {
-    Ref<> text = textOf(guard::print(known.document_, g));
+  for (const guard::Guard& g : rec.document.guards.guards) {
+    Ref<> text = textOf(guard::print(rec.document, g));
     if (!guards || !text || PyList_Append(guards.get(), text.get()) < 0) return nullptr;
   }
-  const bool ok = dict && set(dict.get(), "guards", guards) && set(dict.get(), "frames", framesOf(known)) &&
-                  set(dict.get(), "trace", textOf(guard::print(known.document_)));
+  const bool ok = dict && set(dict.get(), "guards", guards) && set(dict.get(), "frames", framesOf(rec)) &&
+                  set(dict.get(), "trace", textOf(guard::print(rec.document)));
   return ok ? dict.release() : nullptr;
 }
 

@@ -4,7 +4,7 @@
 // recording thread, GIL held.
 #pragma once
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 

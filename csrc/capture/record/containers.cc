@@ -27,29 +27,29 @@ std::vector<Shadow> takeTop(ShadowFrame& f, size_t n) {
   return parts;
 }
 
-Flow buildTuple(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow buildTuple(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   std::vector<Shadow> parts = takeTop(f, in.arg);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(in.arg);
-  f.push(rec.tupleOf(act.peek(1), std::move(parts)));
+  f.push(rec.objects.tupleOf(act.peek(1), std::move(parts)));
   return flow;
 }
 
-Flow buildList(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow buildList(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   std::vector<Shadow> parts = takeTop(f, in.arg);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(in.arg);
-  Shadow list = rec.newVirtual(VirtualKind::kList, act.peek(1));
-  rec.virtualOf(list).parts = std::move(parts);
+  Shadow list = rec.objects.newVirtual(VirtualKind::kList, act.peek(1));
+  rec.objects.virtualOf(list).parts = std::move(parts);
   f.push(list);
   return flow;
 }
 
-Flow buildSet(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow buildSet(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   for (uint32_t i = 1; i <= in.arg; ++i) {
-    if (!rec.tryPinDeep(f.top(static_cast<int>(i)), act.peek(static_cast<int>(i)))) {
+    if (!rec.guards.tryPinDeep(f.top(static_cast<int>(i)), act.peek(static_cast<int>(i)))) {
       if (!rec.live()) return rec.execute(act, in);
       return displayStep(rec, f, act, in, "make_set", static_cast<int>(in.arg));
     }
@@ -57,17 +57,17 @@ Flow buildSet(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(in.arg);
-  f.push(rec.newVirtual(VirtualKind::kSet, act.peek(1)));
+  f.push(rec.objects.newVirtual(VirtualKind::kSet, act.peek(1)));
   return flow;
 }
 
-Flow buildMap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow buildMap(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   size_t n = in.arg;
   std::vector<pyapi::Ref<>> keys;
   std::vector<Shadow> values;
   for (size_t i = 0; i < n; ++i) {
     int at = static_cast<int>(2 * (n - i));
-    if (!rec.tryPinDeep(f.top(at), act.peek(at))) {
+    if (!rec.guards.tryPinDeep(f.top(at), act.peek(at))) {
       if (!rec.live()) return rec.execute(act, in);
       return displayStep(rec, f, act, in, "make_dict", 2 * static_cast<int>(n));
     }
@@ -77,62 +77,63 @@ Flow buildMap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(2 * n);
-  Shadow dict = rec.newVirtual(VirtualKind::kDict, act.peek(1));
-  for (size_t i = 0; i < n; ++i) rec.setEntry(rec.virtualOf(dict), keys[i].get(), values[i]);
+  Shadow dict = rec.objects.newVirtual(VirtualKind::kDict, act.peek(1));
+  for (size_t i = 0; i < n; ++i) rec.objects.setEntry(rec.objects.virtualOf(dict), keys[i].get(), values[i]);
   f.push(dict);
   return flow;
 }
 
-Flow buildConstKeyMap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow buildConstKeyMap(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   size_t n = in.arg;
   pyapi::Ref<> keys = pyapi::newRef(act.peek(1));
   std::vector<Shadow> values(f.stack.end() - 1 - static_cast<ptrdiff_t>(n), f.stack.end() - 1);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(n + 1);
-  Shadow dict = rec.newVirtual(VirtualKind::kDict, act.peek(1));
+  Shadow dict = rec.objects.newVirtual(VirtualKind::kDict, act.peek(1));
   for (size_t i = 0; i < n; ++i) {
-    rec.setEntry(rec.virtualOf(dict), PyTuple_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)), values[i]);
+    rec.objects.setEntry(rec.objects.virtualOf(dict),
+                         PyTuple_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)), values[i]);
   }
   f.push(dict);
   return flow;
 }
 
-Flow buildSlice(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow buildSlice(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   std::vector<Shadow> parts = takeTop(f, in.arg);
   parts.resize(3, Shadow::constant());
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(in.arg);
-  Shadow slice = rec.newVirtual(VirtualKind::kSlice, act.peek(1));
-  rec.virtualOf(slice).parts = std::move(parts);
+  Shadow slice = rec.objects.newVirtual(VirtualKind::kSlice, act.peek(1));
+  rec.objects.virtualOf(slice).parts = std::move(parts);
   f.push(slice);
   return flow;
 }
 
-Flow listAppend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow listAppend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow item = f.top();
   Shadow list = f.top(static_cast<int>(in.arg) + 1);
   Flow flow = rec.execute(act, in);
   f.drop(1);
   if (flow == Flow::kNext && list.isVirtual()) {
-    rec.virtualOf(list).parts.push_back(item);
-    rec.touched(list);
+    rec.objects.virtualOf(list).parts.push_back(item);
+    rec.objects.touched(list);
   }
   return flow;
 }
 
-Flow setAdd(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  if (!rec.tryPinDeep(f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
+Flow setAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.guards.tryPinDeep(f.top(), act.peek(1))) rec.abort(diag::Code::KTG0303, {"set"});
   Flow flow = rec.execute(act, in);
   f.drop(1);
-  rec.touched();
+  rec.objects.touched();
   return flow;
 }
 
-Flow mapAdd(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow mapAdd(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow dict = f.top(static_cast<int>(in.arg) + 2);
-  if (!dict.isVirtual() || !rec.tryPinDeep(f.top(2), act.peek(2))) {
+  if (!dict.isVirtual() || !rec.guards.tryPinDeep(f.top(2), act.peek(2))) {
     rec.abort(diag::Code::KTG0303, {"dict"});
     return rec.execute(act, in);
   }
@@ -140,7 +141,7 @@ Flow mapAdd(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow value = f.top(1);
   Flow flow = rec.execute(act, in);
   f.drop(2);
-  if (flow == Flow::kNext) rec.setEntry(rec.virtualOf(dict), key.get(), value);
+  if (flow == Flow::kNext) rec.objects.setEntry(rec.objects.virtualOf(dict), key.get(), value);
   return flow;
 }
 
@@ -152,7 +153,7 @@ bool isUnknownIterable(Shadow shadow, PyObject* object) {
          !PyRange_Check(object);
 }
 
-Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow listExtend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow list = f.top(static_cast<int>(in.arg) + 1);
   PyObject* object = act.peek(static_cast<int>(in.arg) + 1);
   Shadow more = f.top();
@@ -161,7 +162,7 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
       asksPython(rec, more, act.peek(1)) && pythonMethod(act.peek(1), "__length_hint__") == nullptr;
   if (asked || open || isUnknownIterable(more, act.peek(1))) {
     PyObject* function = asked || open ? listFunction(act.peek(1)) : polyfill("list_");
-    if (!rec.listItems(f, act, in, function, nullptr)) return Flow::kRaise;
+    if (!rec.callees.listItems(f, act, in, function, nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     more = f.top();
   }
@@ -176,31 +177,31 @@ Flow listExtend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return flow;
 }
 
-Flow listToTuple(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  auto parts = rec.elementsOf(f.top(), act.peek(1));
+Flow listToTuple(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  auto parts = rec.objects.elementsOf(f.top(), act.peek(1));
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
-  f.push(rec.tupleOf(act.peek(1), parts ? std::move(*parts) : std::vector<Shadow>{}));
+  f.push(rec.objects.tupleOf(act.peek(1), parts ? std::move(*parts) : std::vector<Shadow>{}));
   return flow;
 }
 
-Flow setUpdate(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  if (!rec.tryPinDeep(f.top(), act.peek(1))) {
+Flow setUpdate(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.guards.tryPinDeep(f.top(), act.peek(1))) {
     if (!PyFrozenSet_CheckExact(act.peek(1)) || !f.top().isConst()) rec.abort(diag::Code::KTG0303, {"set"});
   }
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(1);
-  rec.touched();
+  rec.objects.touched();
   return flow;
 }
 
 // DICT_UPDATE, DICT_MERGE: the entries of another mapping are added to a dict made here.
-Flow dictUpdate(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow dictUpdate(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow dict = f.top(static_cast<int>(in.arg) + 1);
   PyObject* more = act.peek(1);
-  bool ok = dict.isVirtual() && PyDict_Check(more) && !f.top().isValue() && rec.plainDict(more);
-  auto values = ok ? rec.dictParts(f.top(), more, 1) : std::nullopt;
+  bool ok = dict.isVirtual() && PyDict_Check(more) && !f.top().isValue() && rec.objects.plainDict(more);
+  auto values = ok ? rec.objects.dictParts(f.top(), more, 1) : std::nullopt;
   pyapi::Ref<> keys = pyapi::steal(values ? PySequence_List(more) : nullptr);
   if (!values || !keys) {
     PyErr_Clear();
@@ -211,12 +212,13 @@ Flow dictUpdate(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   if (flow != Flow::kNext) return flow;
   f.drop(1);
   for (size_t i = 0; i < values->size(); ++i) {
-    rec.setEntry(rec.virtualOf(dict), PyList_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)), (*values)[i]);
+    rec.objects.setEntry(rec.objects.virtualOf(dict), PyList_GET_ITEM(keys.get(), static_cast<Py_ssize_t>(i)),
+                         (*values)[i]);
   }
   return flow;
 }
 
-Flow finishSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, Shadow result) {
+Flow finishSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, Shadow result) {
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(2);
@@ -225,12 +227,12 @@ Flow finishSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 }
 
 // Of a list that is asked in each run. What is cut out of one of open length has an open length, too.
-Flow dirtySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow dirtySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const bool slice = PySlice_Check(act.peek(1)) && hasVaryingLength(rec, act.peek(2));
-  rec.guardType(f.top(2), act.peek(2));
+  rec.guards.guardType(f.top(2), act.peek(2));
   Flow flow = operatorStep(rec, f, act, in, "getitem", 2, true);
   if (flow == Flow::kNext && rec.live() && slice && f.top().isSource())
-    rec.known().openSlices_.insert(f.top().sourceId());
+    rec.openSlices.insert(f.top().sourceId());
   return flow;
 }
 
@@ -248,28 +250,28 @@ bool isLookUpOfRun(ShadowFrame& f, PyObject* sequence, PyObject* index) {
          });
 }
 
-Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow sequenceSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> sequence = pyapi::newRef(act.peek(2));
   PyObject* index = act.peek(1);
   Shadow shadow = f.top(2);
   Py_ssize_t n = Py_SIZE(sequence.get());
-  if (rec.isDirty(sequence.get()) || isLookUpOfRun(f, sequence.get(), index))
+  if (rec.objects.isDirty(sequence.get()) || isLookUpOfRun(f, sequence.get(), index))
     return dirtySubscr(rec, f, act, in);
   if (PyLong_Check(index)) {
-    if (!rec.pin(f.top(1), index)) return rec.execute(act, in);
+    if (!rec.guards.pin(f.top(1), index)) return rec.execute(act, in);
     Py_ssize_t at = PyLong_AsSsize_t(index);
     PyErr_Clear();
-    if ((at < 0 || at >= n) && !rec.pinLength(shadow, sequence.get())) return rec.execute(act, in);
+    if ((at < 0 || at >= n) && !rec.guards.pinLength(shadow, sequence.get())) return rec.execute(act, in);
     if (at < 0) at += n;
-    auto item = at >= 0 && at < n ? rec.elementOf(shadow, sequence.get(), at) : Shadow::constant();
+    auto item = at >= 0 && at < n ? rec.objects.elementOf(shadow, sequence.get(), at) : Shadow::constant();
     if (!item) rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence.get())});
     return finishSubscr(rec, f, act, in, item.value_or(Shadow::constant()));
   }
-  if (!PySlice_Check(index) || !hasNumberBounds(index) || !rec.pinDeep(f.top(1), index)) {
+  if (!PySlice_Check(index) || !hasNumberBounds(index) || !rec.guards.pinDeep(f.top(1), index)) {
     if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);
     return rec.execute(act, in);
   }
-  auto parts = rec.elementsOf(shadow, sequence.get());
+  auto parts = rec.objects.elementsOf(shadow, sequence.get());
   Py_ssize_t start, stop, step;
   if (!parts || PySlice_Unpack(index, &start, &stop, &step) < 0) {
     PyErr_Clear();
@@ -285,10 +287,10 @@ Flow sequenceSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   PyObject* result = act.peek(1);
   if (PyTuple_Check(result)) {
     bool sizes = !PyTuple_CheckExact(result) && isPlainTuple(result) && shadow.isConst();
-    f.push(sizes ? Shadow::constant() : rec.tupleOf(result, std::move(taken)));
+    f.push(sizes ? Shadow::constant() : rec.objects.tupleOf(result, std::move(taken)));
   } else {
-    Shadow list = rec.newVirtual(VirtualKind::kList, result);
-    rec.virtualOf(list).parts = std::move(taken);
+    Shadow list = rec.objects.newVirtual(VirtualKind::kList, result);
+    rec.objects.virtualOf(list).parts = std::move(taken);
     f.push(list);
   }
   return flow;
@@ -303,46 +305,48 @@ const char* tensorLookUp(PyObject* dict) {
 }
 
 // dict[tensor] = value, in a dict that is older than the trace.
-bool storeUnderTensor(Recorder& rec, ShadowFrame& f, Activation& act) {
+bool storeUnderTensor(RecordContext& rec, ShadowFrame& f, Activation& act) {
   PyObject *key = act.peek(1), *dict = act.peek(2), *value = act.peek(3);
-  if (f.top(2).isVirtual() || f.top(1).isVirtual() || !rec.plainDict(dict)) return false;
-  const Shadow target = Shadow::source(rec.sourceOf(f.top(2), dict));
-  rec.guardType(target, dict);
-  if (!rec.emitEffect(ir::Op::kSetItem, {{target, dict}, {f.top(1), key}, {f.top(3), value}})) return false;
-  Overlay& overlay = rec.makeOverlay(dict);
+  if (f.top(2).isVirtual() || f.top(1).isVirtual() || !rec.objects.plainDict(dict)) return false;
+  const Shadow target = Shadow::source(rec.guards.sourceOf(f.top(2), dict));
+  rec.guards.guardType(target, dict);
+  if (!rec.heap.emitEffect(ir::Op::kSetItem, {{target, dict}, {f.top(1), key}, {f.top(3), value}}))
+    return false;
+  Overlay& overlay = rec.objects.makeOverlay(dict);
   if (!overlay.fresh) overlay.fresh = pyapi::steal(PyDict_New());  // the length is not known any more
   return rec.live();
 }
 
 // A dict that is asked in each run: for a text that varies, or because such a text was a key before.
-bool isAskedEachRun(Recorder& rec, Shadow shadow, PyObject* dict, Shadow key, PyObject* text) {
+bool isAskedEachRun(RecordContext& rec, Shadow shadow, PyObject* dict, Shadow key, PyObject* text) {
   if (!shadow.isSource() || !PyDict_CheckExact(dict)) return false;
-  const Overlay* overlay = rec.overlayOf(dict);
+  const Overlay* overlay = rec.objects.overlayOf(dict);
   const bool asked =
       isVaryingText(rec, key, text) || (overlay != nullptr && overlay->dirty && isPlainDeep(text));
-  if (asked) rec.guardType(shadow, dict);
+  if (asked) rec.guards.guardType(shadow, dict);
   return asked;
 }
 
 // dict[text] = value, where the text varies: whatever the dict has is read again.
-bool storeUnderText(Recorder& rec, ShadowFrame& f, Activation& act) {
+bool storeUnderText(RecordContext& rec, ShadowFrame& f, Activation& act) {
   PyObject *key = act.peek(1), *dict = act.peek(2), *value = act.peek(3);
-  rec.guardType(f.top(2), dict);
-  rec.guardType(f.top(1), key);
-  if (!rec.emitEffect(ir::Op::kSetItem, {{f.top(2), dict}, {f.top(1), key}, {f.top(3), value}})) return false;
-  rec.makeOverlay(dict).dirty = true;
+  rec.guards.guardType(f.top(2), dict);
+  rec.guards.guardType(f.top(1), key);
+  if (!rec.heap.emitEffect(ir::Op::kSetItem, {{f.top(2), dict}, {f.top(1), key}, {f.top(3), value}}))
+    return false;
+  rec.objects.makeOverlay(dict).dirty = true;
   return rec.live();
 }
 
-Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow dictSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *dict = act.peek(2), *key = act.peek(1);
   if (isAskedEachRun(rec, f.top(2), dict, f.top(1), key))
     return operatorStep(rec, f, act, in, "getitem", 2, true);
   if (torchapi::isTensor(key) && !f.top(1).isVirtual() && !f.top(2).isVirtual()) {
     PyObject* lookUp = tensorLookUp(dict) != nullptr ? polyfill(tensorLookUp(dict)) : nullptr;
-    if (lookUp != nullptr) return rec.callInPlace(f, act, in, lookUp, 2);
+    if (lookUp != nullptr) return rec.callees.callInPlace(f, act, in, lookUp, 2);
   }
-  if (!rec.tryPinDeep(f.top(1), key)) {
+  if (!rec.guards.tryPinDeep(f.top(1), key)) {
     if (rec.live()) return operatorStep(rec, f, act, in, "getitem", 2, true);
     return rec.execute(act, in);
   }
@@ -351,20 +355,21 @@ Flow dictSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   if (value == nullptr) {
     PyObject* method = PyDict_CheckExact(dict) ? nullptr : specialMethod(Py_TYPE(dict), "__missing__");
     if (method != nullptr && PyFunction_Check(method)) {
-      rec.lacksKey(f.top(2), dict, key);
-      return rec.live() ? rec.callInPlace(f, act, in, method, 2) : rec.execute(act, in);
+      rec.heap.lacksKey(f.top(2), dict, key);
+      return rec.live() ? rec.callees.callInPlace(f, act, in, method, 2) : rec.execute(act, in);
     }
     if (polyfill("default_item") != nullptr && pyapi::isDefaultDict(Py_TYPE(dict))) {
-      rec.lacksKey(f.top(2), dict, key);
-      return rec.live() ? rec.callInPlace(f, act, in, polyfill("default_item"), 2) : rec.execute(act, in);
+      rec.heap.lacksKey(f.top(2), dict, key);
+      return rec.live() ? rec.callees.callInPlace(f, act, in, polyfill("default_item"), 2)
+                        : rec.execute(act, in);
     }
     if (method != nullptr) {  // Python code, or a new entry
-      return operatorStep(rec, f, act, in, "getitem", 2, true, Recorder::CallKind::kOpaque);
+      return operatorStep(rec, f, act, in, "getitem", 2, true, CallKind::kOpaque);
     }
-    rec.lacksKey(f.top(2), dict, key);
+    rec.heap.lacksKey(f.top(2), dict, key);
     return finishSubscr(rec, f, act, in, Shadow::constant());
   }
-  return finishSubscr(rec, f, act, in, rec.dictEntry(f.top(2), dict, key, value));
+  return finishSubscr(rec, f, act, in, rec.objects.dictEntry(f.top(2), dict, key, value));
 }
 
 // collections.abc.Callable, whose Callable[[int], str] is Python code of the standard library.
@@ -394,21 +399,21 @@ bool indexesByTensors(const ShadowFrame* frame, PyObject* index) {
   return false;
 }
 
-Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow binarySubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* container = act.peek(2);
   if (torchapi::isTensor(container) && indexesByTensors(&f, act.peek(1)))
-    return rec.callInPlace(f, act, in, polyfill("index_by_tensors"), 2);
+    return rec.callees.callInPlace(f, act, in, polyfill("index_by_tensors"), 2);
   Shadow shadow = f.top(2);
   if (torchapi::isTensor(container)) return operatorStep(rec, f, act, in, "getitem", 2, true);
   PyObject* method = pythonMethod(container, "__getitem__");
   if (method != nullptr) return methodStep(rec, f, act, in, method, {2, 1}, true);
   if (!shadow.isValue() && (PyTuple_Check(container) || PyList_Check(container)))
     return sequenceSubscr(rec, f, act, in);
-  if (!shadow.isValue() && PyDict_Check(container) && rec.plainDict(container))
+  if (!shadow.isValue() && PyDict_Check(container) && rec.objects.plainDict(container))
     return dictSubscr(rec, f, act, in);
-  if (shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kDeque &&
-      PyLong_CheckExact(act.peek(1)) && rec.pin(f.top(1), act.peek(1))) {
-    const auto& parts = rec.virtualOf(shadow).parts;
+  if (shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kDeque &&
+      PyLong_CheckExact(act.peek(1)) && rec.guards.pin(f.top(1), act.peek(1))) {
+    const auto& parts = rec.objects.virtualOf(shadow).parts;
     const auto n = static_cast<Py_ssize_t>(parts.size());
     Py_ssize_t at = PyLong_AsSsize_t(act.peek(1));
     PyErr_Clear();
@@ -416,7 +421,7 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     const bool there = at >= 0 && at < n;  // else it raises
     return finishSubscr(rec, f, act, in, there ? parts[static_cast<size_t>(at)] : Shadow::constant());
   }
-  if (shadow.isConst() && rec.isFrozen(container) && rec.tryPinDeep(f.top(1), act.peek(1))) {
+  if (shadow.isConst() && rec.guards.isFrozen(container) && rec.guards.tryPinDeep(f.top(1), act.peek(1))) {
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext || !rec.live()) return flow;
     f.drop(2);
@@ -425,12 +430,13 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   }
   bool immutable =
       PyUnicode_CheckExact(container) || PyBytes_CheckExact(container) || PyRange_Check(container);
-  if (immutable && !rec.comesFromStep(shadow) && rec.tryPinDeep(f.top(1), act.peek(1))) {
+  if (immutable && !rec.guards.comesFromStep(shadow) && rec.guards.tryPinDeep(f.top(1), act.peek(1))) {
     return pinAndRun(rec, f, act, in, 2);
   }
-  if (PyType_Check(container) && rec.tryPinDeep(f.top(1), act.peek(1)) && rec.pin(f.top(2), container)) {
+  if (PyType_Check(container) && rec.guards.tryPinDeep(f.top(1), act.peek(1)) &&
+      rec.guards.pin(f.top(2), container)) {
     std::optional<Paused> paused;  // list[int] and the like
-    if (isCallableType(container)) paused.emplace(rec.known().pauses_);
+    if (isCallableType(container)) paused.emplace(rec.pauses);
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext || !rec.live()) return flow;
     f.drop(2);
@@ -443,7 +449,7 @@ Flow binarySubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 
 // x[a:b] is two instructions in one: the slice is made, and then it is an index.
 template <uint8_t kSecond>
-Flow bySlice(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow bySlice(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const SecondHalf half(rec, f, act);
   Instr build = in;
   build.op = op::BUILD_SLICE;
@@ -458,10 +464,10 @@ Flow bySlice(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }
 
 // An object that is no dict or list (an array of numpy, a bytearray): a call of its own.
-Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(2), act.peek(1), act.peek(3)};
   Shadow shadows[] = {f.top(2), f.top(1), f.top(3)};
-  if (shadows[2].isVirtual() && !rec.escape(shadows[2], args[2]))
+  if (shadows[2].isVirtual() && !rec.snapshots.escape(shadows[2], args[2]))
     return rec.execute(act, in);  // it may be kept
   pyapi::Ref<> operators = pyapi::steal(pyapi::importModule("_operator"));
   pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(operators.get(), "setitem"));
@@ -470,14 +476,14 @@ Flow storeByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   ctx.pushes = false;
   ctx.popped = 3;
   Shadow ignored;
-  const Recorder::CallKind kind = rec.stepKind(args[0]);
-  Flow flow = rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? "setitem" : nullptr, ignored);
+  const CallKind kind = rec.steps.stepKind(args[0]);
+  Flow flow = rec.steps.callStep(ctx, kind, kind == CallKind::kOpaque ? "setitem" : nullptr, ignored);
   if (flow == Flow::kNext && rec.live()) f.drop(3);
   return flow;
 }
 
 // STORE_SUBSCR: value, container, key.
-Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2), *value = act.peek(3);
   Shadow shadow = f.top(2);
   if (torchapi::isTensor(container)) {
@@ -494,10 +500,10 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   } else if (isVaryingText(rec, f.top(1), key) && PyDict_CheckExact(container) && shadow.isSource()) {
     ok = storeUnderText(rec, f, act);
   } else if (PyDict_Check(container) && !shadow.isValue()) {
-    ok = rec.tryPinDeep(f.top(1), key) && rec.storeItem(shadow, container, key, f.top(3), value);
+    ok = rec.guards.tryPinDeep(f.top(1), key) && rec.heap.storeItem(shadow, container, key, f.top(3), value);
   } else if (auto stored = storeInOpenList(rec, shadow, container, f.top(1), key, f.top(3), value)) {
     ok = *stored;
-  } else if (PyList_Check(container) && PyLong_CheckExact(key) && rec.pin(f.top(1), key)) {
+  } else if (PyList_Check(container) && PyLong_CheckExact(key) && rec.guards.pin(f.top(1), key)) {
     ok = storeElement(rec, shadow, container, PyLong_AsSsize_t(key), f.top(3), value);
   } else if (PyList_Check(container) && PySlice_Check(key)) {
     ok = storeSlice(rec, shadow, container, f.top(1), key, f.top(3), value);
@@ -510,13 +516,13 @@ Flow storeSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     return rec.execute(act, in);
   }
   std::optional<Paused> paused;  // Tensor.__hash__ is Python code
-  if (torchapi::isTensor(key)) paused.emplace(rec.known().pauses_);
+  if (torchapi::isTensor(key)) paused.emplace(rec.pauses);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(3);
   return flow;
 }
 
-Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow deleteSubscr(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *key = act.peek(1), *container = act.peek(2);
   auto deleted = storeInOpenList(rec, f.top(2), container, f.top(1), key, Shadow::null(), nullptr);
   if (deleted ? *deleted : deleteElements(rec, f.top(2), container, f.top(1), key)) {
@@ -524,8 +530,8 @@ Flow deleteSubscr(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
     if (flow == Flow::kNext) f.drop(2);
     return flow;
   }
-  bool ok = rec.live() && PyDict_Check(container) && rec.plainDict(container) &&
-            rec.tryPinDeep(f.top(1), key) && rec.deleteItem(f.top(2), container, key);
+  bool ok = rec.live() && PyDict_Check(container) && rec.objects.plainDict(container) &&
+            rec.guards.tryPinDeep(f.top(1), key) && rec.heap.deleteItem(f.top(2), container, key);
   if (!ok) rec.abort(diag::Code::KTG0303, {pyapi::typeNameOf(container)});
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.drop(2);

@@ -21,14 +21,14 @@ namespace kintsugi::capture {
 namespace {
 
 // Which class or instance is raised, and from which one, decides what the handlers do.
-bool pinRaised(Recorder& rec, Shadow& shadow, PyObject* object) {
+bool pinRaised(RecordContext& rec, Shadow& shadow, PyObject* object) {
   if (!shadow.isSource()) return true;
-  if (PyExceptionClass_Check(object)) return rec.pin(shadow, object);
-  rec.guardType(shadow, object);
+  if (PyExceptionClass_Check(object)) return rec.guards.pin(shadow, object);
+  rec.guards.guardType(shadow, object);
   return rec.live();
 }
 
-Flow raise(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow raise(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (in.arg == 0) {
     ShadowFrame* handling = handlingFrame(rec);
     if (handling == nullptr) {
@@ -41,12 +41,12 @@ Flow raise(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     if (!pinRaised(rec, f.top(at), act.peek(at))) return rec.execute(act, in);
   }
   if (in.arg > 0) noteRaised(rec, act.peek(static_cast<int>(in.arg)), false);
-  const Paused paused(rec.known().pauses_);  // raise Class makes the instance in C
+  const Paused paused(rec.pauses);  // raise Class makes the instance in C
   return rec.execute(act, in);
 }
 
 // The exception that is on top, below it what was handled before.
-Flow pushExcInfo(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow pushExcInfo(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   Shadow exception = f.pop();
   if (f.handled.isNull()) f.handledOver = f.stack.size();
@@ -57,19 +57,19 @@ Flow pushExcInfo(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   return flow;
 }
 
-Flow popExcept(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow popExcept(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> before = pyapi::newRef(act.peek(1));
-  if (!f.heldByHandled.empty()) letPassedFramesGo(rec, f);
+  if (!f.heldByHandled.empty()) releasePassedFrames(rec, f);
   Flow flow = rec.execute(act, in);
   f.handled = f.pop();
   f.handledObject = f.handled.isNull() ? nullptr : std::move(before);
   return flow;
 }
 
-Flow checkExcMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  if (!rec.pinDeep(f.top(), act.peek(1))) return rec.execute(act, in);
-  if (f.top(2).isSource()) rec.guardType(f.top(2), act.peek(2));
-  const Paused paused(rec.known().pauses_);
+Flow checkExcMatch(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.guards.pinDeep(f.top(), act.peek(1))) return rec.execute(act, in);
+  if (f.top(2).isSource()) rec.guards.guardType(f.top(2), act.peek(2));
+  const Paused paused(rec.pauses);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.top() = Shadow::constant();
   return flow;
@@ -86,10 +86,11 @@ PyObject* membersOf(PyObject* group) {
 }
 
 // Made in the trace, all of it, and divided by C code alone?
-bool isKnownGroup(Recorder& rec, PyObject* exception) {
+bool isKnownGroup(RecordContext& rec, PyObject* exception) {
   if (exception == Py_None) return true;
-  auto known = rec.knownObject(exception);
-  if (!known || !known->isVirtual() || rec.virtualOf(*known).kind != VirtualKind::kException) return false;
+  auto known = rec.objects.knownObject(exception);
+  if (!known || !known->isVirtual() || rec.objects.virtualOf(*known).kind != VirtualKind::kException)
+    return false;
   if (!isGroup(exception)) return true;
   static constinit pyapi::Lazy<PyObject*> plainGroupSlot;
   PyObject* plainGroup =
@@ -105,9 +106,9 @@ bool isKnownGroup(Recorder& rec, PyObject* exception) {
 }
 
 // A part of such a group: an exception that is known, or a new group of some.
-std::optional<Shadow> describeGroup(Recorder& rec, PyObject* exception) {
+std::optional<Shadow> describeGroup(RecordContext& rec, PyObject* exception) {
   if (exception == Py_None) return Shadow::constant();
-  if (auto known = rec.knownObject(exception)) return known;
+  if (auto known = rec.objects.knownObject(exception)) return known;
   PyObject* members = isGroup(exception) ? membersOf(exception) : nullptr;
   if (members == nullptr || !PyList_CheckExact(members)) return std::nullopt;
   std::vector<Shadow> parts;
@@ -116,28 +117,28 @@ std::optional<Shadow> describeGroup(Recorder& rec, PyObject* exception) {
     if (!part) return std::nullopt;
     parts.push_back(*part);
   }
-  Shadow list = rec.newVirtual(VirtualKind::kList, members);
-  rec.virtualOf(list).parts = std::move(parts);
-  Shadow group = rec.newVirtual(VirtualKind::kException, exception);
-  Virtual& v = rec.virtualOf(group);
+  Shadow list = rec.objects.newVirtual(VirtualKind::kList, members);
+  rec.objects.virtualOf(list).parts = std::move(parts);
+  Shadow group = rec.objects.newVirtual(VirtualKind::kException, exception);
+  Virtual& v = rec.objects.virtualOf(group);
   v.parts = {Shadow::constant(), list};
   v.partObjects.push_back(pyapi::newRef(PyTuple_GET_ITEM(pyapi::partsOf(exception).args, 0)));
   v.partObjects.push_back(pyapi::newRef(members));
   return group;
 }
 
-Flow endGroup(Recorder& rec, Activation& act, const Instr& in, bool before) {
+Flow endGroup(RecordContext& rec, Activation& act, const Instr& in, bool before) {
   rec.abort(diag::Code::KTG0106, {"except*"});
   return before ? rec.execute(act, in) : Flow::kNext;
 }
 
 // except* Type: [exception, type] becomes [rest, match], or [exception, None].
-Flow checkEgMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  if (!rec.pinDeep(f.top(1), act.peek(1))) return rec.execute(act, in);
+Flow checkEgMatch(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  if (!rec.guards.pinDeep(f.top(1), act.peek(1))) return rec.execute(act, in);
   if (!isKnownGroup(rec, act.peek(2))) return endGroup(rec, act, in, true);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -154,12 +155,12 @@ Flow checkEgMatch(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   f.push(*matched);
   f.handled = *matched;
   f.handledObject = pyapi::newRef(match);
-  rec.touched();
+  rec.objects.touched();
   return flow;
 }
 
 // What the clauses have left over or raised becomes what is raised in the end, or None.
-Flow prepReraiseStar(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow prepReraiseStar(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* raised = act.peek(1);
   bool known = isKnownGroup(rec, act.peek(2)) && PyList_CheckExact(raised);
   for (Py_ssize_t i = 0; known && i < PyList_GET_SIZE(raised); ++i)
@@ -167,7 +168,7 @@ Flow prepReraiseStar(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
   if (!known) return endGroup(rec, act, in, true);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -175,17 +176,17 @@ Flow prepReraiseStar(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
   if (!result) return endGroup(rec, act, in, false);
   f.drop(2);
   f.push(*result);
-  rec.touched();
+  rec.objects.touched();
   return flow;
 }
 
-Flow reraise(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+Flow reraise(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
   noteRaised(rec, act.peek(1), false);
   return rec.execute(act, in);
 }
 
 // What was thrown into a generator that delegates goes on in it, unless the other one has ended by it.
-Flow cleanupThrow(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+Flow cleanupThrow(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
   if (PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopIteration) != 0) {
     rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
   } else {
@@ -200,12 +201,12 @@ bool isMethodOfC(PyObject* method) {
 }
 
 // `with` a lock, a file: __enter__ is a step like any other call.
-Flow enterByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* enter,
+Flow enterByStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* enter,
                  PyObject* leave) {
   pyapi::Ref<> manager = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
-  rec.guardType(shadow, manager.get());
-  if (!rec.escape(shadow, manager.get())) return rec.execute(act, in);
+  rec.guards.guardType(shadow, manager.get());
+  if (!rec.snapshots.escape(shadow, manager.get())) return rec.execute(act, in);
   PyObject* args[] = {manager.get()};
   CallContext ctx(rec, f, act, in);
   ctx.of(enter, Shadow::constant(), args, &shadow, 1);
@@ -221,7 +222,7 @@ Flow enterByStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 }
 
 // BEFORE_WITH: pushes the bound __exit__, then what __enter__ returned.
-Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow beforeWith(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   pyapi::Ref<> manager = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
   PyTypeObject* type = Py_TYPE(manager.get());
@@ -235,26 +236,26 @@ Flow beforeWith(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     rec.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return rec.execute(act, in);
   }
-  rec.guardType(shadow, manager.get());
-  rec.guardTypeVersion(type);
-  PendingFrame pending = rec.methodFrame(enter, shadow, manager.get());
+  rec.guards.guardType(shadow, manager.get());
+  rec.guards.guardTypeVersion(type);
+  PendingFrame pending = rec.callees.methodFrame(enter, shadow, manager.get());
   // The bound method does not exist yet for the snapshot, but it is a method of the manager all the same.
   pyapi::Ref<> stand = pyapi::steal(PyMethod_New(leave, manager.get()));
   Shadow exitMethod = boundMethod(rec, stand.get(), leave, Shadow::constant(), manager.get(), shadow);
-  pending.site = rec.callSite(in, 1, {exitMethod});
-  rec.expectFrame(std::move(pending));
+  pending.site = rec.snapshots.callSite(in, 1, {exitMethod});
+  rec.callees.expectFrame(std::move(pending));
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
   PyObject* bound = act.peek(2);
   f.push(PyMethod_Check(bound) ? boundMethod(rec, bound, leave, Shadow::constant(), manager.get(), shadow)
                                : exitMethod);
-  f.push(rec.returned());
+  f.push(rec.callees.returned());
   return flow;
 }
 
 // LOAD_SPECIAL: a bound method takes the place of the object, with a null above it.
-Flow loadSpecial(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadSpecial(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   constexpr const char* kNames[] = {"__enter__", "__exit__", "__aenter__", "__aexit__"};
   const pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   PyTypeObject* type = Py_TYPE(object.get());
@@ -264,11 +265,11 @@ Flow loadSpecial(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     rec.abort(diag::Code::KTG0101, {pyapi::typeName(type)});
     return rec.execute(act, in);
   }
-  rec.guardType(shadow, object.get());
-  rec.guardTypeVersion(type);
+  rec.guards.guardType(shadow, object.get());
+  rec.guards.guardTypeVersion(type);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
@@ -279,13 +280,13 @@ Flow loadSpecial(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
 }
 
 // __exit__(type, value, traceback) while an exception is under way.
-Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow withExceptStart(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow method = f.top(in.arg != 0 ? 5 : 4);
-  if (!method.isVirtual() || rec.virtualOf(method).kind != VirtualKind::kMethod) {
+  if (!method.isVirtual() || rec.objects.virtualOf(method).kind != VirtualKind::kMethod) {
     rec.abort(diag::Code::KTG0101, {"__exit__"});
     return rec.execute(act, in);
   }
-  Virtual& v = rec.virtualOf(method);
+  Virtual& v = rec.objects.virtualOf(method);
   PyObject* function = v.partObjects[0].get();
   PyObject* exception = act.peek(1);
   pyapi::Ref<> traceback = pyapi::steal(PyException_GetTraceback(exception));
@@ -296,14 +297,14 @@ Flow withExceptStart(Recorder& rec, ShadowFrame& f, Activation& act, const Instr
   Shadow result;
   Flow flow;
   if (PyFunction_Check(function)) {
-    PendingFrame pending = rec.methodFrame(function, shadows[0], args[0]);
+    PendingFrame pending = rec.callees.methodFrame(function, shadows[0], args[0]);
     pending.args.insert(pending.args.end(), args + 1, args + 4);
     pending.shadows.insert(pending.shadows.end(), shadows + 1, shadows + 4);
     pending.positional = 4;
-    pending.site = rec.callSite(in, 0);
-    rec.expectFrame(std::move(pending));
+    pending.site = rec.snapshots.callSite(in, 0);
+    rec.callees.expectFrame(std::move(pending));
     flow = rec.execute(act, in);
-    if (flow == Flow::kNext && rec.live()) result = rec.returned();
+    if (flow == Flow::kNext && rec.live()) result = rec.callees.returned();
   } else {
     CallContext ctx(rec, f, act, in);
     ctx.of(function, v.parts[0], args, shadows, 4);

@@ -11,9 +11,9 @@
 
 namespace kintsugi::capture {
 
-Flow pinAndRun(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int popped) {
+Flow pinAndRun(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, int popped) {
   for (int i = popped; i >= 1; --i) {
-    if (!rec.pin(f.top(i), act.peek(i))) return rec.execute(act, in);
+    if (!rec.guards.pin(f.top(i), act.peek(i))) return rec.execute(act, in);
   }
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
@@ -33,8 +33,8 @@ PyObject* operatorFunction(const char* name) {
 
 }  // namespace
 
-Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
-                  int popped, bool pushes, std::optional<Recorder::CallKind> given) {
+Flow operatorStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* function,
+                  int popped, bool pushes, std::optional<CallKind> given) {
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
   // What is subscripted decides whose operation it is: a list asks a tensor for its number, and what it gives
@@ -54,13 +54,13 @@ Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   Shadow result;
   Flow flow;
   if (tensors) {
-    flow = rec.torchStep(ctx, result);
+    flow = rec.torch.torchStep(ctx, result);
   } else {
-    Recorder::CallKind kind = given.value_or(Recorder::CallKind::kKnown);
+    CallKind kind = given.value_or(CallKind::kKnown);
     for (PyObject* arg : args) {
-      if (rec.stepKind(arg) == Recorder::CallKind::kOpaque) kind = Recorder::CallKind::kOpaque;
+      if (rec.steps.stepKind(arg) == CallKind::kOpaque) kind = CallKind::kOpaque;
     }
-    flow = rec.callStep(ctx, kind, kind == Recorder::CallKind::kOpaque ? function : nullptr, result);
+    flow = rec.steps.callStep(ctx, kind, kind == CallKind::kOpaque ? function : nullptr, result);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(popped);
@@ -68,16 +68,16 @@ Flow operatorStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   return flow;
 }
 
-Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* method,
+Flow methodStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* method,
                 std::initializer_list<int> order, bool rebuildable, bool pushes) {
   PendingFrame pending;
   int popped = 0;
   for (int at : order) {
     popped = std::max(popped, at);
     if (pending.args.empty()) {
-      pending = rec.methodFrame(method, f.top(at), act.peek(at));
-      rec.guardType(f.top(at), act.peek(at));
-      rec.guardTypeVersion(Py_TYPE(act.peek(at)));
+      pending = rec.callees.methodFrame(method, f.top(at), act.peek(at));
+      rec.guards.guardType(f.top(at), act.peek(at));
+      rec.guards.guardTypeVersion(Py_TYPE(act.peek(at)));
     } else {
       pending.args.push_back(act.peek(at));
       pending.shadows.push_back(f.top(at));
@@ -87,13 +87,14 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   pending.positional = pending.args.size();
   pending.rebuildable = rebuildable;
   pending.pinResult = !rebuildable && pushes;
-  pending.site = rec.callSite(in, popped, {}, pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
-  rec.expectFrame(std::move(pending));
+  pending.site =
+      rec.snapshots.callSite(in, popped, {}, pushes ? ir::ReturnAction::kPush : ir::ReturnAction::kDiscard);
+  rec.callees.expectFrame(std::move(pending));
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(popped);
   if (!pushes) return flow;
-  Shadow result = rec.frameResult(act.peek(1));
+  Shadow result = rec.callees.frameResult(act.peek(1));
   if (!rebuildable && !result.isConst()) {
     // CPython has turned the result into a bool, which we only know for constants.
     rec.abort(diag::Code::KTG0102, {"a special method whose result is converted"});
@@ -102,46 +103,46 @@ Flow methodStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   return flow;
 }
 
-bool pinText(Recorder& rec, Shadow shadow, PyObject* object) {
-  if (!shadow.isVirtual() || rec.virtualOf(shadow).kind != VirtualKind::kException) return false;
+bool pinText(RecordContext& rec, Shadow shadow, PyObject* object) {
+  if (!shadow.isVirtual() || rec.objects.virtualOf(shadow).kind != VirtualKind::kException) return false;
   for (const char* name : {"__str__", "__repr__", "__format__"}) {
     PyObject* method = specialMethod(Py_TYPE(object), name);
     if (method == nullptr || PyFunction_Check(method)) return false;
   }
-  Virtual& v = rec.virtualOf(shadow);
+  Virtual& v = rec.objects.virtualOf(shadow);
   for (size_t i = 0; i < v.parts.size(); ++i) {
     Shadow part = v.parts[i];
-    if (!isPlainDeep(v.partObjects[i].get()) || !rec.tryPinDeep(part, v.partObjects[i].get())) {
+    if (!isPlainDeep(v.partObjects[i].get()) || !rec.guards.tryPinDeep(part, v.partObjects[i].get())) {
       return false;
     }
   }
-  rec.guardTypeVersion(Py_TYPE(object));
+  rec.guards.guardTypeVersion(Py_TYPE(object));
   return guardNames(rec, reinterpret_cast<PyObject*>(Py_TYPE(object))) && rec.live();
 }
 
-Flow displayStep(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name,
+Flow displayStep(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name,
                  int popped) {
   std::vector<PyObject*> args;
   std::vector<Shadow> shadows;
-  Recorder::CallKind kind = Recorder::CallKind::kKnown;
+  CallKind kind = CallKind::kKnown;
   for (int i = popped; i >= 1; --i) {
     args.push_back(act.peek(i));
     shadows.push_back(f.top(i));
-    if (rec.stepKind(act.peek(i)) == Recorder::CallKind::kOpaque) kind = Recorder::CallKind::kOpaque;
+    if (rec.steps.stepKind(act.peek(i)) == CallKind::kOpaque) kind = CallKind::kOpaque;
   }
   CallContext ctx(rec, f, act, in);
   ctx.of(polyfill(name), Shadow::constant(), args.data(), shadows.data(), args.size());
   ctx.popped = static_cast<size_t>(popped);
-  if (kind == Recorder::CallKind::kOpaque) rec.noteBreak(diag::Code::KTG0102, {"__hash__"});
+  if (kind == CallKind::kOpaque) rec.breaks.noteBreak(diag::Code::KTG0102, {"__hash__"});
   Shadow result;
-  Flow flow = rec.callStep(ctx, kind, nullptr, result);
+  Flow flow = rec.steps.callStep(ctx, kind, nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(static_cast<size_t>(popped));
   f.push(result);
   return flow;
 }
 
-Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow fallbackContains(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* args[] = {act.peek(1), act.peek(2)};
   Shadow shadows[] = {f.top(1), f.top(2)};
   // The step has the result of the instruction, not its opposite.
@@ -151,15 +152,15 @@ Flow fallbackContains(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
   ctx.of(callable.get(), Shadow::constant(), args, shadows, 2);
   Shadow result;
   bool tensors = torchapi::isTensor(args[0]);
-  Flow flow =
-      tensors ? rec.torchStep(ctx, result) : rec.callStep(ctx, rec.stepKind(args[0]), nullptr, result);
+  Flow flow = tensors ? rec.torch.torchStep(ctx, result)
+                      : rec.steps.callStep(ctx, rec.steps.stepKind(args[0]), nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(2);
   f.push(result);
   return flow;
 }
 
-Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
+Flow tensorStore(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject** args,
                  Shadow* shadows) {
   pyapi::Ref<> callable = pyapi::steal(operatorFunction("setitem"));
   CallContext ctx(rec, f, act, in);
@@ -167,12 +168,12 @@ Flow tensorStore(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   ctx.pushes = false;
   ctx.popped = 3;
   Shadow ignored;
-  Flow flow = rec.torchStep(ctx, ignored);
+  Flow flow = rec.torch.torchStep(ctx, ignored);
   if (flow == Flow::kNext && rec.live()) f.drop(3);
   return flow;
 }
 
-Flow extendInPlace(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow extendInPlace(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *list = act.peek(2), *more = act.peek(1);
   Shadow target = f.top(2), added = f.top(1);
   if (!extendList(rec, target, list, added, more)) return rec.execute(act, in);

@@ -10,21 +10,22 @@ namespace kintsugi::capture {
 namespace {
 
 // The annotations of a function made here, names and `values` in turns: a dict of this trace.
-void addAnnotations(Recorder& rec, Shadow function, PyObject* object, const std::vector<Shadow>& values) {
+void addAnnotations(RecordContext& rec, Shadow function, PyObject* object,
+                    const std::vector<Shadow>& values) {
   static PyObject* name = PyUnicode_InternFromString("__annotations__");
   PyObject* dict = PyFunction_GetAnnotations(object);  // makes it of the tuple
   if (dict == nullptr || !PyDict_CheckExact(dict)) return PyErr_Clear();
-  Shadow annotations = rec.newVirtual(VirtualKind::kDict, dict);
+  Shadow annotations = rec.objects.newVirtual(VirtualKind::kDict, dict);
   PyObject *key, *value;
   Py_ssize_t at = 0;
   for (size_t k = 1; PyDict_Next(dict, &at, &key, &value) && k < values.size(); k += 2) {
-    rec.setEntry(rec.virtualOf(annotations), key, values[k]);
+    rec.objects.setEntry(rec.objects.virtualOf(annotations), key, values[k]);
   }
-  rec.setEntry(rec.virtualOf(function), name, annotations);
+  rec.objects.setEntry(rec.objects.virtualOf(function), name, annotations);
 }
 
 // MAKE_FUNCTION: defaults, kwdefaults, annotations and closure below the code.
-Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow makeFunction(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   int at = 2;
   std::vector<Shadow> parts(2, Shadow::constant());
   std::vector<pyapi::Ref<>> objects(2);
@@ -32,11 +33,11 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   std::optional<std::vector<Shadow>> annotations;
   if (in.arg & 8) {
     PyObject* closure = act.peek(at);
-    if (auto known = rec.elementsOf(f.top(at), closure)) cells = std::move(*known);
+    if (auto known = rec.objects.elementsOf(f.top(at), closure)) cells = std::move(*known);
     ++at;
   }
   if (in.arg & 4) {
-    annotations = rec.elementsOf(f.top(at), act.peek(at));
+    annotations = rec.objects.elementsOf(f.top(at), act.peek(at));
     ++at;
   }
   if (in.arg & 2) {
@@ -52,8 +53,8 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(static_cast<size_t>(at) - 1);
-  Shadow function = rec.newVirtual(VirtualKind::kFunction, act.peek(1));
-  Virtual& v = rec.virtualOf(function);
+  Shadow function = rec.objects.newVirtual(VirtualKind::kFunction, act.peek(1));
+  Virtual& v = rec.objects.virtualOf(function);
   v.parts = std::move(parts);
   v.partObjects = std::move(objects);
   v.parts.insert(v.parts.end(), cells.begin(), cells.end());
@@ -65,19 +66,19 @@ Flow makeFunction(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
 
 // SET_FUNCTION_ATTRIBUTE: a value and the function that was just made, which gets it. The argument is the bit
 // that MAKE_FUNCTION had for it.
-Flow setFunctionAttribute(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow setFunctionAttribute(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const Shadow function = f.top(1), value = f.top(2);
-  if (!function.isVirtual() || rec.virtualOf(function).kind != VirtualKind::kFunction) {
+  if (!function.isVirtual() || rec.objects.virtualOf(function).kind != VirtualKind::kFunction) {
     rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});
     return rec.execute(act, in);
   }
   pyapi::Ref<> object = pyapi::newRef(act.peek(2));
-  const auto elements = (in.arg & 12) != 0 ? rec.elementsOf(value, object.get()) : std::nullopt;
+  const auto elements = (in.arg & 12) != 0 ? rec.objects.elementsOf(value, object.get()) : std::nullopt;
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(2);
   f.push(function);
-  Virtual& v = rec.virtualOf(function);
+  Virtual& v = rec.objects.virtualOf(function);
   switch (in.arg) {
     case 8:
       if (elements) v.parts.insert(v.parts.end(), elements->begin(), elements->end());
@@ -87,7 +88,7 @@ Flow setFunctionAttribute(Recorder& rec, ShadowFrame& f, Activation& act, const 
       break;
     case 4:
       if (elements) addAnnotations(rec, function, act.peek(1), *elements);
-      rec.virtualOf(function).exposed = !elements;
+      rec.objects.virtualOf(function).exposed = !elements;
       break;
     default:  // 2: of keywords, 1
       v.parts[in.arg - 1] = value;

@@ -16,34 +16,34 @@ namespace {
 bool iteratesItself(PyObject* object) { return pyapi::isOwnIterator(object) || PyGen_CheckExact(object); }
 
 // Pins how many items there will be; the container's shadow stays what it is. False: the recording has ended.
-bool pinIterable(Recorder& rec, Shadow& shadow, PyObject* object) {
-  if (PyTuple_Check(object) || PyList_Check(object)) return rec.pinLength(shadow, object);
-  return rec.iterated(shadow, object).has_value() || !rec.live();
+bool pinIterable(RecordContext& rec, Shadow& shadow, PyObject* object) {
+  if (PyTuple_Check(object) || PyList_Check(object)) return rec.guards.pinLength(shadow, object);
+  return rec.objects.iterated(shadow, object).has_value() || !rec.live();
 }
 
 // What the trace knows nothing of is iterated over by a generator of ours, which asks for an item at a time.
-Flow iterateBy(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name) {
+Flow iterateBy(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, const char* name) {
   PyObject* function = polyfill(name);
   if (function == nullptr || !rec.live()) {
     rec.abort(diag::Code::KTG0101, {"iter"});
     return rec.execute(act, in);
   }
-  rec.expectFrame(rec.methodFrame(function, f.top(), act.peek(1)));
+  rec.callees.expectFrame(rec.callees.methodFrame(function, f.top(), act.peek(1)));
   pyapi::Ref<> made = pyapi::steal(PyObject_CallOneArg(function, act.peek(1)));
   if (!made) {
     PyErr_Clear();
     rec.abort(diag::Code::KTG0101, {"iter"});
     return rec.execute(act, in);
   }
-  if (rec.live()) f.top() = rec.frameResult(made.get());
+  if (rec.live()) f.top() = rec.callees.frameResult(made.get());
   pyapi::Ref<> iterable = pyapi::steal(std::exchange(act.peek(1), made.release()));
   return rec.execute(act, in);  // iter() of a generator is itself
 }
 
 // An iterator that is not the trace's own, or not any more.
-bool isUnknownIterator(Recorder& rec, Shadow shadow) {
+bool isUnknownIterator(RecordContext& rec, Shadow shadow) {
   if (!shadow.isVirtual()) return true;
-  const Virtual& v = rec.virtualOf(shadow);
+  const Virtual& v = rec.objects.virtualOf(shadow);
   return v.kind == VirtualKind::kOpaque || v.value != ir::kNone;
 }
 
@@ -52,17 +52,17 @@ bool hasPythonItems(PyObject* object) {
 }
 
 // `delegates`: for `yield from`, which hands on what is sent and thrown, and closes.
-Flow iteratorOf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, bool delegates) {
+Flow iteratorOf(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, bool delegates) {
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   Shadow shadow = f.top();
   if (torchapi::isTensor(object.get())) {
-    f.top() = shadow = rec.tensorShadow(object.get(), shadow);
+    f.top() = shadow = rec.guards.tensorShadow(object.get(), shadow);
   }
-  rec.guardType(shadow, object.get());  // how it is iterated over
+  rec.guards.guardType(shadow, object.get());  // how it is iterated over
   PyObject* method = pythonMethod(object.get(), "__iter__");
   if (method != nullptr) return methodStep(rec, f, act, in, method, {1}, true);
   if (hasPythonItems(object.get())) {
-    rec.guardTypeVersion(Py_TYPE(object.get()));
+    rec.guards.guardTypeVersion(Py_TYPE(object.get()));
     return iterateBy(rec, f, act, in, "by_index");
   }
   if (isKept(rec, shadow)) {
@@ -84,26 +84,27 @@ Flow iteratorOf(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in,
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   f.drop(1);
-  f.push(rec.newIterator(act.peek(1), shadow, object.get()));
+  f.push(rec.objects.newIterator(act.peek(1), shadow, object.get()));
   return flow;
 }
 
-Flow getIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow getIter(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return iteratorOf(rec, f, act, in, false);
 }
 
-Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow forIter(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow iterator = f.top();
   pyapi::Ref<> object = pyapi::newRef(act.peek(1));
   PyObject* next = pythonMethod(object.get(), "__next__");
   bool python = next != nullptr;
   if (python) {
-    PendingFrame pending = rec.methodFrame(next, iterator, object.get());
-    pending.site = rec.callSite(in, 0, {}, ir::ReturnAction::kIterate);
-    rec.guardType(iterator, object.get());
-    rec.guardTypeVersion(Py_TYPE(object.get()));
-    rec.expectFrame(std::move(pending));
-  } else if (!rec.prepareNext(iterator, rec.callSite(in, 0, {}, ir::ReturnAction::kIterate))) {
+    PendingFrame pending = rec.callees.methodFrame(next, iterator, object.get());
+    pending.site = rec.snapshots.callSite(in, 0, {}, ir::ReturnAction::kIterate);
+    rec.guards.guardType(iterator, object.get());
+    rec.guards.guardTypeVersion(Py_TYPE(object.get()));
+    rec.callees.expectFrame(std::move(pending));
+  } else if (!rec.objects.prepareNext(iterator,
+                                      rec.snapshots.callSite(in, 0, {}, ir::ReturnAction::kIterate))) {
     return rec.execute(act, in);
   }
   int32_t before = act.stackDepth();
@@ -113,32 +114,33 @@ Flow forIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     f.drop(1);
     return flow;
   }
-  auto item = python ? std::optional<Shadow>(rec.returned()) : rec.advance(iterator, act.peek(1));
+  auto item =
+      python ? std::optional<Shadow>(rec.callees.returned()) : rec.objects.advance(iterator, act.peek(1));
   if (!item) rec.abort(diag::Code::KTG0101, {"next"});
   f.push(item.value_or(Shadow::constant()));
   return flow;
 }
 
 // A zip() or enumerate() of the trace: its items come to be one by one.
-bool makesTuples(Recorder& rec, Shadow shadow) {
+bool makesTuples(RecordContext& rec, Shadow shadow) {
   if (!shadow.isVirtual()) return false;
-  const VirtualKind kind = rec.virtualOf(shadow).kind;
+  const VirtualKind kind = rec.objects.virtualOf(shadow).kind;
   return kind == VirtualKind::kZip || kind == VirtualKind::kEnumerate;
 }
 
-Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow unpackSequence(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   Shadow shadow = f.top();
   int n = static_cast<int>(in.arg);
-  if (torchapi::isTensor(object)) return rec.torchSequence(act, in, n);
+  if (torchapi::isTensor(object)) return rec.torch.torchSequence(act, in, n);
   if (asksPython(rec, shadow, object) || makesTuples(rec, shadow)) {
     pyapi::Ref<> limit = pyapi::steal(PyLong_FromLong(n));
-    if (!rec.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
+    if (!rec.callees.listItems(f, act, in, polyfill("first_items"), limit.get())) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     object = act.peek(1);
     shadow = f.top();
   }
-  auto parts = shadow.isValue() ? std::nullopt : rec.iterated(shadow, object);
+  auto parts = shadow.isValue() ? std::nullopt : rec.objects.iterated(shadow, object);
   if (!parts) {
     rec.abort(diag::Code::KTG0101, {"unpacking"});
     return rec.execute(act, in);
@@ -146,29 +148,29 @@ Flow unpackSequence(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
   pyapi::Ref<> alive = pyapi::newRef(object);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
-  bool view = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kDictView &&
-              rec.virtualOf(shadow).index == 2;
+  bool view = shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kDictView &&
+              rec.objects.virtualOf(shadow).index == 2;
   f.drop(1);
   for (int i = n - 1; i >= 0; --i) {
     Shadow part = (*parts)[i];
     PyObject* item = act.peek(1 + i);
-    f.push(view ? rec.tupleOf(item, {Shadow::constant(), part}) : part);
+    f.push(view ? rec.objects.tupleOf(item, {Shadow::constant(), part}) : part);
   }
   return flow;
 }
 
-Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow unpackEx(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   if (torchapi::isTensor(object)) {
-    return rec.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
+    return rec.torch.torchSequence(act, in, static_cast<int>(in.arg & 0xff), static_cast<int>(in.arg >> 8));
   }
   if (asksPython(rec, f.top(), object) || makesTuples(rec, f.top())) {
-    if (!rec.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
+    if (!rec.callees.listItems(f, act, in, polyfill("list_"), nullptr)) return Flow::kRaise;
     if (!rec.live()) return rec.execute(act, in);
     object = act.peek(1);
   }
   Shadow iterable = f.top();
-  auto parts = iterable.isValue() ? std::nullopt : rec.iterated(iterable, object);
+  auto parts = iterable.isValue() ? std::nullopt : rec.objects.iterated(iterable, object);
   if (!parts) {
     rec.abort(diag::Code::KTG0101, {"unpacking"});
     return rec.execute(act, in);
@@ -184,59 +186,59 @@ Flow unpackEx(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     size_t behind = i < before ? 1 + i : 2 + i - middle;
     PyObject* item = inList ? PyList_GET_ITEM(rest, static_cast<Py_ssize_t>(i - before))
                             : act.peek(static_cast<int>(behind));
-    (*parts)[i] = rec.itemOf(iterable, (*parts)[i], item);
+    (*parts)[i] = rec.objects.itemOf(iterable, (*parts)[i], item);
   }
   for (size_t i = 0; i < after; ++i) f.push((*parts)[parts->size() - 1 - i]);
-  Shadow list = rec.newVirtual(VirtualKind::kList, act.peek(static_cast<int>(before) + 1));
-  rec.virtualOf(list).parts.assign(parts->begin() + static_cast<ptrdiff_t>(before),
-                                   parts->begin() + static_cast<ptrdiff_t>(before + middle));
+  Shadow list = rec.objects.newVirtual(VirtualKind::kList, act.peek(static_cast<int>(before) + 1));
+  rec.objects.virtualOf(list).parts.assign(parts->begin() + static_cast<ptrdiff_t>(before),
+                                           parts->begin() + static_cast<ptrdiff_t>(before + middle));
   f.push(list);
   for (size_t i = before; i-- > 0;) f.push((*parts)[i]);
   return flow;
 }
 
-Flow yieldValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  rec.known().expected_.setResult(f.pop());
+Flow yieldValue(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  rec.expected.setResult(f.pop());
   return rec.execute(act, in);
 }
 
-Flow getYieldFromIter(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow getYieldFromIter(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (PyGen_CheckExact(act.peek(1))) return rec.execute(act, in);
   return iteratorOf(rec, f, act, in, true);
 }
 
 // yield from: the inner iterator is asked for its next item.
-Flow send(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow send(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow iterator = f.top(2);
-  bool generator = iterator.isVirtual() && rec.virtualOf(iterator).kind == VirtualKind::kGenerator;
+  bool generator = iterator.isVirtual() && rec.objects.virtualOf(iterator).kind == VirtualKind::kGenerator;
   if ((act.peek(1) != Py_None && !generator) ||
-      !rec.prepareNext(iterator, rec.callSite(in, 1, {}, ir::ReturnAction::kDelegate))) {
+      !rec.objects.prepareNext(iterator, rec.snapshots.callSite(in, 1, {}, ir::ReturnAction::kDelegate))) {
     rec.abort(diag::Code::KTG0101, {"send"});
     return rec.execute(act, in);
   }
-  if (generator) rec.known().expected_.pending().shadows = {f.top(1)};
+  if (generator) rec.expected.pending().shadows = {f.top(1)};
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(1);
   if (act.pc != in.target) {
-    auto item = rec.advance(iterator, act.peek(1));
+    auto item = rec.objects.advance(iterator, act.peek(1));
     if (!item) rec.abort(diag::Code::KTG0101, {"send"});
     f.push(item.value_or(Shadow::constant()));
   } else {
     if (in.op == op::SEND_AND_DROP) f.drop(1);
-    f.push(generator ? rec.returned() : Shadow::constant());
+    f.push(generator ? rec.callees.returned() : Shadow::constant());
   }
   return flow;
 }
 
-Flow endSend(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow endSend(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.top(2) = f.top();
   f.drop(1);
   return rec.execute(act, in);
 }
 
 // The end of a generator by an exception: only a StopIteration becomes another one.
-Flow stopIterationError(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+Flow stopIterationError(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
   const bool replaced = PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopIteration) != 0 ||
                         PyErr_GivenExceptionMatches(act.peek(1), PyExc_StopAsyncIteration) != 0;
   if (replaced) rec.abort(diag::Code::KTG0106, {opcodeName(in.op)});

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 

@@ -12,24 +12,24 @@ namespace kintsugi::capture {
 namespace {
 
 // Is it a mapping, a sequence: a question about the type.
-Flow matchKind(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  rec.guardType(f.top(), act.peek(1));
+Flow matchKind(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  rec.guards.guardType(f.top(), act.peek(1));
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.push(Shadow::constant());
   return flow;
 }
 
-Flow getLen(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow getLen(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* object = act.peek(1);
   bool known =
       PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyUnicode_Check(object);
-  if (!known || !rec.pinLength(f.top(), object)) rec.abort(diag::Code::KTG0101, {"len"});
+  if (!known || !rec.guards.pinLength(f.top(), object)) rec.abort(diag::Code::KTG0101, {"len"});
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.push(Shadow::constant());
   return flow;
 }
 
-Flow matchKeys(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow matchKeys(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *keys = act.peek(1), *subject = act.peek(2);
   std::vector<Shadow> values;
   bool all = true;
@@ -41,27 +41,27 @@ Flow matchKeys(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     PyObject* key = PyTuple_GET_ITEM(keys, i);
     PyObject* value = PyDict_GetItemWithError(subject, key);
     if (value != nullptr) {
-      values.push_back(rec.dictEntry(f.top(2), subject, key, value));
+      values.push_back(rec.objects.dictEntry(f.top(2), subject, key, value));
     } else {
-      rec.lacksKey(f.top(2), subject, key);
+      rec.heap.lacksKey(f.top(2), subject, key);
       all = false;
     }
   }
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext && rec.live())
-    f.push(all ? rec.tupleOf(act.peek(1), std::move(values)) : Shadow::constant());
+    f.push(all ? rec.objects.tupleOf(act.peek(1), std::move(values)) : Shadow::constant());
   return flow;
 }
 
 // case Class(a, b=c): subject, class, names. The attributes are read by plan; anything but plain reads ends
 // the recording.
-Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow matchClass(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *names = act.peek(1), *cls = act.peek(2), *subject = act.peek(3);
   Shadow shadow = f.top(3);
   auto count = static_cast<Py_ssize_t>(in.arg);
   if (!pinClasses(rec, f.top(2), cls)) return rec.execute(act, in);
-  rec.guardType(shadow, subject);
-  rec.guardTypeVersion(Py_TYPE(subject));
+  rec.guards.guardType(shadow, subject);
+  rec.guards.guardTypeVersion(Py_TYPE(subject));
   std::vector<Shadow> values;
   bool matches = PyObject_IsInstance(subject, cls) == 1;
   pyapi::Ref<> arguments =
@@ -87,13 +87,13 @@ Flow matchClass(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   }
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = rec.execute(act, in);
   }
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(3);
   PyObject* result = act.peek(1);
-  f.push(PyTuple_Check(result) ? rec.tupleOf(result, std::move(values)) : Shadow::constant());
+  f.push(PyTuple_Check(result) ? rec.objects.tupleOf(result, std::move(values)) : Shadow::constant());
   return flow;
 }
 

@@ -9,10 +9,10 @@ namespace kintsugi::capture {
 namespace {
 
 // The dict that holds the frame's names. Null: it is none of the trace, and the recording has ended.
-PyObject* namespaceOf(Recorder& rec, Activation& act, Shadow& shadow) {
+PyObject* namespaceOf(RecordContext& rec, Activation& act, Shadow& shadow) {
   PyObject* names = pyapi::localsDictOf(act.frame);
-  auto known = names != nullptr && PyDict_CheckExact(names) ? rec.knownObject(names) : std::nullopt;
-  const bool ours = known && known->isVirtual() && rec.virtualOf(*known).kind == VirtualKind::kDict;
+  auto known = names != nullptr && PyDict_CheckExact(names) ? rec.objects.knownObject(names) : std::nullopt;
+  const bool ours = known && known->isVirtual() && rec.objects.virtualOf(*known).kind == VirtualKind::kDict;
   if (!ours) {
     rec.abort(diag::Code::KTG0303, {"locals()"});
     return nullptr;
@@ -21,26 +21,26 @@ PyObject* namespaceOf(Recorder& rec, Activation& act, Shadow& shadow) {
   return names;
 }
 
-std::optional<Shadow> nameIn(Recorder& rec, Shadow space, PyObject* names, PyObject* name) {
+std::optional<Shadow> nameIn(RecordContext& rec, Shadow space, PyObject* names, PyObject* name) {
   PyObject* value = PyDict_GetItemWithError(names, name);
-  return value != nullptr ? std::optional(rec.dictEntry(space, names, name, value)) : std::nullopt;
+  return value != nullptr ? std::optional(rec.objects.dictEntry(space, names, name, value)) : std::nullopt;
 }
 
-Flow loadName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   std::optional<Shadow> found;
   if (names != nullptr) found = nameIn(rec, space, names, name);
   if (names != nullptr && !found)
-    found = rec.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
+    found = rec.heap.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) f.push(found.value_or(Shadow::constant()));
   return flow;
 }
 
 // The class's namespace comes before the function around it.
-Flow loadClassDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadClassDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
   if (names == nullptr) return rec.execute(act, in);
@@ -52,14 +52,14 @@ Flow loadClassDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr&
 }
 
 // The namespace itself, for the instruction that follows.
-Flow loadLocals(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadLocals(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   if (namespaceOf(rec, act, space) != nullptr) f.push(space);
   return rec.execute(act, in);
 }
 
 // The same with the namespace on the stack, which is the frame's.
-Flow loadFromDictOrDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadFromDictOrDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
   if (names != nullptr && names != act.peek(1)) rec.abort(diag::Code::KTG0303, {"locals()"});
@@ -73,33 +73,33 @@ Flow loadFromDictOrDeref(Recorder& rec, ShadowFrame& f, Activation& act, const I
   return flow;
 }
 
-Flow storeName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
   PyObject* name = pyapi::nameAt(f.code, in.arg);
-  if (names == nullptr || !rec.storeItem(space, names, name, f.top(), act.peek(1)))
+  if (names == nullptr || !rec.heap.storeItem(space, names, name, f.top(), act.peek(1)))
     return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   f.drop(1);
   return flow;
 }
 
-Flow deleteName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow deleteName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
-  if (names != nullptr) rec.deleteItem(space, names, pyapi::nameAt(f.code, in.arg));
+  if (names != nullptr) rec.heap.deleteItem(space, names, pyapi::nameAt(f.code, in.arg));
   return rec.execute(act, in);
 }
 
-Flow setupAnnotations(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) {
+Flow setupAnnotations(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
   static PyObject* name = PyUnicode_InternFromString("__annotations__");
   Shadow space;
   PyObject* names = namespaceOf(rec, act, space);
   const bool fresh = names != nullptr && PyDict_Contains(names, name) == 0;
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !fresh) return flow;
-  const Shadow made = rec.newVirtual(VirtualKind::kDict, PyDict_GetItemWithError(names, name));
-  rec.setEntry(rec.virtualOf(space), name, made);
+  const Shadow made = rec.objects.newVirtual(VirtualKind::kDict, PyDict_GetItemWithError(names, name));
+  rec.objects.setEntry(rec.objects.virtualOf(space), name, made);
   return flow;
 }
 

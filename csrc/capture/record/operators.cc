@@ -14,6 +14,7 @@
 #include "capture/shown.h"
 #include "capture/tables/pauses.h"
 #include "pyapi/code.h"
+#include "pyapi/known_objects.h"
 #include "pyapi/lazy.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
@@ -52,13 +53,13 @@ bool isTorchSize(PyObject* o) { return pyapi::isA(o, pyapi::Known::kTorchSize); 
 bool isTupleLike(PyObject* o) { return PyTuple_CheckExact(o) || isTorchSize(o); }
 
 // tuple + tuple, list + list, list * n: the parts keep their shadows.
-std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a, PyObject* x, Shadow b,
+std::optional<std::vector<Shadow>> concatenated(RecordContext& rec, int nb, Shadow a, PyObject* x, Shadow b,
                                                 PyObject* y) {
   bool add = nb == op::NB_ADD || (nb == op::NB_INPLACE_ADD && PyTuple_Check(x));
   const bool alike = isSequence(x) && (Py_TYPE(x) == Py_TYPE(y) || (isTupleLike(x) && isTupleLike(y)));
   if (add && alike) {
-    auto left = rec.elementsOf(a, x);
-    auto right = left ? rec.elementsOf(b, y) : std::nullopt;
+    auto left = rec.objects.elementsOf(a, x);
+    auto right = left ? rec.objects.elementsOf(b, y) : std::nullopt;
     if (!right) return std::nullopt;
     left->insert(left->end(), right->begin(), right->end());
     return left;
@@ -68,8 +69,8 @@ std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a,
       std::swap(a, b);
       std::swap(x, y);
     }
-    if (!PyLong_CheckExact(y) || !rec.pin(b, y)) return std::nullopt;
-    auto once = rec.elementsOf(a, x);
+    if (!PyLong_CheckExact(y) || !rec.guards.pin(b, y)) return std::nullopt;
+    auto once = rec.objects.elementsOf(a, x);
     if (!once) return std::nullopt;
     std::vector<Shadow> parts;
     for (int64_t n = PyLong_AsLongLong(y); n > 0; --n) parts.insert(parts.end(), once->begin(), once->end());
@@ -80,15 +81,15 @@ std::optional<std::vector<Shadow>> concatenated(Recorder& rec, int nb, Shadow a,
 
 // torch.Size turns what it is made of into ints: a truth among the parts is another object then, and has to
 // be known.
-bool pinConverted(Recorder& rec, PyObject* x, PyObject* y, std::vector<Shadow>& parts) {
+bool pinConverted(RecordContext& rec, PyObject* x, PyObject* y, std::vector<Shadow>& parts) {
   if (!PyTuple_Check(x) || !PyTuple_Check(y)) return true;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto at = static_cast<Py_ssize_t>(i);
     const Py_ssize_t left = PyTuple_GET_SIZE(x);
     PyObject* part = at < left ? PyTuple_GET_ITEM(x, at) : PyTuple_GET_ITEM(y, at - left);
     if (PyLong_CheckExact(part)) {
-      rec.guardType(parts[i], part);
-    } else if (!rec.pin(parts[i], part)) {
+      rec.guards.guardType(parts[i], part);
+    } else if (!rec.guards.pin(parts[i], part)) {
       return false;
     } else {
       parts[i] = Shadow::constant();
@@ -97,14 +98,16 @@ bool pinConverted(Recorder& rec, PyObject* x, PyObject* y, std::vector<Shadow>& 
   return rec.live();
 }
 
-Shadow describeSequence(Recorder& rec, PyObject* result, std::vector<Shadow> parts) {
-  if (PyTuple_Check(result)) return rec.tupleOf(result, std::move(parts));
-  Shadow list = rec.newVirtual(VirtualKind::kList, result);
-  rec.virtualOf(list).parts = std::move(parts);
+Shadow describeSequence(RecordContext& rec, PyObject* result, std::vector<Shadow> parts) {
+  if (PyTuple_Check(result)) return rec.objects.tupleOf(result, std::move(parts));
+  Shadow list = rec.objects.newVirtual(VirtualKind::kList, result);
+  rec.objects.virtualOf(list).parts = std::move(parts);
   return list;
 }
 
-bool pinnable(Recorder& rec, Shadow s, PyObject* o) { return isPlainDeep(o) && !rec.comesFromStep(s); }
+bool pinnable(RecordContext& rec, Shadow s, PyObject* o) {
+  return isPlainDeep(o) && !rec.guards.comesFromStep(s);
+}
 
 // What annotations are made of: int, list[int], Callable[[int], str], None, and unions of these.
 bool isTypeForm(PyObject* object) {
@@ -113,17 +116,17 @@ bool isTypeForm(PyObject* object) {
 }
 
 // Sets whose elements are known.
-Flow setOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow setOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(2);
-  auto known = rec.knownObject(act.peek(1));  // changed in place
-  f.push(known ? *known : rec.newVirtual(VirtualKind::kSet, act.peek(1)));
-  if (known) rec.touched();
+  auto known = rec.objects.knownObject(act.peek(1));  // changed in place
+  f.push(known ? *known : rec.objects.newVirtual(VirtualKind::kSet, act.peek(1)));
+  if (known) rec.objects.touched();
   return flow;
 }
 
-bool isSetOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+bool isSetOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (!PyAnySet_CheckExact(act.peek(2)) || !PyAnySet_CheckExact(act.peek(1))) return false;
   const bool inPlace = in.arg >= op::NB_INPLACE_ADD && PySet_CheckExact(act.peek(2));
   return (!inPlace || f.top(2).isVirtual()) && pinSet(rec, f.top(2), act.peek(2)) &&
@@ -148,7 +151,7 @@ bool computesPlain(PyObject* x, PyObject* y) {
   return isPlainDeep(x) && isPlainDeep(y) && (text || (isNumber(x) && isNumber(y)));
 }
 
-Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow binaryOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kOperators[in.arg];
@@ -156,7 +159,9 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return operatorStep(rec, f, act, in, row.function, 2, true);
   if (areConstants(f, act, 2)) return pinAndRun(rec, f, act, in, 2);
   if (isSetOp(rec, f, act, in)) return setOp(rec, f, act, in);
-  const auto isPinned = [&rec](Shadow s) { return s.isConst() || (s.isSource() && !rec.comesFromStep(s)); };
+  const auto isPinned = [&rec](Shadow s) {
+    return s.isConst() || (s.isSource() && !rec.guards.comesFromStep(s));
+  };
   if (in.arg == op::NB_OR && isTypeForm(x) && isTypeForm(y) && isPinned(a) && isPinned(b)) {
     return pinAndRun(rec, f, act, in, 2);
   }
@@ -170,7 +175,7 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
       return flow;
     }
     if (rec.live() && computesPlain(x, y)) {
-      return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
+      return operatorStep(rec, f, act, in, row.function, 2, true, CallKind::kPure);
     }
   } else if (auto parts = concatenated(rec, static_cast<int>(in.arg), a, x, b, y)) {
     const bool size = isTorchSize(x) || isTorchSize(y);
@@ -188,17 +193,17 @@ Flow binaryOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     return pinAndRun(rec, f, act, in, 2);
   }
   if (PyUnicode_CheckExact(x) && computesPlain(x, y) && variesAsNumber(rec, b, y)) {  // text % (numbers)
-    return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
+    return operatorStep(rec, f, act, in, row.function, 2, true, CallKind::kPure);
   }
   if (PyUnicode_CheckExact(x) && pinnable(rec, a, x) && PyTuple_CheckExact(y) && canFold(rec, b, y, true) &&
-      rec.tryPinDeep(f.top(1), y)) {
+      rec.guards.tryPinDeep(f.top(1), y)) {
     return pinAndRun(rec, f, act, in, 2);
   }
   if (auto flow = overloadedOperator(rec, f, act, in)) return *flow;
   return operatorStep(rec, f, act, in, row.function, 2, true);
 }
 
-Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow unary(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* x = act.peek(1);
   const char* function = in.op == op::UNARY_NEGATIVE ? "neg" : in.op == op::UNARY_INVERT ? "invert" : "pos";
   if (torchapi::isTensor(x)) return operatorStep(rec, f, act, in, function, 1, true);
@@ -212,13 +217,12 @@ Flow unary(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
     }
   }
   if (isNumberValue(rec, number) && rec.live())
-    return operatorStep(rec, f, act, in, function, 1, true, Recorder::CallKind::kPure);
+    return operatorStep(rec, f, act, in, function, 1, true, CallKind::kPure);
   if (isPlain(x)) return pinAndRun(rec, f, act, in, 1);
   const std::string special = std::string("__") + function + "__";
   PyObject* method = pythonMethod(x, special.c_str());
   if (method != nullptr && in.op == op::UNARY_INVERT && isPlainFlag(Py_TYPE(x))) {
-    const Paused paused(
-        rec.known().pauses_);  // the member keeps the answer, which is nothing that a program sees
+    const Paused paused(rec.pauses);  // the member keeps the answer, which is nothing that a program sees
     pyapi::Ref<> answer = pyapi::steal(PyObject_CallOneArg(method, x));
     PyErr_Clear();
   }
@@ -235,11 +239,11 @@ bool comparesByIdentity(PyObject* o) {
 // == and != of tuples or lists with numbers of the trace in them, or with the same objects: what decides is
 // guarded, not the numbers, and not what the objects say of equality. False: not such a comparison, or the
 // recording has ended.
-bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) {
+bool guardEquality(RecordContext& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) {
   const bool tuples = isTupleLike(x) && isTupleLike(y);
   if (!tuples && !(PyList_CheckExact(x) && PyList_CheckExact(y))) return false;
-  auto left = rec.elementsOf(a, x);
-  auto right = left ? rec.elementsOf(b, y) : std::nullopt;
+  auto left = rec.objects.elementsOf(a, x);
+  auto right = left ? rec.objects.elementsOf(b, y) : std::nullopt;
   if (!right) return false;
   if (left->size() != right->size()) return true;
   for (size_t i = 0; i < left->size(); ++i) {
@@ -247,15 +251,15 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
     PyObject* other = PySequence_Fast_GET_ITEM(y, static_cast<Py_ssize_t>(i));
     Shadow &s = (*left)[i], &t = (*right)[i];
     if (item == other && !isPlain(item)) {  // one object, which C code asks no further
-      if (s.isValue() || t.isValue() || !rec.pinIdentity(s, item, t, other)) return false;
+      if (s.isValue() || t.isValue() || !rec.guards.pinIdentity(s, item, t, other)) return false;
       continue;
     }
     if (!isPlain(item) || !isPlain(other)) return false;
     const int equal = PyObject_RichCompareBool(item, other, Py_EQ);
     if (isNumberValue(rec, s) || isNumberValue(rec, t)) {
       auto truth = numberCompare(rec, Py_EQ, s, item, t, other);
-      if (!truth || !rec.guardTruth(truth->valueId(), equal == 1)) return false;
-    } else if (!rec.pin(s, item) || !rec.pin(t, other)) {
+      if (!truth || !rec.guards.guardTruth(truth->valueId(), equal == 1)) return false;
+    } else if (!rec.guards.pin(s, item) || !rec.guards.pin(t, other)) {
       return false;
     }
     if (equal != 1) return true;
@@ -264,14 +268,14 @@ bool guardEquality(Recorder& rec, Shadow a, PyObject* x, Shadow b, PyObject* y) 
 }
 
 // A comparison whose result may be anything.
-Flow compareAny(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow compareAny(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   return in.op == op::COMPARE_AND_TEST
              ? testComparison(rec, f, act, in)
              : operatorStep(rec, f, act, in, kComparisons[in.arg].function, 2, true);
 }
 
 // COMPARE_OP and COMPARE_AND_TEST.
-Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow compareOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   const OperatorRow& row = kComparisons[in.arg];
@@ -288,9 +292,9 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     return rec.live() ? pinAndRun(rec, f, act, in, 2) : rec.execute(act, in);
   }
   if ((isVaryingText(rec, a, x) && isPlain(y)) || (isVaryingText(rec, b, y) && isPlain(x))) {
-    rec.guardType(a, x);
-    rec.guardType(b, y);
-    return operatorStep(rec, f, act, in, row.function, 2, true, Recorder::CallKind::kPure);
+    rec.guards.guardType(a, x);
+    rec.guards.guardType(b, y);
+    return operatorStep(rec, f, act, in, row.function, 2, true, CallKind::kPure);
   }
   if (auto flow = overloadedComparison(rec, f, act, in)) return *flow;
   for (int i : {2, 1}) {
@@ -304,38 +308,40 @@ Flow compareOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
     f.push(Shadow::constant());
     return flow;
   };
-  if (equality && (rec.comesFromStep(a) || rec.comesFromStep(b)) && guardEquality(rec, a, x, b, y))
+  if (equality && (rec.guards.comesFromStep(a) || rec.guards.comesFromStep(b)) &&
+      guardEquality(rec, a, x, b, y))
     return decided();
   if (!rec.live()) return rec.execute(act, in);
   bool simple = true;
   for (int i : {2, 1}) {
     PyObject* o = act.peek(i);
     simple = simple && (isPlain(o) || isSequence(o) || comparesByIdentity(o) || f.top(i).isConst() ||
-                        isEnumMember(o) || (!rec.comesFromStep(f.top(i)) && rec.isIdentityValue(o)));
+                        isEnumMember(o) || (!rec.guards.comesFromStep(f.top(i)) && isIdentityValue(o)));
   }
-  if (simple && rec.tryPinDeep(f.top(2), x) && rec.tryPinDeep(f.top(1), y))
+  if (simple && rec.guards.tryPinDeep(f.top(2), x) && rec.guards.tryPinDeep(f.top(1), y))
     return pinAndRun(rec, f, act, in, 2);
   if (rec.live() && equality && guardEquality(rec, a, x, b, y)) return decided();
   return rec.live() ? compareAny(rec, f, act, in) : rec.execute(act, in);
 }
 
 // What a step gives, and a tensor or an object that the trace has made and handed out: it may be that one.
-bool mayBeSame(Recorder& rec, Shadow step, Shadow other, PyObject* object) {
-  if (!step.isSource() || !rec.comesFromStep(step) || object == Py_None) return false;
-  return other.isVirtual() ? rec.virtualOf(other).value != ir::kNone
+bool mayBeSame(RecordContext& rec, Shadow step, Shadow other, PyObject* object) {
+  if (!step.isSource() || !rec.guards.comesFromStep(step) || object == Py_None) return false;
+  return other.isVirtual() ? rec.objects.virtualOf(other).value != ir::kNone
                            : other.isValue() && torchapi::isTensor(object);
 }
 
-Flow isOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow isOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   if (mayBeSame(rec, f.top(2), f.top(1), act.peek(1)) || mayBeSame(rec, f.top(1), f.top(2), act.peek(2))) {
     ir::Operand left, right;
-    const bool known =
-        rec.operandOf(f.top(2), act.peek(2), left) && rec.operandOf(f.top(1), act.peek(1), right);
+    const bool known = rec.snapshots.operandOf(f.top(2), act.peek(2), left) &&
+                       rec.snapshots.operandOf(f.top(1), act.peek(1), right);
     if (!known) rec.abort(diag::Code::KTG0302, {pyapi::typeNameOf(act.peek(2))});
-    if (!known || !rec.pinAnswer("is_", {left, right}, act.peek(2) == act.peek(1) ? Py_True : Py_False))
+    if (!known ||
+        !rec.guards.pinAnswer("is_", {left, right}, act.peek(2) == act.peek(1) ? Py_True : Py_False))
       return rec.execute(act, in);
   }
-  if (!rec.pinIdentity(f.top(2), act.peek(2), f.top(1), act.peek(1))) return rec.execute(act, in);
+  if (!rec.guards.pinIdentity(f.top(2), act.peek(2), f.top(1), act.peek(1))) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   f.drop(2);
   f.push(Shadow::constant());
@@ -343,14 +349,14 @@ Flow isOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
 }
 
 // A container that is asked for a text by C code alone: which keys it has does not matter.
-bool holdsPlain(Recorder& rec, Shadow shadow, PyObject* container) {
+bool holdsPlain(RecordContext& rec, Shadow shadow, PyObject* container) {
   if (shadow.isConst()) return isPlainDeep(container);
   if (!PyUnicode_CheckExact(container) && !PyDict_CheckExact(container)) return false;
-  rec.guardType(shadow, container);
+  rec.guards.guardType(shadow, container);
   return shadow.isSource();
 }
 
-Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow containsOp(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *item = act.peek(2), *container = act.peek(1);
   Shadow a = f.top(2), b = f.top(1);
   auto finish = [&](Shadow result) {
@@ -361,54 +367,57 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     return flow;
   };
   const bool ownSet =
-      b.isVirtual() && rec.virtualOf(b).kind == VirtualKind::kSet && PyAnySet_CheckExact(container);
+      b.isVirtual() && rec.objects.virtualOf(b).kind == VirtualKind::kSet && PyAnySet_CheckExact(container);
   if (ownSet && isMemberByIdentity(a, item)) {
     a = memberShadow(rec, a, item);
     if (!rec.live() || !pinMember(rec, a, item, b)) return rec.execute(act, in);
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     return finish(Shadow::constant());
   }
   // An old object that is compared by identity is none of those that the trace has made.
-  if (ownSet && a.isSource() && !rec.comesFromStep(a) && !torchapi::isTensor(item) &&
-      hashesByIdentity(item) && rec.tryPinDeep(f.top(2), item)) {
+  if (ownSet && a.isSource() && !rec.guards.comesFromStep(a) && !torchapi::isTensor(item) &&
+      hashesByIdentity(item) && rec.guards.tryPinDeep(f.top(2), item)) {
     return finish(Shadow::constant());
   }
   if (torchapi::isTensor(container) || torchapi::isTensor(item)) return fallbackContains(rec, f, act, in);
-  if (b.isConst() && rec.isFrozen(container) && rec.tryPinDeep(a, item)) return finish(Shadow::constant());
+  if (b.isConst() && rec.guards.isFrozen(container) && rec.guards.tryPinDeep(a, item))
+    return finish(Shadow::constant());
   const bool texts = PyUnicode_CheckExact(item) && isVaryingText(rec, b, container);
   if (texts || (isVaryingText(rec, a, item) && holdsPlain(rec, b, container))) {
-    rec.guardType(a, item);
-    rec.guardType(b, container);
+    rec.guards.guardType(a, item);
+    rec.guards.guardType(b, container);
     return fallbackContains(rec, f, act, in);
   }
-  if (PyDict_Check(container) && !b.isValue() && rec.plainDict(container)) {
-    if (!isPlainDeep(item) && !rec.isIdentityValue(item)) return fallbackContains(rec, f, act, in);
-    if (!rec.pin(a, item)) return rec.execute(act, in);
+  if (PyDict_Check(container) && !b.isValue() && rec.objects.plainDict(container)) {
+    if (!isPlainDeep(item) && !isIdentityValue(item)) return fallbackContains(rec, f, act, in);
+    if (!rec.guards.pin(a, item)) return rec.execute(act, in);
     PyObject* value = PyDict_GetItemWithError(container, item);
     PyErr_Clear();
     if (value != nullptr) {
-      rec.dictEntry(b, container, item, value);
+      rec.objects.dictEntry(b, container, item, value);
     } else {
-      rec.lacksKey(b, container, item);
+      rec.heap.lacksKey(b, container, item);
     }
     return finish(Shadow::constant());
   }
   if (pythonMethod(container, "__contains__") != nullptr && !b.isValue())
-    return rec.callInPlace(f, act, in, polyfill(in.arg == 1 ? "says_it_lacks" : "says_it_has"), 2);
+    return rec.callees.callInPlace(f, act, in, polyfill(in.arg == 1 ? "says_it_lacks" : "says_it_has"), 2);
   const bool asked =
       specialMethod(Py_TYPE(container), "__contains__") == nullptr &&
       (pythonMethod(container, "__iter__") != nullptr || pythonMethod(container, "__getitem__") != nullptr);
   if (PyObject* function = asked ? polyfill(in.arg == 1 ? "lacks_item" : "has_item") : nullptr) {
-    rec.guardType(b, container);
-    rec.guardTypeVersion(Py_TYPE(container));
-    return rec.callInPlace(f, act, in, function, 2);
+    rec.guards.guardType(b, container);
+    rec.guards.guardTypeVersion(Py_TYPE(container));
+    return rec.callees.callInPlace(f, act, in, function, 2);
   }
   bool simple = isSequence(container) || PyUnicode_CheckExact(container) || PyAnySet_CheckExact(container) ||
                 PyDictViewSet_Check(container) || PyRange_Check(container);
   const bool varies =
       simple && isNumberValue(rec, promoted(rec, a, item)) && !variesAsNumber(rec, b, container);
-  if (varies && rec.live() && rec.pinContainer(f.top(1), container)) return fallbackContains(rec, f, act, in);
-  if (simple && rec.live() && rec.tryPinDeep(f.top(2), item) && rec.pinContainer(f.top(1), container)) {
+  if (varies && rec.live() && rec.guards.pinContainer(f.top(1), container))
+    return fallbackContains(rec, f, act, in);
+  if (simple && rec.live() && rec.guards.tryPinDeep(f.top(2), item) &&
+      rec.guards.pinContainer(f.top(1), container)) {
     return finish(Shadow::constant());
   }
   if (!rec.live()) return rec.execute(act, in);
@@ -416,13 +425,13 @@ Flow containsOp(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 }
 
 // FORMAT_VALUE, and CONVERT_VALUE, which is str(), repr() or ascii() alone.
-Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow formatValue(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withSpec = in.op == op::FORMAT_VALUE && (in.arg & FVS_MASK) == FVS_HAVE_SPEC;
   int popped = withSpec ? 2 : 1;
   PyObject* value = act.peek(popped);
   Shadow shadow = f.top(popped);
   Shadow spec = withSpec ? f.top(1) : Shadow::constant();
-  bool specOk = !withSpec || rec.pin(spec, act.peek(1));
+  bool specOk = !withSpec || rec.guards.pin(spec, act.peek(1));
   if (!specOk) return rec.execute(act, in);
   if (pinText(rec, shadow, value)) {
     Flow flow = rec.execute(act, in);
@@ -443,17 +452,17 @@ Flow formatValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   CallContext ctx(rec, f, act, in);
   ctx.of(callable, Shadow::constant(), args, shadows, static_cast<size_t>(popped));
   Shadow result;
-  Flow flow = rec.callStep(ctx, rec.stepKind(value), nullptr, result);
+  Flow flow = rec.steps.callStep(ctx, rec.steps.stepKind(value), nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(popped);
   f.push(result);
   return flow;
 }
 
-Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow buildString(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   int n = static_cast<int>(in.arg);
   bool constant = true;
-  for (int i = 1; i <= n; ++i) constant = constant && !rec.comesFromStep(f.top(i));
+  for (int i = 1; i <= n; ++i) constant = constant && !rec.guards.comesFromStep(f.top(i));
   if (constant) return pinAndRun(rec, f, act, in, n);
   static constinit pyapi::Lazy<PyObject*> joinSlot;
   PyObject* join = joinSlot.get([] { return PyObject_GetAttrString(PyUnicode_FromString(""), "join"); });
@@ -464,11 +473,11 @@ Flow buildString(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
     parts.push_back(f.top(i));
   }
   PyObject* args[] = {pieces.get()};
-  Shadow shadows[] = {rec.tupleOf(pieces.get(), std::move(parts))};
+  Shadow shadows[] = {rec.objects.tupleOf(pieces.get(), std::move(parts))};
   CallContext ctx(rec, f, act, in);
   ctx.of(join, Shadow::constant(), args, shadows, 1);
   Shadow result;
-  Flow flow = rec.callStep(ctx, Recorder::CallKind::kKnown, nullptr, result);
+  Flow flow = rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
   if (flow != Flow::kNext || !rec.live()) return flow;
   f.drop(n);
   f.push(result);

@@ -52,19 +52,19 @@ bool isProperSubtype(PyObject* y, PyObject* x) {
   return Py_TYPE(y) != Py_TYPE(x) && PyType_IsSubtype(Py_TYPE(y), Py_TYPE(x));
 }
 
-bool guardOperands(Recorder& rec, ShadowFrame& f, PyObject* x, PyObject* y) {
-  if (f.top(1).isValue() && !torchapi::isTensor(y) && !rec.pin(f.top(1), y)) return false;
-  if (f.top(2).isValue() && !torchapi::isTensor(x) && !rec.pin(f.top(2), x)) return false;
-  rec.guardType(f.top(2), x);
-  rec.guardType(f.top(1), y);
-  rec.guardTypeVersion(Py_TYPE(x));
-  rec.guardTypeVersion(Py_TYPE(y));
+bool guardOperands(RecordContext& rec, ShadowFrame& f, PyObject* x, PyObject* y) {
+  if (f.top(1).isValue() && !torchapi::isTensor(y) && !rec.guards.pin(f.top(1), y)) return false;
+  if (f.top(2).isValue() && !torchapi::isTensor(x) && !rec.guards.pin(f.top(2), x)) return false;
+  rec.guards.guardType(f.top(2), x);
+  rec.guards.guardType(f.top(1), y);
+  rec.guards.guardTypeVersion(Py_TYPE(x));
+  rec.guards.guardTypeVersion(Py_TYPE(y));
   return rec.live();
 }
 
 }  // namespace
 
-std::optional<Flow> overloadedOperator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+std::optional<Flow> overloadedOperator(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1), *function = polyfill("operate");
   const bool inPlace = in.arg >= op::NB_INPLACE_ADD;
   const uint32_t base = inPlace ? in.arg - op::NB_INPLACE_ADD : in.arg;
@@ -87,8 +87,8 @@ std::optional<Flow> overloadedOperator(Recorder& rec, ShadowFrame& f, Activation
       pyapi::steal(PyUnicode_FromFormat("unsupported operand type(s) for %s: '%.100s' and '%.100s'",
                                         symbol.c_str(), pyapi::typeNameOf(x), pyapi::typeNameOf(y)));
   if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
-  return rec.callInPlace(f, act, in, function, 2,
-                         {orNone(own), orNone(left), orNone(right), truth(rightFirst), problem.get()});
+  return rec.callees.callInPlace(
+      f, act, in, function, 2, {orNone(own), orNone(left), orNone(right), truth(rightFirst), problem.get()});
 }
 
 namespace {
@@ -108,7 +108,8 @@ PyObject* comparison(PyObject* object, int op, bool& negated) {
 
 }  // namespace
 
-std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+std::optional<Flow> overloadedComparison(RecordContext& rec, ShadowFrame& f, Activation& act,
+                                         const Instr& in) {
   PyObject *x = act.peek(2), *y = act.peek(1), *function = polyfill("compare");
   const int op = static_cast<int>(in.arg);
   bool negateLeft = false, negateRight = false;
@@ -129,14 +130,15 @@ std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activati
                            kComparisonSymbols[in.arg], pyapi::typeNameOf(x), pyapi::typeNameOf(y)));
   PyObject* identity = op == Py_EQ || op == Py_NE ? truth(op == Py_EQ) : Py_None;
   if (!guardOperands(rec, f, x, y)) return rec.execute(act, in);
-  return rec.callInPlace(f, act, in, function, 2,
-                         {orNone(left), orNone(right), truth(right != nullptr && isProperSubtype(y, x)),
-                          truth(negateLeft), truth(negateRight), identity, problem.get()});
+  return rec.callees.callInPlace(
+      f, act, in, function, 2,
+      {orNone(left), orNone(right), truth(right != nullptr && isProperSubtype(y, x)), truth(negateLeft),
+       truth(negateRight), identity, problem.get()});
 }
 
-Flow testComparison(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow testComparison(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const std::string name = std::string("test_") + kComparisons[in.arg];
-  return rec.callInPlace(f, act, in, polyfill(name.c_str()), 2);
+  return rec.callees.callInPlace(f, act, in, polyfill(name.c_str()), 2);
 }
 
 }  // namespace kintsugi::capture

@@ -5,14 +5,15 @@
 
 #include <optional>
 
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 
 namespace kintsugi::capture {
 
-std::optional<Flow> overloadedOperator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in);
-std::optional<Flow> overloadedComparison(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in);
+std::optional<Flow> overloadedOperator(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in);
+std::optional<Flow> overloadedComparison(RecordContext& rec, ShadowFrame& f, Activation& act,
+                                         const Instr& in);
 // COMPARE_AND_TEST of any operands, as the call of a function that compares and then asks for the truth: an
 // exit between the two goes on there.
-Flow testComparison(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in);
+Flow testComparison(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in);
 
 }  // namespace kintsugi::capture

@@ -4,8 +4,8 @@
 
 namespace kintsugi::capture {
 
-SecondHalf::SecondHalf(Recorder& rec, ShadowFrame& frame, Activation& act)
-    : rec_(rec), frame_(frame), act_(act), outer_(rec.known().instruction_.stackBefore()) {
+SecondHalf::SecondHalf(RecordContext& rec, ShadowFrame& frame, Activation& act)
+    : rec_(rec), frame_(frame), act_(act), outer_(rec.instruction.stackBefore()) {
   before_.frame = &frame;
   before_.shadows = frame.stack;
   PyObject** base = pyapi::stackBase(act.frame);
@@ -14,11 +14,11 @@ SecondHalf::SecondHalf(Recorder& rec, ShadowFrame& frame, Activation& act)
   }
 }
 
-SecondHalf::~SecondHalf() { rec_.known().instruction_.setStackBefore(outer_); }
+SecondHalf::~SecondHalf() { rec_.instruction.setStackBefore(outer_); }
 
 Flow SecondHalf::run(const Instr& second) const {
   if (!rec_.live()) return rec_.execute(act_, second);
-  rec_.known().instruction_.beginHalf(&before_, frame_.stack.size());
+  rec_.instruction.beginHalf(&before_, frame_.stack.size());
   return recordHandler(second.op)(rec_, frame_, act_, second);
 }
 

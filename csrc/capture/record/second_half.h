@@ -16,7 +16,7 @@ namespace kintsugi::capture {
 
 class SecondHalf {
  public:
-  SecondHalf(Recorder& rec, ShadowFrame& frame, Activation& act);
+  SecondHalf(RecordContext& rec, ShadowFrame& frame, Activation& act);
   SecondHalf(const SecondHalf&) = delete;
   SecondHalf& operator=(const SecondHalf&) = delete;
   ~SecondHalf();
@@ -25,7 +25,7 @@ class SecondHalf {
   Flow run(const Instr& second) const;
 
  private:
-  Recorder& rec_;
+  RecordContext& rec_;
   ShadowFrame& frame_;
   Activation& act_;
   StackBefore before_;

@@ -17,45 +17,47 @@ using guard::SourceKind;
 
 namespace {
 
-Flow plain(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
+Flow plain(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
+  return rec.execute(act, in);
+}
 
-Flow popTop(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow popTop(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   f.drop(1);
   return flow;
 }
 
-Flow pushNull(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow pushNull(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.push(Shadow::null());
   return rec.execute(act, in);
 }
 
-Flow copy(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow copy(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.push(Shadow(f.top(static_cast<int>(in.arg))));
   return rec.execute(act, in);
 }
 
-Flow swap(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow swap(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   std::swap(f.top(1), f.top(static_cast<int>(in.arg)));
   return rec.execute(act, in);
 }
 
-Flow loadConst(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadConst(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.push(Shadow::constant());
   return rec.execute(act, in);
 }
 
-void pushLocal(Recorder& rec, ShadowFrame& f, uint32_t index) {
-  f.push(f.locals[index] = rec.current(f.locals[index]));
+void pushLocal(RecordContext& rec, ShadowFrame& f, uint32_t index) {
+  f.push(f.locals[index] = rec.objects.current(f.locals[index]));
 }
 
-Flow loadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadFast(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   if (flow == Flow::kNext) pushLocal(rec, f, in.arg);
   return flow;
 }
 
-Flow loadFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadFastLoadFast(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   for (const Instr& half : halvesOf(in)) {
     if (flow == Flow::kNext) pushLocal(rec, f, half.arg);
@@ -63,19 +65,19 @@ Flow loadFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Inst
   return flow;
 }
 
-Flow loadFastAndClear(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadFastAndClear(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const bool unset = act.local(in.arg) == nullptr;
-  f.push(unset ? Shadow::null() : rec.current(f.locals[in.arg]));
+  f.push(unset ? Shadow::null() : rec.objects.current(f.locals[in.arg]));
   f.locals[in.arg] = Shadow::null();
   return rec.execute(act, in);
 }
 
-Flow storeFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeFast(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.locals[in.arg] = f.pop();
   return rec.execute(act, in);
 }
 
-Flow storeFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeFastLoadFast(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const auto [store, load] = halvesOf(in);
   f.locals[store.arg] = f.pop();
   Flow flow = rec.execute(act, in);
@@ -84,7 +86,7 @@ Flow storeFastLoadFast(Recorder& rec, ShadowFrame& f, Activation& act, const Ins
 }
 
 // What the variables had ends in turns, as if each store were an instruction of its own.
-Flow storeFastStoreFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeFastStoreFast(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   const auto [first, second] = halvesOf(in);
   pyapi::Ref<> one = pyapi::newRef(act.local(first.arg));
   const pyapi::Ref<> two = pyapi::newRef(first.arg == second.arg ? act.peek(1) : act.local(second.arg));
@@ -92,29 +94,29 @@ Flow storeFastStoreFast(Recorder& rec, ShadowFrame& f, Activation& act, const In
   f.locals[second.arg] = f.pop();
   Flow flow = rec.execute(act, in);
   one.reset();
-  rec.endFirst();
+  rec.lifetimes.endFirst();
   return flow;
 }
 
-Flow deleteFast(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow deleteFast(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   f.locals[in.arg] = Shadow::null();
   return flow;
 }
 
-Flow makeCell(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow makeCell(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow content = f.locals[in.arg];
   Flow flow = rec.execute(act, in);
-  f.locals[in.arg] = rec.newCell(act.local(in.arg), content);
+  f.locals[in.arg] = rec.objects.newCell(act.local(in.arg), content);
   return flow;
 }
 
-Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow copyFreeVars(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Flow flow = rec.execute(act, in);
   int start = pyapi::localsPlusCount(f.code) - static_cast<int>(in.arg);
   for (int i = 0; i < static_cast<int>(in.arg); ++i) {
     PyObject* cell = act.local(static_cast<uint32_t>(start + i));
-    auto shadow = rec.closureCell(f, i, cell);
+    auto shadow = rec.objects.closureCell(f, i, cell);
     if (!shadow) {
       rec.abort(diag::Code::KTG0303, {"closure"});
       return flow;
@@ -124,7 +126,7 @@ Flow copyFreeVars(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& i
   return flow;
 }
 
-Flow loadDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* cell = act.local(in.arg);
   auto content = cellContent(rec, f.locals[in.arg], cell);
   if (!content) rec.abort(diag::Code::KTG0303, {"cell"});
@@ -133,31 +135,31 @@ Flow loadDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) 
   return flow;
 }
 
-Flow storeDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* cell = act.local(in.arg);
   Shadow value = f.top();
   Shadow target = f.locals[in.arg];
-  if (!rec.storeCell(target, cell, value, act.peek(1))) return rec.execute(act, in);
+  if (!rec.heap.storeCell(target, cell, value, act.peek(1))) return rec.execute(act, in);
   Flow flow = rec.execute(act, in);
   f.drop(1);
   return flow;
 }
 
-Flow deleteDeref(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow deleteDeref(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   Shadow target = f.locals[in.arg];
   if (!target.isVirtual()) {
     rec.abort(diag::Code::KTG0303, {"cell"});
     return rec.execute(act, in);
   }
-  rec.virtualOf(target).parts[0] = Shadow::null();
-  rec.touched();
+  rec.objects.virtualOf(target).parts[0] = Shadow::null();
+  rec.objects.touched();
   return rec.execute(act, in);
 }
 
-Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   bool withNull = (in.arg & 1) != 0;
   PyObject* name = pyapi::nameAt(f.code, in.arg >> 1);
-  auto shadow = rec.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
+  auto shadow = rec.heap.readGlobal(pyapi::globalsOf(act.frame), pyapi::builtinsOf(act.frame), name);
   Flow flow = rec.execute(act, in);
   if (flow != Flow::kNext) return flow;
   if (withNull) {
@@ -168,16 +170,16 @@ Flow loadGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
   return flow;
 }
 
-Flow storeGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow storeGlobal(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   PyObject* globals = pyapi::globalsOf(act.frame);
   if (Transforms::keepsCount(rec)) {
-    rec.known().transforms_.store(rec, globals, name, f.top());
+    rec.transforms.store(rec, globals, name, f.top());
     Flow flow = rec.execute(act, in);
     f.drop(1);
     return flow;
   }
-  if (rec.storeItem(rec.pinnedRoot(globals), globals, name, f.top(), act.peek(1))) {
+  if (rec.heap.storeItem(rec.guards.pinnedRoot(globals), globals, name, f.top(), act.peek(1))) {
     Flow flow = rec.execute(act, in);
     f.drop(1);
     return flow;
@@ -185,27 +187,29 @@ Flow storeGlobal(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in
   return rec.execute(act, in);
 }
 
-Flow loadClosure(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow loadClosure(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   f.push(f.locals[in.arg]);
   return rec.execute(act, in);
 }
 
-Flow resume(Recorder& rec, ShadowFrame&, Activation& act, const Instr& in) { return rec.execute(act, in); }
-
-Flow returnValue(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  rec.recordReturn(f, f.top(), act.peek(1));
+Flow resume(RecordContext& rec, ShadowFrame&, Activation& act, const Instr& in) {
   return rec.execute(act, in);
 }
 
-Flow returnConst(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
-  rec.recordReturn(f, Shadow::constant(), pyapi::constantAt(f.code, in.arg));
+Flow returnValue(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  rec.callees.recordReturn(f, f.top(), act.peek(1));
   return rec.execute(act, in);
 }
 
-Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow returnConst(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+  rec.callees.recordReturn(f, Shadow::constant(), pyapi::constantAt(f.code, in.arg));
+  return rec.execute(act, in);
+}
+
+Flow importName(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   // An import inside a function: after the first run it is a look-up in sys.modules.
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     Flow flow = rec.execute(act, in);
     if (flow != Flow::kNext) {
       rec.abort(diag::Code::KTG0101, {"import"});
@@ -213,7 +217,7 @@ Flow importName(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
     }
   }
   f.drop(2);
-  rec.pinImport(act.peek(1), pyapi::nameAt(f.code, in.arg));
+  rec.guards.pinImport(act.peek(1), pyapi::nameAt(f.code, in.arg));
   f.push(Shadow::constant());
   return Flow::kNext;
 }
@@ -228,32 +232,32 @@ PyObject* lazyGetter(PyObject* module, PyObject* name) {
   return pythonMethod(module, "__getattr__");
 }
 
-Flow importLazily(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* getter) {
+Flow importLazily(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, PyObject* getter) {
   PyObject* module = act.peek(1);
   PyObject* name = pyapi::nameAt(f.code, in.arg);
-  const ir::SourceId source = rec.sourceOf(f.top(), module);
+  const ir::SourceId source = rec.guards.sourceOf(f.top(), module);
   PyObject* dict = PyModule_GetDict(module);
-  const Shadow entries = rec.readSource(guard::SourceKind::kDict, source, nullptr, 0, dict);
-  if (!rec.lacksKey(entries, dict, name)) return rec.execute(act, in);
-  rec.guardTypeVersion(Py_TYPE(module));
-  PendingFrame pending = rec.methodFrame(getter, f.top(), module);
+  const Shadow entries = rec.guards.readSource(guard::SourceKind::kDict, source, nullptr, 0, dict);
+  if (!rec.heap.lacksKey(entries, dict, name)) return rec.execute(act, in);
+  rec.guards.guardTypeVersion(Py_TYPE(module));
+  PendingFrame pending = rec.callees.methodFrame(getter, f.top(), module);
   pending.args.push_back(name);
   pending.shadows.push_back(Shadow::constant());
   pending.positional = 2;
-  pending.site = rec.callSite(in, 0);
-  rec.expectFrame(std::move(pending));
+  pending.site = rec.snapshots.callSite(in, 0);
+  rec.callees.expectFrame(std::move(pending));
   Flow flow = rec.execute(act, in);
-  if (flow == Flow::kNext && rec.live()) f.push(rec.frameResult(act.peek(1)));
+  if (flow == Flow::kNext && rec.live()) f.push(rec.callees.frameResult(act.peek(1)));
   return flow;
 }
 
-Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in) {
+Flow importFrom(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in) {
   PyObject* name = pyapi::nameAt(f.code, in.arg);
   if (PyObject* getter = lazyGetter(act.peek(1), name)) return importLazily(rec, f, act, in, getter);
-  auto shadow = rec.moduleAttribute(f.top(), act.peek(1), name);
+  auto shadow = rec.heap.moduleAttribute(f.top(), act.peek(1), name);
   Flow flow;
   {
-    const Paused paused(rec.known().pauses_);
+    const Paused paused(rec.pauses);
     flow = rec.execute(act, in);
   }
   if (flow == Flow::kNext) f.push(shadow ? *shadow : Shadow::constant());
@@ -263,24 +267,24 @@ Flow importFrom(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in)
 
 }  // namespace
 
-std::optional<Shadow> cellContent(Recorder& rec, Shadow cell, PyObject* object) {
-  cell = rec.current(cell);
+std::optional<Shadow> cellContent(RecordContext& rec, Shadow cell, PyObject* object) {
+  cell = rec.objects.current(cell);
   if (cell.isVirtual()) {
-    Virtual& v = rec.virtualOf(cell);
+    Virtual& v = rec.objects.virtualOf(cell);
     if (v.kind != VirtualKind::kCell) return std::nullopt;
-    return rec.current(v.parts[0]);
+    return rec.objects.current(v.parts[0]);
   }
   PyObject* content = PyCell_GET(object);
-  if (Overlay* overlay = rec.overlayOf(object)) {
+  if (Overlay* overlay = rec.objects.overlayOf(object)) {
     PyObject* encoded = PyDict_GetItemWithError(overlay->entries.get(), Py_None);
     if (encoded != nullptr) return decodeShadow(encoded);
   }
-  ir::SourceId source = rec.sourceOf(cell, object);
+  ir::SourceId source = rec.guards.sourceOf(cell, object);
   if (content == nullptr) {
-    rec.guard(GuardKind::kEmptyCell, source);
+    rec.guards.guard(GuardKind::kEmptyCell, source);
     return Shadow::null();
   }
-  return rec.readSource(SourceKind::kCell, source, nullptr, 0, content);
+  return rec.guards.readSource(SourceKind::kCell, source, nullptr, 0, content);
 }
 
 void registerStackRecords(RecordTable& t) {

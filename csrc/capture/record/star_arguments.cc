@@ -11,30 +11,30 @@
 
 namespace kintsugi::capture {
 
-bool expandGenerator(Recorder& rec, ShadowFrame& f, Activation& act, const Instr& in, int at) {
+bool expandGenerator(RecordContext& rec, ShadowFrame& f, Activation& act, const Instr& in, int at) {
   Shadow shadow = f.top(at);
-  const bool ours = shadow.isVirtual() && rec.virtualOf(shadow).kind == VirtualKind::kGenerator;
+  const bool ours = shadow.isVirtual() && rec.objects.virtualOf(shadow).kind == VirtualKind::kGenerator;
   const bool open = torchapi::isTensor(act.peek(at)) || hasOpenLength(rec, shadow, act.peek(at));
   const bool asked = !ours && asksPython(rec, shadow, act.peek(at)) &&
                      pythonMethod(act.peek(at), "__length_hint__") == nullptr;
-  if ((asked || open) && at == 1) return rec.listItems(f, act, in, listFunction(act.peek(at)), nullptr);
+  if ((asked || open) && at == 1)
+    return rec.callees.listItems(f, act, in, listFunction(act.peek(at)), nullptr);
   if (!ours) return true;
-  rec.expectItems(shadow);
+  rec.callees.expectItems(shadow);
   PyObject* tuple = nullptr;
   {
     const Nested nested(rec);
     tuple = PySequence_Tuple(act.peek(at));
   }
-  std::vector<Shadow> items = rec.takeItems();
+  std::vector<Shadow> items = rec.callees.takeItems();
   if (tuple == nullptr) {
     rec.abort(diag::Code::KTG0101, {"a generator that raises"});
-    rec.known().instruction_.setExecuted(
-        true);  // it has been asked for its items, as the instruction would have
+    rec.instruction.setExecuted(true);  // it has been asked for its items, as the instruction would have
     return false;
   }
   PyObject* generator = std::exchange(act.peek(at), tuple);
   Py_DECREF(generator);
-  f.top(at) = rec.tupleOf(tuple, std::move(items));
+  f.top(at) = rec.objects.tupleOf(tuple, std::move(items));
   return true;
 }
 

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "capture/shadow.h"
@@ -23,6 +24,8 @@
 #include "support/flat_map.h"
 
 namespace kintsugi::capture {
+
+using SourceSet = std::unordered_set<ir::SourceId>;
 
 class KnownSources {
  public:

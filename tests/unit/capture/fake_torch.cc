@@ -1,5 +1,5 @@
 // What the tables ask of torch, without torch: no object is a tensor.
-#include "torchapi/tensor_info.h"
+#include "torchapi/tensor_desc.h"
 
 namespace kintsugi::torchapi {
 

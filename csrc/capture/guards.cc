@@ -1,5 +1,5 @@
-// Recorder: constants, sources and guards (DESIGN rules 1 and 2).
-#include "capture/recorder.h"
+// Guards: constants, sources and guards (DESIGN rules 1 and 2).
+#include "capture/record_context.h"
 
 #include <algorithm>
 #include <string_view>
@@ -11,6 +11,10 @@
 #include "capture/open_values.h"
 #include "capture/sizes.h"
 #include "capture/source_hash.h"
+#include "pyapi/callable_name.h"
+#include "pyapi/imports.h"
+#include "pyapi/known_objects.h"
+#include "pyapi/lazy.h"
 #include "pyapi/number.h"
 #include "pyapi/object_layout.h"
 #include "pyapi/plain.h"
@@ -23,44 +27,48 @@ namespace kintsugi::capture {
 
 using guard::GuardKind;
 using guard::SourceKind;
+using ir::Op;
+using ir::Operand;
+using ir::TypeKind;
 
 namespace {
 
 // A step, or an object that it has changed, gives a tensor that the trace has made. The next time it may be
 // another one.
-bool pinSameTensor(Recorder& rec, ir::SourceId source, ir::ValueId known) {
+bool pinSameTensor(RecordContext& rec, ir::SourceId source, ir::ValueId known) {
   const auto& code = rec.trace().code;
   auto maker = std::find_if(code.rbegin(), code.rend(), [&](const ir::Instruction& ins) {
     return known - ins.firstResult < ins.resultCount;
   });
-  if (rec.known().sameTensors_.contains(source)) return rec.live();
+  if (rec.sameTensors.contains(source)) return rec.live();
   if (maker != code.rend() && maker->op == ir::Op::kInput) {
     const ir::SourceId own = rec.trace().operandsOf(*maker)[0].id;
-    if (own != source) rec.guard(GuardKind::kSame, source, ir::kNone, 0, own);
+    if (own != source) rec.guards.guard(GuardKind::kSame, source, ir::kNone, 0, own);
     return rec.live();
   }
-  if (!rec.pinAnswer("is_", {ir::Operand::source(source), ir::Operand::value(known)}, Py_True)) return false;
-  rec.known().sameTensors_.insert(source);
+  if (!rec.guards.pinAnswer("is_", {ir::Operand::source(source), ir::Operand::value(known)}, Py_True))
+    return false;
+  rec.sameTensors.insert(source);
   return true;
 }
 
 // What the source is to be called until the guard that says so is written: see aliases.h.
-Shadow aliasOf(Recorder& rec, ir::SourceId source, Shadow known) {
-  if (!rec.known().blocks_.isPending()) return known;
-  rec.known().aliases_.emplace_back(source, known);
+Shadow aliasOf(RecordContext& rec, ir::SourceId source, Shadow known) {
+  if (!rec.blocks.isPending()) return known;
+  rec.aliases.emplace_back(source, known);
   return Shadow::source(source);
 }
 
 }  // namespace
 
-ir::ConstId Recorder::constId(PyObject* object) {
+ir::ConstId Guards::constId(PyObject* object) {
   const auto [id, isNew] = constants_.add(object);
-  if (isNew && (!virtuals_.classes().empty() || PyFunction_Check(object))) refuseOwn(*this, object);
+  if (isNew && (!virtuals_.classes().empty() || PyFunction_Check(object))) refuseOwn(rec_, object);
   return id;
 }
 
-Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
-                            PyObject* object) {
+Shadow Guards::readSource(SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
+                          PyObject* object) {
   const guard::BlockId block =
       blocks_.ofSource(kind, parent == ir::kNone ? guard::BlockId{0} : sources_.node(parent).block);
   const KnownSources::Found found = sources_.find({kind, parent, key, index}, block);
@@ -71,7 +79,7 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
         kept_.add(object);
         return Shadow::source(id);
       }
-      abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
+      rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
       return Shadow::constant();
     }
     const Shadow known = sources_.shadowOf(id);
@@ -92,13 +100,13 @@ Shadow Recorder::readSource(SourceKind kind, ir::SourceId parent, PyObject* key,
 }
 
 // A source was read for the first time: aliases, tensors and numbers that vary get their shadows.
-Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* object) {
+Shadow Guards::describeSource(ir::SourceId id, SourceKind kind, PyObject* object) {
   if (isPlain(object)) {
-    if (isOpenText(*this, Shadow::source(id))) guardType(Shadow::source(id), object);
+    if (isOpenText(rec_, Shadow::source(id))) guardType(Shadow::source(id), object);
     bool number = PyLong_CheckExact(object) || PyFloat_CheckExact(object);
-    if (number && opensNumbers(*this, id)) {
+    if (number && opensNumbers(rec_, id)) {
       if (PyFloat_CheckExact(object) || pyapi::fitsInt64(object)) {
-        return blocks_.isPending() ? aliasOf(*this, id, Shadow::null()) : numberInput(*this, id, object);
+        return blocks_.isPending() ? aliasOf(rec_, id, Shadow::null()) : numberInput(rec_, id, object);
       }
     }
     return Shadow::source(id);
@@ -113,12 +121,12 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
       Shadow original = readSource(SourceKind::kValue, ir::kNone, nullptr, built, Py_None);
       guard(GuardKind::kSame, id, ir::kNone, 0, original.sourceId());
       const Shadow same = Shadow::virt(virt);
-      return kind == SourceKind::kValue ? aliasOf(*this, id, same) : same;
+      return kind == SourceKind::kValue ? aliasOf(rec_, id, same) : same;
     }
     if (PyTuple_Check(object) && isPlainTuple(object))
       return Shadow::source(id);  // another one would do as well
     // An object of this trace is found in the old heap, where nothing that we know of has put it.
-    abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
+    rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(object)});
     return Shadow::constant();
   }
   const bool fresh = sources_.name(object, id);
@@ -127,7 +135,7 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
     const ir::SourceId first = *sources_.of(object);
     guard(GuardKind::kSame, id, ir::kNone, 0, first);
     result = Shadow::source(first);
-    if (kind == SourceKind::kValue) result = aliasOf(*this, id, result);
+    if (kind == SourceKind::kValue) result = aliasOf(rec_, id, result);
   }
   if (torchapi::isTensor(object) && kind != SourceKind::kValue) {
     if (!isForeign(result, object)) return tensorShadow(object, Shadow::source(id));
@@ -138,14 +146,14 @@ Shadow Recorder::describeSource(ir::SourceId id, SourceKind kind, PyObject* obje
 }
 
 // Two sources that are different objects now must stay so where the trace writes to one of them.
-void Recorder::guardDistinct(ir::SourceId id, PyObject* object) {
+void Guards::guardDistinct(ir::SourceId id, PyObject* object) {
   overlays_.eachObject([&](PyObject* written) {
     if (written == object || Py_TYPE(written) != Py_TYPE(object)) return;
     if (const auto source = sources_.of(written)) guard(GuardKind::kNotSame, id, ir::kNone, 0, *source);
   });
 }
 
-Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
+Shadow Guards::tensorShadow(PyObject* tensor, Shadow shadow) {
   if (shadow.isValue()) return shadow;
   auto known = ops_.valueOf(tensor);
   if (shadow.isSource() || shadow.isConst()) {
@@ -154,20 +162,20 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
     ir::TensorDesc info = torchapi::describe(tensor);
     guardType(Shadow::source(source), tensor);
     if (!info.plain || !torchapi::isExactTensorType(Py_TYPE(tensor))) {
-      abort(diag::Code::KTG0301, {pyapi::typeNameOf(tensor)});
+      rec_.abort(diag::Code::KTG0301, {pyapi::typeNameOf(tensor)});
       return Shadow::constant();
     }
     ir::Type type{ir::TypeKind::kTensor, ir::kNone};
     if (!fromStep) {
       info = torchapi::opened(std::move(info),
-                              known ? openSizesOf(*this, *known) : openSizes(*this, source, tensor));
+                              known ? openSizesOf(rec_, *known) : openSizes(rec_, source, tensor));
       type.meta = ops_.internMeta(document_.trace, info);
       guard(GuardKind::kTensor, source, ir::kNone, type.meta);
-      if (info.isOpen()) guardRanges(*this, source, tensor);
+      if (info.isOpen()) guardRanges(rec_, source, tensor);
     }
-    if (known) return pinSameTensor(*this, source, *known) ? Shadow::value(*known) : Shadow::constant();
-    if (info.requiresGrad && gradients_.rest == 0) gradients_ = activeBuckets();
-    size_t at = emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
+    if (known) return pinSameTensor(rec_, source, *known) ? Shadow::value(*known) : Shadow::constant();
+    if (info.requiresGrad && facts_.gradients.rest == 0) facts_.gradients = activeBuckets();
+    size_t at = rec_.steps.emit(ir::Op::kInput, {ir::Operand::source(source)}, {type}, ir::kNone);
     ir::ValueId value = document_.trace.code[at].firstResult;
     using torchapi::MetaLevel;
     ops_.bind(tensor, value,
@@ -177,18 +185,18 @@ Shadow Recorder::tensorShadow(PyObject* tensor, Shadow shadow) {
     return Shadow::value(value);
   }
   if (torchapi::isWrapper(tensor)) {  // it means nothing outside of its transform
-    abort(diag::Code::KTG0109, {"a tensor of a transform"});
+    rec_.abort(diag::Code::KTG0109, {"a tensor of a transform"});
     return Shadow::constant();
   }
   KINTSUGI_CHECK(known.has_value(), "a tensor without a value");
   return Shadow::value(*known);
 }
 
-Shadow Recorder::pinnedRoot(PyObject* object) {
+Shadow Guards::pinnedRoot(PyObject* object) {
   return readSource(SourceKind::kPinned, ir::kNone, object, 0, object);
 }
 
-ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
+ir::SourceId Guards::sourceOf(Shadow& shadow, PyObject* object) {
   if (shadow.isSource()) return shadow.sourceId();
   KINTSUGI_CHECK(shadow.isConst(), "no source for a shadow of kind ", int(shadow.kind()));
   const auto known = sources_.of(object);
@@ -198,14 +206,13 @@ ir::SourceId Recorder::sourceOf(Shadow& shadow, PyObject* object) {
   return sources_.find({SourceKind::kPinned, ir::kNone, object, 0}, blocks_.root()).id;
 }
 
-void Recorder::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number,
-                     ir::SourceId other) {
-  guards_.write({kind, source, key, number, other});
+void Guards::guard(GuardKind kind, ir::SourceId source, ir::ConstId key, int64_t number, ir::SourceId other) {
+  writer_.write({kind, source, key, number, other});
 }
 
-void Recorder::guardType(Shadow shadow, PyObject* object) {
+void Guards::guardType(Shadow shadow, PyObject* object) {
   if (!shadow.isSource()) return;
-  if (Virtual* cls = ownClass(*this, Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
+  if (Virtual* cls = ownClass(rec_, Py_TYPE(object)); cls != nullptr && cls->value != ir::kNone) {
     readSource(SourceKind::kType, shadow.sourceId(), nullptr, 0,
                reinterpret_cast<PyObject*>(Py_TYPE(object)));
     return;
@@ -221,25 +228,26 @@ bool isForeignCounter(PyTypeObject* type) { return pyapi::isKnown(type, pyapi::K
 
 }  // namespace
 
-void Recorder::guardTypeVersion(PyTypeObject* type) {
+void Guards::guardTypeVersion(PyTypeObject* type) {
   if (isForeignCounter(type)) return;
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return;  // static types do not change
-  if (guardOwnClass(*this, type)) return;
+  if (guardOwnClass(rec_, type)) return;
   if (!pyapi::ensureTypeVersion(type)) {  // from CPython 3.13 on, after a thousand changes of one class
-    abort(diag::Code::KTG0303, {std::string(pyapi::typeName(type)) + ", a class that was changed too often"});
+    rec_.abort(diag::Code::KTG0303,
+               {std::string(pyapi::typeName(type)) + ", a class that was changed too often"});
     return;
   }
   guard(GuardKind::kTypeVersion, ir::kNone, constId(reinterpret_cast<PyObject*>(type)),
         static_cast<int64_t>(*pyapi::typeVersionWord(type)));
 }
 
-void Recorder::guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) {
+void Guards::guardLength(Shadow shadow, PyObject* object, Py_ssize_t length) {
   if (!shadow.isSource()) return;
   guardType(shadow, object);
   guard(GuardKind::kLength, shadow.sourceId(), ir::kNone, length);
 }
 
-bool Recorder::pin(Shadow& shadow, PyObject* object) {
+bool Guards::pin(Shadow& shadow, PyObject* object) {
   switch (shadow.kind()) {
     case ShadowKind::kNull:
     case ShadowKind::kConst:
@@ -254,14 +262,14 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
       return true;
     case ShadowKind::kValue:
       if (torchapi::isTensor(object)) {
-        abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+        rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
         return false;
       }
       if (!guardScalar(shadow.valueId(), object)) return false;
       shadow = Shadow::constant();
       return true;
     case ShadowKind::kVirtual: {
-      if (virtualOf(shadow).kind == VirtualKind::kRange) return true;
+      if (rec_.objects.virtualOf(shadow).kind == VirtualKind::kRange) return true;
       if (!pinDeep(shadow, object)) return false;
       return true;
     }
@@ -272,31 +280,31 @@ bool Recorder::pin(Shadow& shadow, PyObject* object) {
 namespace {
 
 // An old slice: its three parts, whichever object it is.
-bool pinSlice(Recorder& rec, Shadow shadow, PyObject* slice) {
-  rec.guardType(shadow, slice);
+bool pinSlice(RecordContext& rec, Shadow shadow, PyObject* slice) {
+  rec.guards.guardType(shadow, slice);
   for (const char* name : {"start", "stop", "step"}) {
     PyObject* member = PyDict_GetItemString(pyapi::dictOf(&PySlice_Type), name);
     pyapi::Ref<> value = pyapi::steal(PyObject_GetAttrString(slice, name));
-    if (member == nullptr || !value) return rec.pin(shadow, slice);
-    Shadow part = rec.readSource(SourceKind::kMember, shadow.sourceId(), member, 0, value.get());
-    if (!rec.live() || !rec.pinDeep(part, value.get())) return false;
+    if (member == nullptr || !value) return rec.guards.pin(shadow, slice);
+    Shadow part = rec.guards.readSource(SourceKind::kMember, shadow.sourceId(), member, 0, value.get());
+    if (!rec.live() || !rec.guards.pinDeep(part, value.get())) return false;
   }
   return rec.live();
 }
 
 }  // namespace
 
-bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
+bool Guards::pinDeep(Shadow& shadow, PyObject* object) {
   if (shadow.isNull()) return true;
   if (torchapi::isTensor(object)) {
     if (shadow.isVirtual() && torchapi::isWrapper(object)) return true;
     shadow = tensorShadow(object, shadow);
-    return live();
+    return rec_.live();
   }
   if (shadow.isVirtual()) return pinVirtual(shadow, object);
   bool sequence = PyTuple_Check(object) || PyList_Check(object);
   if (shadow.isSource() && sequence && !isPlainDeep(object)) {
-    auto elements = elementsOf(shadow, object);
+    auto elements = rec_.objects.elementsOf(shadow, object);
     if (!elements) return false;
     for (size_t i = 0; i < elements->size(); ++i) {
       PyObject* item = PyList_Check(object) ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
@@ -304,16 +312,16 @@ bool Recorder::pinDeep(Shadow& shadow, PyObject* object) {
     }
     return true;
   }
-  if (shadow.isSource() && PySlice_Check(object)) return pinSlice(*this, shadow, object);
+  if (shadow.isSource() && PySlice_Check(object)) return pinSlice(rec_, shadow, object);
   if (shadow.isSource() && PyDict_Check(object)) {
-    abort(diag::Code::KTG0302, {"dict"});
+    rec_.abort(diag::Code::KTG0302, {"dict"});
     return false;
   }
   return pin(shadow, object);
 }
 
-bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
-  Virtual& v = virtualOf(shadow);
+bool Guards::pinVirtual(Shadow& shadow, PyObject* object) {
+  Virtual& v = rec_.objects.virtualOf(shadow);
   switch (v.kind) {
     case VirtualKind::kTuple:
     case VirtualKind::kList:
@@ -335,25 +343,82 @@ bool Recorder::pinVirtual(Shadow& shadow, PyObject* object) {
       return true;
     }
     case VirtualKind::kSet:
-      if (!v.parts.empty()) abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
-      return live();
+      if (!v.parts.empty()) rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+      return rec_.live();
     case VirtualKind::kRange:
       return true;
     case VirtualKind::kDict: {
       PyObject *key, *value;
       Py_ssize_t at = 0;
       while (PyDict_Next(object, &at, &key, &value)) {
-        auto part = entryOf(v, key);
+        auto part = rec_.objects.entryOf(v, key);
         if (!part || !pinDeep(*part, value)) return false;
-        setEntry(v, key, *part);
+        rec_.objects.setEntry(v, key, *part);
       }
       return true;
     }
     default:
       // The identity of an object made here means nothing to a C function that we model; its parts might.
-      abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
+      rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(object)});
       return false;
   }
+}
+
+bool Guards::guardTruth(ir::ValueId value, bool truth) {
+  ir::StateId snap = rec_.snapshots.stateBefore();
+  if (!document_.trace.states[snap].rebuildable) {
+    rec_.abort(diag::Code::KTG0103, {"a branch on a value known only at run time"});
+    return false;
+  }
+  rec_.steps.emit(truth ? Op::kGuardTrue : Op::kGuardFalse, {Operand::value(value)}, {}, snap);
+  return true;
+}
+
+bool Guards::guardScalar(ir::ValueId value, PyObject* number) {
+  if (document_.trace.values[value].kind == TypeKind::kObject) {
+    rec_.abort(diag::Code::KTG0302, {pyapi::typeNameOf(number)});
+    return false;
+  }
+  ir::StateId snap = rec_.snapshots.stateBefore();
+  if (!document_.trace.states[snap].rebuildable) {
+    rec_.abort(diag::Code::KTG0103, {"a number known only at run time"});
+    return false;
+  }
+  if (!torchCalls_.pinNumber(value)) return true;
+  Operand expected;
+  if (PyBool_Check(number)) {
+    expected = Operand::boolean(number == Py_True);
+  } else if (PyLong_Check(number)) {
+    expected = Operand::integer(PyLong_AsLongLong(number));
+  } else {
+    expected = Operand::number(PyFloat_AsDouble(number));
+  }
+  rec_.steps.emit(Op::kGuardValue, {Operand::value(value), expected}, {}, snap);
+  return true;
+}
+
+bool Guards::pinAnswer(const char* function, const std::vector<Operand>& args, PyObject* answer) {
+  static constinit pyapi::Lazy<PyObject*> moduleSlot;
+  PyObject* module = moduleSlot.get([] { return pyapi::importModule("_operator"); });
+  pyapi::Ref<> callable = pyapi::steal(PyObject_GetAttrString(module, function));
+  return pinAnswerOf(callable.get(), args, answer);
+}
+
+bool Guards::pinAnswerOf(PyObject* callable, const std::vector<Operand>& args, PyObject* answer) {
+  if (instruction_.isExecuted()) {  // too late for a snapshot
+    rec_.abort(diag::Code::KTG0103, {"what " + pyapi::callableName(callable) + "() says"});
+    return false;
+  }
+  std::vector<Operand> operands = {Operand::constant(constId(callable))};
+  operands.insert(operands.end(), args.begin(), args.end());
+  size_t at = rec_.steps.emit(Op::kCallKnown, operands, {{TypeKind::kObject, ir::kNone}},
+                              rec_.snapshots.stateBefore());
+  blocks_.next();
+  Shadow said =
+      readSource(guard::SourceKind::kValue, ir::kNone, nullptr, document_.trace.code[at].firstResult, answer);
+  if (!pin(said, answer)) return false;
+  rec_.steps.flushBlock();
+  return rec_.live();
 }
 
 }  // namespace kintsugi::capture

@@ -1,6 +1,6 @@
-// Recorder: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has
+// Objects: virtual objects, the shadows of containers' parts, and overlays of old objects that the trace has
 // written to.
-#include "capture/recorder.h"
+#include "capture/record_context.h"
 #include "pyapi/types.h"
 #include "support/check.h"
 
@@ -9,19 +9,19 @@ namespace kintsugi::capture {
 using guard::GuardKind;
 using guard::SourceKind;
 
-Shadow Recorder::newVirtual(VirtualKind kind, PyObject* object) {
+Shadow Objects::newVirtual(VirtualKind kind, PyObject* object) {
   const Shadow shadow = virtuals_.add(kind, object);
   dead_.add(shadow.virtualId());
   return shadow;
 }
 
-Shadow Recorder::newCell(PyObject* cell, Shadow content) {
+Shadow Objects::newCell(PyObject* cell, Shadow content) {
   Shadow shadow = newVirtual(VirtualKind::kCell, cell);
   virtualOf(shadow).parts = {content};
   return shadow;
 }
 
-std::optional<Shadow> Recorder::knownObject(PyObject* object) {
+std::optional<Shadow> Objects::knownObject(PyObject* object) {
   if (const auto made = virtuals_.find(object)) return Shadow::virt(*made);
   if (torchapi::isTensor(object)) {
     if (auto value = ops_.valueOf(object)) return Shadow::value(*value);
@@ -33,7 +33,7 @@ std::optional<Shadow> Recorder::knownObject(PyObject* object) {
   return std::nullopt;
 }
 
-Shadow Recorder::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
+Shadow Objects::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
   if (PyTuple_CheckExact(tuple) && PyTuple_GET_SIZE(tuple) == 0) return Shadow::constant();
   bool constant = true;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -45,7 +45,7 @@ Shadow Recorder::tupleOf(PyObject* tuple, std::vector<Shadow> parts) {
   return shadow;
 }
 
-std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) {
+std::optional<Shadow> Objects::elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index) {
   PyObject* item =
       PyTuple_Check(sequence) ? PyTuple_GET_ITEM(sequence, index) : PyList_GET_ITEM(sequence, index);
   switch (shadow.kind()) {
@@ -70,34 +70,34 @@ std::optional<Shadow> Recorder::elementOf(Shadow shadow, PyObject* sequence, Py_
           return there ? std::optional((*overlay->parts)[index]) : std::nullopt;
         }
         if (overlay->dirty) {
-          abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
+          rec_.abort(diag::Code::KTG0303, {pyapi::typeNameOf(sequence)});
           return std::nullopt;
         }
         Py_ssize_t base = Py_SIZE(sequence) - static_cast<Py_ssize_t>(overlay->tail.size());
         if (index >= base) {
-          if (!pinLength(shadow, sequence)) return std::nullopt;
+          if (!rec_.guards.pinLength(shadow, sequence)) return std::nullopt;
           return overlay->tail[index - base];
         }
       }
-      ir::SourceId source = sourceOf(shadow, sequence);
-      guardType(Shadow::source(source), sequence);
-      return readSource(PyTuple_Check(sequence) ? SourceKind::kTupleItem : SourceKind::kListItem, source,
-                        nullptr, index, item);
+      ir::SourceId source = rec_.guards.sourceOf(shadow, sequence);
+      rec_.guards.guardType(Shadow::source(source), sequence);
+      return rec_.guards.readSource(PyTuple_Check(sequence) ? SourceKind::kTupleItem : SourceKind::kListItem,
+                                    source, nullptr, index, item);
     }
     default:
       return std::nullopt;
   }
 }
 
-std::optional<std::vector<Shadow>> Recorder::elementsOf(Shadow shadow, PyObject* sequence) {
+std::optional<std::vector<Shadow>> Objects::elementsOf(Shadow shadow, PyObject* sequence) {
   if (!PyTuple_Check(sequence) && !PyList_Check(sequence)) return std::nullopt;
   Py_ssize_t n = Py_SIZE(sequence);
   if (shadow.isSource() || (shadow.isConst() && PyList_Check(sequence))) {
     Overlay* overlay = overlayOf(sequence);
     if (overlay != nullptr && overlay->parts) return *overlay->parts;
-    ir::SourceId source = sourceOf(shadow, sequence);
+    ir::SourceId source = rec_.guards.sourceOf(shadow, sequence);
     Py_ssize_t added = overlay != nullptr ? static_cast<Py_ssize_t>(overlay->tail.size()) : 0;
-    guardLength(Shadow::source(source), sequence, n - added);
+    rec_.guards.guardLength(Shadow::source(source), sequence, n - added);
   }
   std::vector<Shadow> result;
   result.reserve(n);
@@ -109,11 +109,11 @@ std::optional<std::vector<Shadow>> Recorder::elementsOf(Shadow shadow, PyObject*
   return result;
 }
 
-Shadow Recorder::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) {
+Shadow Objects::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value) {
   if (shadow.isVirtual()) {
     auto entry = entryOf(virtualOf(shadow), key);
     if (entry) return *entry;
-    abort(diag::Code::KTG0303, {"dict"});
+    rec_.abort(diag::Code::KTG0303, {"dict"});
     return Shadow::constant();
   }
   if (Overlay* overlay = overlayOf(dict)) {
@@ -121,16 +121,16 @@ Shadow Recorder::dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObjec
     if (encoded != nullptr) return decodeShadow(encoded);
     PyErr_Clear();
     if (overlay->dirty) {
-      abort(diag::Code::KTG0303, {"dict"});
+      rec_.abort(diag::Code::KTG0303, {"dict"});
       return Shadow::constant();
     }
   }
-  ir::SourceId source = sourceOf(shadow, dict);
-  guardType(Shadow::source(source), dict);
-  return readSource(SourceKind::kDictItem, source, key, 0, value);
+  ir::SourceId source = rec_.guards.sourceOf(shadow, dict);
+  rec_.guards.guardType(Shadow::source(source), dict);
+  return rec_.guards.readSource(SourceKind::kDictItem, source, key, 0, value);
 }
 
-Overlay& Recorder::makeOverlay(PyObject* object) {
+Overlay& Objects::makeOverlay(PyObject* object) {
   const auto [overlay, isNew] = overlays_.make(object);
   const auto own = isNew ? sources_.of(object) : std::nullopt;
   if (!own) return overlay;
@@ -141,12 +141,12 @@ Overlay& Recorder::makeOverlay(PyObject* object) {
         torchapi::isTensor(other) || sources_.node(id).kind == SourceKind::kPinned) {
       continue;
     }
-    if (sources_.of(other) == id) guard(GuardKind::kNotSame, id, ir::kNone, 0, *own);
+    if (sources_.of(other) == id) rec_.guards.guard(GuardKind::kNotSame, id, ir::kNone, 0, *own);
   }
   return overlay;
 }
 
-std::optional<Shadow> Recorder::closureCell(ShadowFrame& frame, int index, PyObject* cell) {
+std::optional<Shadow> Objects::closureCell(ShadowFrame& frame, int index, PyObject* cell) {
   if (frame.functionShadow.isVirtual()) {
     auto known = knownObject(cell);
     if (known) return known;
@@ -157,8 +157,8 @@ std::optional<Shadow> Recorder::closureCell(ShadowFrame& frame, int index, PyObj
     if (v.parts.size() > 2 + static_cast<size_t>(index)) return v.parts[2 + index];
     return std::nullopt;
   }
-  ir::SourceId source = sourceOf(function, frame.function.get());
-  return readSource(SourceKind::kClosure, source, nullptr, index, cell);
+  ir::SourceId source = rec_.guards.sourceOf(function, frame.function.get());
+  return rec_.guards.readSource(SourceKind::kClosure, source, nullptr, index, cell);
 }
 
 }  // namespace kintsugi::capture

@@ -1,0 +1,190 @@
+// Callees: frames that are announced, entered and bound. Generators are in generators.cc.
+#include "capture/callees.h"
+
+#include "capture/classes.h"
+#include "capture/record_context.h"
+#include "pyapi/code.h"
+#include "pyapi/containers.h"
+#include "pyapi/frame.h"
+#include "pyapi/generator.h"
+#include "pyapi/text.h"
+
+namespace kintsugi::capture {
+
+bool Callees::acceptFrame(Activation& act) {
+  PendingFrame& pending = expected_.pending();
+  if (pyapi::ownedByGenerator(act.frame)) {
+    auto* generator = reinterpret_cast<PyObject*>(pyapi::generatorOf(act.frame));
+    if (watched_.isClosing()) {  // one that another generator, which is closed, delegates to or holds
+      Virtual* made = virtuals_.findObject(generator);
+      return made != nullptr && resumeGenerator(act, *made);
+    }
+    if (Virtual* collected = expected_.collected(); collected && collected->object.get() == generator)
+      return resumeGenerator(act, *collected);
+    if (!pending.active || pending.generator == nullptr || pending.generator->object.get() != generator)
+      return false;
+    return resumeGenerator(act, *pending.generator);
+  }
+  auto* code = pyapi::codeOf(act.frame);
+  if (!pending.active || pending.generator != nullptr || reinterpret_cast<PyObject*>(code) != pending.code)
+    return false;
+  auto frame = std::make_unique<ShadowFrame>();
+  frame->act = &act;
+  frame->caller = frames_.current();
+  frame->code = code;
+  frame->function = pyapi::newRef(reinterpret_cast<PyObject*>(pyapi::functionOf(act.frame)));
+  frame->functionShadow = pending.functionShadow;
+  frame->site = std::move(pending.site);
+  frame->pinResult = pending.pinResult;
+  frame->rebuildable =
+      pending.rebuildable && (frames_.current() == nullptr || rec_.snapshots.canExit(*frames_.current()));
+  if (!bindArguments(*frame, act, pending)) return false;
+  if (!finalizers_.empty() && frames_.current() != nullptr)
+    finalizers_.transferToCallee(*frames_.current(), code);
+  act.observerData = frame.get();
+  expected_.entered(frames_.enter(std::move(frame)));
+  return true;
+}
+
+// A constructor's __init__ begins: the object has just been made, or a __new__ in Python has made it.
+void Callees::bindNewSelf(ShadowFrame& frame, PyObject* self, PendingFrame& pending) {
+  pending.args[0] = self;
+  const auto known = rec_.objects.knownObject(self);
+  const bool raised = PyExceptionInstance_Check(self);
+  const VirtualKind kind = raised ? VirtualKind::kException : VirtualKind::kInstance;
+  pending.shadows[0] = known ? *known : rec_.objects.newVirtual(kind, self);
+  Virtual* exception = raised && !known ? &rec_.objects.virtualOf(pending.shadows[0]) : nullptr;
+  for (size_t i = 1; exception != nullptr && i < pending.positional;
+       ++i) {  // what BaseException.__new__ keeps
+    exception->parts.push_back(pending.shadows[i]);
+    exception->partObjects.push_back(pyapi::newRef(pending.args[i]));
+  }
+  frame.site.replacement = pending.shadows[0];
+  frame.site.replacementObject = pyapi::newRef(self);
+}
+
+// The shadows of the parameters follow from how CPython has just bound them.
+bool Callees::bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending) {
+  PyCodeObject* code = frame.code;
+  const auto local = [&act](int index) { return pyapi::localAt(act.frame, index); };
+  frame.locals.assign(pyapi::localsPlusCount(code), Shadow::null());
+  frame.stack.reserve(pyapi::stackCapacity(code));
+  int parameters = pyapi::argumentCount(code) + pyapi::keywordOnlyCount(code);
+  if (pending.selfIsNew && !pending.args.empty() && pending.args[0] == nullptr)
+    bindNewSelf(frame, local(0), pending);
+  uint64_t usedBits = 0;  // most calls have few arguments
+  std::vector<bool> usedMany(pending.args.size() > 64 ? pending.args.size() : 0, false);
+  const auto isUsed = [&](size_t i) { return usedMany.empty() ? (usedBits >> i & 1) != 0 : usedMany[i]; };
+  const auto use = [&](size_t i) {
+    if (usedMany.empty()) {
+      usedBits |= uint64_t{1} << i;
+    } else {
+      usedMany[i] = true;
+    }
+  };
+  PyObject* function = frame.function.get();
+  for (int i = 0; i < parameters; ++i) {
+    if (local(i) == nullptr) return false;
+    if (i < pyapi::argumentCount(code) && static_cast<size_t>(i) < pending.positional) {
+      frame.locals[i] = pending.shadows[i];
+      use(i);
+      continue;
+    }
+    PyObject* name = pyapi::variableName(code, i);
+    bool found = false;
+    for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
+      if (pyapi::equalTexts(PyTuple_GET_ITEM(pending.kwnames, k), name)) {
+        frame.locals[i] = pending.shadows[pending.positional + k];
+        use(pending.positional + k);
+        found = true;
+      }
+    }
+    if (found) continue;
+    auto value = defaultOf(function, pending.functionShadow, i, local(i));
+    if (!value) return false;
+    frame.locals[i] = *value;
+  }
+  int next = parameters;
+  if (pyapi::flagsOf(code) & CO_VARARGS) {
+    std::vector<Shadow> rest;
+    for (size_t i = pyapi::argumentCount(code); i < pending.positional; ++i) {
+      rest.push_back(pending.shadows[i]);
+      use(i);
+    }
+    frame.locals[next] = rec_.objects.tupleOf(local(next), std::move(rest));
+    ++next;
+  }
+  if (pyapi::flagsOf(code) & CO_VARKEYWORDS) {
+    Shadow dict = rec_.objects.newVirtual(VirtualKind::kDict, local(next));
+    for (Py_ssize_t k = 0; pending.kwnames && k < PyTuple_GET_SIZE(pending.kwnames); ++k) {
+      size_t at = pending.positional + k;
+      if (!isUsed(at))
+        rec_.objects.setEntry(rec_.objects.virtualOf(dict), PyTuple_GET_ITEM(pending.kwnames, k),
+                              pending.shadows[at]);
+      use(at);
+    }
+    frame.locals[next] = dict;
+  }
+  for (size_t i = 0; i < pending.args.size(); ++i) {
+    if (!isUsed(i)) return false;
+  }
+  return true;
+}
+
+// A parameter that the call did not give: from the function's defaults, which become a dependency.
+std::optional<Shadow> Callees::defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  if (shadow.isVirtual()) {
+    Virtual& v = rec_.objects.virtualOf(shadow);
+    if (parameter < pyapi::argumentCount(code)) {
+      if (v.parts.empty() || v.partObjects.empty() || !v.partObjects[0]) return std::nullopt;
+      PyObject* defaults = v.partObjects[0].get();
+      Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
+      return rec_.objects.elementOf(v.parts[0], defaults, at);
+    }
+    if (v.partObjects.size() < 2 || !v.partObjects[1]) return std::nullopt;
+    return rec_.objects.dictEntry(v.parts[1], v.partObjects[1].get(), pyapi::variableName(code, parameter),
+                                  object);
+  }
+  ir::SourceId source = rec_.guards.sourceOf(shadow, function);
+  if (parameter < pyapi::argumentCount(code)) {
+    PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+    if (defaults == nullptr) return std::nullopt;
+    Py_ssize_t at = parameter - (pyapi::argumentCount(code) - PyTuple_GET_SIZE(defaults));
+    Shadow tuple = rec_.guards.readSource(guard::SourceKind::kDefaults, source, nullptr, 0, defaults);
+    if (!tuple.isSource()) return rec_.objects.elementOf(tuple, defaults, at);  // the trace has made them
+    if (rec_.guards.isArgument(shadow)) {
+      rec_.guards.guardLength(tuple, defaults, PyTuple_GET_SIZE(defaults));
+    } else {
+      rec_.guards.guard(guard::GuardKind::kIs, tuple.sourceId(), rec_.guards.constId(defaults));
+    }
+    if (isPlain(object) && !rec_.guards.isArgument(shadow)) return Shadow::constant();
+    return rec_.guards.readSource(guard::SourceKind::kTupleItem, tuple.sourceId(), nullptr, at, object);
+  }
+  PyObject* defaults = PyFunction_GET_KW_DEFAULTS(function);
+  if (defaults == nullptr) return std::nullopt;
+  Shadow dict = rec_.guards.readSource(guard::SourceKind::kKwDefaults, source, nullptr, 0, defaults);
+  PyObject* name = pyapi::variableName(code, parameter);
+  if (!dict.isSource()) return rec_.objects.dictEntry(dict, defaults, name, object);
+  return rec_.guards.readSource(guard::SourceKind::kDictItem, dict.sourceId(), name, 0, object);
+}
+
+void Callees::expectFrame(PendingFrame pending) {
+  pending.functionShadow = own(rec_, pending.functionShadow, pending.function.get());
+  for (size_t i = 0; i < pending.args.size(); ++i)
+    pending.shadows[i] = own(rec_, pending.shadows[i], pending.args[i]);
+  expected_.expect(std::move(pending), frames_.current());
+}
+
+bool Callees::isOpaqueCode(PyObject* code) const {
+  return options_.opaqueCodes && options_.opaqueCodes->contains(code);
+}
+
+// What the expected frame returned. Where it was not entered after all, nothing is known.
+Shadow Callees::returned() {
+  if (!expected_.result().isNull()) return expected_.result();
+  rec_.abort(diag::Code::KTG0102, {"a function whose frame was not seen"});
+  return Shadow::constant();
+}
+
+}  // namespace kintsugi::capture

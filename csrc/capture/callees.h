@@ -1,0 +1,89 @@
+// Python functions that recorded code calls: announced before, bound when they are entered, and what they
+// give.
+//
+// The instruction of the caller waits meanwhile: its call site says what a snapshot inside the callee has to
+// know of it. Generators are callees whenever they run.
+//
+// Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
+//
+//   rec.callees.expectFrame(rec.callees.methodFrame(function, shadow, object));
+//   const Flow flow = rec.execute(act, instr);
+//   frame.push(rec.callees.returned());
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/call_context.h"
+#include "capture/capture_result.h"
+#include "capture/finalizer_tracker.h"
+#include "capture/tables/current_instruction.h"
+#include "capture/tables/expected_frames.h"
+#include "capture/tables/frame_stack.h"
+#include "capture/tables/pauses.h"
+#include "capture/tables/torch_calls.h"
+#include "capture/tables/virtual_table.h"
+#include "capture/tables/watched_generators.h"
+
+namespace kintsugi::capture {
+
+struct RecordContext;
+
+class Callees final {
+ public:
+  Callees(RecordContext& rec, ExpectedFrames& expected, FinalizerTracker& finalizers, FrameStack& frames,
+          CurrentInstruction& instruction, const RecorderOptions& options, Pauses& pauses,
+          TorchCalls& torchCalls, VirtualTable& virtuals, WatchedGenerators& watched)
+      : rec_(rec),
+        expected_(expected),
+        finalizers_(finalizers),
+        frames_(frames),
+        instruction_(instruction),
+        options_(options),
+        pauses_(pauses),
+        torchCalls_(torchCalls),
+        virtuals_(virtuals),
+        watched_(watched) {}
+
+  bool enterGeneratorFunction(pyapi::Frame* frame);  // was just called: CPython makes the object
+  PendingFrame methodFrame(PyObject* function, Shadow self, PyObject* object);
+  bool recordReturn(ShadowFrame& frame, Shadow shadow, PyObject* object);
+  void superArguments(ShadowFrame& frame, PyObject*& type, PyObject*& self, Shadow& selfShadow);
+  static bool answersCompiling(PyObject* function);
+  Flow answerCompiling(CallContext& ctx, Shadow& result);
+  void expectItems(Shadow generator);
+  std::vector<Shadow> takeItems();
+  void expectFrame(PendingFrame pending);
+  void expectThen(PendingFrame next) { expected_.expectNext(std::move(next)); }  // when it has returned
+  Flow callInPlace(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function, int count,
+                   const std::vector<PyObject*>& constants = {});
+  bool listItems(ShadowFrame& frame, Activation& act, const Instr& instr, PyObject* function,
+                 PyObject* limit);
+  Shadow returned();
+  Shadow frameResult(PyObject* object);  // of the expected frame: a value or a generator object
+  bool isOpaqueCode(PyObject* code) const;
+  bool acceptFrame(Activation& act);
+  bool throwsInto(Activation& act) const;
+  Virtual* runningGenerator(Activation& act);
+
+ private:
+  bool resumeGenerator(Activation& act, Virtual& generator);
+  std::optional<Shadow> defaultOf(PyObject* function, Shadow shadow, int parameter, PyObject* object);
+  void bindNewSelf(ShadowFrame& frame, PyObject* self, PendingFrame& pending);
+  bool bindArguments(ShadowFrame& frame, Activation& act, PendingFrame& pending);
+
+  RecordContext& rec_;
+  ExpectedFrames& expected_;
+  FinalizerTracker& finalizers_;
+  FrameStack& frames_;
+  CurrentInstruction& instruction_;
+  const RecorderOptions& options_;
+  Pauses& pauses_;
+  TorchCalls& torchCalls_;
+  VirtualTable& virtuals_;
+  WatchedGenerators& watched_;
+};
+
+}  // namespace kintsugi::capture

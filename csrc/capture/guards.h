@@ -1,0 +1,118 @@
+// What the trace depends on: the sources that it has read, and guards on them.
+//
+// A handler that uses something of an object that is older than the trace *reads* it (readSource) and *pins*
+// what it has used: the type, the length, the identity, the value, or all of it (pin, pinDeep). A number that
+// is known only at run time is pinned by a guard in line. False, or nothing: the recording has ended.
+//
+// Ownership: borrows the tables that it writes. Owned by the Recorder; the recording thread, GIL held.
+// Example:
+//
+//   if (!rec.guards.pin(shadow, object)) return rec.execute(act, instr);
+//   // the trace is for this very object now, and `shadow` is a constant
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/call_context.h"
+#include "capture/capture_result.h"
+#include "capture/finalized_objects.h"
+#include "capture/finalizer_tracker.h"
+#include "capture/kept_objects.h"
+#include "capture/tables/constant_pool.h"
+#include "capture/tables/current_instruction.h"
+#include "capture/tables/frozen_objects.h"
+#include "capture/tables/guard_writer.h"
+#include "capture/tables/known_sources.h"
+#include "capture/tables/overlays.h"
+#include "capture/tables/torch_calls.h"
+#include "capture/tables/trace_facts.h"
+#include "capture/tables/virtual_table.h"
+
+namespace kintsugi::capture {
+
+struct RecordContext;
+
+class Guards final {
+ public:
+  Guards(RecordContext& rec, GuardBlocks& blocks, ConstantPool& constants, guard::Document& document,
+         TraceFacts& facts, FinalizedObjects& finalized, FinalizerTracker& finalizers, FrozenObjects& frozen,
+         CurrentInstruction& instruction, KeptObjects& kept, torchapi::OpRecorder& ops, Overlays& overlays,
+         KnownSources& sources, TorchCalls& torchCalls, VirtualTable& virtuals, GuardWriter& writer)
+      : rec_(rec),
+        blocks_(blocks),
+        constants_(constants),
+        document_(document),
+        facts_(facts),
+        finalized_(finalized),
+        finalizers_(finalizers),
+        frozen_(frozen),
+        instruction_(instruction),
+        kept_(kept),
+        ops_(ops),
+        overlays_(overlays),
+        sources_(sources),
+        torchCalls_(torchCalls),
+        virtuals_(virtuals),
+        writer_(writer) {}
+
+  ir::ConstId constId(PyObject* object);
+  Shadow readSource(guard::SourceKind kind, ir::SourceId parent, PyObject* key, int64_t index,
+                    PyObject* object);
+  Shadow pinnedRoot(PyObject* object);                      // a source for an object known by identity
+  ir::SourceId sourceOf(Shadow& shadow, PyObject* object);  // kConst becomes a pinned root
+  void guard(guard::GuardKind kind, ir::SourceId source, ir::ConstId key = ir::kNone, int64_t number = 0,
+             ir::SourceId other = ir::kNone);
+  void guardType(Shadow shadow, PyObject* object);
+  void guardTypeVersion(PyTypeObject* type);
+  void guardLength(Shadow shadow, PyObject* object, Py_ssize_t length);
+  // Makes the trace depend on the very object (plain immutables: value; others: identity). False: aborted.
+  bool pin(Shadow& shadow, PyObject* object);
+  bool pinDeep(Shadow& shadow, PyObject* object);  // tensors stay values; containers are pinned part by part
+  Shadow tensorShadow(PyObject* tensor, Shadow shadow);
+  bool isFrozen(PyObject* object) const { return frozen_.contains(object); }
+  void freeze(PyObject* object);  // it can't change, and follows from what is pinned (calls/signatures.cc)
+  bool pinLength(Shadow shadow, PyObject* container);
+  bool pinIsNone(Shadow shadow, PyObject* object);
+  bool pinTruth(Shadow shadow, PyObject* object);
+  void pinFunction(PyObject* function);
+  void pinImport(PyObject* module, PyObject* name);
+  bool comesFromStep(Shadow shadow) const;
+  bool isArgument(Shadow shadow) const;  // as new in each call as an argument is
+  bool canPinDeep(Shadow shadow, PyObject* object);
+  bool tryPinDeep(Shadow& shadow, PyObject* object);
+  bool pinIdentity(Shadow a, PyObject* x, Shadow b, PyObject* y);
+  bool pinContainer(Shadow& shadow, PyObject* container);
+  bool pinKeys(Shadow shadow, PyObject* dict);
+  bool guardTruth(ir::ValueId value, bool truth);
+  bool pinAnswer(const char* function, const std::vector<ir::Operand>& args, PyObject* answer);
+  bool pinAnswerOf(PyObject* callable, const std::vector<ir::Operand>& args, PyObject* answer);
+  bool guardScalar(ir::ValueId value, PyObject* number);
+  Shadow adoptSource(ir::SourceId id, PyObject* object);
+
+ private:
+  Shadow describeSource(ir::SourceId id, guard::SourceKind kind, PyObject* object);
+  void guardDistinct(ir::SourceId id, PyObject* object);
+  bool pinVirtual(Shadow& shadow, PyObject* object);
+
+  RecordContext& rec_;
+  GuardBlocks& blocks_;
+  ConstantPool& constants_;
+  guard::Document& document_;
+  TraceFacts& facts_;
+  FinalizedObjects& finalized_;
+  FinalizerTracker& finalizers_;
+  FrozenObjects& frozen_;
+  CurrentInstruction& instruction_;
+  KeptObjects& kept_;
+  torchapi::OpRecorder& ops_;
+  Overlays& overlays_;
+  KnownSources& sources_;
+  TorchCalls& torchCalls_;
+  VirtualTable& virtuals_;
+  GuardWriter& writer_;
+};
+
+}  // namespace kintsugi::capture

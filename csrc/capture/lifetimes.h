@@ -1,0 +1,86 @@
+// When the program drops objects that the recorder holds too, and their end would be seen.
+//
+// Generators that run code when they are closed (tables/watched_generators.h), objects with a finalizer in C
+// (finalized_objects.h) and in Python (finalizer_tracker.h) end where the program drops them, between two
+// instructions. Once the recording has ended, everything is let go.
+//
+// Ownership: borrows the tables; is the host of the finalizer tracker. Owned by the Recorder; the recording
+// thread, GIL held. Example: rec.lifetimes.endFirst();  // `a = b` lets go of what `a` was
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/finalized_objects.h"
+#include "capture/finalizer_tracker.h"
+#include "capture/kept_objects.h"
+#include "capture/tables/class_versions.h"
+#include "capture/tables/constant_pool.h"
+#include "capture/tables/current_instruction.h"
+#include "capture/tables/frame_stack.h"
+#include "capture/tables/guard_blocks.h"
+#include "capture/tables/known_sources.h"
+#include "capture/tables/virtual_table.h"
+#include "capture/tables/watched_generators.h"
+
+namespace kintsugi::capture {
+
+struct RecordContext;
+
+class Lifetimes final : private FinalizerTracker::Host {
+ public:
+  Lifetimes(RecordContext& rec, GuardBlocks& blocks, ClassVersions& classVersions, ConstantPool& constants,
+            guard::Document& document, FinalizedObjects& finalized, FinalizerTracker& finalizers,
+            FrameStack& frames, CurrentInstruction& instruction, KeptObjects& kept, KnownSources& sources,
+            VirtualTable& virtuals, WatchedGenerators& watched)
+      : rec_(rec),
+        blocks_(blocks),
+        classVersions_(classVersions),
+        constants_(constants),
+        document_(document),
+        finalized_(finalized),
+        finalizers_(finalizers),
+        frames_(frames),
+        instruction_(instruction),
+        kept_(kept),
+        sources_(sources),
+        virtuals_(virtuals),
+        watched_(watched) {}
+
+  void endFirst();  // between the two objects that an instruction lets go of
+  void checkFinalizers();
+  void watch(uint32_t generator);
+  void closeDropped();
+  void releaseObjects();
+  void checkWatched();
+  FinalizerTracker::Host& host() { return *this; }
+  // The recording has ended, and its objects are freed.
+  bool isReleased() const { return released_; }
+
+ private:
+  void endFor(const std::string& what) override;
+  void endAndRelease(const std::string& what) override;
+  std::optional<ir::StateId> beginFinalizer(const std::string& name) override;
+  void expectWrites() override { classVersions_.expectWrites(); }
+  void finishFinalizer(ir::ValueId value, ir::StateId snap) override;
+  void closeOne(Virtual& generator);
+
+  RecordContext& rec_;
+  GuardBlocks& blocks_;
+  ClassVersions& classVersions_;
+  ConstantPool& constants_;
+  guard::Document& document_;
+  FinalizedObjects& finalized_;
+  FinalizerTracker& finalizers_;
+  FrameStack& frames_;
+  CurrentInstruction& instruction_;
+  KeptObjects& kept_;
+  KnownSources& sources_;
+  VirtualTable& virtuals_;
+  WatchedGenerators& watched_;
+  bool released_ = false;
+};
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,84 @@
+// The virtual objects of the trace, and the shadows of what is in containers and comes from iterators.
+//
+// Containers are asked in one way wherever they come from: one that the trace has made says what it knows, an
+// old one is read under guards, and what the trace has written to it is seen first (tables/overlays.h).
+// Nothing: it is not known, or the recording has ended.
+//
+// Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
+//
+//   auto elements = rec.objects.elementsOf(shadow, list);  // guards the length of an old one
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/dead_objects.h"
+#include "capture/tables/known_sources.h"
+#include "capture/tables/overlays.h"
+#include "capture/tables/trace_facts.h"
+#include "capture/tables/virtual_table.h"
+#include "torchapi/op_recorder.h"
+
+namespace kintsugi::capture {
+
+struct RecordContext;
+
+class Objects final {
+ public:
+  Objects(RecordContext& rec, DeadObjects& dead, TraceFacts& facts, torchapi::OpRecorder& ops,
+          Overlays& overlays, KnownSources& sources, VirtualTable& virtuals)
+      : rec_(rec),
+        dead_(dead),
+        facts_(facts),
+        ops_(ops),
+        overlays_(overlays),
+        sources_(sources),
+        virtuals_(virtuals) {}
+
+  Shadow newVirtual(VirtualKind kind, PyObject* object);
+  Shadow newCell(PyObject* cell, Shadow content);
+  std::optional<Shadow> closureCell(ShadowFrame& frame, int index, PyObject* cell);
+  Virtual& virtualOf(Shadow shadow) { return virtuals_[shadow]; }
+  std::optional<Shadow> knownObject(PyObject* object);
+  void touched() { virtuals_.touch(); }
+  void touched(const Virtual& v) { virtuals_.touch(v); }
+  void touched(Shadow shadow) { shadow.isVirtual() ? touched(virtualOf(shadow)) : touched(); }
+  bool setEntry(Virtual& v, PyObject* key, Shadow value) { return virtuals_.setEntry(v, key, value); }
+  std::optional<Shadow> entryOf(Virtual& v, PyObject* key) { return virtuals_.entryOf(v, key); }
+  bool setAttrShadow(Virtual& v, PyObject* n, Shadow value) { return virtuals_.setAttribute(v, n, value); }
+  Shadow tupleOf(PyObject* tuple, std::vector<Shadow> parts);
+  // Elements of a list or tuple: guards the length of a source. Empty optional: not known.
+  std::optional<std::vector<Shadow>> elementsOf(Shadow shadow, PyObject* sequence);
+  std::optional<Shadow> elementOf(Shadow shadow, PyObject* sequence, Py_ssize_t index);
+  Shadow dictEntry(Shadow shadow, PyObject* dict, PyObject* key, PyObject* value);
+  Overlay* overlayOf(PyObject* object) { return overlays_.find(object); }
+  Overlay& makeOverlay(PyObject* object);
+  bool isDirty(PyObject* container);
+  Shadow current(Shadow shadow);        // a virtual that unknown code may have changed is an old object now
+  bool plainIteration(PyObject* dict);  // a dict, or a subclass that does not override iteration
+  bool plainDict(PyObject* dict);       // a dict, or a subclass that does not override look-up
+  bool exhausted(Shadow iterator);
+  bool isItemsView(Shadow shadow);
+  std::optional<std::vector<Shadow>> iterated(Shadow shadow, PyObject* object);
+  std::optional<std::vector<Shadow>> dictParts(Shadow shadow, PyObject* dict, int64_t what);
+  bool orderIsKnown(Shadow shadow, PyObject* set);
+  Shadow newIterator(PyObject* iterator, Shadow shadow, PyObject* object);
+  std::optional<Shadow> advance(Shadow iterator, PyObject* item);
+  std::optional<Shadow> advanceView(Shadow view, int64_t at, PyObject* item);
+  bool prepareNext(Shadow iterator, CallSite site = {});  // the site of a generator's frame
+  Shadow itemOf(Shadow iterable, Shadow part, PyObject* item);
+  bool holdsMutable(Shadow shadow);
+
+ private:
+  RecordContext& rec_;
+  DeadObjects& dead_;
+  TraceFacts& facts_;
+  torchapi::OpRecorder& ops_;
+  Overlays& overlays_;
+  KnownSources& sources_;
+  VirtualTable& virtuals_;
+};
+
+}  // namespace kintsugi::capture

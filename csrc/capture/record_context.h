@@ -1,0 +1,90 @@
+// What record handlers and models of C callables see of a recording.
+//
+// A handler asks for what it needs in a few words (`rec.guards.pin(...)`, `rec.heap.storeItem(...)`) and
+// never sees the Recorder itself. The tables below are for the modules of the recorder and the few handlers
+// that move one of them on.
+//
+// Ownership: references to parts of the Recorder, which owns the context too. The recording thread, GIL held.
+// Example:
+//
+//   Flow recordLoadConst(RecordContext& rec, ShadowFrame& frame, Activation& act, const Instr& instr) {
+//     const Flow flow = rec.execute(act, instr);
+//     frame.push(Shadow::constant());
+//     return flow;
+//   }
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/aliases.h"
+#include "capture/callees.h"
+#include "capture/guards.h"
+#include "capture/heap.h"
+#include "capture/lifetimes.h"
+#include "capture/objects.h"
+#include "capture/plain_objects.h"
+#include "capture/record_breaks.h"
+#include "capture/snapshots.h"
+#include "capture/special_methods.h"
+#include "capture/steps.h"
+#include "capture/tables/attribute_log.h"
+#include "capture/tables/restored_frames.h"
+#include "capture/torch_steps.h"
+#include "capture/transforms.h"
+
+namespace kintsugi::capture {
+
+struct RecordContext {
+  bool live() const { return breakLog.isLive(); }
+  // The call goes on unrecorded.
+  void abort(diag::Code code, std::vector<std::string> args = {}) { breaks.abort(code, std::move(args)); }
+  // The instruction itself. A handler does this once.
+  Flow execute(Activation& act, const Instr& instr) { return steps.execute(act, instr); }
+  ir::Trace& trace() const { return document.trace; }
+  torchapi::OpRecorder& ops() const { return operators; }
+
+  Guards& guards;
+  Objects& objects;
+  Heap& heap;
+  Snapshots& snapshots;
+  Steps& steps;
+  TorchSteps& torch;
+  Callees& callees;
+  Lifetimes& lifetimes;
+  Breaks& breaks;
+
+  // What a handler may have to move on itself.
+  CurrentInstruction& instruction;
+  ExpectedFrames& expected;
+  Pauses& pauses;
+  Transforms& transforms;
+  WatchedGenerators& watched;
+  SourceSet& openSlices;
+  TraceFacts& facts;
+
+  // For the modules of the recorder.
+  const RecorderOptions& options;
+  guard::Document& document;
+  torchapi::OpRecorder& operators;
+  AliasList& aliases;
+  AttributeLog& attributes;
+  BreakLog& breakLog;
+  ClassVersions& classVersions;
+  ConstantPool& constants;
+  DeadObjects& dead;
+  ExceptionLog& exceptions;
+  FinalizedObjects& finalized;
+  FinalizerTracker& finalizers;
+  FrameStack& frames;
+  FrozenObjects& frozen;
+  GuardBlocks& blocks;
+  KnownSources& sources;
+  RestoredFrames& restored;
+  SourceSet& sameTensors;
+  SizeReads& sizeReads;
+  VirtualTable& virtuals;
+};
+
+}  // namespace kintsugi::capture

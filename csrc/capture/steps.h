@@ -1,0 +1,111 @@
+// The instructions of the trace, and calls that run C code again on every run.
+//
+// A call that is not modelled is a *step*: it is made again with real arguments, and its result is a source.
+// An opaque one may have changed anything: what was read before is stale behind it (stale, forgetEscaped).
+//
+// Ownership: borrows the tables. Owned by the Recorder; the recording thread, GIL held. Example:
+//
+//   return rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capture/aliases.h"
+#include "capture/call_context.h"
+#include "capture/finalized_objects.h"
+#include "capture/finalizer_tracker.h"
+#include "capture/tables/break_log.h"
+#include "capture/tables/class_versions.h"
+#include "capture/tables/constant_pool.h"
+#include "capture/tables/current_instruction.h"
+#include "capture/tables/exception_log.h"
+#include "capture/tables/frame_stack.h"
+#include "capture/tables/frozen_objects.h"
+#include "capture/tables/global_states.h"
+#include "capture/tables/guard_blocks.h"
+#include "capture/tables/overlays.h"
+#include "capture/tables/pauses.h"
+#include "capture/tables/size_reads.h"
+#include "capture/tables/virtual_table.h"
+#include "torchapi/op_recorder.h"
+
+namespace kintsugi::capture {
+
+struct RecordContext;
+
+class Steps final {
+ public:
+  Steps(RecordContext& rec, AliasList& aliases, GuardBlocks& blocks, BreakLog& breakLog,
+        ClassVersions& classVersions, ConstantPool& constants, guard::Document& document,
+        ExceptionLog& exceptions, FinalizedObjects& finalized, FinalizerTracker& finalizers,
+        FrameStack& frames, FrozenObjects& frozen, CurrentInstruction& instruction, torchapi::OpRecorder& ops,
+        Overlays& overlays, Pauses& pauses, SizeReads& sizeReads, GlobalStates& states,
+        VirtualTable& virtuals)
+      : rec_(rec),
+        aliases_(aliases),
+        blocks_(blocks),
+        breakLog_(breakLog),
+        classVersions_(classVersions),
+        constants_(constants),
+        document_(document),
+        exceptions_(exceptions),
+        finalized_(finalized),
+        finalizers_(finalizers),
+        frames_(frames),
+        frozen_(frozen),
+        instruction_(instruction),
+        ops_(ops),
+        overlays_(overlays),
+        pauses_(pauses),
+        sizeReads_(sizeReads),
+        states_(states),
+        virtuals_(virtuals) {}
+
+  Flow execute(Activation& act, const Instr& instr);
+  CallKind stepKind(PyObject* object);
+  size_t emit(ir::Op op, const std::vector<ir::Operand>& operands, const std::vector<ir::Type>& results,
+              ir::StateId snap);
+  void flushBlock();
+  // Runs the instruction unrecorded and writes it as a call; the result's shadow is pushed by the caller.
+  Flow callStep(CallContext& ctx, CallKind kind, const char* reason, Shadow& result);
+  // Runs the instruction, of whose result all is known, and writes it as a call that may be made later.
+  Flow quietCall(CallContext& ctx);
+  Flow replaceCall(CallContext& ctx, pyapi::Ref<> result);  // instead of executing it: a model has the result
+  void stale();                                             // after an opaque step
+  bool recordRaised(CallContext& ctx, CallKind kind, std::vector<ir::Operand> operands, ir::StateId snap);
+  void checkBlocks();
+  bool quietOperands(CallContext& ctx, std::vector<ir::Operand>& operands);
+  Shadow appendCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands,
+                    ir::StateId snap, PyObject* result);
+  void forgetEscaped(CallContext& ctx);
+
+ private:
+  void checkHandlers(ir::StateId snap);
+  bool callOperands(CallContext& ctx, CallKind kind, std::vector<ir::Operand>& operands);
+  size_t emitCall(CallContext& ctx, CallKind kind, const std::vector<ir::Operand>& operands, ir::StateId snap);
+
+  RecordContext& rec_;
+  AliasList& aliases_;
+  GuardBlocks& blocks_;
+  BreakLog& breakLog_;
+  ClassVersions& classVersions_;
+  ConstantPool& constants_;
+  guard::Document& document_;
+  ExceptionLog& exceptions_;
+  FinalizedObjects& finalized_;
+  FinalizerTracker& finalizers_;
+  FrameStack& frames_;
+  FrozenObjects& frozen_;
+  CurrentInstruction& instruction_;
+  torchapi::OpRecorder& ops_;
+  Overlays& overlays_;
+  Pauses& pauses_;
+  SizeReads& sizeReads_;
+  GlobalStates& states_;
+  VirtualTable& virtuals_;
+};
+
+}  // namespace kintsugi::capture

@@ -1,0 +1,363 @@
+// TorchSteps: calls whose dispatcher calls are logged.
+#include "capture/torch_steps.h"
+
+#include <algorithm>
+
+#include "capture/calls/model.h"
+#include "capture/calls/numpy.h"
+#include "capture/calls/open_lists.h"
+#include "capture/foreign.h"
+#include "capture/numbers.h"
+#include "capture/record_context.h"
+#include "capture/sizes.h"
+#include "pyapi/callable_name.h"
+#include "pyapi/known_objects.h"
+#include "pyapi/plain.h"
+#include "pyapi/types.h"
+#include "support/check.h"
+#include "torchapi/op_effects.h"
+#include "torchapi/transforms.h"
+
+namespace kintsugi::capture {
+
+using ir::Op;
+using ir::Operand;
+using ir::Type;
+using ir::TypeKind;
+
+namespace {
+
+// A replay that gets another number of results has to be able to leave the trace. What writes to tensors may
+// change their sizes.
+void checkDrained(RecordContext& rec, const torchapi::DrainResult& drained, ir::StateId snap) {
+  if (drained.mutated) rec.sizeReads.forgetAll();
+  if (drained.exits && !rec.trace().states[snap].rebuildable) {
+    rec.abort(diag::Code::KTG0103, {"as many tensors as a size says"});
+  }
+}
+
+// Is it an array, or does it hold one (`x[rows, 0]`)? What matters of it is what type it has.
+bool takesArray(RecordContext& rec, Shadow shadow, PyObject* object) {
+  if (shadow.isSource() && isArray(object)) {
+    rec.guards.guardType(shadow, object);
+    return true;
+  }
+  if (!shadow.isVirtual() || !PyTuple_CheckExact(object)) return false;
+  const std::vector<Shadow> parts = rec.objects.virtualOf(shadow).parts;
+  bool any = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    any = takesArray(rec, parts[i], PyTuple_GET_ITEM(object, static_cast<Py_ssize_t>(i))) || any;
+  }
+  return any;
+}
+
+// The only tensors among the arguments that the trace can't describe are results of functional collectives:
+// torch's own code waits for them and computes on the tensors inside.
+bool takesCollectives(const CallContext& ctx) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    const bool foreign = isForeign(ctx.shadows.any(i), ctx.args.any(i));
+    if (foreign && !pyapi::isA(ctx.args.any(i), pyapi::Known::kAsyncCollective)) return false;
+  }
+  return true;
+}
+
+Flow collectiveStep(CallContext& ctx, Shadow& result) {
+  std::vector<ir::ValueId> described;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
+      ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
+    else if (auto value =
+                 torchapi::isTensor(ctx.args.any(i)) ? ctx.rec.ops().valueOf(ctx.args.any(i)) : std::nullopt)
+      described.push_back(*value);
+  }
+  const Flow flow = ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
+  for (const ir::ValueId value : described) forgetMeta(ctx.rec, value);  // it may have been written to
+  return flow;
+}
+
+// What gets objects that the trace can't look into is a step.
+std::optional<Flow> objectStep(CallContext& ctx, Shadow& result) {
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (takesArray(ctx.rec, ctx.shadows.any(i), ctx.args.any(i)))
+      return ctx.rec.steps.callStep(ctx, CallKind::kKnown, nullptr, result);
+    if (isForeign(ctx.shadows.any(i), ctx.args.any(i)))
+      return takesCollectives(ctx) ? collectiveStep(ctx, result)
+                                   : ctx.rec.steps.callStep(ctx, CallKind::kOpaque, "", result);
+    // Any generator of random numbers will do: it is handed to the step, and which one it is decides nothing.
+    if (torchapi::isRandomGenerator(ctx.args.any(i)) && ctx.shadows.any(i).isSource()) {
+      ctx.rec.guards.guardType(ctx.shadows.any(i), ctx.args.any(i));
+      return ctx.rec.steps.callStep(ctx, CallKind::kKnown, "", result);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+namespace {
+
+// Does the result follow from more than the operations and the arguments?
+bool decidesItself(const CallContext& ctx, const torchapi::DrainResult& drained) {
+  const bool python = PyFunction_Check(ctx.callable);
+  // Python code may have decided on sizes that no guard covers, for the operations after the first.
+  if (python && drained.dynamic && drained.count > 1) return true;
+  // A number that it, or C code that is not torch's, makes of one of a tensor's is another one.
+  return (python || ctx.pinNumbers) && !drained.scalars.empty();
+}
+
+// What a transform hands out without an operator: wrappers, which are known by the tensors inside.
+bool isOfTransform(PyObject* object) {
+  if (!PyTuple_Check(object)) return torchapi::isWrapper(object);
+  bool wrappers = torchapi::transformsActive();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(object, i);
+    wrappers = wrappers && (item == Py_None || torchapi::isTensor(item));
+  }
+  return wrappers;
+}
+
+// Is it to get the numbers themselves? A mode would see operators that make tensors of numbers of the trace.
+bool takesNumbers(const CallContext& ctx) {
+  return ctx.metaPure || ctx.pinNumbers || PyFunction_Check(ctx.callable) || torchapi::transformsActive() ||
+         torchapi::hasModes();
+}
+
+}  // namespace
+
+Flow TorchSteps::executeLogged(CallContext& ctx) {
+  torchCalls_.setTainted(false);
+  torchCalls_.begin();
+  ops_.resume();
+  const bool asItIs = torchapi::hasModes();
+  const bool other = ctx.instead != nullptr && !asItIs && !torchapi::transformsActive();
+  Flow flow = asItIs  ? rec_.execute(ctx.act, ctx.instr)
+              : other ? rec_.steps.replaceCall(ctx, pyapi::steal(ctx.instead(ctx.args[0])))
+                      : executeSymbolic(ctx);
+  ops_.pause();
+  torchCalls_.end();
+  return flow;
+}
+
+Flow TorchSteps::torchStep(CallContext& ctx, Shadow& result) {
+  if (torchapi::hasFunctionModes()) [[unlikely]]
+    return rec_.steps.callStep(ctx, CallKind::kOpaque, "", result);
+  if (auto flow = objectStep(ctx, result)) return *flow;
+  if (auto flow = joinOpenList(ctx, result)) return *flow;
+  std::vector<Shadow> pinned(ctx.shadows.begin(), ctx.shadows.end());
+  const bool concrete = takesNumbers(ctx);
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    if (!(concrete ? rec_.guards.pinDeep(pinned[i], ctx.args.any(i))
+                   : pinForTorch(pinned[i], ctx.args.any(i))))
+      return rec_.execute(ctx.act, ctx.instr);
+  }
+  if (!pinHiddenNumbers(ctx, pinned)) return rec_.execute(ctx.act, ctx.instr);
+  ctx.shadows.replace(pinned.data());
+  Shadow callable = ctx.callableShadow;
+  if (callable.isSource() && !rec_.guards.pin(callable, ctx.callable))
+    return rec_.execute(ctx.act, ctx.instr);
+  torchCalls_.setConstantNumbers(ctx.metaPure);
+  bool dynamic = false;
+  for (size_t i = 0; i < ctx.total(); ++i) {
+    const bool isWrapper = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isVirtual();
+    if (isWrapper && !hasStaticMeta(pinned[i], ctx.args.any(i))) {
+      rec_.abort(diag::Code::KTG0109, {"sizes under a transform that are known only at run time"});
+      return rec_.execute(ctx.act, ctx.instr);
+    }
+    const bool isValue = torchapi::isTensor(ctx.args.any(i)) && pinned[i].isValue();
+    if (isValue && !pinLikely(rec_, pinned[i], ctx.args.any(i))) return rec_.execute(ctx.act, ctx.instr);
+    dynamic = dynamic || (isValue && ops_.level(pinned[i].valueId()) != torchapi::MetaLevel::kFull);
+  }
+  if (dynamic && ctx.metaPure) {
+    if (auto flow = readSizes(ctx, result)) return *flow;
+  }
+  for (size_t i = 0; dynamic && i < ctx.total(); ++i) {
+    if (torchapi::isTensor(ctx.args.any(i)) && pinned[i].isValue() &&
+        !pinForBinding(ctx, pinned[i], ctx.args.any(i)))
+      return rec_.execute(ctx.act, ctx.instr);
+  }
+  ctx.veilSlices = dynamic && decidesOnSlices(ctx);
+  ir::StateId snap = rec_.snapshots.stateBefore();
+  // The operands of the fallback must be taken before the call: it may consume the arguments.
+  CallContext fallback = ctx;
+  fallback.callableShadow = callable;
+  std::vector<Operand> operands;
+  const bool haveOperands = rec_.steps.quietOperands(fallback, operands);
+  Flow flow = executeLogged(ctx);
+  const CallKind kind =
+      torchCalls_.isTainted() ? CallKind::kOpaque : CallKind::kKnown;  // where it has to be a call
+  if (flow == Flow::kRaise) {
+    ops_.discard();
+    exceptions_.setUnsafe(!haveOperands || !rec_.steps.recordRaised(fallback, kind, operands, snap));
+    return flow;
+  }
+  PyObject* object = ctx.pushes ? ctx.act.peek(ctx.resultDepth) : Py_None;
+  std::string detail;
+  if (!torchCalls_.isTainted()) {
+    const torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
+    if (drained.detail != nullptr) detail = std::string(" by ") + drained.detail;
+    checkDrained(rec_, drained, snap);
+    if (drained.status == torchapi::DrainResult::kOk) {
+      std::optional<Shadow> shadow;
+      if (!decidesItself(ctx, drained))
+        shadow = ctx.pushes ? adoptResult(object, drained) : Shadow::constant();
+      if (shadow && drained.count == 0 && !ctx.metaPure && !shadow->isValue() && !isOfTransform(object))
+        shadow = std::nullopt;
+      if (shadow && scalarsExplained(object, drained)) {
+        result = *shadow;
+        return flow;
+      }
+      undo(drained);
+    }
+  }
+  ops_.discard();
+  if (!haveOperands) {
+    rec_.abort(diag::Code::KTG0301, {pyapi::callableName(ctx.callable) + detail});
+    return flow;
+  }
+  result = rec_.steps.appendCall(fallback, kind, operands, snap, object);
+  return flow;
+}
+
+std::optional<Shadow> TorchSteps::torchOperation(ir::StateId snap, pyapi::Ref<>& result,
+                                                 const std::function<PyObject*()>& operation) {
+  torchCalls_.setTainted(false);
+  torchCalls_.setConstantNumbers(false);
+  torchCalls_.begin();
+  ops_.resume();
+  result = pyapi::steal(operation());
+  ops_.pause();
+  torchCalls_.end();
+  if (!result) {
+    ops_.discard();
+    exceptions_.setUnsafe(true);
+    return std::nullopt;
+  }
+  torchapi::DrainResult drained;
+  if (!torchCalls_.isTainted()) drained = ops_.drain(document_.trace, snap);
+  checkDrained(rec_, drained, snap);
+  bool recorded =
+      !torchCalls_.isTainted() && drained.status == torchapi::DrainResult::kOk && drained.count > 0;
+  auto shadow = recorded ? adoptResult(result.get(), drained) : std::nullopt;
+  if (shadow && scalarsExplained(result.get(), drained)) return shadow;
+  rec_.abort(diag::Code::KTG0301, {"an operation of C code"});
+  return Shadow::constant();
+}
+
+// a, b = tensor: the instruction pushes `pushed` tensors that it made; with a star, the last but `behind` of
+// them as a list.
+Flow TorchSteps::torchSequence(Activation& act, const Instr& instr, int pushed, int behind) {
+  ShadowFrame& frame = *frames_.current();
+  PyObject* object = act.peek(1);
+  frame.top() = rec_.guards.tensorShadow(object, frame.top());
+  if (!rec_.live() || !pinMeta(rec_, frame.top(), object)) return rec_.execute(act, instr);
+  ir::StateId snap = rec_.snapshots.stateBefore();
+  torchCalls_.setTainted(false);
+  torchCalls_.begin();
+  ops_.resume();
+  Flow flow = rec_.execute(act, instr);
+  ops_.pause();
+  torchCalls_.end();
+  if (flow != Flow::kNext || torchCalls_.isTainted()) {
+    ops_.discard();
+    exceptions_.setUnsafe(true);
+    if (flow == Flow::kNext) rec_.abort(diag::Code::KTG0301, {"unpacking under a mode"});
+    return flow;
+  }
+  torchapi::DrainResult drained = ops_.drain(document_.trace, snap);
+  checkDrained(rec_, drained, snap);
+  frame.drop(1);
+  auto shadowOf = [&](PyObject* tensor) {
+    auto value = drained.status == torchapi::DrainResult::kOk ? ops_.valueOf(tensor) : std::nullopt;
+    if (!value) rec_.abort(diag::Code::KTG0301, {"unpacking"});
+    return value ? Shadow::value(*value) : Shadow::constant();
+  };
+  int depth = behind < 0 ? pushed : pushed + 1 + behind;
+  for (int i = depth; i >= 1; --i) {
+    PyObject* item = act.peek(i);
+    if (behind < 0 || i != pushed + 1) {
+      frame.push(shadowOf(item));
+      continue;
+    }
+    Shadow list = rec_.objects.newVirtual(VirtualKind::kList, item);
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(item); ++k) {
+      rec_.objects.virtualOf(list).parts.push_back(shadowOf(PyList_GET_ITEM(item, k)));
+    }
+    frame.push(list);
+  }
+  return flow;
+}
+
+// Numbers that a torch call read from tensors must be its result and nothing else; what they decided inside
+// is hidden.
+bool TorchSteps::scalarsExplained(PyObject* result, const torchapi::DrainResult& drained) {
+  if (drained.scalars.empty()) return true;
+  return drained.scalars.size() == 1 && (PyLong_Check(result) || PyFloat_Check(result));
+}
+
+// Do the sizes of a tensor follow from guarded metadata? Those of a wrapper from the tensor inside.
+bool TorchSteps::hasStaticMeta(Shadow shadow, PyObject* tensor) const {
+  auto value =
+      shadow.isValue() ? std::optional(shadow.valueId()) : ops_.valueOf(torchapi::innermost(tensor).get());
+  return value && ops_.level(*value) == torchapi::MetaLevel::kFull;
+}
+
+// Takes the instructions of the last drain back out of the trace.
+void TorchSteps::undo(const torchapi::DrainResult& drained) {
+  auto& code = document_.trace.code;
+  for (size_t i = 0; i < drained.count; ++i) {
+    ir::Instruction& ins = code[code.size() - 1 - i];
+    for (uint32_t r = 0; r < ins.resultCount; ++r) ops_.forget(ins.firstResult + r);
+  }
+  code.resize(code.size() - drained.count);
+}
+
+std::optional<Shadow> TorchSteps::adoptResult(PyObject* result, const torchapi::DrainResult& drained) {
+  if (result == Py_None || PyType_Check(result)) return Shadow::constant();
+  if (torchapi::isTensor(result)) {
+    if (!torchapi::isWrapper(result) && !torchapi::isExactTensorType(Py_TYPE(result)))
+      return std::nullopt;                                    // operators make plain tensors
+    if (torchapi::isZeroTensor(result)) return std::nullopt;  // whose memory a trace would make
+    if (auto value = ops_.valueOf(result)) return Shadow::value(*value);
+    if (!torchapi::isWrapper(result) || !ops_.valueOf(torchapi::innermost(result).get())) return std::nullopt;
+    if (auto known = rec_.objects.knownObject(result)) return known;
+    return rec_.objects.newVirtual(VirtualKind::kOpaque, result);
+  }
+  if (PyLong_Check(result) || PyFloat_Check(result)) {
+    for (const auto& scalar : drained.scalars) {
+      bool isBool = PyBool_Check(result);
+      if (isBool && scalar.kind == TypeKind::kBool && (result == Py_True) == (scalar.i != 0)) {
+        return Shadow::value(scalar.value);
+      }
+      if (!isBool && PyLong_Check(result) && scalar.kind == TypeKind::kInt &&
+          PyLong_AsLongLong(result) == scalar.i) {
+        return Shadow::value(scalar.value);
+      }
+      if (PyFloat_Check(result) && scalar.kind == TypeKind::kFloat) return Shadow::value(scalar.value);
+    }
+    PyErr_Clear();
+    return drained.scalars.empty() && torchCalls_.givesConstantNumbers()
+               ? std::optional<Shadow>(Shadow::constant())
+               : std::nullopt;
+  }
+  if (PyTuple_Check(result) || PyList_CheckExact(result)) {
+    std::vector<Shadow> parts;
+    for (Py_ssize_t i = 0; i < Py_SIZE(result); ++i) {
+      auto part = adoptResult(
+          PyTuple_Check(result) ? PyTuple_GET_ITEM(result, i) : PyList_GET_ITEM(result, i), drained);
+      if (!part) return std::nullopt;
+      parts.push_back(*part);
+    }
+    if (PyTuple_Check(result)) {
+      if (isPlainTuple(result)) return Shadow::constant();  // torch.Size and the like
+      return rec_.objects.tupleOf(result, std::move(parts));
+    }
+    Shadow list = rec_.objects.newVirtual(VirtualKind::kList, result);
+    rec_.objects.virtualOf(list).parts = std::move(parts);
+    return list;
+  }
+  if (auto known = rec_.objects.knownObject(result)) return known;
+  if (PyUnicode_CheckExact(result) || pyapi::isTorchConstant(result)) return Shadow::constant();
+  return std::nullopt;
+}
+
+}  // namespace kintsugi::capture

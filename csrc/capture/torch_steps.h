@@ -1,0 +1,72 @@
+// Calls of torch: their dispatcher calls are logged while they run, and become operators of the trace.
+//
+// Where the log does not explain the result (Python code that is not torch's ran, a number was read and
+// decided something inside), the call is a step. Numbers of the trace stand among the arguments as symbolic
+// numbers (symbolic.cc).
+//
+// Ownership: borrows the tables; symbolic numbers refer to it while a call runs. Owned by the Recorder; the
+// recording thread, GIL held. Example: return rec.torch.torchStep(ctx, result);
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <functional>
+
+#include "capture/call_context.h"
+#include "capture/tables/current_instruction.h"
+#include "capture/tables/exception_log.h"
+#include "capture/tables/frame_stack.h"
+#include "capture/tables/torch_calls.h"
+#include "guard/document.h"
+#include "torchapi/op_recorder.h"
+#include "torchapi/sym_number.h"
+
+namespace kintsugi::capture {
+
+struct RecordContext;
+
+class TorchSteps final : private torchapi::NumberSink {
+ public:
+  TorchSteps(RecordContext& rec, guard::Document& document, ExceptionLog& exceptions, FrameStack& frames,
+             CurrentInstruction& instruction, torchapi::OpRecorder& ops, TorchCalls& torchCalls)
+      : rec_(rec),
+        document_(document),
+        exceptions_(exceptions),
+        frames_(frames),
+        instruction_(instruction),
+        ops_(ops),
+        torchCalls_(torchCalls) {}
+
+  std::optional<bool> tensorTruth(Shadow shadow, PyObject* tensor, bool replace);
+  bool acceptsTorch(Shadow shadow, PyObject* object);
+  bool hasStaticMeta(Shadow shadow, PyObject* tensor) const;
+  // Runs the instruction with the dispatcher's log on and takes the operations that it made into the trace.
+  Flow torchStep(CallContext& ctx, Shadow& result);
+  Flow executeLogged(CallContext& ctx);
+  Flow torchSequence(Activation& act, const Instr& instr, int pushed, int behind = -1);
+  std::optional<Shadow> torchOperation(ir::StateId snap, pyapi::Ref<>& result,
+                                       const std::function<PyObject*()>& operation);
+  std::optional<Shadow> adoptResult(PyObject* result, const torchapi::DrainResult& drained);
+  torchapi::NumberSink& numberSink() { return *this; }
+
+ private:
+  void pinNumber(ir::ValueId value) override;
+  bool pinForTorch(Shadow& shadow, PyObject* object);
+  pyapi::Ref<> symbolic(Shadow shadow, PyObject* object);
+  Flow executeSymbolic(CallContext& ctx);
+  bool scalarsExplained(PyObject* result, const torchapi::DrainResult& drained);
+  void undo(const torchapi::DrainResult& drained);
+
+  RecordContext& rec_;
+  guard::Document& document_;
+  ExceptionLog& exceptions_;
+  FrameStack& frames_;
+  CurrentInstruction& instruction_;
+  torchapi::OpRecorder& ops_;
+  TorchCalls& torchCalls_;
+};
+
+}  // namespace kintsugi::capture
