@@ -29,14 +29,14 @@ using runtime::GuardProgram;
 using runtime::Recording;
 
 constexpr const char* kSourceNames[] = {
-#define X(name, text, parts) text,
-    KINTSUGI_SOURCES(X)
-#undef X
+#define KTG_KIND(name, text, parts) text,
+    KINTSUGI_SOURCES(KTG_KIND)
+#undef KTG_KIND
 };
 constexpr const char* kGuardNames[] = {
-#define X(name, text, parts) text,
-    KINTSUGI_GUARDS(X)
-#undef X
+#define KTG_KIND(name, text, parts) text,
+    KINTSUGI_GUARDS(KTG_KIND)
+#undef KTG_KIND
 };
 
 template <size_t N>

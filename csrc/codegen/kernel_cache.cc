@@ -13,7 +13,7 @@
 #include "codegen/object_code.h"
 #include "codegen/perf_map.h"
 #include "codegen/plan_kernel.h"
-#include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::codegen {
 
@@ -190,13 +190,9 @@ class Cache {
       bad = true;
     }
     counters_.rejected += bad ? 1 : 0;
-    std::string object;
-    try {
-      llvm::LLVMContext context;
-      object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
-    } catch (const InternalError& error) {
-      reason = error.what();
-    }
+    faultPoint("kernel");
+    llvm::LLVMContext context;
+    const std::string object = code.compile(*emitKernel(context, kernel, kSymbol, options), reason);
     if (object.empty()) {
       return nullptr;
     }

@@ -26,7 +26,7 @@
 #include "pyapi/types.h"
 #include "runtime/guard_explain.h"
 #include "runtime/run_events.h"
-#include "support/check.h"
+#include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/run_memory.h"
 
@@ -242,7 +242,14 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
     return callObserved(args);
   {
     runtime::SlotBuffer slots;
-    if (auto trace = cache_.lookup(args, slots, checkedGuards())) {
+    std::shared_ptr<runtime::CompiledTrace> trace;
+    const bool looked = succeeds([&] {
+      faultPoint("look-up");
+      trace = cache_.lookup(args, slots, checkedGuards());
+    });
+    if (!looked) [[unlikely]]
+      return callEager(args);
+    if (trace) {
       if (isIdle(*trace)) [[unlikely]]
         return eagerBecause(kNothingToCompile, args);
       if (pyapi::recursionLeft(PyThreadState_Get()) >= trace->recording().recursion) [[likely]]
@@ -255,14 +262,44 @@ PyObject* CompiledFunction::callCompiled(const pyapi::Arguments& args) {
 
 PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args,
                                      runtime::SlotBuffer& slots) {
-  try {
-    return trace.replay().run(trace, args, slots.data(), this, slots.aside);
-  } catch (const std::exception& error) {
-    trace.dead = true;
-    addBreak(diag::Diagnostic(diag::Code::KTG0000, {error.what()}));
-    if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", error.what());
-    return nullptr;
+  PyObject* result = nullptr;
+  bool repeatable = false;
+  const auto failure =
+      contain([&] { result = trace.replay().run(trace, args, slots.data(), this, slots.aside, &repeatable); });
+  return failure ? failedRun(trace, args, failure->text, repeatable) : result;
+}
+
+// A check of ours has failed in a run. It ran nothing that could be seen: the call is made in eager mode.
+// Otherwise making it again would do twice what the program does once, so the call raises.
+PyObject* CompiledFunction::failedRun(runtime::CompiledTrace& trace, const pyapi::Arguments& args,
+                                      const std::string& text, bool repeatable) {
+  trace.dead = true;
+  addBreak(diag::Diagnostic(diag::Code::KTG0000, {text}));
+  if (repeatable) {
+    PyErr_Clear();
+    return callEager(args);
   }
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "kintsugi: KTG0000 %s", text.c_str());
+  return nullptr;
+}
+
+bool CompiledFunction::abandon(const std::string& failure) {
+  PyErr_Clear();
+  addBreak(diag::Diagnostic(diag::Code::KTG0000, {failure}));
+  cache_.clear();
+  eager_ = true;
+  return false;
+}
+
+// Those that calls have met, and the failures of the thread that compiles.
+const std::vector<diag::Diagnostic>& CompiledFunction::breaks() {
+  std::vector<std::string> texts;
+  for (const auto& trace : cache_.traces()) collectFailures(*trace, texts);
+  for (std::string& text : texts) {
+    diag::Diagnostic found(diag::Code::KTG0000, {std::move(text)}, entryPlace());
+    if (!alreadyThere(breaks_, found)) keepBreak(found);
+  }
+  return breaks_;
 }
 
 PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
@@ -285,7 +322,11 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   const size_t opaqueCodes = opaqueCodes_.size();
   ++recordings_;
   doubt(Payoff::kRecorded);
-  learn(args);
+  const bool learned = succeeds([&] {
+    faultPoint("learn");
+    learn(args);
+  });
+  if (!learned) return callEager(args);
   RecordedCall recorded = record(recorderOptions(), function_.get(), args);
   if (log::enabled(log::Channel::kPerf)) {
     log::emit(log::Channel::kPerf, entryPlace().format() + " was recorded in " +
@@ -314,23 +355,27 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   capture::CaptureResult& capture = *recorded.capture;
-  openAttributes_.addAll(capture.written);
-  if (capture.refused) {
-    addBreak(*capture.refused);
-  } else if (capture.failure) {
-    addBreaks(capture.breaks);
-    // An exception of the program's own is no failure of the recording.
-    if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
-      failed(capture);
-    } else if (type != nullptr && log::enabled(log::Channel::kTrace)) {
-      const char* name = pyapi::typeName(reinterpret_cast<PyTypeObject*>(type));
-      log::emit(log::Channel::kTrace,
-                "[TRACE --- " + diag::Diagnostic(diag::Code::KTG0111, {name}, entryPlace()).format() + "]");
+  // The call has been made, whatever comes of its recording.
+  succeeds([&] {
+    faultPoint("conclude");
+    openAttributes_.addAll(capture.written);
+    if (capture.refused) {
+      addBreak(*capture.refused);
+    } else if (capture.failure) {
+      addBreaks(capture.breaks);
+      // An exception of the program's own is no failure of the recording.
+      if (recorded.result != nullptr || capture.failure->code != diag::Code::KTG0111) {
+        failed(capture);
+      } else if (type != nullptr && log::enabled(log::Channel::kTrace)) {
+        const char* name = pyapi::typeName(reinterpret_cast<PyTypeObject*>(type));
+        log::emit(log::Channel::kTrace,
+                  "[TRACE --- " + diag::Diagnostic(diag::Code::KTG0111, {name}, entryPlace()).format() + "]");
+      }
+    } else if (recorded.result != nullptr && !keep(capture)) {
+      pyapi::steal(std::exchange(recorded.result, nullptr));
+      PyErr_Fetch(&type, &value, &traceback);
     }
-  } else if (recorded.result != nullptr && !keep(capture)) {
-    Py_CLEAR(recorded.result);
-    PyErr_Fetch(&type, &value, &traceback);
-  }
+  });
   const std::optional<diag::Diagnostic> refused = std::move(capture.refused);
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
@@ -357,7 +402,7 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
 // The program has swallowed the error that it got at a break: it gets it again, instead of its result.
 PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refused, PyObject* result) {
   if (!refused || result == nullptr) return result;
-  Py_DECREF(result);
+  pyapi::steal(result);
   if (refused->code == diag::Code::KTG0111) {  // see Recorder::raiseAssertion()
     PyErr_SetString(PyExc_AssertionError, refused->args[0].c_str());
     return nullptr;
@@ -557,7 +602,8 @@ std::string CompiledFunction::titleOf(const ir::Trace& trace) const {
 // False: the backend's exception, or the guard filter's, is pending.
 bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arguments& args) {
   runtime::Recording recording = takeRecording(capture);
-  try {
+  bool kept = true;  // false: an exception is pending
+  const auto failure = contain([&] {
     faultPoint("install");
     describeConstants(recording, function_.get());
     if (options_.place.known()) {
@@ -566,16 +612,15 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
           std::tie(options_.place.file, options_.place.line, options_.place.function);
     }
     runTracePasses(recording.document, 0, tracePasses(recording));
-    if (options_.guardFilter && !filterGuards(recording, options_.guardFilter.get(), args)) return false;
+    kept = !options_.guardFilter || filterGuards(recording, options_.guardFilter.get(), args);
+    if (!kept) return;
     auto trace = std::make_shared<runtime::CompiledTrace>(std::move(recording));
     if (options_.native.enabled) attachNative(*trace, options_.native);
-    if (options_.backend && !attachBackend(*trace, options_.backend.get(), &args, options_.name))
-      return false;
-    keepTrace(std::move(trace), "");
-  } catch (const std::exception& error) {
-    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
-  }
-  return true;
+    kept = !options_.backend || attachBackend(*trace, options_.backend.get(), &args, options_.name);
+    if (kept) keepTrace(std::move(trace), "");
+  });
+  if (failure) noteFailure(diag::Diagnostic(diag::Code::KTG0000, {failure->text}), nullptr);
+  return kept;
 }
 
 void CompiledFunction::keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin) {

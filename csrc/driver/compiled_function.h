@@ -23,6 +23,7 @@
 #include "runtime/trace_cache.h"
 #include "support/allowance.h"
 #include "support/backoff.h"
+#include "support/contain.h"
 #include "support/payoff.h"
 #include "support/recording_budget.h"
 
@@ -95,19 +96,17 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool hasBackend() const { return static_cast<bool>(options_.backend); }
   PyObject* entry() const { return function_.get(); }  // what a call of it runs
   runtime::TraceCache& cache() { return cache_; }
-  const std::vector<diag::Diagnostic>& breaks() const { return breaks_; }
+  const std::vector<diag::Diagnostic>& breaks();
   const std::vector<Recompile>& recompiles() const { return recompiles_; }
   // Calls run in eager mode, whatever they are given.
   bool disabled() const { return eager_; }
   // Calls run in eager mode for now, because they took less time there.
   bool isLeftToEager() const { return payoff_.isLeftToEager(); }
   void reset();
-  // What is asked before a call is recorded: called with the tuple of its positional arguments and the dict
-  // of the others, it gives traces of another process to adopt(), and returns whether it is to be asked
-  // again. Null: nobody is. See packaged_calls.cc.
+  // Called before a call is recorded, with its positional arguments and the dict of the others: it gives
+  // traces of another process to adopt(), and returns whether to ask again. See packaged_calls.cc.
   void setPackage(pyapi::Ref<> package) { package_ = std::move(package); }
-  // Installs a trace that a package holds (package_data.h), with its side traces. Empty: it is there; else
-  // why it can't be.
+  // Installs a trace of a package (package_data.h), with its side traces. Empty, or why it can't be.
   std::string adopt(PyObject* data);
   // Says in the log that a trace of the package at `path` is not used.
   void noteUnused(const std::string& path, const std::string& reason);
@@ -133,12 +132,13 @@ class CompiledFunction final : private runtime::ExitHandler {
   void noteDifferentiating(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   PyObject* callCompiled(const pyapi::Arguments& args);
   PyObject* runTrace(runtime::CompiledTrace& trace, const pyapi::Arguments& args, runtime::SlotBuffer& slots);
+  PyObject* failedRun(runtime::CompiledTrace& trace, const pyapi::Arguments& args, const std::string& text,
+                      bool repeatable);
   // While the event stream is on (observed_call.cc)
   PyObject* callObserved(const pyapi::Arguments& args);
   PyObject* recordObserved(const pyapi::Arguments& args);
   PyObject* eagerBecause(const char* why, const pyapi::Arguments& args);
-  // No tensor operation was recorded: there is nothing to compile, and CPython runs the calls. One in some
-  // keeps to the trace, which finds other paths.
+  // No tensor operation was recorded: CPython runs the calls, but some, by which other paths are found.
   bool noteIdle(runtime::CompiledTrace& trace);
   static bool isIdle(runtime::CompiledTrace& trace);
   diag::SourceLoc entryPlace() const;
@@ -152,8 +152,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   PyObject* recordCall(const pyapi::Arguments& args);
   capture::RecorderOptions recorderOptions() const;
   PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
-  // What a recorded call came to: the breaks are listed, and `failed` or `keep` is called (false: an
-  // exception is pending). Gives back the call's result.
+  // After a recorded call: lists the breaks and calls `failed` or `keep` (false: an exception is pending).
   PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
                      const std::function<bool(capture::CaptureResult&)>& keep);
   runtime::Recording takeRecording(capture::CaptureResult& capture);
@@ -174,6 +173,13 @@ class CompiledFunction final : private runtime::ExitHandler {
   void linkSide(runtime::ExitContext& context, capture::CaptureResult& capture);
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
+  // Runs a part of a call. False: a check of ours has failed; KTG0000 is noted, and calls are eager from now on.
+  template <typename Body>
+  bool succeeds(Body&& body) {
+    const auto failure = contain(body);
+    return !failure || abandon(failure->text);
+  }
+  bool abandon(const std::string& failure);
   void learn(const pyapi::Arguments& args);
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
   bool countOther(uint64_t source);

@@ -29,7 +29,8 @@
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
-#include "support/check.h"
+#include "support/contain.h"
+#include "support/fault.h"
 #include "support/target.h"
 #include "torchapi/eager_traits.h"
 #include "torchapi/products.h"
@@ -64,6 +65,12 @@ class Compilable {
   virtual bool make(const NativeSegmentInfo& info, NativeSummary& summary, std::string& reason) = 0;
   virtual void giveUp() = 0;
   void enqueue(std::weak_ptr<Compilable> self);
+  // A check of ours has failed when the code was made or run: it is kept for failureText(), and logged.
+  void noteFailure(const std::string& text);
+  std::string failureText() const {
+    std::lock_guard lock(failing_);
+    return failure_;
+  }
   NativeSegmentInfo& info() { return info_; }
   const NativeSegmentInfo& info() const { return info_; }
   void reportLost(uint64_t native, uint64_t replay) const;
@@ -77,6 +84,8 @@ class Compilable {
   NativeSegmentInfo info_;
   std::atomic<bool> queued_{false};
   bool atRun_ = false;
+  mutable std::mutex failing_;  // of failure_
+  std::string failure_;
 };
 
 // Does a segment write to tensors, and take some that nothing is known of? Both decide where it writes.
@@ -123,6 +132,11 @@ class Segment : public Runner, public Compilable, public std::enable_shared_from
  protected:
   void wanted() override { enqueue(this->weak_from_this()); }
   void lost(uint64_t native, uint64_t replay) override { reportLost(native, replay); }
+  void failed(const std::string& text) override {
+    noteFailure(text);
+    this->refuse();
+  }
+  std::string failure() const override { return failureText(); }
   void giveUp() override { this->refuse(); }
 };
 
@@ -351,14 +365,14 @@ void Compilable::compile() {
   NativeSummary summary;
   std::string reason;
   bool made = false;
-  try {
+  const auto failure = contain([&] {
+    faultPoint("native code");
     made = mayBeCode(info_.segment, reason) && make(info_, summary, reason);
-  } catch (const InternalError& error) {
-    reason = error.what();
-    log::emit(log::Channel::kGraphBreaks,
-              diag::Diagnostic(diag::Code::KTG0000, {error.what()}, place()).format());
-  } catch (const std::exception& error) {
-    reason = error.what();
+  });
+  if (failure) {
+    made = false;
+    reason = failure->isCheck ? "a check of Kintsugi's own failed" : failure->text;
+    if (failure->isCheck) noteFailure(failure->text);
   }
   if (made) {
     reason.clear();
@@ -408,6 +422,16 @@ void Compilable::report(const NativeSummary& summary, const std::string& refusal
     event.name = events::intern(where);
     events::emit(event);
   }
+}
+
+void Compilable::noteFailure(const std::string& text) {
+  {
+    std::lock_guard lock(failing_);
+    failure_ = text;
+  }
+  if (log::enabled(log::Channel::kGraphBreaks))
+    log::emit(log::Channel::kGraphBreaks,
+              diag::Diagnostic(diag::Code::KTG0000, {text}, place()).format());
 }
 
 void Compilable::reportLost(uint64_t native, uint64_t replay) const {
@@ -560,6 +584,14 @@ void countNative(runtime::CompiledTrace& trace, NativeCounts& counts) {
     counts.backwards += segment.runner->backwards();
   }
   trace.sides().each([&](uint32_t, const runtime::SideLink& link) { countNative(*link.trace, counts); });
+}
+
+void collectFailures(runtime::CompiledTrace& trace, std::vector<std::string>& texts) {
+  for (const runtime::SegmentCode& segment : trace.replay().code().segments) {
+    std::string text = segment.runner == nullptr ? std::string() : segment.runner->failure();
+    if (!text.empty()) texts.push_back(std::move(text));
+  }
+  trace.sides().each([&](uint32_t, const runtime::SideLink& link) { collectFailures(*link.trace, texts); });
 }
 
 }  // namespace kintsugi::driver

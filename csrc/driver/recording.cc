@@ -6,7 +6,7 @@
 #include "pyapi/frame.h"
 #include "pyapi/hook.h"
 #include "pyapi/stack_limit.h"
-#include "support/check.h"
+#include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/run_memory.h"
 
@@ -21,8 +21,9 @@ bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
-// The PEP 523 evaluator while something is recorded.
-PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
+// The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception would
+// unwind through CPython's frames and leave them broken, so one that got here ends the process.
+PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) noexcept {
   capture::Recorder* recorder = active;
   if (recorder == nullptr || !recorder->wants(frame)) {
     // CPython's evaluator would show the frame to whom the generator calls.
@@ -78,9 +79,9 @@ class RecordingRunner final : public runtime::FrameRunner {
   capture::Recorder& recorder_;
 };
 
-std::unique_ptr<capture::CaptureResult> internalFailure(const std::exception& error) {
+std::unique_ptr<capture::CaptureResult> internalFailure(const CaughtFailure& failure) {
   auto result = std::make_unique<capture::CaptureResult>();
-  result->failure = diag::Diagnostic(diag::Code::KTG0000, {error.what()});
+  result->failure = diag::Diagnostic(diag::Code::KTG0000, {failure.text});
   return result;
 }
 
@@ -90,11 +91,12 @@ template <typename Make, typename Run>
 RecordedCall recordCall(Make&& make, Run&& run) {
   RecordedCall call;
   std::unique_ptr<capture::Recorder> recorder;
-  try {
+  const auto notMade = contain([&] {
     faultPoint("recorder");
     recorder = make();
-  } catch (const std::exception& error) {
-    call.capture = internalFailure(error);
+  });
+  if (notMade) {
+    call.capture = internalFailure(*notMade);
     call.result = run(nullptr);
     return call;
   }
@@ -108,12 +110,11 @@ RecordedCall recordCall(Make&& make, Run&& run) {
   // Freeing what the recorder held may run finalizers: the user's exception must survive them.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  try {
+  const auto unfinished = contain([&] {
     faultPoint("finish");
     call.capture = recorder->finish();
-  } catch (const std::exception& error) {
-    call.capture = internalFailure(error);
-  }
+  });
+  if (unfinished) call.capture = internalFailure(*unfinished);
   recorder.reset();
   PyErr_Restore(type, value, traceback);
   return call;

@@ -18,7 +18,7 @@
 #include "driver/lifecycle_events.h"
 #include "driver/recording.h"
 #include "pyapi/frame.h"
-#include "support/check.h"
+#include "support/contain.h"
 #include "support/fault.h"
 
 namespace kintsugi::driver {
@@ -72,10 +72,14 @@ PyObject* CompiledFunction::run(runtime::ExitContext context, std::vector<runtim
   ++recordings_;
   sides_.spend();
   const uint64_t begun = diag::events::nowNs();
-  noteVariations(*context.trace, context.failure);
-  if (const auto name = capture::likelyOperator(parent.document.trace, context.guard)) {
-    dynamicSources_.insert(capture::hashOfOperator(*name));
-  }
+  const bool learned = succeeds([&] {
+    faultPoint("side exit");
+    noteVariations(*context.trace, context.failure);
+    if (const auto name = capture::likelyOperator(parent.document.trace, context.guard)) {
+      dynamicSources_.insert(capture::hashOfOperator(*name));
+    }
+  });
+  if (!learned) return runtime::runFrames(std::move(images), false);
   capture::SideStart start{.document = parent.document,
                            .consts = parent.consts,
                            .tensorInfos = parent.tensorInfos,
@@ -120,7 +124,7 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
   recording.argCount = parent.argCount;
   recording.kwNames = parent.kwNames.clone();
   if (recording.gradients.rest == 0) recording.gradients = parent.gradients;
-  try {
+  const auto failure = contain([&] {
     faultPoint("side");
     describeConstants(recording, function_.get());
     recording.start = runTracePasses(recording.document, recording.start, tracePasses(recording));
@@ -143,8 +147,9 @@ void CompiledFunction::linkSide(runtime::ExitContext& context, capture::CaptureR
     site.backoff.failed();
     auto gone = context.trace->sides().link(context.guard, std::move(trace), kSidesPerGuard);
     trimSides(*context.trace);
-  } catch (const std::exception& error) {
-    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {error.what()}), nullptr);
+  });
+  if (failure) {
+    noteFailure(diag::Diagnostic(diag::Code::KTG0000, {failure->text}), nullptr);
     ++context.trace->sides().at(context.guard).failures;
   }
 }

@@ -30,9 +30,9 @@ struct ObjectRow {
   There there;
 };
 constexpr ObjectRow kObjects[] = {
-#define KNOWN(member, path, there) {path, there},
+#define KTG_KNOWN(member, path, there) {path, there},
 #include "pyapi/known_objects.def"
-#undef KNOWN
+#undef KTG_KNOWN
 };
 
 struct CodeRow {
@@ -40,9 +40,9 @@ struct CodeRow {
   const char* path;
 };
 constexpr CodeRow kCodes[] = {
-#define KNOWN_CODE(family, path) {CodeFamily::family, path},
+#define KTG_KNOWN_CODE(family, path) {CodeFamily::family, path},
 #include "pyapi/known_code.def"
-#undef KNOWN_CODE
+#undef KTG_KNOWN_CODE
 };
 
 uint64_t modulesVersion() { return dictVersion(PyImport_GetModuleDict()); }

@@ -21,9 +21,9 @@
 namespace kintsugi::pyapi {
 
 enum class Known : uint8_t {
-#define KNOWN(member, path, there) member,
+#define KTG_KNOWN(member, path, there) member,
 #include "pyapi/known_objects.def"
-#undef KNOWN
+#undef KTG_KNOWN
   kCount,
 };
 

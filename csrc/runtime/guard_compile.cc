@@ -24,14 +24,14 @@ torchapi::TensorCheck::Sizes sizesOf(const LocalGuard& guard) {
 }
 
 constexpr const char* kGuardParts[] = {
-#define X(name, text, parts) parts,
-    KINTSUGI_GUARDS(X)
-#undef X
+#define KTG_KIND(name, text, parts) parts,
+    KINTSUGI_GUARDS(KTG_KIND)
+#undef KTG_KIND
 };
 constexpr const char* kSourceParts[] = {
-#define X(name, text, parts) parts,
-    KINTSUGI_SOURCES(X)
-#undef X
+#define KTG_KIND(name, text, parts) parts,
+    KINTSUGI_SOURCES(KTG_KIND)
+#undef KTG_KIND
 };
 
 bool hasPart(const char* parts, char part) {

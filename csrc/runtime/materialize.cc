@@ -9,6 +9,7 @@
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::runtime {
 
@@ -97,6 +98,7 @@ PyObject* Materializer::sourceObject(ir::SourceId source) const {
 }
 
 Ref<> Materializer::object(const Operand& operand) {
+  faultPoint("materialize");
   Ref<> out;
   if (get(operand, out) && !out) {
     PyErr_SetString(PyExc_SystemError, "kintsugi: an empty slot was used as an object");

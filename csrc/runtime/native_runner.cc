@@ -8,6 +8,8 @@
 
 #include "diag/events.h"
 #include "runtime/replay_program.h"
+#include "support/contain.h"
+#include "support/fault.h"
 #include "torchapi/global_state.h"
 #include "torchapi/grad_node.h"
 #include "torchapi/op_effects.h"
@@ -677,13 +679,16 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   std::copy(inputs.begin(), inputs.end(), frame->values.begin());  // borrowed
   bool done = false;
   frame->begun = false;
-  try {
+  const auto failure = contain([&] {
+    faultPoint("native run");
     if (mayWrite(plan, *frame)) {
       const HeldInputs held(*frame);
       done = runSteps(plan, *frame);
     }
-  } catch (...) {
-    done = false;  // no memory: replay will say so
+  });
+  if (failure) [[unlikely]] {
+    done = false;  // an operator's exception, or no memory: replay will raise it
+    if (failure->isCheck) failed(failure->text);
   }
   for (size_t k = 0; done && k < plan.written.size(); ++k) {
     torchapi::countWrites(inputs[plan.written[k].slot].tensor, plan.written[k].times);

@@ -51,6 +51,9 @@ class NativeRunner : public SegmentRunner {
   virtual void meet(std::span<const torchapi::Value> /*inputs*/) {}
   // Replay has turned out to be faster. Any thread, no GIL.
   virtual void lost(uint64_t native, uint64_t replay) = 0;
+  // A check of ours has failed in a run, which has declined. The code is not to be run again. Any thread, no
+  // GIL.
+  virtual void failed(const std::string& text) = 0;
   // Of several plans this is the fastest; the least time of each. Any thread, no GIL.
   virtual void chose(size_t /*plan*/, std::span<const uint64_t> /*nanoseconds*/) {}
 

@@ -20,6 +20,7 @@
 #include "runtime/visible_frames.h"
 #include "runtime/work_clock.h"
 #include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/op_effects.h"
 #include "torchapi/profiler_range.h"
 #include "torchapi/run_memory.h"
@@ -92,9 +93,40 @@ void Run::drop(const Step& step, uint32_t from, uint32_t to) {
   }
 }
 
+namespace {
+
+// Does an instruction do nothing but make results?
+bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
+  if (ins.op != Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
+  const torchapi::OpEffects effects = torchapi::opEffects(trace.opNames[ins.opName]);
+  return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective && !effects.random &&
+         !effects.changesMetadata;
+}
+
+// Writes a position down when its run ends, by an exception too.
+struct PositionAtEnd {
+  const size_t& position;
+  size_t& reached;
+  ~PositionAtEnd() { reached = position; }
+};
+
+}  // namespace
+
+bool Run::isRepeatable() const {
+  if (reached_ >= code_->steps.size()) return false;
+  size_t last = reached_;
+  for (const SegmentCode& segment : code_->segments) {  // a graph may have done all of its segment
+    if (segment.beginStep <= reached_ && reached_ <= segment.endStep) last = segment.endStep;
+  }
+  return std::all_of(trace_->code.begin(), trace_->code.begin() + code_->steps[last].index + 1,
+                     [&](const ir::Instruction& ins) { return changesNothing(*trace_, ins); });
+}
+
 Outcome Run::run() {
+  size_t position = 0;
+  const PositionAtEnd atEnd{position, reached_};
   KINTSUGI_CHECK(enterBlock(0), "an input is not of the kind that its guard promised");
-  for (size_t position = 0; position < code_->steps.size(); ++position) {
+  for (; position < code_->steps.size(); ++position) {
     const Step& step = code_->steps[position];
     if (step.gil == GilNeed::kReleased) {
       gil_.release();
@@ -343,6 +375,7 @@ bool Run::guardHolds(const ReplayCode& code, const Step& step, size_t position) 
 }
 
 Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t position) {
+  faultPoint("guard");
   bool holds = false;
   if (ins.op == Op::kGuardBlock) {
     const auto block = static_cast<guard::BlockId>(trace_->operandsOf(ins)[0].i);
@@ -485,8 +518,29 @@ void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> run
 
 const ReplayCode& ReplayProgram::code() const { return impl_->code; }
 
+namespace {
+
+// Says whether a run that a failed check ends could be repeated.
+class FailureNote {
+ public:
+  FailureNote(const Run& run, bool* repeatable) : run_(run), repeatable_(repeatable) {}
+  ~FailureNote() {
+    if (!ended_ && repeatable_ != nullptr) [[unlikely]]
+      *repeatable_ = run_.isRepeatable();
+  }
+  FailureNote(const FailureNote&) = delete;
+  void ended() { ended_ = true; }
+
+ private:
+  const Run& run_;
+  bool* repeatable_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
 PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-                             ExitHandler* handler, bool aside) {
+                             ExitHandler* handler, bool aside, bool* repeatable) {
   // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
   struct Lease {
     explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
@@ -507,8 +561,10 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
     const torchapi::RunMemoryScope memory;
     Lease lease(*impl_);
     Run run(impl_->code, owner, args, slots, *lease.storage, aside);
+    FailureNote note(run, repeatable);
     const Outcome outcome = run.run();
     if (outcome == Outcome::kReturn) {
+      note.ended();
       lease.returned = run.result != nullptr && run.isPlain();
       return run.result;
     }
@@ -550,11 +606,14 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
       state = trace.states[state].parent;
     }
     if (raising && state == ir::kNone) {
+      note.ended();
       return nullptr;
     }
     const bool inCaller = state != run.exitState;
     KINTSUGI_CHECK(run.exitState != ir::kNone, "a guard without a snapshot failed");
-    if (!captureFrames(run.view(), state, images, context ? &*context : nullptr)) {
+    const bool captured = captureFrames(run.view(), state, images, context ? &*context : nullptr);
+    note.ended();
+    if (!captured) {
       return nullptr;
     }
     if (inCaller) {

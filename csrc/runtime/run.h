@@ -84,6 +84,9 @@ class Run {
   std::optional<GuardFailure> explainExit();
   // Where the run is when it ends: the entry's trace or a side trace (held by the run).
   CompiledTrace& owner() const { return *owner_; }
+  // Has the run changed nothing that could be seen? Asked when it has failed: its steps' instructions, and
+  // those of the traces that it came through, are looked at. A write to memory counts, whoever holds it.
+  bool isRepeatable() const;
   // It has run from the entry to the return, and every step has dropped what died there.
   bool isPlain() const { return side_ == nullptr && !exitSoon_; }
   // An exit at this guard instruction; kNone: somewhere else, because a value was of another kind than
@@ -134,6 +137,7 @@ class Run {
   GilSwitch gil_;
   SegmentRunner* measured_ = nullptr;  // of the segment that is being replayed, if it wants to know the time
   uint64_t measuredSince_ = 0;
+  size_t reached_ = 0;     // where run() has ended: a position in code_->steps
   bool exitSoon_ = false;  // a value is not of the recorded kind: leave at the next snapshot
   bool traced_ = false;    // leave at the next snapshot whose frames can be rebuilt
   bool aside_ = false;     // runners must not run: see CompiledTrace::admits()

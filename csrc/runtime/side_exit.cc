@@ -3,6 +3,7 @@
 #include "pyapi/exception_state.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
+#include "support/fault.h"
 
 namespace kintsugi::runtime {
 
@@ -44,6 +45,7 @@ bool isRebuildable(const ir::Trace& trace, ir::StateId state) {
 
 bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameImage>& images,
                    ExitContext* context) {
+  faultPoint("exit");
   const Recording& recording = run.recording;
   const ir::Trace& trace = recording.document.trace;
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "diag/events.h"
+#include "support/contain.h"
+#include "support/fault.h"
 #include "torchapi/global_state.h"
 #include "torchapi/native_tensors.h"
 #include "torchapi/op_effects.h"
@@ -343,7 +345,8 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   std::vector<Value> made, all(inputs.begin(), inputs.end());
   std::optional<torchapi::GeneratorState> generator;
   bool done = false;
-  try {
+  const auto failure = contain([&] {
+    faultPoint("training run");
     if (!code->plans.draws.empty()) {
       generator.emplace();
     }
@@ -358,8 +361,10 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
     if (done) {
       store(code->plans, all, made);
     }
-  } catch (...) {
-    done = false;  // no memory: replay will say so
+  });
+  if (failure) [[unlikely]] {
+    done = false;  // an operator's exception, or no memory: replay will raise it
+    if (failure->isCheck) failed(failure->text);
   }
   clearAll(made);
   clearAll(std::span(all).subspan(inputs.size()));

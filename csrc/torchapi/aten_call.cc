@@ -5,6 +5,7 @@
 #include <exception>
 #include <vector>
 
+#include "support/check.h"
 #include "torchapi/boxed_args.h"
 #include "torchapi/op_schema.h"
 #include "torchapi/tensor_access.h"
@@ -230,6 +231,9 @@ AtenCall::Status AtenCall::run(Value* values, CallState& state) const {
   try {
     impl_->args.push(values, stack);
     impl_->schema->op.callBoxed(&stack);
+  } catch (const InternalError&) {  // of ours, not of the operator
+    stack.clear();
+    throw;
   } catch (...) {
     state.impl_->error = std::current_exception();
     stack.clear();

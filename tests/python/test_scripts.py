@@ -265,7 +265,7 @@ def test_sizes_limits_and_exceptions(tmp_path: Path) -> None:
 
 def test_docs_find_what_is_not_there(tmp_path: Path) -> None:
     write(tmp_path, "Makefile", "build: x\n")
-    write(tmp_path, "csrc/diag/codes.def", 'X(KTG0101, "a", kBreak, "", "")\n')
+    write(tmp_path, "csrc/diag/codes.def", 'KTG_CODE(KTG0101, "a", kBreak, "", "")\n')
     write(
         tmp_path,
         "docs/a.md",
