@@ -214,7 +214,7 @@ PyObject* stats(PyObject* self, PyObject*) {
   out["misses"] = cache.misses;
   out["recompiles"] = cache.recompiles;
   out["side_exits"] = exits;
-  out["left_to_eager"] = static_cast<int>(impl.isLeftToEager());
+  out["left_to_eager"] = static_cast<int>(impl.prefersEager());
   out["side_traces"] = sides;
   out["native_segments"] = native.segments;
   out["native_ready"] = native.ready;
@@ -381,17 +381,22 @@ PyMethodDef methods[] = {
     {"stats", atBoundary<stats>, METH_NOARGS, "Counters, as a dict."},
     {"traces", atBoundary<traces>, METH_NOARGS, "The text of each root trace."},
     {"_data", atBoundary<data>, METH_NOARGS, "Each root trace as a dict, for kintsugi.export."},
-    {"_package_data", atBoundary<packageData>, METH_NOARGS, "Each root trace as a dict, for kintsugi.package."},
-    {"_set_package", atBoundary<setPackage>, METH_O, "Who is asked for traces before a call is recorded; None: nobody."},
-    {"_adopt", atBoundary<adopt>, METH_O, "Installs a trace of a package; why it can't be, or an empty text."},
+    {"_package_data", atBoundary<packageData>, METH_NOARGS,
+     "Each root trace as a dict, for kintsugi.package."},
+    {"_set_package", atBoundary<setPackage>, METH_O,
+     "Who is asked for traces before a call is recorded; None: nobody."},
+    {"_adopt", atBoundary<adopt>, METH_O,
+     "Installs a trace of a package; why it can't be, or an empty text."},
     {"_note_package", atBoundary<notePackage>, METH_VARARGS,
      "A trace of a package (path, reason) is not used: for logs."},
-    {"instructions", atBoundary<instructions>, METH_NOARGS, "(trace, index, operation, frames) of what has a snapshot."},
+    {"instructions", atBoundary<instructions>, METH_NOARGS,
+     "(trace, index, operation, frames) of what has a snapshot."},
     {"_segments", atBoundary<segments>, METH_NOARGS, "Of each root trace, what its tensor graphs are."},
     {"breaks", atBoundary<breaks>, METH_NOARGS, "One dict a break."},
     {"recompiles", atBoundary<recompiles>, METH_NOARGS, "One dict a recompile."},
     {"reset", atBoundary<reset>, METH_NOARGS, "Forgets all traces."},
-    {"_quarantine", atBoundary<quarantine>, METH_O, "An audit has found a difference: eager mode until reset()."},
+    {"_quarantine", atBoundary<quarantine>, METH_O,
+     "An audit has found a difference: eager mode until reset()."},
     {"_force_exit", atBoundary<forceExit>, METH_VARARGS,
      "Testing: makes a guard instruction of a trace, by its number, fail."},
     {"_forced_exits", atBoundary<forcedExits>, METH_NOARGS,

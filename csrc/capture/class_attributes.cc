@@ -309,7 +309,7 @@ void expectWrites(Recorder& rec) {
 void renewVersions(Recorder& rec) {
   RecorderState& known = rec.known();
   ClassVersions versions = std::exchange(known.classVersions_, {});
-  const pyapi::KeptError kept;  // the instruction's own
+  const pyapi::PendingErrorScope kept;  // the instruction's own
   std::unordered_map<PyTypeObject*, bool> same;
   for (const auto& [base, version] : versions.dicts) {
     const auto before = versions.contents.find(base);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "pyapi/drop_reference.h"
 #include "pyapi/exception_state.h"
 #include "pyapi/lazy.h"
-#include "pyapi/let_go.h"
 #include "pyapi/types.h"
 
 namespace kintsugi::capture {
@@ -256,7 +256,7 @@ void holdPassedFrames(Recorder& rec, ShadowFrame& frame, PyObject* exception) {
 
 void letPassedFramesGo(Recorder& rec, ShadowFrame& frame) {
   for (const ir::SourceId source : std::exchange(frame.heldByHandled, {})) {
-    const Operand letGo = Operand::constant(rec.constId(pyapi::letGoFunction()));
+    const Operand letGo = Operand::constant(rec.constId(pyapi::dropReferenceFunction()));
     rec.emit(Op::kCallKnown, {letGo, Operand::source(source)}, {{ir::TypeKind::kObject, ir::kNone}},
              rec.stateBefore());
   }

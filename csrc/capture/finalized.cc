@@ -88,7 +88,7 @@ bool Finalized::holdsPython(PyObject* object) {
 }
 
 void Finalized::add(PyObject* object) {
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   if (pythonMethod(object, "__del__") != nullptr) return;  // see mortals.h
   if (PyExceptionInstance_Check(object) || PyTraceBack_Check(object)) return addTo(exceptions_, object);
   const Search search = searchFrom(object);
@@ -97,7 +97,7 @@ void Finalized::add(PyObject* object) {
 }
 
 void Finalized::addPart(PyObject* object) {
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   PyTypeObject* type = Py_TYPE(object);
   const bool weak = PyWeakref_Check(object) || isWeaklyReferenced(object);
   if ((!pyapi::hasFinalizer(type) && !weak) || Recorder::isPlain(object)) return;
@@ -112,7 +112,7 @@ void Finalized::addTo(std::vector<PyObject*>& list, PyObject* object) {
 }
 
 void Finalized::freeDropped(RecorderState& state) {
-  const pyapi::KeptError
+  const pyapi::PendingErrorScope
       kept;  // the instruction may have raised: what follows asks objects, and lets them go
   if (!state.raised_.empty()) forgetSwallowed(state);
   do {

@@ -221,7 +221,7 @@ void Recorder::letGo() {
   virtualIds_.clear();
   sourceIds_.clear();
   std::fill(sourceObjects_.begin(), sourceObjects_.end(), nullptr);
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   // The newest first: where an exception has emptied the stacks of frames, the inner loops' iterators go
   // before the outer ones'. (Locals live on with the traceback.)
   for (size_t i = virtuals_.size(); i-- > 0;) {  // handlers of outer frames may still look at the rest

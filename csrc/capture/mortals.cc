@@ -12,8 +12,8 @@
 #include "ir/liveness.h"
 #include "ir/reach.h"
 #include "pyapi/code.h"
+#include "pyapi/drop_reference.h"
 #include "pyapi/generator.h"
-#include "pyapi/let_go.h"
 #include "pyapi/opcodes.h"
 #include "pyapi/types.h"
 
@@ -205,7 +205,7 @@ void Mortals::drop(Recorder& rec, Mortal mortal) {
   rec.mortals_.insert(rec.mortals_.begin(), std::move(mortal));  // while the recording may end
   if (!escapeHandled(rec)) return;
   const ir::StateId snap = rec.stateBefore();
-  const ir::ConstId letGo = rec.constId(pyapi::letGoFunction());
+  const ir::ConstId letGo = rec.constId(pyapi::dropReferenceFunction());
   if (!rec.live_) return;
   if (!rec.isStrict()) rec.noteBreak(diag::Code::KTG0101, {name});
   if (!release(rec)) return;
@@ -323,7 +323,7 @@ void Mortals::end(Recorder& rec) {
 // Behind the steps that let go of objects: neither the objects themselves, nor guards that start at them.
 bool Mortals::usesEndThere(const Recorder& rec) {
   const ir::Trace& trace = rec.document_.trace;
-  const auto letGo = rec.constIds_.find(pyapi::letGoFunction());
+  const auto letGo = rec.constIds_.find(pyapi::dropReferenceFunction());
   if (letGo == rec.constIds_.end()) return true;
   const auto isDrop = [&](const ir::Instruction& ins) {
     if (ins.op != ir::Op::kCall) return false;

@@ -127,7 +127,7 @@ bool isForTorch(pyapi::Frame* frame, const ShadowFrame* recorded) {
 
 bool Recorder::wants(pyapi::Frame* frame) {
   if (!live_) return false;
-  const pyapi::KeptError kept;
+  const pyapi::PendingErrorScope kept;
   if (paused_ > 0) {
     calledBack_ = calledBack_ || !(isFinalizer(frame) || isForTorch(frame, current_));
     return false;

@@ -10,7 +10,7 @@
 #include "codegen/emit_ops.h"
 #include "codegen/emit_product.h"
 #include "codegen/emit_take.h"
-#include "codegen/emit_turn.h"
+#include "codegen/emit_transpose.h"
 #include "codegen/plan_kernel.h"
 #include "support/check.h"
 
@@ -63,7 +63,7 @@ class Emitter {
     } else {
       walkRows(begin_, end_, [this](Value* row, const std::vector<Value*>& at) -> Value* {
         if (!turned_.empty()) {
-          return emitTurned(at, b_.CreateSub(end_, row));
+          return emitTransposed(at, b_.CreateSub(end_, row));
         }
         if (kernel_.columns) {
           return emitColumns(at.back(), b_.CreateSub(end_, row));
@@ -135,9 +135,9 @@ class Emitter {
       }
     }
     for (uint32_t a = 0; a < kernel_.accesses.size(); ++a) {
-      if (kernel_.accesses[a].turned) {
+      if (kernel_.accesses[a].transposed) {
         llvm::AllocaInst* room =
-            b_.CreateAlloca(b_.getFloatTy(), integer(target_.turnedRows * target_.turnedColumns));
+            b_.CreateAlloca(b_.getFloatTy(), integer(target_.transposeRows * target_.transposeColumns));
         room->setAlignment(llvm::Align(64));
         turned_.emplace_back(a, room);
       }
@@ -295,22 +295,22 @@ class Emitter {
 
   // A block of rows, fewer where the dimension or the range ends; how many. Loads that lie along the rows'
   // dimension are moved, a part of the rows after the other, so that they lie along the rows.
-  Value* emitTurned(const std::vector<Value*>& at, Value* most) {
+  Value* emitTransposed(const std::vector<Value*>& at, Value* most) {
     Value* count =
         b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateSub(extents_.back(), at.back()), most);
-    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(target_.turnedRows));
+    count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, integer(target_.transposeRows));
     const std::vector<Value*> block = row_;
-    loop(integer(0), inner_, target_.turnedColumns, [&](Value* from) {
+    loop(integer(0), inner_, target_.transposeColumns, [&](Value* from) {
       Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                           b_.CreateAdd(from, integer(target_.turnedColumns)), inner_);
+                                           b_.CreateAdd(from, integer(target_.transposeColumns)), inner_);
       for (const auto& [access, room] : turned_) {
-        emitTurn(b_, function_, target_, {block[access], innerStride_[access], room}, from, to, count);
+        emitTranspose(b_, function_, target_, {block[access], innerStride_[access], room}, from, to, count);
       }
       loop(integer(0), count, 1, [&](Value* r) {
         std::vector<Value*> place = at;
         place.back() = b_.CreateAdd(place.back(), r);
         setRow(place);
-        Value* shift = b_.CreateSub(b_.CreateMul(r, integer(target_.turnedColumns)), from);
+        Value* shift = b_.CreateSub(b_.CreateMul(r, integer(target_.transposeColumns)), from);
         for (const auto& [access, room] : turned_) {
           row_[access] = b_.CreateGEP(b_.getFloatTy(), room, shift);
         }

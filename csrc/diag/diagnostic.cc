@@ -7,7 +7,8 @@ namespace kintsugi::diag {
 namespace {
 
 constexpr CodeInfo kCodes[] = {
-#define KTG_CODE(id, name, severity, message, cure) {Code::id, #id, name, Severity::k##severity, message, cure},
+#define KTG_CODE(id, name, severity, message, cure) \
+  {Code::id, #id, name, Severity::k##severity, message, cure},
 #include "diag/codes.def"
 #undef KTG_CODE
 };

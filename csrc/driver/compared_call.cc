@@ -24,8 +24,8 @@ bool CompiledFunction::countsCost() const {
   return settings().eagerWhenFaster && !keeps;
 }
 
-void CompiledFunction::doubt(uint64_t weight) {
-  if (countsCost()) payoff_.doubt(weight);
+void CompiledFunction::addEvidence(uint64_t weight) {
+  if (countsCost()) payoff_.addEvidence(weight);
 }
 
 // A call that no trace fits, while recordings have taken more than their share of the time.
@@ -49,7 +49,7 @@ bool CompiledFunction::isIdle(runtime::CompiledTrace& trace) {
   return trace.idle && ++trace.idleCalls % kLook != 0;
 }
 
-bool CompiledFunction::isRipening() const {
+bool CompiledFunction::isNativePending() const {
   NativeCounts native;
   for (const auto& trace : cache_.traces()) countNative(*trace, native);
   return native.segments > native.ready + native.refused;
@@ -62,20 +62,20 @@ PyObject* CompiledFunction::callCompared(const pyapi::Arguments& args) {
   const auto go = [&] {
     return way == Payoff::Way::kEager ? eagerBecause("it takes less time", args) : callCompiled(args);
   };
-  if (payoff_.isRest()) return go();
+  if (payoff_.isUntimed()) return go();
   const uint64_t recordings = recordings_;
   comparing_ = true;
   const uint64_t start = diag::events::nowNs();
   PyObject* result = go();
   const uint64_t ns = diag::events::nowNs() - start;
   comparing_ = false;
-  if (payoff_.ran(way, ns, {.recorded = recordings_ != recordings, .ripening = isRipening()})) {
-    noteLeftToEager();
+  if (payoff_.ran(way, ns, {.recorded = recordings_ != recordings, .nativePending = isNativePending()})) {
+    logPrefersEager();
   }
   return result;
 }
 
-void CompiledFunction::noteLeftToEager() {
+void CompiledFunction::logPrefersEager() {
   if (!log::enabled(log::Channel::kPerf)) return;
   const diag::Diagnostic what(diag::Code::KTG0114,
                               {microseconds(payoff_.eagerTime()), microseconds(payoff_.traceTime())},

@@ -230,7 +230,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   }
   if (pyapi::isTracing(tstate)) [[unlikely]]
     return callTraced(args);
-  if (stanceIsSet() && stance().hasBackend && !standsIn_) [[unlikely]] {
+  if (stanceIsSet() && stance().hasBackend && !isStanceVariant_) [[unlikely]] {
     const auto instead = withBackendOfStance();
     return instead->call(data, nargsf, kwnames);
   }
@@ -264,8 +264,9 @@ PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi:
                                      runtime::SlotBuffer& slots) {
   PyObject* result = nullptr;
   bool repeatable = false;
-  const auto failure =
-      contain([&] { result = trace.replay().run(trace, args, slots.data(), this, slots.aside, &repeatable); });
+  const auto failure = contain([&] {
+    result = trace.replay().run(trace, args, slots.data(), this, slots.bypassRunners, &repeatable);
+  });
   return failure ? failedRun(trace, args, failure->text, repeatable) : result;
 }
 
@@ -321,7 +322,7 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
   const uint64_t evictions = cache_.stats().evictions;
   const size_t opaqueCodes = opaqueCodes_.size();
   ++recordings_;
-  doubt(Payoff::kRecorded);
+  addEvidence(Payoff::kRecorded);
   const bool learned = succeeds([&] {
     faultPoint("learn");
     learn(args);
@@ -379,7 +380,7 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   const std::optional<diag::Diagnostic> refused = std::move(capture.refused);
   recorded.capture.reset();
   PyErr_Restore(type, value, traceback);
-  return insist(refused, recorded.result);
+  return raiseSwallowedBreak(refused, recorded.result);
 }
 
 capture::RecorderOptions CompiledFunction::recorderOptions() const {
@@ -400,7 +401,8 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
 }
 
 // The program has swallowed the error that it got at a break: it gets it again, instead of its result.
-PyObject* CompiledFunction::insist(const std::optional<diag::Diagnostic>& refused, PyObject* result) {
+PyObject* CompiledFunction::raiseSwallowedBreak(const std::optional<diag::Diagnostic>& refused,
+                                                PyObject* result) {
   if (!refused || result == nullptr) return result;
   pyapi::steal(result);
   if (refused->code == diag::Code::KTG0111) {  // see Recorder::raiseAssertion()
@@ -448,10 +450,10 @@ void CompiledFunction::learn(const pyapi::Arguments& args) {
 
 // A text or a length was another one than a trace takes it for. Has that been so often enough? Counted once
 // for each recording, of however many traces it is said.
-bool CompiledFunction::countOther(uint64_t source) {
-  Others& others = otherLengths_[source];
-  if (std::exchange(others.recording, recordings_) == recordings_) return false;
-  return ++others.times == kManyValues;
+bool CompiledFunction::countValueChange(uint64_t source) {
+  ValueChanges& changes = valueChanges_[source];
+  if (std::exchange(changes.recording, recordings_) == recordings_) return false;
+  return ++changes.times == kManyValues;
 }
 
 // The next recording takes for values what differs only in a size or a number.
@@ -464,7 +466,7 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
   for (const runtime::Variation& variation : failure.variations) {
     const guard::Guard& g = recording.document.guards.guards[variation.guard];
     const uint64_t hash = recording.sourceHashes[g.source];
-    if (variation.patient && !countOther(hash)) continue;
+    if (variation.patient && !countValueChange(hash)) continue;
     const bool fresh = variation.dims == 0
                            ? dynamicSources_.insert(hash).second
                            : (variation.dims &
@@ -482,9 +484,9 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
 // nothing was.
 bool CompiledFunction::closeLengths() {
   size_t closed = 0;
-  for (auto& [hash, others] : otherLengths_) {
-    if (others.times >= kManyValues) closed += dynamicSources_.erase(hash);
-    others.times = kManyValues;  // which it has passed when it is seen again
+  for (auto& [hash, changes] : valueChanges_) {
+    if (changes.times >= kManyValues) closed += dynamicSources_.erase(hash);
+    changes.times = kManyValues;  // which it has passed when it is seen again
   }
   return closed != 0;
 }
@@ -625,7 +627,7 @@ bool CompiledFunction::install(capture::CaptureResult& capture, const pyapi::Arg
 
 void CompiledFunction::keepTrace(std::shared_ptr<runtime::CompiledTrace> trace, const char* origin) {
   cache_.setLimit(options_.hasRecompileLimit ? options_.recompileLimit : settings().recompileLimit);
-  if (!noteIdle(*trace) && hasSteps(trace->recording())) doubt(Payoff::kSteps);
+  if (!noteIdle(*trace) && hasSteps(trace->recording())) addEvidence(Payoff::kSteps);
   logTrace(*trace, std::to_string(cache_.stats().traces + 1) + origin);
   for (auto& old : cache_.insert(std::move(trace))) noteEviction(*old);
 }
@@ -649,7 +651,7 @@ void CompiledFunction::reset() {
   recompiles_.clear();
   dynamicSources_.clear();
   dynamicSizes_.clear();
-  otherLengths_.clear();
+  valueChanges_.clear();
   openAttributes_.clear();
   opaqueCodes_.clear();
   opaqueCodeRefs_.clear();
@@ -661,7 +663,7 @@ void CompiledFunction::reset() {
   seenFirst_.forget();
   differentiating_ = {};
   package_.reset();
-  for (const Forced& one : std::exchange(forced_, {})) one.function->reset();
+  for (const StanceVariant& one : std::exchange(stanceVariants_, {})) one.function->reset();
   examine();
 }
 
@@ -673,7 +675,7 @@ int CompiledFunction::traverse(visitproc visit, void* arg) {
   Py_VISIT(options_.backend.get());
   Py_VISIT(options_.guardFilter.get());
   Py_VISIT(package_.get());
-  for (const Forced& one : forced_) {
+  for (const StanceVariant& one : stanceVariants_) {
     Py_VISIT(one.backend.get());
     if (const int stop = one.function->traverse(visit, arg)) return stop;
   }

@@ -101,14 +101,14 @@ class CompiledFunction final : private runtime::ExitHandler {
   // Calls run in eager mode, whatever they are given.
   bool disabled() const { return eager_; }
   // Calls run in eager mode for now, because they took less time there.
-  bool isLeftToEager() const { return payoff_.isLeftToEager(); }
+  bool prefersEager() const { return payoff_.prefersEager(); }
   void reset();
   // Called before a call is recorded, with its positional arguments and the dict of the others: it gives
   // traces of another process to adopt(), and returns whether to ask again. See packaged_calls.cc.
   void setPackage(pyapi::Ref<> package) { package_ = std::move(package); }
   // Installs a trace of a package (package_data.h), with its side traces. Empty, or why it can't be.
   std::string adopt(PyObject* data);
-  // Says in the log that a trace of the package at `path` is not used.
+  // Logs that a trace of the package at `path` is not used.
   void noteUnused(const std::string& path, const std::string& reason);
   // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
   bool auditDue();
@@ -144,14 +144,14 @@ class CompiledFunction final : private runtime::ExitHandler {
   diag::SourceLoc entryPlace() const;
   // While it is in doubt whether traces pay (compared_call.cc)
   PyObject* callCompared(const pyapi::Arguments& args);
-  void doubt(uint64_t weight);
+  void addEvidence(uint64_t weight);
   bool countsCost() const;
   PyObject* callPlain(const pyapi::Arguments& args);
-  bool isRipening() const;
-  void noteLeftToEager();
+  bool isNativePending() const;
+  void logPrefersEager();
   PyObject* recordCall(const pyapi::Arguments& args);
   capture::RecorderOptions recorderOptions() const;
-  PyObject* insist(const std::optional<diag::Diagnostic>& refused, PyObject* result);
+  PyObject* raiseSwallowedBreak(const std::optional<diag::Diagnostic>& refused, PyObject* result);
   // After a recorded call: lists the breaks and calls `failed` or `keep` (false: an exception is pending).
   PyObject* conclude(RecordedCall recorded, const std::function<void(capture::CaptureResult&)>& failed,
                      const std::function<bool(capture::CaptureResult&)>& keep);
@@ -173,7 +173,8 @@ class CompiledFunction final : private runtime::ExitHandler {
   void linkSide(runtime::ExitContext& context, capture::CaptureResult& capture);
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
-  // Runs a part of a call. False: a check of ours has failed; KTG0000 is noted, and calls are eager from now on.
+  // Runs a part of a call. False: a check of ours has failed; KTG0000 is noted, and calls are eager from now
+  // on.
   template <typename Body>
   bool succeeds(Body&& body) {
     const auto failure = contain(body);
@@ -182,7 +183,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool abandon(const std::string& failure);
   void learn(const pyapi::Arguments& args);
   void noteVariations(const runtime::CompiledTrace& trace, const runtime::GuardFailure& failure);
-  bool countOther(uint64_t source);
+  bool countValueChange(uint64_t source);
   bool closeLengths();
   PyObject* callTraced(const pyapi::Arguments& args);
   void examine();
@@ -195,8 +196,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void logBreak(const diag::Diagnostic& diagnostic, size_t times);
   bool isFirstTry(const diag::Diagnostic& failure) const;
 
-  // A recording costs several times what the call does, and one for each path would cost more than it brings
-  // where paths hardly ever come again (an adaptive solver).
+  // A recording costs several calls; one for each path would not pay where paths hardly ever come again.
   static constexpr uint64_t kSidePrice = 8, kSidesAtOnce = 16;
   static constexpr size_t kSidesPerGuard = 8;
 
@@ -212,14 +212,15 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::vector<Recompile> recompiles_;
   std::unordered_set<uint64_t> dynamicSources_;  // path hashes of numbers, texts and lengths that vary
   std::unordered_map<uint64_t, uint64_t> dynamicSizes_;  // of tensors: dimensions as bits
-  // Of a text or a length: how often it was another one than a trace takes it for, and when that was last.
-  struct Others {
+  // How often a text or a length was not what a trace takes it for, and in which recording that was last.
+  struct ValueChanges {
     uint32_t times = 0;
     uint64_t recording = 0;
   };
   uint64_t recordings_ = 0;
-  std::unordered_map<uint64_t, Others> otherLengths_;  // path hashes of texts and lists that were different
-  capture::OpenAttributes openAttributes_;             // of classes
+  std::unordered_map<uint64_t, ValueChanges>
+      valueChanges_;                        // path hashes of texts and lists that were different
+  capture::OpenAttributes openAttributes_;  // of classes
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;
@@ -234,16 +235,16 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool quarantined_ = false;
   SeenArguments seenFirst_;  // of the call that ran in eager mode before anything was compiled
   runtime::Differentiating differentiating_;  // guards that have told calls apart
-  // What stands in for this callable under stances with a backend of their own.
-  struct Forced {
+  // The same callable under a stance with another backend.
+  struct StanceVariant {
     bool native;
     pyapi::Ref<> backend;
     std::shared_ptr<CompiledFunction> function;
   };
-  std::vector<Forced> forced_;
+  std::vector<StanceVariant> stanceVariants_;
   pyapi::Ref<> package_;                           // see setPackage()
   const pyapi::Arguments* packagedFor_ = nullptr;  // of the call that adopt() is for
-  bool standsIn_ = false;                          // it is one of these
+  bool isStanceVariant_ = false;                   // it is one of these
   bool recorded_ = false;                          // a recording has begun since recordObserved() asked
 };
 

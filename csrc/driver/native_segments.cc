@@ -73,7 +73,7 @@ class Compilable {
   }
   NativeSegmentInfo& info() { return info_; }
   const NativeSegmentInfo& info() const { return info_; }
-  void reportLost(uint64_t native, uint64_t replay) const;
+  void reportReplayIsFaster(uint64_t native, uint64_t replay) const;
   void reportChoice(const std::string& text) const;
 
  private:
@@ -100,7 +100,7 @@ bool writesToUnknown(const NativeSegmentInfo& info) {
 }
 
 // What the inputs of a run are is what is expected of those of later runs.
-void takeOver(std::span<const torchapi::Value> inputs, NativeSegmentInfo& info) {
+void adoptInputs(std::span<const torchapi::Value> inputs, NativeSegmentInfo& info) {
   std::vector<ir::ValueId> values;
   ir::collectValues(info.segment, info.segment.operandsOf(info.segment.code.front()), values);
   for (size_t k = 0; k < inputs.size() && k < values.size(); ++k) {
@@ -130,8 +130,8 @@ class Segment : public Runner, public Compilable, public std::enable_shared_from
   using Compilable::Compilable;
 
  protected:
-  void wanted() override { enqueue(this->weak_from_this()); }
-  void lost(uint64_t native, uint64_t replay) override { reportLost(native, replay); }
+  void codeNeeded() override { enqueue(this->weak_from_this()); }
+  void replayIsFaster(uint64_t native, uint64_t replay) override { reportReplayIsFaster(native, replay); }
   void failed(const std::string& text) override {
     noteFailure(text);
     this->refuse();
@@ -146,10 +146,10 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
   bool isKnown() const override { return !writesToUnknown(info()); }
 
  protected:
-  void meet(std::span<const torchapi::Value> inputs) override {
-    std::lock_guard lock(meeting_);
-    if (!std::exchange(met_, true) && !isKnown()) {
-      takeOver(inputs, info());
+  void observeInputs(std::span<const torchapi::Value> inputs) override {
+    std::lock_guard lock(observing_);
+    if (!std::exchange(observed_, true) && !isKnown()) {
+      adoptInputs(inputs, info());
     }
   }
 
@@ -164,7 +164,7 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
     return true;
   }
 
-  void chose(size_t plan, std::span<const uint64_t> nanoseconds) override {
+  void planChosen(size_t plan, std::span<const uint64_t> nanoseconds) override {
     codegen::rememberChoice(question_, std::string(variants_[plan]->name));
     std::string text = std::string(variants_[plan]->name) + " is the fastest:";
     for (size_t k = 0; k < nanoseconds.size(); ++k) {
@@ -207,8 +207,8 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
     }
   }
 
-  std::mutex meeting_;
-  bool met_ = false;
+  std::mutex observing_;
+  bool observed_ = false;
   std::string question_;  // what the choice is remembered by
   std::vector<const NativeVariant*> variants_;
 };
@@ -430,11 +430,10 @@ void Compilable::noteFailure(const std::string& text) {
     failure_ = text;
   }
   if (log::enabled(log::Channel::kGraphBreaks))
-    log::emit(log::Channel::kGraphBreaks,
-              diag::Diagnostic(diag::Code::KTG0000, {text}, place()).format());
+    log::emit(log::Channel::kGraphBreaks, diag::Diagnostic(diag::Code::KTG0000, {text}, place()).format());
 }
 
-void Compilable::reportLost(uint64_t native, uint64_t replay) const {
+void Compilable::reportReplayIsFaster(uint64_t native, uint64_t replay) const {
   if (log::enabled(log::Channel::kPerf)) {
     const std::string reason = "replay takes " + std::to_string(replay / 1000) + " us, native code " +
                                std::to_string(native / 1000) + " us";
@@ -551,7 +550,7 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
     checkSegment(info.segment, "with its writes gathered");
     info.autotune = options.autotune;
     const bool described = describeInputs(recording, info);
-    const bool alone = trace.replay().code().segments[runner].others.empty();
+    const bool alone = trace.replay().code().segments[runner].offGraph.empty();
     if (passes::needsGradients(info.segment)) {
       trace.replay().setRunner(
           runner++, start(std::make_shared<TrainingSegment>(std::move(info)), described, alone, options));

@@ -9,7 +9,7 @@
 #include "driver/operand_objects.h"
 #include "driver/package_checks.h"
 #include "guard/kinds.h"
-#include "pyapi/let_go.h"
+#include "pyapi/drop_reference.h"
 #include "pyapi/name_fields.h"
 
 namespace kintsugi::driver {
@@ -261,7 +261,7 @@ Ref<> packageData(const runtime::CompiledTrace& trace) {
 
 Ref<> packageRoots() {
   Ref<> dict = pyapi::steal(PyDict_New());
-  bool ok = dict && setIn(dict.get(), "let_go", pyapi::newRef(pyapi::letGoFunction())) &&
+  bool ok = dict && setIn(dict.get(), "let_go", pyapi::newRef(pyapi::dropReferenceFunction())) &&
             setIn(dict.get(), "attempt", pyapi::newRef(capture::attemptFunction()));
   for (const auto& [text, descriptor] : pyapi::nameFields()) {
     ok = ok && descriptor != nullptr && setIn(dict.get(), text, pyapi::newRef(descriptor));

@@ -56,7 +56,7 @@ class PlanBuilder {
         numbers_(passes::sizeTable(), *plan_) {}
 
   std::unique_ptr<NativePlan> run(std::string& reason) {
-    giveSlots();
+    assignSlots();
     for (const NodeId id : graph_.inputs) {
       if (id != ir::kNone && graph_.nodes[id].open) {
         numbers_.addTensor(0, graph_.nodes[id], slotOf_[id], dtypeOf(graph_.nodes[id]));
@@ -87,7 +87,7 @@ class PlanBuilder {
     keepPlaces(*plan_, usedBy_, aliases_, info_.keepMemory);
     overwrite(*plan_, overwrites_);
     numbers_.addChecks();
-    if (numbers_.lost()) {
+    if (numbers_.hasUnbound()) {
       reason = "a size is needed that no tensor of the graph tells";
       return nullptr;
     }
@@ -100,7 +100,7 @@ class PlanBuilder {
 
  private:
   // A slot for each node, the inputs first. What calls return needs neighbouring slots, which come behind.
-  void giveSlots() {
+  void assignSlots() {
     calls_.values.assign(graph_.nodes.size() + graph_.inputs.size(), {ir::TypeKind::kTensor, ir::kNone});
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
       slotOf_.push_back(static_cast<uint32_t>(graph_.inputs.size() + id));
@@ -108,12 +108,12 @@ class PlanBuilder {
     for (size_t k = 0; k < graph_.inputs.size(); ++k) {
       slotOf_[graph_.inputs[k]] = static_cast<uint32_t>(k);
     }
-    findStandIns();
+    findReshapes();
   }
 
   // What is computed and then only looked at in another shape has that shape from the start.
-  void findStandIns() {
-    standIn_.assign(graph_.nodes.size(), ir::kNone);
+  void findReshapes() {
+    reshapedAs_.assign(graph_.nodes.size(), ir::kNone);
     std::vector<bool> direct(graph_.nodes.size(), false);  // its own form is seen
     for (const NodeId id : graph_.outputs) {
       if (id != ir::kNone) {
@@ -136,11 +136,11 @@ class PlanBuilder {
       }
       const NodeId base = view.args[0];
       const Node& made = graph_.nodes[base];
-      if (passes::isCore(made) && !direct[base] && standIn_[base] == ir::kNone && view.offset == 0 &&
+      if (passes::isCore(made) && !direct[base] && reshapedAs_[base] == ir::kNone && view.offset == 0 &&
           view.elem == made.elem && passes::elementCount(view.sizes) == passes::elementCount(made.sizes) &&
           view.strides == passes::contiguousStrides(view.sizes) &&
           made.strides == passes::contiguousStrides(made.sizes)) {
-        standIn_[base] = id;
+        reshapedAs_[base] = id;
         slotOf_[id] = slotOf_[base];
       }
     }
@@ -288,7 +288,7 @@ class PlanBuilder {
     out.patches = patches(numbers);
     out.checks = kernel.checks();
     findOverwrites(kernel);
-    giveWork(kernel, out);
+    estimateCost(kernel, out);
     plan_->kernels.push_back(std::move(out));
     addStep(NativeStepKind::kKernel, plan_->kernels.size() - 1, std::move(uses), std::move(makes),
             steady && plan_->kernels.back().patches.empty());
@@ -299,12 +299,12 @@ class PlanBuilder {
   void findOverwrites(const passes::Kernel& kernel) {
     for (const passes::KernelStore& store : kernel.stores) {
       const NodeId made = kernel.accesses[store.access].node;
-      const Node& to = graph_.nodes[standIn_[made] != ir::kNone ? standIn_[made] : made];
+      const Node& to = graph_.nodes[reshapedAs_[made] != ir::kNone ? reshapedAs_[made] : made];
       for (const uint32_t access : overwritable(kernel, store)) {
         const NodeId id = kernel.accesses[access].node;
         const Node& from = graph_.nodes[id];
         const bool own = passes::isCore(from) || (from.kind == NodeKind::kResult && from.fresh);
-        if (own && standIn_[id] == ir::kNone && dtypeOf(from) == dtypeOf(to) && from.sizes == to.sizes &&
+        if (own && reshapedAs_[id] == ir::kNone && dtypeOf(from) == dtypeOf(to) && from.sizes == to.sizes &&
             from.strides == to.strides) {
           overwrites_.push_back({static_cast<uint32_t>(plan_->kernels.size()), slotOf_[made], slotOf_[id]});
         }
@@ -315,12 +315,12 @@ class PlanBuilder {
   // Of a concatenation whoever comes first makes the tensor.
   void addMade(NodeId id, std::vector<runtime::NativeMade>& made) {
     if (made_.insert(id).second) {
-      const NodeId form = standIn_[id] != ir::kNone ? standIn_[id] : id;
+      const NodeId form = reshapedAs_[id] != ir::kNone ? reshapedAs_[id] : id;
       made.push_back({slotOf_[id], layoutOf(graph_.nodes[form])});
     }
   }
 
-  static void giveWork(const passes::Kernel& kernel, runtime::NativeKernel& out) {
+  static void estimateCost(const passes::Kernel& kernel, runtime::NativeKernel& out) {
     out.cost = 1;
     for (const passes::KernelOp& op : kernel.ops) {
       const bool costly = op.kind == passes::KernelOpKind::kPoint &&
@@ -626,7 +626,7 @@ class PlanBuilder {
   void addNumber(NodeId id) {
     for (NodeId r = id + 1; r < graph_.nodes.size(); ++r) {
       if (graph_.nodes[r].kind == NodeKind::kResult && graph_.nodes[r].args[0] == id) {
-        const passes::Size size = passes::settled(graph_.nodes[id].sizes[0]);
+        const passes::Size size = passes::folded(graph_.nodes[id].sizes[0]);
         plan_->values.push_back({slotOf_[r], size.hint, numbers_.indexOf(size)});
         addStep(NativeStepKind::kNumber, plan_->values.size() - 1, {}, {slotOf_[r]});
         return;
@@ -636,7 +636,7 @@ class PlanBuilder {
 
   bool addView(NodeId id, std::string& reason) {
     const Node& node = graph_.nodes[id];
-    if (madeViews_.contains(node.instruction) || standIn_[node.args[0]] == id) {
+    if (madeViews_.contains(node.instruction) || reshapedAs_[node.args[0]] == id) {
       return true;
     }
     if (!escapes_[id] || node.instruction == ir::kNone) {
@@ -703,7 +703,7 @@ class PlanBuilder {
   std::unique_ptr<NativePlan> plan_;
   VaryingNumbers numbers_;
   std::vector<uint32_t> slotOf_;               // by node
-  std::vector<NodeId> standIn_;                // by node: the view whose form its tensor has
+  std::vector<NodeId> reshapedAs_;             // by node: the view whose form its tensor has
   std::vector<std::vector<uint32_t>> usedBy_;  // by step: slots
   std::vector<StepFlow> flows_;                // by step
   std::vector<bool> steadySteps_;              // the same in every run

@@ -21,8 +21,8 @@ bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
-// The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception would
-// unwind through CPython's frames and leave them broken, so one that got here ends the process.
+// The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception
+// would unwind through CPython's frames and leave them broken, so one that got here ends the process.
 PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) noexcept {
   capture::Recorder* recorder = active;
   if (recorder == nullptr || !recorder->wants(frame)) {

@@ -54,7 +54,7 @@ bool CompiledFunction::wants(runtime::CompiledTrace& trace, uint32_t guard) {
   }
   runtime::ExitSite& site = trace.sides().at(guard);
   const uint64_t paid = completeRuns();
-  doubt(Payoff::kExit);
+  addEvidence(Payoff::kExit);
   if (settings().sideTraceLimit == 0 || site.failures >= kMostFailures || site.backoff.passes() ||
       !sides_.allows(paid) || (countsCost() && !budget_.allows(diag::events::nowNs()))) {
     return false;

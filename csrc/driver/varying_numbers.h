@@ -37,9 +37,9 @@ class VaryingNumbers {
     plan_.bindings[at].tensors.push_back(std::move(tensor));
   }
 
-  // kNone: it does not vary. `lost()` afterwards: nobody tells it.
+  // kNone: it does not vary. `hasUnbound()` afterwards: nobody tells it.
   uint32_t indexOf(passes::Size size) {
-    size = passes::settled(size);
+    size = passes::folded(size);
     if (size.fixed()) {
       return ir::kNone;
     }
@@ -61,9 +61,9 @@ class VaryingNumbers {
   // matter, but for what it stood for.
   void addChecks() {
     for (const passes::SizeCheck& check : table_.checks()) {
-      const bool lost = namesLost(check.difference);
-      const passes::SizeSum difference = lost ? table_.reduced(check.difference) : check.difference;
-      if (lost && difference.empty()) {
+      const bool unbound = namesUnbound(check.difference);
+      const passes::SizeSum difference = unbound ? table_.reduced(check.difference) : check.difference;
+      if (unbound && difference.empty()) {
         continue;
       }
       uint32_t binding = 0;
@@ -74,10 +74,10 @@ class VaryingNumbers {
     }
   }
 
-  bool lost() const { return lost_; }
+  bool hasUnbound() const { return unbound_; }
 
  private:
-  struct Told {
+  struct SymbolSource {
     uint32_t index = 0;    // of the number
     uint32_t binding = 0;  // that reads it
   };
@@ -89,21 +89,21 @@ class VaryingNumbers {
       return load;
     }
     load.to = static_cast<uint32_t>(plan_.sizeCount++);
-    told_[table_.symbolOf(size)] = {load.to, at};
+    symbols_[table_.symbolOf(size)] = {load.to, at};
     return load;
   }
 
-  bool namesLost(const passes::SizeSum& sum) const {
+  bool namesUnbound(const passes::SizeSum& sum) const {
     return std::any_of(sum.begin(), sum.end(), [&](const passes::SizeTerm& term) {
       return std::any_of(term.symbols.begin(), term.symbols.end(),
-                         [&](uint32_t symbol) { return !told_.contains(symbol); });
+                         [&](uint32_t symbol) { return !symbols_.contains(symbol); });
     });
   }
 
-  Told symbol(uint32_t symbol) {
-    const auto found = told_.find(symbol);
-    lost_ = lost_ || found == told_.end();
-    return found == told_.end() ? Told() : found->second;
+  SymbolSource symbol(uint32_t symbol) {
+    const auto found = symbols_.find(symbol);
+    unbound_ = unbound_ || found == symbols_.end();
+    return found == symbols_.end() ? SymbolSource() : found->second;
   }
 
   runtime::NativeSum lower(const passes::SizeSum& sum, uint32_t& binding) {
@@ -111,9 +111,9 @@ class VaryingNumbers {
     for (const passes::SizeTerm& term : sum) {
       runtime::NativeSum::Term made{term.factor, {}};
       for (const uint32_t part : term.symbols) {
-        const Told told = symbol(part);
-        made.parts.push_back(told.index);
-        binding = std::max(binding, told.binding);
+        const SymbolSource source = symbol(part);
+        made.parts.push_back(source.index);
+        binding = std::max(binding, source.binding);
       }
       out.terms.push_back(std::move(made));
     }
@@ -122,9 +122,9 @@ class VaryingNumbers {
 
   const passes::SizeTable& table_;
   runtime::NativePlan& plan_;
-  std::unordered_map<uint32_t, Told> told_;  // by symbol
+  std::unordered_map<uint32_t, SymbolSource> symbols_;  // by symbol
   std::map<passes::SizeSum, uint32_t> sums_;
-  bool lost_ = false;
+  bool unbound_ = false;
 };
 
 }  // namespace kintsugi::driver

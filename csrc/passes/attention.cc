@@ -133,7 +133,7 @@ std::optional<Node> AttentionMaker::finish(const AttentionOperand& query, const 
     return std::nullopt;
   }
   kernel_.sizes.back() = form.valueSize;
-  const Size queries = settled(kernel_.sizes[2]);
+  const Size queries = folded(kernel_.sizes[2]);
   form.few = queries.fixed() && queries.hint < target().attention.fewQueries;
   if (form.few && form.group != 1) {
     kernel_.sizes[1] = Size(kernel_.sizes[1].hint / form.group);
@@ -144,7 +144,7 @@ std::optional<Node> AttentionMaker::finish(const AttentionOperand& query, const 
     access.inner = access.strides[3] == 1   ? Inner::kUnit
                    : access.strides[3] == 0 ? Inner::kZero
                                             : Inner::kStrided;
-    access.turned = !form.few && !access.still && access.inner == Inner::kUnit;
+    access.transposed = !form.few && !access.still && access.inner == Inner::kUnit;
   }
   kernel_.stores.push_back({scores, static_cast<uint32_t>(kernel_.accesses.size())});
   KernelAccess out;

@@ -292,7 +292,7 @@ class Builder {
   bool finish(NodeId made, const ir::TensorMeta& meta, ValueId value) {
     Node wanted = nodeFor(NodeKind::kPoint, meta, value);
     const Node node = graph_.nodes[made];
-    if (node.elem != wanted.elem || node.kind == NodeKind::kConst || !settle(node, wanted)) {
+    if (node.elem != wanted.elem || node.kind == NodeKind::kConst || !inferResultSizes(node, wanted)) {
       return false;
     }
     if (made < before_) {
@@ -321,7 +321,7 @@ class Builder {
 
   // Sizes that vary follow from those of the arguments. Contiguous arguments make a contiguous result
   // whatever the sizes; how others come out is ATen's business.
-  bool settle(const Node& node, Node& wanted) const {
+  bool inferResultSizes(const Node& node, Node& wanted) const {
     if (allFixed(node.sizes)) {
       return true;
     }

@@ -271,9 +271,9 @@ class Finder {
         product.size() > 4) {
       return false;
     }
-    const Size head = settled(node(inner.left).sizes[rank - 1]);
-    const Size across = settled(node(inner.right).sizes[keyRank - 2]);
-    const Size width = settled(result.sizes.back());
+    const Size head = folded(node(inner.left).sizes[rank - 1]);
+    const Size across = folded(node(inner.right).sizes[keyRank - 2]);
+    const Size width = folded(result.sizes.back());
     // Sizes of heads are constants of the code; and what is not computed any more tells no sizes.
     const Size keys = node(inner.right).sizes[keyRank - 1];
     const Size queries = node(inner.left).sizes[rank - 2];

@@ -108,7 +108,7 @@ class Scheduler {
 
 NativeProgram fuse(const TensorGraph& graph) {
   Grouping grouping = groupNodes(graph);
-  mergeAlike(graph, grouping);
+  mergeIsomorphic(graph, grouping);
   const std::vector<uint32_t> last = lastGroups(graph, grouping);
   NativeProgram program = Scheduler(graph, grouping, last).run();
   orderSteps(graph, program);

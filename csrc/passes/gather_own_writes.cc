@@ -53,8 +53,8 @@ class Rewriter {
   void addOperator(const Instruction& ins) {
     const std::string name = trace_.opNames[ins.opName];
     const auto operands = trace_.operandsOf(ins);
-    const OwnWrites::Look* look =
-        !operands.empty() && operands[0].isValue() ? own_.lookOf(operands[0].id) : nullptr;
+    const OwnWrites::ViewOfBase* look =
+        !operands.empty() && operands[0].isValue() ? own_.viewOfBase(operands[0].id) : nullptr;
     const bool view = look != nullptr && OwnWrites::isDeferredView(name);
     const bool taken = own_.takes(ins);
     const ValueId base = look != nullptr ? look->base : ir::kNone;
@@ -109,7 +109,7 @@ class Rewriter {
   }
 
   ValueId valueNow(ValueId value) {
-    const OwnWrites::Look* look = own_.lookOf(value);
+    const OwnWrites::ViewOfBase* look = own_.viewOfBase(value);
     if (look == nullptr) {
       return value;
     }

@@ -122,7 +122,7 @@ size_t GradientBuilder::dimOf(int64_t dim, ValueId value) const {
   return static_cast<size_t>(dim < 0 ? dim + dims : dim);
 }
 
-void GradientBuilder::giveTo(ValueId value, ValueId gradient) {
+void GradientBuilder::accumulateInto(ValueId value, ValueId gradient) {
   if (!isActive(value) || gradient == ir::kNone) {
     return;
   }
@@ -417,7 +417,7 @@ bool GradientBuilder::tape() {
   graph_.backward.push_back(static_cast<uint32_t>(back));
   const ValueId firstGradient = trace_.code[back].firstResult;
   for (size_t k = 0; k < active.size(); ++k) {
-    giveTo(active[k], firstGradient + static_cast<ValueId>(k));
+    accumulateInto(active[k], firstGradient + static_cast<ValueId>(k));
   }
   return true;
 }

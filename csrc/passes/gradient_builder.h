@@ -67,8 +67,8 @@ class GradientBuilder {
   size_t dimOf(int64_t dim, V value) const;  // counted from the first
 
   // Adds to the gradient of a value; sizes and types are brought in line first.
-  void giveTo(V value, V gradient);
-  void give(size_t k, V gradient) { giveTo(tensor(k), gradient); }
+  void accumulateInto(V value, V gradient);
+  void accumulateGradient(size_t k, V gradient) { accumulateInto(tensor(k), gradient); }
 
   // While one lives, operators are made in front of the one at hand, in the forward.
   class InForward {

@@ -57,7 +57,7 @@ class Differentiator {
         return std::nullopt;
       }
     }
-    reads.settleLeaves();
+    reads.redirectLeaves();
     makeCopies();
     bool any = false;
     for (const ValueId input : graph_.inputs) {
@@ -607,7 +607,7 @@ class Differentiator {
         meta.strides = hintsOf(contiguousStrides(fixedSizes(meta.sizes)));
         const ir::MetaId id = trace().internMeta(std::move(meta));
         graph_.incoming.back() = trace().addValue({TypeKind::kTensor, id});
-        builder.giveTo(output, graph_.incoming.back());
+        builder.accumulateInto(output, graph_.incoming.back());
       }
     }
   }
@@ -654,7 +654,7 @@ class Differentiator {
     addFollowed(recorded, node);
     reads.note(kept, node);
     if (keepsAny(trace(), recorded)) hold();
-    return reads.settle(kept, first) ||
+    return reads.redirectReads(kept, first) ||
            refuse("the derivative of " + name + " reads what autograd does not keep");
   }
 

@@ -39,7 +39,7 @@ bool spread(Node& node, const std::vector<Size>& sizes) {
 }
 
 // As it was seen, which each run has to check where sizes vary.
-bool liesLike(const Node& node, const Node& like) {
+bool hasLayoutOf(const Node& node, const Node& like) {
   const bool contiguous = node.strides == contiguousStrides(node.sizes);
   if (node.sizes.size() != like.sizes.size() ||
       contiguous != (like.strides == contiguousStrides(like.sizes))) {
@@ -86,7 +86,7 @@ bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const O
     }
   }
   for (const Operand& o : operands.subspan(1)) {
-    if (o.isValue() && trace_.values[o.id].kind == TypeKind::kTensor && memory_.mayMeet(target, o.id)) {
+    if (o.isValue() && trace_.values[o.id].kind == TypeKind::kTensor && memory_.mayOverlap(target, o.id)) {
       return false;
     }
   }
@@ -239,7 +239,7 @@ bool InPlaceBuilder::isLikeAll(NodeId first, std::span<const Operand> operands) 
            }
            const NodeId id = nodeOf_[o.id];
            return id != ir::kNone && graph_.nodes[id].elem == like.elem &&
-                  (graph_.nodes[id].sizes.empty() || liesLike(graph_.nodes[id], like));
+                  (graph_.nodes[id].sizes.empty() || hasLayoutOf(graph_.nodes[id], like));
          });
 }
 
@@ -257,7 +257,7 @@ bool InPlaceBuilder::mayWrite(ValueId target) const {
   }
   const NodeId content = nodeOf_[target];
   return isOwn(graph_.nodes[content]) && graph_.nodes[content].elem != Elem::kOther &&
-         !memory_.isLookedAt(content);
+         !memory_.hasViews(content);
 }
 
 }  // namespace kintsugi::passes

@@ -57,7 +57,7 @@ std::string Kernel::key() const {
   for (const KernelAccess& access : accesses) {
     out += std::string(access.store ? "out " : "in ") + std::string(elemName(access.elem)) + " " +
            std::string(kInner[static_cast<size_t>(access.inner)]) +
-           ((columns || attention) && access.still ? " still" : "") + (access.turned ? " turned" : "") +
+           ((columns || attention) && access.still ? " still" : "") + (access.transposed ? " turned" : "") +
            (access.repeat != 1 ? " repeat=" + std::to_string(access.repeat) : "") + "\n";
   }
   for (size_t i = 0; i < ops.size(); ++i) {

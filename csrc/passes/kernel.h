@@ -31,7 +31,7 @@ struct KernelAccess {
   bool still = false;  // the same all along the inner dimension
   // A load whose memory lies along the last outer dimension: moved in squares, then as if it lay along the
   // inner one.
-  bool turned = false;
+  bool transposed = false;
   // A load that takes each element for so many neighbours along the inner dimension.
   uint32_t repeat = 1;
   bool operator==(const KernelAccess&) const = default;

@@ -162,6 +162,6 @@ class Merger {
 
 }  // namespace
 
-void mergeAlike(const TensorGraph& graph, Grouping& grouping) { Merger(graph, grouping).run(); }
+void mergeIsomorphic(const TensorGraph& graph, Grouping& grouping) { Merger(graph, grouping).run(); }
 
 }  // namespace kintsugi::passes

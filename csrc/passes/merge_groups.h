@@ -15,6 +15,6 @@
 
 namespace kintsugi::passes {
 
-void mergeAlike(const TensorGraph& graph, Grouping& grouping);
+void mergeIsomorphic(const TensorGraph& graph, Grouping& grouping);
 
 }  // namespace kintsugi::passes

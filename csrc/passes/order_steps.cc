@@ -69,7 +69,8 @@ class Steps {
     for (const KernelAccess& to : kernel.accesses) {
       for (const KernelAccess& from : kernel.accesses) {
         const bool same = to.store && !from.store && to.elem == from.elem && to.offset == 0 &&
-                          from.offset == 0 && to.strides == from.strides && !from.turned && from.repeat == 1;
+                          from.offset == 0 && to.strides == from.strides && !from.transposed &&
+                          from.repeat == 1;
         const NodeId base = same ? tensorOf(graph_, from.node).base : ir::kNone;
         if (same && bytes(base) != 0 && bytes(base) == bytes(to.node)) {
           out.over.emplace_back(to.node, base);

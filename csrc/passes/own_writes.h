@@ -42,7 +42,7 @@ class OwnWrites {
     uint32_t gathers = 0;
   };
   // Of a value that is such a tensor, or a view of one.
-  struct Look {
+  struct ViewOfBase {
     ir::ValueId base = ir::kNone;
     const ir::Instruction* view = nullptr;  // null: the tensor itself
     uint32_t result = 0;                    // of the view
@@ -64,7 +64,7 @@ class OwnWrites {
   void gatherAll();                      // at its end: what is left
   void clear();                          // another segment begins
 
-  const Look* lookOf(ir::ValueId value) const;
+  const ViewOfBase* viewOfBase(ir::ValueId value) const;
   static bool isDeferredView(std::string_view name);
 
  private:
@@ -82,7 +82,7 @@ class OwnWrites {
   bool isFollowed(const ir::Instruction& ins) const;
   bool isSafe(const Part& part, ir::ValueId base, ir::ValueId target) const;
   static bool fitsBeside(const Own& own, const Place& place);
-  static bool isApart(const Place& place, const std::optional<Place>& other);
+  static bool isDisjoint(const Place& place, const std::optional<Place>& other);
   void addView(const ir::Instruction& ins);
   void addPart(const ir::Instruction& ins);
   void addResults(const ir::Instruction& ins);
@@ -94,7 +94,7 @@ class OwnWrites {
   OperatorTraitsFn traits_;
   Hooks hooks_;
   std::unordered_map<ir::ValueId, Own> owns_;
-  std::unordered_map<ir::ValueId, Look> looks_;
+  std::unordered_map<ir::ValueId, ViewOfBase> viewsOfBases_;
   std::vector<ir::ValueId> pending_;  // tensors with parts
 };
 

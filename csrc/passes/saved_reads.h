@@ -23,9 +23,9 @@ class SavedReads {
   void note(const std::vector<KeptByEager>& kept, const SavedByEager& node);
   // Instructions of the backward, from the `first`-th on, are those of one operator. False: they read
   // something that eager mode does not keep.
-  bool settle(const std::vector<KeptByEager>& kept, size_t first);
+  bool redirectReads(const std::vector<KeptByEager>& kept, size_t first);
   // Leaves of tapes that stand for a tensor that is seen.
-  void settleLeaves();
+  void redirectLeaves();
 
  private:
   bool isSeen(ir::ValueId value) const;

@@ -105,7 +105,7 @@ inline Size& operator*=(Size& a, Size b) { return a = a * b; }
 bool operator==(Size a, Size b);
 
 // The same, a number where it has turned out to be one.
-Size settled(Size size);
+Size folded(Size size);
 std::vector<Size> fixedSizes(const std::vector<int64_t>& numbers);
 std::vector<int64_t> hintsOf(const std::vector<Size>& sizes);
 bool allFixed(const std::vector<Size>& sizes);

@@ -46,12 +46,12 @@ class WriteTracker {
   // Somebody unknown may look at the value's memory from here on.
   void share(ir::ValueId value);
   // ... or somebody looks at that of a node that the segment made.
-  void look(NodeId node) { looked_.insert(node); }
-  bool isLookedAt(NodeId node) const { return looked_.contains(node); }
+  void look(NodeId node) { viewed_.insert(node); }
+  bool hasViews(NodeId node) const { return viewed_.contains(node); }
 
   // May a write to one value change what is read of the other one meanwhile? Such a result hangs on the order
   // in which the elements are written, which is ATen's own. The same tensor does not count.
-  bool mayMeet(ir::ValueId target, ir::ValueId other) const;
+  bool mayOverlap(ir::ValueId target, ir::ValueId other) const;
   // Can the value's memory be written to at all?
   bool mayWrite(ir::ValueId value) const;
   // From here on `content` is what the value's memory holds: it lies like the tensor, or is contiguous.
@@ -75,7 +75,7 @@ class WriteTracker {
   std::vector<NodeId> tensorOf_;
   std::vector<bool> stale_;
   std::unordered_set<NodeId> shared_;  // inputs
-  std::unordered_set<NodeId> looked_;
+  std::unordered_set<NodeId> viewed_;
   std::vector<Pending> pending_;                 // in the order of the program
   std::unordered_map<NodeId, uint32_t> counts_;  // of operators that wrote to an input
 };

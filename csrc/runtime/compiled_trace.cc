@@ -63,14 +63,14 @@ int leanChecks = 0;
 }  // namespace
 
 bool CompiledTrace::admits(const pyapi::Arguments& args, const Differentiating* only, SlotArray slots,
-                           bool& aside) {
-  aside = false;
+                           bool& bypassRunners) {
+  bypassRunners = false;
   const bool stale = only != nullptr && (!lean_ || leanVersion_ != only->version);
   if (only == nullptr || (stale && leanChecks > 0)) {
     if (!guards_.check(0, args, nullptr, slots)) return false;
     if (!recording_.filtered) return true;
     if (!takesInputs(replay_.code(), slots)) return false;
-    aside = unguardedDiffer(0, slots);
+    bypassRunners = unguardedDiffer(0, slots);
     return true;
   }
   if (stale) {
@@ -89,7 +89,7 @@ bool CompiledTrace::admits(const pyapi::Arguments& args, const Differentiating* 
   const bool good = lean_->check(0, args, nullptr, slots);
   --leanChecks;
   if (!good || !takesInputs(replay_.code(), slots)) return false;
-  aside = differ(leanUnguarded_, 0, slots);
+  bypassRunners = differ(leanUnguarded_, 0, slots);
   return true;
 }
 

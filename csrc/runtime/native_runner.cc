@@ -272,7 +272,7 @@ bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {
     return values;
   };
   std::vector<Value> made(tape.made.size());
-  if (!torchapi::TapesAsked::isAsked(tape.number)) {
+  if (!torchapi::RequestedTapes::isRequested(tape.number)) {
     torchapi::skipTape(valuesAt(tape.leaves), made);
   } else if (!torchapi::runTape(valuesAt(tape.results), valuesAt(tape.leaves), valuesAt(tape.gradients),
                                 made)) {
@@ -412,7 +412,7 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
 }
 
 // Does what is written to share no memory with any other input?
-bool areApart(const NativePlan& plan, const std::vector<torchapi::MemoryExtent>& extents) {
+bool areDisjoint(const NativePlan& plan, const std::vector<torchapi::MemoryExtent>& extents) {
   struct Place {
     torchapi::MemoryExtent extent;
     bool written = false;
@@ -459,14 +459,14 @@ bool mayWrite(const NativePlan& plan, NativeFrame& frame) {
   if (frame.extents == frame.fitExtents) {
     return true;
   }
-  if (!areApart(plan, frame.extents)) {
+  if (!areDisjoint(plan, frame.extents)) {
     return false;
   }
   std::swap(frame.extents, frame.fitExtents);
   return true;
 }
 
-void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
+void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
   }
@@ -489,7 +489,8 @@ bool fitsInput(const NativePlan::Input& wanted, const Value& input, bool grad) {
 
 bool fits(const NativePlan& plan, std::span<const Value> inputs) {
   const bool grad = plan.gradOn || (plan.gradOutside && torchapi::gradMode());
-  if (inputs.size() != plan.inputs.size() || !torchapi::kernelsAreOwn() || (plan.inputsRequireGrad && grad)) {
+  if (inputs.size() != plan.inputs.size() || !torchapi::mayUseOwnKernels() ||
+      (plan.inputsRequireGrad && grad)) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -539,7 +540,7 @@ SegmentRunner::Status NativeRunner::runTrial(uint32_t trial, std::span<const Val
   const uint64_t start = diag::events::nowNs();
   const Status status = runPlan(*trials_->plans[which], inputs, outputs);
   if (status == Status::kOk) {
-    keepLeast(trials_->times[which], diag::events::nowNs() - start);
+    updateMinimum(trials_->times[which], diag::events::nowNs() - start);
   }
   if (trial == 1) {
     choose();
@@ -560,7 +561,7 @@ void NativeRunner::choose() {
     std::lock_guard lock(mutex_);
     idle_.clear();  // the others hold memory
   }
-  chose(best, times);
+  planChosen(best, times);
 }
 
 std::unique_ptr<NativeFrame> NativeRunner::take(const NativePlan& plan) {
@@ -595,9 +596,9 @@ bool NativeRunner::isPausing() {
   return left != 0;
 }
 
-void NativeRunner::noteInVain() {
+void NativeRunner::noteWastedRun() {
   constexpr uint32_t kFree = 4, kMost = 10;
-  const uint32_t times = inVain_.fetch_add(1, std::memory_order_relaxed) + 1;
+  const uint32_t times = wastedRuns_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (times > kFree) {
     pause_.store((1U << std::min(times - kFree, kMost)) - 1, std::memory_order_relaxed);
   }
@@ -609,8 +610,8 @@ SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span
     return Status::kDeclined;
   }
   if (plan == nullptr) {
-    meet(inputs);
-    wanted();
+    observeInputs(inputs);
+    codeNeeded();
     return Status::kDeclined;
   }
   if (isPausing() || !fits(*plan, inputs)) {
@@ -635,14 +636,14 @@ SegmentRunner::Status NativeRunner::run(std::span<const Value> inputs, std::span
   const Status status = runPlan(*plan, inputs, outputs);
   if (status == Status::kOk) {
     const uint64_t time = diag::events::nowNs() - start;
-    keepLeast(nativeTime_, time);
+    updateMinimum(nativeTime_, time);
     lastTime_.store(time, std::memory_order_relaxed);
   }
   return status;
 }
 
 void NativeRunner::replayed(uint64_t nanoseconds) {
-  keepLeast(replayTime_, nanoseconds);
+  updateMinimum(replayTime_, nanoseconds);
   const uint64_t native = lastTime_.exchange(kUnknownTime, std::memory_order_relaxed);
   if (native != kUnknownTime) {
     won_.fetch_add(native <= nanoseconds ? 1 : -1, std::memory_order_relaxed);
@@ -655,12 +656,12 @@ void NativeRunner::replayed(uint64_t nanoseconds) {
 void NativeRunner::judge() {
   constexpr uint32_t kMostRounds = 3;
   constexpr uint64_t kClose = 12;  // a difference of one in so many
-  constexpr uint64_t kHopeless = 3;
+  constexpr uint64_t kFarSlower = 3;
   const uint64_t native = nativeTime_.load(std::memory_order_relaxed);
   const uint64_t replay = replayTime_.load(std::memory_order_relaxed);
   const bool clear = native < replay && replay - native >= native / kClose;
-  const bool hopeless = native / kHopeless > replay;
-  if (native != kUnknownTime && !clear && !hopeless &&
+  const bool farSlower = native / kFarSlower > replay;
+  if (native != kUnknownTime && !clear && !farSlower &&
       rounds_.fetch_add(1, std::memory_order_relaxed) < kMostRounds) {
     turnsLeft_.store(2 * turns_, std::memory_order_relaxed);
     return;
@@ -668,7 +669,7 @@ void NativeRunner::judge() {
   const bool lostMost = won_.load(std::memory_order_relaxed) < 0;
   if (native != kUnknownTime && native > replay && lostMost &&
       !refused_.exchange(true, std::memory_order_acq_rel)) {
-    lost(native, replay);
+    replayIsFaster(native, replay);
   }
 }
 
@@ -716,14 +717,14 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
     torchapi::clear(frame->values[k]);
   }
   frame->steady = done;
-  const bool inVain = !done && frame->begun;
+  const bool wasted = !done && frame->begun;
   giveBack(std::move(frame));
-  if (inVain) {
-    noteInVain();
+  if (wasted) {
+    noteWastedRun();
   }
   if (done) {
-    if (inVain_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-      inVain_.store(0, std::memory_order_relaxed);
+    if (wastedRuns_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+      wastedRuns_.store(0, std::memory_order_relaxed);
     }
     runs_.fetch_add(1, std::memory_order_relaxed);
     if (plan.gradModeAfter) {

@@ -46,16 +46,16 @@ class NativeRunner : public SegmentRunner {
 
  protected:
   // The segment is to be run without a plan. Any thread, no GIL.
-  virtual void wanted() = 0;
+  virtual void codeNeeded() = 0;
   // ... on these inputs, before that.
-  virtual void meet(std::span<const torchapi::Value> /*inputs*/) {}
+  virtual void observeInputs(std::span<const torchapi::Value> /*inputs*/) {}
   // Replay has turned out to be faster. Any thread, no GIL.
-  virtual void lost(uint64_t native, uint64_t replay) = 0;
+  virtual void replayIsFaster(uint64_t native, uint64_t replay) = 0;
   // A check of ours has failed in a run, which has declined. The code is not to be run again. Any thread, no
   // GIL.
   virtual void failed(const std::string& text) = 0;
   // Of several plans this is the fastest; the least time of each. Any thread, no GIL.
-  virtual void chose(size_t /*plan*/, std::span<const uint64_t> /*nanoseconds*/) {}
+  virtual void planChosen(size_t /*plan*/, std::span<const uint64_t> /*nanoseconds*/) {}
 
  private:
   static constexpr uint64_t kUnknownTime = ~uint64_t{0};
@@ -66,7 +66,7 @@ class NativeRunner : public SegmentRunner {
   void choose();
   void judge();
   bool isPausing();
-  void noteInVain();
+  void noteWastedRun();
   std::unique_ptr<NativeFrame> take(const NativePlan& plan);
   void giveBack(std::unique_ptr<NativeFrame> frame);
 
@@ -80,8 +80,8 @@ class NativeRunner : public SegmentRunner {
   std::atomic<uint32_t> trialsLeft_{0};
   std::atomic<bool> refused_{false};
   std::atomic<uint64_t> runs_{0};
-  std::atomic<uint32_t> inVain_{0};  // runs in a row that declined half way
-  std::atomic<uint32_t> pause_{0};   // runs that are to be replayed for that
+  std::atomic<uint32_t> wastedRuns_{0};  // runs in a row that declined half way
+  std::atomic<uint32_t> pause_{0};       // runs that are to be replayed for that
   uint32_t turns_ = 0;
   std::atomic<uint32_t> turnsLeft_{0};  // of the comparison; even: native code's
   std::atomic<uint32_t> rounds_{0};     // of turns that have not decided

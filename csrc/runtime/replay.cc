@@ -73,8 +73,9 @@ bool Run::enterBlock(guard::BlockId block) {
   for (const InputLoad& load : prologue.inputs) {
     torchapi::clear(values_[load.value]);
     // Without a guard, a runner's input may be anything.
-    const ValueKind kind =
-        recording_->filtered || aside_ ? torchapi::kindOfType(trace_->values[load.value].kind) : load.kind;
+    const ValueKind kind = recording_->filtered || bypassRunners_
+                               ? torchapi::kindOfType(trace_->values[load.value].kind)
+                               : load.kind;
     ok = torchapi::unbox(slots_[load.source], kind, values_[load.value]) && ok;
     if (isNan(values_[load.value])) [[unlikely]]
       storage_.keepNumber(load.value, slots_[load.source]);
@@ -99,8 +100,8 @@ namespace {
 bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
   if (ins.op != Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
   const torchapi::OpEffects effects = torchapi::opEffects(trace.opNames[ins.opName]);
-  return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective && !effects.random &&
-         !effects.changesMetadata;
+  return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective &&
+         !effects.random && !effects.changesMetadata;
 }
 
 // Writes a position down when its run ends, by an exception too.
@@ -303,9 +304,9 @@ Outcome Run::executeBuild(const ir::Instruction& ins) {
   return Outcome::kNext;
 }
 
-Outcome Run::executeLetGo(const Step& step, const ir::Instruction& ins) {
+Outcome Run::executeDropReference(const Step& step, const ir::Instruction& ins) {
   VisibleFrames frames(view(), ins.snap, Locals::kShown);
-  storage_.letGo(trace_->operandsOf(ins)[1].id, code_->droppedSources.at(step.index), slots_);
+  storage_.dropReference(trace_->operandsOf(ins)[1].id, code_->droppedSources.at(step.index), slots_);
   storeResult(ins.firstResult, pyapi::newRef(Py_None));
   return Outcome::kNext;
 }
@@ -380,7 +381,7 @@ Outcome Run::executeGuard(const Step& step, const ir::Instruction& ins, size_t p
   if (ins.op == Op::kGuardBlock) {
     const auto block = static_cast<guard::BlockId>(trace_->operandsOf(ins)[0].i);
     holds = owner_->guards().check(block, args_, storage_.objects.data(), slots_) && enterBlock(block);
-    aside_ = aside_ || (holds && owner_->unguardedDiffer(block, slots_));
+    bypassRunners_ = bypassRunners_ || (holds && owner_->unguardedDiffer(block, slots_));
   } else {
     holds = guardHolds(*code_, step, position);
   }
@@ -418,9 +419,9 @@ Outcome Run::executeObserved(const Step& step, const ir::Instruction& ins, bool 
   if (torchapi::profilerActive()) {
     range.begin(stepTitle(*owner_, step.index));
   }
-  const Outcome outcome = step.letsGo ? executeLetGo(step, ins)
-                          : isCall    ? executeCall(step, ins)
-                                      : executeEffect(step, ins);
+  const Outcome outcome = step.dropsReference ? executeDropReference(step, ins)
+                          : isCall            ? executeCall(step, ins)
+                                              : executeEffect(step, ins);
   if (diag::events::on()) {
     emitStep(*owner_, step.index, start);
   }
@@ -435,7 +436,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
       if (isObserved()) [[unlikely]] {
         return executeObserved(step, ins, true);
       }
-      return step.letsGo ? executeLetGo(step, ins) : executeCall(step, ins);
+      return step.dropsReference ? executeDropReference(step, ins) : executeCall(step, ins);
     case Op::kBuild:
       return executeBuild(ins);
     case Op::kSetAttr:
@@ -540,7 +541,7 @@ class FailureNote {
 }  // namespace
 
 PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
-                             ExitHandler* handler, bool aside, bool* repeatable) {
+                             ExitHandler* handler, bool bypassRunners, bool* repeatable) {
   // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
   struct Lease {
     explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
@@ -560,7 +561,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
   {
     const torchapi::RunMemoryScope memory;
     Lease lease(*impl_);
-    Run run(impl_->code, owner, args, slots, *lease.storage, aside);
+    Run run(impl_->code, owner, args, slots, *lease.storage, bypassRunners);
     FailureNote note(run, repeatable);
     const Outcome outcome = run.run();
     if (outcome == Outcome::kReturn) {

@@ -6,7 +6,7 @@
 #include "ir/reach.h"
 #include "ir/segment_stops.h"
 #include "ir/segments.h"
-#include "pyapi/let_go.h"
+#include "pyapi/drop_reference.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/replay_program.h"
 #include "support/check.h"
@@ -57,7 +57,7 @@ class Lowering {
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
   void findDroppedSources(const ir::SourceRoots& roots);
-  bool letsGo(const ir::Instruction& ins) const;
+  bool dropsReference(const ir::Instruction& ins) const;
 
   const Recording& recording_;
   const ir::Trace& trace_;
@@ -187,18 +187,18 @@ void Lowering::useInGuards(const ir::SourceRoots& roots) {
   }
 }
 
-bool Lowering::letsGo(const ir::Instruction& ins) const {
+bool Lowering::dropsReference(const ir::Instruction& ins) const {
   if (ins.op != Op::kCall) {
     return false;
   }
   const auto operands = trace_.operandsOf(ins);
   return operands.size() == 2 && operands[0].kind == OperandKind::kConst && operands[1].isValue() &&
-         recording_.consts[operands[0].id].get() == pyapi::letGoFunction();
+         recording_.consts[operands[0].id].get() == pyapi::dropReferenceFunction();
 }
 
 // What was read from the object goes with it, but for what is used behind the step.
 void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
-  const auto isStep = [this](const ir::Instruction& ins) { return letsGo(ins); };
+  const auto isStep = [this](const ir::Instruction& ins) { return dropsReference(ins); };
   if (std::ranges::none_of(trace_.code, isStep)) {
     return;
   }
@@ -210,7 +210,7 @@ void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
     if (ins.op == Op::kGuardBlock) {
       block = static_cast<guard::BlockId>(trace_.operandsOf(ins)[0].i);
     }
-    if (letsGo(ins)) {
+    if (dropsReference(ins)) {
       std::vector<guard::SourceId>& dropped = code_.droppedSources[static_cast<uint32_t>(index)];
       for (guard::SourceId source = 0; source < roots.value.size(); ++source) {
         const guard::SourceNode& node = sources_.nodes[source];
@@ -294,7 +294,7 @@ void Lowering::lowerStep(uint32_t index) {
   step.index = index;
   step.snap = ins.snap;
   step.names = namesOf(ins);
-  step.letsGo = letsGo(ins);
+  step.dropsReference = dropsReference(ins);
   if (ins.op == Op::kAten) {
     std::string reason;
     auto call = torchapi::AtenCall::make(trace_, index, liveness_, reason);
@@ -391,7 +391,7 @@ void Lowering::findStops(SegmentCode& segment) {
   const ir::SegmentRange range{code_.steps[segment.beginStep].index, code_.steps[segment.endStep].index};
   for (ir::SegmentStop& stop : ir::findStops(trace_, range)) {
     const auto isBefore = [&](size_t at) { return code_.steps[at].index < stop.end; };
-    const auto count = std::count_if(segment.others.begin(), segment.others.end(), isBefore);
+    const auto count = std::count_if(segment.offGraph.begin(), segment.offGraph.end(), isBefore);
     segment.stops.push_back({std::move(stop.given), std::move(stop.made), static_cast<size_t>(count)});
   }
 }
@@ -452,7 +452,7 @@ void Lowering::findLeftAtReturn() {
 void Lowering::addToSegment(SegmentCode& segment, size_t at) {
   const Step& step = code_.steps[at];
   if (!ir::isInGraph(trace_.code[step.index])) {
-    segment.others.push_back(at);
+    segment.offGraph.push_back(at);
     return;
   }
   // An exception that leaves where the segment begins leaves before its first instruction.

@@ -29,10 +29,10 @@ enum class GilNeed : uint8_t { kAny, kReleased, kHeld };
 struct Step {
   ir::Op op = ir::Op::kRet;
   GilNeed gil = GilNeed::kAny;
-  bool forced = false;     // testing: this guard fails
-  bool letsGo = false;     // a call of pyapi::letGoFunction()
-  uint32_t index = 0;      // into Trace::code
-  uint32_t firstDrop = 0;  // into ReplayCode::drops: values that die here
+  bool forced = false;          // testing: this guard fails
+  bool dropsReference = false;  // a call of pyapi::dropReferenceFunction()
+  uint32_t index = 0;           // into Trace::code
+  uint32_t firstDrop = 0;       // into ReplayCode::drops: values that die here
   uint32_t dropCount = 0;
   uint32_t earlyDropCount = 0;  // of these, the first so many before the step runs
   ir::StateId snap = ir::kNone;
@@ -113,7 +113,7 @@ struct RunStorage {
     Py_DECREF(object);
   }
   // An object's last reference, as far as the trace is concerned, and those to what was read from it.
-  void letGo(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources);
+  void dropReference(ir::ValueId value, const std::vector<guard::SourceId>& parts, PyObject** sources);
   void clear();
   // After a run that has returned by `code` alone: the same, without looking at every value.
   void clearReturned(const ReplayCode& code);

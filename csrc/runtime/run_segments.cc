@@ -36,12 +36,12 @@ class GraphRun final : public SegmentSteps {
       torchapi::clear(run_.values_[stop.given[k]]);
       run_.values_[stop.given[k]] = std::exchange(given[k], {});
     }
-    while (next_ < stop.others) {
-      at_ = segment_.others[next_++];
+    while (next_ < stop.offGraph) {
+      at_ = segment_.offGraph[next_++];
       if (ir::isStop(run_.trace_->code[run_.code_->steps[at_].index])) {
         stoppedAt_ = at_;
       }
-      left_ = run_.executeOther(run_.code_->steps[at_], at_);
+      left_ = run_.executeOffGraph(run_.code_->steps[at_], at_);
       if (left_ != Outcome::kNext) {
         leave();
         return false;
@@ -108,7 +108,7 @@ void Run::unpackInputs(const SegmentCode& segment) {
 // and when the graph was taken back, its instructions follow.
 Outcome Run::executeSegment(size_t& position) {
   const SegmentCode& segment = code_->segments[code_->steps[position].segment];
-  if (segment.runner == nullptr || aside_) {
+  if (segment.runner == nullptr || bypassRunners_) {
     return Outcome::kNext;
   }
   segment.runner->needsGil() ? gil_.hold() : gil_.release();
@@ -148,9 +148,9 @@ Outcome Run::executeSegment(size_t& position) {
     PyErr_SetString(PyExc_RuntimeError, "kintsugi: a backend has left out a step of the program");
     return Outcome::kReturn;
   }
-  for (const size_t at : std::span(segment.others).subspan(graph.next())) {
+  for (const size_t at : std::span(segment.offGraph).subspan(graph.next())) {
     const Step& step = code_->steps[at];
-    const Outcome outcome = executeOther(step, at);
+    const Outcome outcome = executeOffGraph(step, at);
     if (outcome != Outcome::kNext) {
       if (outcome == Outcome::kExit && isGuard(step.op)) {
         segment.runner->left();
@@ -173,7 +173,7 @@ Outcome Run::executeSegment(size_t& position) {
 
 // Has nobody got to see a tensor of the graph when it is left at this step?
 bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
-  return std::all_of(segment.others.begin(), segment.others.end(), [&](size_t other) {
+  return std::all_of(segment.offGraph.begin(), segment.offGraph.end(), [&](size_t other) {
     const Op op = code_->steps[other].op;
     return other > at || op == Op::kAten || isScalarOp(op) || (isGuard(op) && op != Op::kGuardBlock);
   });
@@ -246,7 +246,7 @@ Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t
   return leaveSegment(graph, position, gradMode, Outcome::kRaise);
 }
 
-Outcome Run::executeOther(const Step& step, size_t at) {
+Outcome Run::executeOffGraph(const Step& step, size_t at) {
   if (step.gil != GilNeed::kAny) {
     step.gil == GilNeed::kHeld ? gil_.hold() : gil_.release();
   }

@@ -22,18 +22,18 @@
 namespace kintsugi::runtime {
 
 struct SegmentCode {
-  // See ir::SegmentStop. `others`: so many of the steps below are run when the graph has come to it.
+  // See ir::SegmentStop. `offGraph`: so many of the steps below are run when the graph has come to it.
   struct Stop {
     std::vector<ir::ValueId> given;
     std::vector<ir::ValueId> made;
-    size_t others = 0;
+    size_t offGraph = 0;
   };
   size_t beginStep = 0;
   size_t endStep = 0;
   std::vector<ir::ValueId> inputs;
   std::vector<ir::ValueId> outputs;
-  std::vector<size_t> graph;   // steps of the graph
-  std::vector<size_t> others;  // steps of the body that are not in the graph: they run after it
+  std::vector<size_t> graph;     // steps of the graph
+  std::vector<size_t> offGraph;  // steps of the body that are not in the graph: they run after it
   std::vector<Stop> stops;
   std::vector<ir::ValueId> drops;  // what dies between the marks and is there when a runner has stood in
   bool dropsObjects = false;       // some of them are objects

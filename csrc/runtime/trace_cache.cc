@@ -56,7 +56,8 @@ std::shared_ptr<CompiledTrace> TraceCache::lookup(const pyapi::Arguments& args, 
     if (!shapeMatches(recording, args)) {
       continue;
     }
-    if (trace->admits(args, only, slots.reserve(recording.document.sources.nodes.size()), slots.aside)) {
+    if (trace->admits(args, only, slots.reserve(recording.document.sources.nodes.size()),
+                      slots.bypassRunners)) {
       noteHit(trace.get(), i);
       return trace;
     }

@@ -41,7 +41,7 @@ class SlotBuffer {
   }
   SlotArray data() { return data_; }
 
-  bool aside = false;  // of the trace that was found: see CompiledTrace::admits()
+  bool bypassRunners = false;  // of the trace that was found: see CompiledTrace::admits()
 
  private:
   static constexpr size_t kInline = 32;

@@ -29,8 +29,8 @@ class PlanRunner final : public NativeRunner {
   }
 
  protected:
-  void wanted() override {}
-  void lost(uint64_t, uint64_t) override {}
+  void codeNeeded() override {}
+  void replayIsFaster(uint64_t, uint64_t) override {}
 };
 
 void clearAll(std::span<Value> values) {
@@ -50,7 +50,7 @@ class GradModeScope {
   const bool before_;
 };
 
-void keepLeast(std::atomic<uint64_t>& least, uint64_t time) {
+void updateMinimum(std::atomic<uint64_t>& least, uint64_t time) {
   uint64_t seen = least.load(std::memory_order_relaxed);
   while (time < seen && !least.compare_exchange_weak(seen, time, std::memory_order_relaxed)) {
   }
@@ -74,16 +74,16 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
       : GradNodeCode(std::move(form)), code_(std::move(code)) {}
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
-           const Asked& asked) const override {
+           const Requested& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
-    const torchapi::TapesAsked scope(asked.tapes);
+    const torchapi::RequestedTapes scope(asked.tapes);
     if (code == nullptr || !code->backward.runPlan(values, gradients)) {
       return false;
     }
     code->backwards.fetch_add(1, std::memory_order_relaxed);
     if (forwardTime != 0) {
-      keepLeast(code->nativeTime, forwardTime + diag::events::nowNs() - start);
+      updateMinimum(code->nativeTime, forwardTime + diag::events::nowNs() - start);
     }
     return true;
   }
@@ -106,7 +106,7 @@ class TrainingRunner::ReplayCode final : public NativeCode {
   bool takesZeros() const override { return false; }
 
   bool run(std::span<const Value> values, std::span<Value> gradients, uint64_t forwardTime,
-           const Asked& asked) const override {
+           const Requested& asked) const override {
     const std::shared_ptr<const Code> code = code_.lock();
     const uint64_t start = diag::events::nowNs();
     const size_t leaves = form().gets.size();
@@ -117,9 +117,9 @@ class TrainingRunner::ReplayCode final : public NativeCode {
       results.push_back(values[k]);
       arrived.push_back(values[count + leaves + k]);
     }
-    const auto isAsked = [&](size_t k) { return asked.gets.empty() || asked.gets[k]; };
+    const auto isRequested = [&](size_t k) { return asked.gets.empty() || asked.gets[k]; };
     for (size_t k = 0; k < leaves; ++k) {
-      if (isAsked(k)) targets.push_back(values[count + k]);
+      if (isRequested(k)) targets.push_back(values[count + k]);
     }
     made.resize(targets.size());
     if (code == nullptr || !torchapi::runTape(results, targets, arrived, made)) {
@@ -127,14 +127,14 @@ class TrainingRunner::ReplayCode final : public NativeCode {
     }
     auto next = made.begin();
     for (size_t k = 0; k < leaves; ++k) {
-      if (isAsked(k)) {
+      if (isRequested(k)) {
         gradients[k] = *next++;
       } else {
         torchapi::skipTape(values.subspan(count + k, 1), gradients.subspan(k, 1));
       }
     }
     if (forwardTime != 0) {
-      keepLeast(code->replayTime, forwardTime + diag::events::nowNs() - start);
+      updateMinimum(code->replayTime, forwardTime + diag::events::nowNs() - start);
     }
     return true;
   }
@@ -181,8 +181,8 @@ void TrainingRunner::setPlans(TrainingPlans plans) {
 
 bool TrainingRunner::fits(const Code& code, std::span<const Value> inputs) const {
   const TrainingPlans& plans = code.plans;
-  if (inputs.size() != plans.inputs.size() || !torchapi::kernelsAreOwn() || !torchapi::mayStandForSegment() ||
-      (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
+  if (inputs.size() != plans.inputs.size() || !torchapi::mayUseOwnKernels() ||
+      !torchapi::mayReplaceSegment() || (plans.gradBefore && *plans.gradBefore != torchapi::gradMode())) {
     return false;
   }
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -328,7 +328,7 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
     return Status::kDeclined;
   }
   if (!ready_.load(std::memory_order_acquire)) {
-    wanted();
+    codeNeeded();
     return Status::kDeclined;
   }
   const std::shared_ptr<Code>& code = code_;
@@ -383,7 +383,7 @@ void TrainingRunner::judge(const Code& code) {
   const uint64_t replay = code.replayTime.load(std::memory_order_relaxed);
   if (native != kUnknownTime && replay != kUnknownTime && native > replay &&
       !refused_.exchange(true, std::memory_order_acq_rel)) {
-    lost(native, replay);
+    replayIsFaster(native, replay);
   }
 }
 

@@ -69,9 +69,9 @@ class TrainingRunner : public SegmentRunner {
 
  protected:
   // The segment has been run without plans. Any thread, no GIL.
-  virtual void wanted() = 0;
+  virtual void codeNeeded() = 0;
   // Replay has turned out to be faster. Any thread, no GIL.
-  virtual void lost(uint64_t native, uint64_t replay) = 0;
+  virtual void replayIsFaster(uint64_t native, uint64_t replay) = 0;
   // A check of ours has failed in a run, which has declined. The code is not to be run again. Any thread, no
   // GIL.
   virtual void failed(const std::string& text) = 0;

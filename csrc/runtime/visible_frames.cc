@@ -161,7 +161,7 @@ void VisibleFrames::handle(Materializer& make, const ir::Trace& trace, ir::State
 
 VisibleFrames::~VisibleFrames() {
   if (handles_) {
-    const pyapi::KeptError kept;  // the exception may die, with all that it holds
+    const pyapi::PendingErrorScope kept;  // the exception may die, with all that it holds
     pyapi::exchangeHandled(std::move(handledBefore_));
   }
 }

@@ -26,8 +26,8 @@ struct CaughtFailure {
 
 [[gnu::cold]] CaughtFailure describeCaught(const std::exception& error);
 
-// Runs `body`. Nothing: it came to its end. Not for all that is thrown: a thread that CPython ends, because the
-// process ends, unwinds by an exception that must not be caught.
+// Runs `body`. Nothing: it came to its end. Not for all that is thrown: a thread that CPython ends, because
+// the process ends, unwinds by an exception that must not be caught.
 template <typename Body>
 [[nodiscard]] std::optional<CaughtFailure> contain(Body&& body) {
   try {

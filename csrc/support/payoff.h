@@ -12,7 +12,7 @@
 //   payoff.doubt(Payoff::kSteps);
 //   const Payoff::Way way = payoff.next();
 //   const uint64_t ns = timed(way);
-//   if (!payoff.isRest()) payoff.ran(way, ns, {});
+//   if (!payoff.isUntimed()) payoff.ran(way, ns, {});
 #pragma once
 
 #include <array>
@@ -30,19 +30,19 @@ class Payoff {
 
   // What is special about a timed call.
   struct Sample {
-    bool recorded = false;  // it was recorded, which later calls may not be
-    bool ripening = false;  // native code that may make the traces faster is not ready yet
+    bool recorded = false;       // it was recorded, which later calls may not be
+    bool nativePending = false;  // native code that may make the traces faster is not ready yet
   };
 
   // Calls go along the traces, and need not be timed.
-  bool isSettled() const { return phase_ == Phase::kTrusted; }
+  bool isSettled() const { return phase_ == Phase::kTraces; }
   // Calls go to eager mode, and need not be timed.
-  bool isLeftToEager() const { return phase_ == Phase::kEager; }
+  bool prefersEager() const { return phase_ == Phase::kEager; }
   // A reason to compare.
-  void doubt(uint64_t weight);
-  // The way of the next call. `isRest()`, asked behind it: this one need not be timed.
+  void addEvidence(uint64_t weight);
+  // The way of the next call. `isUntimed()`, asked behind it: this one need not be timed.
   Way next();
-  bool isRest() const { return rest_; }
+  bool isUntimed() const { return untimed_; }
   // A call that was not at rest took so many nanoseconds. True: the callable is left to eager mode from now
   // on.
   bool ran(Way way, uint64_t ns, Sample sample);
@@ -51,27 +51,27 @@ class Payoff {
   uint64_t traceTime() const { return traceTime_; }
 
  private:
-  enum class Phase : uint8_t { kTrusted, kWarming, kComparing, kRipening, kEager };
+  enum class Phase : uint8_t { kTraces, kWarming, kComparing, kPending, kEager };
   static constexpr size_t kMostPairs = 8;
-  static constexpr size_t kRipeningPairs = 4;  // for a verdict that does not hold for long
+  static constexpr size_t kPendingPairs = 4;  // for a verdict that does not hold for long
   static constexpr uint32_t kWarmCalls = 4;
-  static constexpr uint32_t kMostDelays = 12;    // of a verdict, while native code is not ready
-  static constexpr uint64_t kFewestRests = 200;  // calls in eager mode before the traces are tried again
+  static constexpr uint32_t kMostDelays = 12;         // of a verdict, while native code is not ready
+  static constexpr uint64_t kFewestEagerCalls = 200;  // calls in eager mode before the traces are tried again
 
   void beginComparison();
-  void trust();
+  void keepTraces();
   bool leave();
-  bool judge(bool ripening);
+  bool judge(bool nativePending);
 
-  std::array<uint64_t, kMostPairs> along_{}, eager_{};
-  size_t alongCount_ = 0, eagerCount_ = 0, recordedCount_ = 0;
+  std::array<uint64_t, kMostPairs> traceTimes_{}, eagerTimes_{};
+  size_t traceCount_ = 0, eagerCount_ = 0, recordedCount_ = 0;
   uint64_t eagerTime_ = 0, traceTime_ = 0;
-  uint64_t doubts_ = 0, patience_ = kDecisive;
+  uint64_t evidence_ = 0, threshold_ = kDecisive;
   uint64_t left_ = 0;  // calls of this phase
   uint64_t lost_ = 0;  // comparisons in a row that eager mode has won
   uint32_t delays_ = 0;
-  Phase phase_ = Phase::kTrusted;
-  bool rest_ = false;
+  Phase phase_ = Phase::kTraces;
+  bool untimed_ = false;
 };
 
 }  // namespace kintsugi

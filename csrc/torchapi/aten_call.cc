@@ -16,7 +16,7 @@ namespace {
 
 // Keeps warnings until the GIL may be taken. torch's own handler does the same, but can't be asked whether it
 // has any.
-struct KeepingHandler final : c10::WarningHandler {
+struct CollectingWarningHandler final : c10::WarningHandler {
   std::vector<c10::Warning> kept;
   void process(const c10::Warning& warning) override { kept.push_back(warning); }
 };
@@ -26,7 +26,7 @@ struct KeepingHandler final : c10::WarningHandler {
 struct CallState::Impl {
   std::vector<c10::IValue> stack;
   std::exception_ptr error;
-  KeepingHandler warnings;
+  CollectingWarningHandler warnings;
   c10::WarningHandler* outerHandler = nullptr;
 };
 

@@ -197,7 +197,7 @@ bool GlobalState::recordable() const {
          (words[kFlags] & (kUnsafeModes | kAnomalies)) == 0 && (words[kPatches] & kPatchedOperators) == 0;
 }
 
-bool kernelsAreOwn() {
+bool mayUseOwnKernels() {
   return !c10::impl::tls_local_dispatch_key_set().included_.has_any(interceptors()) &&
          !at::autocast::is_autocast_enabled(at::kCPU);
 }

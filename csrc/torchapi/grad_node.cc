@@ -108,7 +108,7 @@ class SegmentBackward final : public autograd::Node {
     const c10::impl::ExcludeDispatchKeyGuard noAutocast(c10::autocast_dispatch_keyset);
     autograd::variable_list made;
     // Who wants to see the operators of the backward (a mode, a transform) sees those of eager mode.
-    ordinary = ordinary && kernelsAreOwn();
+    ordinary = ordinary && mayUseOwnKernels();
     if (!ordinary || c10::GradMode::is_enabled() || !runCode(gradients, all, made) ||
         (!all && !areFinite(made) && kept_.mayRunAgain(arrived_))) {
       made = runAgain(gradients);
@@ -160,9 +160,9 @@ class SegmentBackward final : public autograd::Node {
     return gradient.defined() ? gradient.contiguous() : input_metadata(k).zeros_like();
   }
 
-  GradNodeCode::Asked findAsked() const {
+  GradNodeCode::Requested findRequested() const {
     const GradNodeForm& form = code_->form();
-    GradNodeCode::Asked asked;
+    GradNodeCode::Requested asked;
     bool all = form.together.empty() || (arrived_ & allOutputs()) == allOutputs();
     for (size_t k = 0; k < form.gets.size(); ++k) {
       asked.gets.push_back(task_should_compute_output(k));
@@ -190,7 +190,7 @@ class SegmentBackward final : public autograd::Node {
     }
     OwnValues results(code_->form().gets.size());
     takeTapeError();
-    if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0), findAsked())) {
+    if (!code_->run(values, results.all(), std::exchange(forwardTime_, 0), findRequested())) {
       // Of a gradient that has not arrived nobody would know.
       const std::exception_ptr error = takeTapeError();
       if (error && (all || !code_->takesZeros())) std::rethrow_exception(error);
@@ -263,7 +263,7 @@ bool hasTangent(const void* impl) {
   return meta != nullptr && meta->fw_grad_ != nullptr;
 }
 
-bool mayStandForSegment() {
+bool mayReplaceSegment() {
   const auto& hooks = at::SavedTensorDefaultHooks::get_tls_state();
   return hooks.stack.empty() && !hooks.disabled_error_message && !autograd::AnomalyMode::is_enabled() &&
          !c10::InferenceMode::is_enabled();

@@ -8,15 +8,15 @@
 
 namespace kintsugi::codegen {
 
-struct Turned {
+struct TransposeBlock {
   llvm::Value* base = nullptr;    // floats: the first of the block's rows
   llvm::Value* stride = nullptr;  // from column to column, in elements
-  llvm::Value* room = nullptr;    // target.turnedRows rows of target.turnedColumns floats
+  llvm::Value* room = nullptr;    // target.transposeRows rows of target.transposeColumns floats
 };
 
-// room[r][j - from] = base[j * stride + r] for columns j in [from, to), at most target.turnedColumns, of
+// room[r][j - from] = base[j * stride + r] for columns j in [from, to), at most target.transposeColumns, of
 // `count` rows.
-void emitTurn(Builder& b, llvm::Function* function, const Target& target, const Turned& turned,
-              llvm::Value* from, llvm::Value* to, llvm::Value* count);
+void emitTranspose(Builder& b, llvm::Function* function, const Target& target,
+                   const TransposeBlock& transposed, llvm::Value* from, llvm::Value* to, llvm::Value* count);
 
 }  // namespace kintsugi::codegen

@@ -8,7 +8,7 @@
 
 namespace kintsugi::pyapi {
 
-inline PyObject* letGoFunction() {
+inline PyObject* dropReferenceFunction() {
   static PyMethodDef definition = {"let_go", [](PyObject*, PyObject*) { return Py_NewRef(Py_None); }, METH_O,
                                    nullptr};
   static PyObject* function = PyCFunction_New(&definition, nullptr);
