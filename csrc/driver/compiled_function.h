@@ -218,9 +218,8 @@ class CompiledFunction final : private runtime::ExitHandler {
     uint64_t recording = 0;
   };
   uint64_t recordings_ = 0;
-  std::unordered_map<uint64_t, ValueChanges>
-      valueChanges_;                        // path hashes of texts and lists that were different
-  capture::OpenAttributes openAttributes_;  // of classes
+  std::unordered_map<uint64_t, ValueChanges> valueChanges_;  // by path hash
+  capture::OpenAttributes openAttributes_;                   // of classes
   std::unordered_set<PyObject*> opaqueCodes_;
   std::vector<pyapi::Ref<>> opaqueCodeRefs_;
   size_t failures_ = 0;

@@ -136,7 +136,10 @@ class Segment : public Runner, public Compilable, public std::enable_shared_from
     noteFailure(text);
     this->refuse();
   }
-  std::string failure() const override { return failureText(); }
+  std::string failure() const override {
+    const std::string text = failureText();
+    return text.empty() ? Runner::failure() : text;
+  }
   void giveUp() override { this->refuse(); }
 };
 

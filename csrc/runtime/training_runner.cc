@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "diag/events.h"
 #include "support/contain.h"
@@ -28,9 +29,23 @@ class PlanRunner final : public NativeRunner {
     return run(inputs, outputs) == Status::kOk;
   }
 
+  std::string failure() const override {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
  protected:
   void codeNeeded() override {}
   void replayIsFaster(uint64_t, uint64_t) override {}
+  void failed(const std::string& text) override {
+    refuse();
+    std::lock_guard lock(mutex_);
+    failure_ = text;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string failure_;
 };
 
 void clearAll(std::span<Value> values) {
@@ -148,6 +163,18 @@ SegmentRunner::State TrainingRunner::state() const {
     return State::kRefused;
   }
   return ready_.load(std::memory_order_acquire) ? State::kReady : State::kWaiting;
+}
+
+std::string TrainingRunner::failure() const {
+  if (!ready_.load(std::memory_order_acquire)) {
+    return {};
+  }
+  for (const PlanRunner* plan : {&code_->forward, &code_->backward, &code_->again, &code_->epilogue}) {
+    if (std::string text = plan->failure(); !text.empty()) {
+      return text;
+    }
+  }
+  return {};
 }
 
 uint64_t TrainingRunner::backwards() const {
