@@ -31,6 +31,7 @@
 #include "pyapi/opcodes.h"
 #include "pyapi/text.h"
 #include "pyapi/types.h"
+#include "support/check.h"
 
 namespace kintsugi::capture {
 
@@ -668,7 +669,8 @@ Flow dispatch(Call& call, CallContext& outer, Shadow& result) {
   try {
     return dispatchKnown(call, outer, result);
   } catch (const MissingArgument&) {
-    if (outer.rec.known().executed_) throw;
+    KINTSUGI_CHECK(!outer.rec.known().executed_,
+                   "a model has made the call, and then reads an argument that the call does not have");
     CallContext ctx = contextOf(call, outer);
     return opaque(call, ctx, diag::Code::KTG0101, result);
   }
