@@ -595,7 +595,7 @@ class Emitter {
     return varying_[at] = compute(op, args);
   }
 
-  // Vectors are read from behind each other where the place is the same all along the row.
+  // Vectors are read from one after the other where the place is the same all along the row.
   Value* emitTake(uint32_t at) {
     const KernelOp& op = kernel_.ops[at];
     const uint32_t index = op.args[1], from = kernel_.ops[op.args[0]].access;
@@ -649,7 +649,7 @@ class Emitter {
     return mask;
   }
 
-  // The first element of a vector, whose elements are behind each other.
+  // The first element of a vector, whose elements are one after the other.
   Value* pointer(uint32_t at) {
     const KernelAccess& access = kernel_.accesses[at];
     if (!kernel_.columns) {

@@ -214,7 +214,7 @@ class Cache {
   uint64_t uses_ = 0;
   size_t limit_ = kMostKernels;
   DiskCache disk_;
-  std::mutex choiceMutex_;                                             // of what follows; taken behind mutex_
+  std::mutex choiceMutex_;                                             // of what follows; taken after mutex_
   std::unordered_map<std::string, std::string> choices_, choiceKeys_;  // by question
   DiskCache choiceDisk_;
 };

@@ -2,8 +2,8 @@
 //
 // Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Calls
 // return a new reference, or null with an exception pending; fn() and entry() are borrowed. Threads: any
-// number may call it; the GIL is needed. Invalidation: a trace is dropped by eviction, by reset(), and when an
-// object that it needs has died.
+// number may call it; the GIL is needed. Invalidation: a trace is dropped by eviction, by reset(), and when
+// an object that it needs has died.
 #pragma once
 
 #include <functional>
@@ -235,7 +235,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool eager_ = false;       // can't be recorded at all
   bool quarantined_ = false;
   SeenArguments seenFirst_;  // of the call that ran in eager mode before anything was compiled
-  runtime::Differentiating differentiating_;  // guards that have told calls apart
+  runtime::Differentiating differentiating_;  // guards that have distinguished calls
   // The same callable under a stance with another backend.
   struct StanceVariant {
     bool native;

@@ -7,8 +7,8 @@
 //                the frames of an exit can be rebuilt, parents of frame states form no cycle, one `ret`, at
 //                the end
 //   kRecorded    what the recorder wrote: values are numbered in the order of their definitions
-//   kContinued   a side trace as the recorder wrote it, behind what passes have left of the trace before it:
-//                segments are not cut anew yet
+//   kContinued   a side trace as the recorder wrote it, after what passes have left of the trace before it:
+//                segments are not cut again yet
 //   kOptimized   what passes may leave: any numbering, unused rows
 //   kSegment     a segment alone (passes/extract_segment.h): a `segment` whose operands are its inputs, what
 //                is part of its graph, `segment.end`; no snapshots

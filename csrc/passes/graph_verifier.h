@@ -8,7 +8,7 @@
 //            comparisons are bool, joins add up
 //   memory   strides for each size; a view, or a part of a concatenation, lies within the memory that it is
 //   in;
-//            homes are concatenations behind that have the part, or inputs
+//            homes are concatenations after that have the part, or inputs
 //   writes   what is stored to an input is a leaf that nothing reads, computed for that place
 //
 // Sizes that vary are compared by what they were while recording. Linear in the size of the graph. No state,
@@ -26,7 +26,7 @@ namespace kintsugi::passes {
 // Empty: the graph is valid. `trace`: the segment that it was made from.
 std::vector<ir::Problem> verify(const TensorGraph& graph, const ir::Trace& trace);
 
-// Where verification is on: a graph that is not valid behind `pass` is a failed check.
+// Where verification is on: a graph that is not valid after `pass` is a failed check.
 void checkGraph(const TensorGraph& graph, const ir::Trace& trace, std::string_view pass);
 
 }  // namespace kintsugi::passes

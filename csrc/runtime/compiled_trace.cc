@@ -57,7 +57,7 @@ bool CompiledTrace::differ(const std::vector<guard::Guard>& guards, guard::Block
 namespace {
 
 // Checks of such programs that are under way, on all threads (GIL). A check may run finalizers, and these may
-// call the callable again: what is being checked must not be made anew meanwhile.
+// call the callable again: what is being checked must not be made again meanwhile.
 int leanChecks = 0;
 
 }  // namespace

@@ -533,7 +533,7 @@ void NativeRunner::setPlans(std::vector<std::unique_ptr<const NativePlan>> plans
   plan_.store(trials_->plans.front().get(), std::memory_order_release);
 }
 
-// Runs take the plans by turns, so that what else goes on meets all of them alike.
+// Runs take the plans alternately, so that what else goes on meets all of them alike.
 SegmentRunner::Status NativeRunner::runTrial(uint32_t trial, std::span<const Value> inputs,
                                              std::span<Value> outputs) {
   const size_t which = (trial - 1) % trials_->plans.size();
@@ -584,8 +584,8 @@ void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
   idle_.push_back(std::move(frame));
 }
 
-// A run that declines half way has been in vain. Where one after the other does, ever more are replayed at
-// once.
+// A run that declines half way has been for nothing. Where one after the other does, ever more are replayed
+// at once.
 bool NativeRunner::isPausing() {
   uint32_t left = pause_.load(std::memory_order_relaxed);
   if (left == 0) [[likely]] {

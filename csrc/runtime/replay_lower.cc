@@ -196,7 +196,7 @@ bool Lowering::dropsReference(const ir::Instruction& ins) const {
          recording_.consts[operands[0].id].get() == pyapi::dropReferenceFunction();
 }
 
-// What was read from the object goes with it, but for what is used behind the step.
+// What was read from the object goes with it, but for what is used after the step.
 void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
   const auto isStep = [this](const ir::Instruction& ins) { return dropsReference(ins); };
   if (std::ranges::none_of(trace_.code, isStep)) {
@@ -397,7 +397,7 @@ void Lowering::findStops(SegmentCode& segment) {
 }
 
 // A graph that a runner has computed leaves its outputs: the values between its instructions were never
-// there. All else that dies inside (inputs, what earlier steps left for the snapshots, what the steps behind
+// there. All else that dies inside (inputs, what earlier steps left for the snapshots, what the steps after
 // the graph make) is dropped at its end.
 void Lowering::findSegmentDrops(SegmentCode& segment) {
   std::vector<bool> inside(trace_.values.size(), false);

@@ -98,7 +98,7 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
   std::weak_ptr<const Code> code_;
 };
 
-// Behind a segment whose instructions were run in a graph of their own: results, leaves, gradients.
+// After a segment whose instructions were run in a graph of their own: results, leaves, gradients.
 class TrainingRunner::ReplayCode final : public NativeCode {
  public:
   using NativeCode::NativeCode;
