@@ -134,6 +134,8 @@ class Emitter {
         *value = number();
       }
     }
+    KINTSUGI_CHECK(next == kernel_.numberCount(), "the code takes ", next, " numbers, the kernel has ",
+                   kernel_.numberCount());
     for (uint32_t a = 0; a < kernel_.accesses.size(); ++a) {
       if (kernel_.accesses[a].transposed) {
         llvm::AllocaInst* room =
@@ -779,6 +781,7 @@ class Emitter {
 
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const Kernel& kernel,
                                          const std::string& name, const EmitOptions& options) {
+  kernel.checkForm();
   const TargetScope scope(options.target);  // for what works on single values, and takes no options
   return kernel.attention ? emitAttention(context, kernel, name, options)
                           : Emitter(context, kernel, name, options).run();

@@ -92,6 +92,7 @@ class PlanBuilder {
       return nullptr;
     }
     plan_->slotCount = calls_.values.size();
+    checkSlots(*plan_, graph_.inputs.size(), calls_.code.size());
     checkPlan({*plan_, graph_.inputs.size(), flows_, usedBy_, aliases_},
               [this] { return passes::print(graph_, segment_); });
     plan_->trace = std::move(calls_);
@@ -285,6 +286,8 @@ class PlanBuilder {
       numbers.insert(numbers.end(), {kernel.attention->keys, passes::Size(kernel.attention->group)});
     }
     out.numbers = passes::hintsOf(numbers);
+    KINTSUGI_CHECK(out.numbers.size() == kernel.numberCount(), "a plan gives ", out.numbers.size(),
+                   " numbers to a kernel that takes ", kernel.numberCount());
     out.patches = patches(numbers);
     out.checks = kernel.checks();
     findOverwrites(kernel);

@@ -8,6 +8,7 @@
 
 #include "diag/events.h"
 #include "runtime/replay_program.h"
+#include "support/check.h"
 #include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/global_state.h"
@@ -518,10 +519,13 @@ SegmentRunner::State NativeRunner::state() const {
 }
 
 void NativeRunner::setPlan(std::unique_ptr<const NativePlan> plan) {
+  KINTSUGI_CHECK(plan != nullptr && plan_.load(std::memory_order_relaxed) == nullptr,
+                 "a second plan, or none");
   plan_.store(plan.release(), std::memory_order_release);
 }
 
 void NativeRunner::setPlans(std::vector<std::unique_ptr<const NativePlan>> plans, uint32_t trials) {
+  KINTSUGI_CHECK(plans.size() > 1 && trials_ == nullptr, plans.size(), " plans to choose from");
   auto made = std::make_unique<Trials>();
   made->times = std::vector<std::atomic<uint64_t>>(plans.size());
   for (std::atomic<uint64_t>& time : made->times) {

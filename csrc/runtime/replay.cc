@@ -498,6 +498,8 @@ uint64_t ReplayProgram::forcedExits() { return forcedExitCount; }
 
 void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner) {
   ReplayCode& code = impl_->code;
+  KINTSUGI_CHECK(segment < code.segments.size() && runner != nullptr, "a runner for segment ", segment,
+                 " of ", code.segments.size());
   const bool objects = runner->needsGil();
   code.segments.at(segment).runner = std::move(runner);
   if (!objects) {

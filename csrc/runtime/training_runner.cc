@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "diag/events.h"
+#include "support/check.h"
 #include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/global_state.h"
@@ -28,9 +30,23 @@ class PlanRunner final : public NativeRunner {
     return run(inputs, outputs) == Status::kOk;
   }
 
+  std::string failure() const override {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
  protected:
   void codeNeeded() override {}
   void replayIsFaster(uint64_t, uint64_t) override {}
+  void failed(const std::string& text) override {
+    refuse();
+    std::lock_guard lock(mutex_);
+    failure_ = text;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string failure_;
 };
 
 void clearAll(std::span<Value> values) {
@@ -150,11 +166,29 @@ SegmentRunner::State TrainingRunner::state() const {
   return ready_.load(std::memory_order_acquire) ? State::kReady : State::kWaiting;
 }
 
+std::string TrainingRunner::failure() const {
+  if (!ready_.load(std::memory_order_acquire)) {
+    return {};
+  }
+  for (const PlanRunner* plan : {&code_->forward, &code_->backward, &code_->again, &code_->epilogue}) {
+    if (std::string text = plan->failure(); !text.empty()) {
+      return text;
+    }
+  }
+  return {};
+}
+
 uint64_t TrainingRunner::backwards() const {
   return ready_.load(std::memory_order_acquire) ? code_->backwards.load(std::memory_order_relaxed) : 0;
 }
 
 void TrainingRunner::setPlans(TrainingPlans plans) {
+  KINTSUGI_CHECK(plans.forward != nullptr && plans.backward != nullptr && plans.again != nullptr,
+                 "a plan is missing");
+  KINTSUGI_CHECK((plans.epilogue == nullptr) == (plans.epilogueCount == 0), plans.epilogueCount,
+                 " results of the epilogue");
+  KINTSUGI_CHECK(plans.backward->outputs.size() >= plans.form.gets.size(), plans.backward->outputs.size(),
+                 " gradients for ", plans.form.gets.size(), " inputs");
   auto code = std::make_shared<Code>();
   code->forward.setPlan(std::move(plans.forward));
   code->backward.setPlan(std::move(plans.backward));

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/native_runner.h"
@@ -60,6 +61,7 @@ class TrainingRunner : public SegmentRunner {
   State state() const final;
   uint64_t runs() const final { return runs_.load(std::memory_order_relaxed); }
   uint64_t backwards() const final;
+  std::string failure() const override;
   Status run(std::span<const torchapi::Value> inputs, std::span<torchapi::Value> outputs) final;
 
   void setPlans(TrainingPlans plans);
