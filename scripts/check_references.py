@@ -14,11 +14,13 @@ from pathlib import Path
 
 # Layers that know Python. The interpreter and its handlers return what CPython's evaluator would.
 LAYERS = ("pyapi", "torchapi", "runtime", "driver", "bindings")
-CONST_REF = re.compile(r"\bconst (?:pyapi::)?Ref<[\w:]*>& \w+ ?[,)]")
+CONST_REF = re.compile(r"(?<!\]\()\bconst (?:pyapi::)?Ref<[\w:]*>& \w+ ?[,)]")
 RETURNS = re.compile(
     r"^(?:  )?(?:(?:static|inline|virtual|constexpr|\[\[\w+\]\]|extern) )*(?:const )?Py\w*Object\* (?:\w+::)?(\w+)\("
 )
-SAID = re.compile(r"\bborrow|\bnew reference|\bnew one\b|\bowned\b|\bimmortal", re.IGNORECASE)
+SAID = re.compile(r"\bborrow|\bnew (?:reference|tuple|one)\b|\bowns?\b|\bowned\b|\bimmortal", re.IGNORECASE)
+# Folders of a version of CPython define what the headers above them declare.
+DECLARED = re.compile(r"csrc/\w+/\w+\.h")
 MACRO = re.compile(r"^\s*#\s*define\s+(\w+)", re.MULTILINE)
 PREFIXES = ("KINTSUGI_", "KTG_")
 # Switches of other projects' headers.
@@ -27,14 +29,14 @@ FOREIGN = {"PY_SSIZE_T_CLEAN", "Py_BUILD_CORE"}
 
 def comment_of(lines: list[str], at: int) -> str:
     """The comment above a declaration or behind it. Declarations in a row share the one above the first."""
-    said = " ".join(re.findall(r"//(.*)", " ".join(lines[at : at + 3])))
+    said = lines[at].partition("//")[2]
     above = at - 1
     while above >= 0 and lines[above].strip() and not lines[above].lstrip().startswith("//"):
         above -= 1
     while above >= 0 and lines[above].lstrip().startswith("//"):
-        said += " " + lines[above].strip()
+        said = lines[above].strip().removeprefix("//") + " " + said
         above -= 1
-    return said
+    return re.sub(r"\s+", " ", said)
 
 
 def head_of(text: str) -> str:
@@ -63,7 +65,7 @@ def check_file(path: Path, where: str) -> Iterator[str]:
     for found in CONST_REF.finditer(text):
         number = text.count("\n", 0, found.start()) + 1
         yield f"{where}:{number}: {found.group()}: a borrowed argument is a raw pointer, a stolen one a Ref by value"
-    if path.suffix == ".h":
+    if DECLARED.fullmatch(where):
         for number, name in returns_unsaid(text):
             yield f"{where}:{number}: {name}() returns a raw pointer: borrowed, or a new reference?"
 

@@ -29,6 +29,7 @@ PyObject* containedCall(Body&& body) {
   return result;
 }
 
+// `function` behind the boundary. A new reference, or null with an exception pending.
 template <PyCFunction function>
 PyObject* atBoundary(PyObject* self, PyObject* args) {
   return containedCall([&] { return function(self, args); });

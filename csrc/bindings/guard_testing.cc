@@ -253,7 +253,7 @@ class GuardBuilder {
     return std::make_unique<TestProgram>(std::move(recording));
   }
 
-  // A trace that returns None, behind the guards.
+  // A trace that returns None, after the guards.
   void buildInto(TestCache& cache, const std::string& name, size_t argCount, nb::tuple kwnames) {
     ir::Trace& trace = recording_->document.trace;
     trace.file = "test.py";

@@ -92,7 +92,7 @@ class ManyQueries : public AttentionParts {
     store(x, cell(base, row, integer(v * lanes_)), vectorBytes());
   }
 
-  // Queries [first_, first_ + columns); behind the last one it is repeated, result and all.
+  // Queries [first_, first_ + columns); after the last one it is repeated, result and all.
   void emitQueries(unsigned vectors) {
     vectors_ = vectors;
     transposeQueries();
@@ -206,7 +206,7 @@ class ManyQueries : public AttentionParts {
     return wide_;
   }
 
-  // scores_[key][query] = sum of keys[key][p] * transposedQueries_[p][query]. Behind the last key it is
+  // scores_[key][query] = sum of keys[key][p] * transposedQueries_[p][query]. After the last key it is
   // repeated.
   void emitProducts(Value* keys, Value* stride, Value* count) {
     loop(integer(0), count, rows_, [&](Value* key) {

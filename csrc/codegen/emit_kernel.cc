@@ -134,6 +134,8 @@ class Emitter {
         *value = number();
       }
     }
+    KINTSUGI_CHECK(next == kernel_.numberCount(), "the code takes ", next, " numbers, the kernel has ",
+                   kernel_.numberCount());
     for (uint32_t a = 0; a < kernel_.accesses.size(); ++a) {
       if (kernel_.accesses[a].transposed) {
         llvm::AllocaInst* room =
@@ -595,7 +597,7 @@ class Emitter {
     return varying_[at] = compute(op, args);
   }
 
-  // Vectors are read from behind each other where the place is the same all along the row.
+  // Vectors are read from one after the other where the place is the same all along the row.
   Value* emitTake(uint32_t at) {
     const KernelOp& op = kernel_.ops[at];
     const uint32_t index = op.args[1], from = kernel_.ops[op.args[0]].access;
@@ -649,7 +651,7 @@ class Emitter {
     return mask;
   }
 
-  // The first element of a vector, whose elements are behind each other.
+  // The first element of a vector, whose elements are one after the other.
   Value* pointer(uint32_t at) {
     const KernelAccess& access = kernel_.accesses[at];
     if (!kernel_.columns) {
@@ -779,6 +781,7 @@ class Emitter {
 
 std::unique_ptr<llvm::Module> emitKernel(llvm::LLVMContext& context, const Kernel& kernel,
                                          const std::string& name, const EmitOptions& options) {
+  kernel.checkForm();
   const TargetScope scope(options.target);  // for what works on single values, and takes no options
   return kernel.attention ? emitAttention(context, kernel, name, options)
                           : Emitter(context, kernel, name, options).run();

@@ -118,7 +118,7 @@ void ProductEmitter::packRows(Value* column, Value* from, Value* length) {
   b_.SetInsertPoint(done);
 }
 
-// A few columns after the other, each read along its memory, line by line. Columns behind the last one are
+// A few columns after the other, each read along its memory, line by line. Columns after the last one are
 // the last one once more; whole groups of those are left as they are, since nobody looks at their sums.
 void ProductEmitter::packColumns(Value* column, Value* from, Value* length) {
   const unsigned square = tile_.square;
@@ -185,7 +185,7 @@ void ProductEmitter::loadSums(std::vector<Value*>& sums, Value* row, unsigned ro
   }
 }
 
-// Rows [row, row + rows) of the chunk that begins at `first`; of those behind the last, `rest` rows away, the
+// Rows [row, row + rows) of the chunk that begins at `first`; of those after the last, `rest` rows away, the
 // last once more.
 void ProductEmitter::emitTile(unsigned rows, Value* row, Value* first, Value* rest, Value* from,
                               Value* length) {

@@ -1,4 +1,5 @@
-// Inside codegen only: moves a block of memory that lies along one dimension to where it lies along another.
+// Inside codegen only: transposes a block of memory into a buffer that stays in the cache, so that vectors
+// can run along the other dimension.
 //
 // Ownership: values belong to the function under construction. Threads: as the builder's.
 #pragma once

@@ -13,6 +13,7 @@
 #include "codegen/object_code.h"
 #include "codegen/perf_map.h"
 #include "codegen/plan_kernel.h"
+#include "support/check.h"
 #include "support/fault.h"
 
 namespace kintsugi::codegen {
@@ -198,6 +199,7 @@ class Cache {
     }
     auto loaded = code.load(object, kSymbol, reason);
     if (loaded != nullptr) {
+      KINTSUGI_CHECK(loaded->function != nullptr, "a kernel without its function");
       ++counters_.compiled;
       entry.bytes = object.size();
       counters_.bytes += entry.bytes;
@@ -214,7 +216,7 @@ class Cache {
   uint64_t uses_ = 0;
   size_t limit_ = kMostKernels;
   DiskCache disk_;
-  std::mutex choiceMutex_;                                             // of what follows; taken behind mutex_
+  std::mutex choiceMutex_;                                             // of what follows; taken after mutex_
   std::unordered_map<std::string, std::string> choices_, choiceKeys_;  // by question
   DiskCache choiceDisk_;
 };

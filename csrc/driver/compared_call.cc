@@ -1,4 +1,4 @@
-// CompiledFunction: calls by turns along the traces and in eager mode, while it is in doubt whether traces
+// CompiledFunction: calls alternately along the traces and in eager mode, while it is in doubt whether traces
 // pay.
 //
 // Some programs are faster in eager mode: what they do is another thing in each call, or is Python's work and

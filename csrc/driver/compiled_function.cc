@@ -344,7 +344,7 @@ PyObject* CompiledFunction::recordCall(const pyapi::Arguments& args) {
       [&](capture::CaptureResult& capture) { return install(capture, args); });
   const uint64_t end = diag::events::nowNs();
   budget_.recorded(end, end - start);
-  // Recording costs several calls' time. One that came to nothing, or whose trace took the place of another,
+  // Recording costs several calls' time. One that failed, or whose trace took the place of another,
   // makes the next one wait.
   useless || cache_.stats().evictions > evictions ? backoff_.failed() : backoff_.succeeded();
   return result;

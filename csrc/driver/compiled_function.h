@@ -1,8 +1,9 @@
 // A compiled callable: looks a call up in its trace cache, replays it, or records it.
 //
-// Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Threads:
-// any number may call it; the GIL is needed. Invalidation: traces go by eviction, reset() and when an object
-// that they need has died.
+// Ownership: the Python object `kintsugi._C.Compiled` owns it; it owns the function and the traces. Calls
+// return a new reference, or null with an exception pending; fn() and entry() are borrowed. Threads: any
+// number may call it; the GIL is needed. Invalidation: a trace is dropped by eviction, by reset(), and when
+// an object that it needs has died.
 #pragma once
 
 #include <functional>
@@ -89,7 +90,7 @@ class CompiledFunction final : private runtime::ExitHandler {
  public:
   CompiledFunction(PyObject* fn, FunctionOptions options);
 
-  // The vectorcall. Returns a new reference or null with an exception pending.
+  // The vectorcall.
   PyObject* call(PyObject* const* args, size_t nargsf, PyObject* kwnames);
 
   PyObject* fn() const { return fn_.get(); }
@@ -233,7 +234,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   bool eager_ = false;       // can't be recorded at all
   bool quarantined_ = false;
   SeenArguments seenFirst_;  // of the call that ran in eager mode before anything was compiled
-  runtime::Differentiating differentiating_;  // guards that have told calls apart
+  runtime::Differentiating differentiating_;  // guards that have distinguished calls
   // The same callable under a stance with another backend.
   struct StanceVariant {
     bool native;

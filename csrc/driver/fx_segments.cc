@@ -14,6 +14,7 @@
 #include "runtime/guard_explain.h"
 #include "runtime/replay_program.h"
 #include "runtime/trace_cache.h"
+#include "support/check.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 
@@ -279,6 +280,8 @@ bool attachBackend(runtime::CompiledTrace& trace, PyObject* backend, const pyapi
     }
     trace.replay().setRunner(runner++, std::move(made));
   }
+  KINTSUGI_CHECK(runner == trace.replay().code().segments.size(), runner, " runners for ",
+                 trace.replay().code().segments.size(), " segments");
   return true;
 }
 

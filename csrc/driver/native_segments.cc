@@ -29,6 +29,7 @@
 #include "runtime/native_runner.h"
 #include "runtime/replay_program.h"
 #include "runtime/training_runner.h"
+#include "support/check.h"
 #include "support/contain.h"
 #include "support/fault.h"
 #include "support/target.h"
@@ -562,6 +563,8 @@ void attachNative(runtime::CompiledTrace& trace, const NativeOptions& options) {
           runner++, start(std::make_shared<NativeSegment>(std::move(info)), described, alone, options));
     }
   }
+  KINTSUGI_CHECK(runner == trace.replay().code().segments.size(), runner, " runners for ",
+                 trace.replay().code().segments.size(), " segments");
 }
 
 bool waitForNative(double seconds) { return Compiler::instance().wait(seconds); }

@@ -92,6 +92,7 @@ class PlanBuilder {
       return nullptr;
     }
     plan_->slotCount = calls_.values.size();
+    checkSlots(*plan_, graph_.inputs.size(), calls_.code.size());
     checkPlan({*plan_, graph_.inputs.size(), flows_, usedBy_, aliases_},
               [this] { return passes::print(graph_, segment_); });
     plan_->trace = std::move(calls_);
@@ -99,7 +100,7 @@ class PlanBuilder {
   }
 
  private:
-  // A slot for each node, the inputs first. What calls return needs neighbouring slots, which come behind.
+  // A slot for each node, the inputs first. What calls return needs neighbouring slots, which follow.
   void assignSlots() {
     calls_.values.assign(graph_.nodes.size() + graph_.inputs.size(), {ir::TypeKind::kTensor, ir::kNone});
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) {
@@ -285,6 +286,8 @@ class PlanBuilder {
       numbers.insert(numbers.end(), {kernel.attention->keys, passes::Size(kernel.attention->group)});
     }
     out.numbers = passes::hintsOf(numbers);
+    KINTSUGI_CHECK(out.numbers.size() == kernel.numberCount(), "a plan gives ", out.numbers.size(),
+                   " numbers to a kernel that takes ", kernel.numberCount());
     out.patches = patches(numbers);
     out.checks = kernel.checks();
     findOverwrites(kernel);
@@ -479,7 +482,7 @@ class PlanBuilder {
            target.sizes == sizes && target.strides == strides && passes::isDense(sizes, strides);
   }
 
-  // `taped.aten.conv2d.default`, with a leaf for each value that autograd follows behind its results; or
+  // `taped.aten.conv2d.default`, with a leaf for each value that autograd follows after its results; or
   // `taped.gradients` (passes/gradient_graph.h).
   bool makeTaped(runtime::NativeCall& call, uint32_t at, const std::vector<uint32_t>& slots,
                  const std::vector<bool>& used, ir::Liveness& liveness, std::string& reason) {
@@ -660,7 +663,7 @@ class PlanBuilder {
     return makeCall(node.instruction, node.args, used, true, false, reason);
   }
 
-  // A slot is emptied behind the step that uses it last; inputs are borrowed, outputs handed over at the end.
+  // A slot is emptied after the step that uses it last; inputs are borrowed, outputs handed over at the end.
   void findDrops() {
     std::vector<bool> stays(calls_.values.size(), false);
     std::fill(stays.begin(), stays.begin() + static_cast<std::ptrdiff_t>(graph_.inputs.size()), true);

@@ -68,7 +68,7 @@ PyObject* CompiledFunction::failOnRecompile(const diag::SourceLoc& place, const 
   return nullptr;
 }
 
-// A guard has told two calls apart: under skip_guard_eval_unsafe it goes on being checked.
+// A guard has distinguished two calls: under skip_guard_eval_unsafe it goes on being checked.
 void CompiledFunction::noteDifferentiating(const runtime::CompiledTrace& trace,
                                            const runtime::GuardFailure& failure) {
   if (failure.guard == ir::kNone) return;

@@ -1,4 +1,4 @@
-// A whole trace as Python data, for those who make something else of it than a run: kintsugi.export.
+// A whole trace as Python data, for kintsugi.export, which makes another program of it.
 //
 //   {"file", "line", "function",
 //    "arguments": 2, "keywords": ("scale",),     how many there were in all, and the names of the last

@@ -1,6 +1,10 @@
-// What of a segment's plan varies from run to run: sizes, and what is computed of them.
+// The numbers of a native plan that vary from run to run: sizes, and sums of them.
 //
-// Ownership: writes into a plan that lives longer. Threads: as the builder's. No GIL.
+// Example: a graph over f32[s0,8] with a kernel over s0*8 elements. addTensor() makes the plan read s0 from
+// the input when a run starts; indexOf(s0*8) gives the number's index and makes the plan compute it there.
+//
+// Ownership: borrows the table of sizes and writes into the plan, both of which outlive it. Threads: the
+// builder's. No GIL.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +17,8 @@
 
 namespace kintsugi::driver {
 
-// Numbers of the plan that vary: which there are, and when they are known. A symbol is known behind the step
-// that gives the tensor which tells it; what is computed of symbols behind the last of them.
+// A symbol is bound after the step that makes a tensor with that size; a sum is bound after the last of its
+// symbols. Binding 0 is the start of the run, the others come after calls.
 class VaryingNumbers {
  public:
   VaryingNumbers(const passes::SizeTable& table, runtime::NativePlan& plan) : table_(table), plan_(plan) {
@@ -37,7 +41,7 @@ class VaryingNumbers {
     plan_.bindings[at].tensors.push_back(std::move(tensor));
   }
 
-  // kNone: it does not vary. `hasUnbound()` afterwards: nobody tells it.
+  // kNone: it does not vary. Call hasUnbound() at the end: no tensor of the plan has some symbol for a size.
   uint32_t indexOf(passes::Size size) {
     size = passes::folded(size);
     if (size.fixed()) {
@@ -57,8 +61,8 @@ class VaryingNumbers {
     return it->second;
   }
 
-  // All that has been required of the sizes. What a tensor that is no longer computed had to be does not
-  // matter, but for what it stood for.
+  // Adds the checks that the sizes have to pass in each run. A check on a symbol that no tensor has any more
+  // is left out, unless it follows from other symbols.
   void addChecks() {
     for (const passes::SizeCheck& check : table_.checks()) {
       const bool unbound = namesUnbound(check.difference);

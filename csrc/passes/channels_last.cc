@@ -170,7 +170,7 @@ class Mover {
     const bool inPlace = ops::isInPlace(name);
     const bool last = ins.resultCount == 1 && !used.empty() && isTaken(role, used, ins.firstResult) &&
                       (!inPlace || isOnlyLast(used.front()));
-    // Lists may be shared, so they are made anew.
+    // Lists may be shared, so they are made again.
     const auto span = trace_.operandsOf(ins);
     std::vector<Operand> operands(span.begin(), span.end());
     for (size_t k = 0; k < operands.size(); ++k) {

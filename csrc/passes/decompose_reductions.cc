@@ -11,7 +11,7 @@ namespace {
 
 using D = Decomposer;
 
-// Neighbouring dimensions: how many, and how many are behind them.
+// Neighbouring dimensions: how many, and how many are after them.
 struct Dims {
   size_t count = 0;
   size_t behind = 0;

@@ -12,7 +12,7 @@ namespace {
 
 class Scheduler {
  public:
-  // `last`: groups that run behind all else, in this order.
+  // `last`: groups that run after all else, in this order.
   Scheduler(const TensorGraph& graph, const Grouping& grouping, const std::vector<uint32_t>& last)
       : graph_(graph),
         last_(last),

@@ -57,7 +57,7 @@ class GradientBuilder {
   bool wants(size_t k) const { return isActive(tensor(k)); }
   // The argument as eager mode keeps it, which is what the backward may read: itself, a view, or a copy.
   V saved(size_t k);
-  // May others write to the tensor behind the segment?
+  // May others write to the tensor after the segment?
   bool isSeen(V value) const;
   const ir::TensorMeta& meta(V value) const { return trace_.metas[trace_.values[value].meta]; }
   // Copies: what is made later moves the metadata.

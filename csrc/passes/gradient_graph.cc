@@ -546,7 +546,7 @@ class Differentiator {
     return false;
   }
 
-  // What leaves the segment: made anew by the node, or behind it.
+  // What leaves the segment: made again by the node, or after it.
   void placeResults() {
     inEpilogue_.assign(trace().code.size(), false);
     for (const ValueId value : graph_.results) {

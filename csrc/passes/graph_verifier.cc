@@ -15,7 +15,7 @@ using ir::Problem;
 
 constexpr size_t kMaxProblems = 20;
 
-// How far the last element lies behind the first, and 1: elements of memory that sizes and strides need.
+// How far the last element lies after the first, and 1: elements of memory that sizes and strides need.
 // Nothing: there are no elements, or strides go backwards.
 int64_t spanOf(const std::vector<Size>& sizes, const std::vector<Size>& strides) {
   int64_t span = 1;

@@ -100,6 +100,11 @@ struct Kernel {
   size_t outerRank() const { return sizes.size() - 1; }
   // Is there anything that it may find wrong with what it reads?
   bool checks() const;
+  // How many `numbers` its function takes: extents, strides, bounds, and those of a product or attention.
+  size_t numberCount() const;
+  // What code generation relies on, as checks: ops use earlier ops and accesses of the kernel, and each
+  // access has a stride for each dimension.
+  void checkForm() const;
   // Of kernels with the same code; also a text for people.
   std::string key() const;
 };

@@ -186,7 +186,7 @@ class KernelMaker {
     }
   }
 
-  // What stays behind the rows comes before them.
+  // What stays after the rows comes before them.
   void moveRowsLast() {
     const size_t rank = kernel_.sizes.size(), end = rank - group_.behind, begin = end - group_.reduced;
     std::vector<size_t> order;

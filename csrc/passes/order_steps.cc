@@ -263,7 +263,7 @@ class Orderer {
     return order;
   }
 
-  // The same order, but for steps that let go of no more than they make: these run right before the first one
+  // The same order, but for steps that drop no more than they make: these run right before the first one
   // that waits for them.
   std::vector<uint32_t> sunk(const std::vector<uint32_t>& order) {
     Memory memory(steps_);

@@ -129,7 +129,7 @@ class WriteOrder {
            write.strides == contiguousStrides(write.sizes);
   }
 
-  // Groups that make direct stores and all that uses what they make, in an order in which each comes behind
+  // Groups that make direct stores and all that uses what they make, in an order in which each follows
   // what it uses and before its memory is overwritten. False: there is none.
   bool sortLate(std::vector<uint32_t>& order) const {
     std::set<uint32_t> late;

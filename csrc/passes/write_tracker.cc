@@ -35,10 +35,10 @@ bool isInjective(const Node& node) {
 
 struct Extent {
   int64_t size = 1;   // of the one that lies first
-  int64_t other = 1;  // of the one behind it
+  int64_t other = 1;  // of the one after it
 };
 
-// Have two tensors of the same memory, the second `offset` elements behind the first, surely no element in
+// Have two tensors of the same memory, the second `offset` elements after the first, surely no element in
 // common? Rows of ten, five of each: strides (10, 1), an offset of 0 rows and 5 columns, and columns 0 to 4
 // are not 5 to 9.
 bool provablyDisjoint(const Node& first, const Node& second, int64_t offset) {

@@ -1,4 +1,5 @@
-// The callee of the steps in which a trace lets go of an object, so that its finalizer runs: `call #0, %1`.
+// The callee of the steps in which a trace drops its reference to an object, so that its finalizer runs:
+// `call #0, %1`.
 //
 // The replay knows it by its identity and gives up its references instead of calling it; whoever does call it
 // gets None. Borrowed, never freed. The GIL is needed.

@@ -1,4 +1,4 @@
-// Well-known objects of other libraries, told by identity.
+// Well-known objects of other libraries, recognized by identity.
 //
 // Nothing that is guarded, skipped or taken as known may hang on what something is called: a program may call
 // a class `collections.deque`, or keep its code in a folder `torch/`. So every class, function and module

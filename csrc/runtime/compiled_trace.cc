@@ -4,6 +4,7 @@
 
 #include "runtime/replay_program.h"
 #include "runtime/run_events.h"
+#include "support/check.h"
 
 namespace kintsugi::runtime {
 
@@ -11,8 +12,26 @@ namespace {
 std::atomic<uint32_t> tracesMade{0};
 }
 
+namespace {
+
+// The tables beside the text belong to it: guards and replay index them without further ado.
+Recording checked(Recording recording) {
+  const guard::Document& document = recording.document;
+  KINTSUGI_CHECK(recording.consts.size() == document.trace.constCount, recording.consts.size(),
+                 " constants for ", document.trace.constCount);
+  KINTSUGI_CHECK(recording.tensorInfos.size() >= document.trace.metas.size(), recording.tensorInfos.size(),
+                 " descriptions of tensors for ", document.trace.metas.size());
+  KINTSUGI_CHECK(recording.start < document.trace.code.size(), "it begins at ", recording.start, " of ",
+                 document.trace.code.size(), " instructions");
+  KINTSUGI_CHECK(recording.firstBlock < std::max<guard::BlockId>(document.guards.blockCount, 1),
+                 "its first block is ", recording.firstBlock, " of ", document.guards.blockCount);
+  return recording;
+}
+
+}  // namespace
+
 CompiledTrace::CompiledTrace(Recording recording)
-    : recording_(std::move(recording)),
+    : recording_(checked(std::move(recording))),
       guards_(recording_),
       replay_(recording_),
       unguarded_(watchable(recording_.unguarded)),
@@ -57,7 +76,7 @@ bool CompiledTrace::differ(const std::vector<guard::Guard>& guards, guard::Block
 namespace {
 
 // Checks of such programs that are under way, on all threads (GIL). A check may run finalizers, and these may
-// call the callable again: what is being checked must not be made anew meanwhile.
+// call the callable again: what is being checked must not be made again meanwhile.
 int leanChecks = 0;
 
 }  // namespace

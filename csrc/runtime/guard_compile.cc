@@ -9,6 +9,7 @@
 #include "pyapi/types.h"
 #include "runtime/compiled_trace.h"
 #include "runtime/guard_block.h"
+#include "support/check.h"
 
 namespace kintsugi::runtime {
 
@@ -143,10 +144,29 @@ class BlockCompiler {
       chooseWords(n);
     }
     layOut();
+    checkLayout();
     return std::move(block_);
   }
 
  private:
+  // Walks and words go by ranges of the preorder.
+  void checkLayout() const {
+    const size_t count = block_.nodes.size();
+    for (NodeId n = 0; n < count; ++n) {
+      const Node& node = block_.nodes[n];
+      KINTSUGI_CHECK(node.end > n && node.end <= count, "node ", n, " ends at ", node.end, " of ", count);
+      KINTSUGI_CHECK(node.parent == kNoNode || (node.parent < n && node.end <= block_.nodes[node.parent].end),
+                     "node ", n, " is outside of its parent ", node.parent);
+      KINTSUGI_CHECK(node.firstGuard + size_t{node.guardCount} <= block_.guards.size(), "node ", n,
+                     " has guards from ", node.firstGuard);
+    }
+    for (const Segment& segment : block_.segments) {
+      KINTSUGI_CHECK(segment.firstWord <= segment.endWord && segment.endWord <= block_.wordNodes.size(),
+                     "words [", segment.firstWord, ", ", segment.endWord, ") of ", block_.wordNodes.size());
+    }
+    KINTSUGI_CHECK(block_.words.size() >= block_.wordNodes.size() + kWordsAhead, "words are not padded");
+  }
+
   const std::vector<guard::Guard>& allGuards() const { return recording_.document.guards.guards; }
   PyObject* constant(ir::ConstId id) const {
     KINTSUGI_CHECK(id == ir::kNone || id < recording_.consts.size(), "a guard names constant #", id);

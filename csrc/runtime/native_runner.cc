@@ -8,6 +8,7 @@
 
 #include "diag/events.h"
 #include "runtime/replay_program.h"
+#include "support/check.h"
 #include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/global_state.h"
@@ -518,10 +519,13 @@ SegmentRunner::State NativeRunner::state() const {
 }
 
 void NativeRunner::setPlan(std::unique_ptr<const NativePlan> plan) {
+  KINTSUGI_CHECK(plan != nullptr && plan_.load(std::memory_order_relaxed) == nullptr,
+                 "a second plan, or none");
   plan_.store(plan.release(), std::memory_order_release);
 }
 
 void NativeRunner::setPlans(std::vector<std::unique_ptr<const NativePlan>> plans, uint32_t trials) {
+  KINTSUGI_CHECK(plans.size() > 1 && trials_ == nullptr, plans.size(), " plans to choose from");
   auto made = std::make_unique<Trials>();
   made->times = std::vector<std::atomic<uint64_t>>(plans.size());
   for (std::atomic<uint64_t>& time : made->times) {
@@ -533,7 +537,7 @@ void NativeRunner::setPlans(std::vector<std::unique_ptr<const NativePlan>> plans
   plan_.store(trials_->plans.front().get(), std::memory_order_release);
 }
 
-// Runs take the plans by turns, so that what else goes on meets all of them alike.
+// Runs take the plans alternately, so that what else goes on meets all of them alike.
 SegmentRunner::Status NativeRunner::runTrial(uint32_t trial, std::span<const Value> inputs,
                                              std::span<Value> outputs) {
   const size_t which = (trial - 1) % trials_->plans.size();
@@ -584,8 +588,8 @@ void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
   idle_.push_back(std::move(frame));
 }
 
-// A run that declines half way has been in vain. Where one after the other does, ever more are replayed at
-// once.
+// A run that declines half way has been for nothing. Where one after the other does, ever more are replayed
+// at once.
 bool NativeRunner::isPausing() {
   uint32_t left = pause_.load(std::memory_order_relaxed);
   if (left == 0) [[likely]] {

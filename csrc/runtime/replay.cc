@@ -498,6 +498,8 @@ uint64_t ReplayProgram::forcedExits() { return forcedExitCount; }
 
 void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> runner) {
   ReplayCode& code = impl_->code;
+  KINTSUGI_CHECK(segment < code.segments.size() && runner != nullptr, "a runner for segment ", segment,
+                 " of ", code.segments.size());
   const bool objects = runner->needsGil();
   code.segments.at(segment).runner = std::move(runner);
   if (!objects) {
@@ -520,6 +522,22 @@ void ReplayProgram::setRunner(size_t segment, std::shared_ptr<SegmentRunner> run
 const ReplayCode& ReplayProgram::code() const { return impl_->code; }
 
 namespace {
+
+// Begins the event of an exit, and gives the guard that it names.
+std::optional<GuardFailure> beginExitEvent(Run& run, bool raising, ScopedEvent& left) {
+  diag::events::Event event{.extra = run.exitGuard,
+                            .trace = run.owner().number(),
+                            .stack = stackOf(run.owner(), run.exitState),
+                            .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit};
+  std::optional<GuardFailure> failure = run.explainExit();
+  if (failure) {
+    event.name = diag::events::intern(describeGuard(run.owner().recording(), failure->guard));
+    event.text = diag::events::intern(failure->expected);
+    event.more = diag::events::intern(failure->seen);
+  }
+  left.begin(event);
+  return failure;
+}
 
 // Says whether a run that a failed check ends could be repeated.
 class FailureNote {
@@ -575,19 +593,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
       leftRange.begin("kintsugi exit " + entryTitle(run.owner()));
     }
     std::optional<GuardFailure> failure;
-    if (diag::events::on()) {
-      diag::events::Event event{.extra = run.exitGuard,
-                                .trace = run.owner().number(),
-                                .stack = stackOf(run.owner(), run.exitState),
-                                .kind = raising ? diag::events::Kind::kRaise : diag::events::Kind::kExit};
-      failure = run.explainExit();
-      if (failure) {
-        event.name = diag::events::intern(describeGuard(run.owner().recording(), failure->guard));
-        event.text = diag::events::intern(failure->expected);
-        event.more = diag::events::intern(failure->seen);
-      }
-      left.begin(event);
-    }
+    if (diag::events::on()) failure = beginExitEvent(run, raising, left);
     if (!raising) {
       owner.sideExits.fetch_add(1, std::memory_order_relaxed);
       reportSideExit(run.owner(), run.exitState);

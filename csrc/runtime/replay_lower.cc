@@ -53,6 +53,7 @@ class Lowering {
   void addSegments();
   void addToSegment(SegmentCode& segment, size_t at);
   void findGraphInputs();
+  void checkSteps() const;
   void findStops(SegmentCode& segment);
   void findSegmentDrops(SegmentCode& segment);
   void findLeftAtReturn();
@@ -100,7 +101,34 @@ ReplayCode Lowering::run() {
   addSegments();
   findLeftAtReturn();
   findGraphInputs();
+  checkSteps();
   return std::move(code_);
+}
+
+// What a run relies on without looking: operators are there, drops and segments lie in their tables.
+void Lowering::checkSteps() const {
+  for (size_t at = 0; at < code_.steps.size(); ++at) {
+    const Step& step = code_.steps[at];
+    KINTSUGI_CHECK(step.index < trace_.code.size() && (at == 0 || code_.steps[at - 1].index < step.index),
+                   "step ", at, " is out of order");
+    KINTSUGI_CHECK(step.op != Op::kAten || step.call != nullptr, "step ", at, " calls no operator");
+    KINTSUGI_CHECK(step.earlyDropCount <= step.dropCount &&
+                       step.firstDrop + size_t{step.dropCount} <= code_.drops.size(),
+                   "step ", at, " drops ", step.firstDrop, " and ", step.dropCount, " more of ",
+                   code_.drops.size());
+    KINTSUGI_CHECK(step.op != Op::kSegment || step.segment < code_.segments.size(), "step ", at,
+                   " begins segment ", step.segment);
+  }
+  for (const ir::ValueId value : code_.drops) {
+    KINTSUGI_CHECK(value < trace_.values.size(), "%", value, " is dropped");
+  }
+  for (const SegmentCode& segment : code_.segments) {
+    KINTSUGI_CHECK(segment.beginStep < segment.endStep && segment.endStep < code_.steps.size(), "a segment [",
+                   segment.beginStep, ", ", segment.endStep, "] of ", code_.steps.size(), " steps");
+    for (const size_t at : segment.graph) {
+      KINTSUGI_CHECK(segment.beginStep < at && at < segment.endStep, "step ", at, " is in no segment");
+    }
+  }
 }
 
 // What the parent of a side trace has resolved is taken over when the first block of its own has passed.
@@ -196,7 +224,7 @@ bool Lowering::dropsReference(const ir::Instruction& ins) const {
          recording_.consts[operands[0].id].get() == pyapi::dropReferenceFunction();
 }
 
-// What was read from the object goes with it, but for what is used behind the step.
+// What was read from the object goes with it, but for what is used after the step.
 void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
   const auto isStep = [this](const ir::Instruction& ins) { return dropsReference(ins); };
   if (std::ranges::none_of(trace_.code, isStep)) {
@@ -397,7 +425,7 @@ void Lowering::findStops(SegmentCode& segment) {
 }
 
 // A graph that a runner has computed leaves its outputs: the values between its instructions were never
-// there. All else that dies inside (inputs, what earlier steps left for the snapshots, what the steps behind
+// there. All else that dies inside (inputs, what earlier steps left for the snapshots, what the steps after
 // the graph make) is dropped at its end.
 void Lowering::findSegmentDrops(SegmentCode& segment) {
   std::vector<bool> inside(trace_.values.size(), false);

@@ -65,7 +65,8 @@ struct ReplayCode {
   std::vector<BlockPrologue> prologues;   // by block
   std::vector<std::unique_ptr<torchapi::AtenCall>> calls;
   std::vector<SegmentCode> segments;
-  // By instruction: what was read from the object that the step lets go of, and is held for the run.
+  // By instruction: what was read from the object that the step drops its reference to, and is held for the
+  // run.
   std::unordered_map<uint32_t, std::vector<guard::SourceId>> droppedSources;
   // Tensor inputs that nothing but the graphs of these segments uses: where their runners take Python
   // objects, the tensor need not be unpacked, nor wrapped again.

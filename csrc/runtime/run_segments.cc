@@ -179,7 +179,7 @@ bool Run::isUnseen(const SegmentCode& segment, size_t at) const {
   });
 }
 
-// Leaves through the snapshot of a step behind the graph that stands inside it: what the frames need and the
+// Leaves through the snapshot of a step after the graph that stands inside it: what the frames need and the
 // graph did not give is computed by its instructions. They write nothing and have succeeded before. Where
 // autograd may follow, all of it is: what the frames hold has to hang together.
 Outcome Run::leaveSegment(const GraphRun& graph, size_t at, bool gradMode, Outcome outcome) {
@@ -235,7 +235,7 @@ bool Run::completeGraph(const GraphRun& graph, size_t at, bool gradMode) {
   return complete;
 }
 
-// The graph has raised behind a step of the program, at `position`, which is not made twice: what follows is
+// The graph has raised after a step of the program, at `position`, which is not made twice: what follows is
 // run one by one. Or it is left there, with an exception that is none of the program's.
 Outcome Run::goOnInside(const GraphRun& graph, bool gradMode, bool leave, size_t& position) {
   if (!leave) {

@@ -1,10 +1,10 @@
 // Inside runtime only: one run of a segment's graph by its runner, and what to do when that fails.
 //
-// Idea: an exception inside a graph tells neither which instruction raised nor what the frames were. So the
-// graph is taken back and its instructions are run one by one: the one that raises has a snapshot. Results of
-// a graph that writes to nothing are just forgotten; random numbers are drawn again from the saved state. A
-// graph that may have written to tensors (their version counters tell) can't be taken back: the exception
-// leaves where the segment begins.
+// Idea: an exception inside a graph shows neither which instruction raised nor the frames at that point. So
+// the graph is rolled back and its instructions are run one by one: the one that raises has a snapshot.
+// Rolling back means dropping the results and restoring the random generator's state. A graph that has
+// written to tensors (their version counters show it) can't be rolled back: then the exception leaves through
+// the snapshot where the segment begins.
 //
 // Ownership: borrows everything. Threads: a run's own; GIL as the runner needs it. Invalidation: none.
 #pragma once

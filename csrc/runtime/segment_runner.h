@@ -35,7 +35,7 @@ class SegmentRunner {
   // What a failed check of ours has said where its code was made or run; empty: none has failed. Any thread.
   virtual std::string failure() const { return {}; }
   virtual bool needsGil() const = 0;
-  // A guard that stands in the middle of the graph, and is checked behind it, did not hold. The run goes on
+  // A guard that stands in the middle of the graph, and is checked after it, did not hold. The run goes on
   // elsewhere. GIL held where needsGil() says so.
   virtual void left() {}
   // How long the instructions took that were run after kMeasured. Any thread.

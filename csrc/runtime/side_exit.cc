@@ -1,5 +1,6 @@
 #include "runtime/side_exit.h"
 
+#include "pyapi/code.h"
 #include "pyapi/exception_state.h"
 #include "runtime/compiled_trace.h"
 #include "support/check.h"
@@ -27,6 +28,15 @@ bool captureFrame(Materializer& make, const ir::Trace& trace, const ir::FrameSta
     return true;
   };
   image.handledOver = state.handledOver;
+  const auto* code = reinterpret_cast<const PyCodeObject*>(image.code.get());
+  // The frame is filled by index.
+  KINTSUGI_CHECK(state.localCount == pyapi::localsPlusCount(code) &&
+                     state.stackCount <= pyapi::stackCapacity(code) && state.pc >= 0 &&
+                     state.pc <= pyapi::codeUnitCount(code),
+                 "a snapshot with ", state.localCount, " locals and ", state.stackCount, " on the stack at ",
+                 state.pc, " of another code object");
+  KINTSUGI_CHECK(state.handled.kind == ir::OperandKind::kNull || state.handledOver < state.stackCount,
+                 "the exception handled before is in slot ", state.handledOver, " of ", state.stackCount);
   return make.get(state.handled, image.handled) && fill(trace.localsOf(state), image.locals) &&
          fill(trace.stackOf(state), image.stack) &&
          (!ir::hasReplacement(state.action) || make.get(state.replacement, image.replacement));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pyapi/plain.h"
+#include "support/check.h"
 
 namespace kintsugi::runtime {
 
@@ -119,6 +120,8 @@ bool TraceCache::beginRecording() {
 void TraceCache::endRecording() { recording_.store(false, std::memory_order_release); }
 
 std::vector<std::shared_ptr<CompiledTrace>> TraceCache::insert(std::shared_ptr<CompiledTrace> trace) {
+  KINTSUGI_CHECK(trace != nullptr && trace->recording().start == 0,
+                 "a trace that does not begin at the call");
   removeDead();
   std::vector<std::shared_ptr<CompiledTrace>> evicted;
   while (entries_.size() >= limit_) {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "diag/events.h"
+#include "support/check.h"
 #include "support/contain.h"
 #include "support/fault.h"
 #include "torchapi/global_state.h"
@@ -113,7 +114,7 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
   std::weak_ptr<const Code> code_;
 };
 
-// Behind a segment whose instructions were run in a graph of their own: results, leaves, gradients.
+// After a segment whose instructions were run in a graph of their own: results, leaves, gradients.
 class TrainingRunner::ReplayCode final : public NativeCode {
  public:
   using NativeCode::NativeCode;
@@ -182,6 +183,12 @@ uint64_t TrainingRunner::backwards() const {
 }
 
 void TrainingRunner::setPlans(TrainingPlans plans) {
+  KINTSUGI_CHECK(plans.forward != nullptr && plans.backward != nullptr && plans.again != nullptr,
+                 "a plan is missing");
+  KINTSUGI_CHECK((plans.epilogue == nullptr) == (plans.epilogueCount == 0), plans.epilogueCount,
+                 " results of the epilogue");
+  KINTSUGI_CHECK(plans.backward->outputs.size() >= plans.form.gets.size(), plans.backward->outputs.size(),
+                 " gradients for ", plans.form.gets.size(), " inputs");
   auto code = std::make_shared<Code>();
   code->forward.setPlan(std::move(plans.forward));
   code->backward.setPlan(std::move(plans.backward));

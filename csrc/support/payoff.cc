@@ -67,7 +67,7 @@ bool Payoff::ran(Way way, uint64_t ns, Sample sample) {
 
 // A thread that has to wait for a processor takes as long as a slow trace, so one pair says nothing, and a
 // few say something only where each call one way took longer than each the other way. Otherwise the medians
-// of all pairs decide. A recording says little of the calls behind it, so pairs with recordings count from
+// of all pairs decide. A recording says little of the calls after it, so pairs with recordings count from
 // the third on.
 bool Payoff::judge(bool nativePending) {
   const size_t pairs = traceCount_;

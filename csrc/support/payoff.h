@@ -1,12 +1,12 @@
-// Do the traces of a callable pay? Compares the program's own calls: some along the traces, some in eager
-// mode, by turns; the faster way stays.
+// Payoff: are the traces of a callable faster than eager mode? Decided by timing the program's own calls, a
+// pair at a time: one along the traces, one in eager mode. The faster way is kept.
 //
-// Traces of plain tensor operations always pay, so nothing is compared unless there is doubt: a trace has
-// steps that are not looked into, or calls keep being recorded or leaving their traces. Then some more calls
-// go along the traces untimed (they may still be recorded), and pairs of calls are timed until their medians
-// tell. A callable that is left to eager mode is compared again after so many calls that the comparison costs
-// about a hundredth of them; each time that it loses, that number doubles. While native code is not ready, a
-// close verdict for eager mode holds for a few calls only.
+// Traces of plain tensor operations are always faster, so nothing is timed without evidence to the contrary:
+// a trace has opaque steps, or calls keep being recorded or leaving their traces. Then a few warm-up calls
+// run along the traces untimed, and pairs are timed until their medians decide. If eager mode wins, the
+// traces are tried again after enough calls that a trial costs about one percent of them; each loss doubles
+// that number. While native code is still being compiled, a close verdict for eager mode holds for a few
+// calls only.
 //
 // Plain data, not thread-safe. Example:
 //   payoff.doubt(Payoff::kSteps);
@@ -25,26 +25,25 @@ class Payoff {
  public:
   enum class Way : uint8_t { kTraces, kEager };
 
-  // How much a reason for doubt weighs. A comparison begins at `kDecisive`, at first.
+  // Weights of evidence. The first comparison begins at `kDecisive`, later ones at more.
   static constexpr uint64_t kExit = 1, kRecorded = 2, kSteps = 8, kDecisive = 8;
 
   // What is special about a timed call.
   struct Sample {
     bool recorded = false;       // it was recorded, which later calls may not be
-    bool nativePending = false;  // native code that may make the traces faster is not ready yet
+    bool nativePending = false;  // native code that may make the traces faster is still being compiled
   };
 
-  // Calls go along the traces, and need not be timed.
+  // Calls run along the traces and are not timed.
   bool isSettled() const { return phase_ == Phase::kTraces; }
-  // Calls go to eager mode, and need not be timed.
+  // Calls run in eager mode and are not timed.
   bool prefersEager() const { return phase_ == Phase::kEager; }
-  // A reason to compare.
+  // Adds to the evidence that eager mode may be faster.
   void addEvidence(uint64_t weight);
-  // The way of the next call. `isUntimed()`, asked behind it: this one need not be timed.
+  // Which way the next call takes. Ask isUntimed() afterwards: is this call not to be timed?
   Way next();
   bool isUntimed() const { return untimed_; }
-  // A call that was not at rest took so many nanoseconds. True: the callable is left to eager mode from now
-  // on.
+  // A timed call took `ns` nanoseconds. True: calls run in eager mode from now on.
   bool ran(Way way, uint64_t ns, Sample sample);
   // The last comparison: medians in nanoseconds.
   uint64_t eagerTime() const { return eagerTime_; }

@@ -32,7 +32,7 @@ struct GlobalState {
   std::optional<GlobalState> inThisProcess() const;
 };
 
-// What a recording has seen of the state behind a call.
+// What a recording has seen of the state after a call.
 struct StateBehind {
   ir::ValueId call;  // its result
   bool like;         // but for the grad mode it was that of the trace's entry

@@ -200,7 +200,7 @@ bool OpDrain::check(const OpLog::Entry& entry, const OpSchema& schema) {
   KINTSUGI_CHECK(entry.end - entry.firstOutput == schema.results.size(), schema.name);
   if (std::count_if(schema.results.begin(), schema.results.end(),
                     [](OpSchema::Arg r) { return r.cls == ArgClass::kTensorList; }) > 1) {
-    // Flattened, the lengths of two lists could not be told apart.
+    // Flattened, the lengths of two lists could not be distinguished.
     return refuse(DrainResult::kUnsupported);
   }
   bool zeros = false;

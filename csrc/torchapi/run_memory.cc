@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kEpoch = 4096;
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kPossible = false;  // who reads behind the end of a tensor is to be caught
+constexpr bool kPossible = false;  // who reads past the end of a tensor is to be caught
 #else
 constexpr bool kPossible = true;
 #endif
