@@ -111,12 +111,12 @@ class CompiledFunction final : private runtime::ExitHandler {
   std::string adopt(PyObject* data);
   // Logs that a trace of the package at `path` is not used.
   void noteUnused(const std::string& path, const std::string& reason);
-  // Is this call to run twice and be compared? One in settings().audit, or in options.audit.
+  // Is this call to be audited? One in settings().audit, or in options.audit.
   bool auditDue();
   size_t auditInterval() const { return options_.audit != 0 ? options_.audit : settings().audit; }
-  // A trace was found to be wrong: all calls are eager until reset().
+  // A trace was wrong: all calls are eager until reset().
   void quarantine(const std::string& difference);
-  // For the cycle collector. A call that runs a trace holds this function, and so all that the trace holds.
+  // For the cycle collector. A running call holds this function, and so what its trace holds.
   int traverse(visitproc visit, void* arg);
 
  private:
@@ -174,8 +174,7 @@ class CompiledFunction final : private runtime::ExitHandler {
   void linkSide(runtime::ExitContext& context, capture::CaptureResult& capture);
   void trimSides(const runtime::CompiledTrace& keep);
   void noteFailure(const diag::Diagnostic& diagnostic, PyObject* code);
-  // Runs a part of a call. False: a check of ours has failed; KTG0000 is noted, and calls are eager from now
-  // on.
+  // Runs a part of a call. False: a check has failed; KTG0000 is noted, and calls are eager from now on.
   template <typename Body>
   bool succeeds(Body&& body) {
     const auto failure = contain(body);
