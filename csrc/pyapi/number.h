@@ -1,6 +1,6 @@
 // Fast paths: arithmetic, comparison and indexing of small exact ints, floats, lists and tuples, without the
-// type slots. Every function returns a new reference, or null without an exception for what it does not cover;
-// the caller then takes the general way.
+// type slots. Every function returns a new reference, or null without an exception for what it does not
+// cover; the caller then takes the general way.
 //
 //   if (PyObject* sum = fastIntOp(NB_ADD, left, right)) return sum;
 //   return PyNumber_Add(left, right);
