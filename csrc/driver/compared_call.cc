@@ -1,8 +1,8 @@
-// CompiledFunction: calls alternately along the traces and in eager mode, while it is in doubt whether traces
-// pay.
+// CompiledFunction: alternates calls between traces and eager mode, while it is not known which is faster.
 //
-// Some programs are faster in eager mode: what they do is another thing in each call, or is Python's work and
-// not torch's. support/payoff.h decides from the times of the program's own calls; nothing is computed twice.
+// Some programs are faster in eager mode: they take another path in each call, or most of their work is
+// Python's and not torch's. support/payoff.h decides by timing the program's own calls; nothing is computed
+// twice.
 #include "diag/events.h"
 #include "diag/log.h"
 #include "driver/compiled_function.h"
@@ -18,7 +18,8 @@ std::string microseconds(uint64_t ns) { return std::to_string((ns + 500) / 1000)
 
 }  // namespace
 
-// Where breaks are errors, backends want their graphs or native code is waited for, calls keep to the traces.
+// May calls run in eager mode because that is faster? Not where breaks are errors, where a backend is to get
+// its graphs, or where native code is waited for.
 bool CompiledFunction::countsCost() const {
   const bool keeps = options_.fullgraph || options_.backend || options_.native.sync;
   return settings().eagerWhenFaster && !keeps;
@@ -28,7 +29,7 @@ void CompiledFunction::addEvidence(uint64_t weight) {
   if (countsCost()) payoff_.addEvidence(weight);
 }
 
-// A call that no trace fits, while recordings have taken more than their share of the time.
+// Runs a call that no trace fits in eager mode, since the recording budget is used up, and times it.
 PyObject* CompiledFunction::callPlain(const pyapi::Arguments& args) {
   const uint64_t start = diag::events::nowNs();
   PyObject* result = eagerBecause("recordings have taken their share of the time", args);

@@ -63,8 +63,9 @@ class ArgumentBuffer {
   std::vector<PyObject*> heap_;
 };
 
-// A text, or the length of a container, is a value of the next trace when it was another one so often: it is
-// known in a trace of its own otherwise, which suits the few names and lengths that most programs have.
+// After so many different values of a text or of a container's length, the next trace takes it as a value.
+// Before, each value is pinned in a trace of its own, which suits the few names and lengths that most
+// programs have.
 constexpr uint32_t kManyValues = 5;
 constexpr size_t kMostRecompiles = 1000;  // reports that are kept
 
@@ -76,7 +77,7 @@ std::string stackText(const std::vector<diag::SourceLoc>& frames) {
   return out;
 }
 
-// Of whoever calls the compiled callable.
+// The stack of the compiled callable's caller.
 std::string callers() { return stackText(capture::runningFrames()); }
 
 std::string describeTrace(const ir::Trace& trace) {
@@ -97,8 +98,8 @@ std::string listEffects(const runtime::CompiledTrace& trace) {
   return out.empty() ? " none" : out;
 }
 
-// Steps that are not looked into: calls that are made again in every run. Where one waits for other
-// processes, the time of a call says nothing: these have their own ways, slow or fast.
+// Has the trace opaque steps, which run in every call? Not counted if one of them waits for other processes
+// (a collective): the time of such a call says nothing about the trace.
 bool hasSteps(const runtime::Recording& recording) {
   const ir::Trace& trace = recording.document.trace;
   bool steps = false;
@@ -171,7 +172,8 @@ void CompiledFunction::findEntry() {
   code_ = pyapi::newRef(PyFunction_Check(callable) ? PyFunction_GET_CODE(callable) : nullptr);
 }
 
-// The program may give a function other code, an object another class and a class another __call__.
+// Does a call run another function than when it was last examined? The program may have assigned `__code__`,
+// `__class__` or a class's `__call__`.
 bool CompiledFunction::entryIsNew() {
   if (code_.get() != nullptr && PyFunction_GET_CODE(function_.get()) != code_.get()) return true;
   if (type_.get() == nullptr) return false;
@@ -218,7 +220,7 @@ PyObject* CompiledFunction::call(PyObject* const* data, size_t nargsf, PyObject*
   if (self_) args = {buffer.with(self_.get(), data, args.total()), args.positional() + 1, kwnames};
   if (stanceIsSet() && stance().kind == StanceKind::kForceEager) [[unlikely]]
     return callEager(args);
-  // Inside a recording the frames themselves are wanted.
+  // While a caller is being recorded, this function runs as plain frames, which are recorded too.
   if (eager_ || quarantined_ || disabledDepth > 0 || isRecording()) {
     const bool strict = options_.fullgraph || errorOnGraphBreak();
     if (eager_ && strict && disabledDepth == 0 && !isRecording() && !breaks_.empty()) {
@@ -270,8 +272,8 @@ PyObject* CompiledFunction::runTrace(runtime::CompiledTrace& trace, const pyapi:
   return failure ? failedRun(trace, args, failure->text, repeatable) : result;
 }
 
-// A check of ours has failed in a run. It ran nothing that could be seen: the call is made in eager mode.
-// Otherwise making it again would do twice what the program does once, so the call raises.
+// A check of ours has failed in a run. If the run has had no visible effect, the call is made in eager mode.
+// Otherwise a second run would repeat effects that the program has once, so the call raises.
 PyObject* CompiledFunction::failedRun(runtime::CompiledTrace& trace, const pyapi::Arguments& args,
                                       const std::string& text, bool repeatable) {
   trace.dead = true;
@@ -292,7 +294,7 @@ bool CompiledFunction::abandon(const std::string& failure) {
   return false;
 }
 
-// Those that calls have met, and the failures of the thread that compiles.
+// The breaks of calls, and the failed checks of the thread that compiles.
 const std::vector<diag::Diagnostic>& CompiledFunction::breaks() {
   std::vector<std::string> texts;
   for (const auto& trace : cache_.traces()) collectFailures(*trace, texts);
@@ -356,7 +358,7 @@ PyObject* CompiledFunction::conclude(RecordedCall recorded,
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   capture::CaptureResult& capture = *recorded.capture;
-  // The call has been made, whatever comes of its recording.
+  // The call has been made; a failure from here on must not change its result.
   succeeds([&] {
     faultPoint("conclude");
     openAttributes_.addAll(capture.written);
@@ -400,7 +402,8 @@ capture::RecorderOptions CompiledFunction::recorderOptions() const {
   return options;
 }
 
-// The program has swallowed the error that it got at a break: it gets it again, instead of its result.
+// Under fullgraph, a break raises inside the program. If the program has caught that error, it is raised
+// again here, instead of returning a result.
 PyObject* CompiledFunction::raiseSwallowedBreak(const std::optional<diag::Diagnostic>& refused,
                                                 PyObject* result) {
   if (!refused || result == nullptr) return result;
@@ -413,7 +416,7 @@ PyObject* CompiledFunction::raiseSwallowedBreak(const std::optional<diag::Diagno
   return nullptr;
 }
 
-// Frames of a traced or profiled program belong to its tracer, those that a trace stands for, too.
+// Under sys.settrace or sys.setprofile the tracer has to see every frame, so the call runs in eager mode.
 PyObject* CompiledFunction::callTraced(const pyapi::Arguments& args) {
   if (log::enabled(log::Channel::kGraphBreaks)) {
     log::emit(
@@ -423,7 +426,8 @@ PyObject* CompiledFunction::callTraced(const pyapi::Arguments& args) {
   return eagerBecause("sys.settrace or sys.setprofile is on", args);
 }
 
-// Why did no trace fit? Numbers that vary become inputs of the next trace; the rest is for the report.
+// Finds out why no trace fits. Numbers and sizes that differ become inputs of the next trace; the rest is for
+// the report of recompilations.
 void CompiledFunction::learn(const pyapi::Arguments& args) {
   auto traces = cache_.traces();
   if (traces.empty()) return;
@@ -448,15 +452,15 @@ void CompiledFunction::learn(const pyapi::Arguments& args) {
   }
 }
 
-// A text or a length was another one than a trace takes it for. Has that been so often enough? Counted once
-// for each recording, of however many traces it is said.
+// A text or a length differs from what a trace has pinned. True: it has done so often enough to become a
+// value. Counted once per recording, even if several traces say so.
 bool CompiledFunction::countValueChange(uint64_t source) {
   ValueChanges& changes = valueChanges_[source];
   if (std::exchange(changes.recording, recordings_) == recordings_) return false;
   return ++changes.times == kManyValues;
 }
 
-// The next recording takes for values what differs only in a size or a number.
+// Marks sizes and numbers that differ, so that the next recording takes them as values.
 void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
                                       const runtime::GuardFailure& failure) {
   const runtime::Recording& recording = trace.recording();
@@ -480,8 +484,8 @@ void CompiledFunction::noteVariations(const runtime::CompiledTrace& trace,
   }
 }
 
-// What was left open could not be followed: texts and lengths are known in each trace again, for good. False:
-// nothing was.
+// A recording with texts and lengths as values has failed: they are pinned again from now on. False: there
+// were none.
 bool CompiledFunction::closeLengths() {
   size_t closed = 0;
   for (auto& [hash, changes] : valueChanges_) {
@@ -505,7 +509,7 @@ void CompiledFunction::addBreak(diag::Diagnostic diagnostic) {
   logBreak(diagnostic, 1);
 }
 
-// Those of one recording: what is said several times (in a loop) is one line.
+// Adds the breaks of one recording. Equal ones (of a loop) become one line of the log with a count.
 void CompiledFunction::addBreaks(const std::vector<diag::Diagnostic>& breaks) {
   const bool logged = log::enabled(log::Channel::kGraphBreaks);
   std::vector<std::pair<diag::Diagnostic, size_t>> lines;
@@ -523,7 +527,7 @@ void CompiledFunction::addBreaks(const std::vector<diag::Diagnostic>& breaks) {
 }
 
 void CompiledFunction::keepBreak(diag::Diagnostic& diagnostic) {
-  // What has no place of its own happened to the whole callable.
+  // A break without a place concerns the whole callable.
   if (!diagnostic.location.known() && PyFunction_Check(function_.get())) diagnostic.location = entryPlace();
   if (!alreadyThere(breaks_, diagnostic)) breaks_.push_back(diagnostic);
   emitBreak(diagnostic);
@@ -536,8 +540,8 @@ void CompiledFunction::logBreak(const diag::Diagnostic& diagnostic, size_t times
                 (settings().verbose ? callers() + stackText(diagnostic.stack) : ""));
 }
 
-// A first call often makes something ready for the others: hooks are installed, modules made. The changes
-// that could not be tracked then say nothing of the next call.
+// A first call often initializes something: it installs hooks, imports modules. If its changes could not be
+// tracked, that says nothing about the next call.
 bool CompiledFunction::isFirstTry(const diag::Diagnostic& failure) const {
   return failure.code == diag::Code::KTG0303 && failures_ == 1 && cache_.traces().empty();
 }

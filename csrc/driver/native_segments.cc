@@ -47,10 +47,10 @@ constexpr uint32_t kTurns = 4;
 constexpr uint32_t kManyTurns = 16;
 constexpr uint32_t kTrials = 8;  // of each way to compile it
 
-// Its memory holds its elements as they are.
+// Does the tensor's memory hold its elements as they are (no conjugate or negative bit)?
 bool isPlain(const torchapi::TensorInfo& info) { return info.plain && !info.isConj && !info.isNeg; }
 
-// What the thread compiles.
+// A segment that the compiler thread compiles.
 class Compilable {
  public:
   explicit Compilable(NativeSegmentInfo info) : info_(std::move(info)) {}
@@ -58,7 +58,7 @@ class Compilable {
   void compile();
   // Is it to be compiled before its first run?
   virtual bool isKnown() const { return true; }
-  // Whoever runs it first compiles it, instead of the thread.
+  // The first run compiles it, instead of the thread.
   void compileAtRun() { atRun_ = true; }
 
  protected:
@@ -89,7 +89,8 @@ class Compilable {
   std::string failure_;
 };
 
-// Does a segment write to tensors, and take some that nothing is known of? Both decide where it writes.
+// Does a segment write to tensors and have inputs of unknown layout? Then the first run's inputs decide where
+// it writes.
 bool writesToUnknown(const NativeSegmentInfo& info) {
   const ir::Trace& segment = info.segment;
   const bool writes = std::any_of(segment.code.begin(), segment.code.end(), [&](const ir::Instruction& ins) {
@@ -100,7 +101,7 @@ bool writesToUnknown(const NativeSegmentInfo& info) {
          });
 }
 
-// What the inputs of a run are is what is expected of those of later runs.
+// Takes the layouts of a run's inputs for those of later runs.
 void adoptInputs(std::span<const torchapi::Value> inputs, NativeSegmentInfo& info) {
   std::vector<ir::ValueId> values;
   ir::collectValues(info.segment, info.segment.operandsOf(info.segment.code.front()), values);
@@ -179,7 +180,7 @@ class NativeSegment final : public Segment<runtime::NativeRunner> {
   }
 
  private:
-  // One that has been found the fastest before, or all that make a difference.
+  // Compiles the variant that was the fastest in an earlier process, or all that differ for this segment.
   void tryVariants(const NativeSegmentInfo& info, std::unique_ptr<const runtime::NativePlan> usual,
                    const NativeSummary& summary) {
     const int64_t threads = torchapi::threadCount();
@@ -245,8 +246,8 @@ class Compiler {
     }
     queue_.push_back(std::move(segment));
     if (thread_ == nullptr) {
-      // What the thread would find out about torch is found out here and now: a child that is forked while
-      // the thread does would wait for it for ever.
+      // Lazy statics about torch are initialized here, not on the thread: a child that is forked while the
+      // thread initializes one would wait for it forever.
       torchapi::hasFloatProducts();
       torchapi::geluKeepsSign();
       thread_ = new std::thread([this] { work(); });
@@ -292,7 +293,7 @@ class Compiler {
   void afterFork(bool child) {
     codegen::afterFork();
     if (child) {
-      // The thread is not there, and those who waited for it neither; their state is left behind.
+      // A forked child has neither the thread nor those who waited for it; their state is leaked.
       thread_ = nullptr;
       changed_ = new std::condition_variable();
       if (busy_) {
@@ -351,7 +352,8 @@ void Compilable::enqueue(std::weak_ptr<Compilable> self) {
   }
 }
 
-// Derivatives of forward mode go along with tensors, where only autograd sees them.
+// Forward-mode derivatives are attached to tensors, where only autograd sees them: such segments are
+// replayed.
 bool mayBeCode(const ir::Trace& segment, std::string& reason) {
   const bool dual = std::any_of(segment.code.begin(), segment.code.end(), [&](const ir::Instruction& ins) {
     return ins.op == ir::Op::kAten && ops::has(segment.opNames[ins.opName], ops::Trait::kForwardMode);
@@ -387,7 +389,8 @@ void Compilable::compile() {
   report(summary, reason, start, before);
 }
 
-// To the log and the event stream. `refusal`: why replay keeps the segment; empty: it does not.
+// Reports a compilation to the log and the event stream. `refusal`: why replay keeps the segment; empty: it
+// does not.
 void Compilable::report(const NativeSummary& summary, const std::string& refusal, uint64_t startNs,
                         const codegen::CacheCounters& before) const {
   namespace events = diag::events;
@@ -451,8 +454,9 @@ void Compilable::reportChoice(const std::string& text) const {
   }
 }
 
-// What guards inside a trace say of values whose metadata their instructions do not tell. Taken for granted
-// wherever the value is used: each run of native code checks what it is given and what calls return.
+// The types of values, with metadata from guards inside the trace where the instructions have none. It is
+// assumed wherever the value is used, also before its guard: each run of native code checks its inputs and
+// the results of calls anyway.
 std::vector<ir::Type> typesWithGuards(const ir::Trace& trace) {
   std::vector<ir::Type> types = trace.values;
   for (const ir::Instruction& ins : trace.code) {

@@ -145,7 +145,7 @@ std::string problemOf(const runtime::Recording& recording) { return Checker(reco
 
 namespace {
 
-// The instructions before one, without the marks of segments.
+// The instructions before `at`, without the marks of segments.
 std::vector<const ir::Instruction*> before(const ir::Trace& trace, size_t at) {
   std::vector<const ir::Instruction*> out;
   for (size_t i = 0; i < at; ++i) {

@@ -112,7 +112,7 @@ class PlanBuilder {
     findReshapes();
   }
 
-  // What is computed and then only looked at in another shape has that shape from the start.
+  // Finds results that are only used through a reshape: they are allocated in that shape from the start.
   void findReshapes() {
     reshapedAs_.assign(graph_.nodes.size(), ir::kNone);
     std::vector<bool> direct(graph_.nodes.size(), false);  // its own form is seen
@@ -171,7 +171,7 @@ class PlanBuilder {
             patches(node.strides)};
   }
 
-  // `steady`: what it makes is the same in every run, if what it uses is.
+  // `steady`: its results are the same in every run if its operands are.
   void addStep(NativeStepKind kind, size_t index, std::vector<uint32_t> uses, std::vector<uint32_t> makes,
                bool steady = false) {
     plan_->steps.push_back({kind, static_cast<uint32_t>(index)});
@@ -182,7 +182,7 @@ class PlanBuilder {
     flows_.push_back({std::move(uses), std::move(makes)});
   }
 
-  // A slot is what all of the steps make of it that write to its memory.
+  // A slot is constant across runs if every step that writes its memory is.
   void findSteady() {
     steadySlots_.assign(calls_.values.size(), false);
     for (const StepFlow& flow : flows_) {
@@ -207,7 +207,7 @@ class PlanBuilder {
     }
   }
 
-  // A tensor that may be kept between runs: nobody outside sees it, and it is not large.
+  // May the tensor be kept between runs? It must not leave the segment, and not be large.
   bool mayStay(NodeId id) const {
     constexpr int64_t kMostElements = int64_t{1} << 20;
     const Node& node = graph_.nodes[id];
@@ -215,7 +215,8 @@ class PlanBuilder {
            passes::elementCount(node.sizes).hint <= kMostElements;
   }
 
-  // What is the same in every run is computed in the first one: masks, positions, tables of angles.
+  // Moves steps whose results are the same in every run to the front; only the first run makes them.
+  // Examples: masks, positions, tables of angles.
   void putSteadyFirst() {
     findSteady();
     std::vector<runtime::NativePlanStep> steps;
@@ -298,7 +299,7 @@ class PlanBuilder {
     return true;
   }
 
-  // What a kernel reads last it may write its results to.
+  // Finds operands that die in the kernel, so that it may write its results over them.
   void findOverwrites(const passes::Kernel& kernel) {
     for (const passes::KernelStore& store : kernel.stores) {
       const NodeId made = kernel.accesses[store.access].node;
@@ -315,7 +316,7 @@ class PlanBuilder {
     }
   }
 
-  // Of a concatenation whoever comes first makes the tensor.
+  // The first step that computes a part of a concatenation allocates its tensor.
   void addMade(NodeId id, std::vector<runtime::NativeMade>& made) {
     if (made_.insert(id).second) {
       const NodeId form = reshapedAs_[id] != ir::kNone ? reshapedAs_[id] : id;
@@ -430,7 +431,7 @@ class PlanBuilder {
         aliases_.emplace_back(from, to);  // perhaps
       }
     }
-    // Of a tensor that it only takes the type from, it does not matter what is in it; but it has to be there.
+    // An operator that only takes a tensor's type (`zeros_like`) needs the tensor, but not its contents.
     const bool bySample = steady && passes::makesByForm(segment_, segment_.code[at]) && args.size() == 1 &&
                           slots[0] < graph_.inputs.size();
     addStep(NativeStepKind::kCall, plan_->calls.size() - 1, bySample ? std::vector<uint32_t>() : slots,
@@ -465,7 +466,7 @@ class PlanBuilder {
     return call.call != nullptr;
   }
 
-  // The first operand, a tensor that lies as the result does, and is no other operand.
+  // The first operand, if it has the result's layout and is no other operand as well.
   bool mayWrite(uint32_t at, const std::vector<NodeId>& args) const {
     const Instruction& ins = segment_.code[at];
     const ir::Type& type = segment_.values[ins.firstResult];
@@ -616,7 +617,7 @@ class PlanBuilder {
     return {slotOf_[place.base], place.offset * passes::elemSize(graph_.nodes[id].elem)};
   }
 
-  // A result of the last call tells sizes.
+  // A result of the last call binds symbols of sizes.
   void bindResult(NodeId id) {
     runtime::NativeCall& call = plan_->calls.back();
     if (call.binding == ir::kNone) {

@@ -26,7 +26,7 @@ bool isGeneratorStart(pyapi::Frame* frame) {
 PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) noexcept {
   capture::Recorder* recorder = active;
   if (recorder == nullptr || !recorder->wants(frame)) {
-    // CPython's evaluator would show the frame to whom the generator calls.
+    // A hidden frame: CPython's evaluator would show it to the functions that the generator calls.
     const bool hidden = pyapi::isHidden(pyapi::codeOf(frame)) && pyapi::ownedByGenerator(frame);
     return hidden ? capture::interpretFrame(tstate, frame, throwing != 0, nullptr)
                   : pyapi::evalFrameBelow(tstate, frame, throwing);
@@ -46,7 +46,7 @@ PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) noe
   return capture::interpretFrame(tstate, frame, throwing != 0, recorder);
 }
 
-// Frames reach the hook only while this lives.
+// Installs the frame hook while it lives.
 class HookScope {
  public:
   HookScope() {

@@ -2,8 +2,8 @@
 //
 // Policy: the first exit at a guard is recorded; after n recordings at the same guard, 2^n - 1 exits there
 // are let pass, so that a number that is always new costs little. A guard keeps a few side traces and a
-// callable keeps `sideTraceLimit`; past that, the one that was used least recently goes. No value ever
-// condemns a call to run unrecorded for good.
+// callable keeps `sideTraceLimit`; past that, the least recently used one is evicted. No exit is excluded
+// from recording forever.
 #include <utility>
 
 #include "capture/side_start.h"
@@ -40,7 +40,7 @@ bool isInSnapshot(const runtime::ExitContext& context, PyObject* code) {
 
 }  // namespace
 
-// Calls since the last exit that ran through on what was recorded.
+// The number of calls since the last exit that ran to their end along traces.
 uint64_t CompiledFunction::completeRuns() {
   const uint64_t before = std::exchange(hitsAtExit_, cache_.stats().hits);
   return hitsAtExit_ > before ? hitsAtExit_ - before - 1 : 0;

@@ -14,7 +14,7 @@ std::atomic<uint32_t> tracesMade{0};
 
 namespace {
 
-// The tables beside the text belong to it: guards and replay index them without further ado.
+// The tables beside the text belong to it: guards and replay index them without checking again.
 Recording checked(Recording recording) {
   const guard::Document& document = recording.document;
   KINTSUGI_CHECK(recording.consts.size() == document.trace.constCount, recording.consts.size(),
@@ -51,8 +51,8 @@ uint64_t guardHash(const Recording& recording, const guard::Guard& g) {
   return g.key == ir::kNone ? kind : reinterpret_cast<uint64_t>(recording.consts[g.key].get()) ^ kind << 56;
 }
 
-// Of guards on tensors, those that are inputs of the trace, of their block or of one before it (a step may
-// have given a tensor other memory): the slots of others are not filled.
+// The guards on tensors that a run reads as inputs, in the guard's block or an earlier one. (The slots of
+// other sources are not filled, so they can't be compared.)
 std::vector<guard::Guard> CompiledTrace::watchable(const std::vector<guard::Guard>& guards) const {
   std::vector<guard::Guard> out;
   for (const guard::Guard& g : guards) {

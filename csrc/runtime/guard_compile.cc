@@ -56,7 +56,7 @@ class UsedSources {
       add(state.handled);
     }
     if (trace.code.empty()) {
-      used_.assign(used_.size(), true);  // guards on their own: the caller wants to see them all
+      used_.assign(used_.size(), true);  // a test of guards alone: all slots are asked for
     }
     const auto& nodes = recording.document.sources.nodes;
     for (const guard::SourceNode& node : nodes) {
@@ -242,7 +242,8 @@ class BlockCompiler {
     Node& node = block_.nodes.emplace_back();
     links_[id].node = n;
     node.kind = source.kind;
-    // What is pinned needs no block that has resolved it: a side trace's parent may not have got there.
+    // A pinned source needs no earlier block to resolve it. (The parent of a side trace may have left before
+    // that block.)
     node.external = source.block != id_ && source.kind != guard::SourceKind::kPinned;
     node.root = parent == kNoNode;
     node.source = id;
@@ -259,8 +260,8 @@ class BlockCompiler {
     return n;
   }
 
-  // Of all blocks: what is open is so in the whole trace. In a side trace, only what it has read itself: the
-  // rows of its parent speak of the parent's blocks.
+  // Open attributes hold for the whole trace, so those of all blocks are collected. In a side trace only its
+  // own count: rows of the parent belong to the parent's blocks.
   void openAttributes() {
     for (const guard::Guard& g : allGuards()) {
       if (g.kind != GuardKind::kOpenAttribute || g.block < recording_.firstBlock) continue;
@@ -325,7 +326,7 @@ class BlockCompiler {
     const bool needsKey = hasPart(kGuardParts[static_cast<size_t>(g.kind)], 'k');
     KINTSUGI_CHECK(!needsKey || local.key != nullptr, "guard ", index, " lacks its constant");
     if (g.kind == GuardKind::kLacksKey && !pyapi::plainHash(local.key, &local.hash)) {
-      local.key = nullptr;  // only Python code could tell: never holds
+      local.key = nullptr;  // comparing would run Python code: never holds
     }
     if (g.kind == GuardKind::kTensor || g.kind == GuardKind::kTensorRank) {
       local.info = &recording_.tensorInfos.at(static_cast<size_t>(g.number));
@@ -380,7 +381,7 @@ class BlockCompiler {
     }
   }
 
-  // What the children read from this object needs words of its own.
+  // The words that prove this object's own state, as far as its children are read from it.
   uint16_t wordsForChildren(const Node& node, NodeId id) const {
     uint16_t words = 0;
     for (NodeId c = id + 1; c < node.end; c = block_.nodes[c].end) {
@@ -427,7 +428,7 @@ class BlockCompiler {
           }
           break;
         case GuardKind::kNoDict:
-          // Attributes kept inline can come without any pointer changing.
+          // An inline attribute can be added without a change of any pointer that is compared.
           if (type != nullptr && !pyapi::hasManagedDict(type)) {
             words |= kTypeWord | kNoDictWord;
           } else {
@@ -438,7 +439,7 @@ class BlockCompiler {
         case GuardKind::kEmptyMember:
         case GuardKind::kEmptyCell:
           if ((words & kEmptyWord) != 0) {
-            addRecheck(id);  // one word is for the first of them
+            addRecheck(id);  // the word covers the first guard only
           }
           words |= kTypeWord | kEmptyWord;
           break;
@@ -513,7 +514,7 @@ class BlockCompiler {
       }
     }
     if (leafRoot || node.dynamic) {
-      return;  // looked at in every call
+      return;  // compared in every call
     }
     uint16_t words = linkWords(node) | wordsForChildren(node, id) | wordsForGuards(node, id);
     if ((words & kLengthWord) != 0) {

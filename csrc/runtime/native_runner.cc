@@ -23,7 +23,7 @@ using torchapi::ValueKind;
 
 namespace {
 
-// Operators see the grad mode that they were recorded in; afterwards it is what it was.
+// Sets the grad mode that an operator was recorded in, and restores the thread's own.
 class GradModeScope {
  public:
   GradModeScope() : outside_(torchapi::gradMode()), now_(outside_) {}
@@ -119,7 +119,7 @@ const std::vector<int64_t>& numbersOf(const NativeKernel& kernel, NativeFrame& f
   return frame.numbers;
 }
 
-// The tensor that the place had in an earlier run or for an earlier value, unless somebody still looks at it.
+// Reuses the tensor that this place of kept memory had before, unless something still refers to it.
 void* keptTensor(const NativeMade& made, NativeFrame& frame) {
   void*& kept = frame.kept[made.place];
   if (kept == nullptr || !torchapi::isSoleOwner(kept)) {
@@ -168,7 +168,7 @@ void runProduct(const NativeProduct& product, NativeFrame& frame) {
   torchapi::multiplyFloats(shape, data(product.left), data(product.right), data(product.result));
 }
 
-// What threads share: elements, rows, or pieces of a product.
+// The number of pieces that threads divide among themselves: elements, rows, or pieces of a product.
 int64_t unitsOf(const NativeKernel& kernel, const std::vector<int64_t>& numbers) {
   int64_t count = kernel.flat ? numbers[0] : 1;
   for (size_t d = 0; d < kernel.outerRank; ++d) {
@@ -182,7 +182,7 @@ int64_t unitsOf(const NativeKernel& kernel, const std::vector<int64_t>& numbers)
   return rows == 0 ? 0 : count / rows * ((rows + kernel.chunk - 1) / kernel.chunk) * strips;
 }
 
-// False: something was looked up that is not there.
+// False: an index was out of range.
 bool runKernel(const NativeKernel& kernel, int64_t worthAThread, NativeFrame& frame) {
   for (const NativeMade& made : kernel.made) {
     make(made, frame);
@@ -258,7 +258,7 @@ bool isWithin(const Value& number, double most) {
   return number.kind != ValueKind::kFloat || !std::isfinite(number.f) || std::abs(number.f) <= most;
 }
 
-// Are the numbers that are known so far ones that kernels take?
+// Are the numbers that are bound so far within the ranges that kernels take?
 bool areWithin(const NativePlan& plan, const NativeFrame& frame) {
   return std::all_of(plan.limits.begin(), plan.limits.end(),
                      [&](const auto& limit) { return isWithin(frame.values[limit.first], limit.second); });
@@ -289,7 +289,7 @@ bool runTape(const NativeCall::Tape& tape, NativeFrame& frame) {
   return true;
 }
 
-// Does a result lie as kernels expect it?
+// Has a result the layout that kernels expect?
 bool isAsExpected(const NativeCall& call, const NativeCall::Result& result, NativeFrame& frame) {
   Value& value = frame.values[result.slot];
   if (value.kind != ValueKind::kTensor) {
@@ -412,7 +412,7 @@ bool runSteps(const NativePlan& plan, NativeFrame& frame) {
   return true;
 }
 
-// Does what is written to share no memory with any other input?
+// Is the memory of each written input disjoint from all other inputs?
 bool areDisjoint(const NativePlan& plan, const std::vector<torchapi::MemoryExtent>& extents) {
   struct Place {
     torchapi::MemoryExtent extent;
@@ -537,7 +537,7 @@ void NativeRunner::setPlans(std::vector<std::unique_ptr<const NativePlan>> plans
   plan_.store(trials_->plans.front().get(), std::memory_order_release);
 }
 
-// Runs take the plans alternately, so that what else goes on meets all of them alike.
+// Runs alternate between the plans, so that other load on the machine affects all of them equally.
 SegmentRunner::Status NativeRunner::runTrial(uint32_t trial, std::span<const Value> inputs,
                                              std::span<Value> outputs) {
   const size_t which = (trial - 1) % trials_->plans.size();
@@ -588,8 +588,8 @@ void NativeRunner::giveBack(std::unique_ptr<NativeFrame> frame) {
   idle_.push_back(std::move(frame));
 }
 
-// A run that declines half way has been for nothing. Where one after the other does, ever more are replayed
-// at once.
+// A run that declines after it has begun has wasted its work. If runs keep doing so, more and more of them
+// are replayed from the start (exponential back-off).
 bool NativeRunner::isPausing() {
   uint32_t left = pause_.load(std::memory_order_relaxed);
   if (left == 0) [[likely]] {
@@ -711,7 +711,7 @@ SegmentRunner::Status NativeRunner::runPlan(const NativePlan& plan, std::span<co
   for (size_t k = 0; k < inputs.size(); ++k) {
     frame->values[k].kind = ValueKind::kEmpty;
   }
-  // All else has been dropped on the way.
+  // All other slots have been dropped by the steps.
   for (const uint32_t slot : plan.outputs) {
     if (done && slot != ir::kNone) {
       torchapi::clear(frame->values[slot]);

@@ -60,7 +60,7 @@ bool isNan(const Value& value) { return value.kind == ValueKind::kFloat && std::
 
 }  // namespace
 
-// The sources of a block are known: keeps those alive that are named later, and reads the inputs.
+// A block has resolved its sources: holds those that are named later, and reads the inputs.
 bool Run::enterBlock(guard::BlockId block) {
   const BlockPrologue& prologue = code_->prologues[block];
   for (const guard::SourceId source : prologue.held) {
@@ -72,7 +72,7 @@ bool Run::enterBlock(guard::BlockId block) {
   bool ok = true;
   for (const InputLoad& load : prologue.inputs) {
     torchapi::clear(values_[load.value]);
-    // Without a guard, a runner's input may be anything.
+    // Without its guard an input of a runner may be of any kind.
     const ValueKind kind = recording_->filtered || bypassRunners_
                                ? torchapi::kindOfType(trace_->values[load.value].kind)
                                : load.kind;
@@ -247,8 +247,8 @@ void Run::storeResult(ir::ValueId value, Ref<> object) {
   torchapi::clear(values_[value]);
   const ValueKind kind = torchapi::kindOfType(trace_->values[value].kind);
   if (!torchapi::unbox(object.get(), kind, values_[value])) {
-    // Another kind of result than recorded. The step has been made, so its own snapshot is too early to go
-    // back to.
+    // Another kind of result than recorded. The call has been made, and the step's own snapshot would repeat
+    // it: leave at the next one.
     torchapi::unbox(object.get(), ValueKind::kObject, values_[value]);
     exitSoon_ = true;
   }
@@ -328,8 +328,8 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
   int status = -1;
   switch (ins.op) {
     case Op::kSetAttr:
-      // A __setattr__ of the class has been recorded itself: this is what it, or nobody, came to.
-      // A class forgets what look-ups in it have found.
+      // The generic setter: if the class has a __setattr__ in Python, its code was recorded, and this is the
+      // store that it makes. Setting an attribute of a class also invalidates its look-up caches.
       status = PyType_Check(target.get())
                    ? pyapi::setTypeAttribute(target.get(), step.names.get(), second.get())
                    : PyObject_GenericSetAttr(target.get(), step.names.get(), second.get());
@@ -338,7 +338,7 @@ Outcome Run::executeEffect(const Step& step, const ir::Instruction& ins) {
       status = PyObject_SetAttr(target.get(), step.names.get(), nullptr);
       break;
     case Op::kSetItem:
-      // A __setitem__ in Python has been recorded itself, too.
+      // In the same way, past a __setitem__ in Python.
       status = pyapi::storeItemInC(target.get(), first.get(), second.get());
       break;
     case Op::kDelItem:
@@ -474,8 +474,7 @@ Outcome Run::execute(const Step& step, const ir::Instruction& ins, size_t positi
   if (runScalar(*trace_, ins, values_)) {
     return Outcome::kNext;
   }
-  // Without a snapshot of its own (a pure instruction whose operand is not what it was): the next one has
-  // one.
+  // A pure instruction has no snapshot of its own: leave at the next instruction that has one.
   exitSoon_ = true;
   return step.snap == ir::kNone ? Outcome::kNext : Outcome::kExit;
 }
@@ -560,7 +559,8 @@ class FailureNote {
 
 PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args, PyObject** slots,
                              ExitHandler* handler, bool bypassRunners, bool* repeatable) {
-  // Back on the free list before any frame runs on: the frames hold what they need, and may call us again.
+  // Returns the storage to the free list before any frame runs: frames hold what they need, and may call this
+  // trace again.
   struct Lease {
     explicit Lease(Impl& impl) : impl(impl), storage(impl.take()) {}
     ~Lease() {
@@ -624,7 +624,7 @@ PyObject* ReplayProgram::run(CompiledTrace& owner, const pyapi::Arguments& args,
       return nullptr;
     }
     if (inCaller) {
-      --images.front().pc;  // inside the call, whose handlers may be others than those of what follows
+      --images.front().pc;  // inside the call: the next instruction may have other handlers
     }
   }
   return context ? handler->run(std::move(*context), std::move(images))

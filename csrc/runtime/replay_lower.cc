@@ -131,13 +131,14 @@ void Lowering::checkSteps() const {
   }
 }
 
-// What the parent of a side trace has resolved is taken over when the first block of its own has passed.
+// The prologue in which a source is read. Sources that the parent of a side trace has resolved are read after
+// the side trace's first own block.
 BlockPrologue& Lowering::prologueOf(guard::SourceId source) {
   return code_.prologues.at(std::max(sources_.nodes[source].block, recording_.firstBlock));
 }
 
 void Lowering::holdSource(guard::SourceId source) {
-  // What a step gave lives until the last instruction or snapshot that names it, and no longer.
+  // Sources of a step's result are held until the last instruction or snapshot that names them, not longer.
   if (!heldSource_[source] && sources_.nodes[source].kind != guard::SourceKind::kValue) {
     heldSource_[source] = true;
     prologueOf(source).held.push_back(source);
@@ -179,7 +180,7 @@ void Lowering::findHeldSources() {
       hold(trace_.stackOf(state));
     }
   }
-  // What later guard blocks ask for, and where they start from.
+  // Marks what later guard blocks compare, and the sources that they start from.
   for (const guard::Guard& guard : recording_.document.guards.guards) {
     for (const guard::SourceId source : {guard.source, guard.other}) {
       if (source != ir::kNone && sources_.nodes[source].block < guard.block) {
@@ -224,7 +225,7 @@ bool Lowering::dropsReference(const ir::Instruction& ins) const {
          recording_.consts[operands[0].id].get() == pyapi::dropReferenceFunction();
 }
 
-// What was read from the object goes with it, but for what is used after the step.
+// Sources that were read from the object are dropped with it, except those that are used after the step.
 void Lowering::findDroppedSources(const ir::SourceRoots& roots) {
   const auto isStep = [this](const ir::Instruction& ins) { return dropsReference(ins); };
   if (std::ranges::none_of(trace_.code, isStep)) {
@@ -352,8 +353,8 @@ void Lowering::findLiveIn() {
   }
 }
 
-// A value dies at its last use. Objects can only be dropped with the GIL: they wait for the next step that
-// has it, and go before it runs, since something may be done when they do (a file is closed).
+// A value is dropped at its last use. Objects need the GIL: they wait for the next step that holds it, and
+// are dropped before that step runs, since dropping may have effects (a file is closed).
 void Lowering::addDrops() {
   std::vector<std::vector<ir::ValueId>> dying(trace_.code.size());
   for (ir::ValueId value = 0; value < liveness_.lastUse.size(); ++value) {
@@ -373,7 +374,7 @@ void Lowering::addDrops() {
     code_.drops.insert(code_.drops.end(), waiting.begin(), waiting.end());
     waiting.clear();
   };
-  // Instructions before a step that are no steps (inputs that nobody uses) hand their dead on to it.
+  // Instructions that are no steps (unused inputs) pass their dying values on to the next step.
   size_t next = recording_.start;
   for (Step& step : code_.steps) {
     step.firstDrop = static_cast<uint32_t>(code_.drops.size());
@@ -387,7 +388,7 @@ void Lowering::addDrops() {
   }
 }
 
-// The steps between the marks, sorted by whether a runner stands in for them.
+// Divides the steps between the marks into those of the graph, which a runner replaces, and the others.
 void Lowering::addSegments() {
   std::vector<ir::ValueId> values;
   bool open = false;
@@ -424,9 +425,9 @@ void Lowering::findStops(SegmentCode& segment) {
   }
 }
 
-// A graph that a runner has computed leaves its outputs: the values between its instructions were never
-// there. All else that dies inside (inputs, what earlier steps left for the snapshots, what the steps after
-// the graph make) is dropped at its end.
+// What is dropped at the end of a segment that a runner has computed: everything that dies inside (inputs,
+// values kept for snapshots, results of the steps after the graph). Intermediate values of the graph never
+// existed.
 void Lowering::findSegmentDrops(SegmentCode& segment) {
   std::vector<bool> inside(trace_.values.size(), false);
   for (const size_t at : segment.graph) {
@@ -456,9 +457,8 @@ void Lowering::findSegmentDrops(SegmentCode& segment) {
   }
 }
 
-// Neither the return's own dead are dropped (it ends the run), nor those of the end of a segment that a
-// runner has computed (it is passed over). Within a segment, what findSegmentDrops() leaves out was never
-// there.
+// Values that are still there at the return: what dies at the return itself (it ends the run), and at the end
+// of a segment, which is skipped if a runner has computed it.
 void Lowering::findLeftAtReturn() {
   std::vector<bool> dropped(trace_.values.size(), false);
   for (const Step& step : code_.steps) {

@@ -79,8 +79,8 @@ bool captureFrames(const RunView& run, ir::StateId stateId, std::vector<FrameIma
   if (context != nullptr && !collectObjects(run, make, stateId, *context)) {
     return failed();
   }
-  // What was raised in a handler has the exception in hand for its context. The trace did not enter the
-  // handler.
+  // An exception raised inside an `except` block has the handled exception as its __context__. The trace has
+  // not entered the handler, so it is set here.
   for (const FrameImage& image : images) {
     if (type != nullptr && image.handled) {
       PyErr_NormalizeException(&type, &value, &traceback);

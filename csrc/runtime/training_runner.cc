@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kUnknownTime = ~uint64_t{0};
 
-// Runs one plan; nobody waits for it.
+// Runs one plan, which is there from the start.
 class PlanRunner final : public NativeRunner {
  public:
   bool runPlan(std::span<const Value> inputs, std::span<Value> outputs) {
@@ -55,7 +55,7 @@ void clearAll(std::span<Value> values) {
   }
 }
 
-// What a plan sets the grad mode to ends here.
+// Restores the grad mode at its end.
 class GradModeScope {
  public:
   GradModeScope() : before_(torchapi::gradMode()) {}
@@ -114,7 +114,8 @@ class TrainingRunner::NativeCode : public torchapi::GradNodeCode {
   std::weak_ptr<const Code> code_;
 };
 
-// After a segment whose instructions were run in a graph of their own: results, leaves, gradients.
+// The backward of a segment whose instructions were run in an autograd graph of their own: from results to
+// leaves.
 class TrainingRunner::ReplayCode final : public NativeCode {
  public:
   using NativeCode::NativeCode;
@@ -311,7 +312,7 @@ bool TrainingRunner::finish(const Code& code, std::span<const Value> inputs, std
   return true;
 }
 
-// Nobody else may look at what is written to.
+// May the plans write to these inputs? Not if their memory is shared.
 bool TrainingRunner::mayStore(const TrainingPlans& plans, std::span<const Value> inputs) {
   if (plans.stores.empty()) {
     return true;
@@ -332,7 +333,7 @@ bool TrainingRunner::mayStore(const TrainingPlans& plans, std::span<const Value>
   });
 }
 
-// As large as what they are stored to?
+// Are the values as large as the inputs that they are stored to?
 bool TrainingRunner::fitStores(const TrainingPlans& plans, std::span<const Value> inputs,
                                std::span<const Value> made) {
   return std::all_of(plans.stores.begin(), plans.stores.end(), [&](const TrainingPlans::Store& store) {
@@ -411,7 +412,7 @@ SegmentRunner::Status TrainingRunner::run(std::span<const Value> inputs, std::sp
   return done ? Status::kOk : Status::kDeclined;
 }
 
-// When all turns have been taken and some of each kind have been run backwards.
+// Decides between native code and replay, once all turns are taken and both have been run backwards.
 void TrainingRunner::judge(const Code& code) {
   const uint64_t native = code.nativeTime.load(std::memory_order_relaxed);
   const uint64_t replay = code.replayTime.load(std::memory_order_relaxed);

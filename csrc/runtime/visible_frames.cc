@@ -16,8 +16,8 @@ namespace kintsugi::runtime {
 
 namespace {
 
-// Can an object be made without running code of the program? `seen`: recipes that were asked already, as a
-// function that calls itself holds itself.
+// Can the object be made without running code of the program? `seen`: recipes that were visited, since
+// recipes may form cycles (a function that calls itself holds itself).
 bool isPlain(const ir::Trace& trace, const ir::Operand& operand, std::unordered_set<ir::RecipeId>& seen) {
   using ir::RecipeKind;
   if (operand.kind == ir::OperandKind::kList) {
@@ -50,7 +50,7 @@ bool isPlain(const ir::Trace& trace, const ir::Operand& operand) {
   return isPlain(trace, operand, seen);
 }
 
-// What to call to get such a frame, where the state names the generator that it belongs to.
+// The function of a frame state. Where the state names a generator, the function that made it.
 ir::Operand functionOf(const ir::Trace& trace, const ir::FrameState& state) {
   const ir::Operand owner = state.function;
   const bool generator =
