@@ -14,7 +14,7 @@ namespace {
 using passes::TrainingSegments;
 using runtime::NativePlan;
 
-// Describes each input of a segment for the run's own checks.
+// The inputs of a segment by their kinds alone: the training runner checks the rest.
 std::vector<NativePlan::Input> inputsOf(const ir::Trace& segment) {
   std::vector<ir::ValueId> values;
   ir::collectValues(segment, segment.operandsOf(segment.code.front()), values);
