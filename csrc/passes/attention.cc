@@ -14,7 +14,8 @@ namespace kintsugi::passes {
 
 namespace {
 
-// Memory by batch, head, row and element; the outer ones 0 where all share it. Nothing: elements are no run.
+// Strides by batch, head, row and element; an outer stride is 0 where all share the memory. Nothing: the
+// elements of a row are not contiguous.
 std::optional<std::vector<Size>> matrixStrides(const Node& node, const std::vector<Size>& batches) {
   const size_t rank = node.sizes.size();
   if (rank < 2 || rank > 4 || (node.strides[rank - 1] != 1 && node.sizes[rank - 1] != 1)) {

@@ -77,14 +77,15 @@ class Mover {
   }
 
  private:
-  // A tensor as eager mode has it, and with the channels last. Either may be missing.
+  // The values of one tensor in the two layouts: eager mode's, and with the channels last. Either may be
+  // missing.
   struct Form {
     ValueId plain = ir::kNone;
     ValueId last = ir::kNone;
     bool movedBack = false;  // somebody has taken a copy of the latter for the former
   };
 
-  // Null: not of four dimensions that are known, or in neither of both layouts.
+  // Null: the sizes are not four known ones, or the tensor is in neither layout.
   const TensorMeta* metaOf(ValueId value) const {
     const ir::Type& type = trace_.values[value];
     if (type.kind != ir::TypeKind::kTensor || !trace_.hasFixedSizes(type)) {
@@ -96,7 +97,7 @@ class Mover {
     return fits ? &meta : nullptr;
   }
 
-  // Both layouts are one.
+  // Are the two layouts the same memory order (one channel, or a 1x1 image)?
   bool isBoth(ValueId value) const {
     const TensorMeta* meta = metaOf(value);
     return meta != nullptr && liesAs(*meta, stridesLast(meta->sizes));
@@ -205,8 +206,8 @@ class Mover {
     return false;
   }
 
-  // Tensors of the result's kind with the channels last, if they are to lie so (`last`); others as they are
-  // at hand, if it does not matter (`any`).
+  // The operands of an operator: tensors of the result's kind in the channels-last layout if `last`; others
+  // in any layout that exists if `any`.
   Operand replaced(const Operand& o, bool any, bool last, ValueId result) {
     if (o.isValue()) {
       const ValueId root = rootOf_[o.id];

@@ -17,7 +17,7 @@ struct Dims {
   size_t behind = 0;
 };
 
-// What a list of dimensions names, as runs of neighbours, the last first. Empty: that can't be told.
+// The dimensions that a list names, as runs of neighbours, the last first. Empty: they are not known.
 std::vector<Dims> runsOf(D& d, std::vector<int64_t> dims, size_t rank) {
   std::vector<bool> named(rank);
   for (int64_t dim : dims) {

@@ -47,7 +47,7 @@ class Scheduler {
   }
 
  private:
-  // A tensor of the node has to be there.
+  // Marks a node whose tensor has to exist in memory.
   void need(NodeId id) {
     if (done_[id]) {
       return;
@@ -58,7 +58,7 @@ class Scheduler {
       return;
     }
     done_[id] = true;
-    // Of these the memory is enough.
+    // These only need the memory of their arguments, not tensors.
     const bool memory = node.product || node.kind == NodeKind::kJoin;
     for (const NodeId arg : node.args) {
       need(memory ? memoryOf(graph_, arg).base : arg);

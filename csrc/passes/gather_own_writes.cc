@@ -67,7 +67,7 @@ class Rewriter {
     } else if (ops::find(name) != Operator::kCopyInPlace) {
       now_[base] = emit(ops::formOf(name), renamed(ins), trace_.values[base]);
     }
-    // Views of what has been written are views of something else now.
+    // Views of a tensor that has been written to are taken of the concatenation.
     if (base != ir::kNone && ops::isInPlace(name)) {
       ++epoch_[base];
     }
@@ -94,7 +94,7 @@ class Rewriter {
     return trace_.listOperand(to);
   }
 
-  // The instruction as it is, on what its operands are by now.
+  // Copies the instruction, with its operands replaced by their present values.
   void keep(Instruction ins) {
     const std::vector<Operand> operands = renamed(ins);
     ins.firstOperand = static_cast<uint32_t>(trace_.operands.size());
@@ -230,7 +230,7 @@ class Rewriter {
       pieces = std::move(groups);
       op = Operator::kCat;
     }
-    // Of one piece, too: it is another tensor than what was stored there.
+    // Also with a single part: the result is another tensor than the part's source.
     now_[base] = join(op, pieces, own.dim, trace_.values[base]);
     ++epoch_[base];
   }

@@ -355,7 +355,7 @@ ValueId GradientBuilder::replace(std::string_view name, std::span<const Operand>
   const size_t index = append(name, operands, types);
   graph_.forward[position_] = static_cast<uint32_t>(index);
   const ValueId first = trace_.code[index].firstResult;
-  // The results have new numbers: everybody is told.
+  // The results have new numbers: all tables by value are updated.
   const ValueId before = ins_.firstResult;
   const auto rename = [&](Operand& o) {
     if (o.isValue() && o.id >= before && o.id < before + resultCount()) {

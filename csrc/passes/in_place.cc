@@ -12,13 +12,13 @@ using ops::Trait;
 
 namespace {
 
-// Made here, by what surely makes a new tensor.
+// Was the value made in the segment, by an operator that surely allocates?
 bool isOwn(const Node& node) {
   return isCore(node) || node.kind == NodeKind::kJoin ||
          (node.kind == NodeKind::kResult && (node.fresh || node.own));
 }
 
-// The node over so many elements; a cast may make more of them than there are. False: it is of others.
+// Broadcasts the node to a size. False: its size does not fit.
 bool spread(Node& node, const std::vector<Size>& sizes) {
   if (node.sizes == sizes) {
     node.sizes = sizes;
@@ -38,7 +38,7 @@ bool spread(Node& node, const std::vector<Size>& sizes) {
   return true;
 }
 
-// As it was seen, which each run has to check where sizes vary.
+// Has the node the layout of `like`? Where sizes vary, each run checks that they are equal.
 bool hasLayoutOf(const Node& node, const Node& like) {
   const bool contiguous = node.strides == contiguousStrides(node.sizes);
   if (node.sizes.size() != like.sizes.size() ||
@@ -72,7 +72,7 @@ bool InPlaceBuilder::add(const Instruction& ins, std::string_view name) {
   return true;
 }
 
-// What the operator computes is what the value is from here on.
+// The result of an in-place operator becomes the content of its first operand.
 bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const Operand> operands) {
   const NodeId content = nodeOf_[target], tensor = memory_.tensorOf(target);
   const Decomposition* row = decompositionOf(op);
@@ -108,7 +108,7 @@ bool InPlaceBuilder::writeTo(ValueId target, ops::Operator op, std::span<const O
   return true;
 }
 
-// A new node that lies like another one, or is contiguous where that has gaps. kNone: it can't be one.
+// A new node with the layout of another one, or a contiguous one if that has gaps. kNone: it is not possible.
 NodeId InPlaceBuilder::compute(const Decomposition& row, std::span<const Operand> operands,
                                const Node& like) {
   const bool numbers = std::any_of(operands.begin(), operands.end(), [&](const Operand& o) {

@@ -163,7 +163,7 @@ class KernelMaker {
     for (size_t d = 0; d < order.size(); ++d) {
       order[d] = d;
     }
-    // Dimensions of size 1, whose stride is 0 here, go anyway.
+    // Dimensions of size 1 have stride 0 here, and are dropped later.
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return along[a].hint > along[b].hint; });
     permute(order);
@@ -221,7 +221,8 @@ class KernelMaker {
     permute(order);
   }
 
-  // Loads that have no order along the inner dimension, but along an outer one: that comes last of these.
+  // Some loads are contiguous along an outer dimension instead of the inner one: that dimension becomes the
+  // last of the outer ones, so that blocks can be transposed.
   void transposeLoads() {
     constexpr size_t kMost = 2;
     const int64_t fewest = target().transposeSquare;
@@ -332,7 +333,8 @@ class KernelMaker {
     }
   }
 
-  // Dimensions of size 1 go, neighbours that are one run become one. The row stays apart from the rest.
+  // Drops dimensions of size 1 and merges neighbours that are contiguous in all accesses. The row is never
+  // merged with outer dimensions.
   void collapse() {
     const bool bordered = group_.reduced != 0 || kernel_.product;
     size_t rows = kernel_.sizes.size() - (kernel_.product ? 1 : group_.reduced);  // dimensions before the row
