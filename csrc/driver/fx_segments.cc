@@ -15,6 +15,7 @@
 #include "runtime/replay_program.h"
 #include "runtime/trace_cache.h"
 #include "support/check.h"
+#include "support/fault.h"
 #include "torchapi/global_state.h"
 #include "torchapi/op_effects.h"
 
@@ -224,6 +225,7 @@ uint32_t runTracePasses(guard::Document& document, uint32_t start, TracePasses w
 }
 
 pyapi::Ref<> describeSegments(const runtime::CompiledTrace& trace) {
+  faultPoint("described");
   guard::Document document = trace.recording().document;
   if (ir::findSegments(document.trace).empty()) {
     runTracePasses(document, trace.recording().start, {.segments = true});

@@ -20,6 +20,7 @@ import torch
 
 import kintsugi
 from kintsugi import _C
+from kintsugi._callable import core_of
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get("KINTSUGI_EXT_DIR")), reason="a debug build aborts at a failed check"
@@ -50,9 +51,11 @@ PLACES = [
 RUNS = ["guard", "materialize", "exit"]
 # Where code is made or run: the segment is left to replay.
 NATIVE = ["native code", "kernel", "native run", "training run"]
-# Where a trace of another process is installed (test_packages.py has the programs).
+# Where a trace of another process is installed: it is not used.
 ELSEWHERE = ["package"]
-ALL_PLACES = PLACES + RUNS + NATIVE + ELSEWHERE
+# Where the extension describes traces: a RuntimeError.
+DESCRIBED = ["described"]
+ALL_PLACES = PLACES + RUNS + NATIVE + ELSEWHERE + DESCRIBED
 LATER = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89]  # which of the times that the place is reached fails
 
 
@@ -267,7 +270,7 @@ def test_native_code_is_left_to_replay(place: str) -> None:
         return ((x * 2).exp() + x).sum() if training else (x * 2).exp() + 0.123
 
     x = torch.linspace(0, 1, 64, requires_grad=training)
-    _C._clear_kernels() if hasattr(_C, "_clear_kernels") else None
+    kintsugi.clear_cache(disk=True)
     compiled = kintsugi.compile(f, backend="native", options={"sync": True})
     if place.endswith("run"):
         compiled(x)
@@ -288,6 +291,39 @@ def test_native_code_is_left_to_replay(place: str) -> None:
     compiled.reset()
     assert codes(compiled) == []
     torch.testing.assert_close(compiled(x), f(x))
+
+
+def packed(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + 1
+
+
+def test_a_trace_of_a_package_is_not_used(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    first = kintsugi.compile(packed, backend="eager")
+    first(x)
+    assert kintsugi.package(first, tmp_path / "packed.kpkg").traces == 1
+    first.reset()
+    compiled = kintsugi.load_package(kintsugi.compile(packed, backend="eager"), tmp_path / "packed.kpkg")
+    _C._fail_at("package")
+    try:
+        for _ in range(3):
+            assert torch.equal(compiled(x), packed(x))
+        assert _C._has_failed()
+    finally:
+        _C._fail_at("")
+    assert codes(compiled) == ["KTG0000"]
+    assert compiled.stats().trace_count == 1  # recorded
+
+
+def test_functions_of_the_extension_raise() -> None:
+    compiled = kintsugi.compile(packed, backend="eager")
+    compiled(torch.ones(3))
+    _C._fail_at("described")
+    try:
+        with pytest.raises(RuntimeError, match=r"^kintsugi: KTG0000 a failure that was asked for \(described\)"):
+            core_of(compiled)._segments()
+    finally:
+        _C._fail_at("")
 
 
 @pytest.mark.parametrize("place", ["recorder", "install", "native code", "guard", "look-up"])
