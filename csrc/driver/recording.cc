@@ -21,9 +21,10 @@ bool isGeneratorStart(pyapi::Frame* frame) {
   return pyapi::isGeneratorCode(pyapi::codeOf(frame)) && !pyapi::ownedByGenerator(frame);
 }
 
-// The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception
-// would unwind through CPython's frames and leave them broken, so one that got here ends the process.
-PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) noexcept {
+// The PEP 523 evaluator while something is recorded. The recorder contains its failures: a C++ exception of
+// ours would leave CPython's frames broken. (No handler and no `noexcept` here: CPython ends daemon threads
+// at exit by unwinding them.)
+PyObject* evalHook(PyThreadState* tstate, pyapi::Frame* frame, int throwing) {
   capture::Recorder* recorder = active;
   if (recorder == nullptr || !recorder->wants(frame)) {
     // A hidden frame: CPython's evaluator would show it to the functions that the generator calls.

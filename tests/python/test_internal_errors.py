@@ -217,23 +217,29 @@ def test_a_run_that_has_changed_something_raises_and_is_not_repeated(change: str
             x = x + torch.rand(3)
         return [x + 1]
 
-    compiled = kintsugi.compile(changes, backend="eager")
-    seen: list[int] = []
-    total = torch.zeros(())
-    compiled(torch.ones(3), seen, total)
-    compiled(torch.ones(3), seen, total)
-    _C._fail_at("materialize", 1 if change == "list" else 0)
-    try:
-        with pytest.raises(RuntimeError, match="kintsugi: KTG0000 .*a failure that was asked for"):
+    raised = 0
+    for after in range(6):
+        compiled = kintsugi.compile(changes, backend="eager")
+        seen: list[int] = []
+        total = torch.zeros(())
+        compiled(torch.ones(3), seen, total)
+        compiled(torch.ones(3), seen, total)
+        _C._fail_at("materialize", after)
+        try:
             compiled(torch.ones(3), seen, total)
-        assert _C._has_failed()
-    finally:
-        _C._fail_at("")
-    assert codes(compiled).count("KTG0000") == 1
-    assert len(seen) == (3 if change == "list" else 0)
-    assert total.item() == (3 if change == "tensor" else 0)
-    (out,) = compiled(torch.ones(3), seen, total)  # the trace is gone, the callable is not
-    assert change == "random" or torch.equal(out, torch.full((3,), 2.0))
+        except RuntimeError as error:
+            assert re.match("kintsugi: KTG0000 .*a failure that was asked for", str(error))
+            assert codes(compiled) == ["KTG0000"]
+            raised += 1
+        finally:
+            failed = _C._has_failed()
+            _C._fail_at("")
+        assert len(seen) <= 3 * (change == "list") and total.item() <= 3 * (change == "tensor")
+        if not failed:
+            assert len(seen) == 3 * (change == "list") and total.item() == 3 * (change == "tensor")
+        (out,) = compiled(torch.ones(3), seen, total)  # the trace is gone, the callable is not
+        assert change == "random" or torch.equal(out, torch.full((3,), 2.0))
+    assert raised > 0
 
 
 def test_the_grad_mode_is_restored() -> None:
@@ -320,7 +326,9 @@ def test_functions_of_the_extension_raise() -> None:
     compiled(torch.ones(3))
     _C._fail_at("described")
     try:
-        with pytest.raises(RuntimeError, match=r"^kintsugi: KTG0000 a failure that was asked for \(described\)"):
+        with pytest.raises(
+            RuntimeError, match=r"^kintsugi: KTG0000 a failure that was asked for \(described\)"
+        ):
             core_of(compiled)._segments()
     finally:
         _C._fail_at("")
@@ -342,7 +350,9 @@ for _ in range(3):
 print("went on")
 """
     env = {**os.environ, "KINTSUGI_VERIFY": "abort"}
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=300)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=300
+    )
     assert ran.returncode == -signal.SIGABRT, ran.stderr
     assert f"kintsugi: a failure that was asked for ({place})" in ran.stderr
     assert "went on" not in ran.stdout

@@ -79,7 +79,10 @@ def test_statics_do_not_run_python(tmp_path: Path, text: str, expected: str) -> 
     [
         ("PyObject* nameOf(PyObject* object);\n", "nameOf() returns a raw pointer"),
         ("// The name: a new reference.\nPyObject* nameOf(PyObject* object);\n", ""),
-        ("// The name and its file, borrowed.\nPyObject* nameOf(PyObject*);\nPyObject* fileOf(PyObject*);\n", ""),
+        (
+            "// The name and its file, borrowed.\nPyObject* nameOf(PyObject*);\nPyObject* fileOf(PyObject*);\n",
+            "",
+        ),
         ("// The name.\nPyObject* nameOf(PyObject*);\n\nPyObject* fileOf();  // borrowed\n", "nameOf()"),
         ("pyapi::Ref<> nameOf(PyObject* object);\n", ""),
         ("void keep(const Ref<>& object);\n", "const Ref<>& object)"),
