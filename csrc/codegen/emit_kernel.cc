@@ -28,7 +28,7 @@ using passes::KernelAccess;
 using passes::KernelOp;
 using passes::KernelOpKind;
 
-// Columns are narrow reads of long memory, and may have wider vectors.
+// Kernels whose vectors run across rows read narrow columns of long rows, and may have wider vectors.
 unsigned lanesFor(const Kernel& kernel, const Target& target) {
   const bool cheap = std::all_of(kernel.ops.begin(), kernel.ops.end(), [](const KernelOp& op) {
     return op.kind != KernelOpKind::kPoint || passes::coreInfo(op.op).cost == passes::CoreCost::kCheap;
@@ -153,7 +153,7 @@ class Emitter {
     }
   }
 
-  // Tells the caller that a place was looked up that is not there.
+  // Reports an index out of range to the caller.
   void reportOutside() {
     if (outside_ == nullptr) {
       return;
@@ -177,7 +177,7 @@ class Emitter {
     codegen::emitLoop(b_, function_, from, to, step, body);
   }
 
-  // What is made of each element of a product is made while a panel of sums is in the cache.
+  // A matrix product with the operations on its elements, which run while a panel of sums is in the cache.
   void emitProduct() {
     const bool batched = kernel_.product->batched;
     constexpr int64_t kStrip = passes::KernelProduct::kStrip;
@@ -412,7 +412,7 @@ class Emitter {
 
   Value* compute(const KernelOp& op, std::vector<Value*> args) {
     const KernelOp& last = kernel_.ops[op.args.back()];
-    // A small float that leaves its type is what it would have been in memory.
+    // A small float is rounded to its type before it is converted, as if it had been stored.
     if (op.op == Core::kCast && passes::isSmallFloat(last.elem) && last.kind == KernelOpKind::kPoint) {
       args[0] = fromMemory(b_, last.elem, toMemory(b_, last.elem, args[0]));
     }
@@ -644,7 +644,7 @@ class Emitter {
       Value* count = b_.CreateTrunc(b_.CreateSub(high, low), b_.getInt32Ty());
       Value* places = b_.CreateVectorSplat(lanes_, from);
       places = inner ? b_.CreateAdd(places, laneNumbers()) : places;
-      // Those before the first are great numbers.
+      // Compared as unsigned numbers, so that a place before the first is out of bounds too.
       Value* inside = b_.CreateICmpULT(places, b_.CreateVectorSplat(lanes_, count));
       mask = mask == nullptr ? inside : b_.CreateAnd(mask, inside);
     }

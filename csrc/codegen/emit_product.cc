@@ -38,7 +38,7 @@ ProductEmitter::ProductEmitter(Builder& b, llvm::Function* function, const TileS
     return made;
   };
   panel_ = room(integer(passes::KernelProduct::kMostDepth * tile_.columns()));
-  // Tiles are whole: the last one of a chunk has rows that nobody looks at.
+  // Tiles are always complete: the last one of a chunk may compute rows that are not used.
   sums_ = room(b_.CreateMul(b_.CreateAdd(chunk, integer(tile_.rows)), integer(tile_.columns())));
 }
 
@@ -119,7 +119,7 @@ void ProductEmitter::packRows(Value* column, Value* from, Value* length) {
 }
 
 // A few columns after the other, each read along its memory, line by line. Columns after the last one are
-// the last one once more; whole groups of those are left as they are, since nobody looks at their sums.
+// copies of the last one; whole groups of those are not filled, since their sums are not used.
 void ProductEmitter::packColumns(Value* column, Value* from, Value* length) {
   const unsigned square = tile_.square;
   Value* squares = b_.CreateAnd(length, integer(-static_cast<int64_t>(square)));

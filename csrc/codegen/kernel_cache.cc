@@ -62,7 +62,7 @@ class Cache {
     return kernels_.emplace(name, std::move(entry)).first->second.kernel;
   }
 
-  // Choices have a lock of their own: whoever runs a program does not wait for what is being compiled.
+  // Choices have a lock of their own, so that a running program does not wait for a compilation.
   std::optional<std::string> recall(const std::string& question) {
     const std::string key = "choice " + describe() + "\n" + question;
     std::lock_guard lock(choiceMutex_);
@@ -141,7 +141,7 @@ class Cache {
     uint64_t used = 0;  // when it was asked for last, counted in askings
   };
 
-  // Of the kernels that no plan holds, the half that was asked for longest ago goes. (They stay on disk.)
+  // Evicts the least recently used half of the kernels that no plan holds. (They stay on disk.)
   void dropIdle() {
     std::vector<uint64_t> idle;
     for (const auto& [structure, entry] : kernels_) {

@@ -14,8 +14,8 @@ namespace kintsugi::torchapi {
 
 namespace {
 
-// Keeps warnings until the GIL may be taken. torch's own handler does the same, but can't be asked whether it
-// has any.
+// Collects warnings until the GIL can be taken. torch's own handler does so too, but can't be asked whether
+// it has any.
 struct CollectingWarningHandler final : c10::WarningHandler {
   std::vector<c10::Warning> kept;
   void process(const c10::Warning& warning) override { kept.push_back(warning); }
