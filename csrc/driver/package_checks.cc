@@ -78,7 +78,7 @@ class Checker {
       if (!(torchapi::describe(recording_.tensorInfos[i]) == trace_.metas[i]))
         return "the metadata of a tensor is not what the text says";
     }
-    if (recording_.globalStates.empty() || recording_.start > trace_.code.size() ||
+    if (recording_.globalStates.empty() || recording_.start >= trace_.code.size() ||
         recording_.firstBlock >= document_.guards.blockCount)
       return "it has no beginning";
     const auto problems = guard::verify(document_, ir::VerifierMode::kOptimized);

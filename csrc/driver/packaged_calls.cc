@@ -95,7 +95,12 @@ std::string CompiledFunction::adopt(PyObject* data) {
   const auto failure = contain([&] {
     faultPoint("package");
     auto trace = adopted(data, problem);
-    if (trace != nullptr) keepTrace(std::move(trace), ", from a package");
+    if (trace == nullptr) return;
+    if (trace->recording().start != 0) {
+      problem = "its trace does not begin at the call";
+      return;
+    }
+    keepTrace(std::move(trace), ", from a package");
   });
   if (!failure) return problem;
   PyErr_Clear();
