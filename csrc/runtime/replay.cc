@@ -98,6 +98,7 @@ namespace {
 
 // Does an instruction do nothing but make results?
 bool changesNothing(const ir::Trace& trace, const ir::Instruction& ins) {
+  if (ins.op == Op::kSetGrad) return true;  // FailureNote restores it
   if (ins.op != Op::kAten) return (ir::opInfo(ins.op).flags & ir::kEffect) == 0;
   const torchapi::OpEffects effects = torchapi::opEffects(trace.opNames[ins.opName]);
   return effects.known && !effects.writes && !effects.writesUnseen && !effects.collective &&
@@ -538,13 +539,16 @@ std::optional<GuardFailure> beginExitEvent(Run& run, bool raising, ScopedEvent& 
   return failure;
 }
 
-// Says whether a run that a failed check ends could be repeated.
+// Says whether a run that a failed check ends could be repeated, and restores the grad mode of its entry.
 class FailureNote {
  public:
-  FailureNote(const Run& run, bool* repeatable) : run_(run), repeatable_(repeatable) {}
+  FailureNote(const Run& run, bool* repeatable)
+      : run_(run), repeatable_(repeatable), gradMode_(torchapi::gradMode()) {}
   ~FailureNote() {
-    if (!ended_ && repeatable_ != nullptr) [[unlikely]]
-      *repeatable_ = run_.isRepeatable();
+    if (ended_) [[likely]]
+      return;
+    torchapi::setGradMode(gradMode_);
+    if (repeatable_ != nullptr) *repeatable_ = run_.isRepeatable();
   }
   FailureNote(const FailureNote&) = delete;
   void ended() { ended_ = true; }
@@ -552,6 +556,7 @@ class FailureNote {
  private:
   const Run& run_;
   bool* repeatable_;
+  const bool gradMode_;
   bool ended_ = false;
 };
 
